@@ -1,0 +1,33 @@
+//! The ground floor: what every other floor is built from.
+//!
+//! Place in the stack: the lowest; uses no other Firn crate. It holds
+//! * [`ids`]: newtypes for everything that is a number but not a quantity ([`Lsn`], [`PageId`], …);
+//! * [`codec`]: bounds-checked little-endian reading and writing of on-disk bytes;
+//! * [`checksum`]: CRC32C;
+//! * [`sync`], [`clock`], [`rng`]: the only doors to locks, threads, time and randomness. Everything
+//!   above goes through them, so that the whole engine can be run by a scheduler that replays from a
+//!   seed. `.ci/seam` refuses engine code that goes around them.
+//!
+//! Invariants: nothing here does I/O (except for asking the system for entropy), nothing here panics on
+//! bytes from outside.
+
+pub mod checksum;
+pub mod clock;
+pub mod codec;
+pub mod ids;
+pub mod rng;
+pub mod sync;
+
+pub use checksum::{Crc32c, crc32c};
+pub use ids::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId};
+
+/// What a step function of background work answers (see [`Progress::Idle`]).
+///
+/// Background work is a function `step(budget) -> Progress` that either a thread or a simulator drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something was done and more may be waiting: call again.
+    Worked,
+    /// Nothing to do now: wait until notified, or for the step's own interval.
+    Idle,
+}

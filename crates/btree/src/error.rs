@@ -1,0 +1,73 @@
+//! What can go wrong in a tree.
+
+use firn_base::codec::Malformed;
+use firn_buffer::{BufferError, BufferErrorKind};
+use firn_log::LogError;
+use firn_tier::TierError;
+use std::fmt;
+
+/// What a caller can do about a tree error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TreeErrorKind {
+    /// No room in the store.
+    Full,
+    /// No room in the log until it is truncated.
+    LogFull,
+    /// The buffer is too small for the work in flight.
+    NoFrame,
+    /// A page breaks an invariant or could not be read.
+    Damaged,
+    /// A device failed.
+    Failed,
+    /// A key or value is over its limit.
+    TooLarge,
+}
+
+/// A tree error: what to do, and a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeError {
+    /// What a caller can do about it.
+    pub kind: TreeErrorKind,
+    /// A sentence for people.
+    pub message: String,
+}
+impl TreeError {
+    /// An error of `kind` with a sentence for people.
+    pub fn new(kind: TreeErrorKind, message: impl Into<String>) -> TreeError {
+        TreeError { kind, message: message.into() }
+    }
+}
+impl From<BufferError> for TreeError {
+    fn from(error: BufferError) -> TreeError {
+        let kind = match error.kind {
+            BufferErrorKind::Full => TreeErrorKind::Full,
+            BufferErrorKind::LogFull => TreeErrorKind::LogFull,
+            BufferErrorKind::NoFrame => TreeErrorKind::NoFrame,
+            BufferErrorKind::Damaged | BufferErrorKind::NotAllocated => TreeErrorKind::Damaged,
+            _ => TreeErrorKind::Failed,
+        };
+        TreeError::new(kind, error.message)
+    }
+}
+impl From<TierError> for TreeError {
+    fn from(error: TierError) -> TreeError {
+        BufferError::from(error).into()
+    }
+}
+impl From<LogError> for TreeError {
+    fn from(error: LogError) -> TreeError {
+        BufferError::from(error).into()
+    }
+}
+impl From<Malformed> for TreeError {
+    fn from(error: Malformed) -> TreeError {
+        TreeError::new(TreeErrorKind::Damaged, error.to_string())
+    }
+}
+impl fmt::Display for TreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+impl std::error::Error for TreeError {}

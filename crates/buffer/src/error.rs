@@ -1,0 +1,66 @@
+//! What can go wrong in the buffer.
+
+use firn_log::{LogError, LogErrorKind};
+use firn_tier::{TierError, TierErrorKind};
+use std::fmt;
+
+/// What a caller can do about a buffer error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BufferErrorKind {
+    /// No room in the store.
+    Full,
+    /// No room in the log until it is truncated.
+    LogFull,
+    /// Every frame is latched or dirty and cannot be written: a larger buffer is needed.
+    NoFrame,
+    /// A page is damaged.
+    Damaged,
+    /// The page is not allocated.
+    NotAllocated,
+    /// A device failed.
+    Failed,
+}
+
+/// A buffer error: what to do, and a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferError {
+    /// What a caller can do about it.
+    pub kind: BufferErrorKind,
+    /// A sentence for people.
+    pub message: String,
+}
+impl BufferError {
+    /// An error of `kind` with a sentence for people.
+    pub fn new(kind: BufferErrorKind, message: impl Into<String>) -> BufferError {
+        BufferError { kind, message: message.into() }
+    }
+}
+impl From<TierError> for BufferError {
+    fn from(error: TierError) -> BufferError {
+        let kind = match error.kind {
+            TierErrorKind::Full => BufferErrorKind::Full,
+            TierErrorKind::LogFull => BufferErrorKind::LogFull,
+            TierErrorKind::Damaged => BufferErrorKind::Damaged,
+            TierErrorKind::NotAllocated => BufferErrorKind::NotAllocated,
+            _ => BufferErrorKind::Failed,
+        };
+        BufferError::new(kind, error.message)
+    }
+}
+impl From<LogError> for BufferError {
+    fn from(error: LogError) -> BufferError {
+        let kind = match error.kind {
+            LogErrorKind::Full => BufferErrorKind::LogFull,
+            LogErrorKind::Damaged => BufferErrorKind::Damaged,
+            _ => BufferErrorKind::Failed,
+        };
+        BufferError::new(kind, error.message)
+    }
+}
+impl fmt::Display for BufferError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+impl std::error::Error for BufferError {}

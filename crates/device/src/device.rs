@@ -1,0 +1,111 @@
+//! The seam for I/O.
+
+use crate::DeviceError;
+
+/// When a write is safe from a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// After the next successful [`Device::sync`].
+    Later,
+    /// When the write returns (as with `O_DSYNC`).
+    Durable,
+}
+
+/// What space added by [`Device::grow`] is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Zeros are really written and synced, so that later writes go into written extents (1.3 to 2 times
+    /// faster when synchronous).
+    Written,
+    /// Reserved by the file system, reads as zeros.
+    Reserved,
+    /// Nothing is reserved: a later write may find the file system full.
+    Sparse,
+}
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// For messages to people: a path, or what the device stands for.
+    pub name: String,
+    /// Bytes. Offsets and lengths of every transfer are multiples of it; a power of two from 512 to 65536.
+    pub logical_block: usize,
+    /// Whether writes by-pass the system's page cache.
+    pub direct: bool,
+}
+
+/// One transfer of a batch.
+#[derive(Debug)]
+pub struct Io<'a> {
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Direction and memory.
+    pub op: IoOp<'a>,
+    /// Filled in by [`Device::submit`].
+    pub outcome: Result<(), DeviceError>,
+}
+
+/// Direction and memory of one transfer.
+#[derive(Debug)]
+pub enum IoOp<'a> {
+    /// Fill the buffer from the device.
+    Read(&'a mut [u8]),
+    /// Write the buffer to the device.
+    Write(&'a [u8], Durability),
+}
+
+/// A block device, or a file that stands for one.
+///
+/// Every call blocks until it is done and may be made from any thread. A range that two calls write at
+/// the same time holds either's blocks.
+pub trait Device: Send + Sync + std::fmt::Debug {
+    /// Name and geometry; constant.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Bytes; a multiple of the logical block.
+    fn len(&self) -> u64;
+
+    /// Whether it has no byte at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads all of `buf`. Past the end is an error of kind `OutOfRange`.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Writes all of `data`. Past the end is an error of kind `OutOfRange`: devices grow by [`Device::grow`] only.
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError>;
+
+    /// Makes all that was written before the call durable, size included.
+    fn sync(&self) -> Result<(), DeviceError>;
+
+    /// Performs all transfers, in any order and side by side where the device can; each gets its outcome.
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        for io in batch {
+            io.outcome = match &mut io.op {
+                IoOp::Read(buf) => self.read(io.offset, buf),
+                IoOp::Write(data, durability) => self.write(io.offset, data, *durability),
+            };
+        }
+    }
+
+    /// Makes the device at least `len` bytes long; durable when it returns. Kind `NoSpace` if it cannot:
+    /// the old length is then kept. A raw device cannot grow past its size.
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError>;
+
+    /// Makes the device shorter; durable when it returns. Not needed for correctness: may do nothing.
+    fn shrink(&self, len: u64) -> Result<(), DeviceError>;
+
+    /// Gives the range back: its contents are undefined until written again. May do nothing.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
+}
+
+/// Checks what every implementation asks of a transfer: whole blocks, inside the device.
+pub(crate) fn check_transfer(info: &DeviceInfo, device_len: u64, offset: u64, len: usize) -> Result<(), DeviceError> {
+    let block = info.logical_block as u64;
+    assert!(offset.is_multiple_of(block) && (len as u64).is_multiple_of(block), "transfers are whole blocks: {offset}+{len} on {}", info.name);
+    match offset.checked_add(len as u64) {
+        Some(end) if end <= device_len => Ok(()),
+        _ => Err(DeviceError::out_of_range(&info.name, offset, len as u64, device_len)),
+    }
+}

@@ -1,0 +1,19 @@
+//! Devices: where bytes meet hardware.
+//!
+//! Place in the stack: above `base`, below everything that stores. [`Device`] is the one seam for I/O:
+//! files and raw devices, memory, and wrappers that count, fail, crash (later: emulate, throttle) are
+//! chosen at assembly and look the same from above.
+//!
+//! Invariants: every read and write is whole logical blocks at block-aligned offsets, from memory aligned
+//! as [`AlignedBuf`] is; what was written is durable only after a `sync` that began later, or if it was
+//! written with [`Durability::Durable`]; a failed write or sync is never retried here.
+
+mod aligned;
+mod device;
+mod error;
+mod memory;
+
+pub use aligned::AlignedBuf;
+pub use device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
+pub use error::{DeviceError, DeviceErrorKind};
+pub use memory::MemoryDevice;

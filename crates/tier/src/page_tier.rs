@@ -1,0 +1,144 @@
+//! The seam between the buffer and what lies below it.
+
+use crate::TierError;
+use firn_base::{Lsn, PageId};
+use firn_log::{Appended, LogClass, LogError, Record};
+use std::ops::Range;
+
+/// How long a version of a page is expected to last: a hint for placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Lifetime {
+    /// Overwritten soon (roots, hot rows).
+    Short,
+    /// Nothing is known.
+    #[default]
+    Unknown,
+    /// Written once (bulk loads, large values).
+    Long,
+}
+
+/// One page to read.
+#[derive(Debug)]
+pub struct PageRead<'a> {
+    /// Which.
+    pub page: PageId,
+    /// One page, aligned as `AlignedBuf` is. Zeroed if the page was allocated but never written.
+    pub buf: &'a mut [u8],
+    /// Filled in by `read_batch`.
+    pub outcome: Result<Found, TierError>,
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// LSN of the last change in this version; of its allocation if it was never written.
+    pub version: Lsn,
+    /// Whether the version is newer than the store's own (it lies in a tier above the store only).
+    pub dirty: bool,
+}
+
+/// One page to write. The buffer has checked the WAL rule: log before and including `version` is durable.
+#[derive(Debug)]
+pub struct PageWrite<'a> {
+    /// Which.
+    pub page: PageId,
+    /// LSN of the last change in `data`.
+    pub version: Lsn,
+    /// LSN of the first change that no tier holds yet. Equal to `version` or earlier; meaningless if clean.
+    pub recovery_lsn: Lsn,
+    /// Whether `data` is newer than what the tier answered at its last read or took at its last write.
+    pub dirty: bool,
+    /// One page, aligned.
+    pub data: &'a [u8],
+    /// Byte ranges that differ from version `base`; `None` if unknown or large.
+    pub changed: Option<&'a [Range<u16>]>,
+    /// The version that `changed` is relative to.
+    pub base: Lsn,
+    /// How long this version may last.
+    pub lifetime: Lifetime,
+    /// Filled in by `write_batch`.
+    pub outcome: Result<Written, TierError>,
+}
+
+/// What became of a written page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The tier holds this version: the frame is clean now.
+    Taken,
+    /// The tier did not want it (a clean page); the frame may be dropped all the same.
+    Declined,
+}
+
+/// Pages that a structure change takes into use and gives back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Allocation<'a> {
+    /// Reserved pages that become allocated.
+    pub allocate: &'a [PageId],
+    /// Allocated pages that become free.
+    pub free: &'a [PageId],
+}
+
+/// Counters since opening. `null` tiers answer zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierStatistics {
+    /// Pages read.
+    pub pages_read: u64,
+    /// Pages written.
+    pub pages_written: u64,
+    /// Write requests that carried them (a run of adjacent places is one).
+    pub write_runs: u64,
+    /// Pages of metadata written.
+    pub metadata_pages_written: u64,
+    /// Pages allocated now.
+    pub pages_allocated: u64,
+    /// Page places in the store's file, used or free, metadata not counted.
+    pub places: u64,
+    /// Of these, free ones.
+    pub places_free: u64,
+}
+
+/// A place for pages below DRAM. All calls block and may be made from any thread.
+pub trait PageTier: Send + Sync {
+    /// Bytes.
+    fn page_size(&self) -> usize;
+
+    /// Reads pages, each the newest version the tier knows.
+    fn read_batch(&self, reads: &mut [PageRead<'_>]);
+
+    /// Takes pages. Those taken are durable, or rebuilt by redo from their `recovery_lsn`, once the call
+    /// returns and until the log is truncated past what [`PageTier::oldest_needed_lsn`] says.
+    fn write_batch(&self, writes: &mut [PageWrite<'_>]);
+
+    /// How many pages the next `write_batch` had best offer; makes room for as many first.
+    fn preferred_batch(&self) -> usize;
+
+    /// Reserves a page: in memory only, forgotten by a crash. Fails with kind `Full` if no place could be
+    /// found for it, so that a page once allocated can always be written. `Rollback` and `System` may use
+    /// the reserve.
+    fn reserve(&self, class: LogClass) -> Result<PageId, TierError>;
+
+    /// Gives back a reserved page that was never allocated.
+    fn unreserve(&self, page: PageId);
+
+    /// Allocates and frees pages within a structure change: hands the record that says so to `append`,
+    /// which appends it within the change's group and answers where the group lies. Keeps the order of map
+    /// changes that of their records. The record must be the first of its group: its LSN is
+    /// `Appended::first`. A freed page's number and place are used again only after the group is durable.
+    fn publish(
+        &self,
+        change: Allocation<'_>,
+        append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
+    ) -> Result<Appended, TierError>;
+
+    /// Makes durable all that the tier holds in volatile memory, its map included.
+    fn sync(&self) -> Result<(), TierError>;
+
+    /// The newest version the tier holds; `None` if the page is not allocated.
+    fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError>;
+
+    /// The log must be kept from here on for what the tier holds; `None` if it needs none.
+    fn oldest_needed_lsn(&self) -> Option<Lsn>;
+
+    /// Counters.
+    fn statistics(&self) -> TierStatistics;
+}

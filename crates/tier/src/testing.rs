@@ -1,0 +1,105 @@
+//! A page tier in memory, for tests of the floors above.
+
+use crate::{Allocation, Found, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written};
+use firn_base::sync::Mutex;
+use firn_base::{Lsn, PageId};
+use firn_log::{Appended, Kind, LogClass, LogError, Record};
+use std::collections::BTreeMap;
+
+/// Pages in a map. Holds what was written, loses nothing, knows no crash.
+pub struct MemoryTier {
+    page_size: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    pages: BTreeMap<PageId, (Lsn, Option<Box<[u8]>>)>,
+    statistics: TierStatistics,
+}
+
+impl MemoryTier {
+    /// An empty tier.
+    #[must_use]
+    pub fn new(page_size: usize) -> MemoryTier {
+        MemoryTier { page_size, state: Mutex::default() }
+    }
+}
+
+impl PageTier for MemoryTier {
+    fn page_size(&self) -> usize {
+        self.page_size
+    }
+    fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        let mut state = self.state.lock();
+        for read in reads {
+            state.statistics.pages_read += 1;
+            read.outcome = match state.pages.get(&read.page) {
+                None => Err(TierError::new(TierErrorKind::NotAllocated, format!("{:?} is not allocated", read.page))),
+                Some((version, image)) => {
+                    match image {
+                        Some(image) => read.buf.copy_from_slice(image),
+                        None => read.buf.fill(0),
+                    }
+                    Ok(Found { version: *version, dirty: false })
+                }
+            };
+        }
+    }
+    fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
+        let mut state = self.state.lock();
+        for write in writes {
+            if !write.dirty {
+                write.outcome = Ok(Written::Declined);
+                continue;
+            }
+            state.statistics.pages_written += 1;
+            write.outcome = match state.pages.get_mut(&write.page) {
+                None => Err(TierError::new(TierErrorKind::NotAllocated, format!("{:?} is not allocated", write.page))),
+                Some(entry) => {
+                    assert!(write.version >= entry.0, "a version never goes back");
+                    *entry = (write.version, Some(write.data.into()));
+                    Ok(Written::Taken)
+                }
+            };
+        }
+    }
+    fn preferred_batch(&self) -> usize {
+        16
+    }
+    fn reserve(&self, _: LogClass) -> Result<PageId, TierError> {
+        let mut state = self.state.lock();
+        state.next += 1;
+        Ok(PageId(state.next))
+    }
+    fn unreserve(&self, _: PageId) {}
+    fn publish(
+        &self,
+        change: Allocation<'_>,
+        append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
+    ) -> Result<Appended, TierError> {
+        let mut state = self.state.lock();
+        let appended = append(Record { kind: Kind(0x10), body: &[] })?;
+        for &page in change.allocate {
+            assert!(state.pages.insert(page, (appended.first, None)).is_none(), "{page:?} was allocated already");
+        }
+        for page in change.free {
+            assert!(state.pages.remove(page).is_some(), "{page:?} was not allocated");
+        }
+        Ok(appended)
+    }
+    fn sync(&self) -> Result<(), TierError> {
+        Ok(())
+    }
+    fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+        Ok(self.state.lock().pages.get(&page).map(|(version, _)| *version))
+    }
+    fn oldest_needed_lsn(&self) -> Option<Lsn> {
+        None
+    }
+    fn statistics(&self) -> TierStatistics {
+        let state = self.state.lock();
+        TierStatistics { pages_allocated: state.pages.len() as u64, ..state.statistics }
+    }
+}
