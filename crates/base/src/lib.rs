@@ -4,6 +4,7 @@
 //! * [`ids`]: newtypes for everything that is a number but not a quantity ([`Lsn`], [`PageId`], …);
 //! * [`codec`]: bounds-checked little-endian reading and writing of on-disk bytes;
 //! * [`checksum`]: CRC32C;
+//! * [`hash`]: maps whose hash is fixed;
 //! * [`sync`], [`clock`], [`rng`]: the only doors to locks, threads, time and randomness. Everything
 //!   above goes through them, so that the whole engine can be run by a scheduler that replays from a
 //!   seed. `.ci/seam` refuses engine code that goes around them.
@@ -14,6 +15,7 @@
 pub mod checksum;
 pub mod clock;
 pub mod codec;
+pub mod hash;
 pub mod ids;
 pub mod rng;
 pub mod sync;
