@@ -97,6 +97,14 @@ impl RawLatch {
         // SAFETY: passed on to the caller.
         unsafe { lock_api::RawRwLock::unlock_shared(&self.0) }
     }
+    /// Turns the exclusive hold into a shared one; nobody else gets it exclusively in between.
+    ///
+    /// # Safety
+    /// The caller holds it exclusively and uses the hold as a shared one from now on.
+    pub unsafe fn downgrade(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { lock_api::RawRwLockDowngrade::downgrade(&self.0) }
+    }
     /// Gives back the exclusive hold.
     ///
     /// # Safety
@@ -110,6 +118,23 @@ impl RawLatch {
 /// Threads. All of the engine's own are started in `firn::threads`.
 pub mod thread {
     pub use std::thread::{JoinHandle, available_parallelism, panicking, scope, yield_now};
+
+    /// A small number that stays the same for the calling thread and differs between threads that run at
+    /// the same time, for striped counters. Never to decide anything by.
+    #[must_use]
+    pub fn stripe() -> usize {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        std::thread_local! {
+            static STRIPE: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+        }
+        STRIPE.with(|stripe| match stripe.get() {
+            usize::MAX => {
+                stripe.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+                stripe.get()
+            }
+            number => number,
+        })
+    }
 
     /// Starts a named thread.
     pub fn spawn<F>(name: &str, body: F) -> std::io::Result<JoinHandle<()>>

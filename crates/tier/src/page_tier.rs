@@ -112,6 +112,12 @@ pub trait PageTier: Send + Sync {
     /// How many pages the next `write_batch` had best offer; makes room for as many first.
     fn preferred_batch(&self) -> usize;
 
+    /// Whether clean pages that leave DRAM should be offered to `write_batch`, as a flash cache wants.
+    /// Constant; the buffer drops clean pages without asking if false.
+    fn wants_clean(&self) -> bool {
+        false
+    }
+
     /// Reserves a page: in memory only, forgotten by a crash. Fails with kind `Full` if no place could be
     /// found for it, so that a page once allocated can always be written. `Rollback` and `System` may use
     /// the reserve.
