@@ -1,6 +1,6 @@
 //! The seam for I/O.
 
-use crate::DeviceError;
+use crate::{DeviceError, DeviceErrorKind};
 
 /// When a write is safe from a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,22 +90,42 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     }
 
     /// Makes the device at least `len` bytes long; durable when it returns. Kind `NoSpace` if it cannot:
-    /// the old length is then kept. A raw device cannot grow past its size.
+    /// the old length is then kept. A raw device cannot grow past its size. A length that is not whole
+    /// blocks is rounded up. What is added reads as zeros.
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError>;
 
     /// Makes the device shorter; durable when it returns. Not needed for correctness: may do nothing.
+    /// A length that is not whole blocks is rounded up. The caller makes sure that no transfer beyond the
+    /// new end is in flight.
     fn shrink(&self, len: u64) -> Result<(), DeviceError>;
 
-    /// Gives the range back: its contents are undefined until written again. May do nothing.
+    /// Gives the range back: its contents are undefined until written again, and writing it again may find
+    /// the file system full. May do nothing.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 
 /// Checks what every implementation asks of a transfer: whole blocks, inside the device.
-pub(crate) fn check_transfer(info: &DeviceInfo, device_len: u64, offset: u64, len: usize) -> Result<(), DeviceError> {
+pub(crate) fn check_transfer(
+    info: &DeviceInfo,
+    device_len: u64,
+    offset: u64,
+    len: usize,
+) -> Result<(), DeviceError> {
     let block = info.logical_block as u64;
-    assert!(offset.is_multiple_of(block) && (len as u64).is_multiple_of(block), "transfers are whole blocks: {offset}+{len} on {}", info.name);
+    assert!(
+        offset.is_multiple_of(block) && (len as u64).is_multiple_of(block),
+        "transfers are whole blocks: {offset}+{len} on {}",
+        info.name
+    );
     match offset.checked_add(len as u64) {
         Some(end) if end <= device_len => Ok(()),
         _ => Err(DeviceError::out_of_range(&info.name, offset, len as u64, device_len)),
     }
+}
+
+/// `len` rounded up to whole blocks: what [`Device::grow`] and [`Device::shrink`] do with other lengths.
+pub(crate) fn whole_blocks(info: &DeviceInfo, len: u64) -> Result<u64, DeviceError> {
+    len.checked_next_multiple_of(info.logical_block as u64).ok_or_else(|| {
+        DeviceError::new(DeviceErrorKind::NoSpace, format!("{}: no device has {len} bytes", info.name))
+    })
 }

@@ -9,11 +9,15 @@
 //! written with [`Durability::Durable`]; a failed write or sync is never retried here.
 
 mod aligned;
+mod bytes;
 mod device;
 mod error;
+mod file;
 mod memory;
+mod ring;
 
 pub use aligned::AlignedBuf;
 pub use device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 pub use error::{DeviceError, DeviceErrorKind};
+pub use file::{FileDevice, FileOptions, remove_file, sync_directory};
 pub use memory::MemoryDevice;

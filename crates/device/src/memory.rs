@@ -1,15 +1,19 @@
 //! A device in memory, for tests of the floors above and for databases that need not last.
 
-use crate::device::check_transfer;
+use crate::bytes::SharedBytes;
+use crate::device::{check_transfer, whole_blocks};
 use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
 use firn_base::sync::RwLock;
 
 /// A growable block device in memory. Everything written counts as durable.
+///
+/// Zeros take no memory, and [`MemoryDevice::duplicate`] costs only what is changed afterwards.
 #[derive(Debug)]
 pub struct MemoryDevice {
     info: DeviceInfo,
     limit: u64,
-    bytes: RwLock<Vec<u8>>,
+    /// Protects contents and length; a leaf.
+    bytes: RwLock<SharedBytes>,
 }
 
 impl MemoryDevice {
@@ -24,8 +28,36 @@ impl MemoryDevice {
     pub fn with(name: &str, logical_block: usize, limit: u64) -> MemoryDevice {
         assert!(logical_block.is_power_of_two() && (512..=65536).contains(&logical_block));
         let info = DeviceInfo { name: name.to_owned(), logical_block, direct: false };
-        MemoryDevice { info, limit, bytes: RwLock::new(Vec::new()) }
+        MemoryDevice::holding(info, limit, SharedBytes::default())
     }
+
+    /// A device of its own with the same name, geometry, limit and contents.
+    #[must_use]
+    pub fn duplicate(&self) -> MemoryDevice {
+        MemoryDevice::holding(self.info.clone(), self.limit, self.contents())
+    }
+
+    pub(crate) fn holding(info: DeviceInfo, limit: u64, bytes: SharedBytes) -> MemoryDevice {
+        assert!(bytes.len().is_multiple_of(info.logical_block as u64));
+        MemoryDevice { info, limit, bytes: RwLock::new(bytes) }
+    }
+
+    pub(crate) fn contents(&self) -> SharedBytes {
+        self.bytes.read().clone()
+    }
+
+    #[allow(dead_code)]
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+}
+
+/// The error of a device in memory that would grow past `limit` bytes.
+pub(crate) fn over_limit(info: &DeviceInfo, len: u64, limit: u64) -> DeviceError {
+    DeviceError::new(
+        DeviceErrorKind::NoSpace,
+        format!("{}: cannot grow to {len} bytes, {limit} is its limit", info.name),
+    )
 }
 
 impl Device for MemoryDevice {
@@ -33,44 +65,46 @@ impl Device for MemoryDevice {
         &self.info
     }
     fn len(&self) -> u64 {
-        self.bytes.read().len() as u64
+        self.bytes.read().len()
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let bytes = self.bytes.read();
-        check_transfer(&self.info, bytes.len() as u64, offset, buf.len())?;
-        buf.copy_from_slice(&bytes[offset as usize..offset as usize + buf.len()]);
+        check_transfer(&self.info, bytes.len(), offset, buf.len())?;
+        bytes.read(offset, buf);
         Ok(())
     }
     fn write(&self, offset: u64, data: &[u8], _: Durability) -> Result<(), DeviceError> {
         let mut bytes = self.bytes.write();
-        check_transfer(&self.info, bytes.len() as u64, offset, data.len())?;
-        bytes[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        check_transfer(&self.info, bytes.len(), offset, data.len())?;
+        bytes.write(offset, data);
         Ok(())
     }
     fn sync(&self) -> Result<(), DeviceError> {
         Ok(())
     }
     fn grow(&self, len: u64, _: Fill) -> Result<(), DeviceError> {
-        let mut bytes = self.bytes.write();
+        let len = whole_blocks(&self.info, len)?;
         if len > self.limit {
-            return Err(DeviceError::new(
-                DeviceErrorKind::NoSpace,
-                format!("{}: cannot grow to {len} bytes, {} is its limit", self.info.name, self.limit),
-            ));
+            return Err(over_limit(&self.info, len, self.limit));
         }
-        if len > bytes.len() as u64 {
-            bytes.resize(len as usize, 0);
+        let mut bytes = self.bytes.write();
+        if len > bytes.len() {
+            bytes.resize(len);
         }
         Ok(())
     }
     fn shrink(&self, len: u64) -> Result<(), DeviceError> {
-        self.bytes.write().truncate(len as usize);
+        let len = whole_blocks(&self.info, len)?;
+        let mut bytes = self.bytes.write();
+        if len < bytes.len() {
+            bytes.resize(len);
+        }
         Ok(())
     }
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         let mut bytes = self.bytes.write();
-        check_transfer(&self.info, bytes.len() as u64, offset, len as usize)?;
-        bytes[offset as usize..(offset + len) as usize].fill(0);
+        check_transfer(&self.info, bytes.len(), offset, usize::try_from(len).unwrap_or(usize::MAX))?;
+        bytes.zero(offset, len);
         Ok(())
     }
 }

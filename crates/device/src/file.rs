@@ -1,0 +1,287 @@
+//! A regular file or a block device.
+//!
+//! Invariants: `len` is what was durably reached and never more than the file has; a transfer never
+//! changes the file's length; a failed sync is final (see `transfer`).
+//!
+//! Locks: `resizing` is held over changes of length, one at a time; nothing else is locked under it.
+//! Transfers take no lock.
+
+mod directory;
+mod errno;
+mod opening;
+mod space;
+mod transfer;
+
+pub use directory::{remove_file, sync_directory};
+pub use opening::FileOptions;
+
+use crate::device::{check_transfer, whole_blocks};
+use crate::ring::{Direction, RawTransfer, RingPool};
+use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
+use firn_base::sync::Mutex;
+use firn_base::sync::atomic::{AtomicU64, Ordering};
+use rustix::fd::AsRawFd;
+use rustix::io::Errno;
+use std::path::Path;
+use transfer::Transfers;
+
+/// A file, or a block device, as a [`Device`]: direct I/O where the file system has it, batches through
+/// io_uring where the kernel allows it, and a lock against a second user for as long as it lives.
+#[derive(Debug)]
+pub struct FileDevice {
+    info: DeviceInfo,
+    file: Transfers,
+    len: AtomicU64,
+    read_only: bool,
+    block_device: bool,
+    rings: Option<RingPool>,
+    /// Changes of length happen one at a time.
+    resizing: Mutex<()>,
+}
+
+impl FileDevice {
+    /// Creates an empty file that only this user may read or write, and makes its name durable. Kind
+    /// `Unusable` if there is one already.
+    pub fn create(path: &Path, options: &FileOptions) -> Result<FileDevice, DeviceError> {
+        let device = FileDevice::with(path, options, true)?;
+        device.file.sync_all()?;
+        directory::sync_parent(path)?;
+        Ok(device)
+    }
+
+    /// Opens an existing file or block device. Kind `Locked` if another database has it open, `Unusable`
+    /// if it does not exist, is something else, or may not be used. A last part of a file that is less
+    /// than a block is ignored.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<FileDevice, DeviceError> {
+        FileDevice::with(path, options, false)
+    }
+
+    fn with(path: &Path, options: &FileOptions, create: bool) -> Result<FileDevice, DeviceError> {
+        let opened = opening::open(path, options, create)?;
+        let name = path.display().to_string();
+        let geometry = opened.geometry;
+        let info =
+            DeviceInfo { name: name.clone(), logical_block: geometry.logical_block, direct: geometry.direct };
+        assert!(info.logical_block.is_power_of_two() && (512..=65536).contains(&info.logical_block));
+        Ok(FileDevice {
+            info,
+            file: Transfers::new(opened.fd, name, geometry),
+            len: AtomicU64::new(opened.len),
+            read_only: options.read_only,
+            block_device: opened.block_device,
+            rings: (options.io_uring && RingPool::is_available()).then(RingPool::default),
+            resizing: Mutex::new(()),
+        })
+    }
+
+    /// Whether batches go through io_uring.
+    #[must_use]
+    pub fn uses_io_uring(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    fn check_writable(&self) -> Result<(), DeviceError> {
+        match self.read_only {
+            false => Ok(()),
+            true => Err(DeviceError::new(
+                DeviceErrorKind::Unusable,
+                format!("{}: was opened read-only; open it writable to change it", self.info.name),
+            )),
+        }
+    }
+
+    /// What is known to fail before anything is tried.
+    fn check(&self, offset: u64, op: &IoOp<'_>) -> Result<(), DeviceError> {
+        match op {
+            IoOp::Read(buf) => check_transfer(&self.info, self.len(), offset, buf.len()),
+            IoOp::Write(data, durability) => {
+                self.check_writable()?;
+                check_transfer(&self.info, self.len(), offset, data.len())?;
+                if *durability == Durability::Durable { self.file.check_unbroken() } else { Ok(()) }
+            }
+        }
+    }
+
+    /// One transfer after another. Several durable writes share one sync.
+    fn submit_positioned(&self, batch: &mut [Io<'_>]) {
+        let durable_writes = batch.iter().filter(|io| is_durable_write(io)).count();
+        let shared_sync = durable_writes > 1;
+        for io in &mut *batch {
+            let durable = is_durable_write(io) && !shared_sync;
+            io.outcome = self.check(io.offset, &io.op).and_then(|()| match &mut io.op {
+                IoOp::Read(buf) => self.file.read(io.offset, buf),
+                IoOp::Write(data, _) => self.file.write(io.offset, data, durable),
+            });
+        }
+        if !shared_sync {
+            return;
+        }
+        if let Err(error) = self.file.sync() {
+            for io in batch.iter_mut().filter(|io| is_durable_write(io) && io.outcome.is_ok()) {
+                io.outcome = Err(error.clone());
+            }
+        }
+    }
+
+    fn submit_rings(&self, rings: &RingPool, batch: &mut [Io<'_>]) {
+        let mut raw = Vec::with_capacity(batch.len());
+        let mut places = Vec::with_capacity(batch.len());
+        for (place, io) in batch.iter_mut().enumerate() {
+            io.outcome = self.check(io.offset, &io.op);
+            if io.outcome.is_ok()
+                && let Some(transfer) = self.raw(io)
+            {
+                raw.push(transfer);
+                places.push(place);
+            } else if io.outcome.is_ok() {
+                io.outcome = self.perform(io.offset, &mut io.op);
+            }
+        }
+        // SAFETY: the pointers come from the batch's own borrows, which last until this function returns;
+        // `batch` is not touched before `run` is over.
+        unsafe { rings.run(self.file.fd().as_raw_fd(), &mut raw) };
+        for (transfer, place) in raw.iter().zip(places) {
+            let io = &mut batch[place];
+            io.outcome = self.finish(io, transfer);
+        }
+    }
+
+    /// The transfer for the kernel; `None` if it has to be done by copying, in parts, or by a sync.
+    fn raw(&self, io: &mut Io<'_>) -> Option<RawTransfer> {
+        let (memory, len, direction) = match &mut io.op {
+            IoOp::Read(buf) if self.file.is_aligned(buf) => (buf.as_mut_ptr(), buf.len(), Direction::Read),
+            IoOp::Write(data, durability) if self.file.is_aligned(data) => {
+                let direction = match durability {
+                    Durability::Later => Direction::Write,
+                    Durability::Durable if self.file.has_dsync() => Direction::WriteDurable,
+                    Durability::Durable => return None,
+                };
+                // The kernel only reads from it.
+                (data.as_ptr().cast_mut(), data.len(), direction)
+            }
+            _ => return None,
+        };
+        let len = u32::try_from(len).ok().filter(|&len| len > 0 && len <= i32::MAX as u32)?;
+        Some(RawTransfer { offset: io.offset, memory, len, direction, result: RawTransfer::NOT_DONE })
+    }
+
+    /// The outcome of what the kernel did; does what it left.
+    fn finish(&self, io: &mut Io<'_>, transfer: &RawTransfer) -> Result<(), DeviceError> {
+        let len = transfer.len as usize;
+        match transfer.result {
+            Ok(moved) if moved == len => Ok(()),
+            Ok(moved) => {
+                let moved = moved - moved % self.info.logical_block;
+                let offset = io.offset + moved as u64;
+                match &mut io.op {
+                    IoOp::Read(buf) => self.file.read(offset, &mut buf[moved..]),
+                    IoOp::Write(data, durability) => {
+                        self.file.write(offset, &data[moved..], *durability == Durability::Durable)
+                    }
+                }
+            }
+            // Not done, rather than failed: these say that the ring could not take it.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::OPNOTSUPP | Errno::INVAL) => {
+                self.perform(io.offset, &mut io.op)
+            }
+            Err(errno) if transfer.direction == Direction::Read => {
+                Err(self.file.read_failed(io.offset, len, errno))
+            }
+            Err(errno) => {
+                let durable = transfer.direction == Direction::WriteDurable;
+                Err(self.file.write_failed(io.offset, len, durable, errno))
+            }
+        }
+    }
+
+    fn perform(&self, offset: u64, op: &mut IoOp<'_>) -> Result<(), DeviceError> {
+        match op {
+            IoOp::Read(buf) => self.file.read(offset, buf),
+            IoOp::Write(data, durability) => {
+                self.file.write(offset, data, *durability == Durability::Durable)
+            }
+        }
+    }
+}
+
+fn is_durable_write(io: &Io<'_>) -> bool {
+    matches!(io.op, IoOp::Write(_, Durability::Durable))
+}
+
+impl Device for FileDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let mut op = IoOp::Read(buf);
+        self.check(offset, &op)?;
+        self.perform(offset, &mut op)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        let mut op = IoOp::Write(data, durability);
+        self.check(offset, &op)?;
+        self.perform(offset, &mut op)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        if self.read_only { Ok(()) } else { self.file.sync() }
+    }
+
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        match &self.rings {
+            // One transfer alone gains nothing from a ring.
+            Some(rings) if batch.len() > 1 => self.submit_rings(rings, batch),
+            _ => self.submit_positioned(batch),
+        }
+    }
+
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        self.check_writable()?;
+        let _one_at_a_time = self.resizing.lock();
+        let old = self.len();
+        let new = whole_blocks(&self.info, len)?;
+        if new <= old {
+            return Ok(());
+        }
+        if self.block_device {
+            return Err(DeviceError::new(
+                DeviceErrorKind::NoSpace,
+                format!(
+                    "{}: a block device of {old} bytes cannot grow to {new}; use a larger one",
+                    self.info.name
+                ),
+            ));
+        }
+        space::grow(&self.file, old, new, fill)?;
+        self.len.store(new, Ordering::Release);
+        Ok(())
+    }
+
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        self.check_writable()?;
+        let _one_at_a_time = self.resizing.lock();
+        let new = whole_blocks(&self.info, len)?;
+        if self.block_device || new >= self.len() {
+            return Ok(());
+        }
+        // First what callers see: nothing new starts beyond the new end.
+        let old = self.len.swap(new, Ordering::AcqRel);
+        assert!(new < old);
+        space::set_length(&self.file, new)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.check_writable()?;
+        check_transfer(&self.info, self.len(), offset, usize::try_from(len).unwrap_or(usize::MAX))?;
+        if self.block_device || len == 0 {
+            return Ok(());
+        }
+        space::punch(&self.file, offset, len)
+    }
+}

@@ -1,0 +1,78 @@
+//! Length and space of a regular file.
+//!
+//! Crash argument: the new length becomes visible to callers only after it and what fills it were synced.
+//! A crash in between leaves a file that is longer than its users know of, whose tail reads as zeros; they
+//! keep their own lengths.
+
+use super::transfer::Transfers;
+use crate::{AlignedBuf, DeviceError, Fill};
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, retry_on_intr};
+
+/// Bytes of zeros written at a time.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// Makes the file `new` bytes long, from `old`. On an error the old length is restored.
+pub(super) fn grow(file: &Transfers, old: u64, new: u64, fill: Fill) -> Result<(), DeviceError> {
+    assert!(old < new);
+    let grown = extend(file, old, new, fill);
+    if grown.is_err() {
+        // Best effort: a file longer than it says does no harm, and the first error is the one to tell.
+        let _ = set_length(file, old);
+    }
+    grown
+}
+
+/// Makes the file `len` bytes long by cutting it, or by adding a hole; durable.
+pub(super) fn set_length(file: &Transfers, len: u64) -> Result<(), DeviceError> {
+    retry_on_intr(|| rustix::fs::ftruncate(file.fd(), len))
+        .map_err(|errno| file.failed("changing the length", errno))?;
+    file.sync_all()
+}
+
+/// Gives the range back to the file system, which may not know how.
+pub(super) fn punch(file: &Transfers, offset: u64, len: u64) -> Result<(), DeviceError> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match retry_on_intr(|| rustix::fs::fallocate(file.fd(), flags, offset, len)) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(file.failed(&format!("discarding {len} bytes at offset {offset}"), errno)),
+    }
+}
+
+fn extend(file: &Transfers, old: u64, new: u64, fill: Fill) -> Result<(), DeviceError> {
+    // A tail of less than a block, left by a crash or by a stranger, must not show through.
+    retry_on_intr(|| rustix::fs::ftruncate(file.fd(), old))
+        .map_err(|errno| file.failed("changing the length", errno))?;
+    match fill {
+        Fill::Sparse => return set_length(file, new),
+        // Reserving first makes a full file system known at once, and extents long.
+        Fill::Reserved if reserve(file, old, new)? => {}
+        Fill::Written => {
+            reserve(file, old, new)?;
+            write_zeros(file, old, new)?;
+        }
+        // Without fallocate only written blocks are sure to be there.
+        Fill::Reserved => write_zeros(file, old, new)?,
+    }
+    file.sync_all()
+}
+
+/// Whether the file system reserved the range; false if it does not know how.
+fn reserve(file: &Transfers, old: u64, new: u64) -> Result<bool, DeviceError> {
+    match retry_on_intr(|| rustix::fs::fallocate(file.fd(), FallocateFlags::empty(), old, new - old)) {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(errno) => Err(file.failed(&format!("growing from {old} to {new} bytes"), errno)),
+    }
+}
+
+fn write_zeros(file: &Transfers, old: u64, new: u64) -> Result<(), DeviceError> {
+    let zeros = AlignedBuf::zeroed(ZEROS_BYTES);
+    let mut at = old;
+    while at < new {
+        let part = (new - at).min(ZEROS_BYTES as u64) as usize;
+        file.write(at, &zeros[..part], false)?;
+        at += part as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Positioned reads and writes: interrupted, short and misaligned ones included.
+//!
+//! Invariants: each system call's offset, length and, where the kernel asks for it, memory are aligned;
+//! what remains after a short transfer starts at a block again; after a failed sync no sync and no durable
+//! write succeeds any more, since the kernel forgets what it could not write and would answer "done".
+
+use super::errno::{At, io_error};
+use super::opening::Geometry;
+use crate::{AlignedBuf, DeviceError, DeviceErrorKind};
+use firn_base::sync::atomic::{AtomicBool, Ordering};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+use std::io::IoSlice;
+
+/// Bytes copied at a time for memory that is not aligned for direct I/O.
+const BOUNCE_BYTES: usize = 1 << 20;
+
+/// The open file and how to talk to it.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    fd: OwnedFd,
+    name: String,
+    geometry: Geometry,
+    /// Whether the kernel knows RWF_DSYNC for this file; turned off at the first refusal.
+    dsync: AtomicBool,
+    /// Set by the first failed sync or durable write, for ever.
+    broken: AtomicBool,
+}
+
+impl Drop for Transfers {
+    fn drop(&mut self) {
+        // Closing would do, but for a child process that is just being started by another thread: until its
+        // exec it shares the open file, and the lock with it.
+        let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
+impl Transfers {
+    pub(super) fn new(fd: OwnedFd, name: String, geometry: Geometry) -> Transfers {
+        Transfers { fd, name, geometry, dsync: AtomicBool::new(true), broken: AtomicBool::new(false) }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Whether the kernel can take this memory as it is.
+    pub(super) fn is_aligned(&self, memory: &[u8]) -> bool {
+        (memory.as_ptr() as usize).is_multiple_of(self.geometry.memory_align)
+    }
+
+    /// Whether single writes can be made durable by a flag.
+    pub(super) fn has_dsync(&self) -> bool {
+        self.dsync.load(Ordering::Relaxed)
+    }
+
+    /// Fills `buf`.
+    pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        if self.is_aligned(buf) {
+            return self.read_aligned(offset, buf);
+        }
+        let mut bounce = AlignedBuf::zeroed(buf.len().clamp(1, BOUNCE_BYTES));
+        let mut at = offset;
+        for part in buf.chunks_mut(BOUNCE_BYTES) {
+            self.read_aligned(at, &mut bounce[..part.len()])?;
+            part.copy_from_slice(&bounce[..part.len()]);
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn read_aligned(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let mut done = 0;
+        while done < buf.len() {
+            let place = At { offset: offset + done as u64, len: buf.len() - done };
+            match retry_on_intr(|| rustix::io::pread(&self.fd, &mut buf[done..], place.offset)) {
+                Ok(read) => done += self.whole_blocks(read, "reading", &place)?,
+                Err(errno) => return Err(self.read_failed(place.offset, place.len, errno)),
+            }
+        }
+        assert_eq!(done, buf.len());
+        Ok(())
+    }
+
+    /// Writes `data`; if `durable`, every system call's part is durable when it returns.
+    pub(super) fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), DeviceError> {
+        if self.is_aligned(data) {
+            return self.write_aligned(offset, data, durable);
+        }
+        let mut bounce = AlignedBuf::zeroed(data.len().clamp(1, BOUNCE_BYTES));
+        let mut at = offset;
+        for part in data.chunks(BOUNCE_BYTES) {
+            bounce[..part.len()].copy_from_slice(part);
+            self.write_aligned(at, &bounce[..part.len()], durable)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_aligned(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), DeviceError> {
+        let mut done = 0;
+        while done < data.len() {
+            let place = At { offset: offset + done as u64, len: data.len() - done };
+            let flagged = durable && self.has_dsync();
+            let written = match flagged {
+                true => retry_on_intr(|| {
+                    let part = [IoSlice::new(&data[done..])];
+                    rustix::io::pwritev2(&self.fd, &part, place.offset, ReadWriteFlags::DSYNC)
+                }),
+                false => retry_on_intr(|| rustix::io::pwrite(&self.fd, &data[done..], place.offset)),
+            };
+            match written {
+                Ok(written) => done += self.whole_blocks(written, "writing", &place)?,
+                // Nothing was tried: the flag itself is unknown. What earlier rounds wrote was durable, or
+                // is covered by the sync below.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) if flagged => self.dsync.store(false, Ordering::Relaxed),
+                Err(errno) => return Err(self.write_failed(place.offset, place.len, durable, errno)),
+            }
+        }
+        assert_eq!(done, data.len());
+        if durable && !self.has_dsync() { self.sync() } else { Ok(()) }
+    }
+
+    /// Makes what was written durable, with the length as far as it is needed to read it back.
+    pub(super) fn sync(&self) -> Result<(), DeviceError> {
+        self.check_unbroken()?;
+        retry_on_intr(|| rustix::fs::fdatasync(&self.fd)).map_err(|errno| self.sync_failed(errno))
+    }
+
+    /// As [`Transfers::sync`], with everything the file system knows of the file.
+    pub(super) fn sync_all(&self) -> Result<(), DeviceError> {
+        self.check_unbroken()?;
+        retry_on_intr(|| rustix::fs::fsync(&self.fd)).map_err(|errno| self.sync_failed(errno))
+    }
+
+    fn sync_failed(&self, errno: Errno) -> DeviceError {
+        self.broken.store(true, Ordering::Relaxed);
+        self.failed("syncing", errno)
+    }
+
+    /// Refuses if a sync has failed before.
+    pub(super) fn check_unbroken(&self) -> Result<(), DeviceError> {
+        match self.broken.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(DeviceError::new(
+                DeviceErrorKind::Failed,
+                format!(
+                    "{}: an earlier sync or durable write failed, so what is durable is not known; reopen the \
+                     database to recover",
+                    self.name
+                ),
+            )),
+        }
+    }
+
+    /// An error of an operation that concerns the whole device.
+    pub(super) fn failed(&self, operation: &str, errno: Errno) -> DeviceError {
+        io_error(&self.name, operation, &"", errno)
+    }
+
+    /// The error of a read that the kernel answered with `errno`.
+    pub(super) fn read_failed(&self, offset: u64, len: usize, errno: Errno) -> DeviceError {
+        io_error(&self.name, "reading", &At { offset, len }, errno)
+    }
+
+    /// The error of a write that the kernel answered with `errno`.
+    pub(super) fn write_failed(&self, offset: u64, len: usize, durable: bool, errno: Errno) -> DeviceError {
+        let error = io_error(&self.name, "writing", &At { offset, len }, errno);
+        // A direct write that found no space lost nothing; a buffered one may have failed in its sync.
+        if durable && (error.kind != DeviceErrorKind::NoSpace || !self.geometry.direct) {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        error
+    }
+
+    /// How much of a transfer counts: a part of a block is done again, a transfer that gets nowhere ends.
+    fn whole_blocks(&self, moved: usize, operation: &str, place: &At) -> Result<usize, DeviceError> {
+        assert!(moved <= place.len, "the kernel moves no more than it was asked to");
+        match moved - moved % self.geometry.logical_block {
+            0 => Err(DeviceError::new(
+                DeviceErrorKind::Failed,
+                format!(
+                    "{}: {operation} stopped after {moved} bytes{place}; the file is shorter than when it was opened, \
+                     or its file system is full",
+                    self.name
+                ),
+            )),
+            whole => Ok(whole),
+        }
+    }
+}
