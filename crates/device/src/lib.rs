@@ -10,6 +10,7 @@
 
 mod aligned;
 mod bytes;
+pub mod crash;
 mod device;
 mod error;
 mod file;
@@ -17,6 +18,7 @@ mod memory;
 mod ring;
 
 pub use aligned::AlignedBuf;
+pub use crash::{CrashDevice, CrashPlan, CrashReplay, Survival};
 pub use device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 pub use error::{DeviceError, DeviceErrorKind};
 pub use file::{FileDevice, FileOptions, remove_file, sync_directory};

@@ -46,7 +46,6 @@ impl MemoryDevice {
         self.bytes.read().clone()
     }
 
-    #[allow(dead_code)]
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
