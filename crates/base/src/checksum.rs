@@ -18,7 +18,7 @@ impl Crc32c {
     }
     /// With `bytes` added.
     #[must_use]
-    pub fn add(self, bytes: &[u8]) -> Crc32c {
+    pub fn with(self, bytes: &[u8]) -> Crc32c {
         Crc32c(::crc32c::crc32c_append(self.0, bytes))
     }
     /// The checksum of all bytes added.
@@ -36,6 +36,6 @@ mod tests {
     fn is_castagnoli_and_composes() {
         // The check value of CRC-32C in every catalogue of CRCs.
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
-        assert_eq!(Crc32c::new().add(b"1234").add(b"56789").value(), 0xE306_9283);
+        assert_eq!(Crc32c::new().with(b"1234").with(b"56789").value(), 0xE306_9283);
     }
 }

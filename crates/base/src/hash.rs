@@ -65,6 +65,10 @@ mod tests {
         assert_ne!(hash_bytes(0, b""), hash_bytes(0, b"\0"));
         let buckets: std::collections::BTreeSet<u64> =
             (0..4096u64).map(|i| hash_bytes(0, &i.to_be_bytes()) >> 52).collect();
-        assert!(buckets.len() > 2300, "4096 balls in 4096 bins leave about 63 % of them used: {}", buckets.len());
+        assert!(
+            buckets.len() > 2300,
+            "4096 balls in 4096 bins leave about 63 % of them used: {}",
+            buckets.len()
+        );
     }
 }

@@ -1,10 +1,10 @@
 //! The ground floor: what every other floor is built from.
 //!
 //! Place in the stack: the lowest; uses no other Firn crate. It holds
-//! * [`ids`]: newtypes for everything that is a number but not a quantity ([`Lsn`], [`PageId`], …);
-//! * [`codec`]: bounds-checked little-endian reading and writing of on-disk bytes;
-//! * [`checksum`]: CRC32C;
-//! * [`hash`]: maps whose hash is fixed;
+//! * [`ids`] — newtypes for everything that is a number but not a quantity ([`Lsn`], [`PageId`], …);
+//! * [`codec`] — bounds-checked little-endian reading and writing of on-disk bytes;
+//! * [`checksum`] — CRC32C;
+//! * [`hash`] — maps whose hash is fixed;
 //! * [`sync`], [`clock`], [`rng`]: the only doors to locks, threads, time and randomness. Everything
 //!   above goes through them, so that the whole engine can be run by a scheduler that replays from a
 //!   seed. `.ci/seam` refuses engine code that goes around them.

@@ -1,1 +1,67 @@
-//! See ARCHITECTURE.md.
+//! Transactions: snapshots, locks, deadlocks, commit, savepoints, and their part in recovery.
+//!
+//! Place in the stack: above `btree`, below `table`. A *row* is a tree entry whose value begins with a
+//! [`RowHeader`]: the transaction that wrote this version and the index of its before-image among that
+//! transaction's undo entries. Pages hold the newest version; before-images hang in memory (the very bytes
+//! that the log record carries for undo) and spill into the *undo tree* when they are too many or too old.
+//!
+//! * **Writers lock rows by writing them**: a row whose writer has not ended is locked. That costs
+//!   nothing, needs no memory, and comes back by itself after a crash. Explicit locks ([`locks`]) exist only
+//!   for reading for update and for serializable reads (keys and key ranges, so phantoms are covered).
+//! * **Deadlocks are found** when a wait begins, by a walk over the wait-for graph ([`waits`]).
+//! * **Commit in two calls**: *order* (the commit record is appended, locks fall, the changes are visible)
+//!   and *wait durable*. A transaction that only read waits until what it saw is durable.
+//! * **Undo is logical and idempotent**: an entry is undone only if the row still carries that very
+//!   (writer, index); so a crash in mid-rollback, any number of times, is harmless.
+//!
+//! Lock order, outermost first: page latches → registry → version shards → one transaction's versions →
+//! log. The wait graph's lock is taken with none of these held except by [`waits::WaitGraph::ended`], which
+//! is called with none held. Nobody waits for a transaction while holding a latch or one of these locks.
+//!
+//! How it fails: [`TxnError`]; after `Conflict` or `Deadlock` the caller rolls back and tries again. If a
+//! rollback itself fails the manager refuses further work until the database is opened again.
+#![forbid(unsafe_code)]
+
+mod attachment;
+mod commit;
+mod error;
+mod header;
+mod locks;
+mod manager;
+mod options;
+mod purge;
+mod read;
+mod recovery;
+mod registry;
+mod rollback;
+mod snapshot;
+mod state;
+mod transaction;
+mod undo;
+mod waits;
+mod write;
+
+pub use attachment::{Attachment, kinds};
+pub use commit::CommitHandle;
+pub use error::{TxnError, TxnErrorKind};
+pub use header::RowHeader;
+pub use manager::{ManagerOptions, TxnManager, TxnStatistics};
+pub use options::{CancelToken, Isolation, TxnOptions};
+pub use read::RowBatch;
+pub use recovery::{Analysis, CheckpointState, LoserReport, PreparedTransaction};
+pub use transaction::{Savepoint, Transaction};
+
+use firn_btree::Tree;
+
+/// Longest key and value of a row together, in bytes: an entry must fit a leaf, and its undo entry the
+/// undo tree.
+#[must_use]
+pub fn max_row_len(page_size: usize) -> usize {
+    Tree::max_entry_len(page_size).saturating_sub(undo::MAX_OVERHEAD + RowHeader::LEN)
+}
+
+/// Longest key of a row, in bytes.
+#[must_use]
+pub fn max_key_len(page_size: usize) -> usize {
+    Tree::max_key_len(page_size).min(max_row_len(page_size))
+}

@@ -1,0 +1,103 @@
+//! What a row change's log record carries for undo, and the floor's own records.
+//!
+//! | record kind | meaning | body |
+//! |---|---|---|
+//! | 0x40 | commit | transaction varint, microseconds since 1970 varint |
+//! | 0x41 | abort: all undone | transaction varint |
+//! | 0x42 | prepared | transaction varint, global id blob |
+
+use firn_base::TxnId;
+use firn_base::codec::{Malformed, Reader, Writer};
+
+/// Record kinds of this floor.
+pub mod kinds {
+    use firn_log::Kind;
+    /// A transaction committed.
+    pub const COMMIT: Kind = Kind(0x40);
+    /// A transaction was rolled back; everything it did is undone.
+    pub const ABORT: Kind = Kind(0x41);
+    /// A transaction is prepared: its fate is decided from outside.
+    pub const PREPARE: Kind = Kind(0x42);
+}
+
+const CHANGE: u8 = 1;
+const COMPENSATION: u8 = 2;
+
+/// The attachment of a page change's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment<'a> {
+    /// None: a change of structure, or of a system tree.
+    None,
+    /// A change by a transaction.
+    Change {
+        /// Whose change.
+        txn: TxnId,
+        /// Which of its undo entries undoes it.
+        index: u32,
+        /// That entry's bytes.
+        undo: &'a [u8],
+    },
+    /// The undoing of such a change.
+    Compensation {
+        /// Whose change.
+        txn: TxnId,
+        /// Which of its undo entries has been used.
+        index: u32,
+    },
+}
+
+impl<'a> Attachment<'a> {
+    /// Decodes a page change's attachment.
+    pub fn decode(bytes: &'a [u8]) -> Result<Attachment<'a>, Malformed> {
+        if bytes.is_empty() {
+            return Ok(Attachment::None);
+        }
+        let mut reader = Reader::new(bytes);
+        let tag = reader.u8()?;
+        let txn = TxnId(reader.varint()?);
+        let index = reader.varint_max((1 << 31) - 1)? as u32;
+        match tag {
+            CHANGE => Ok(Attachment::Change { txn, index, undo: reader.rest() }),
+            COMPENSATION => Ok(Attachment::Compensation { txn, index }),
+            _ => Err(Malformed { what: "an unknown kind of attachment" }),
+        }
+    }
+}
+
+/// Begins a change's attachment in `out`; the undo entry follows. Answers where it starts.
+pub(crate) fn begin_change(out: &mut Vec<u8>, txn: TxnId, index: u32) -> usize {
+    out.clear();
+    out.put_u8(CHANGE);
+    out.put_varint(txn.0);
+    out.put_varint(u64::from(index));
+    out.len()
+}
+
+/// Writes a compensation's attachment into `out`.
+pub(crate) fn compensation(out: &mut Vec<u8>, txn: TxnId, index: u32) {
+    out.clear();
+    out.put_u8(COMPENSATION);
+    out.put_varint(txn.0);
+    out.put_varint(u64::from(index));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attachments_round_trip() {
+        assert_eq!(Attachment::decode(&[]), Ok(Attachment::None));
+        let mut bytes = Vec::new();
+        let start = begin_change(&mut bytes, TxnId(500), 3);
+        bytes.put(b"undo");
+        assert_eq!(&bytes[start..], b"undo");
+        assert_eq!(
+            Attachment::decode(&bytes),
+            Ok(Attachment::Change { txn: TxnId(500), index: 3, undo: b"undo" })
+        );
+        compensation(&mut bytes, TxnId(1), 0);
+        assert_eq!(Attachment::decode(&bytes), Ok(Attachment::Compensation { txn: TxnId(1), index: 0 }));
+        assert!(Attachment::decode(&[9, 1, 1]).is_err());
+    }
+}

@@ -1,0 +1,294 @@
+//! Explicit locks: on keys and on key ranges.
+//!
+//! Writers need none (a row is locked by its header); these are for reading for update, and for
+//! serializable reads. Writers *ask* here, under the leaf's latch, whether a reader forbids the write;
+//! readers register here *before* they look at the leaf. Whoever comes second sees the first.
+//!
+//! Lock order: a point shard → ranges.
+
+use firn_base::hash::{FixedMap, hash_bytes};
+use firn_base::sync::Mutex;
+use firn_base::sync::atomic::{AtomicUsize, Ordering};
+use firn_base::{TreeId, TxnId};
+
+/// What a lock forbids to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Writing.
+    Shared,
+    /// Writing and locking.
+    Exclusive,
+}
+
+/// Keys from `low` to `high`; `None` is without bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    /// First key in the range.
+    pub low: Option<Vec<u8>>,
+    /// Last key, and whether it is itself in the range.
+    pub high: Option<(Vec<u8>, bool)>,
+}
+
+impl KeyRange {
+    pub const ALL: KeyRange = KeyRange { low: None, high: None };
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.low.as_ref().is_none_or(|low| low.as_slice() <= key)
+            && self.high.as_ref().is_none_or(|(high, inclusive)| {
+                if *inclusive { key <= high.as_slice() } else { key < high.as_slice() }
+            })
+    }
+}
+
+const SHARDS: usize = 64;
+/// A transaction with more key locks than this in one tree locks the whole tree instead.
+const ESCALATE_AT: usize = 4096;
+
+type PointKey = (TreeId, Box<[u8]>);
+/// Holders and modes, by key.
+type PointShard = Mutex<FixedMap<PointKey, Vec<(TxnId, Mode)>>>;
+
+/// All explicit locks.
+#[derive(Debug)]
+pub(crate) struct LockTable {
+    /// How many there are: lets a write by-pass the table when nobody locks.
+    count: AtomicUsize,
+    points: Vec<PointShard>,
+    ranges: Mutex<FixedMap<TreeId, Vec<(TxnId, KeyRange)>>>,
+}
+
+/// The locks one transaction holds.
+#[derive(Debug, Default)]
+pub(crate) struct HeldLocks {
+    points: Vec<PointKey>,
+    range_trees: Vec<TreeId>,
+}
+
+impl Default for LockTable {
+    fn default() -> LockTable {
+        LockTable {
+            count: AtomicUsize::new(0),
+            points: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            ranges: Mutex::default(),
+        }
+    }
+}
+
+impl LockTable {
+    fn shard(&self, tree: TreeId, key: &[u8]) -> &PointShard {
+        &self.points[hash_bytes(u64::from(tree.0), key) as usize % SHARDS]
+    }
+
+    /// Locks a key, or names those who forbid it.
+    pub fn lock_key(
+        &self,
+        me: TxnId,
+        tree: TreeId,
+        key: &[u8],
+        mode: Mode,
+        held: &mut HeldLocks,
+    ) -> Result<(), Vec<TxnId>> {
+        if mode == Mode::Shared && self.range_covers(me, tree, key) {
+            return Ok(());
+        }
+        let mut shard = self.shard(tree, key).lock();
+        let mut blockers: Vec<TxnId> = Vec::new();
+        let point = (tree, Box::from(key));
+        if let Some(holders) = shard.get(&point) {
+            let forbids = |theirs: Mode| mode == Mode::Exclusive || theirs == Mode::Exclusive;
+            blockers.extend(holders.iter().filter(|(t, m)| *t != me && forbids(*m)).map(|(t, _)| *t));
+        }
+        if mode == Mode::Exclusive {
+            self.range_blockers(me, tree, key, &mut blockers);
+        }
+        if !blockers.is_empty() {
+            return Err(blockers);
+        }
+        let holders = shard.entry(point.clone()).or_default();
+        match holders.iter_mut().find(|(t, _)| *t == me) {
+            Some((_, mine)) => {
+                if mode == Mode::Exclusive {
+                    *mine = mode;
+                }
+            }
+            None => {
+                holders.push((me, mode));
+                self.count.fetch_add(1, Ordering::SeqCst);
+                held.points.push(point);
+            }
+        }
+        drop(shard);
+        if mode == Mode::Shared && held.points.len() > ESCALATE_AT {
+            self.escalate(me, tree, held);
+        }
+        Ok(())
+    }
+
+    /// Replaces `me`'s shared key locks in a tree by a lock on the whole tree.
+    fn escalate(&self, me: TxnId, tree: TreeId, held: &mut HeldLocks) {
+        self.lock_range(me, tree, KeyRange::ALL, held);
+        held.points.retain(|point| {
+            if point.0 != tree {
+                return true;
+            }
+            let mut shard = self.shard(tree, &point.1).lock();
+            let holders = shard.get_mut(point).expect("a held lock stands in the table");
+            if holders.iter().any(|&(t, mode)| t == me && mode == Mode::Exclusive) {
+                return true;
+            }
+            holders.retain(|(t, _)| *t != me);
+            if holders.is_empty() {
+                shard.remove(point);
+            }
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            false
+        });
+    }
+
+    /// Locks a range for reading. Never refused: writers of rows in it are met when the rows are read.
+    pub fn lock_range(&self, me: TxnId, tree: TreeId, range: KeyRange, held: &mut HeldLocks) {
+        let mut ranges = self.ranges.lock();
+        let of_tree = ranges.entry(tree).or_default();
+        if of_tree.iter().any(|(t, r)| *t == me && *r == KeyRange::ALL) {
+            return;
+        }
+        let mine = of_tree.iter().filter(|(t, _)| *t == me).count();
+        if mine >= ESCALATE_AT || range == KeyRange::ALL {
+            let before = of_tree.len();
+            of_tree.retain(|(t, _)| *t != me);
+            self.count.fetch_sub(before - of_tree.len(), Ordering::SeqCst);
+            of_tree.push((me, KeyRange::ALL));
+        } else {
+            of_tree.push((me, range));
+        }
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if !held.range_trees.contains(&tree) {
+            held.range_trees.push(tree);
+        }
+    }
+
+    /// Whether `me` has locked a range with this key.
+    fn range_covers(&self, me: TxnId, tree: TreeId, key: &[u8]) -> bool {
+        let ranges = self.ranges.lock();
+        ranges.get(&tree).is_some_and(|list| list.iter().any(|(t, range)| *t == me && range.contains(key)))
+    }
+
+    fn range_blockers(&self, me: TxnId, tree: TreeId, key: &[u8], blockers: &mut Vec<TxnId>) {
+        let ranges = self.ranges.lock();
+        if let Some(list) = ranges.get(&tree) {
+            let others = list.iter().filter(|(t, range)| *t != me && range.contains(key)).map(|(t, _)| *t);
+            blockers.extend(others);
+        }
+    }
+
+    /// Names those whose locks forbid `me` to write the key. Called under the leaf's exclusive latch.
+    pub fn write_blockers(&self, me: TxnId, tree: TreeId, key: &[u8]) -> Vec<TxnId> {
+        let mut blockers = Vec::new();
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return blockers;
+        }
+        {
+            let shard = self.shard(tree, key).lock();
+            if let Some(holders) = shard.get(&(tree, Box::from(key))) {
+                blockers.extend(holders.iter().filter(|(t, _)| *t != me).map(|(t, _)| *t));
+            }
+        }
+        self.range_blockers(me, tree, key, &mut blockers);
+        blockers
+    }
+
+    /// Whether anybody has locked the key, or a range around it: then its row must stay where it is.
+    pub fn is_locked(&self, tree: TreeId, key: &[u8]) -> bool {
+        // No transaction has id zero, so everybody is an "other".
+        !self.write_blockers(TxnId(0), tree, key).is_empty()
+    }
+
+    /// Gives back everything a transaction holds.
+    pub fn release(&self, me: TxnId, held: &mut HeldLocks) {
+        for point in held.points.drain(..) {
+            let mut shard = self.shard(point.0, &point.1).lock();
+            if let Some(holders) = shard.get_mut(&point) {
+                holders.retain(|(t, _)| *t != me);
+                if holders.is_empty() {
+                    shard.remove(&point);
+                }
+            }
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        if held.range_trees.is_empty() {
+            return;
+        }
+        let mut ranges = self.ranges.lock();
+        for tree in held.range_trees.drain(..) {
+            if let Some(list) = ranges.get_mut(&tree) {
+                let before = list.len();
+                list.retain(|(t, _)| *t != me);
+                self.count.fetch_sub(before - list.len(), Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: TreeId = TreeId(3);
+
+    #[test]
+    fn shared_locks_agree_and_exclusive_ones_do_not() {
+        let table = LockTable::default();
+        let (mut a, mut b) = (HeldLocks::default(), HeldLocks::default());
+        let lock = |txn: u64, mode, held: &mut HeldLocks| table.lock_key(TxnId(txn), TREE, b"k", mode, held);
+        assert_eq!(lock(1, Mode::Shared, &mut a), Ok(()));
+        assert_eq!(lock(2, Mode::Shared, &mut b), Ok(()));
+        assert_eq!(
+            lock(1, Mode::Exclusive, &mut a),
+            Err(vec![TxnId(2)]),
+            "an upgrade waits for other readers"
+        );
+        assert_eq!(table.write_blockers(TxnId(1), TREE, b"k"), [TxnId(2)]);
+        table.release(TxnId(2), &mut b);
+        assert_eq!(lock(1, Mode::Exclusive, &mut a), Ok(()));
+        assert_eq!(lock(2, Mode::Shared, &mut b), Err(vec![TxnId(1)]));
+        assert!(table.write_blockers(TxnId(1), TREE, b"k").is_empty());
+        assert!(table.write_blockers(TxnId(2), TREE, b"other").is_empty());
+        table.release(TxnId(1), &mut a);
+        assert_eq!(table.count.load(Ordering::SeqCst), 0);
+        assert!(!table.is_locked(TREE, b"k"));
+    }
+
+    #[test]
+    fn ranges_forbid_writes_inside_them() {
+        let table = LockTable::default();
+        let mut held = HeldLocks::default();
+        let range = KeyRange { low: Some(b"b".to_vec()), high: Some((b"d".to_vec(), false)) };
+        table.lock_range(TxnId(1), TREE, range, &mut held);
+        for (key, locked) in [("a", false), ("b", true), ("c", true), ("cz", true), ("d", false)] {
+            assert_eq!(!table.write_blockers(TxnId(2), TREE, key.as_bytes()).is_empty(), locked, "{key}");
+            assert!(table.write_blockers(TxnId(1), TREE, key.as_bytes()).is_empty());
+        }
+        let mut other = HeldLocks::default();
+        assert_eq!(table.lock_key(TxnId(2), TREE, b"c", Mode::Exclusive, &mut other), Err(vec![TxnId(1)]));
+        assert_eq!(table.lock_key(TxnId(2), TREE, b"c", Mode::Shared, &mut other), Ok(()));
+        table.release(TxnId(1), &mut held);
+        table.release(TxnId(2), &mut other);
+        assert_eq!(table.count.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn many_key_locks_become_one_lock_on_the_tree() {
+        let table = LockTable::default();
+        let mut held = HeldLocks::default();
+        for i in 0..2 * ESCALATE_AT as u32 {
+            table
+                .lock_key(TxnId(1), TREE, &i.to_be_bytes(), Mode::Shared, &mut held)
+                .expect("nobody else locks");
+        }
+        assert_eq!(table.count.load(Ordering::SeqCst), 1);
+        assert_eq!(table.write_blockers(TxnId(2), TREE, b"anything"), [TxnId(1)]);
+        table.release(TxnId(1), &mut held);
+        assert_eq!(table.count.load(Ordering::SeqCst), 0);
+        assert!(table.write_blockers(TxnId(2), TREE, b"anything").is_empty());
+    }
+}

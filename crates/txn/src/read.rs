@@ -1,0 +1,365 @@
+//! Reading rows: by snapshot, or the current ones under locks.
+
+use crate::locks::{KeyRange, Mode};
+use crate::snapshot::Snapshot;
+use crate::{Isolation, RowHeader, Transaction, TxnError, TxnManager};
+use firn_base::TxnId;
+use firn_btree::{Direction, Position, Tree, Visit};
+
+/// Who reads, and by which snapshot.
+pub(crate) struct View<'a> {
+    pub manager: &'a TxnManager,
+    pub me: Option<TxnId>,
+    pub snapshot: &'a Snapshot,
+}
+
+impl View<'_> {
+    pub fn sees(&self, writer: TxnId) -> bool {
+        Some(writer) == self.me || self.snapshot.sees(writer)
+    }
+
+    /// Finds the version that this view sees and puts its payload into `out`; false if there is no row.
+    /// Called under the leaf's latch, which keeps the chain from changing at its head.
+    pub fn resolve(&self, value: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Result<bool, TxnError> {
+        let (mut header, payload) = RowHeader::split(value)?;
+        out.clear();
+        if self.sees(header.writer) {
+            if !header.ghost {
+                out.extend_from_slice(payload);
+            }
+            return Ok(!header.ghost);
+        }
+        out.extend_from_slice(payload);
+        loop {
+            match self.manager.step_back(header, out, scratch)? {
+                None => return Ok(false),
+                Some(before) if self.sees(before.writer) => return Ok(!before.ghost),
+                Some(before) => header = before,
+            }
+        }
+    }
+}
+
+/// What a read of the current version found.
+enum Current {
+    /// Whether there is a row, and who wrote the version (or ghost) that says so.
+    Row(bool, Option<TxnId>),
+    /// The row is locked: its writer has not ended.
+    Blocked(TxnId),
+}
+
+/// Rows of one batch of a scan. Keeps its memory between batches.
+#[derive(Clone, Debug, Default)]
+pub struct RowBatch {
+    bytes: Vec<u8>,
+    /// End of key and end of value in `bytes`, for each row.
+    ends: Vec<(u32, u32)>,
+}
+
+impl RowBatch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> RowBatch {
+        RowBatch::default()
+    }
+    /// Forgets the rows.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+    /// How many rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+    /// Key and value of the i-th row.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let (key_end, value_end) = *self.ends.get(index)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        Some((
+            &self.bytes[start as usize..key_end as usize],
+            &self.bytes[key_end as usize..value_end as usize],
+        ))
+    }
+    /// Keys and values, in the scan's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len() as u32));
+    }
+}
+
+/// Whether a scan in `direction` that ends before `to` has gone past its end at `key`.
+fn past_end(key: &[u8], to: Option<&[u8]>, direction: Direction) -> bool {
+    match (to, direction) {
+        (None, _) => false,
+        (Some(to), Direction::Forward) => key >= to,
+        (Some(to), Direction::Backward) => key < to,
+    }
+}
+
+impl Transaction {
+    /// Reads a row into `out`; false if there is none.
+    ///
+    /// Errors: `Conflict` never; under serializable isolation `Deadlock`, `Timeout`, `Cancelled`.
+    pub fn get(&mut self, tree: &Tree, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TxnError> {
+        self.begin_statement()?;
+        if self.options.isolation == Isolation::Serializable {
+            self.lock_key(tree.id(), key, Mode::Shared)?;
+            return self.get_current(tree, key, out).map(|(found, _)| found);
+        }
+        self.ensure_snapshot();
+        let me = self.id();
+        let Transaction { manager, snapshot, scratch, exposed, .. } = self;
+        let snapshot = snapshot.as_ref().expect("taken just now");
+        let view = manager.view(me, snapshot);
+        *exposed = true;
+        tree.get(key, |value| match value {
+            Some(value) => view.resolve(value, out, scratch),
+            None => {
+                out.clear();
+                Ok(false)
+            }
+        })?
+    }
+
+    /// Reads a row that is about to be written: others can neither write nor lock it until this
+    /// transaction ends, even if there is none now.
+    ///
+    /// Errors: `Conflict` if another transaction changed it since this one's snapshot, `Deadlock`,
+    /// `Timeout`, `Cancelled`, `ReadOnly`.
+    pub fn get_for_update(&mut self, tree: &Tree, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TxnError> {
+        self.begin_write()?;
+        self.lock_key(tree.id(), key, Mode::Exclusive)?;
+        loop {
+            let (found, writer) = self.get_current(tree, key, out)?;
+            if self.options.isolation == Isolation::Serializable {
+                return Ok(found);
+            }
+            // The row is ours now, and nobody is writing it: its writer must be one that we see.
+            self.ensure_snapshot();
+            match writer {
+                Some(writer) if Some(writer) != self.id() && !self.sees(writer) => self.conflict(writer)?,
+                _ => {
+                    self.exposed = true;
+                    return Ok(found);
+                }
+            }
+        }
+    }
+
+    fn sees(&self, writer: TxnId) -> bool {
+        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.sees(writer))
+    }
+
+    /// Reads the current version, waiting for its writer to end.
+    fn get_current(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(bool, Option<TxnId>), TxnError> {
+        loop {
+            let (manager, me) = (&self.manager, self.id());
+            let current = tree.get(key, |value| match value {
+                Some(value) => current_version(manager, me, value, out),
+                None => Ok(Current::Row(false, None)),
+            })??;
+            match current {
+                Current::Row(found, writer) => {
+                    if !found {
+                        out.clear();
+                    }
+                    return Ok((found, writer));
+                }
+                Current::Blocked(writer) => self.wait_for(&[writer])?,
+            }
+        }
+    }
+
+    /// Reads the rows of one leaf into `batch` (cleared first), from `from` in `direction`, and answers
+    /// where the scan goes on; `None` at its end. A batch may be empty though the scan goes on.
+    ///
+    /// `to` ends the scan: going forward it is the first key *not* delivered; going backward the last key
+    /// delivered if it exists (so `[low, high)` is scanned forward with `to = high` and backward with
+    /// `to = low`).
+    pub fn scan(
+        &mut self,
+        tree: &Tree,
+        from: &Position,
+        to: Option<&[u8]>,
+        direction: Direction,
+        batch: &mut RowBatch,
+    ) -> Result<Option<Position>, TxnError> {
+        self.begin_statement()?;
+        batch.clear();
+        if self.options.isolation == Isolation::Serializable {
+            return self.scan_current(tree, from, to, direction, batch);
+        }
+        self.ensure_snapshot();
+        let me = self.id();
+        let Transaction { manager, snapshot, scratch, exposed, .. } = self;
+        let view = manager.view(me, snapshot.as_ref().expect("taken just now"));
+        *exposed = true;
+        let mut outcome = Ok(());
+        let mut ended = false;
+        let mut payload = Vec::new();
+        let next = tree.visit_leaf(from, direction, |key, value| {
+            if past_end(key, to, direction) {
+                ended = true;
+                return Visit::Stop;
+            }
+            match view.resolve(value, &mut payload, scratch) {
+                Ok(true) => batch.push(key, &payload),
+                Ok(false) => {}
+                Err(error) => {
+                    outcome = Err(error);
+                    return Visit::Stop;
+                }
+            }
+            Visit::Continue
+        })?;
+        outcome?;
+        Ok(next.filter(|next| !ended && !position_past_end(next, to, direction)))
+    }
+
+    /// As [`Transaction::scan`], reading current versions under a lock on the range.
+    fn scan_current(
+        &mut self,
+        tree: &Tree,
+        from: &Position,
+        to: Option<&[u8]>,
+        direction: Direction,
+        batch: &mut RowBatch,
+    ) -> Result<Option<Position>, TxnError> {
+        // How far this leaf goes, then a lock on that range, then the rows in it: what is inserted in
+        // between is met when the rows are read, what comes later meets the lock.
+        let me = self.ensure_state();
+        let reach = tree.visit_leaf(from, direction, |_, _| Visit::Continue)?;
+        let reach = reach.filter(|next| !position_past_end(next, to, direction));
+        self.manager.locks.lock_range(
+            me,
+            tree.id(),
+            locked_range(from, reach.as_ref(), to, direction),
+            &mut self.held,
+        );
+        loop {
+            batch.clear();
+            let manager = &self.manager;
+            let mut outcome = Ok(None);
+            let mut position = from.clone();
+            let mut payload = Vec::new();
+            // The range may lie in several leaves by now.
+            loop {
+                let mut ended = false;
+                let next = tree.visit_leaf(&position, direction, |key, value| {
+                    if past_end(key, to, direction)
+                        || reach.as_ref().is_some_and(|reach| at_or_past(key, reach, direction))
+                    {
+                        ended = true;
+                        return Visit::Stop;
+                    }
+                    match current_version(manager, Some(me), value, &mut payload) {
+                        Ok(Current::Row(true, _)) => batch.push(key, &payload),
+                        Ok(Current::Row(false, _)) => {}
+                        Ok(Current::Blocked(writer)) => {
+                            outcome = Ok(Some(writer));
+                            return Visit::Stop;
+                        }
+                        Err(error) => {
+                            outcome = Err(error);
+                            return Visit::Stop;
+                        }
+                    }
+                    Visit::Continue
+                })?;
+                match next {
+                    Some(next) if !ended && matches!(outcome, Ok(None)) && Some(&next) != reach.as_ref() => {
+                        position = next
+                    }
+                    _ => break,
+                }
+            }
+            match outcome? {
+                None => return Ok(reach),
+                Some(writer) => self.wait_for(&[writer])?,
+            }
+        }
+    }
+}
+
+/// The current version's payload, unless its writer is another transaction that has not ended.
+fn current_version(
+    manager: &TxnManager,
+    me: Option<TxnId>,
+    value: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<Current, TxnError> {
+    let (header, payload) = RowHeader::split(value)?;
+    if Some(header.writer) != me && !manager.has_ended(header.writer) {
+        return Ok(Current::Blocked(header.writer));
+    }
+    out.clear();
+    if !header.ghost {
+        out.extend_from_slice(payload);
+    }
+    Ok(Current::Row(!header.ghost, Some(header.writer)))
+}
+
+/// Whether a scan that goes on at `next` would deliver nothing before its end.
+fn position_past_end(next: &Position, to: Option<&[u8]>, direction: Direction) -> bool {
+    match (next, direction) {
+        (Position::Start, _) => false,
+        (Position::At(key) | Position::Past(key), Direction::Forward) => past_end(key, to, direction),
+        (Position::At(key), Direction::Backward) => past_end(key, to, direction),
+        (Position::Past(key), Direction::Backward) => to.is_some_and(|to| key.as_slice() <= to),
+    }
+}
+
+/// Whether `key` lies at or beyond the place where the scan goes on.
+fn at_or_past(key: &[u8], next: &Position, direction: Direction) -> bool {
+    match (next, direction) {
+        (Position::Start, _) => false,
+        (Position::At(at), Direction::Forward) => key >= at.as_slice(),
+        (Position::Past(at), Direction::Forward) => key > at.as_slice(),
+        (Position::At(at), Direction::Backward) => key <= at.as_slice(),
+        (Position::Past(at), Direction::Backward) => key < at.as_slice(),
+    }
+}
+
+/// The key range that a scan from `from` up to `reach`, or to its end, must lock. May lock a little more
+/// than is delivered, never less.
+fn locked_range(
+    from: &Position,
+    reach: Option<&Position>,
+    to: Option<&[u8]>,
+    direction: Direction,
+) -> KeyRange {
+    let key_of = |position: &Position| match position {
+        Position::Start => None,
+        Position::At(key) | Position::Past(key) => Some(key.clone()),
+    };
+    match direction {
+        Direction::Forward => {
+            let high = reach.map_or_else(
+                || to.map(|to| (to.to_vec(), false)),
+                |reach| key_of(reach).map(|key| (key, true)),
+            );
+            KeyRange { low: key_of(from), high }
+        }
+        Direction::Backward => {
+            let low = reach.map_or_else(|| to.map(<[u8]>::to_vec), key_of);
+            KeyRange { low, high: key_of(from).map(|key| (key, true)) }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Undoing: logical, through the trees, with a compensation record for each entry.
+//!
+//! An entry is undone only if the row still carries that very (writer, index). Indices are never given
+//! out twice, so an entry that was undone before a crash is recognised and skipped after it.
+
+use crate::attachment::{compensation, kinds};
+use crate::locks::HeldLocks;
+use crate::manager::undo_key;
+use crate::state::{Status, TxnState};
+use crate::undo::{Before, Undo};
+use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnManager};
+use firn_base::TreeId;
+use firn_base::codec::Writer;
+use firn_base::sync::Arc;
+use firn_base::sync::atomic::Ordering;
+use firn_btree::{Change, Tree};
+use firn_log::{LogClass, Record};
+
+impl Transaction {
+    /// Undoes everything and ends.
+    ///
+    /// Errors: those after which the database must be opened again; recovery then undoes the rest.
+    pub fn rollback(mut self) -> Result<(), TxnError> {
+        self.roll_back_all().inspect_err(|error| self.manager.poison(error.clone()))
+    }
+
+    pub(crate) fn roll_back_all(&mut self) -> Result<(), TxnError> {
+        if self.ended {
+            return Ok(());
+        }
+        self.ended = true;
+        self.drop_snapshot();
+        match self.state.take() {
+            Some(state) => self.manager.roll_back_state(&state, &mut self.held),
+            None => Ok(()),
+        }
+    }
+
+    /// Undoes the entries from the newest down to `index`.
+    pub(crate) fn undo_down_to(&mut self, index: u32) -> Result<(), TxnError> {
+        match &self.state {
+            Some(state) => self.manager.undo_down_to(state, index),
+            None => Ok(()),
+        }
+    }
+}
+
+impl TxnManager {
+    /// Undoes all of a transaction and ends it.
+    pub(crate) fn roll_back_state(
+        &self,
+        state: &Arc<TxnState>,
+        held: &mut HeldLocks,
+    ) -> Result<(), TxnError> {
+        if state.versions.lock().next_index() == 0 {
+            self.finish(state, Status::Aborted, None, held);
+            return Ok(());
+        }
+        self.undo_down_to(state, 0)?;
+        if state.versions.lock().spilled {
+            self.remove_spilled(state.id)?;
+        }
+        let mut body = Vec::new();
+        body.put_varint(state.id.0);
+        self.log.append(LogClass::Rollback, Record { kind: kinds::ABORT, body: &body })?;
+        self.counters.rollbacks.fetch_add(1, Ordering::Relaxed);
+        self.finish(state, Status::Aborted, None, held);
+        Ok(())
+    }
+
+    pub(crate) fn undo_down_to(&self, state: &TxnState, down_to: u32) -> Result<(), TxnError> {
+        let newest = state.versions.lock().next_index();
+        let mut entry = Vec::new();
+        for index in (down_to..newest).rev() {
+            if self.read_undo(state, index, &mut entry)? {
+                self.undo_entry(state, index, &entry)?;
+                self.forget_undo(state, index)?;
+            }
+        }
+        state.versions.lock().account(&self.version_bytes);
+        Ok(())
+    }
+
+    fn undo_entry(&self, state: &TxnState, index: u32, entry: &[u8]) -> Result<(), TxnError> {
+        match Undo::decode(entry)? {
+            Undo::Row { tree, key, before } => match self.tree(tree) {
+                Some(tree) => self.undo_row(&tree, key, before, state, index),
+                None => Self::unknown_tree(state, tree),
+            },
+            Undo::TreeCreated { tree, root } => {
+                if root.0 == 0 {
+                    return Ok(()); // its creation was never logged
+                }
+                let found = self.tree(tree).unwrap_or_else(|| Tree::open(self.pool.clone(), tree, root));
+                found.clear(LogClass::Rollback)?;
+                // Forgotten first: if a crash comes between, one free-standing page is lost, while the other
+                // order could free a page that belongs to somebody else by then.
+                self.forget_undo(state, index)?;
+                let mut attachment = Vec::new();
+                compensation(&mut attachment, state.id, index);
+                found.drop_root(LogClass::Rollback, &attachment)?;
+                self.forget_tree(tree);
+                Ok(())
+            }
+        }
+    }
+
+    /// A row of a tree that nobody knows: after a crash it was created by the very transaction being undone
+    /// and will be dropped whole; at any other time it is damage.
+    fn unknown_tree(state: &TxnState, tree: TreeId) -> Result<(), TxnError> {
+        if state.found_by_recovery {
+            return Ok(());
+        }
+        Err(TxnError::new(
+            TxnErrorKind::Damaged,
+            format!("transaction {} wrote to {tree:?}, which is not known", state.id),
+        ))
+    }
+
+    fn undo_row(
+        &self,
+        tree: &Tree,
+        key: &[u8],
+        before: Before<'_>,
+        state: &TxnState,
+        index: u32,
+    ) -> Result<(), TxnError> {
+        let decide = |current: Option<&[u8]>,
+                      change: &mut Change,
+                      attachment: &mut Vec<u8>|
+         -> Result<(), TxnError> {
+            let Some((header, payload)) = current.map(RowHeader::split).transpose()? else { return Ok(()) };
+            if header.writer != state.id || header.undo != index {
+                return Ok(()); // undone before
+            }
+            compensation(attachment, state.id, index);
+            *change = match before {
+                Before::Absent => Change::Remove,
+                Before::Full(header, old) => {
+                    let mut value = header.encode().to_vec();
+                    value.extend_from_slice(old);
+                    Change::Put(value)
+                }
+                Before::Patch(header, patches) => {
+                    let mut ranges = vec![(0, header.encode().to_vec())];
+                    for (at, old) in patches.ranges(payload.len())? {
+                        ranges.push(((RowHeader::LEN + at) as u16, old.to_vec()));
+                    }
+                    Change::Patch(ranges)
+                }
+            };
+            Ok(())
+        };
+        tree.modify(key, LogClass::Rollback, decide).map(|_| ())
+    }
+
+    /// Forgets an entry that has been used, wherever it is.
+    fn forget_undo(&self, state: &TxnState, index: u32) -> Result<(), TxnError> {
+        let spilled = {
+            let mut versions = state.versions.lock();
+            versions.forget(index);
+            versions.spilled
+        };
+        if spilled {
+            self.remove_undo(&undo_key(state.id, index))?;
+        }
+        Ok(())
+    }
+
+    /// Removes an entry from the undo tree, if it is there.
+    pub(crate) fn remove_undo(&self, key: &[u8]) -> Result<(), TxnError> {
+        let decide = |current: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<(), TxnError> {
+            if current.is_some() {
+                *change = Change::Remove;
+            }
+            Ok(())
+        };
+        self.undo.modify(key, LogClass::Rollback, decide).map(|_| ())
+    }
+}

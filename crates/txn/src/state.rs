@@ -1,0 +1,298 @@
+//! One writing transaction, as others see it: whether it has ended, and its before-images.
+
+use firn_base::sync::Mutex;
+use firn_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use firn_base::{Lsn, TreeId, TxnId};
+use std::collections::VecDeque;
+
+/// Where a transaction stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Running, or being rolled back.
+    Active = 0,
+    /// Prepared: its fate is decided from outside.
+    Prepared = 1,
+    /// Its commit record is appended.
+    Committed = 2,
+    /// All undone.
+    Aborted = 3,
+}
+
+/// Ghost rows remembered for physical removal, per transaction; the rest is removed when its leaf is next
+/// short of room.
+const GHOSTS_MAX: usize = 4096;
+
+/// A transaction that writes or locks.
+#[derive(Debug)]
+pub(crate) struct TxnState {
+    pub id: TxnId,
+    status: AtomicU8,
+    /// It ran in an earlier life of the database.
+    pub found_by_recovery: bool,
+    pub versions: Mutex<Versions>,
+}
+
+impl TxnState {
+    pub fn new(id: TxnId) -> TxnState {
+        let status = AtomicU8::new(Status::Active as u8);
+        TxnState { id, status, found_by_recovery: false, versions: Mutex::default() }
+    }
+    pub fn status(&self) -> Status {
+        match self.status.load(Ordering::SeqCst) {
+            0 => Status::Active,
+            1 => Status::Prepared,
+            2 => Status::Committed,
+            _ => Status::Aborted,
+        }
+    }
+    pub fn set_status(&self, status: Status) {
+        self.status.store(status as u8, Ordering::SeqCst);
+    }
+    pub fn has_ended(&self) -> bool {
+        matches!(self.status(), Status::Committed | Status::Aborted)
+    }
+}
+
+/// Where an undo entry is.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    /// In the arena: offset past the arena's origin, length, and an LSN at or before its log record.
+    Memory { at: usize, len: u32, lsn: Lsn },
+    /// In the undo tree.
+    Spilled,
+    /// Used, or never made.
+    Gone,
+}
+
+/// A transaction's undo entries, by index. Entries before `first` are in the undo tree or gone.
+#[derive(Debug, Default)]
+pub(crate) struct Versions {
+    first: u32,
+    slots: VecDeque<Slot>,
+    arena: VecDeque<u8>,
+    /// Bytes dropped from the arena's front so far.
+    origin: usize,
+    /// Whether the undo tree may hold entries of this transaction.
+    pub spilled: bool,
+    /// Rows this transaction made ghosts of.
+    pub ghosts: Vec<(TreeId, Box<[u8]>)>,
+    accounted: usize,
+}
+
+/// Where to find an undo entry.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// Copied into the caller's buffer.
+    Copied,
+    /// To be looked up in the undo tree.
+    InUndoTree,
+    /// There is none.
+    None,
+}
+
+impl Versions {
+    /// Index that the next entry will get.
+    pub fn next_index(&self) -> u32 {
+        self.first + self.slots.len() as u32
+    }
+
+    /// Puts an entry at the next index. `lsn` is the log's end before its record is appended.
+    pub fn push(&mut self, undo: &[u8], lsn: Lsn) -> u32 {
+        let index = self.next_index();
+        let at = self.origin + self.arena.len();
+        self.arena.extend(undo);
+        self.slots.push_back(Slot::Memory { at, len: undo.len() as u32, lsn });
+        index
+    }
+
+    /// Takes back the newest entry, whose change was not made.
+    pub fn pop(&mut self) {
+        if let Some(Slot::Memory { at, .. }) = self.slots.pop_back() {
+            self.arena.truncate(at - self.origin);
+        }
+    }
+
+    /// Sets an entry found in the log; indices come in ascending order, with gaps.
+    pub fn restore(&mut self, index: u32, undo: &[u8], lsn: Lsn) {
+        if self.slots.is_empty() && self.first == 0 {
+            self.first = index;
+        }
+        while self.next_index() < index {
+            self.slots.push_back(Slot::Gone);
+        }
+        if self.next_index() == index {
+            self.push(undo, lsn);
+        }
+    }
+
+    /// With no entry found in the log, all that was made (`entries`) is in the undo tree.
+    pub fn start_at(&mut self, entries: u32) {
+        if self.slots.is_empty() {
+            self.first = self.first.max(entries);
+        }
+    }
+
+    /// Forgets an entry that has been used.
+    pub fn forget(&mut self, index: u32) {
+        if index + 1 == self.next_index() && matches!(self.slots.back(), Some(Slot::Memory { .. })) {
+            // The newest: its bytes go too. Its index stays used.
+            self.pop();
+            self.slots.push_back(Slot::Gone);
+        } else if let Some(slot) = index.checked_sub(self.first).and_then(|i| self.slots.get_mut(i as usize))
+        {
+            *slot = Slot::Gone;
+        }
+    }
+
+    /// Copies an entry into `out`, or says where it is.
+    pub fn read(&self, index: u32, out: &mut Vec<u8>) -> Entry {
+        out.clear();
+        let Some(offset) = index.checked_sub(self.first) else { return Entry::InUndoTree };
+        match self.slots.get(offset as usize) {
+            Some(Slot::Memory { at, len, .. }) => {
+                let start = at - self.origin;
+                let range = start..start + *len as usize;
+                let (front, back) = self.arena.as_slices();
+                if range.end <= front.len() {
+                    out.extend_from_slice(&front[range]);
+                } else if range.start >= front.len() {
+                    out.extend_from_slice(&back[range.start - front.len()..range.end - front.len()]);
+                } else {
+                    out.extend_from_slice(&front[range.start..]);
+                    out.extend_from_slice(&back[..range.end - front.len()]);
+                }
+                Entry::Copied
+            }
+            Some(Slot::Spilled) => Entry::InUndoTree,
+            Some(Slot::Gone) | None => Entry::None,
+        }
+    }
+
+    /// The oldest entry in memory whose LSN is before `limit`.
+    pub fn oldest_before(&self, limit: Lsn) -> Option<(u32, Lsn)> {
+        self.slots
+            .iter()
+            .zip(self.first..)
+            .find_map(|(slot, index)| match slot {
+                Slot::Memory { lsn, .. } => Some((index, *lsn)),
+                _ => None,
+            })
+            .filter(|(_, lsn)| *lsn < limit)
+    }
+
+    /// LSN of the oldest entry in memory: the log is needed from there on.
+    pub fn oldest_lsn(&self) -> Option<Lsn> {
+        self.oldest_before(Lsn::MAX).map(|(_, lsn)| lsn)
+    }
+
+    /// Notes that an entry is in the undo tree now, and gives back the memory of a spilled front.
+    pub fn mark_spilled(&mut self, index: u32) {
+        self.spilled = true;
+        if let Some(slot) = index.checked_sub(self.first).and_then(|i| self.slots.get_mut(i as usize)) {
+            *slot = Slot::Spilled;
+        }
+        while let Some(Slot::Spilled | Slot::Gone) = self.slots.front() {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        let kept = match self
+            .slots
+            .iter()
+            .find_map(|slot| if let Slot::Memory { at, .. } = slot { Some(*at) } else { None })
+        {
+            Some(at) => at,
+            None => self.origin + self.arena.len(),
+        };
+        self.arena.drain(..kept - self.origin);
+        self.origin = kept;
+    }
+
+    /// Remembers a row to be removed physically once nobody needs it.
+    pub fn add_ghost(&mut self, tree: TreeId, key: &[u8]) {
+        if self.ghosts.len() < GHOSTS_MAX {
+            self.ghosts.push((tree, key.into()));
+        }
+    }
+
+    /// Keeps `total`, the bytes of all transactions' versions, up to date with this one's.
+    pub fn account(&mut self, total: &AtomicUsize) {
+        let now = self.arena.len() + self.slots.len() * size_of::<Slot>();
+        if now >= self.accounted {
+            total.fetch_add(now - self.accounted, Ordering::Relaxed);
+        } else {
+            total.fetch_sub(self.accounted - now, Ordering::Relaxed);
+        }
+        self.accounted = now;
+    }
+
+    /// Gives back all memory.
+    pub fn clear(&mut self, total: &AtomicUsize) {
+        *self = Versions { accounted: self.accounted, ..Versions::default() };
+        self.account(total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_by_index_through_pops_forgetting_and_spilling() {
+        let mut versions = Versions::default();
+        let mut out = Vec::new();
+        for i in 0..10u8 {
+            assert_eq!(versions.push(&[i; 5], Lsn(100 + u64::from(i))), u32::from(i));
+        }
+        versions.pop();
+        assert_eq!(versions.next_index(), 9);
+        versions.forget(8);
+        assert_eq!(versions.next_index(), 9, "a used index is not given out again");
+        assert_eq!(versions.read(8, &mut out), Entry::None);
+        assert_eq!(versions.read(3, &mut out), Entry::Copied);
+        assert_eq!(out, [3; 5]);
+        for i in 0..4 {
+            versions.mark_spilled(i);
+        }
+        assert_eq!(versions.read(3, &mut out), Entry::InUndoTree);
+        assert_eq!(versions.read(4, &mut out), Entry::Copied);
+        assert_eq!(out, [4; 5]);
+        assert_eq!(versions.oldest_lsn(), Some(Lsn(104)));
+        assert_eq!(versions.oldest_before(Lsn(104)), None);
+        for i in 4..8 {
+            versions.mark_spilled(i);
+        }
+        assert_eq!(versions.oldest_lsn(), None);
+        assert_eq!(versions.push(b"last", Lsn(200)), 9);
+        assert_eq!(versions.read(9, &mut out), Entry::Copied);
+        assert_eq!(out, b"last");
+        assert_eq!(versions.read(2, &mut out), Entry::InUndoTree);
+    }
+
+    #[test]
+    fn entries_from_the_log_keep_their_indices() {
+        let mut versions = Versions::default();
+        let mut out = Vec::new();
+        versions.restore(5, b"five", Lsn(1));
+        versions.restore(8, b"eight", Lsn(2));
+        assert_eq!(
+            versions.read(4, &mut out),
+            Entry::InUndoTree,
+            "before the first found: spilled, if it ever was"
+        );
+        assert_eq!(versions.read(6, &mut out), Entry::None);
+        assert_eq!(versions.read(8, &mut out), Entry::Copied);
+        assert_eq!(out, b"eight");
+        assert_eq!(versions.next_index(), 9);
+    }
+
+    #[test]
+    fn memory_is_accounted() {
+        let total = AtomicUsize::new(0);
+        let mut versions = Versions::default();
+        versions.push(&[0; 1000], Lsn(1));
+        versions.account(&total);
+        assert!(total.load(Ordering::Relaxed) >= 1000);
+        versions.clear(&total);
+        assert_eq!(total.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,329 @@
+//! Writing rows.
+
+use crate::attachment::begin_change;
+use crate::{
+    Isolation, RowHeader, Savepoint, Transaction, TxnError, TxnErrorKind, max_key_len, max_row_len, undo,
+};
+use firn_base::sync::atomic::Ordering;
+use firn_base::{TreeId, TxnId};
+use firn_btree::{Change, Tree};
+use firn_log::LogClass;
+use std::ops::Range;
+
+/// What a write wants.
+#[derive(Clone, Copy)]
+enum Intent<'a> {
+    /// Insert or replace.
+    Put(&'a [u8]),
+    /// Insert, unless there is a row.
+    Insert(&'a [u8]),
+    /// Replace, if there is a row.
+    Update(&'a [u8]),
+    /// Delete, if there is a row.
+    Delete,
+}
+
+/// What came of one try under the leaf's latch.
+enum Outcome {
+    /// Done, or nothing to do; whether there was a row before.
+    Done { existed: bool },
+    /// The row, or a lock on it, belongs to transactions that have not ended.
+    Blocked(Vec<TxnId>),
+    /// The current version is not in this transaction's snapshot.
+    Unseen(TxnId),
+}
+
+impl Transaction {
+    /// Inserts or replaces a row.
+    ///
+    /// Errors of all writes: `Conflict`, `Deadlock` (roll back and try again), `Timeout`, `Cancelled`,
+    /// `ReadOnly`, `TooLarge`, `Full`, `LogFull`, and those after which the database must be reopened.
+    /// A write that fails has changed nothing.
+    pub fn put(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
+        self.write(tree, key, Intent::Put(value), None).map(|_| ())
+    }
+    /// Inserts a row; false, and nothing is changed, if there is one.
+    pub fn insert(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
+        self.write(tree, key, Intent::Insert(value), None).map(|existed| !existed)
+    }
+    /// Replaces a row; false if there is none.
+    pub fn update(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
+        self.write(tree, key, Intent::Update(value), None)
+    }
+    /// Inserts or replaces a row; true, with its payload in `old`, if there was one.
+    pub fn replace(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<bool, TxnError> {
+        self.write(tree, key, Intent::Put(value), Some(old))
+    }
+    /// Deletes a row; true, with its payload in `old`, if there was one.
+    pub fn remove(&mut self, tree: &Tree, key: &[u8], old: &mut Vec<u8>) -> Result<bool, TxnError> {
+        self.write(tree, key, Intent::Delete, Some(old))
+    }
+
+    /// Creates an empty tree, which is gone again if this transaction is rolled back.
+    pub fn create_tree(&mut self) -> Result<Tree, TxnError> {
+        self.begin_write()?;
+        let me = self.ensure_state();
+        let id = self.manager.next_tree_id();
+        let state = self.state.clone().expect("ensured");
+        let lsn = self.manager.log.end();
+        // The entry goes in before the record is appended, so that a checkpoint sees what it must keep.
+        let mut entry = Vec::new();
+        undo::encode_tree_created(&mut entry, id, None);
+        let index = state.versions.lock().push(&entry, lsn);
+        let start = begin_change(&mut self.attachment, me, index);
+        self.attachment.extend_from_slice(&entry);
+        debug_assert_eq!(&self.attachment[start..], entry);
+        let created = Tree::create(self.manager.pool.clone(), id, LogClass::Normal, &self.attachment);
+        let mut versions = state.versions.lock();
+        versions.pop();
+        let tree = created?;
+        entry.clear();
+        undo::encode_tree_created(&mut entry, id, Some(tree.root()));
+        let again = versions.push(&entry, lsn);
+        assert_eq!(index, again, "nobody else adds to this transaction's entries");
+        versions.account(&self.manager.version_bytes);
+        drop(versions);
+        self.manager.register_tree(tree.clone());
+        self.exposed = true;
+        Ok(tree)
+    }
+
+    fn check_size(&self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
+        let page_size = tree.pool().page_size();
+        let (max_key, max_row) = (max_key_len(page_size), max_row_len(page_size));
+        if key.len() > max_key {
+            let message =
+                format!("the key has {} bytes; {max_key} is the limit with pages of {page_size}", key.len());
+            return Err(TxnError::new(TxnErrorKind::TooLarge, message));
+        }
+        if key.len() + value.len() > max_row {
+            let message = format!(
+                "key and value have {} bytes together; {max_row} is the limit with pages of {page_size}",
+                key.len() + value.len()
+            );
+            return Err(TxnError::new(TxnErrorKind::TooLarge, message));
+        }
+        Ok(())
+    }
+
+    /// Performs a write, waiting for locks as need be. Answers whether there was a row before.
+    fn write(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        intent: Intent<'_>,
+        mut old: Option<&mut Vec<u8>>,
+    ) -> Result<bool, TxnError> {
+        self.begin_write()?;
+        if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
+            self.check_size(tree, key, value)?;
+        }
+        self.ensure_state();
+        loop {
+            if self.options.isolation != Isolation::Serializable {
+                self.ensure_snapshot();
+            }
+            match self.try_write(tree, key, intent, old.as_deref_mut())? {
+                Outcome::Done { existed } => {
+                    self.exposed = true;
+                    self.spill_if_over_budget()?;
+                    return Ok(existed);
+                }
+                Outcome::Blocked(blockers) => {
+                    self.wait_for(&blockers)?;
+                    if self.options.isolation == Isolation::ReadCommitted {
+                        self.drop_snapshot();
+                    }
+                }
+                Outcome::Unseen(writer) => self.conflict(writer)?,
+            }
+        }
+    }
+
+    fn try_write(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        intent: Intent<'_>,
+        mut old: Option<&mut Vec<u8>>,
+    ) -> Result<Outcome, TxnError> {
+        let Transaction { manager, state, snapshot, scratch, options, .. } = self;
+        let manager = &**manager;
+        let state = &**state.as_ref().expect("ensured by the caller");
+        let serializable = options.isolation == Isolation::Serializable;
+        let low_water = manager.low_water();
+        let mut pushed = false;
+        let outcome = tree.modify_with(
+            key,
+            LogClass::Normal,
+            |current, change, attachment| -> Result<Outcome, TxnError> {
+                // Asked again after a split: the entry of the last try goes first.
+                if std::mem::take(&mut pushed) {
+                    state.versions.lock().pop();
+                }
+                let row = current.map(RowHeader::split).transpose()?;
+                let blockers = manager.locks.write_blockers(state.id, tree.id(), key);
+                if !blockers.is_empty() {
+                    return Ok(Outcome::Blocked(blockers));
+                }
+                if let Some((header, _)) = row
+                    && header.writer != state.id
+                {
+                    let seen = snapshot.as_ref().is_some_and(|snapshot| snapshot.sees(header.writer));
+                    if !seen && !manager.has_ended(header.writer) {
+                        return Ok(Outcome::Blocked(vec![header.writer]));
+                    }
+                    if !seen && !serializable {
+                        return Ok(Outcome::Unseen(header.writer));
+                    }
+                }
+                let existed = row.is_some_and(|(header, _)| !header.ghost);
+                if let (Some(old), Some((_, payload)), true) = (old.as_deref_mut(), row, existed) {
+                    old.clear();
+                    old.extend_from_slice(payload);
+                }
+                let value = match (intent, existed) {
+                    (Intent::Insert(_), true) | (Intent::Update(_) | Intent::Delete, false) => {
+                        return Ok(Outcome::Done { existed });
+                    }
+                    (Intent::Put(value) | Intent::Insert(value) | Intent::Update(value), _) => Some(value),
+                    (Intent::Delete, true) => None,
+                };
+                let mut versions = state.versions.lock();
+                let index = versions.next_index();
+                let start = begin_change(attachment, state.id, index);
+                describe(
+                    RowChange { tree: tree.id(), key, row, value, writer: state.id, index },
+                    change,
+                    attachment,
+                    scratch,
+                );
+                // Before the record is appended: a checkpoint that starts now sees what it must keep.
+                versions.push(&attachment[start..], manager.log.end());
+                pushed = true;
+                Ok(Outcome::Done { existed })
+            },
+            |garbage_key, value| {
+                RowHeader::split(value).is_ok_and(|(header, _)| {
+                    header.ghost
+                        && header.writer < low_water
+                        && !manager.locks.is_locked(tree.id(), garbage_key)
+                })
+            },
+        );
+        let mut versions = state.versions.lock();
+        match outcome {
+            Ok((outcome, _)) => {
+                if pushed && matches!(intent, Intent::Delete) {
+                    versions.add_ghost(tree.id(), key);
+                }
+                versions.account(&manager.version_bytes);
+                Ok(outcome)
+            }
+            Err(error) => {
+                if pushed {
+                    versions.pop();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Undoes everything done since the savepoint was made. Locks stay.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), TxnError> {
+        self.begin_write()?;
+        self.undo_down_to(savepoint.index)
+    }
+
+    /// A transaction with more before-images than the budget allows moves its own into the undo tree.
+    fn spill_if_over_budget(&mut self) -> Result<(), TxnError> {
+        let budget = self.manager.options.version_budget_bytes;
+        if self.manager.version_bytes.load(Ordering::Relaxed) <= budget {
+            return Ok(());
+        }
+        self.manager.spill_for_budget(self.state.as_ref().expect("it has just written"))
+    }
+}
+
+/// A change of one row, decided.
+struct RowChange<'a> {
+    tree: TreeId,
+    key: &'a [u8],
+    /// The version there is.
+    row: Option<(RowHeader, &'a [u8])>,
+    /// The new payload; `None` makes a ghost.
+    value: Option<&'a [u8]>,
+    writer: TxnId,
+    index: u32,
+}
+
+/// Writes the page change and appends the undo entry to `attachment`.
+fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+    let header = RowHeader { writer: row.writer, undo: row.index, ghost: row.value.is_none() };
+    let payload = row.value.unwrap_or_default();
+    match row.row {
+        None => undo::encode_absent(attachment, row.tree, row.key),
+        Some((before, old)) if old.len() == payload.len() => {
+            let ranges = differences(old, payload);
+            undo::encode_patch(attachment, row.tree, row.key, before, old, &ranges);
+            let mut patches = vec![(0, header.encode().to_vec())];
+            for range in ranges {
+                patches.push(((RowHeader::LEN + range.start) as u16, payload[range].to_vec()));
+            }
+            *change = Change::Patch(patches);
+            return;
+        }
+        Some((before, old)) => undo::encode_full(attachment, row.tree, row.key, before, old),
+    }
+    scratch.clear();
+    scratch.extend_from_slice(&header.encode());
+    scratch.extend_from_slice(payload);
+    *change = Change::Put(scratch.clone());
+}
+
+/// Bytes of equality that are cheaper to repeat than to leave out.
+const GAP: usize = 6;
+
+/// The ranges in which two payloads of one length differ; ascending, disjoint.
+fn differences(old: &[u8], new: &[u8]) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    let mut at = 0;
+    while at < old.len() {
+        // Eight bytes at a time over what is equal.
+        if at + 8 <= old.len() && old[at..at + 8] == new[at..at + 8] {
+            at += 8;
+            continue;
+        }
+        if old[at] != new[at] {
+            match ranges.last_mut() {
+                Some(last) if at - last.end <= GAP => last.end = at + 1,
+                _ => ranges.push(at..at + 1),
+            }
+        }
+        at += 1;
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_cover_every_changed_byte_and_little_else() {
+        let old = vec![0u8; 100];
+        let mut new = old.clone();
+        assert_eq!(differences(&old, &new), []);
+        new[3] = 1;
+        new[5] = 1;
+        new[50] = 1;
+        new[99] = 1;
+        assert_eq!(differences(&old, &new), [3..6, 50..51, 99..100]);
+    }
+}
