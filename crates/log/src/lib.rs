@@ -1,20 +1,48 @@
 //! The write-ahead log: one endless stream of records over K devices.
 //!
-//! SKELETON: the signatures below are the contract with the floors above.
-//!
 //! Place in the stack: above `device`; used by every floor above. Knows nothing of what records mean.
+//! How it works, its lock order and the argument about space: `docs/log.md`. Bytes: `docs/format/log.md`.
+//! Source: the FlashLogging paper (SIGMOD 2009), sections 3.3 (unconventional array), 3.5 (algorithm),
+//! 3.6 (section index, parallel scan) and 4 (no overlapping writes).
 //!
 //! A *record* is a kind byte and a body. Its LSN is the stream offset of its first byte. A *group* is a
 //! run of records appended together: recovery delivers all of them or, at the log's end, none.
 //! The durable LSN always lies on a group boundary: `durable() > lsn` says that the whole group that
 //! contains the record at `lsn` is durable.
+//!
+//! Invariants:
+//! * LSNs on a device never decrease, so any device is read in LSN order by reading it in ring order.
+//! * No block is overwritten while it may hold log at or after the truncation point; in particular a
+//!   partly filled block is never overwritten in place but written again, fuller, further on.
+//! * What `append` accepted can always be placed: space is refused there and never by `flush`.
+//! * `durable()` moves only over contiguous completed requests.
+//!
+//! Failure: after the first failed write the log takes no record and acknowledges no flush until the
+//! database is opened again. Nothing is retried.
+#![forbid(unsafe_code)]
 
+mod block;
 mod error;
+mod flight;
+mod front;
+mod layout;
 mod log;
+mod pipeline;
+//TMP mod member;
+//TMP mod merge;
+mod options;
+//TMP mod reader;
 mod record;
+//TMP mod records;
+mod ring;
 mod scan;
+mod space;
+pub mod testing;
+mod worker;
 
 pub use error::{LogError, LogErrorKind};
-pub use log::{Appended, Log, LogClass, LogOptions, LogSpace, LogStatistics};
+pub use log::Log;
+pub use options::{Appended, Compose, LogClass, LogOptions, LogSpace, LogStatistics};
 pub use record::{Kind, Record};
+
 pub use scan::{LogIdentity, LogScan, MemberId, Records};

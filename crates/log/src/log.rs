@@ -1,131 +1,299 @@
-//! The frontend. SKELETON.
+//! The log of an open database.
 
-use crate::{LogError, LogIdentity, Record};
-use firn_base::{Epoch, Lsn};
-use firn_device::Device;
-use firn_base::sync::Arc;
+use crate::block::{self, Owner};
+use crate::front::{Front, FrontSetup};
+use crate::layout::{Geometry, MemberHeader, SectionHeader};
+use crate::options::{Appended, LogClass, LogOptions, LogSpace, LogStatistics};
+use crate::pipeline::Pipeline;
+use crate::record::{FRAME, Kind, Record};
+use crate::space::DeviceSpace;
+use crate::{LogError, LogErrorKind, LogIdentity, worker};
+use firn_base::codec::Writer;
+use firn_base::sync::thread::JoinHandle;
+use firn_base::sync::{Arc, Mutex};
+use firn_base::{Epoch, Lsn, Progress};
+use firn_device::{AlignedBuf, Device, Durability};
 
-/// How the log uses its memory and devices.
-#[derive(Clone, Debug)]
-pub struct LogOptions {
-    /// Bytes of DRAM for log not yet handed to a device.
-    pub buffer_bytes: usize,
+const BUFFER_MIN: usize = 8 << 10;
+const DEVICES_MAX: usize = 64;
+
+/// The log of an open database. All calls may be made from any thread.
+pub struct Log {
+    pipeline: Arc<Pipeline>,
+    /// Locked alone, and only by `close` and `drop`.
+    workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Who asks for log space: what is reserved for whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogClass {
-    /// Work of transactions: refused first.
-    Normal,
-    /// Rolling back, ending transactions, structure changes on behalf of rollback: may use the reserve.
-    Rollback,
-    /// Checkpoints and page-map changes, which make space: may use the last of it.
-    System,
-}
-
-/// Where a group was placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Appended {
-    /// LSN of the group's first record.
-    pub first: Lsn,
-    /// First LSN after the group; the record is durable once `durable() >= end`.
-    pub end: Lsn,
-}
-
-/// Physical space of the online log, padding included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSpace {
-    /// Bytes that the devices hold in all.
-    pub capacity_bytes: u64,
-    /// Bytes of it that hold log at or after the truncation point, or wait to be written.
-    pub used_bytes: u64,
-    /// Oldest LSN still kept.
+/// What a log is opened with, be it new or recovered.
+pub(crate) struct Opening {
+    pub devices: Vec<Arc<dyn Device>>,
+    pub owners: Vec<Owner>,
+    pub geometries: Vec<Geometry>,
+    pub spaces: Vec<DeviceSpace>,
+    pub epoch: Epoch,
+    pub start: Lsn,
     pub oldest: Lsn,
+    /// Where the epoch before ended, unless this is the first.
+    pub previous_end: Option<Lsn>,
 }
 
-/// Counters since the log was opened.
-#[derive(Clone, Debug, Default)]
-pub struct LogStatistics {
-    /// Records appended.
-    pub records: u64,
-    /// Bytes appended, without framing.
-    pub appended_bytes: u64,
-    /// Requests written to devices.
-    pub requests: u64,
-    /// Bytes written to devices, framing and padding included.
-    pub written_bytes: u64,
-    /// Requests by size: index i counts those of 2^i blocks of 512 B and up to twice as many less one.
-    pub requests_by_size: [u64; 16],
+/// What every log with these devices keeps to; members that differ in block size share the largest.
+pub(crate) fn unit_of(devices: &[Arc<dyn Device>]) -> u64 {
+    devices.iter().map(|d| d.info().logical_block as u64).max().unwrap_or(0).max(block::BLOCK as u64)
 }
 
-/// The log of an open database.
-pub struct Log {}
+pub(crate) fn check_members(devices: &[Arc<dyn Device>], identity: &LogIdentity) -> Result<(), LogError> {
+    let count = devices.len();
+    let distinct = (0..identity.members.len()).all(|i| !identity.members[..i].contains(&identity.members[i]));
+    if count == 0 || count > DEVICES_MAX || count != identity.members.len() || !distinct {
+        return Err(LogError::new(
+            LogErrorKind::BadArgument,
+            format!(
+                "a log has 1 to {DEVICES_MAX} distinct members and a device for each; {count} devices and \
+                 {} members were given",
+                identity.members.len()
+            ),
+        ));
+    }
+    Ok(())
+}
 
 impl Log {
-    /// Pre-writes and formats `devices` (each already grown to its size by the caller) as a new log.
+    /// Formats `devices` (each already grown to its size, and best pre-written, by the caller) as a new
+    /// log. Old contents need not be erased: they carry another database's id.
     pub fn create(
-        _devices: Vec<Arc<dyn Device>>,
-        _identity: LogIdentity,
-        _epoch: Epoch,
-        _options: LogOptions,
+        devices: Vec<Arc<dyn Device>>,
+        identity: LogIdentity,
+        epoch: Epoch,
+        options: LogOptions,
     ) -> Result<Arc<Log>, LogError> {
-        todo!()
+        check_members(&devices, &identity)?;
+        check_options(&options)?;
+        let unit = unit_of(&devices);
+        let tag = block::database_tag(identity.database);
+        let mut owners = Vec::new();
+        let mut geometries = Vec::new();
+        for (place, (device, &member)) in devices.iter().zip(&identity.members).enumerate() {
+            let geometry = Geometry::choose(&device.info().name, device.len(), unit, options.section_bytes)?;
+            let owner = Owner { tag, member: member.0 };
+            let header = MemberHeader {
+                database: identity.database,
+                epoch,
+                member,
+                members: devices.len() as u32,
+                place: place as u32,
+                geometry,
+            };
+            format(&**device, owner, &header)?;
+            owners.push(owner);
+            geometries.push(geometry);
+        }
+        let spaces = geometries.iter().map(|&g| DeviceSpace::empty(g)).collect();
+        let opening = Opening {
+            devices,
+            owners,
+            geometries,
+            spaces,
+            epoch,
+            start: Lsn::FIRST,
+            oldest: Lsn::FIRST,
+            previous_end: None,
+        };
+        Log::open(opening, options)
     }
 
-    /// Appends a record alone. Does no I/O; waits if the log buffer is full.
+    pub(crate) fn open(opening: Opening, options: LogOptions) -> Result<Arc<Log>, LogError> {
+        check_options(&options)?;
+        let unit = unit_of(&opening.devices).max(opening.geometries[0].unit);
+        let capacity: u64 = opening.geometries.iter().map(Geometry::capacity_bytes).sum();
+        let setup = FrontSetup {
+            epoch: opening.epoch,
+            start: opening.start,
+            unit,
+            buffer_bytes: options.buffer_bytes,
+            rollback_reserve_bytes: capacity / 100 * u64::from(options.rollback_reserve_percent),
+            system_reserve_bytes: capacity / 100 * u64::from(options.system_reserve_percent),
+            oldest: opening.oldest,
+        };
+        // Room for a section header and at least one unit of blocks.
+        let request_bytes = options.request_bytes.next_multiple_of(unit as usize).max(2 * unit as usize);
+        let buffers = opening.devices.iter().map(|_| AlignedBuf::zeroed(request_bytes)).collect();
+        let front = Front::new(setup, opening.spaces, capacity);
+        let workers = options.workers;
+        let pipeline =
+            Arc::new(Pipeline::new(opening.devices, opening.owners, opening.epoch, options, front, buffers));
+        if let Some(previous_end) = opening.previous_end {
+            let mut body = Vec::with_capacity(12);
+            body.put_u32(opening.epoch.0);
+            body.put_u64(previous_end.0);
+            pipeline.append(None, &[Record { kind: Kind::EPOCH_START, body: &body }])?;
+        }
+        let log = Arc::new(Log { pipeline: Arc::clone(&pipeline), workers: Mutex::default() });
+        if workers {
+            *log.workers.lock() = worker::start(&pipeline).map_err(|error| {
+                LogError::new(LogErrorKind::Failed, format!("a log thread could not be started: {error}"))
+            })?;
+        }
+        Ok(log)
+    }
+
+    /// Appends a record alone. Does no I/O unless the log buffer is full; then it waits for a request or
+    /// writes one.
     pub fn append(&self, class: LogClass, record: Record<'_>) -> Result<Appended, LogError> {
         self.append_group(class, &[record])
     }
 
     /// Appends records that recovery delivers together or not at all. The i-th record's LSN is
-    /// `first + sum of Log::framed_len(body) of those before it`.
-    pub fn append_group(&self, _class: LogClass, _records: &[Record<'_>]) -> Result<Appended, LogError> {
-        todo!()
+    /// `first + sum of Log::framed_len(body) of those before it`. Fails with kind `Full` if the class has
+    /// no room until the log is truncated, with `BadArgument` if the group is longer than
+    /// [`Log::group_max`] or empty.
+    pub fn append_group(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
+        self.pipeline.append(Some(class), records)
     }
 
     /// Bytes of stream that a record with a body of `body_len` bytes takes.
     #[must_use]
     pub fn framed_len(body_len: usize) -> u64 {
-        body_len as u64 + 6
+        (body_len + FRAME) as u64
+    }
+
+    /// Longest group in bytes of stream, framing included: half the log buffer, or a quarter of the
+    /// devices if that is less.
+    pub fn group_max(&self) -> u64 {
+        self.pipeline.front.lock().group_max()
     }
 
     /// LSN that the next record will get.
     pub fn end(&self) -> Lsn {
-        todo!()
+        self.pipeline.end()
     }
 
     /// All log before this LSN is durable.
     pub fn durable(&self) -> Lsn {
-        todo!()
+        self.pipeline.durable()
     }
 
-    /// Blocks until `durable() >= lsn`. The caller's thread writes itself where a device is free.
-    pub fn flush(&self, _lsn: Lsn) -> Result<(), LogError> {
-        todo!()
+    /// The epoch in which this log appends.
+    pub fn epoch(&self) -> Epoch {
+        self.pipeline.epoch
     }
 
-    /// Has the log flushed to `lsn` in the background.
-    pub fn request_flush(&self, _lsn: Lsn) {
-        todo!()
+    /// How many devices the log lies on.
+    pub fn devices(&self) -> usize {
+        self.pipeline.devices.len()
     }
 
-    /// Forgets all log before `lsn`.
-    pub fn truncate(&self, _lsn: Lsn) {
-        todo!()
+    /// Blocks until `durable() >= lsn`. The caller's thread writes itself where a device is free. An
+    /// `lsn` past `end()` is a bad argument.
+    pub fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
+        self.pipeline.flush(lsn)
+    }
+
+    /// Has the log flushed to `lsn` in the background: by the workers, or by [`Log::step`] without them.
+    pub fn request_flush(&self, lsn: Lsn) {
+        self.pipeline.request_flush(lsn);
+    }
+
+    /// Does one piece of background work for a log without workers: writes a request that
+    /// [`Log::request_flush`] asked for, or else a seal block if all log is durable and not sealed.
+    pub fn step(&self) -> Progress {
+        if self.pipeline.write_wanted() || self.pipeline.write_seal() {
+            Progress::Worked
+        } else {
+            Progress::Idle
+        }
+    }
+
+    /// Forgets all log before `lsn` (before the durable LSN, if that is less). Lasting only by what the
+    /// caller hands to `LogScan::new` the next time.
+    pub fn truncate(&self, lsn: Lsn) {
+        let durable = self.durable();
+        self.pipeline.front.lock().truncate(lsn.min(durable));
     }
 
     /// Space in use.
     pub fn space(&self) -> LogSpace {
-        todo!()
+        self.pipeline.front.lock().space()
     }
 
     /// Counters.
     pub fn statistics(&self) -> LogStatistics {
-        todo!()
+        let flight = self.pipeline.flight.lock();
+        let front = self.pipeline.front.lock();
+        LogStatistics {
+            records: front.records,
+            appended_bytes: front.appended_bytes,
+            requests: flight.requests_done,
+            written_bytes: flight.written_bytes,
+            requests_by_size: flight.requests_by_size,
+            seals: flight.seals,
+            waits: flight.waits,
+            hand_overs: flight.hand_overs,
+            buffer_waits: self.pipeline.buffer_waits(),
+            refused: front.refused,
+        }
     }
 
-    /// Flushes, writes seal blocks, stops the workers. Later appends are refused.
+    /// Flushes, writes a seal block, stops the workers. Later appends are refused. May be called again.
     pub fn close(&self) -> Result<(), LogError> {
-        todo!()
+        self.pipeline.front.lock().refuse(LogError::new(LogErrorKind::Closed, "the log was closed"));
+        let flushed = self.pipeline.flush(self.end());
+        self.stop_workers();
+        flushed?;
+        self.pipeline.write_seal();
+        match &self.pipeline.flight.lock().failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
+
+    fn stop_workers(&self) {
+        worker::stop(&self.pipeline);
+        for thread in self.workers.lock().drain(..) {
+            // A worker that panicked in a device has failed the log already, which close() reports.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.stop_workers();
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("end", &self.end()).field("durable", &self.durable()).finish()
+    }
+}
+
+fn check_options(options: &LogOptions) -> Result<(), LogError> {
+    let reserves = options.rollback_reserve_percent + options.system_reserve_percent;
+    let problem = if options.buffer_bytes < BUFFER_MIN {
+        format!("a log buffer needs at least {BUFFER_MIN} bytes, not {}", options.buffer_bytes)
+    } else if options.request_bytes > 64 << 20 {
+        format!("log requests may have up to 64 MiB, not {} bytes", options.request_bytes)
+    } else if reserves > 90 {
+        format!("the log's reserves together may take up to 90 % of it, not {reserves} %")
+    } else {
+        return Ok(());
+    };
+    Err(LogError::new(LogErrorKind::BadArgument, problem))
+}
+
+/// Writes the header of every section as never used, then the member header: a device whose formatting
+/// was interrupted is no member.
+fn format(device: &dyn Device, owner: Owner, header: &MemberHeader) -> Result<(), LogError> {
+    let geometry = &header.geometry;
+    let mut unit = AlignedBuf::zeroed(geometry.unit as usize);
+    SectionHeader::unused(header.epoch).encode(owner, &mut unit[..block::BLOCK]);
+    block::seal(&mut unit[..block::BLOCK]);
+    for sequence in 1..=geometry.sections {
+        device.write(geometry.offset(geometry.linear(sequence)), &unit, Durability::Later)?;
+    }
+    device.sync()?;
+    device.write(0, &header.encode(), Durability::Later)?;
+    device.sync()?;
+    Ok(())
 }

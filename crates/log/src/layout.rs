@@ -1,0 +1,210 @@
+//! How a device is divided: two copies of the member header, then a ring of equal sections.
+//!
+//! ```text
+//! | member header | its copy | section 0           | section 1 | ... | section n-1 |
+//!                            | header | blocks ... |
+//! ```
+//!
+//! Everything is aligned to the log's *unit*: the largest logical block of its devices, at least 512.
+//! Each header takes a whole unit. Section `i` carries the sequence numbers `s` with `(s - 1) % n == i`:
+//! sequence numbers grow by one a section for ever, so they give the ring's order and its newest section.
+//!
+//! Invariants: units divide sections; a section has a header and at least one unit for blocks; a log has
+//! at least [`SECTIONS_MIN`] sections on each device.
+
+use crate::block::{self, BLOCK, HEADER, LSN_MAX, Owner, TYPE_MEMBER, TYPE_SECTION, u16_at, u32_at, u64_at};
+use crate::{LogError, LogErrorKind, MemberId};
+use firn_base::{DatabaseId, Epoch, Lsn};
+use firn_device::AlignedBuf;
+
+/// Fewer sections leave nothing to recycle.
+pub(crate) const SECTIONS_MIN: u64 = 6;
+/// LSNs of the section before that a section header has room for.
+pub(crate) const STRIDES: usize = (BLOCK - HEADER) / 8;
+const SECTION_BYTES_USUAL: u64 = 1 << 20;
+/// Copies of the member header at the device's start.
+pub(crate) const MEMBER_COPIES: u64 = 2;
+
+/// Sizes of one device's parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// Bytes.
+    pub unit: u64,
+    /// Units of a section, its header's included.
+    pub section_units: u64,
+    pub sections: u64,
+}
+
+impl Geometry {
+    /// For a device of `device_len` bytes; `wanted` section bytes, or 0.
+    pub fn choose(name: &str, device_len: u64, unit: u64, wanted: u64) -> Result<Geometry, LogError> {
+        let area = device_len.saturating_sub(MEMBER_COPIES * unit);
+        let usual = if wanted > 0 { wanted } else { SECTION_BYTES_USUAL.max(area / 1024) };
+        let section_units = (usual.min(area / 16) / unit).max(2);
+        let geometry = Geometry { unit, section_units, sections: area / (section_units * unit) };
+        if !geometry.is_sound(device_len) {
+            let least = (MEMBER_COPIES + 2 * SECTIONS_MIN) * unit;
+            return Err(LogError::new(
+                LogErrorKind::BadArgument,
+                format!(
+                    "{name}: {device_len} bytes are too few for a log device, which needs at least {least}"
+                ),
+            ));
+        }
+        Ok(geometry)
+    }
+
+    fn is_sound(&self, device_len: u64) -> bool {
+        let Some(section) = self.section_units.checked_mul(self.unit) else { return false };
+        let Some(area) = section.checked_mul(self.sections) else { return false };
+        let unit_sound = self.unit.is_power_of_two() && (512..=65536).contains(&self.unit);
+        unit_sound
+            && self.section_units >= 2
+            && self.sections >= SECTIONS_MIN
+            && area.checked_add(MEMBER_COPIES * self.unit).is_some_and(|end| end <= device_len)
+    }
+
+    pub fn section_bytes(&self) -> u64 {
+        self.section_units * self.unit
+    }
+    /// Bytes of all sections.
+    pub fn ring_bytes(&self) -> u64 {
+        self.section_bytes() * self.sections
+    }
+    /// Bytes for blocks in all sections.
+    pub fn capacity_bytes(&self) -> u64 {
+        (self.section_units - 1) * self.unit * self.sections
+    }
+    /// Where the section used `sequence`-th begins, in bytes written since the log was created.
+    pub fn linear(&self, sequence: u64) -> u64 {
+        assert!(sequence > 0, "sequence number 0 stands for a section never used");
+        (sequence - 1) * self.section_bytes()
+    }
+    /// Place of a linear position on the device.
+    pub fn offset(&self, linear: u64) -> u64 {
+        MEMBER_COPIES * self.unit + linear % self.ring_bytes()
+    }
+    /// Units between two entries of the index that a section header holds.
+    pub fn stride_units(&self) -> u64 {
+        self.section_units.div_ceil(STRIDES as u64)
+    }
+}
+
+/// The first block of a section.
+///
+/// ```text
+///  0..20  as in a log block, type 2; the epoch is that in which the section was begun
+/// 20  u8   stream
+/// 21  u8   zero
+/// 22  u16  entries of the index
+/// 24  u64  LSN of the first block in this section
+/// 32  u64  sequence number
+/// 40  u64* the section before: LSN of the block at the start of each stride; 0 if not known
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SectionHeader {
+    pub epoch: Epoch,
+    pub first: Lsn,
+    pub sequence: u64,
+    pub index: [u64; STRIDES],
+}
+
+impl SectionHeader {
+    /// Of a section never used.
+    pub fn unused(epoch: Epoch) -> SectionHeader {
+        SectionHeader { epoch, first: Lsn::ZERO, sequence: 0, index: [0; STRIDES] }
+    }
+
+    /// Fills one block, without the checksum.
+    pub fn encode(&self, owner: Owner, out: &mut [u8]) {
+        block::put_prefix(out, TYPE_SECTION, owner, self.epoch);
+        out[20] = block::STREAM_MAIN;
+        out[21] = 0;
+        out[22..24].copy_from_slice(&(STRIDES as u16).to_le_bytes());
+        out[24..32].copy_from_slice(&self.first.0.to_le_bytes());
+        out[32..40].copy_from_slice(&self.sequence.to_le_bytes());
+        for (slot, lsn) in out[HEADER..].chunks_exact_mut(8).zip(self.index) {
+            slot.copy_from_slice(&lsn.to_le_bytes());
+        }
+    }
+
+    /// The header found at section `place` of the ring; `None` if there is no valid one for this place.
+    pub fn decode(owner: Owner, geometry: &Geometry, place: u64, bytes: &[u8]) -> Option<SectionHeader> {
+        let epoch = block::check_prefix(bytes, TYPE_SECTION, owner)?;
+        let mut index = [0; STRIDES];
+        for (slot, lsn) in bytes[HEADER..].chunks_exact(8).zip(&mut index) {
+            *lsn = u64_at(slot, 0);
+        }
+        let header =
+            SectionHeader { epoch, first: Lsn(u64_at(bytes, 24)), sequence: u64_at(bytes, 32), index };
+        let placed = header.sequence == 0 || (header.sequence - 1) % geometry.sections == place;
+        let bounded = header.sequence < LSN_MAX / geometry.section_bytes() && header.first.0 < LSN_MAX;
+        (placed && bounded && bytes[20] == block::STREAM_MAIN && usize::from(u16_at(bytes, 22)) == STRIDES)
+            .then_some(header)
+    }
+}
+
+/// The first block of a device, and of the unit after it.
+///
+/// ```text
+///  0..20  as in a log block, type 3; the epoch is that in which the log was created
+/// 20  u32  members of the log
+/// 24  u32  place of this member among them
+/// 28  u32  unit in bytes
+/// 32  u64  section size in bytes
+/// 40  u64  sections of the main stream
+/// 48  u64  sections of the area for re-issued outliers (0: none)
+/// 56  16B  database id
+/// 72       zero
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemberHeader {
+    pub database: DatabaseId,
+    pub epoch: Epoch,
+    pub member: MemberId,
+    pub members: u32,
+    pub place: u32,
+    pub geometry: Geometry,
+}
+
+impl MemberHeader {
+    /// Both copies, ready to be written at offset 0.
+    pub fn encode(&self) -> AlignedBuf {
+        let unit = self.geometry.unit as usize;
+        let mut out = AlignedBuf::zeroed(unit * MEMBER_COPIES as usize);
+        for copy in out.chunks_exact_mut(unit) {
+            let first = &mut copy[..BLOCK];
+            let owner = Owner { tag: block::database_tag(self.database), member: self.member.0 };
+            block::put_prefix(first, TYPE_MEMBER, owner, self.epoch);
+            first[20..24].copy_from_slice(&self.members.to_le_bytes());
+            first[24..28].copy_from_slice(&self.place.to_le_bytes());
+            first[28..32].copy_from_slice(&(self.geometry.unit as u32).to_le_bytes());
+            first[32..40].copy_from_slice(&self.geometry.section_bytes().to_le_bytes());
+            first[40..48].copy_from_slice(&self.geometry.sections.to_le_bytes());
+            first[56..72].copy_from_slice(&self.database.0);
+            block::seal(first);
+        }
+        out
+    }
+
+    /// Whosever member header `bytes` is; `None` if it is none, or one that the device cannot carry.
+    pub fn decode(bytes: &[u8], device_len: u64) -> Option<MemberHeader> {
+        let member = MemberId(u32_at(bytes, 12));
+        let epoch =
+            block::check_prefix(bytes, TYPE_MEMBER, Owner { tag: u32_at(bytes, 8), member: member.0 })?;
+        let unit = u64::from(u32_at(bytes, 28));
+        let section_bytes = u64_at(bytes, 32);
+        let geometry =
+            Geometry { unit, section_units: section_bytes.checked_div(unit)?, sections: u64_at(bytes, 40) };
+        let header = MemberHeader {
+            database: DatabaseId(bytes[56..72].try_into().expect("sixteen bytes")),
+            epoch,
+            member,
+            members: u32_at(bytes, 20),
+            place: u32_at(bytes, 24),
+            geometry,
+        };
+        let sound = geometry.is_sound(device_len) && geometry.section_bytes() == section_bytes;
+        sound.then_some(header)
+    }
+}

@@ -1,0 +1,393 @@
+//! Flushing: whoever needs log durable and finds a device free writes the next request itself.
+//!
+//! Locks, in the order in which they are taken:
+//! 1. `flight`: requests in flight, waiters, free devices ([`Flight`]).
+//! 2. `front`: buffer, positions on the devices, space ([`Front`]). Taken alone by `append`.
+//! 3. a `Parker`'s own lock, alone or last.
+//!
+//! No lock is held during I/O, while checksums are computed, or while threads are woken. `end` and `durable` mirror
+//! what the locks protect, so that both are read without a lock: `end` is stored under `front`, `durable` under `flight`.
+//!
+//! With one client a flush is one device write on the client's own thread and nobody is woken. With more,
+//! those that find no free device wait; the thread whose write frees a device wakes exactly those that
+//! are durable now and one that needs log that nobody has requested yet, which then takes all that has gathered.
+//! A newcomer may take the free device before that one has woken up: the device does not idle for
+//! the length of a thread switch.
+
+use crate::block::{Owner, seal_all};
+use crate::flight::{Flight, Parker, Waiter, Wake, WakeList, wake_all};
+use crate::front::{Front, Refused};
+use crate::options::{Appended, Compose, LogClass, LogOptions};
+use crate::record::Record;
+use crate::{LogError, LogErrorKind};
+use firn_base::sync::atomic::{AtomicU64, Ordering};
+use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard};
+use firn_base::{Epoch, Lsn};
+use firn_device::{AlignedBuf, Device, DeviceError, Durability};
+
+/// The log without its threads.
+pub(crate) struct Pipeline {
+    pub devices: Vec<Arc<dyn Device>>,
+    pub owners: Vec<Owner>,
+    pub epoch: Epoch,
+    pub options: LogOptions,
+    end: AtomicU64,
+    durable: AtomicU64,
+    pub flight: Mutex<Flight>,
+    pub front: Mutex<Front>,
+    /// Wakes the workers; goes with `flight`.
+    pub work: Condvar,
+    buffer_waits: AtomicU64,
+}
+
+/// What a thread that has taken a device is to write.
+struct Job {
+    device: usize,
+    buf: AlignedBuf,
+    offset: u64,
+    len: usize,
+    task: Task,
+}
+
+#[derive(Clone, Copy)]
+enum Task {
+    Request(u64),
+    Seal(Lsn),
+}
+
+thread_local! {
+    /// Where this thread sleeps: made once, so that a wait allocates nothing. A thread waits for one log at a time.
+    static PARKER: Arc<Parker> = Arc::default();
+}
+
+impl Pipeline {
+    pub fn new(
+        devices: Vec<Arc<dyn Device>>,
+        owners: Vec<Owner>,
+        epoch: Epoch,
+        options: LogOptions,
+        front: Front,
+        buffers: Vec<AlignedBuf>,
+    ) -> Pipeline {
+        let start = front.end();
+        Pipeline {
+            devices,
+            owners,
+            epoch,
+            options,
+            end: AtomicU64::new(start.0),
+            durable: AtomicU64::new(start.0),
+            flight: Mutex::new(Flight::new(buffers, start)),
+            front: Mutex::new(front),
+            work: Condvar::new(),
+            buffer_waits: AtomicU64::new(0),
+        }
+    }
+
+    pub fn end(&self) -> Lsn {
+        Lsn(self.end.load(Ordering::Acquire))
+    }
+
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    pub fn buffer_waits(&self) -> u64 {
+        self.buffer_waits.load(Ordering::Relaxed)
+    }
+
+    /// Appends a group, for the log's own purposes if `class` is `None`.
+    pub fn append(&self, class: Option<LogClass>, records: &[Record<'_>]) -> Result<Appended, LogError> {
+        loop {
+            let outcome = {
+                let mut front = self.front.lock();
+                let outcome = front.append(class, records);
+                if let Ok(appended) = &outcome {
+                    self.end.store(appended.end.0, Ordering::Release);
+                }
+                outcome
+            };
+            match outcome {
+                Ok(appended) => return Ok(appended),
+                Err(Refused::Error(error)) => return Err(error),
+                Err(Refused::Buffer(until)) => {
+                    // Bounded by the devices' progress: each turn waits for a request or writes one.
+                    self.buffer_waits.fetch_add(1, Ordering::Relaxed);
+                    self.flush(until)?;
+                }
+            }
+        }
+    }
+
+    pub fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        if lsn > self.end() {
+            return Err(LogError::new(
+                LogErrorKind::BadArgument,
+                format!("cannot flush to LSN {lsn}: the log ends at {}", self.end()),
+            ));
+        }
+        let mut lead = false;
+        loop {
+            // A thread that was called must say that it came, even if it has nothing to do any more.
+            if !lead && self.durable() >= lsn {
+                return Ok(());
+            }
+            let mut flight = self.flight.lock();
+            if std::mem::take(&mut lead) {
+                flight.called = false;
+            }
+            if self.durable() >= lsn {
+                self.pass_on(flight);
+                return Ok(());
+            }
+            if let Some(error) = &flight.failed {
+                return Err(error.clone());
+            }
+            if lsn > flight.covered {
+                self.plan_for(lsn);
+                if let Some(job) = self.take(&mut flight) {
+                    self.pass_on(flight);
+                    self.run(job);
+                    continue;
+                }
+            }
+            lead = self.wait(flight, lsn)? == Wake::Lead;
+        }
+    }
+
+    /// Under the paper's policy, promises the log up to `lsn` as a request.
+    fn plan_for(&self, lsn: Lsn) {
+        if self.options.compose == Compose::AtFlush {
+            let mut front = self.front.lock();
+            if !front.is_planned(lsn) {
+                front.plan();
+            }
+        }
+    }
+
+    fn wait(&self, mut flight: MutexGuard<'_, Flight>, lsn: Lsn) -> Result<Wake, LogError> {
+        if !flight.is_busy() && !flight.called && flight.buffers.iter().all(Option::is_some) {
+            // Every device is free, yet none took the log: the argument of `front` would be wrong.
+            drop(flight);
+            let error = LogError::new(
+                LogErrorKind::Failed,
+                format!("no log device has room for log that was admitted before LSN {lsn}"),
+            );
+            self.fail(error.clone());
+            return Err(error);
+        }
+        let parker = PARKER.with(Arc::clone);
+        flight.waits += 1;
+        flight.waiters.push(Waiter { lsn, parker: Arc::clone(&parker) });
+        drop(flight);
+        Ok(parker.wait())
+    }
+
+    /// Releases the lock after calling for another leader if log and a device wait for one.
+    fn pass_on(&self, mut flight: MutexGuard<'_, Flight>) {
+        let mut list = std::mem::take(&mut flight.scratch);
+        self.call(&mut flight, &mut list);
+        self.release(flight, list);
+    }
+
+    fn call(&self, flight: &mut Flight, list: &mut WakeList) {
+        let wanted = flight.wanted > flight.covered && flight.has_idle_device();
+        if !flight.call_leader(list) && wanted {
+            self.work.notify_one();
+        }
+    }
+
+    fn release(&self, mut flight: MutexGuard<'_, Flight>, mut list: WakeList) {
+        if list.is_empty() {
+            flight.scratch = list;
+            return;
+        }
+        drop(flight);
+        wake_all(&mut list);
+        if let Some(mut flight) = self.flight.try_lock() {
+            flight.scratch = list;
+        }
+    }
+
+    /// Composes the next request on a free device that has room.
+    fn take(&self, flight: &mut Flight) -> Option<Job> {
+        let count = self.devices.len();
+        for i in 0..count {
+            let device = (flight.next_device + i) % count;
+            let Some(mut buf) = flight.buffers[device].take() else { continue };
+            let composed = {
+                let mut front = self.front.lock();
+                let composed = front.compose(device, self.owners[device], self.durable(), &mut buf);
+                flight.covered = front.covered();
+                composed
+            };
+            let Some(composed) = composed else {
+                flight.buffers[device] = Some(buf);
+                continue;
+            };
+            flight.next_device = (device + 1) % count;
+            flight.last_device = device;
+            let task = Task::Request(flight.begin(composed.boundary));
+            return Some(Job { device, buf, offset: composed.offset, len: composed.len, task });
+        }
+        None
+    }
+
+    /// Composes a seal if all log is durable, none was sealed since, and a device is free; on another
+    /// device than the last request's, if there is one.
+    fn take_seal(&self, flight: &mut Flight) -> Option<Job> {
+        let durable = self.durable();
+        if flight.is_busy() || flight.failed.is_some() || flight.sealed >= durable || durable != self.end() {
+            return None;
+        }
+        let count = self.devices.len();
+        for i in 1..=count {
+            let device = (flight.last_device + i) % count;
+            let Some(mut buf) = flight.buffers[device].take() else { continue };
+            let mut front = self.front.lock();
+            // Under `front` the end cannot move: what the seal says is true when it is composed.
+            let still = front.end() == durable;
+            let composed =
+                if still { front.compose_seal(device, self.owners[device], &mut buf) } else { None };
+            drop(front);
+            if let Some(composed) = composed {
+                let task = Task::Seal(durable);
+                return Some(Job { device, buf, offset: composed.offset, len: composed.len, task });
+            }
+            flight.buffers[device] = Some(buf);
+        }
+        None
+    }
+
+    /// Writes a request and tells those it concerns. No lock is held on entry.
+    fn run(&self, mut job: Job) {
+        let mut guard = PanicGuard { pipeline: self, armed: true };
+        seal_all(&mut job.buf[..job.len]);
+        let outcome = self.devices[job.device].write(job.offset, &job.buf[..job.len], Durability::Durable);
+        guard.armed = false;
+        match outcome {
+            Ok(()) => self.finish(job),
+            Err(error) => {
+                self.fail(unknown_outcome(&error));
+                self.flight.lock().buffers[job.device] = Some(job.buf);
+            }
+        }
+    }
+
+    fn finish(&self, job: Job) {
+        let mut flight = self.flight.lock();
+        flight.requests_done += 1;
+        flight.written_bytes += job.len as u64;
+        let size = (job.len / crate::block::BLOCK).ilog2() as usize;
+        flight.requests_by_size[size.min(15)] += 1;
+        flight.buffers[job.device] = Some(job.buf);
+        let mut list = std::mem::take(&mut flight.scratch);
+        match job.task {
+            Task::Request(number) => {
+                if let Some(durable) = flight.complete(number) {
+                    assert!(durable >= self.durable() && durable <= self.end());
+                    self.durable.store(durable.0, Ordering::Release);
+                    flight.settle(durable, &mut list);
+                }
+            }
+            Task::Seal(lsn) => {
+                flight.seals += 1;
+                flight.sealed = lsn;
+            }
+        }
+        self.call(&mut flight, &mut list);
+        self.release(flight, list);
+    }
+
+    /// Ends the log's life: nothing is appended or acknowledged any more.
+    fn fail(&self, error: LogError) {
+        let mut list = Vec::new();
+        {
+            let mut flight = self.flight.lock();
+            flight.failed.get_or_insert_with(|| error.clone());
+            flight.settle_all(&mut list);
+            self.front.lock().refuse(error);
+            self.work.notify_all();
+        }
+        wake_all(&mut list);
+    }
+
+    /// Has the log flushed to `lsn` by a worker, or by the next `step`.
+    pub fn request_flush(&self, lsn: Lsn) {
+        if self.durable() >= lsn {
+            return;
+        }
+        let mut flight = self.flight.lock();
+        let lsn = lsn.min(self.end());
+        if lsn <= flight.wanted {
+            return;
+        }
+        flight.wanted = lsn;
+        if lsn > flight.covered {
+            self.plan_for(lsn);
+            if flight.has_idle_device() {
+                self.work.notify_one();
+            }
+        }
+    }
+
+    /// Writes one request that `request_flush` asked for; answers whether there was one.
+    pub fn write_wanted(&self) -> bool {
+        let mut flight = self.flight.lock();
+        if flight.wanted <= flight.covered || flight.failed.is_some() {
+            return false;
+        }
+        let Some(job) = self.take(&mut flight) else { return false };
+        self.pass_on(flight);
+        self.run(job);
+        true
+    }
+
+    /// Writes a seal block if one is due; answers whether it did.
+    pub fn write_seal(&self) -> bool {
+        let job = self.take_seal(&mut self.flight.lock());
+        match job {
+            Some(job) => {
+                self.run(job);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether log became durable that no seal has recorded.
+    pub fn is_unsealed(&self, flight: &Flight) -> bool {
+        flight.failed.is_none() && flight.sealed < self.durable()
+    }
+}
+
+fn unknown_outcome(error: &DeviceError) -> LogError {
+    LogError::new(
+        LogErrorKind::Failed,
+        format!(
+            "the log failed: {error}. Whether commits that were not acknowledged yet are durable is unknown \
+             until the database is opened again"
+        ),
+    )
+}
+
+/// Fails the log if a device panics, so that nobody waits for ever for the request it held.
+struct PanicGuard<'a> {
+    pipeline: &'a Pipeline,
+    armed: bool,
+}
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.pipeline.fail(LogError::new(
+                LogErrorKind::Failed,
+                "the log failed: a thread panicked while it wrote a request. Whether commits that were not \
+                 acknowledged yet are durable is unknown until the database is opened again",
+            ));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Where the next request goes on one device, and which sections may be used again.
+//!
+//! Invariants: the live sections have consecutive sequence numbers and the newest is the one being filled;
+//! there are never more of them than the ring has sections; a section leaves the list only when all log in
+//! it lies before the truncation point, and never while it is the newest.
+
+use crate::layout::{Geometry, STRIDES, SectionHeader};
+use firn_base::{Epoch, Lsn};
+use std::collections::VecDeque;
+
+/// A section that may hold log still needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LiveSection {
+    pub sequence: u64,
+    /// No log in it reaches past this LSN.
+    pub end: Lsn,
+}
+
+/// The ring of sections of one device, as the writer sees it.
+#[derive(Debug)]
+pub(crate) struct DeviceSpace {
+    geometry: Geometry,
+    /// Sequence number of the newest section begun; 0 if none.
+    sequence: u64,
+    /// Next free unit in it; `section_units` if there is none.
+    unit: u64,
+    live: VecDeque<LiveSection>,
+    /// LSNs at the strides of the newest section, for the next section's header.
+    index: [u64; STRIDES],
+}
+
+impl DeviceSpace {
+    /// Of a device just formatted.
+    pub fn empty(geometry: Geometry) -> DeviceSpace {
+        DeviceSpace::resume(geometry, 0, geometry.section_units, VecDeque::new())
+    }
+
+    /// Goes on in section `sequence` at `unit`.
+    pub fn resume(geometry: Geometry, sequence: u64, unit: u64, live: VecDeque<LiveSection>) -> DeviceSpace {
+        let mut own = VecDeque::with_capacity(geometry.sections as usize);
+        own.extend(live);
+        let space = DeviceSpace { geometry, sequence, unit, live: own, index: [0; STRIDES] };
+        space.check();
+        space
+    }
+
+    fn check(&self) {
+        assert!(self.live.len() as u64 <= self.geometry.sections);
+        assert!(self.unit >= 1 && self.unit <= self.geometry.section_units);
+        assert!(self.live.back().is_none_or(|newest| newest.sequence == self.sequence));
+        assert!(self.live.front().is_none_or(|l| l.sequence + self.live.len() as u64 == self.sequence + 1));
+    }
+
+    fn free_sections(&self) -> u64 {
+        self.geometry.sections - self.live.len() as u64
+    }
+
+    /// Bytes that can be written before a section must be freed, headers not counted.
+    pub fn room_bytes(&self) -> u64 {
+        let units = self.geometry.section_units - self.unit
+            + self.free_sections() * (self.geometry.section_units - 1);
+        units * self.geometry.unit
+    }
+
+    /// Whether the next unit needs a new section.
+    pub fn is_section_full(&self) -> bool {
+        self.unit == self.geometry.section_units
+    }
+
+    /// Whether a new section can be begun.
+    pub fn has_free_section(&self) -> bool {
+        self.free_sections() > 0
+    }
+
+    /// Whether the next section begins at the ring's start: not next to the newest one on the device.
+    pub fn wraps_next(&self) -> bool {
+        self.sequence.is_multiple_of(self.geometry.sections)
+    }
+
+    /// Begins the next section, whose first block will be that of `first`; answers its header.
+    pub fn begin_section(&mut self, epoch: Epoch, first: Lsn) -> SectionHeader {
+        assert!(self.is_section_full() && self.has_free_section());
+        let index = std::mem::replace(&mut self.index, [0; STRIDES]);
+        self.sequence += 1;
+        self.unit = 1;
+        self.live.push_back(LiveSection { sequence: self.sequence, end: first });
+        self.index[0] = first.0;
+        self.check();
+        SectionHeader { epoch, first, sequence: self.sequence, index }
+    }
+
+    /// Place on the device of the next unit (of the newest section's header, if that was just begun and
+    /// the caller asks before it).
+    pub fn offset(&self) -> u64 {
+        self.geometry.offset(self.geometry.linear(self.sequence) + self.unit * self.geometry.unit)
+    }
+
+    /// Takes the next unit for blocks from `first` up to `end`.
+    pub fn take_unit(&mut self, first: Lsn, end: Lsn) {
+        assert!(!self.is_section_full());
+        let stride = self.geometry.stride_units();
+        if self.unit.is_multiple_of(stride) {
+            self.index[(self.unit / stride) as usize] = first.0;
+        }
+        self.unit += 1;
+        let newest = self.live.back_mut().expect("the newest section is live");
+        assert!(newest.end <= end, "LSNs on a device never decrease");
+        newest.end = end;
+    }
+
+    /// Frees the sections whose log lies before `lsn`.
+    pub fn truncate(&mut self, lsn: Lsn) {
+        while self.live.front().is_some_and(|s| s.end <= lsn && s.sequence != self.sequence) {
+            self.live.pop_front();
+        }
+        self.check();
+    }
+}
