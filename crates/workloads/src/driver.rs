@@ -1,0 +1,479 @@
+//! Closed-loop clients on threads of their own, counted and timed.
+//!
+//! Each client draws an input, runs it until it commits (running it again after a conflict, deadlock or
+//! refusal, within the same latency), and goes on. A commit counts when it is *known durable* and if that
+//! was within the measured interval; so a client with asynchronous commits counts no more than the disk
+//! has kept. Aborts that the input asks for are counted apart and are no commits.
+
+use crate::engine::{Commit, CommitMode, EngineError, Outcome, PendingCommit, Retry};
+use crate::latency::{Latency, LatencyRecorder};
+use crate::random::Random;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What one client does, over and over. Made on the client's own thread and never leaves it.
+pub trait Client {
+    /// Draws the next transaction's input; answers its kind, a place in the list given to [`drive`].
+    fn draw(&mut self) -> usize;
+    /// Runs the transaction once, to its commit. After [`EngineError::Retry`] it is called again.
+    fn attempt(&mut self, mode: CommitMode) -> Outcome<Attempt>;
+}
+
+/// How an attempt ended that need not be repeated.
+#[derive(Debug)]
+pub enum Attempt {
+    /// Committed.
+    Committed(Commit),
+    /// Rolled back because the input asks for it.
+    UserAbort,
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// After this time, the warm-up not counted.
+    Time(Duration),
+    /// After each client has run this many transactions, all of them counted; there is no warm-up.
+    TransactionsPerClient(u64),
+}
+
+/// How to drive.
+#[derive(Clone, Debug)]
+pub struct DriverOptions {
+    /// Clients, each a thread.
+    pub clients: usize,
+    /// Time before anything is counted.
+    pub warm_up: Duration,
+    /// When to end.
+    pub length: Length,
+    /// Whether clients wait for each commit.
+    pub commit_mode: CommitMode,
+    /// Commits that a client may have outstanding in [`CommitMode::Async`]; at the limit it waits for the
+    /// oldest.
+    pub window: usize,
+    /// Time between calls of the progress callback.
+    pub report_every: Duration,
+}
+
+impl DriverOptions {
+    /// Clients that wait for each commit, for `time` after a warm-up of a tenth of it.
+    #[must_use]
+    pub fn new(clients: usize, time: Duration) -> DriverOptions {
+        DriverOptions {
+            clients,
+            warm_up: time / 10,
+            length: Length::Time(time),
+            commit_mode: CommitMode::Wait,
+            window: 64,
+            report_every: Duration::from_secs(1),
+        }
+    }
+}
+
+/// How a run stands, for a live display.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LiveRate {
+    /// Since the clients started, the warm-up included.
+    pub elapsed: Duration,
+    /// Whether nothing is counted yet.
+    pub warming_up: bool,
+    /// Durable commits since the clients started.
+    pub commits: u64,
+    /// Durable commits a second since the last call.
+    pub commits_per_second: f64,
+    /// Attempts repeated since the clients started.
+    pub retries: u64,
+}
+
+/// Attempts that were repeated, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RetryCounts {
+    /// [`Retry::Conflict`].
+    pub conflict: u64,
+    /// [`Retry::Deadlock`].
+    pub deadlock: u64,
+    /// [`Retry::Busy`].
+    pub busy: u64,
+}
+
+impl RetryCounts {
+    fn count(&mut self, cause: Retry) {
+        match cause {
+            Retry::Conflict => self.conflict += 1,
+            Retry::Deadlock => self.deadlock += 1,
+            Retry::Busy => self.busy += 1,
+        }
+    }
+    fn add(&mut self, other: RetryCounts) {
+        self.conflict += other.conflict;
+        self.deadlock += other.deadlock;
+        self.busy += other.busy;
+    }
+    /// Of all causes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.conflict + self.deadlock + self.busy
+    }
+}
+
+/// One kind of transaction over the measured interval.
+#[derive(Clone, Debug)]
+pub struct KindReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Durable commits.
+    pub commits: u64,
+    /// Rolled back because their inputs asked for it.
+    pub user_aborts: u64,
+    /// Attempts repeated.
+    pub retries: RetryCounts,
+    /// From the first attempt's start until the commit was known durable.
+    pub latency: Latency,
+}
+
+/// What a run measured.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// Length of the measured interval.
+    pub seconds: f64,
+    /// Whether the stop flag ended it early.
+    pub stopped: bool,
+    /// By kind, in the order given to [`drive`].
+    pub kinds: Vec<KindReport>,
+}
+
+impl RunReport {
+    /// Durable commits of all kinds.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.commits).sum()
+    }
+    /// Aborts that inputs asked for, of all kinds.
+    #[must_use]
+    pub fn user_aborts(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.user_aborts).sum()
+    }
+    /// Repeated attempts of all kinds.
+    #[must_use]
+    pub fn retries(&self) -> RetryCounts {
+        let mut total = RetryCounts::default();
+        self.kinds.iter().for_each(|kind| total.add(kind.retries));
+        total
+    }
+    /// `count` a second of the measured interval; 0 if nothing was measured.
+    #[must_use]
+    pub fn per_second(&self, count: u64) -> f64 {
+        if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// Attempts at one transaction before a run is given up as hopeless.
+const ATTEMPTS_MAX: u32 = 100_000;
+/// How often the main thread looks whether the run is over.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Runs clients made by `make` (from their number, on their own thread). Ends early once `stop` is set. If
+/// a client fails, the others are stopped and the first failure is answered.
+pub fn drive<C: Client>(
+    options: &DriverOptions,
+    kinds: &[&'static str],
+    stop: &AtomicBool,
+    make: impl Fn(usize) -> Outcome<C> + Sync,
+    progress: &mut dyn FnMut(LiveRate),
+) -> Outcome<RunReport> {
+    assert!(options.clients > 0, "a run needs a client");
+    assert!(options.window > 0 || options.commit_mode == CommitMode::Wait, "a window of no commits");
+    let run = Run {
+        options,
+        stop,
+        failed: AtomicBool::new(false),
+        started: OnceLock::new(),
+        ready: AtomicUsize::new(0),
+        gone: AtomicUsize::new(0),
+        live: (0..options.clients).map(|_| LiveCounts::default()).collect(),
+    };
+    let tallies = std::thread::scope(|scope| {
+        let make = &make;
+        let threads: Vec<_> = (0..options.clients)
+            .map(|number| {
+                let run = &run;
+                scope.spawn(move || run.client(number, kinds.len(), make))
+            })
+            .collect();
+        run.watch(progress);
+        let mut tallies = Vec::with_capacity(threads.len());
+        for thread in threads {
+            match thread.join() {
+                Ok(tally) => tallies.push(tally),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        tallies
+    });
+    let ended = Instant::now();
+    let mut total = Tally::new(kinds.len());
+    for tally in tallies {
+        total.merge(&tally?);
+    }
+    Ok(run.report(total, kinds, ended))
+}
+
+/// What the clients of a run share.
+struct Run<'a> {
+    options: &'a DriverOptions,
+    /// Set from outside.
+    stop: &'a AtomicBool,
+    /// Set by a client that failed.
+    failed: AtomicBool,
+    /// When all clients were ready; they wait for it.
+    started: OnceLock<Instant>,
+    /// Clients that are made, or failed to be.
+    ready: AtomicUsize,
+    /// Clients whose threads are done.
+    gone: AtomicUsize,
+    /// By client.
+    live: Vec<LiveCounts>,
+}
+
+/// A client's counters for the live display; on cache lines of their own.
+#[derive(Default)]
+#[repr(align(128))]
+struct LiveCounts {
+    commits: AtomicU64,
+    retries: AtomicU64,
+}
+
+/// Counts a thread when dropped, whether it returns or panics.
+struct Departure<'a>(&'a AtomicUsize);
+impl Drop for Departure<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A transaction that is committed and not yet known durable.
+struct Outstanding {
+    kind: usize,
+    began: Instant,
+    pending: Box<dyn PendingCommit>,
+}
+
+/// What one client counted.
+struct Tally {
+    kinds: Vec<KindTally>,
+}
+#[derive(Default)]
+struct KindTally {
+    user_aborts: u64,
+    retries: RetryCounts,
+    latency: LatencyRecorder,
+}
+
+impl Tally {
+    fn new(kinds: usize) -> Tally {
+        Tally { kinds: (0..kinds).map(|_| KindTally::default()).collect() }
+    }
+    fn merge(&mut self, other: &Tally) {
+        for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
+            mine.user_aborts += theirs.user_aborts;
+            mine.retries.add(theirs.retries);
+            mine.latency.merge(&theirs.latency);
+        }
+    }
+}
+
+impl Run<'_> {
+    fn client<C: Client>(
+        &self,
+        number: usize,
+        kinds: usize,
+        make: &(impl Fn(usize) -> Outcome<C> + Sync),
+    ) -> Outcome<Tally> {
+        let _gone = Departure(&self.gone);
+        let client = {
+            let _ready = Departure(&self.ready);
+            make(number)
+        };
+        let result = client.and_then(|client| {
+            let started = *self.started.wait();
+            let mut loop_ = ClientLoop {
+                run: self,
+                live: &self.live[number],
+                client,
+                tally: Tally::new(kinds),
+                outstanding: VecDeque::new(),
+                backoff: Random::stream(0, number as u64),
+                measured: self.interval(started),
+            };
+            loop_.run().map(|()| loop_.tally)
+        });
+        if result.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// When counting begins and ends.
+    fn interval(&self, started: Instant) -> (Instant, Option<Instant>) {
+        match self.options.length {
+            Length::Time(time) => {
+                let from = started + self.options.warm_up;
+                (from, Some(from + time))
+            }
+            Length::TransactionsPerClient(_) => (started, None),
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Starts the clients once all are ready, and reports until all are gone.
+    fn watch(&self, progress: &mut dyn FnMut(LiveRate)) {
+        while self.ready.load(Ordering::Acquire) < self.options.clients {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let started = *self.started.get_or_init(Instant::now);
+        let (from, _) = self.interval(started);
+        let (mut reported, mut reported_commits) = (started, 0);
+        while self.gone.load(Ordering::Acquire) < self.options.clients {
+            std::thread::sleep(TICK.min(self.options.report_every));
+            let now = Instant::now();
+            if now - reported < self.options.report_every {
+                continue;
+            }
+            let commits: u64 = self.live.iter().map(|live| live.commits.load(Ordering::Relaxed)).sum();
+            progress(LiveRate {
+                elapsed: now - started,
+                warming_up: now < from,
+                commits,
+                commits_per_second: (commits - reported_commits) as f64 / (now - reported).as_secs_f64(),
+                retries: self.live.iter().map(|live| live.retries.load(Ordering::Relaxed)).sum(),
+            });
+            (reported, reported_commits) = (now, commits);
+        }
+    }
+
+    fn report(&self, total: Tally, kinds: &[&'static str], ended: Instant) -> RunReport {
+        let (from, until) = self.interval(*self.started.get().expect("the clients have run"));
+        let until = until.map_or(ended, |until| until.min(ended));
+        let kinds = total.kinds.into_iter().zip(kinds).map(|(tally, name)| KindReport {
+            name,
+            commits: tally.latency.count(),
+            user_aborts: tally.user_aborts,
+            retries: tally.retries,
+            latency: tally.latency.summary(),
+        });
+        RunReport {
+            seconds: until.saturating_duration_since(from).as_secs_f64(),
+            stopped: self.stop.load(Ordering::Relaxed),
+            kinds: kinds.collect(),
+        }
+    }
+}
+
+struct ClientLoop<'a, C> {
+    run: &'a Run<'a>,
+    live: &'a LiveCounts,
+    client: C,
+    tally: Tally,
+    /// Oldest first.
+    outstanding: VecDeque<Outstanding>,
+    backoff: Random,
+    /// The measured interval; without an end if the run ends by count.
+    measured: (Instant, Option<Instant>),
+}
+
+impl<C: Client> ClientLoop<'_, C> {
+    fn run(&mut self) -> Outcome<()> {
+        let limit = match self.run.options.length {
+            Length::Time(_) => u64::MAX,
+            Length::TransactionsPerClient(count) => count,
+        };
+        for _ in 0..limit {
+            let began = Instant::now();
+            if self.run.over() || self.measured.1.is_some_and(|until| began >= until) {
+                break;
+            }
+            self.transaction(began)?;
+            self.settle()?;
+        }
+        while let Some(oldest) = self.outstanding.pop_front() {
+            self.wait_for(oldest)?;
+        }
+        Ok(())
+    }
+
+    fn transaction(&mut self, began: Instant) -> Outcome<()> {
+        let kind = self.client.draw();
+        for attempt in 1..=ATTEMPTS_MAX {
+            match self.client.attempt(self.run.options.commit_mode) {
+                Ok(Attempt::Committed(Commit::Durable)) => return Ok(self.committed(kind, began)),
+                Ok(Attempt::Committed(Commit::Pending(pending))) => {
+                    self.outstanding.push_back(Outstanding { kind, began, pending });
+                    return Ok(());
+                }
+                Ok(Attempt::UserAbort) => {
+                    self.tally.kinds[kind].user_aborts += u64::from(self.counts(Instant::now()));
+                    return Ok(());
+                }
+                Err(EngineError::Retry(cause)) => self.retried(kind, cause, attempt),
+                Err(error) => return Err(error),
+            }
+            if self.run.over() {
+                return Ok(());
+            }
+        }
+        Err(EngineError::Fatal(format!("a transaction did not commit in {ATTEMPTS_MAX} attempts")))
+    }
+
+    fn counts(&self, now: Instant) -> bool {
+        now >= self.measured.0 && self.measured.1.is_none_or(|until| now < until)
+    }
+
+    fn committed(&mut self, kind: usize, began: Instant) {
+        let now = Instant::now();
+        self.live.commits.fetch_add(1, Ordering::Relaxed);
+        if self.counts(now) {
+            self.tally.kinds[kind].latency.record(now - began);
+        }
+    }
+
+    fn retried(&mut self, kind: usize, cause: Retry, attempt: u32) {
+        self.live.retries.fetch_add(1, Ordering::Relaxed);
+        if self.counts(Instant::now()) {
+            self.tally.kinds[kind].retries.count(cause);
+        }
+        // Once at once, then after a random pause that doubles up to some milliseconds.
+        if attempt > 1 {
+            let longest_us = 50 << attempt.min(8);
+            std::thread::sleep(Duration::from_micros(self.backoff.between(0, longest_us)));
+        }
+    }
+
+    /// Counts outstanding commits that are durable by now, and keeps to the window.
+    fn settle(&mut self) -> Outcome<()> {
+        while let Some(oldest) = self.outstanding.front_mut() {
+            if oldest.pending.is_durable()? {
+                let (kind, began) = (oldest.kind, oldest.began);
+                self.outstanding.pop_front();
+                self.committed(kind, began);
+            } else if self.outstanding.len() >= self.run.options.window {
+                let oldest = self.outstanding.pop_front().expect("the window is full");
+                self.wait_for(oldest)?;
+            } else {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, commit: Outstanding) -> Outcome<()> {
+        commit.pending.wait()?;
+        self.committed(commit.kind, commit.began);
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! What a workload asks of a storage engine.
+//!
+//! An [`Engine`] gives each client a [`Session`]; a session runs one [`Transaction`] at a time. Tables are
+//! rows of bytes clustered by key (keys compare as bytes); secondary indexes are declared as data in the
+//! [`Schema`] the engine's adapter was opened with, and kept by the engine within the same transaction.
+//! Engines that have no secondary indexes implement [`PlainTransaction`](crate::PlainTransaction) instead
+//! and are given them by [`Indexed`](crate::Indexed).
+//!
+//! Rows go out through borrowed slices or into the caller's buffer, so that a workload measures the
+//! engine and not the allocator.
+
+use crate::schema::{IndexId, Schema, TableId};
+use std::fmt;
+
+/// Why a transaction must be run again from its start. It was, or must be, rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// Another transaction changed what this one wants to change.
+    Conflict,
+    /// It was chosen to break a circle of waiting transactions.
+    Deadlock,
+    /// The engine had no place for it now (a single writer's turn, a full log, a lock's time limit).
+    Busy,
+}
+
+/// What went wrong, by what the caller can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineError {
+    /// Run the transaction again.
+    Retry(Retry),
+    /// The key, or a unique index's key, is there already. Of which table.
+    Duplicate(TableId),
+    /// Give up: a sentence for people.
+    Fatal(String),
+}
+
+impl EngineError {
+    /// A fatal error from whatever an engine says.
+    pub fn fatal(cause: impl fmt::Display) -> EngineError {
+        EngineError::Fatal(cause.to_string())
+    }
+}
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineError::Retry(Retry::Conflict) => f.write_str("conflict with another transaction"),
+            EngineError::Retry(Retry::Deadlock) => f.write_str("chosen to end a deadlock"),
+            EngineError::Retry(Retry::Busy) => f.write_str("the engine is busy"),
+            EngineError::Duplicate(table) => write!(f, "a row with this key is in table {} already", table.0),
+            EngineError::Fatal(sentence) => f.write_str(sentence),
+        }
+    }
+}
+impl std::error::Error for EngineError {}
+
+/// What an operation on an engine answers.
+pub type Outcome<T> = Result<T, EngineError>;
+
+/// What a transaction will do, for engines that must know beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It only reads, from one snapshot if the engine has snapshots.
+    Read,
+    /// It may write.
+    Write,
+}
+
+/// When `commit` returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitMode {
+    /// When the transaction is durable.
+    Wait,
+    /// When its place in the order of commits is certain; durability is asked for, not waited for.
+    /// Engines that can't do so treat it as `Wait`.
+    Async,
+}
+
+/// How far a commit has come.
+#[must_use = "a pending commit is not durable yet"]
+pub enum Commit {
+    /// Durable (or nothing was written and all that was seen is durable).
+    Durable,
+    /// In the order of commits, not yet known durable.
+    Pending(Box<dyn PendingCommit>),
+}
+
+impl Commit {
+    /// Blocks until the commit is durable.
+    pub fn wait(self) -> Outcome<()> {
+        match self {
+            Commit::Durable => Ok(()),
+            Commit::Pending(pending) => pending.wait(),
+        }
+    }
+}
+impl fmt::Debug for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Commit::Durable => "Durable",
+            Commit::Pending(_) => "Pending",
+        })
+    }
+}
+
+/// A commit whose durability can be asked or waited for.
+pub trait PendingCommit: Send {
+    /// Whether it is durable now; does not block. An error says that its fate is unknown.
+    fn is_durable(&mut self) -> Outcome<bool>;
+    /// Blocks until it is durable.
+    fn wait(self: Box<Self>) -> Outcome<()>;
+}
+
+/// Keys from `low` on, below `high`; an empty `high` means no upper bound.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyRange<'a> {
+    /// Least key, included.
+    pub low: &'a [u8],
+    /// First key past the range; empty for none.
+    pub high: &'a [u8],
+}
+
+impl KeyRange<'static> {
+    /// Every key.
+    pub const ALL: KeyRange<'static> = KeyRange { low: &[], high: &[] };
+}
+impl KeyRange<'_> {
+    /// Whether `key` lies in the range.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= self.low && (self.high.is_empty() || key < self.high)
+    }
+    /// Whether no key lies in the range.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.high.is_empty() && self.low >= self.high
+    }
+}
+
+/// How to walk a range.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan<'a> {
+    /// Which keys.
+    pub range: KeyRange<'a>,
+    /// Descending instead of ascending.
+    pub reverse: bool,
+    /// At most this many rows; `usize::MAX` for all.
+    pub limit: usize,
+}
+
+impl<'a> Scan<'a> {
+    /// All rows with keys from `low` on and below `high` (empty: no bound), ascending.
+    #[must_use]
+    pub fn between(low: &'a [u8], high: &'a [u8]) -> Scan<'a> {
+        Scan { range: KeyRange { low, high }, reverse: false, limit: usize::MAX }
+    }
+    /// Every row, ascending.
+    #[must_use]
+    pub fn all() -> Scan<'static> {
+        Scan { range: KeyRange::ALL, reverse: false, limit: usize::MAX }
+    }
+    /// The same rows, descending.
+    #[must_use]
+    pub fn reversed(self) -> Scan<'a> {
+        Scan { reverse: true, ..self }
+    }
+    /// The first `limit` of these rows.
+    #[must_use]
+    pub fn first(self, limit: usize) -> Scan<'a> {
+        Scan { limit, ..self }
+    }
+}
+
+/// What a visitor of rows wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// The next row.
+    Continue,
+    /// No more.
+    Stop,
+}
+
+/// Sees rows as (primary key, row). Must not block: an engine may hold a latch meanwhile.
+pub type Visitor<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Visit;
+
+/// A storage engine, opened by its adapter with a [`Schema`] whose tables are there.
+pub trait Engine: Send + Sync {
+    /// What one client talks to.
+    type Session<'e>: Session
+    where
+        Self: 'e;
+
+    /// A name for reports.
+    fn name(&self) -> &str;
+    /// Isolation level that transactions run at, for reports.
+    fn isolation(&self) -> &str;
+    /// The settings that matter to a reader of a report, as (name, value).
+    fn settings(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    /// The schema the engine was opened with.
+    fn schema(&self) -> &Schema;
+    /// A session of the calling thread's own.
+    fn session(&self) -> Outcome<Self::Session<'_>>;
+}
+
+/// One client's connection; runs one transaction at a time.
+pub trait Session {
+    /// A transaction in progress.
+    type Transaction<'s>: Transaction
+    where
+        Self: 's;
+
+    /// Starts a transaction.
+    fn begin(&mut self, access: Access) -> Outcome<Self::Transaction<'_>>;
+}
+
+/// A transaction in progress. Dropping it rolls it back.
+///
+/// After an error of kind [`EngineError::Retry`] nothing but `rollback` (or dropping it) may be called.
+pub trait Transaction {
+    /// Reads a row into `row` (whose old content goes) and answers whether it is there.
+    fn get(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool>;
+    /// As [`Transaction::get`], and no other transaction changes the row before this one ends.
+    fn get_for_update(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool>;
+    /// Adds a row; fails with [`EngineError::Duplicate`] if its key is there already.
+    fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()>;
+    /// Adds or replaces a row.
+    fn put(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()>;
+    /// Takes a row out; answers whether it was there.
+    fn delete(&mut self, table: TableId, key: &[u8]) -> Outcome<bool>;
+    /// Shows rows in the order of their keys.
+    fn scan(&mut self, table: TableId, scan: Scan<'_>, visit: Visitor<'_>) -> Outcome<()>;
+    /// Shows rows in the order of an index's keys; `scan`'s range is one of index keys.
+    fn scan_index(
+        &mut self,
+        table: TableId,
+        index: IndexId,
+        scan: Scan<'_>,
+        visit: Visitor<'_>,
+    ) -> Outcome<()>;
+    /// Ends the transaction and keeps its changes.
+    fn commit(self, mode: CommitMode) -> Outcome<Commit>;
+    /// Ends the transaction and undoes its changes.
+    fn rollback(self) -> Outcome<()>;
+}

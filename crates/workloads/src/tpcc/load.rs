@@ -1,0 +1,261 @@
+//! Loading a population: parts of it in parallel, each deterministic by the seed.
+//!
+//! The work is cut into [`Part`]s; each has a random stream of its own, so the rows depend on the seed
+//! only, not on the number of threads or their order. Rows go in by ascending key within a part, in
+//! batches of one transaction each. The population's own row goes in last: without it, a load that was
+//! cut off isn't taken for a whole one.
+
+use super::populate::{self, Row};
+use super::scale::{DISTRICTS, Population, Scale};
+use super::tables;
+use crate::engine::{Access, Commit, CommitMode, Engine, EngineError, Outcome, Session, Transaction};
+use crate::random::Random;
+use crate::schema::TableId;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How to load.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// How large a population.
+    pub scale: Scale,
+    /// Equal seeds make equal populations.
+    pub seed: u64,
+    /// Threads that load side by side; 1 for engines with a single writer.
+    pub threads: usize,
+    /// Rows of one transaction.
+    pub rows_per_commit: usize,
+    /// The date of the load, in microseconds since the Unix epoch: C_SINCE, H_DATE, O_ENTRY_D.
+    pub date_us: u64,
+}
+
+impl LoadOptions {
+    /// One thread, batches of 1,000 rows, dated now.
+    #[must_use]
+    pub fn new(scale: Scale, seed: u64) -> LoadOptions {
+        LoadOptions { scale, seed, threads: 1, rows_per_commit: 1000, date_us: crate::wall::now_us() }
+    }
+}
+
+/// How far a load has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadProgress {
+    /// Rows committed.
+    pub rows: u64,
+    /// Rows that there will be; expected, since the number of order lines is random.
+    pub rows_expected: u64,
+}
+
+/// A piece of a population with a random stream of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// ITEM.
+    Items,
+    /// One warehouse's row and its districts'.
+    Warehouse(u32),
+    /// One warehouse's rows of STOCK.
+    Stock(u32),
+    /// One district's rows of CUSTOMER and HISTORY.
+    Customers(u32, u8),
+    /// One district's rows of ORDER, ORDER-LINE and NEW-ORDER.
+    Orders(u32, u8),
+}
+
+/// Parts of a warehouse.
+const PARTS: u64 = 2 + 2 * DISTRICTS as u64;
+
+impl Part {
+    fn count(scale: &Scale) -> u64 {
+        1 + u64::from(scale.warehouses) * PARTS
+    }
+
+    /// The part at a place in `0..count`.
+    fn nth(place: u64) -> Part {
+        let Some(place) = place.checked_sub(1) else { return Part::Items };
+        let warehouse = (place / PARTS) as u32 + 1;
+        let district = ((place % PARTS).saturating_sub(2) % u64::from(DISTRICTS)) as u8 + 1;
+        match place % PARTS {
+            0 => Part::Warehouse(warehouse),
+            1 => Part::Stock(warehouse),
+            within if within < 2 + u64::from(DISTRICTS) => Part::Customers(warehouse, district),
+            _ => Part::Orders(warehouse, district),
+        }
+    }
+}
+
+/// Loads a population into an engine's empty tables. `progress` is called after every batch, from any of
+/// the threads.
+pub fn load<E: Engine>(
+    engine: &E,
+    options: &LoadOptions,
+    progress: &(dyn Fn(LoadProgress) + Sync),
+) -> Outcome<Population> {
+    options.scale.assert_possible();
+    assert!(options.threads > 0 && options.rows_per_commit > 0);
+    if Population::of(engine)?.is_some() {
+        return Err(EngineError::Fatal("the tables hold a population already; load into empty ones".into()));
+    }
+    let population = Population::new(options.scale, options.seed);
+    let shared = Shared {
+        engine,
+        options,
+        population,
+        progress,
+        next_part: AtomicU64::new(0),
+        rows: AtomicU64::new(0),
+        failed: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        let loaders: Vec<_> = (0..options.threads).map(|_| scope.spawn(|| shared.load_parts())).collect();
+        loaders.into_iter().try_for_each(|loader| match loader.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    let mut last = Batch::new(engine.session()?, 1);
+    last.push((tables::POPULATION, &super::keys::POPULATION, &population.row()))?;
+    last.finish()?;
+    Ok(population)
+}
+
+struct Shared<'a, E> {
+    engine: &'a E,
+    options: &'a LoadOptions,
+    population: Population,
+    progress: &'a (dyn Fn(LoadProgress) + Sync),
+    /// The next part that nobody has taken.
+    next_part: AtomicU64,
+    /// Rows committed by all threads.
+    rows: AtomicU64,
+    /// Tells the other threads to give up.
+    failed: AtomicBool,
+}
+
+impl<E: Engine> Shared<'_, E> {
+    fn load_parts(&self) -> Outcome<()> {
+        let result = self.try_load_parts();
+        if result.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn try_load_parts(&self) -> Outcome<()> {
+        let mut batch = Batch::new(self.engine.session()?, self.options.rows_per_commit);
+        loop {
+            let place = self.next_part.fetch_add(1, Ordering::Relaxed);
+            if place >= Part::count(&self.options.scale) || self.failed.load(Ordering::Relaxed) {
+                return batch.finish().map(|rows| self.report(rows));
+            }
+            // Stream 0 draws the constants of NURand.
+            let mut random = Random::stream(self.options.seed, place + 1);
+            let date = self.options.date_us;
+            populate::part(&self.population, Part::nth(place), date, &mut random, &mut |row| {
+                let rows = batch.push(row)?;
+                if rows > 0 {
+                    self.report(rows);
+                }
+                if self.failed.load(Ordering::Relaxed) {
+                    return Err(EngineError::Fatal("another thread of the load failed".into()));
+                }
+                Ok(())
+            })?;
+        }
+    }
+
+    fn report(&self, rows: u64) {
+        let rows = self.rows.fetch_add(rows, Ordering::Relaxed) + rows;
+        (self.progress)(LoadProgress { rows, rows_expected: populate::expected_rows(&self.options.scale) });
+    }
+}
+
+/// Rows collected for one transaction, so that it can be run again as it was.
+struct Batch<S> {
+    session: S,
+    rows_per_commit: usize,
+    /// Keys and rows, end to end.
+    bytes: Vec<u8>,
+    /// Of each row: table, bytes of key, bytes of row.
+    entries: Vec<(TableId, usize, usize)>,
+    /// The batch before, perhaps not durable yet: one commit is outstanding at most.
+    previous: Commit,
+}
+
+/// Attempts to commit a batch before the load gives up.
+const BATCH_ATTEMPTS: u32 = 1000;
+
+impl<S: Session> Batch<S> {
+    fn new(session: S, rows_per_commit: usize) -> Batch<S> {
+        Batch { session, rows_per_commit, bytes: Vec::new(), entries: Vec::new(), previous: Commit::Durable }
+    }
+
+    /// Adds a row, and commits if the batch is full. Answers how many rows were committed.
+    fn push(&mut self, (table, key, row): Row<'_>) -> Outcome<u64> {
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(row);
+        self.entries.push((table, key.len(), row.len()));
+        if self.entries.len() < self.rows_per_commit {
+            return Ok(0);
+        }
+        self.commit()
+    }
+
+    fn commit(&mut self) -> Outcome<u64> {
+        let mut attempt = 0;
+        let commit = loop {
+            attempt += 1;
+            match self.try_commit() {
+                Err(EngineError::Retry(_)) if attempt < BATCH_ATTEMPTS => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                result => break result?,
+            }
+        };
+        std::mem::replace(&mut self.previous, commit).wait()?;
+        let rows = self.entries.len() as u64;
+        self.entries.clear();
+        self.bytes.clear();
+        Ok(rows)
+    }
+
+    fn try_commit(&mut self) -> Outcome<Commit> {
+        let mut txn = self.session.begin(Access::Write)?;
+        let mut rest = self.bytes.as_slice();
+        for &(table, key_len, row_len) in &self.entries {
+            let (key, tail) = rest.split_at(key_len);
+            let (row, tail) = tail.split_at(row_len);
+            txn.insert(table, key, row)?;
+            rest = tail;
+        }
+        txn.commit(CommitMode::Async)
+    }
+
+    /// Commits what is left and waits until all is durable.
+    fn finish(mut self) -> Outcome<u64> {
+        let rows = if self.entries.is_empty() { 0 } else { self.commit()? };
+        self.previous.wait()?;
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_made_once() {
+        let scale = Scale::tiny(3);
+        let parts: Vec<Part> = (0..Part::count(&scale)).map(Part::nth).collect();
+        for (at, part) in parts.iter().enumerate() {
+            assert!(!parts[..at].contains(part), "{part:?} twice");
+        }
+        for warehouse in 1..=3 {
+            assert!(parts.contains(&Part::Warehouse(warehouse)) && parts.contains(&Part::Stock(warehouse)));
+            for district in 1..=DISTRICTS {
+                assert!(parts.contains(&Part::Customers(warehouse, district)));
+                assert!(parts.contains(&Part::Orders(warehouse, district)));
+            }
+        }
+        assert_eq!(parts.len(), 1 + 3 * (2 + 20));
+    }
+}

@@ -1,0 +1,184 @@
+//! The New-Order transaction (clause 2.4).
+
+use super::draw::is_original;
+use super::input::{Inputs, Terminal};
+use super::rows::{customer, district, item, new_order, order, order_line, stock, warehouse};
+use super::tables::{self, need, need_for_update};
+use super::{keys, rows};
+use crate::engine::{Outcome, Transaction};
+
+/// Most lines of an order.
+const LINES_MAX: usize = 15;
+
+/// One line asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LineInput {
+    /// OL_I_ID.
+    pub item: u32,
+    /// OL_SUPPLY_W_ID.
+    pub supply_warehouse: u32,
+    /// OL_QUANTITY.
+    pub quantity: u8,
+}
+
+/// What a New-Order asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewOrderInput {
+    /// W_ID.
+    pub warehouse: u32,
+    /// D_ID.
+    pub district: u8,
+    /// C_ID.
+    pub customer: u32,
+    /// O_ENTRY_D, in microseconds since the Unix epoch.
+    pub entry_date_us: u64,
+    lines: [LineInput; LINES_MAX],
+    line_count: u8,
+}
+
+/// How a New-Order ended, before its commit or rollback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewOrderOutput {
+    /// To be committed.
+    Placed {
+        /// O_ID.
+        order: u32,
+        /// Sum of the lines with discount and taxes.
+        total_cents: i64,
+        /// Lines whose goods are of brand "B".
+        brand_lines: u8,
+    },
+    /// To be rolled back: an item is not for sale (clause 2.4.2.3).
+    UnusedItem,
+}
+
+/// Rows in hand.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NewOrderBuffers {
+    row: Vec<u8>,
+    item: Vec<u8>,
+    stock: Vec<u8>,
+}
+
+impl NewOrderInput {
+    /// Draws an input by clause 2.4.1.
+    pub fn draw(inputs: &mut Inputs, terminal: Terminal, now_us: u64) -> NewOrderInput {
+        let mut input = NewOrderInput {
+            warehouse: terminal.warehouse,
+            district: inputs.district(),
+            customer: inputs.customer(),
+            entry_date_us: now_us,
+            lines: [LineInput::default(); LINES_MAX],
+            line_count: inputs.random.number(5, LINES_MAX as u32) as u8,
+        };
+        let rolls_back = inputs.random.percent(1);
+        let last = input.line_count as usize - 1;
+        for line in &mut input.lines[..=last] {
+            line.item = inputs.item();
+            let remote = inputs.random.percent(1);
+            line.supply_warehouse =
+                if remote { inputs.remote_warehouse(input.warehouse) } else { input.warehouse };
+            line.quantity = inputs.random.number(1, 10) as u8;
+        }
+        if rolls_back {
+            input.lines[last].item = inputs.population.scale.items + 1;
+        }
+        input
+    }
+
+    /// Its lines.
+    #[must_use]
+    pub fn lines(&self) -> &[LineInput] {
+        &self.lines[..self.line_count as usize]
+    }
+}
+
+/// Runs a New-Order up to its commit (clause 2.4.2.2).
+pub(super) fn run<T: Transaction>(
+    txn: &mut T,
+    input: &NewOrderInput,
+    buffers: &mut NewOrderBuffers,
+) -> Outcome<NewOrderOutput> {
+    let row = &mut buffers.row;
+    need(txn, tables::WAREHOUSE, &keys::warehouse(input.warehouse), row)?;
+    let warehouse_tax = warehouse::TAX.get(row);
+
+    let key = keys::district(input.warehouse, input.district);
+    need_for_update(txn, tables::DISTRICT, &key, row)?;
+    let district_tax = district::TAX.get(row);
+    let number = district::NEXT_ORDER.get(row);
+    district::NEXT_ORDER.set(row, number + 1);
+    txn.put(tables::DISTRICT, &key, row)?;
+
+    need(txn, tables::CUSTOMER, &keys::customer(input.warehouse, input.district, input.customer), row)?;
+    let discount = customer::DISCOUNT.get(row);
+
+    let key = keys::order(input.warehouse, input.district, number);
+    txn.insert(tables::ORDER, &key, &order_row(input))?;
+    txn.insert(tables::NEW_ORDER, &key, &new_order::ROW)?;
+
+    let mut sum_cents = 0;
+    let mut brand_lines = 0;
+    for (line, place) in input.lines().iter().zip(1..) {
+        if !txn.get(tables::ITEM, &keys::item(line.item), &mut buffers.item)? {
+            return Ok(NewOrderOutput::UnusedItem);
+        }
+        let (amount_cents, brand) = add_line(txn, input, line, (number, place), buffers)?;
+        sum_cents += amount_cents;
+        brand_lines += u8::from(brand);
+    }
+    let taxed = i128::from(sum_cents)
+        * i128::from(10_000 - discount)
+        * i128::from(10_000 + warehouse_tax + district_tax);
+    Ok(NewOrderOutput::Placed { order: number, total_cents: (taxed / 100_000_000) as i64, brand_lines })
+}
+
+fn order_row(input: &NewOrderInput) -> [u8; rows::order::LEN] {
+    let all_local = input.lines().iter().all(|line| line.supply_warehouse == input.warehouse);
+    let mut row = [0; rows::order::LEN];
+    order::CUSTOMER.set(&mut row, input.customer);
+    order::ENTRY_DATE.set(&mut row, input.entry_date_us);
+    order::CARRIER.set(&mut row, order::NO_CARRIER);
+    order::LINE_COUNT.set(&mut row, input.line_count);
+    order::ALL_LOCAL.set(&mut row, u8::from(all_local));
+    row
+}
+
+/// Takes one line's goods from stock and inserts the line. Answers OL_AMOUNT and whether its goods are of
+/// brand "B". The item's row is in `buffers.item`.
+fn add_line<T: Transaction>(
+    txn: &mut T,
+    input: &NewOrderInput,
+    line: &LineInput,
+    (number, place): (u32, u8),
+    buffers: &mut NewOrderBuffers,
+) -> Outcome<(i64, bool)> {
+    if !tables::is_whole(tables::ITEM, &buffers.item) {
+        need(txn, tables::ITEM, &keys::item(line.item), &mut buffers.item)?;
+    }
+    let goods = &mut buffers.stock;
+    let key = keys::stock(line.supply_warehouse, line.item);
+    need_for_update(txn, tables::STOCK, &key, goods)?;
+    let ordered = i32::from(line.quantity);
+    let left = stock::QUANTITY.get(goods) - ordered;
+    stock::QUANTITY.set(goods, if left >= 10 { left } else { left + 91 });
+    stock::YTD.change(goods, |ytd| ytd + i64::from(ordered));
+    stock::ORDER_COUNT.change(goods, |count| count.wrapping_add(1));
+    if line.supply_warehouse != input.warehouse {
+        stock::REMOTE_COUNT.change(goods, |count| count.wrapping_add(1));
+    }
+    txn.put(tables::STOCK, &key, goods)?;
+
+    let amount_cents = i64::from(line.quantity) * item::PRICE.get(&buffers.item);
+    let brand = is_original(item::DATA.get(&buffers.item)) && is_original(stock::DATA.get(goods));
+    let mut row = [0; rows::order_line::LEN];
+    order_line::ITEM.set(&mut row, line.item);
+    order_line::SUPPLY_WAREHOUSE.set(&mut row, line.supply_warehouse);
+    order_line::DELIVERY_DATE.set(&mut row, order_line::NOT_DELIVERED);
+    order_line::QUANTITY.set(&mut row, line.quantity);
+    order_line::AMOUNT.set(&mut row, amount_cents);
+    order_line::DISTRICT_INFO.set(&mut row, stock::district_info(input.district).get(goods));
+    let key = keys::order_line(input.warehouse, input.district, number, place);
+    txn.insert(tables::ORDER_LINE, &key, &row)?;
+    Ok((amount_cents, brand))
+}
