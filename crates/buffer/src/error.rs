@@ -20,6 +20,8 @@ pub enum BufferErrorKind {
     NotAllocated,
     /// A device failed.
     Failed,
+    /// An option is out of its range.
+    BadArgument,
 }
 
 /// A buffer error: what to do, and a sentence for people.

@@ -1,8 +1,14 @@
-//! Guards: the latch mode is in the type, and only a logged change compiles. SKELETON.
+//! Guards: the latch mode is in the type, and only a logged change compiles.
+//!
+//! A held guard pins its page. Guards hold latches: a thread takes them in the order of its tree and never
+//! asks for a page it holds already. The only ways to a page's bytes for changing are
+//! [`IntentGuard::apply`], which asks for the LSN of the change's record, and [`ExclusiveGuard::redo`].
 
-use crate::BufferError;
+use crate::change_set::ChangeSet;
+use crate::frame::{ExclusiveHold, FrameId, SharedHold};
+use crate::{BufferError, BufferPool};
+use firn_base::sync::thread;
 use firn_base::{Lsn, PageId};
-use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
 /// Which bytes of a page a change touched, for the delta layer.
@@ -15,106 +21,225 @@ pub enum Changed {
 }
 
 /// A page latched for reading; dereferences to its bytes.
-pub struct SharedGuard<'a>(PhantomData<&'a ()>);
+#[must_use = "dropping a guard unlatches its page"]
+pub struct SharedGuard<'a> {
+    hold: SharedHold<'a>,
+}
 
-impl SharedGuard<'_> {
+impl<'a> SharedGuard<'a> {
+    pub(crate) fn new(hold: SharedHold<'a>) -> SharedGuard<'a> {
+        SharedGuard { hold }
+    }
     /// Which page.
     pub fn page(&self) -> PageId {
-        todo!()
+        self.hold.frame().page().expect("a latched frame keeps its page")
     }
     /// LSN of its last change.
     pub fn version(&self) -> Lsn {
-        todo!()
+        self.hold.frame().version()
     }
     /// A note of frame and latch version, with which the page can be latched again cheaply if nobody
     /// changed it meanwhile.
     pub fn optimistic(&self) -> OptimisticRef {
-        todo!()
+        OptimisticRef { page: self.page(), frame: self.hold.id(), counter: self.hold.frame().counter() }
     }
 }
+
 impl Deref for SharedGuard<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        todo!()
+        self.hold.bytes()
     }
 }
 
 /// A page latched for changing; dereferences to its bytes for reading.
-pub struct ExclusiveGuard<'a>(PhantomData<&'a ()>);
+#[must_use = "dropping a guard unlatches its page"]
+pub struct ExclusiveGuard<'a> {
+    pool: &'a BufferPool,
+    hold: ExclusiveHold<'a>,
+}
 
 impl<'a> ExclusiveGuard<'a> {
+    pub(crate) fn new(pool: &'a BufferPool, hold: ExclusiveHold<'a>) -> ExclusiveGuard<'a> {
+        ExclusiveGuard { pool, hold }
+    }
     /// Which page.
     pub fn page(&self) -> PageId {
-        todo!()
+        self.hold.frame().page().expect("a latched frame keeps its page")
     }
     /// LSN of its last change.
     pub fn version(&self) -> Lsn {
-        todo!()
+        self.hold.frame().version()
     }
+    /// As [`SharedGuard::optimistic`]; a change through this guard makes it stale.
+    pub fn optimistic(&self) -> OptimisticRef {
+        OptimisticRef { page: self.page(), frame: self.hold.id(), counter: self.hold.frame().counter() }
+    }
+
     /// Announces a change before its record is appended, so that a checkpoint that starts in between
     /// knows from where redo is needed.
     pub fn intend(self) -> IntentGuard<'a> {
-        todo!()
+        let announced = self.pool.recovery.announce(self.hold.id(), || self.pool.log.end());
+        IntentGuard { exclusive: Some(self), announced }
     }
+
     /// Applies a record during recovery, if the page does not have it yet; answers whether it was applied.
-    pub fn redo(&mut self, _lsn: Lsn, _change: impl FnOnce(&mut [u8]) -> Changed) -> bool {
-        todo!()
+    ///
+    /// Records of one page come in the order of their LSNs, and before the page's first intent.
+    pub fn redo(&mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) -> bool {
+        if lsn <= self.version() {
+            return false;
+        }
+        let _ = self.pool.recovery.announce(self.hold.id(), || lsn);
+        self.change(lsn, change);
+        self.hold.frame().set_redone(true);
+        true
     }
-    /// Forgets a page that was just freed, or created and never allocated: it is not written.
+
+    /// Forgets a page that was just freed, or created and never allocated: it is not written. If an image of
+    /// it is on its way to the tier, waits for its end.
     pub fn discard(self) {
-        todo!()
+        let (pool, page) = (self.pool, self.page());
+        // Whoever writes that image never blocks on a latch, so it is safe to wait here with latches held.
+        pool.staging.wait_for(self.hold.frame());
+        pool.recovery.clear(self.hold.id());
+        pool.vacate(self.hold, page);
     }
+
     /// Goes on reading.
     pub fn downgrade(self) -> SharedGuard<'a> {
-        todo!()
+        SharedGuard { hold: self.hold.downgrade() }
+    }
+
+    /// The tier has no version of this page that a delta could be relative to.
+    pub(crate) fn forget_base(&self) {
+        self.hold.frame().changes.set(ChangeSet::MOST);
+    }
+
+    fn change(&mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) {
+        let id = self.hold.id();
+        let recovery_lsn = self.pool.recovery.get(id);
+        assert!(
+            recovery_lsn.is_some_and(|recovery_lsn| recovery_lsn <= lsn),
+            "{:?} is changed at {lsn} but announced at {recovery_lsn:?}",
+            self.page(),
+        );
+        let unfinished = Unfinished { pool: self.pool, page: self.page(), id };
+        let changed = change(self.hold.bytes_mut());
+        std::mem::forget(unfinished);
+        let frame = self.hold.frame();
+        frame.changes.set(frame.changes.get().with_change(&changed, self.pool.page_size()));
+        frame.set_version(lsn);
+        frame.count_change();
     }
 }
+
 impl Deref for ExclusiveGuard<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        todo!()
+        self.hold.bytes()
+    }
+}
+
+/// Dropped only if a change panics: takes the half changed page out of the table for good, with nobody
+/// able to read or write it, and poisons the pool.
+struct Unfinished<'a> {
+    pool: &'a BufferPool,
+    page: PageId,
+    id: FrameId,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.pool.poison();
+        // The exclusive latch is held by the guard that this change was made through.
+        self.pool.table.lock(self.page).remove(&self.pool.frames, self.id);
     }
 }
 
 /// A page whose change is announced and not yet logged; dereferences to its (unchanged) bytes. Dropping
-/// it leaves the page as it was.
-pub struct IntentGuard<'a>(PhantomData<&'a ()>);
+/// it leaves the page as it was; dropping it in a panic poisons the pool, since nobody knows then whether
+/// the record was appended.
+#[must_use = "dropping an intent withdraws it"]
+pub struct IntentGuard<'a> {
+    /// There until consumed.
+    exclusive: Option<ExclusiveGuard<'a>>,
+    /// Whether the page was clean before.
+    announced: bool,
+}
 
 impl<'a> IntentGuard<'a> {
+    fn exclusive(&self) -> &ExclusiveGuard<'a> {
+        self.exclusive.as_ref().expect("an intent holds its page until it is consumed")
+    }
     /// Which page.
     pub fn page(&self) -> PageId {
-        todo!()
+        self.exclusive().page()
     }
     /// LSN of its last change: the new record's "previous LSN of that page".
     pub fn version(&self) -> Lsn {
-        todo!()
+        self.exclusive().version()
     }
-    /// Changes the page as the record at `lsn` says.
-    pub fn apply(self, _lsn: Lsn, _change: impl FnOnce(&mut [u8]) -> Changed) -> ExclusiveGuard<'a> {
-        todo!()
+
+    /// Changes the page as the record at `lsn` says. Panics if `lsn` is not after the page's version: a
+    /// record appended before the intent, or another page's.
+    ///
+    /// If `change` panics, the pool is poisoned: the log has a record that DRAM does not.
+    pub fn apply(mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) -> ExclusiveGuard<'a> {
+        let mut exclusive = self.exclusive.take().expect("an intent holds its page until it is consumed");
+        let version = exclusive.version();
+        assert!(lsn > version, "{:?} has version {version} and is to be changed at {lsn}", exclusive.page());
+        exclusive.change(lsn, change);
+        exclusive.hold.frame().set_redone(false);
+        exclusive
     }
+
     /// Withdraws the announcement.
-    pub fn withdraw(self) -> ExclusiveGuard<'a> {
-        todo!()
+    pub fn withdraw(mut self) -> ExclusiveGuard<'a> {
+        self.take_back().expect("an intent holds its page until it is consumed")
+    }
+
+    fn take_back(&mut self) -> Option<ExclusiveGuard<'a>> {
+        let exclusive = self.exclusive.take()?;
+        if self.announced {
+            // It was clean, and nobody else could change it since.
+            exclusive.pool.recovery.clear(exclusive.hold.id());
+        }
+        Some(exclusive)
     }
 }
+
 impl Deref for IntentGuard<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        todo!()
+        self.exclusive()
+    }
+}
+
+impl Drop for IntentGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(exclusive) = &self.exclusive
+            && thread::panicking()
+        {
+            // Its record may be in the log by now: this page lacks it.
+            exclusive.pool.poison();
+        }
+        drop(self.take_back());
     }
 }
 
 /// A page seen before, not latched. Holds nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct OptimisticRef {
-    _private: (),
+    pub(crate) page: PageId,
+    pub(crate) frame: FrameId,
+    pub(crate) counter: u64,
 }
 
 impl OptimisticRef {
     /// Which page.
     pub fn page(&self) -> PageId {
-        todo!()
+        self.page
     }
 }
 

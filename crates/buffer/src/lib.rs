@@ -1,15 +1,46 @@
 //! The buffer pool: pages in DRAM.
 //!
-//! SKELETON: the signatures below are the contract with the floors above.
+//! Place in the stack: above `tier`, below `btree`. Pages are fixed in frames that are allocated once;
+//! replacement is a clock; background work ([`BufferPool::clean_step`]) writes cold dirty pages before
+//! misses need their frames. Guards are types: only an announced and logged change reaches a page's bytes.
 //!
-//! Place in the stack: above `tier`, below `btree`. Frames are fixed when the pool is made, guards are
-//! types, and the WAL rule is checked here and only here: no page goes to the tier before the log that
-//! describes it is durable.
+//! Invariants:
+//! * A page is in one frame at most, and while it is in one, that is its newest copy.
+//! * The WAL rule is checked here, in `batch.rs`, and nowhere else: no image goes to the tier before the log
+//!   that describes it is durable.
+//! * A frame is given away only when the tier has its version.
+//! * Every change that the tier does not have is covered by a recovery LSN from before its record was
+//!   appended (`recovery_lsns.rs`).
+//! * No thread waits for a latch while it holds a staging buffer, a writing flag or a lock of the pool; so
+//!   everything but latches may be waited for with latches held.
+//!
+//! Lock order: page latches (the caller's, in the order of its trees) → writing flag → staging → page table
+//! shard → free list → the locks of tier and log. Latches inside this crate are tried, with one exception, a
+//! checkpoint's, which holds nothing else then.
+//!
+//! How it fails: a read error is the caller's and leaves nothing behind; a write error leaves the page dirty in
+//! its frame, so that misses go on failing with it when no clean frame is left; a panic inside a change poisons
+//! the pool, since the log has a record that no page has.
+//!
+//! After FaCE (VLDB 2012), section 3: pages leave DRAM in groups, clean ones included where the tier wants them.
 
+#![deny(unsafe_code)]
+
+mod batch;
+mod change_set;
+mod claim;
+mod cleaning;
+mod counters;
 mod error;
+#[allow(unsafe_code)]
+mod frame;
 mod guard;
+mod layout;
+mod page_table;
 mod pool;
+mod recovery_lsns;
+mod staging;
 
 pub use error::{BufferError, BufferErrorKind};
-pub use guard::{Changed, ExclusiveGuard, IntentGuard, OptimisticRef, SharedGuard};
+pub use guard::{Changed, ExclusiveGuard, Fixed, IntentGuard, OptimisticRef, SharedGuard};
 pub use pool::{BufferPool, BufferStatistics, PoolOptions};

@@ -1,11 +1,23 @@
-//! The pool. SKELETON.
+//! The pool: finding pages, and bringing them in.
 
+use crate::claim::{FreeFrames, Hand, Incoming};
+use crate::cleaning::CleaningWanted;
+use crate::counters::Counters;
+use crate::frame::{ExclusiveHold, Frame, FrameId, Frames};
 use crate::guard::Fixed;
-use crate::{BufferError, ExclusiveGuard, OptimisticRef, SharedGuard};
+use crate::layout::Layout;
+use crate::page_table::PageTable;
+use crate::recovery_lsns::RecoveryLsns;
+use crate::staging::Staging;
+use crate::{BufferError, BufferErrorKind, ExclusiveGuard, OptimisticRef, SharedGuard};
 use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId, Progress};
+use firn_base::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
+use firn_base::{Lsn, PageId};
 use firn_log::Log;
-use firn_tier::PageTier;
+use firn_tier::{Found, PageRead, PageTier, TierError, TierErrorKind};
 
 /// How the pool uses memory.
 #[derive(Clone, Debug)]
@@ -29,65 +41,285 @@ pub struct BufferStatistics {
     pub misses: u64,
     /// Pages dropped or written to make room.
     pub evictions: u64,
+    /// Dirty pages that the tier took.
+    pub pages_written: u64,
+    /// Batches offered to the tier.
+    pub batches_written: u64,
+    /// Of these, batches that a miss had to write itself, the background step having fallen behind.
+    pub batches_written_by_misses: u64,
     /// Bytes of DRAM in use.
     pub memory_bytes: u64,
 }
 
 /// Pages in DRAM.
-pub struct BufferPool {}
+pub struct BufferPool {
+    pub(crate) tier: Arc<dyn PageTier>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) frames: Frames,
+    pub(crate) table: PageTable,
+    pub(crate) recovery: RecoveryLsns,
+    pub(crate) free: FreeFrames,
+    pub(crate) hand: Hand,
+    pub(crate) staging: Staging,
+    pub(crate) cleaning: CleaningWanted,
+    pub(crate) counters: Counters,
+    /// Pages of a staging buffer: most of one batch.
+    pub(crate) batch_pages: usize,
+    /// Whether the tier is offered clean pages too. Constant.
+    pub(crate) wants_clean: bool,
+    /// Whether the WAL rule is broken on purpose.
+    pub(crate) skips_wal: bool,
+    /// Set when a panic left a page half changed: nothing is read or written any more.
+    poisoned: AtomicBool,
+    memory_bytes: usize,
+}
+
+/// Where a page that was not found at first sight is.
+enum Located<'a> {
+    /// In this frame, put there by somebody else.
+    Resident(FrameId),
+    /// Just read, latched exclusively.
+    Read(ExclusiveHold<'a>),
+}
 
 impl BufferPool {
-    /// A pool over `tier`.
-    pub fn new(_tier: Arc<dyn PageTier>, _log: Arc<Log>, _options: PoolOptions) -> Result<BufferPool, BufferError> {
-        todo!()
+    /// A pool over `tier`. Fails with kind `BadArgument` if the budget is too small for a pool at all.
+    pub fn new(
+        tier: Arc<dyn PageTier>,
+        log: Arc<Log>,
+        options: PoolOptions,
+    ) -> Result<BufferPool, BufferError> {
+        BufferPool::build(tier, log, &options, false)
     }
+
+    /// A pool that breaks the WAL rule: it writes pages whose log is not durable. For showing that crash
+    /// tests see the damage that this does.
+    #[doc(hidden)]
+    pub fn new_breaking_the_wal_rule(
+        tier: Arc<dyn PageTier>,
+        log: Arc<Log>,
+        options: PoolOptions,
+    ) -> Result<BufferPool, BufferError> {
+        BufferPool::build(tier, log, &options, true)
+    }
+
+    fn build(
+        tier: Arc<dyn PageTier>,
+        log: Arc<Log>,
+        options: &PoolOptions,
+        skips_wal: bool,
+    ) -> Result<BufferPool, BufferError> {
+        let page_size = tier.page_size();
+        let layout = Layout::fit(options.budget_bytes, page_size)?;
+        let wants_clean = tier.wants_clean();
+        Ok(BufferPool {
+            tier,
+            log,
+            frames: Frames::new(layout.frames, page_size),
+            table: PageTable::new(layout.frames),
+            recovery: RecoveryLsns::new(layout.frames),
+            free: FreeFrames::new(layout.frames),
+            hand: Hand::default(),
+            staging: Staging::new(layout.staging_buffers, layout.batch_pages * page_size),
+            cleaning: CleaningWanted::default(),
+            counters: Counters::default(),
+            batch_pages: layout.batch_pages,
+            wants_clean,
+            skips_wal,
+            poisoned: AtomicBool::new(false),
+            memory_bytes: layout.memory_bytes,
+        })
+    }
+
     /// The tier below: page allocation goes there directly.
     pub fn tier(&self) -> &Arc<dyn PageTier> {
-        todo!()
+        &self.tier
     }
     /// The log that changes of pages go to.
     pub fn log(&self) -> &Arc<Log> {
-        todo!()
+        &self.log
     }
     /// Bytes.
     pub fn page_size(&self) -> usize {
-        todo!()
+        self.frames.page_size()
     }
+
     /// Latches a page for reading, reading it from the tier if need be.
-    pub fn shared(&self, _page: PageId) -> Fixed<SharedGuard<'_>> {
-        todo!()
+    pub fn shared(&self, page: PageId) -> Fixed<SharedGuard<'_>> {
+        loop {
+            let id = match self.table.find(&self.frames, page) {
+                Some(id) => id,
+                None => match self.locate(page)? {
+                    Located::Resident(id) => id,
+                    Located::Read(hold) => return Ok(SharedGuard::new(hold.downgrade())),
+                },
+            };
+            if let Some(hold) = self.frames.shared(id, page) {
+                self.note_hit(hold.frame());
+                return Ok(SharedGuard::new(hold));
+            }
+        }
     }
+
     /// Latches a page for changing.
-    pub fn exclusive(&self, _page: PageId) -> Fixed<ExclusiveGuard<'_>> {
-        todo!()
+    pub fn exclusive(&self, page: PageId) -> Fixed<ExclusiveGuard<'_>> {
+        loop {
+            let id = match self.table.find(&self.frames, page) {
+                Some(id) => id,
+                None => match self.locate(page)? {
+                    Located::Resident(id) => id,
+                    Located::Read(hold) => return Ok(ExclusiveGuard::new(self, hold)),
+                },
+            };
+            if let Some(hold) = self.frames.exclusive(id, page) {
+                self.note_hit(hold.frame());
+                return Ok(ExclusiveGuard::new(self, hold));
+            }
+        }
     }
+
     /// Latches a page seen before, for reading, if nobody changed it since and it is still there.
-    pub fn shared_if_unchanged(&self, _seen: OptimisticRef) -> Option<SharedGuard<'_>> {
-        todo!()
+    pub fn shared_if_unchanged(&self, seen: OptimisticRef) -> Option<SharedGuard<'_>> {
+        let hold = self.frames.shared(seen.frame, seen.page)?;
+        (hold.frame().counter() == seen.counter).then(|| {
+            self.note_hit(hold.frame());
+            SharedGuard::new(hold)
+        })
     }
     /// As [`BufferPool::shared_if_unchanged`], for changing.
-    pub fn exclusive_if_unchanged(&self, _seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
-        todo!()
+    pub fn exclusive_if_unchanged(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
+        let hold = self.frames.exclusive(seen.frame, seen.page)?;
+        (hold.frame().counter() == seen.counter).then(|| {
+            self.note_hit(hold.frame());
+            ExclusiveGuard::new(self, hold)
+        })
     }
-    /// A zeroed frame for a page just reserved, latched for changing. Nothing is read.
-    pub fn create(&self, _page: PageId) -> Fixed<ExclusiveGuard<'_>> {
-        todo!()
+
+    fn note_hit(&self, frame: &Frame) {
+        frame.reference();
+        self.counters.hits.add_one();
     }
-    /// Writes some cold dirty pages to the tier, so that misses find clean frames. A background step.
-    pub fn clean_step(&self) -> Result<Progress, BufferError> {
-        todo!()
+
+    /// A zeroed frame for a page just reserved, latched for changing. Nothing is read. What was in DRAM of an
+    /// earlier life of that page number is forgotten.
+    pub fn create(&self, page: PageId) -> Fixed<ExclusiveGuard<'_>> {
+        loop {
+            let resident = self.table.lock(page).find(&self.frames);
+            if let Some(id) = resident {
+                if let Some(hold) = self.frames.exclusive(id, page) {
+                    ExclusiveGuard::new(self, hold).discard();
+                }
+            } else if let Some(mut incoming) = self.claim()?.install(page) {
+                incoming.bytes_mut().fill(0);
+                let guard = ExclusiveGuard::new(self, incoming.finish(Lsn::ZERO));
+                guard.forget_base();
+                return Ok(guard);
+            }
+        }
     }
-    /// Writes every page that was dirty with a recovery LSN before `lsn`. For checkpoints.
-    pub fn write_older_than(&self, _lsn: Lsn) -> Result<(), BufferError> {
-        todo!()
+
+    /// Brings in those of `pages` that are not in DRAM, as one read of the tier, without latching them for
+    /// the caller; answers how many came. A hint: stops early if frames are short, and leaves errors to the
+    /// fix that meets them. At most an eighth of the pool is brought in by one call.
+    pub fn prefetch(&self, pages: &[PageId]) -> usize {
+        let most = (self.frames.count() as usize / 8).min(4 * self.batch_pages).max(1);
+        let mut incoming: Vec<Incoming<'_>> = Vec::with_capacity(pages.len().min(most));
+        for &page in pages {
+            if incoming.len() == most || self.check_usable().is_err() {
+                break;
+            }
+            if self.table.find(&self.frames, page).is_some() {
+                continue;
+            }
+            // Latches of pages that come in are held here; a claim only ever tries latches.
+            let Ok(claimed) = self.claim() else { break };
+            incoming.extend(claimed.install(page));
+        }
+        let found = self.read(&mut incoming);
+        let mut came = 0;
+        for (incoming, found) in incoming.into_iter().zip(found) {
+            if let Ok(found) = found {
+                drop(incoming.finish(found.version));
+                came += 1;
+            }
+        }
+        came
     }
-    /// Least recovery LSN of a dirty (or about to be changed) page. Read `log.end()` *before* the call:
-    /// every change appended before that moment is covered.
-    pub fn oldest_recovery_lsn(&self) -> Option<Lsn> {
-        todo!()
+
+    /// Finds a page with certainty, reading it if it is not there.
+    #[cold]
+    fn locate(&self, page: PageId) -> Fixed<Located<'_>> {
+        loop {
+            let resident = self.table.lock(page).find(&self.frames);
+            if let Some(id) = resident {
+                return Ok(Located::Resident(id));
+            }
+            self.check_usable()?;
+            let Some(incoming) = self.claim()?.install(page) else { continue };
+            let mut incoming = [incoming];
+            let found = self.read(&mut incoming).pop().expect("an answer for each page")?;
+            let [incoming] = incoming;
+            return Ok(Located::Read(incoming.finish(found.version)));
+        }
     }
+
+    /// Reads pages into their frames.
+    fn read(&self, incoming: &mut [Incoming<'_>]) -> Vec<Fixed<Found>> {
+        if incoming.is_empty() {
+            return Vec::new();
+        }
+        self.counters.misses.add(incoming.len() as u64);
+        let mut reads: Vec<PageRead<'_>> = Vec::with_capacity(incoming.len());
+        for incoming in incoming {
+            reads.push(PageRead {
+                page: incoming.page(),
+                buf: incoming.bytes_mut(),
+                outcome: Err(TierError::new(TierErrorKind::Failed, "the tier gave no answer")),
+            });
+        }
+        self.tier.read_batch(&mut reads);
+        let end = self.log.end();
+        let check = |read: PageRead<'_>| match read.outcome {
+            Ok(found) if found.version >= end => Err(self.version_past_log(read.page, found.version)),
+            outcome => outcome.map_err(BufferError::from),
+        };
+        reads.into_iter().map(check).collect()
+    }
+
+    /// A panic left a page half changed: what is in DRAM must not reach the tier, and what is in the tier may
+    /// be older than what this pool has shown.
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, Release);
+    }
+    pub(crate) fn check_usable(&self) -> Fixed<()> {
+        if self.poisoned.load(Acquire) {
+            return Err(BufferError::new(
+                BufferErrorKind::Failed,
+                "a panic left a page half changed: open the database again",
+            ));
+        }
+        Ok(())
+    }
+
     /// Counters.
     pub fn statistics(&self) -> BufferStatistics {
-        todo!()
+        BufferStatistics {
+            frames: u64::from(self.frames.count()),
+            resident: self.counters.resident.get(),
+            dirty: self.recovery.count(),
+            hits: self.counters.hits.total(),
+            misses: self.counters.misses.get(),
+            evictions: self.counters.evictions.get(),
+            pages_written: self.counters.pages_written.get(),
+            batches_written: self.counters.batches_written.get(),
+            batches_written_by_misses: self.counters.helped.get(),
+            memory_bytes: self.memory_bytes as u64,
+        }
+    }
+}
+
+impl std::fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BufferPool").field("statistics", &self.statistics()).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,257 @@
+//! Writing pages to the tier: the WAL rule is here, and nowhere else.
+//!
+//! A batch *copies* images under shared latches, has the log flushed up to the newest of them, checks the
+//! rule, and hands them to the tier; pages can be read and changed all the while. Afterwards, per page that
+//! the tier took:
+//! 1. the tier's version is noted,
+//! 2. the recovery LSN is raised to the bound noted at the copy (every change that is not in the image is
+//!    later than that),
+//! 3. if the latch can be had at once and the page did not change since the copy, the recovery LSN is taken
+//!    away: the frame is clean. If the latch cannot be had the frame stays dirty by name; the next batch that
+//!    meets it finds the tier has its version and clears it without a write.
+//!
+//! After a failure nothing is changed: the frame is as dirty as it was.
+//!
+//! Order: shared latch (tried; or blocking with no batch held) → writing flag → staging buffer → log, tier.
+//! A batch in being never blocks on a latch.
+
+use crate::change_set::ChangeSet;
+use crate::frame::{FrameId, SharedHold};
+use crate::guard::Fixed;
+use crate::{BufferError, BufferErrorKind, BufferPool};
+use firn_base::{Lsn, PageId};
+use firn_device::AlignedBuf;
+use firn_tier::{Lifetime, PageWrite, TierError, TierErrorKind, Written};
+use std::ops::Range;
+
+/// What became of a frame offered to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// Its image is in the batch.
+    Copied,
+    /// There is nothing to write.
+    NotNeeded,
+    /// Somebody holds it exclusively, or another batch is writing it.
+    Busy,
+}
+
+/// One page as it was when it was copied.
+struct Image {
+    id: FrameId,
+    page: PageId,
+    version: Lsn,
+    /// The tier's version that `changed` is relative to.
+    base: Lsn,
+    dirty: bool,
+    recovery_lsn: Lsn,
+    /// At or before the first change that the image does not have.
+    later_changes: Lsn,
+    changed: Option<Vec<Range<u16>>>,
+}
+
+/// Images to be written together. Holds a staging buffer and the writing flags of its frames.
+pub(crate) struct Batch<'a> {
+    pool: &'a BufferPool,
+    /// There until dropped.
+    buffer: Option<AlignedBuf>,
+    images: Vec<Image>,
+    pages_max: usize,
+}
+
+impl<'a> Batch<'a> {
+    /// An empty batch; waits for a staging buffer. The caller may hold latches.
+    pub(crate) fn new(pool: &'a BufferPool) -> Batch<'a> {
+        Batch::with(pool, pool.staging.take())
+    }
+    /// An empty batch, if a staging buffer is idle.
+    pub(crate) fn try_new(pool: &'a BufferPool) -> Option<Batch<'a>> {
+        pool.staging.try_take().map(|buffer| Batch::with(pool, buffer))
+    }
+    fn with(pool: &'a BufferPool, buffer: AlignedBuf) -> Batch<'a> {
+        // Made before the tier is asked, so that the buffer comes back even if the tier panics.
+        let mut batch = Batch { pool, buffer: Some(buffer), images: Vec::new(), pages_max: pool.batch_pages };
+        // The tier makes room for as many pages as it answers.
+        batch.pages_max = pool.tier.preferred_batch().clamp(1, pool.batch_pages);
+        batch.images.reserve_exact(batch.pages_max);
+        batch
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.images.len() == self.pages_max
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+
+    /// Copies a frame's page if it must be written and can be latched at once.
+    pub(crate) fn try_add(&mut self, id: FrameId) -> Added {
+        match self.pool.frames.try_shared(id) {
+            Some(hold) => self.add(&hold),
+            None => Added::Busy,
+        }
+    }
+
+    /// Copies a latched frame's page if it must be written.
+    pub(crate) fn add(&mut self, hold: &SharedHold<'_>) -> Added {
+        assert!(!self.is_full());
+        let (pool, id, frame) = (self.pool, hold.id(), hold.frame());
+        let Some(page) = frame.page() else { return Added::NotNeeded };
+        if !frame.try_start_writing() {
+            return Added::Busy;
+        }
+        let recovery_lsn = pool.recovery.get(id);
+        let dirty = frame.is_newer_than_tier();
+        assert!(
+            !dirty || recovery_lsn.is_some(),
+            "{page:?} is newer than the tier's and has no recovery LSN"
+        );
+        if !dirty && recovery_lsn.is_some() {
+            // Nobody could latch it when the tier took it. No change is in flight now: latched shared.
+            pool.recovery.clear(id);
+        }
+        if !dirty && !pool.must_be_offered(id) {
+            frame.end_writing();
+            return Added::NotNeeded;
+        }
+        let page_size = pool.frames.page_size();
+        let start = self.images.len() * page_size;
+        let buffer = self.buffer.as_mut().expect("there until dropped");
+        buffer[start..start + page_size].copy_from_slice(hold.bytes());
+        let version = frame.version();
+        let recovery_lsn = if dirty { recovery_lsn.expect("asserted above") } else { version };
+        assert!(recovery_lsn <= version, "{page:?}: recovery LSN {recovery_lsn} is after version {version}");
+        let changes = frame.in_flight.get().with_all(frame.changes.get(), page_size);
+        frame.in_flight.set(changes);
+        frame.changes.set(ChangeSet::NONE);
+        self.images.push(Image {
+            id,
+            page,
+            version,
+            base: frame.tier_version(),
+            dirty,
+            recovery_lsn,
+            // Latched: no change is in flight. Redo has LSNs before the log's end; its next one is only known
+            // to be later than its last one.
+            later_changes: if frame.is_redone() { version.advance(1) } else { pool.log.end() },
+            changed: changes.to_ranges(),
+        });
+        Added::Copied
+    }
+
+    /// Writes the batch; `written` gets the frames that the tier has been offered. The first error of a page
+    /// is answered after all pages were tried.
+    pub(crate) fn write(mut self, written: &mut Vec<FrameId>) -> Fixed<()> {
+        if self.images.is_empty() {
+            return Ok(());
+        }
+        self.pool.check_usable()?;
+        self.flush_log()?;
+        let outcomes = self.offer();
+        let mut first_error = None;
+        for (image, outcome) in std::mem::take(&mut self.images).into_iter().zip(outcomes) {
+            let finished = self.finish(&image, outcome);
+            self.pool.frames.get(image.id).end_writing();
+            match finished {
+                Ok(()) => written.push(image.id),
+                Err(error) if error.kind == TierErrorKind::NotAllocated => self.forget_freed(&image),
+                Err(error) => first_error = first_error.or(Some(error.into())),
+            }
+        }
+        self.pool.counters.batches_written.add(1);
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Makes the log durable up to the newest image.
+    fn flush_log(&self) -> Fixed<()> {
+        let newest = self.images.iter().filter(|image| image.dirty).max_by_key(|image| image.version);
+        let Some(newest) = newest else { return Ok(()) };
+        if newest.version >= self.pool.log.end() {
+            return Err(self.pool.version_past_log(newest.page, newest.version));
+        }
+        if !self.pool.skips_wal {
+            self.pool.log.flush(newest.version.advance(1))?;
+        }
+        Ok(())
+    }
+
+    /// Hands the images to the tier.
+    fn offer(&self) -> Vec<Result<Written, TierError>> {
+        let durable = self.pool.log.durable();
+        let buffer = self.buffer.as_ref().expect("there until dropped");
+        let mut writes: Vec<PageWrite<'_>> = Vec::with_capacity(self.images.len());
+        for (image, data) in self.images.iter().zip(buffer.chunks_exact(self.pool.frames.page_size())) {
+            assert!(
+                !image.dirty || image.version < durable || self.pool.skips_wal,
+                "WAL rule: {:?} at version {} must not be written, the log is durable to {durable} only",
+                image.page,
+                image.version,
+            );
+            writes.push(PageWrite {
+                page: image.page,
+                version: image.version,
+                recovery_lsn: image.recovery_lsn,
+                dirty: image.dirty,
+                data,
+                changed: image.changed.as_deref(),
+                base: image.base,
+                lifetime: Lifetime::Unknown,
+                outcome: Err(TierError::new(TierErrorKind::Failed, "the tier gave no answer")),
+            });
+        }
+        self.pool.tier.write_batch(&mut writes);
+        writes.into_iter().map(|write| write.outcome).collect()
+    }
+
+    /// Notes what became of an image. Its writing flag is held.
+    fn finish(&self, image: &Image, outcome: Result<Written, TierError>) -> Result<(), TierError> {
+        let (pool, frame) = (self.pool, self.pool.frames.get(image.id));
+        let outcome = outcome?;
+        frame.set_offered(true);
+        frame.in_flight.set(ChangeSet::NONE);
+        if image.dirty {
+            assert!(outcome == Written::Taken, "the tier declined a dirty page: {:?}", image.page);
+            pool.counters.pages_written.add(1);
+            frame.set_tier_version(image.version);
+            pool.recovery.raise(image.id, image.later_changes);
+            if let Some(hold) = pool.frames.try_shared(image.id)
+                && !hold.frame().is_newer_than_tier()
+            {
+                pool.recovery.clear(image.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The page was freed after it was copied, or before by redo: what is in the frame is nobody's any more.
+    /// If somebody holds it, he is about to discard it, or the next batch comes by here again.
+    fn forget_freed(&self, image: &Image) {
+        let Some(hold) = self.pool.frames.try_exclusive(image.id) else { return };
+        let frame = hold.frame();
+        if frame.holds(image.page) && frame.version() == image.version && !frame.is_writing() {
+            self.pool.recovery.clear(image.id);
+            self.pool.vacate(hold, image.page);
+        }
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        for image in &self.images {
+            self.pool.frames.get(image.id).end_writing();
+        }
+        self.pool.staging.give_back(self.buffer.take().expect("given back once"));
+    }
+}
+
+impl BufferPool {
+    /// The error for a version that the log cannot have given.
+    pub(crate) fn version_past_log(&self, page: PageId, version: Lsn) -> BufferError {
+        let end = self.log.end();
+        BufferError::new(
+            BufferErrorKind::Damaged,
+            format!(
+                "{page:?} has version {version}, which is not before the log's end at {end}: restore it from a backup"
+            ),
+        )
+    }
+}

@@ -1,0 +1,278 @@
+//! Finding a frame for a page that comes in.
+//!
+//! Free frames first, then the clock: its hand passes over the frames; one that was used since it came by
+//! last loses its reference bit, one that was not and is clean is given away. Pages come in *without* the
+//! bit and earn it by their second use, so that a scan replaces itself and not the working set. Cold dirty
+//! frames that the hand passes are collected; if a batch of them comes together before a clean frame, the
+//! background cleaner has fallen behind and the thread that misses writes the batch itself and frees it all,
+//! the group replacement of the FaCE paper (section 3.3) seen from DRAM.
+//!
+//! No deadlock: the caller may hold latches, so frames are only *tried* here, and what is waited for (a batch
+//! being written) ends without any latch. No hang: attempts are bounded and end in an error that says why.
+
+use crate::batch::Batch;
+use crate::change_set::ChangeSet;
+use crate::frame::{ExclusiveHold, FrameId};
+use crate::guard::Fixed;
+use crate::{BufferError, BufferErrorKind, BufferPool};
+use firn_base::PageId;
+use firn_base::sync::{Mutex, atomic::AtomicU64, atomic::Ordering::Relaxed, thread};
+use firn_base::{Lsn, clock};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Attempts that found every frame in use, before the pool is called too small. The later ones wait
+/// [`IDLE_PAUSE`] each: together about a quarter of a second.
+const IDLE_ATTEMPTS_MAX: u32 = 256;
+/// Of these, attempts that only let other threads run.
+const IDLE_YIELDS: u32 = 32;
+/// Pause of the others.
+const IDLE_PAUSE: Duration = Duration::from_millis(1);
+/// Attempts in all: others may take what this thread has freed, but not for ever.
+const ATTEMPTS_MAX: u32 = 10_000;
+/// Free frames tried before the clock is asked: one that is still waited for cannot be taken yet.
+const FREE_TRIES_MAX: usize = 4;
+
+/// Frames without a page. The lock protects the list only; nothing is waited for under it.
+pub(crate) struct FreeFrames(Mutex<VecDeque<FrameId>>);
+
+impl FreeFrames {
+    pub(crate) fn new(frames: u32) -> FreeFrames {
+        FreeFrames(Mutex::new((0..frames).map(FrameId).collect()))
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+/// The clock's hand.
+#[derive(Default)]
+pub(crate) struct Hand(AtomicU64);
+
+impl Hand {
+    fn pass(&self, frames: u32) -> FrameId {
+        FrameId((self.0.fetch_add(1, Relaxed) % u64::from(frames)) as u32)
+    }
+    /// The next `count` frames that it will pass.
+    pub(crate) fn ahead(&self, frames: u32, count: u32) -> impl Iterator<Item = FrameId> + use<> {
+        let start = self.0.load(Relaxed);
+        (0..u64::from(count)).map(move |step| FrameId(((start + step) % u64::from(frames)) as u32))
+    }
+}
+
+/// A frame without a page, latched exclusively; goes back to the free ones unless it is installed.
+pub(crate) struct Claimed<'a> {
+    pool: &'a BufferPool,
+    hold: Option<ExclusiveHold<'a>>,
+}
+
+impl<'a> Claimed<'a> {
+    fn new(pool: &'a BufferPool, hold: ExclusiveHold<'a>) -> Claimed<'a> {
+        assert!(hold.frame().page().is_none(), "a claimed frame holds no page");
+        Claimed { pool, hold: Some(hold) }
+    }
+
+    /// Lets the frame hold `page`; `None` if another frame does already.
+    pub(crate) fn install(mut self, page: PageId) -> Option<Incoming<'a>> {
+        let pool = self.pool;
+        let chain = pool.table.lock(page);
+        if chain.find(&pool.frames).is_some() {
+            return None;
+        }
+        let hold = self.hold.take().expect("a claimed frame is held until it is installed");
+        chain.insert(&pool.frames, hold.id());
+        hold.frame().count_change();
+        pool.counters.resident.add(1);
+        Some(Incoming { pool, page, hold: Some(hold) })
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            let id = hold.id();
+            drop(hold);
+            self.pool.free.0.lock().push_back(id);
+        }
+    }
+}
+
+/// A frame that names its page already and whose bytes are still to come; latched exclusively, so that others
+/// who want the page wait. Vanishes again unless it is finished.
+pub(crate) struct Incoming<'a> {
+    pool: &'a BufferPool,
+    page: PageId,
+    hold: Option<ExclusiveHold<'a>>,
+}
+
+impl<'a> Incoming<'a> {
+    /// Which page.
+    pub(crate) fn page(&self) -> PageId {
+        self.page
+    }
+    /// Where its bytes go.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.hold.as_mut().expect("held until it is finished").bytes_mut()
+    }
+    /// The bytes are there, as version `version`, which the tier has.
+    pub(crate) fn finish(mut self, version: Lsn) -> ExclusiveHold<'a> {
+        let hold = self.hold.take().expect("held until it is finished");
+        let frame = hold.frame();
+        assert!(self.pool.recovery.get(hold.id()).is_none(), "a page comes in clean");
+        assert!(!frame.is_writing(), "a frame is given away only when no image of it is on its way");
+        frame.changes.set(ChangeSet::NONE);
+        frame.in_flight.set(ChangeSet::NONE);
+        frame.set_version(version);
+        frame.set_tier_version(version);
+        frame.set_offered(false);
+        frame.set_redone(false);
+        frame.forget_reference();
+        hold
+    }
+}
+
+impl Drop for Incoming<'_> {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            self.pool.vacate(hold, self.page);
+        }
+    }
+}
+
+impl BufferPool {
+    /// Takes `page` out of a clean or forgotten frame and gives the frame to the free ones.
+    pub(crate) fn vacate(&self, hold: ExclusiveHold<'_>, page: PageId) {
+        self.table.lock(page).remove(&self.frames, hold.id());
+        hold.frame().count_change();
+        self.counters.resident.subtract(1);
+        drop(Claimed::new(self, hold));
+    }
+
+    /// A frame for a page that comes in. The caller may hold latches, but no lock and no writing flag.
+    pub(crate) fn claim(&self) -> Fixed<Claimed<'_>> {
+        let turns = 2 * self.frames.count();
+        let mut cold = Vec::new();
+        let mut idle_attempts = 0;
+        for _ in 0..ATTEMPTS_MAX {
+            cold.clear();
+            if let Some(claimed) =
+                self.claim_free().or_else(|| self.sweep(turns, self.batch_pages, &mut cold))
+            {
+                return Ok(claimed);
+            }
+            self.want_cleaning();
+            if cold.is_empty() || !self.write_and_free(&cold)? {
+                if idle_attempts == IDLE_ATTEMPTS_MAX {
+                    break;
+                }
+                // A batch on its way ends in clean frames; else all depends on others' latches.
+                if !self.staging.wait_for_a_batch() {
+                    idle_attempts += 1;
+                    if idle_attempts < IDLE_YIELDS { thread::yield_now() } else { clock::sleep(IDLE_PAUSE) }
+                }
+            }
+        }
+        Err(BufferError::new(
+            BufferErrorKind::NoFrame,
+            format!(
+                "all {} frames of the buffer are latched or cannot be written: give the buffer a larger budget",
+                self.frames.count()
+            ),
+        ))
+    }
+
+    fn claim_free(&self) -> Option<Claimed<'_>> {
+        for _ in 0..FREE_TRIES_MAX {
+            let id = self.free.0.lock().pop_back()?;
+            // A frame that some thread still waits for under its old name must not get a new one yet.
+            match self.frames.try_exclusive(id).filter(|hold| !hold.frame().has_waiters()) {
+                Some(hold) => return Some(Claimed::new(self, hold)),
+                None => self.free.0.lock().push_front(id),
+            }
+        }
+        None
+    }
+
+    /// Moves the clock's hand by `steps` at most to a frame that can be given away. Collects cold frames that
+    /// must be written first, and stops when there are `cold_max` of them.
+    fn sweep(&self, steps: u32, cold_max: usize, cold: &mut Vec<FrameId>) -> Option<Claimed<'_>> {
+        for _ in 0..steps {
+            let id = self.hand.pass(self.frames.count());
+            let frame = self.frames.get(id);
+            if frame.page().is_none() || frame.is_writing() {
+                continue;
+            }
+            if frame.is_referenced() {
+                frame.forget_reference();
+            } else if !self.must_be_offered(id) {
+                if let Some(claimed) = self.evict(id) {
+                    return Some(claimed);
+                }
+            } else if cold_max > 0 {
+                cold.push(id);
+                if cold.len() == cold_max {
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the tier has to be asked before the frame's page may be dropped. A hint without a latch.
+    pub(crate) fn must_be_offered(&self, id: FrameId) -> bool {
+        self.recovery.get(id).is_some() || (self.wants_clean && !self.frames.get(id).is_offered())
+    }
+
+    /// Drops a page that the tier has, if nobody uses it.
+    fn evict(&self, id: FrameId) -> Option<Claimed<'_>> {
+        let hold = self.frames.try_exclusive(id)?;
+        let frame = hold.frame();
+        let page = frame.page()?;
+        if self.must_be_offered(id) || frame.is_writing() {
+            return None;
+        }
+        assert!(!frame.is_newer_than_tier(), "{page:?} is newer than the tier's and has no recovery LSN");
+        let chain = self.table.lock(page);
+        chain.remove(&self.frames, id);
+        if frame.has_waiters() {
+            chain.insert(&self.frames, id);
+            return None;
+        }
+        drop(chain);
+        frame.count_change();
+        self.counters.resident.subtract(1);
+        self.counters.evictions.add(1);
+        Some(Claimed::new(self, hold))
+    }
+
+    /// Writes what it can of these cold frames as one batch and frees those written; answers whether that
+    /// was any use. Fails only if the tier refuses and no clean frame is left in the whole pool.
+    fn write_and_free(&self, cold: &[FrameId]) -> Fixed<bool> {
+        let Some(mut batch) = Batch::try_new(self) else {
+            return Ok(self.staging.wait_for_a_batch());
+        };
+        for &id in cold {
+            if batch.is_full() {
+                break;
+            }
+            // Busy ones are somebody's page right now: not cold after all.
+            let _ = batch.try_add(id);
+        }
+        self.counters.helped.add(1);
+        let mut written = Vec::with_capacity(cold.len());
+        let outcome = batch.write(&mut written);
+        let mut freed = false;
+        for id in written {
+            if !self.frames.get(id).is_referenced() {
+                freed |= self.evict(id).is_some();
+            }
+        }
+        match outcome {
+            Err(error) if !freed => match self.sweep(2 * self.frames.count(), 0, &mut Vec::new()) {
+                Some(_goes_to_the_free_ones) => Ok(true),
+                None => Err(error),
+            },
+            _ => Ok(freed),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Counters that cost nothing where it matters.
+
+use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use firn_base::sync::thread;
+
+/// Stripes of the hit counter; threads share one only if there are more of them.
+const STRIPES: usize = 32;
+
+/// Alone on its cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Stripe(AtomicU64);
+
+/// A counter that each thread adds to at a place of its own.
+#[derive(Default)]
+pub(crate) struct StripedCounter {
+    stripes: [Stripe; STRIPES],
+}
+
+impl StripedCounter {
+    pub(crate) fn add_one(&self) {
+        self.stripes[thread::stripe() % STRIPES].0.fetch_add(1, Relaxed);
+    }
+    pub(crate) fn total(&self) -> u64 {
+        self.stripes.iter().map(|stripe| stripe.0.load(Relaxed)).sum()
+    }
+}
+
+/// A counter off the fast path.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
+    }
+    pub(crate) fn subtract(&self, count: u64) {
+        self.0.fetch_sub(count, Relaxed);
+    }
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// All counters of a pool.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) hits: StripedCounter,
+    pub(crate) misses: Counter,
+    pub(crate) evictions: Counter,
+    pub(crate) resident: Counter,
+    pub(crate) pages_written: Counter,
+    pub(crate) batches_written: Counter,
+    pub(crate) helped: Counter,
+}

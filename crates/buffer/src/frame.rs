@@ -1,0 +1,324 @@
+//! Frames: the bytes of pages in DRAM and the latches that guard them.
+//!
+//! All `unsafe` code of the pool is here. It rests on one rule: *a frame's bytes are touched only through
+//! a [`SharedHold`] or an [`ExclusiveHold`]*, which hold the frame's latch as long as they live and lend
+//! the bytes no longer than themselves.
+//!
+//! What protects each field of a [`Frame`]:
+//!
+//! | field | written | read |
+//! |---|---|---|
+//! | bytes, version, redone | exclusive latch | any latch |
+//! | page, next | exclusive latch and the page table's shard lock | anywhere, as a hint; certain under either |
+//! | counter | exclusive latch | any latch |
+//! | tier version | exclusive latch, or the writing flag | any latch |
+//! | changes | exclusive latch, or shared latch and the writing flag | the same |
+//! | in flight | the writing flag | the writing flag |
+//! | referenced, offered | anywhere: hints | anywhere |
+//! | waiters | by those about to block on the latch | who gives the frame to another page |
+//!
+//! The *writing flag* is held by the one thread that writes an image of the frame to the tier. Its holder
+//! never blocks on a latch, so whoever holds latches may wait for it.
+//!
+//! Nobody waits for the latch of a page it did not ask for: who must block counts itself as a waiter, then
+//! looks again whether the frame still holds its page; a frame is given to another page only after its old
+//! page's name was taken away and no waiter was seen after that. Otherwise a thread could come to wait
+//! against the latch order of the trees, for a page it has never heard of.
+
+use crate::change_set::ChangeSetCell;
+use firn_base::sync::RawLatch;
+use firn_base::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+use firn_base::{Lsn, PageId};
+use firn_device::AlignedBuf;
+use std::ptr::NonNull;
+
+/// A frame's number in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FrameId(pub(crate) u32);
+
+/// The page word of a frame that holds no page. Refused as a page's number.
+const NO_PAGE: u64 = u64::MAX;
+
+/// All that is known of a frame but its bytes. Two cache lines: the adjacent-line prefetcher would let
+/// neighbours of 64 bytes share.
+#[repr(align(128))]
+pub(crate) struct Frame {
+    latch: RawLatch,
+    page: AtomicU64,
+    counter: AtomicU64,
+    version: AtomicU64,
+    tier_version: AtomicU64,
+    /// Next frame in the page table's chain; the table gives it its meaning.
+    pub(crate) next: AtomicU32,
+    waiters: AtomicU32,
+    referenced: AtomicBool,
+    writing: AtomicBool,
+    offered: AtomicBool,
+    redone: AtomicBool,
+    /// What differs from the tier's version, or from the image in flight if there is one.
+    pub(crate) changes: ChangeSetCell,
+    /// What the image in flight changed; kept after a failed write and then part of the next image.
+    pub(crate) in_flight: ChangeSetCell,
+}
+
+const _: () = assert!(size_of::<Frame>() == 128);
+
+impl Frame {
+    fn new() -> Frame {
+        Frame {
+            latch: RawLatch::new(),
+            page: AtomicU64::new(NO_PAGE),
+            counter: AtomicU64::new(0),
+            version: AtomicU64::new(0),
+            tier_version: AtomicU64::new(0),
+            next: AtomicU32::new(u32::MAX),
+            waiters: AtomicU32::new(0),
+            referenced: AtomicBool::new(false),
+            writing: AtomicBool::new(false),
+            offered: AtomicBool::new(false),
+            redone: AtomicBool::new(false),
+            changes: ChangeSetCell::new(),
+            in_flight: ChangeSetCell::new(),
+        }
+    }
+
+    /// The page it holds: certain under a latch, else a hint.
+    pub(crate) fn page(&self) -> Option<PageId> {
+        let page = self.page.load(Acquire);
+        (page != NO_PAGE).then_some(PageId(page))
+    }
+    /// Whether it holds `page`: certain under a latch, else a hint.
+    pub(crate) fn holds(&self, page: PageId) -> bool {
+        self.page.load(Acquire) == page.0
+    }
+    /// Names its page. The caller holds the exclusive latch and the page's shard lock.
+    pub(crate) fn set_page(&self, page: Option<PageId>) {
+        assert!(page != Some(PageId(NO_PAGE)), "the greatest number is not a page");
+        self.page.store(page.map_or(NO_PAGE, |page| page.0), SeqCst);
+    }
+    /// Whether somebody is about to block on the latch. Certain only after the page's name was taken away.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiters.load(SeqCst) > 0
+    }
+
+    /// Grows with every change of the bytes and of the page.
+    pub(crate) fn counter(&self) -> u64 {
+        self.counter.load(Relaxed)
+    }
+    pub(crate) fn count_change(&self) {
+        self.counter.store(self.counter.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// LSN of the last change in the bytes.
+    pub(crate) fn version(&self) -> Lsn {
+        Lsn(self.version.load(Relaxed))
+    }
+    pub(crate) fn set_version(&self, version: Lsn) {
+        self.version.store(version.0, Relaxed);
+    }
+    /// The version that the tier answered or took last.
+    pub(crate) fn tier_version(&self) -> Lsn {
+        Lsn(self.tier_version.load(Acquire))
+    }
+    pub(crate) fn set_tier_version(&self, version: Lsn) {
+        self.tier_version.store(version.0, Release);
+    }
+    /// Whether the bytes are newer than the tier's: certain under a latch.
+    pub(crate) fn is_newer_than_tier(&self) -> bool {
+        self.version() != self.tier_version()
+    }
+
+    pub(crate) fn is_referenced(&self) -> bool {
+        self.referenced.load(Relaxed)
+    }
+    /// Notes a use. Stores only if it must, so that a hot page's line is not written for it.
+    pub(crate) fn reference(&self) {
+        if !self.referenced.load(Relaxed) {
+            self.referenced.store(true, Relaxed);
+        }
+    }
+    pub(crate) fn forget_reference(&self) {
+        self.referenced.store(false, Relaxed);
+    }
+
+    /// Whether the tier was offered this page, clean or dirty, since it was read.
+    pub(crate) fn is_offered(&self) -> bool {
+        self.offered.load(Relaxed)
+    }
+    pub(crate) fn set_offered(&self, offered: bool) {
+        self.offered.store(offered, Relaxed);
+    }
+
+    /// Whether the last change was made by redo, whose LSNs lie before the log's end.
+    pub(crate) fn is_redone(&self) -> bool {
+        self.redone.load(Relaxed)
+    }
+    pub(crate) fn set_redone(&self, redone: bool) {
+        self.redone.store(redone, Relaxed);
+    }
+
+    /// Whether an image of it is on its way to the tier.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writing.load(Acquire)
+    }
+    /// Takes the writing flag, if it is free.
+    pub(crate) fn try_start_writing(&self) -> bool {
+        !self.writing.load(Relaxed) && self.writing.compare_exchange(false, true, Acquire, Relaxed).is_ok()
+    }
+    /// Gives the writing flag back.
+    pub(crate) fn end_writing(&self) {
+        assert!(self.writing.swap(false, Release), "only the holder of the writing flag gives it back");
+    }
+
+    /// Blocks until `lock` is done, unless the frame holds another page by now.
+    fn wait_latched(&self, page: PageId, lock: impl FnOnce(&RawLatch)) -> bool {
+        // With `set_page` and `has_waiters` all of these are sequentially consistent: either this thread
+        // sees that the name is gone, or who took it away sees this waiter.
+        self.waiters.fetch_add(1, SeqCst);
+        let holds = self.page.load(SeqCst) == page.0;
+        if holds {
+            lock(&self.latch);
+        }
+        self.waiters.fetch_sub(1, SeqCst);
+        holds
+    }
+}
+
+/// The frames of a pool, allocated once.
+pub(crate) struct Frames {
+    start: NonNull<u8>,
+    page_size: usize,
+    frames: Box<[Frame]>,
+    /// Owns the memory at `start`; never dereferenced while the pool lives.
+    _memory: AlignedBuf,
+}
+
+// SAFETY: `start` points into `_memory`, which is owned here and may be freed from any thread; the bytes are
+// reached only through holds of the frames' latches.
+unsafe impl Send for Frames {}
+// SAFETY: as above; shared references lend bytes through latches only.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    /// `count` free, zeroed frames of `page_size` bytes.
+    pub(crate) fn new(count: u32, page_size: usize) -> Frames {
+        assert!(count > 0 && count < u32::MAX && page_size > 0);
+        let mut memory = AlignedBuf::zeroed(count as usize * page_size);
+        let start = NonNull::new(memory.as_mut_ptr()).expect("a slice's pointer is never null");
+        let frames = (0..count).map(|_| Frame::new()).collect();
+        Frames { start, page_size, frames, _memory: memory }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.frames.len() as u32
+    }
+    pub(crate) fn page_size(&self) -> usize {
+        self.page_size
+    }
+    pub(crate) fn get(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    /// Start of a frame's bytes.
+    fn bytes(&self, id: FrameId) -> NonNull<u8> {
+        debug_assert!((id.0 as usize) < self.frames.len());
+        // SAFETY: ids are below `count`, so the offset lies within the `count * page_size` bytes of `_memory`.
+        unsafe { self.start.add(id.0 as usize * self.page_size) }
+    }
+
+    /// Latches a frame shared if it holds `page`; `None` if it holds another page by now.
+    pub(crate) fn shared(&self, id: FrameId, page: PageId) -> Option<SharedHold<'_>> {
+        let frame = self.get(id);
+        if !frame.latch.try_lock_shared() && !frame.wait_latched(page, RawLatch::lock_shared) {
+            return None;
+        }
+        let hold = SharedHold { frames: self, id };
+        frame.holds(page).then_some(hold)
+    }
+    /// Latches a frame exclusively if it holds `page`; `None` if it holds another page by now.
+    pub(crate) fn exclusive(&self, id: FrameId, page: PageId) -> Option<ExclusiveHold<'_>> {
+        let frame = self.get(id);
+        if !frame.latch.try_lock_exclusive() && !frame.wait_latched(page, RawLatch::lock_exclusive) {
+            return None;
+        }
+        let hold = ExclusiveHold { frames: self, id };
+        frame.holds(page).then_some(hold)
+    }
+    /// Latches a frame shared, whatever it holds, if that needs no waiting.
+    pub(crate) fn try_shared(&self, id: FrameId) -> Option<SharedHold<'_>> {
+        self.get(id).latch.try_lock_shared().then_some(SharedHold { frames: self, id })
+    }
+    /// Latches a frame exclusively, whatever it holds, if that needs no waiting.
+    pub(crate) fn try_exclusive(&self, id: FrameId) -> Option<ExclusiveHold<'_>> {
+        self.get(id).latch.try_lock_exclusive().then_some(ExclusiveHold { frames: self, id })
+    }
+}
+
+/// A frame latched shared.
+pub(crate) struct SharedHold<'a> {
+    frames: &'a Frames,
+    id: FrameId,
+}
+
+impl SharedHold<'_> {
+    pub(crate) fn id(&self) -> FrameId {
+        self.id
+    }
+    pub(crate) fn frame(&self) -> &Frame {
+        self.frames.get(self.id)
+    }
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the frame's bytes are valid and initialised; the latch is held shared while `self` is
+        // borrowed, so nobody has them mutably.
+        unsafe { std::slice::from_raw_parts(self.frames.bytes(self.id).as_ptr(), self.frames.page_size) }
+    }
+}
+
+impl Drop for SharedHold<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `self` is the hold and ends here; no borrow of the bytes outlives it.
+        unsafe { self.frames.get(self.id).latch.unlock_shared() }
+    }
+}
+
+/// A frame latched exclusively.
+pub(crate) struct ExclusiveHold<'a> {
+    frames: &'a Frames,
+    id: FrameId,
+}
+
+impl<'a> ExclusiveHold<'a> {
+    pub(crate) fn id(&self) -> FrameId {
+        self.id
+    }
+    pub(crate) fn frame(&self) -> &Frame {
+        self.frames.get(self.id)
+    }
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the frame's bytes are valid and initialised; the latch is held exclusively by `self`, which
+        // is borrowed, so nobody has them mutably.
+        unsafe { std::slice::from_raw_parts(self.frames.bytes(self.id).as_ptr(), self.frames.page_size) }
+    }
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed mutably: no other slice of these bytes exists.
+        unsafe { std::slice::from_raw_parts_mut(self.frames.bytes(self.id).as_ptr(), self.frames.page_size) }
+    }
+    /// Goes on shared; nobody else gets the latch exclusively in between.
+    pub(crate) fn downgrade(self) -> SharedHold<'a> {
+        let (frames, id) = (self.frames, self.id);
+        std::mem::forget(self);
+        // SAFETY: the exclusive hold was `self`, which ends without unlocking; the shared one is answered.
+        unsafe { frames.get(id).latch.downgrade() }
+        SharedHold { frames, id }
+    }
+}
+
+impl Drop for ExclusiveHold<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `self` is the hold and ends here; no borrow of the bytes outlives it.
+        unsafe { self.frames.get(self.id).latch.unlock_exclusive() }
+    }
+}

@@ -1,0 +1,66 @@
+//! Aligned memory for images on their way to the tier, and the end of their journey.
+//!
+//! There are a few buffers, made with the pool and part of its budget. Who holds one writes a batch and
+//! *never blocks on a latch*; so whoever waits here for a buffer, or for the end of a write, may hold latches.
+
+use crate::frame::Frame;
+use firn_base::sync::{Condvar, Mutex};
+use firn_device::AlignedBuf;
+
+/// The buffers of a pool.
+pub(crate) struct Staging {
+    /// Protects the buffers that are not in use.
+    idle: Mutex<Vec<AlignedBuf>>,
+    /// Notified whenever a buffer comes back, all writing flags of its batch having been given back before.
+    returned: Condvar,
+    count: usize,
+}
+
+impl Staging {
+    /// `count` buffers of `bytes` each.
+    pub(crate) fn new(count: usize, bytes: usize) -> Staging {
+        let idle = (0..count).map(|_| AlignedBuf::zeroed(bytes)).collect();
+        Staging { idle: Mutex::new(idle), returned: Condvar::new(), count }
+    }
+
+    /// A buffer; waits for one.
+    pub(crate) fn take(&self) -> AlignedBuf {
+        let mut idle = self.idle.lock();
+        loop {
+            match idle.pop() {
+                Some(buffer) => return buffer,
+                None => self.returned.wait(&mut idle),
+            }
+        }
+    }
+    /// A buffer, if one is idle.
+    pub(crate) fn try_take(&self) -> Option<AlignedBuf> {
+        self.idle.lock().pop()
+    }
+    /// Gives a buffer back, after the writing flags of its batch.
+    pub(crate) fn give_back(&self, buffer: AlignedBuf) {
+        let mut idle = self.idle.lock();
+        assert!(idle.len() < self.count, "every buffer comes back once");
+        idle.push(buffer);
+        self.returned.notify_all();
+    }
+
+    /// Waits until a batch that is being written now has ended; false at once if there is none.
+    pub(crate) fn wait_for_a_batch(&self) -> bool {
+        let mut idle = self.idle.lock();
+        let written = idle.len() < self.count;
+        if written {
+            self.returned.wait(&mut idle);
+        }
+        written
+    }
+    /// Waits until no image of `frame` is on its way.
+    pub(crate) fn wait_for(&self, frame: &Frame) {
+        if frame.is_writing() {
+            let mut idle = self.idle.lock();
+            while frame.is_writing() {
+                self.returned.wait(&mut idle);
+            }
+        }
+    }
+}
