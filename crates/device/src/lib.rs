@@ -10,16 +10,20 @@
 
 mod aligned;
 mod bytes;
+mod counting;
 pub mod crash;
 mod device;
 mod error;
+pub mod faulty;
 mod file;
 mod memory;
 mod ring;
 
 pub use aligned::AlignedBuf;
+pub use counting::{Count, Counting, DeviceCounts};
 pub use crash::{CrashDevice, CrashPlan, CrashReplay, Survival};
 pub use device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 pub use error::{DeviceError, DeviceErrorKind};
+pub use faulty::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
 pub use file::{FileDevice, FileOptions, remove_file, sync_directory};
 pub use memory::MemoryDevice;

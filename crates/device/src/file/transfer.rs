@@ -189,3 +189,46 @@ impl Transfers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUFFERED: Geometry = Geometry { logical_block: 512, memory_align: 1, direct: false };
+
+    #[test]
+    fn after_a_failed_sync_nothing_is_called_durable_any_more() {
+        // A pipe cannot be synced, which is as good as a broken disk.
+        let (_reader, writer) = std::io::pipe().expect("a pipe can be made");
+        let pipe = Transfers::new(OwnedFd::from(writer), "pipe".to_owned(), BUFFERED);
+        let error = pipe.sync().expect_err("cannot be synced");
+        assert_eq!(error.kind, DeviceErrorKind::Failed);
+        for later in [pipe.sync(), pipe.sync_all(), pipe.check_unbroken()] {
+            let error = later.expect_err("an earlier sync failed");
+            assert!(error.message.contains("reopen the database"), "{error}");
+        }
+    }
+
+    #[test]
+    fn after_a_failed_durable_write_nothing_is_called_durable_any_more() {
+        let (_reader, writer) = std::io::pipe().expect("a pipe can be made");
+        let pipe = Transfers::new(OwnedFd::from(writer), "pipe".to_owned(), BUFFERED);
+        pipe.write(0, &[0; 512], false).expect_err("a pipe has no places");
+        pipe.check_unbroken().expect("what was not to be durable may be written elsewhere");
+        pipe.write(0, &[0; 512], true).expect_err("a pipe has no places");
+        pipe.check_unbroken().expect_err("what is durable is not known");
+    }
+
+    #[test]
+    fn durable_writes_work_without_the_flag() {
+        let file = tempfile::tempfile().expect("a temporary file can be made");
+        let file = Transfers::new(OwnedFd::from(file), "file".to_owned(), BUFFERED);
+        file.dsync.store(false, Ordering::Relaxed);
+        file.write(512, &[7; 1024], true).expect("written and synced");
+        let mut back = [0; 1024];
+        file.read(512, &mut back).expect("read");
+        assert_eq!(back, [7; 1024]);
+        let error = file.read(1024, &mut [0; 1024]).expect_err("the file ends within");
+        assert_eq!(error.kind, DeviceErrorKind::Failed);
+    }
+}
