@@ -411,7 +411,10 @@ impl<C: Client> ClientLoop<'_, C> {
         let kind = self.client.draw();
         for attempt in 1..=ATTEMPTS_MAX {
             match self.client.attempt(self.run.options.commit_mode) {
-                Ok(Attempt::Committed(Commit::Durable)) => return Ok(self.committed(kind, began)),
+                Ok(Attempt::Committed(Commit::Durable)) => {
+                    self.committed(kind, began);
+                    return Ok(());
+                }
                 Ok(Attempt::Committed(Commit::Pending(pending))) => {
                     self.outstanding.push_back(Outstanding { kind, began, pending });
                     return Ok(());

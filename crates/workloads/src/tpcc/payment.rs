@@ -4,6 +4,7 @@ use super::customer::CustomerSearch;
 use super::input::{CustomerChoice, Inputs, Terminal};
 use super::keys;
 use super::rows::{self, customer, district, history, warehouse};
+use super::scale::CENTS;
 use super::tables::{self, need_for_update};
 use crate::engine::{EngineError, Outcome, Retry, Transaction};
 use std::io::Write;
@@ -49,7 +50,7 @@ impl PaymentInput {
             customer_warehouse,
             customer_district,
             customer: inputs.customer_choice(),
-            amount_cents: inputs.random.between(1_00, 5_000_00) as i64,
+            amount_cents: inputs.random.between(CENTS, 5000 * CENTS) as i64,
         }
     }
 }

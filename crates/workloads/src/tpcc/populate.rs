@@ -3,7 +3,7 @@
 use super::draw::{OneInTen, TextBuffer, last_name};
 use super::load::Part;
 use super::rows::{self, Address};
-use super::scale::{DISTRICTS, FIRST_PAYMENT_CENTS, Population, Scale};
+use super::scale::{CENTS, DISTRICTS, FIRST_PAYMENT_CENTS, Population, Scale};
 use super::{keys, tables};
 use crate::engine::Outcome;
 use crate::random::Random;
@@ -60,7 +60,7 @@ impl Maker<'_> {
         for item in 1..=items {
             rows::item::IMAGE.set(&mut row, self.random.number(1, 10_000));
             rows::item::NAME.set(&mut row, self.text.letters(self.random, 14, 24));
-            rows::item::PRICE.set(&mut row, self.random.between(1_00, 100_00) as i64);
+            rows::item::PRICE.set(&mut row, self.random.between(CENTS, 100 * CENTS) as i64);
             let marked = original.next(self.random);
             rows::item::DATA.set(&mut row, self.text.data(self.random, marked));
             (self.sink)((tables::ITEM, &keys::item(item), &row))?;
@@ -150,7 +150,7 @@ impl Maker<'_> {
         c::PHONE.set(row, self.text.digits(self.random, 16, 16));
         c::SINCE.set(row, self.date_us);
         c::CREDIT.set(row, if bad_credit { b"BC" } else { b"GC" });
-        c::CREDIT_LIMIT.set(row, 50_000_00);
+        c::CREDIT_LIMIT.set(row, 50_000 * CENTS as i64);
         c::DISCOUNT.set(row, self.random.number(0, 5000) as i32);
         c::BALANCE.set(row, -FIRST_PAYMENT_CENTS);
         c::YTD_PAYMENT.set(row, FIRST_PAYMENT_CENTS);
@@ -200,7 +200,7 @@ impl Maker<'_> {
             rows::order_line::AMOUNT.set(&mut row, 0);
         } else {
             rows::order_line::DELIVERY_DATE.set(&mut row, rows::order_line::NOT_DELIVERED);
-            rows::order_line::AMOUNT.set(&mut row, self.random.between(1, 9_999_99) as i64);
+            rows::order_line::AMOUNT.set(&mut row, self.random.between(1, 10_000 * CENTS - 1) as i64);
         }
         rows::order_line::DISTRICT_INFO.set(&mut row, self.text.letters(self.random, 24, 24));
         (self.sink)((tables::ORDER_LINE, &keys::order_line(warehouse, district, order, line), &row))

@@ -7,8 +7,10 @@ use crate::random::Random;
 
 /// Districts of a warehouse (clause 1.2.1).
 pub const DISTRICTS: u8 = 10;
+/// A unit of money: amounts are in hundredths.
+pub(super) const CENTS: u64 = 100;
 /// What one customer has paid when loaded: W_YTD and D_YTD are sums of these.
-pub(super) const FIRST_PAYMENT_CENTS: i64 = 10_00;
+pub(super) const FIRST_PAYMENT_CENTS: i64 = 10 * CENTS as i64;
 
 /// Cardinalities of a population. [`Scale::full`] is the specification's; smaller ones are for tests, and
 /// their figures are not TPC-C's.
