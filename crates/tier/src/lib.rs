@@ -11,6 +11,4 @@ pub mod store;
 pub mod testing;
 
 pub use error::{TierError, TierErrorKind};
-pub use page_tier::{
-    Allocation, Found, Lifetime, PageRead, PageTier, PageWrite, TierStatistics, Written,
-};
+pub use page_tier::{Allocation, Found, Lifetime, PageRead, PageTier, PageWrite, TierStatistics, Written};

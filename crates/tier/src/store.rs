@@ -1,45 +1,381 @@
-//! The store: a page map over pages written out of place. SKELETON.
+//! The store: a page map over pages written out of place, on one device.
 //!
-//! To become a folder `store/` with one noun a file.
+//! A page is named by its logical number. Its map entry says where its newest stored version lies, which
+//! version that is, and its checksum. Map entries lie in *map pages* at regular intervals of the file, so a
+//! page's map page is found by arithmetic (Harter & Chae, "Hybrid Transaction Recovery with Flash", section
+//! 2.1); changes of the map are log records, and map pages follow the WAL rule like any other page.
+//!
+//! Invariants:
+//! * No place that a durable map entry names is overwritten: a place becomes free only when the record that
+//!   took the page elsewhere, or freed it, is durable.
+//! * A record's changes are appended and applied in the same order (`order`), so a metadata page's LSN tells
+//!   exactly which records it contains.
+//! * A metadata page is written only after the log is durable past its LSN, and into the slot that is not
+//!   its newest durable one; each round of such writes is synced before the next begins.
+//! * Places with space on the device >= allocated pages + reserved pages + slack, so every allocated page can
+//!   always be written: a full disk is an error of `reserve`, never of a write.
+//! * After a failed write or sync the store writes nothing more until it is opened again; reading goes on.
+//!
+//! Locks, in the order in which they are taken, after page latches and before the log's own:
+//! 1. `growth`: the header and the number of groups. Held during I/O.
+//! 2. `write_back`: rounds of metadata writes, one at a time. Held during I/O.
+//! 3. `order`: append and apply of a map record. Held during `Log::append`, never during the store's I/O.
+//! 4. `state`: all that is in memory. Held briefly; never during I/O nor while another lock is waited for.
+//!
+//! Reads take `state` only, before and after their I/O.
+//!
+//! How it fails: a metadata page damaged in both slots, or an image whose checksum differs from its entry's,
+//! is reported as `Damaged`, with page, place and version; other pages are not affected.
 
-use crate::TierError;
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Lsn};
-use firn_device::Device;
-use firn_log::{Log, Record};
+mod allocate;
+mod apply;
+mod bitmap;
+mod check;
+mod entry;
+mod geometry;
+mod give_back;
+mod grow;
+mod header;
+mod journal;
+mod meta_cache;
+mod meta_page;
+mod options;
+mod pins;
+mod places;
+mod read;
+mod records;
+mod redo;
+mod space;
+#[cfg(test)]
+mod tests;
+mod totals;
+mod write;
+mod write_back;
 
-/// How the store lays out and caches.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// Bytes; a power of two from 512 to 65536.
-    pub page_size: usize,
-    /// DRAM for cached map pages.
-    pub map_budget_bytes: usize,
+pub use check::{CheckProgress, StoreReport};
+pub use options::{Layout, Placement, Policy, StoreOptions};
+
+use crate::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics};
+use firn_base::sync::atomic::{AtomicU64, Ordering};
+use firn_base::sync::{Arc, Condvar, Mutex, OnceLock};
+use firn_base::{DatabaseId, Lsn, PageId, Progress};
+use firn_device::{AlignedBuf, Device};
+use firn_log::{Appended, Log, LogClass, LogError, Record};
+use geometry::{Geometry, Place};
+use header::Header;
+use journal::Journal;
+use meta_cache::MetaCache;
+use meta_page::MetaId;
+use space::Space;
+use totals::Totals;
+
+/// Batches of places that must stay free beyond what allocated and reserved pages need, by who asks for one
+/// more page. One batch is what the writes under way need; the rest is for rolling back and for checkpoints.
+const SLACK_BATCHES_NORMAL: u64 = 3;
+const SLACK_BATCHES_ROLLBACK: u64 = 2;
+const SLACK_BATCHES_SYSTEM: u64 = 1;
+
+/// The store of one database, on one device. Implements [`PageTier`].
+pub struct Store {
+    device: Arc<dyn Device>,
+    database: DatabaseId,
+    geometry: Geometry,
+    policy: Policy,
+    journal: OnceLock<Arc<dyn Journal>>,
+    /// Why nothing more may be written.
+    poison: OnceLock<String>,
+    growth: Mutex<Header>,
+    write_back: Mutex<()>,
+    order: Mutex<()>,
+    state: Mutex<State>,
+    /// With `state`: a metadata page was loaded, or places of a write under way were settled.
+    progress: Condvar,
+    /// Buffers in which runs are put together; at most [`staging_max`] are kept.
+    staging: Mutex<Vec<AlignedBuf>>,
+    counters: Counters,
 }
 
-/// The store of one database, on one device. Implements `PageTier`.
-pub struct Store {}
+/// All that is in memory.
+pub(crate) struct State {
+    cache: MetaCache,
+    space: Space,
+    /// The file is not made larger merely for longer runs before this many pages are needed: the last
+    /// attempt found the device full.
+    grow_again_at: u64,
+    /// Until the log is attached: metadata pages are not written.
+    recovering: bool,
+}
+
+impl State {
+    fn totals(&mut self) -> Totals {
+        Totals::read(&self.cache.get(MetaId::Totals).expect("the totals page is pinned").body)
+    }
+}
+
+#[derive(Default)]
+struct Counters {
+    pages_read: AtomicU64,
+    pages_written: AtomicU64,
+    write_runs: AtomicU64,
+    metadata_pages_read: AtomicU64,
+    metadata_pages_written: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
 
 impl Store {
-    /// Formats an empty device.
-    pub fn create(_device: Arc<dyn Device>, _database: DatabaseId, _options: StoreOptions) -> Result<Store, TierError> {
-        todo!()
+    /// Formats an empty device; what it held is lost. Afterwards as [`Store::open`], with nothing to redo.
+    pub fn create(
+        device: Arc<dyn Device>,
+        database: DatabaseId,
+        options: StoreOptions,
+    ) -> Result<Store, TierError> {
+        Store::create_with(device, database, options, Layout::default(), Policy::default())
+    }
+
+    /// As [`Store::create`], with a layout and a policy.
+    pub fn create_with(
+        device: Arc<dyn Device>,
+        database: DatabaseId,
+        options: StoreOptions,
+        layout: Layout,
+        policy: Policy,
+    ) -> Result<Store, TierError> {
+        policy.check()?;
+        let geometry = Geometry::new(options.page_size, layout)?;
+        check_blocks(&*device, &geometry)?;
+        let header = grow::format(&*device, database, &geometry, layout)?;
+        Store::assemble(device, header, geometry, &options, policy)
     }
 
     /// Opens a formatted device in time that does not depend on its size. Then recovery calls
     /// [`Store::redo`] for each of the store's records since the redo start, in LSN order, and
     /// [`Store::attach`] before the first page is written.
-    pub fn open(_device: Arc<dyn Device>, _database: DatabaseId, _options: StoreOptions) -> Result<Store, TierError> {
-        todo!()
+    pub fn open(
+        device: Arc<dyn Device>,
+        database: DatabaseId,
+        options: StoreOptions,
+    ) -> Result<Store, TierError> {
+        Store::open_with(device, database, options, Policy::default())
+    }
+
+    /// As [`Store::open`], with a policy.
+    pub fn open_with(
+        device: Arc<dyn Device>,
+        database: DatabaseId,
+        options: StoreOptions,
+        policy: Policy,
+    ) -> Result<Store, TierError> {
+        policy.check()?;
+        let header = Header::load(&*device, database)?;
+        if header.page_size != options.page_size {
+            let message = format!(
+                "the database has pages of {} bytes, {} were asked for: open it with its own page size",
+                header.page_size, options.page_size
+            );
+            return Err(TierError::new(TierErrorKind::BadArgument, message));
+        }
+        let geometry = Geometry::new(header.page_size, header.layout)?;
+        check_blocks(&*device, &geometry)?;
+        let end = geometry.group_offset(header.groups);
+        if end.is_none_or(|end| end > device.len()) || header.groups == 0 {
+            let message = format!(
+                "{} is {} bytes long, too short for the {} groups its header counts: it was cut off",
+                device.info().name,
+                device.len(),
+                header.groups
+            );
+            return Err(TierError::new(TierErrorKind::Damaged, message));
+        }
+        Store::assemble(device, header, geometry, &options, policy)
+    }
+
+    fn assemble(
+        device: Arc<dyn Device>,
+        header: Header,
+        geometry: Geometry,
+        options: &StoreOptions,
+        policy: Policy,
+    ) -> Result<Store, TierError> {
+        let state = State {
+            cache: MetaCache::new(options.map_budget_bytes, geometry.meta_bytes),
+            space: Space::new(header.groups),
+            grow_again_at: 0,
+            recovering: true,
+        };
+        let store = Store {
+            device,
+            database: header.database,
+            geometry,
+            policy,
+            journal: OnceLock::new(),
+            poison: OnceLock::new(),
+            growth: Mutex::new(header),
+            write_back: Mutex::new(()),
+            order: Mutex::new(()),
+            state: Mutex::new(state),
+            progress: Condvar::new(),
+            staging: Mutex::new(Vec::new()),
+            counters: Counters::default(),
+        };
+        // The totals page stays for good.
+        std::mem::forget(store.pin(&[MetaId::Totals])?);
+        Ok(store)
     }
 
     /// Applies a map record (kinds 0x10–0x1f) unless the map has it already.
-    pub fn redo(&self, _lsn: Lsn, _record: Record<'_>) -> Result<(), TierError> {
-        todo!()
+    pub fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
+        self.redo_record(lsn, record)
     }
 
-    /// Hands over the opened log, for map records and the durable LSN.
-    pub fn attach(&self, _log: Arc<Log>) {
-        todo!()
+    /// Hands over the opened log, for map records and the durable LSN. Called once.
+    pub fn attach(&self, log: Arc<Log>) {
+        self.attach_journal(log);
+    }
+
+    fn attach_journal(&self, journal: Arc<dyn Journal>) {
+        assert!(self.journal.set(journal).is_ok(), "a log is attached once");
+        self.state.lock().recovering = false;
+    }
+
+    fn journal(&self) -> Result<&Arc<dyn Journal>, TierError> {
+        self.journal.get().ok_or_else(|| {
+            TierError::new(TierErrorKind::BadArgument, "the store cannot change before the log is attached")
+        })
+    }
+
+    /// Fails if an earlier write failed.
+    fn check_poison(&self) -> Result<(), TierError> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(cause) => Err(TierError::new(
+                TierErrorKind::Failed,
+                format!("the store writes nothing more until the database is opened again, because: {cause}"),
+            )),
+        }
+    }
+    /// Refuses all later writes.
+    fn poison(&self, cause: &TierError) {
+        let _ = self.poison.set(cause.message.clone());
+    }
+
+    /// Blocks until the record that ends at `end` is durable.
+    fn flush_log(&self, end: Lsn) -> Result<(), TierError> {
+        let journal = self.journal()?;
+        if journal.durable() < end {
+            journal.flush(end)?;
+        }
+        assert!(journal.durable() >= end, "the log is durable as far as it said");
+        Ok(())
+    }
+
+    fn not_allocated(&self, page: PageId) -> TierError {
+        TierError::new(TierErrorKind::NotAllocated, format!("{page} is not allocated"))
+    }
+
+    /// Reads one more bitmap page of a group not looked at since opening, so that its free space is known
+    /// before it is needed. A background step.
+    pub fn learn_step(&self) -> Result<Progress, TierError> {
+        let next = self.state.lock().space.next_to_learn();
+        match next {
+            None => Ok(Progress::Idle),
+            Some(group) => self.learn(group).map(|()| Progress::Worked),
+        }
+    }
+
+    /// Gives space back to the file system if much of the file is free: at most one group. A background step.
+    pub fn give_back_step(&self) -> Result<Progress, TierError> {
+        self.give_back_one()
+    }
+
+    /// Shows every allocated page with its version to `visit`, in ascending order. Pages that are allocated
+    /// or freed meanwhile may be seen or not.
+    pub fn pages(&self, visit: &mut dyn FnMut(PageId, Lsn)) -> Result<(), TierError> {
+        self.visit_pages(visit)
+    }
+
+    /// Walks all metadata and, if `images` says so, reads every page. Allocations and writes wait while the
+    /// metadata is walked.
+    pub fn check(
+        &self,
+        images: bool,
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<StoreReport, TierError> {
+        self.check_all(images, progress)
+    }
+}
+
+fn check_blocks(device: &dyn Device, geometry: &Geometry) -> Result<(), TierError> {
+    let block = device.info().logical_block;
+    if geometry.page_size < block || geometry.meta_bytes < block {
+        let message = format!(
+            "{} has blocks of {block} bytes: pages of {} bytes and metadata pages of {} bytes cannot be smaller",
+            device.info().name,
+            geometry.page_size,
+            geometry.meta_bytes
+        );
+        return Err(TierError::new(TierErrorKind::BadArgument, message));
+    }
+    Ok(())
+}
+
+impl PageTier for Store {
+    fn page_size(&self) -> usize {
+        self.geometry.page_size
+    }
+    fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        self.read_pages(reads);
+    }
+    fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
+        self.write_pages(writes);
+    }
+    fn preferred_batch(&self) -> usize {
+        self.policy.batch_pages
+    }
+    fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
+        self.reserve_page(class)
+    }
+    fn unreserve(&self, page: PageId) {
+        self.state.lock().space.unreserve(&self.geometry, page);
+    }
+    fn publish(
+        &self,
+        change: Allocation<'_>,
+        append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
+    ) -> Result<Appended, TierError> {
+        self.publish_pages(change, append)
+    }
+    fn sync(&self) -> Result<(), TierError> {
+        self.write_back_all()
+    }
+    fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+        Ok(self.entry_of(page)?.version())
+    }
+    fn oldest_needed_lsn(&self) -> Option<Lsn> {
+        // Under `order`: a record that was appended before this call is applied, and so counted.
+        let _order = self.order.lock();
+        let mut state = self.state.lock();
+        if let Some(journal) = self.journal.get() {
+            state.space.release_freed(&self.geometry, journal.durable());
+        }
+        let (metadata, pending) = (state.cache.needed_from(), state.space.pending_needed_from());
+        metadata.into_iter().chain(pending).min()
+    }
+    fn statistics(&self) -> TierStatistics {
+        let mut state = self.state.lock();
+        let totals = state.totals();
+        let places = (state.space.groups() - totals.unbacked_groups) * self.geometry.places_per_group;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        TierStatistics {
+            pages_read: read(&self.counters.pages_read),
+            pages_written: read(&self.counters.pages_written),
+            write_runs: read(&self.counters.write_runs),
+            metadata_pages_written: read(&self.counters.metadata_pages_written),
+            pages_allocated: totals.pages,
+            places,
+            places_free: places - totals.places,
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! A page tier in memory, for tests of the floors above.
 
-use crate::{Allocation, Found, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written};
+use crate::{
+    Allocation, Found, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written,
+};
 use firn_base::sync::Mutex;
 use firn_base::{Lsn, PageId};
 use firn_log::{Appended, Kind, LogClass, LogError, Record};
@@ -36,7 +38,10 @@ impl PageTier for MemoryTier {
         for read in reads {
             state.statistics.pages_read += 1;
             read.outcome = match state.pages.get(&read.page) {
-                None => Err(TierError::new(TierErrorKind::NotAllocated, format!("{:?} is not allocated", read.page))),
+                None => Err(TierError::new(
+                    TierErrorKind::NotAllocated,
+                    format!("{:?} is not allocated", read.page),
+                )),
                 Some((version, image)) => {
                     match image {
                         Some(image) => read.buf.copy_from_slice(image),
@@ -56,7 +61,10 @@ impl PageTier for MemoryTier {
             }
             state.statistics.pages_written += 1;
             write.outcome = match state.pages.get_mut(&write.page) {
-                None => Err(TierError::new(TierErrorKind::NotAllocated, format!("{:?} is not allocated", write.page))),
+                None => Err(TierError::new(
+                    TierErrorKind::NotAllocated,
+                    format!("{:?} is not allocated", write.page),
+                )),
                 Some(entry) => {
                     assert!(write.version >= entry.0, "a version never goes back");
                     *entry = (write.version, Some(write.data.into()));
@@ -82,7 +90,10 @@ impl PageTier for MemoryTier {
         let mut state = self.state.lock();
         let appended = append(Record { kind: Kind(0x10), body: &[] })?;
         for &page in change.allocate {
-            assert!(state.pages.insert(page, (appended.first, None)).is_none(), "{page:?} was allocated already");
+            assert!(
+                state.pages.insert(page, (appended.first, None)).is_none(),
+                "{page:?} was allocated already"
+            );
         }
         for page in change.free {
             assert!(state.pages.remove(page).is_some(), "{page:?} was not allocated");

@@ -1,0 +1,239 @@
+//! Where everything lies in the file: pure arithmetic, constant time.
+//!
+//! ```text
+//! 0        64 KiB    128 KiB   192 KiB   256 KiB
+//! | header | header  | totals  | totals  | group 0 | group 1 | ...
+//! | slot A | slot B  | slot A  | slot B  |
+//!
+//! group:  | bitmap A | bitmap B | map 0 A | map 0 B | ... | map m-1 B | padding | place 0 | place 1 | ...
+//! ```
+//! The slots of the fixed area keep 64 KiB apart so that their offsets do not depend on anything that would
+//! have to be read first, and so that no two of them share a block of any device.
+//!
+//! A group has as many places as its map pages have entries, so place numbers and page numbers have the same
+//! range; nothing else ties a page to the group that holds its map entry.
+
+use super::entry::ENTRY_BYTES;
+use super::meta_page::{META_HEADER_BYTES, MetaId};
+use super::options::Layout;
+use crate::{TierError, TierErrorKind};
+use firn_base::PageId;
+use std::fmt;
+
+/// Bytes between the slots of the fixed area.
+pub(crate) const FIXED_SLOT_STRIDE: u64 = 64 * 1024;
+/// Where group 0 begins.
+pub(crate) const GROUPS_START: u64 = 4 * FIXED_SLOT_STRIDE;
+/// Bytes before the bits in the body of a bitmap page.
+pub(crate) const BITMAP_PREFIX_BYTES: usize = 8;
+/// Places in a segment, the unit in which free space is looked for.
+pub(crate) const SEGMENT_PLACES: u64 = 64;
+
+/// A physical place for a page: counted through all groups, metadata left out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place(pub u64);
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "place {}", self.0)
+    }
+}
+
+/// One of the two slots of a metadata page or header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    A,
+    B,
+}
+
+impl Slot {
+    pub(crate) fn other(self) -> Slot {
+        match self {
+            Slot::A => Slot::B,
+            Slot::B => Slot::A,
+        }
+    }
+    fn index(self) -> u64 {
+        match self {
+            Slot::A => 0,
+            Slot::B => 1,
+        }
+    }
+}
+
+/// The sizes that follow from page size and layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub page_size: usize,
+    pub meta_bytes: usize,
+    pub maps_per_group: u64,
+    pub entries_per_map: u64,
+    /// Places, and map entries, of a group.
+    pub places_per_group: u64,
+    places_start: u64,
+    group_bytes: u64,
+}
+
+impl Geometry {
+    pub(crate) fn new(page_size: usize, layout: Layout) -> Result<Geometry, TierError> {
+        let bad = |what: String| Err(TierError::new(TierErrorKind::BadArgument, what));
+        let size_ok = |size: usize| size.is_power_of_two() && (512..=65536).contains(&size);
+        if !size_ok(page_size) {
+            return bad(format!("a page size of {page_size} bytes is not a power of two from 512 to 65536"));
+        }
+        if !size_ok(layout.meta_bytes) {
+            return bad(format!(
+                "metadata pages of {} bytes are not a power of two from 512 to 65536",
+                layout.meta_bytes
+            ));
+        }
+        let body = layout.meta_bytes - META_HEADER_BYTES;
+        let entries_per_map = (body / ENTRY_BYTES) as u64;
+        let maps_per_group = u64::from(layout.maps_per_group);
+        let places_per_group = entries_per_map * maps_per_group;
+        let bitmap_bytes = 2 * 8 * places_per_group.div_ceil(SEGMENT_PLACES);
+        if maps_per_group == 0 || bitmap_bytes > (body - BITMAP_PREFIX_BYTES) as u64 {
+            return bad(format!(
+                "{maps_per_group} map pages a group do not fit one bitmap page of {} bytes",
+                layout.meta_bytes
+            ));
+        }
+        let meta_area = 2 * (1 + maps_per_group) * layout.meta_bytes as u64;
+        let places_start = meta_area.next_multiple_of(page_size.max(layout.meta_bytes) as u64);
+        let group_bytes = (places_start + places_per_group * page_size as u64)
+            .next_multiple_of(page_size.max(layout.meta_bytes) as u64);
+        Ok(Geometry {
+            page_size,
+            meta_bytes: layout.meta_bytes,
+            maps_per_group,
+            entries_per_map,
+            places_per_group,
+            places_start,
+            group_bytes,
+        })
+    }
+
+    /// Bytes of a metadata page that its header leaves.
+    pub(crate) fn body_bytes(&self) -> usize {
+        self.meta_bytes - META_HEADER_BYTES
+    }
+    /// Segments of a group; the last may be short.
+    pub(crate) fn segments(&self) -> usize {
+        self.places_per_group.div_ceil(SEGMENT_PLACES) as usize
+    }
+    /// Bytes of metadata slots at the start of a group.
+    pub(crate) fn meta_area_bytes(&self) -> usize {
+        2 * (1 + self.maps_per_group as usize) * self.meta_bytes
+    }
+    /// Where `group` begins, and the file ends if it has as many groups. `None` past 2^64.
+    pub(crate) fn group_offset(&self, group: u64) -> Option<u64> {
+        group.checked_mul(self.group_bytes)?.checked_add(GROUPS_START)
+    }
+    /// Where a slot of a metadata page lies. The caller knows that its group exists.
+    pub(crate) fn meta_offset(&self, id: MetaId, slot: Slot) -> u64 {
+        let (group, index) = match id {
+            MetaId::Totals => return (2 + slot.index()) * FIXED_SLOT_STRIDE,
+            MetaId::Bitmap(group) => (group, 0),
+            MetaId::Map(map) => (map / self.maps_per_group, 1 + map % self.maps_per_group),
+        };
+        self.group_offset(group).expect("the group exists")
+            + (2 * index + slot.index()) * self.meta_bytes as u64
+    }
+    /// Where a slot of the header lies.
+    pub(crate) fn header_offset(slot: Slot) -> u64 {
+        slot.index() * FIXED_SLOT_STRIDE
+    }
+    /// Where a place lies. The caller knows that its group exists.
+    pub(crate) fn place_offset(&self, place: Place) -> u64 {
+        let group = self.group_offset(self.group_of_place(place)).expect("the group exists");
+        group + self.places_start + self.index_of_place(place) * self.page_size as u64
+    }
+
+    pub(crate) fn group_of_place(&self, place: Place) -> u64 {
+        place.0 / self.places_per_group
+    }
+    pub(crate) fn index_of_place(&self, place: Place) -> u64 {
+        place.0 % self.places_per_group
+    }
+    pub(crate) fn group_of_page(&self, page: PageId) -> u64 {
+        page.0 / self.places_per_group
+    }
+    pub(crate) fn index_of_page(&self, page: PageId) -> u64 {
+        page.0 % self.places_per_group
+    }
+    pub(crate) fn map_of_page(&self, page: PageId) -> MetaId {
+        MetaId::Map(page.0 / self.entries_per_map)
+    }
+    pub(crate) fn slot_of_page(&self, page: PageId) -> usize {
+        (page.0 % self.entries_per_map) as usize
+    }
+    pub(crate) fn bitmap_of_page(&self, page: PageId) -> MetaId {
+        MetaId::Bitmap(self.group_of_page(page))
+    }
+    pub(crate) fn bitmap_of_place(&self, place: Place) -> MetaId {
+        MetaId::Bitmap(self.group_of_place(place))
+    }
+    /// The group that holds a metadata page; `None` for the fixed area.
+    pub(crate) fn group_of_meta(&self, id: MetaId) -> Option<u64> {
+        match id {
+            MetaId::Totals => None,
+            MetaId::Bitmap(group) => Some(group),
+            MetaId::Map(map) => Some(map / self.maps_per_group),
+        }
+    }
+    /// The bits of segment `segment` that stand for places.
+    pub(crate) fn segment_mask(&self, segment: usize) -> u64 {
+        let left = self.places_per_group - segment as u64 * SEGMENT_PLACES;
+        if left >= SEGMENT_PLACES { u64::MAX } else { (1 << left) - 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_lookups_agree() {
+        for (page_size, meta_bytes, maps_per_group) in
+            [(4096, 4096, 24), (512, 512, 2), (65536, 4096, 3), (512, 4096, 1)]
+        {
+            let g = Geometry::new(page_size, Layout { meta_bytes, maps_per_group }).unwrap();
+            let mut ranges = Vec::new();
+            for slot in [Slot::A, Slot::B] {
+                ranges.push((Geometry::header_offset(slot), FIXED_SLOT_STRIDE));
+                ranges.push((g.meta_offset(MetaId::Totals, slot), FIXED_SLOT_STRIDE));
+                for group in 0..3 {
+                    ranges.push((g.meta_offset(MetaId::Bitmap(group), slot), meta_bytes as u64));
+                    for map in group * g.maps_per_group..(group + 1) * g.maps_per_group {
+                        ranges.push((g.meta_offset(MetaId::Map(map), slot), meta_bytes as u64));
+                        assert_eq!(g.group_of_meta(MetaId::Map(map)), Some(group));
+                    }
+                }
+            }
+            for place in 0..3 * g.places_per_group {
+                ranges.push((g.place_offset(Place(place)), page_size as u64));
+                assert_eq!(
+                    g.group_of_meta(g.map_of_page(PageId(place))),
+                    Some(g.group_of_page(PageId(place)))
+                );
+            }
+            ranges.sort_unstable();
+            assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+            let (start, len) = *ranges.last().unwrap();
+            assert!(start + len <= g.group_offset(3).unwrap());
+            assert_eq!(
+                (0..g.segments()).map(|s| u64::from(g.segment_mask(s).count_ones())).sum::<u64>(),
+                g.places_per_group
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_refused() {
+        for (page_size, meta_bytes, maps_per_group) in
+            [(100, 4096, 1), (4096, 256, 1), (4096, 4096, 0), (4096, 512, 4096), (131_072, 4096, 1)]
+        {
+            assert!(Geometry::new(page_size, Layout { meta_bytes, maps_per_group }).is_err());
+        }
+    }
+}

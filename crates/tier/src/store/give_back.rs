@@ -1,0 +1,144 @@
+//! Giving space back to the file system, a group at a time, when much of the file is free.
+//!
+//! The last group, if it holds no page and no page number of it is in use, is cut off: its metadata is first
+//! made durable, then the header stops counting it, then the file is made shorter. The header keeps the LSN
+//! of that moment: redo leaves out what older records say of groups that are no longer there.
+//!
+//! Another group without a used place keeps its metadata and gives the space of its places back: a map
+//! record says so and is made durable first. Before its places are used again they are written with zeros,
+//! so that it is *then* that the file system may turn out to be full, not when a page must be written.
+
+use super::apply::apply;
+use super::geometry::Place;
+use super::meta_page::{MetaId, pages_of_group};
+use super::records::{BACKING, Change, encode_backing};
+use super::{SLACK_BATCHES_NORMAL, Store, grow};
+use crate::{TierError, TierErrorKind};
+use firn_base::Progress;
+use firn_device::{AlignedBuf, Durability};
+use firn_log::Record;
+
+/// Bytes of zeros written at a time.
+const ZEROS_BYTES: usize = 1 << 20;
+
+impl Store {
+    pub(crate) fn give_back_one(&self) -> Result<Progress, TierError> {
+        self.check_poison()?;
+        let journal = self.journal()?;
+        let mut header = self.growth.lock();
+        let (last, victim) = {
+            let mut state = self.state.lock();
+            state.space.release_freed(&self.geometry, journal.durable());
+            let kept = self.backed_places(&mut state).saturating_sub(self.geometry.places_per_group);
+            let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
+            let needed = state.totals().pages + state.space.reserved() + slack;
+            let full_percent = 100 - u64::from(self.policy.free_target_percent);
+            // A quarter more than what growth aims at, or the two would chase each other.
+            if kept * full_percent < needed * 125 {
+                return Ok(Progress::Idle);
+            }
+            let last = header.groups - 1;
+            let vacant = last > 0 && state.space.is_vacant(&self.geometry, last);
+            (vacant.then_some(last), state.space.empty_group(&self.geometry))
+        };
+        match (last, victim) {
+            (Some(last), _) => {
+                // Under `growth` no other change of the number of groups comes between.
+                self.write_back_all()?;
+                let _write_back = self.write_back.lock();
+                {
+                    let _order = self.order.lock();
+                    let mut state = self.state.lock();
+                    let pages = || pages_of_group(&self.geometry, last);
+                    if !state.space.is_vacant(&self.geometry, last) || state.cache.in_use(pages()) {
+                        return Ok(Progress::Idle);
+                    }
+                    state.cache.forget(pages());
+                    state.space.remove_last_group();
+                }
+                let end = self.geometry.group_offset(last).expect("smaller than the file");
+                *header = self.store_header(&header, last, journal.durable())?;
+                self.device.shrink(end)?;
+                Ok(Progress::Worked)
+            }
+            (None, Some(victim)) => self.discard_group(victim).map(|()| Progress::Worked),
+            (None, None) => Ok(Progress::Idle),
+        }
+    }
+
+    /// Gives the space of a group's places back. Called under `growth`.
+    fn discard_group(&self, group: u64) -> Result<(), TierError> {
+        {
+            let mut state = self.state.lock();
+            if state.space.empty_group(&self.geometry) != Some(group) {
+                return Ok(());
+            }
+            // From here on nobody takes a place of it.
+            state.space.close_places(group);
+        }
+        let durable =
+            self.change_backing(group, false).inspect_err(|_| self.state.lock().space.unlearn(group))?;
+        self.flush_log(durable)?;
+        let start = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
+        self.device.discard(start, self.geometry.places_per_group * self.geometry.page_size as u64)?;
+        Ok(())
+    }
+
+    /// Takes one group that gave its space back into use again; false if there is none. Called under
+    /// `growth`. `Full` if the file system has no room.
+    pub(crate) fn back_one_group(&self) -> Result<bool, TierError> {
+        let group = loop {
+            let (unbacked, known, next) = {
+                let mut state = self.state.lock();
+                (state.totals().unbacked_groups, state.space.unbacked_group(), state.space.next_to_learn())
+            };
+            match (unbacked, known, next) {
+                (0, ..) | (_, None, None) => return Ok(false),
+                (_, Some(group), _) => break group,
+                (_, None, Some(group)) => self.learn(group)?,
+            }
+        };
+        let zeros = AlignedBuf::zeroed(ZEROS_BYTES.max(self.geometry.page_size));
+        let mut offset = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
+        let mut left = self.geometry.places_per_group * self.geometry.page_size as u64;
+        while left > 0 {
+            let len = left.min(zeros.len() as u64);
+            if let Err(error) = self.device.write(offset, &zeros[..len as usize], Durability::Later) {
+                let full = grow::is_no_space(&error);
+                let error = TierError::from(error);
+                if !full {
+                    self.poison(&error);
+                }
+                return Err(error);
+            }
+            (offset, left) = (offset + len, left - len);
+        }
+        self.sync_device()?;
+        self.change_backing(group, true)?;
+        self.state.lock().space.unlearn(group);
+        self.learn(group)?;
+        Ok(true)
+    }
+
+    /// Appends and applies a `BACKING` record; answers the end of it.
+    fn change_backing(&self, group: u64, backed: bool) -> Result<firn_base::Lsn, TierError> {
+        let ids = [MetaId::Totals, MetaId::Bitmap(group)];
+        let _pins = self.pin(&ids)?;
+        let _order = self.order.lock();
+        let appended =
+            self.journal()?.append(Record { kind: BACKING, body: &encode_backing(group, backed) })?;
+        let mut state = self.state.lock();
+        let groups = state.space.groups();
+        apply(&self.geometry, &mut state.cache, groups, appended.first, &[Change::Backing { group, backed }])
+            .map_err(|error| {
+                let error = TierError::new(TierErrorKind::Damaged, format!("group {group}: {error}"));
+                self.poison(&error);
+                error
+            })?;
+        if !backed {
+            // Learned anew it counts as without space.
+            state.space.unlearn(group);
+        }
+        Ok(appended.end)
+    }
+}

@@ -1,0 +1,151 @@
+//! Formatting, and making the file larger by whole groups.
+//!
+//! Why a crash while growing is harmless: the device is longer when `grow` returns; the new groups' metadata
+//! pages are written and synced; only then the header, in its other slot, counts the groups. Before that
+//! nothing names them, and the next growth formats them again.
+
+use super::geometry::{GROUPS_START, Geometry, Slot};
+use super::header::{self, Header};
+use super::meta_page::{self, MetaId};
+use super::options::Layout;
+use super::totals::Totals;
+use super::{Store, bitmap};
+use crate::{TierError, TierErrorKind};
+use firn_base::{DatabaseId, Lsn};
+use firn_device::{AlignedBuf, Device, DeviceErrorKind, Durability, Fill};
+
+/// The file grows by about a sixteenth, but by no more groups than this at a time.
+const GROW_GROUPS_MAX: u64 = 16;
+
+/// Formats `device` as the store of `database`, with one group.
+pub(crate) fn format(
+    device: &dyn Device,
+    database: DatabaseId,
+    geometry: &Geometry,
+    layout: Layout,
+) -> Result<Header, TierError> {
+    let end = geometry.group_offset(1).expect("one group is no 2^64 bytes");
+    device.grow(end, Fill::Reserved)?;
+    let blank = AlignedBuf::zeroed(header::slot_bytes(device));
+    for slot in [Slot::A, Slot::B] {
+        device.write(Geometry::header_offset(slot), &blank, Durability::Later)?;
+    }
+    // Until the new header is written, this is no store any more.
+    device.sync()?;
+    let mut body = vec![0; geometry.body_bytes()];
+    Totals::default().write(&mut body);
+    let mut page = AlignedBuf::zeroed(2 * geometry.meta_bytes);
+    meta_page::encode_fresh(database, MetaId::Totals, Lsn::ZERO, &body, &mut page);
+    for (slot, bytes) in [Slot::A, Slot::B].into_iter().zip(page.chunks(geometry.meta_bytes)) {
+        device.write(geometry.meta_offset(MetaId::Totals, slot), bytes, Durability::Later)?;
+    }
+    format_group(device, database, geometry, 0, Lsn::ZERO)?;
+    device.sync()?;
+    let header = Header {
+        database,
+        page_size: geometry.page_size,
+        layout,
+        groups: 1,
+        shrunk_at: Lsn::ZERO,
+        sequence: 1,
+        slot: Slot::A,
+    };
+    header.store(device)?;
+    Ok(header)
+}
+
+/// Writes the metadata pages of a new group, as containing all records up to `lsn`; not synced.
+fn format_group(
+    device: &dyn Device,
+    database: DatabaseId,
+    geometry: &Geometry,
+    group: u64,
+    lsn: Lsn,
+) -> Result<(), TierError> {
+    let mut area = AlignedBuf::zeroed(geometry.meta_area_bytes());
+    let empty = vec![0; geometry.body_bytes()];
+    for (id, out) in meta_page::pages_of_group(geometry, group).zip(area.chunks_mut(2 * geometry.meta_bytes))
+    {
+        match id {
+            MetaId::Bitmap(_) => {
+                meta_page::encode_fresh(database, id, lsn, &bitmap::fresh(geometry, group), out);
+            }
+            _ => meta_page::encode_fresh(database, id, lsn, &empty, out),
+        }
+    }
+    device.write(geometry.meta_offset(MetaId::Bitmap(group), Slot::A), &area, Durability::Later)?;
+    Ok(())
+}
+
+impl Store {
+    /// More places with space: from a group that gave its space back, or from the device. `seen` is the
+    /// number of groups the caller knew: if there are more by now, nothing is done. Fails with `Full` if the
+    /// device has no room.
+    pub(crate) fn add_space(&self, seen: u64) -> Result<(), TierError> {
+        self.check_poison()?;
+        let mut header = self.growth.lock();
+        if header.groups > seen {
+            return Ok(());
+        }
+        if self.back_one_group()? {
+            return Ok(());
+        }
+        let wish = (header.groups / 16).clamp(1, GROW_GROUPS_MAX);
+        match self.grow(&mut header, wish) {
+            Err(error) if error.kind == TierErrorKind::Full && wish > 1 => self.grow(&mut header, 1),
+            other => other,
+        }
+    }
+
+    fn grow(&self, header: &mut Header, by: u64) -> Result<(), TierError> {
+        let groups = header.groups + by;
+        let end = self
+            .geometry
+            .group_offset(groups)
+            .filter(|end| *end < i64::MAX as u64 && groups < u64::from(u32::MAX));
+        let end = end.ok_or_else(|| {
+            TierError::new(TierErrorKind::Full, "the store has reached the largest size its format allows")
+        })?;
+        assert!(end > GROUPS_START);
+        self.device.grow(end, Fill::Reserved)?;
+        // A record about an earlier group of this number is durable (see `give_back`), so redo must skip
+        // it; one not yet durable can only speak of the new group, so redo must not.
+        let lsn = Lsn(self.journal()?.durable().0.saturating_sub(1));
+        let formatted = (header.groups..groups)
+            .try_for_each(|group| format_group(&*self.device, self.database, &self.geometry, group, lsn));
+        if let Err(error) = formatted {
+            if error.kind != TierErrorKind::Full {
+                self.poison(&error);
+            }
+            return Err(error);
+        }
+        self.sync_device()?;
+        *header = self.store_header(header, groups, header.shrunk_at)?;
+        let mut state = self.state.lock();
+        let first = state.space.groups();
+        state.space.add_groups(groups);
+        for group in first..groups {
+            let body = bitmap::fresh(&self.geometry, group);
+            state.space.learn(&self.geometry, group, Some(&body));
+        }
+        self.progress.notify_all();
+        Ok(())
+    }
+
+    pub(crate) fn store_header(
+        &self,
+        header: &Header,
+        groups: u64,
+        shrunk_at: Lsn,
+    ) -> Result<Header, TierError> {
+        header.store_next(&*self.device, groups, shrunk_at).inspect_err(|error| {
+            // Whether the header changed is unknown now.
+            self.poison(error);
+        })
+    }
+}
+
+/// Whether an error says that there is no room.
+pub(crate) fn is_no_space(error: &firn_device::DeviceError) -> bool {
+    error.kind == DeviceErrorKind::NoSpace
+}

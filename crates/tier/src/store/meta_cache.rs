@@ -1,0 +1,214 @@
+//! Metadata pages in memory: found by name, replaced by clock.
+//!
+//! Invariants:
+//! * a page is in at most one frame, and not while it is being loaded;
+//! * only a page that is clean, not being written and not pinned is dropped;
+//! * `dirty_since` is the LSN of the first change that no write under way or done contains,
+//!   `writing_since` of the first change that the write under way would make durable: the log is needed from
+//!   the lesser of the two.
+
+use super::geometry::Slot;
+use super::meta_page::{MetaId, MetaImage};
+use firn_base::Lsn;
+use firn_base::hash::FixedMap;
+use std::collections::BTreeSet;
+
+/// Bytes of DRAM a cached page takes beyond its body, tables included.
+const FRAME_OVERHEAD_BYTES: usize = 160;
+
+/// A cached metadata page.
+#[derive(Debug)]
+pub(crate) struct MetaPage {
+    pub id: MetaId,
+    pub lsn: Lsn,
+    pub body: Box<[u8]>,
+    sequence: u64,
+    slot: Slot,
+    pins: u32,
+    referenced: bool,
+    dirty_since: Option<Lsn>,
+    writing_since: Option<Lsn>,
+}
+
+impl MetaPage {
+    fn evictable(&self) -> bool {
+        self.pins == 0 && self.dirty_since.is_none() && self.writing_since.is_none()
+    }
+    fn needed_from(&self) -> Option<Lsn> {
+        match (self.dirty_since, self.writing_since) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (one, other) => one.or(other),
+        }
+    }
+    /// Notes that the record at `lsn` changed the body.
+    pub(crate) fn changed(&mut self, lsn: Lsn) {
+        assert!(lsn > self.lsn, "{:?} goes back from {:?} to {lsn:?}", self.id, self.lsn);
+        self.lsn = lsn;
+        self.dirty_since.get_or_insert(lsn);
+    }
+}
+
+/// A page to be written: where to, and as what.
+#[derive(Debug)]
+pub(crate) struct WriteOut {
+    pub id: MetaId,
+    pub lsn: Lsn,
+    pub sequence: u64,
+    pub slot: Slot,
+    pub body: Box<[u8]>,
+}
+
+#[derive(Debug)]
+pub(crate) struct MetaCache {
+    index: FixedMap<MetaId, usize>,
+    frames: Vec<Option<MetaPage>>,
+    empty: Vec<usize>,
+    hand: usize,
+    budget_pages: usize,
+    /// Pages being read by some thread, which alone may insert them.
+    pub loading: BTreeSet<MetaId>,
+}
+
+impl MetaCache {
+    /// A cache of as many pages with bodies of `meta_bytes` as the budget holds, eight at least.
+    pub(crate) fn new(budget_bytes: usize, meta_bytes: usize) -> MetaCache {
+        MetaCache {
+            index: FixedMap::default(),
+            frames: Vec::new(),
+            empty: Vec::new(),
+            hand: 0,
+            budget_pages: (budget_bytes / (meta_bytes + FRAME_OVERHEAD_BYTES)).max(8),
+            loading: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn contains(&self, id: MetaId) -> bool {
+        self.index.contains_key(&id)
+    }
+    /// Pages held.
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+    pub(crate) fn budget_pages(&self) -> usize {
+        self.budget_pages
+    }
+    pub(crate) fn get(&mut self, id: MetaId) -> Option<&mut MetaPage> {
+        let frame = *self.index.get(&id)?;
+        let page = self.frames[frame].as_mut().expect("indexed frames hold pages");
+        page.referenced = true;
+        Some(page)
+    }
+    /// Keeps the page in memory until as many `unpin`s; false if it is not there.
+    pub(crate) fn pin(&mut self, id: MetaId) -> bool {
+        self.get(id).map(|page| page.pins += 1).is_some()
+    }
+    pub(crate) fn unpin(&mut self, id: MetaId) {
+        let page = self.get(id).expect("a pinned page is cached");
+        page.pins = page.pins.checked_sub(1).expect("unpinned as often as pinned");
+    }
+
+    /// Takes in a page just read, clean. Drops another if the budget asks for it and one can be dropped.
+    pub(crate) fn insert(&mut self, id: MetaId, image: MetaImage) {
+        while self.index.len() >= self.budget_pages && self.evict_one() {}
+        let page = MetaPage {
+            id,
+            lsn: image.lsn,
+            body: image.body,
+            sequence: image.sequence,
+            slot: image.slot,
+            pins: 0,
+            referenced: true,
+            dirty_since: None,
+            writing_since: None,
+        };
+        let frame = self.empty.pop().unwrap_or_else(|| {
+            self.frames.push(None);
+            self.frames.len() - 1
+        });
+        self.frames[frame] = Some(page);
+        assert!(self.index.insert(id, frame).is_none(), "{id:?} is cached once");
+    }
+
+    fn evict_one(&mut self) -> bool {
+        for _ in 0..2 * self.frames.len() {
+            self.hand = (self.hand + 1) % self.frames.len();
+            let Some(page) = self.frames[self.hand].as_mut() else { continue };
+            if !page.evictable() {
+                continue;
+            }
+            if std::mem::take(&mut page.referenced) {
+                continue;
+            }
+            self.drop_frame(self.hand);
+            return true;
+        }
+        false
+    }
+
+    fn drop_frame(&mut self, frame: usize) {
+        let page = self.frames[frame].take().expect("the frame holds a page");
+        self.index.remove(&page.id);
+        self.empty.push(frame);
+    }
+
+    /// Drops pages of a group that no longer exists. Nobody uses them, and they are not changed.
+    pub(crate) fn forget(&mut self, ids: impl Iterator<Item = MetaId>) {
+        for id in ids {
+            if let Some(&frame) = self.index.get(&id) {
+                let page = self.frames[frame].as_ref().expect("indexed frames hold pages");
+                assert!(page.evictable(), "{id:?} is in use");
+                self.drop_frame(frame);
+            }
+        }
+    }
+    /// Whether any of the pages is pinned, loading, changed or being written.
+    pub(crate) fn in_use(&self, mut ids: impl Iterator<Item = MetaId>) -> bool {
+        ids.any(|id| {
+            let page = self.index.get(&id).and_then(|frame| self.frames[*frame].as_ref());
+            self.loading.contains(&id) || page.is_some_and(|page| !page.evictable())
+        })
+    }
+
+    /// Changed pages not being written.
+    pub(crate) fn dirty(&self) -> usize {
+        self.frames.iter().flatten().filter(|page| page.dirty_since.is_some()).count()
+    }
+    /// The log is needed from here on for pages not written yet.
+    pub(crate) fn needed_from(&self) -> Option<Lsn> {
+        self.frames.iter().flatten().filter_map(MetaPage::needed_from).min()
+    }
+
+    /// Copies up to `limit` changed pages for writing, those first for which the log is needed longest.
+    pub(crate) fn begin_write(&mut self, limit: usize) -> Vec<WriteOut> {
+        let mut dirty: Vec<(Lsn, MetaId)> =
+            self.frames.iter().flatten().filter_map(|page| Some((page.dirty_since?, page.id))).collect();
+        dirty.sort_unstable();
+        dirty.truncate(limit);
+        dirty.sort_unstable_by_key(|(_, id)| *id);
+        let mut out = Vec::with_capacity(dirty.len());
+        for (_, id) in dirty {
+            let page = self.get(id).expect("it was just seen");
+            assert!(page.writing_since.is_none(), "{id:?} is written by one thread at a time");
+            page.writing_since = page.dirty_since.take();
+            out.push(WriteOut {
+                id,
+                lsn: page.lsn,
+                sequence: page.sequence + 1,
+                slot: page.slot.other(),
+                body: page.body.clone(),
+            });
+        }
+        out
+    }
+
+    /// Ends a write: the written slot is the good one now, or nothing has changed.
+    pub(crate) fn end_write(&mut self, written: &WriteOut, done: bool) {
+        let page = self.get(written.id).expect("a page being written is not dropped");
+        let since = page.writing_since.take().expect("a write was begun");
+        if done {
+            (page.sequence, page.slot) = (written.sequence, written.slot);
+        } else {
+            page.dirty_since = Some(since);
+        }
+    }
+}

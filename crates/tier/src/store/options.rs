@@ -1,0 +1,73 @@
+//! What a caller chooses about a store.
+
+use crate::{TierError, TierErrorKind};
+
+/// How the store lays out and caches.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Bytes; a power of two from 512 to 65536.
+    pub page_size: usize,
+    /// DRAM for cached map pages. Kept, except for pages in use by calls under way and, while recovering,
+    /// for changed pages, whose number the log's volume bounds.
+    pub map_budget_bytes: usize,
+}
+
+/// How the file is cut into groups; chosen when the store is created and kept in its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of a metadata page; a power of two from 512 to 65536.
+    pub meta_bytes: usize,
+    /// Map pages in a group, which with the map entries a page decides how many page places a group has.
+    pub maps_per_group: u32,
+}
+
+impl Default for Layout {
+    /// Metadata pages of 4 KiB, 168 entries each; groups of 4032 places, 16 MiB with pages of 4 KiB.
+    fn default() -> Layout {
+        Layout { meta_bytes: 4096, maps_per_group: 24 }
+    }
+}
+
+/// Where a new version of a page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Placement {
+    /// To a free place, in runs as long as can be found; the old place becomes free when the map change
+    /// is durable.
+    #[default]
+    OutOfPlace,
+}
+
+/// How an open store behaves; may differ from one opening to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Where new versions go.
+    pub placement: Placement,
+    /// Pages written in one go, 1 to 1024. Three times as many places are kept free beyond what allocated
+    /// and reserved pages need.
+    pub batch_pages: usize,
+    /// Free places out of a hundred below which the file is made larger, if it can be. More of them make
+    /// longer runs and a larger file.
+    pub free_target_percent: u8,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy { placement: Placement::OutOfPlace, batch_pages: 64, free_target_percent: 20 }
+    }
+}
+
+impl Policy {
+    pub(crate) fn check(&self) -> Result<(), TierError> {
+        if !(1..=1024).contains(&self.batch_pages) {
+            return Err(TierError::new(TierErrorKind::BadArgument, "batch_pages must be from 1 to 1024"));
+        }
+        if self.free_target_percent > 80 {
+            return Err(TierError::new(
+                TierErrorKind::BadArgument,
+                "free_target_percent must be from 0 to 80",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Finding places for a batch of pages.
+//!
+//! Why it always ends with places, unless the store's own metadata is damaged: places with space on the
+//! device are at least allocated pages + reserved pages + one batch (`reserve_page` sees to it). Of these,
+//! unavailable are the places in use (at most one for each allocated page), those freed by records not yet
+//! durable (a flush makes them available), and those of other writes under way (which give theirs back or
+//! turn old places into freed ones when they end). A call that waits for other writes holds no place itself.
+
+use super::Store;
+use super::geometry::Place;
+use super::meta_page::MetaId;
+use crate::{Lifetime, TierError, TierErrorKind};
+use firn_base::Lsn;
+
+/// Bitmap pages looked at by one call merely for a better choice.
+const LEARN_FOR_CHOICE: usize = 2;
+
+/// What stands between a call and its places.
+enum Next {
+    Done,
+    Load(u64),
+    Learn(u64),
+    Flush(Lsn),
+    Wait,
+    Grow(u64),
+}
+
+impl Store {
+    /// Makes known what is available in `group`.
+    pub(crate) fn learn(&self, group: u64) -> Result<(), TierError> {
+        let pins = self.pin(&[MetaId::Bitmap(group)]);
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        match &pins {
+            Ok(_) => {
+                let body = &state.cache.get(MetaId::Bitmap(group)).expect("just pinned").body;
+                state.space.learn(&self.geometry, group, Some(body));
+            }
+            // Its pages can still be read; new ones go elsewhere.
+            Err(error) if error.kind == TierErrorKind::Damaged => {
+                state.space.learn(&self.geometry, group, None)
+            }
+            Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+            Err(error) => return Err(error.clone()),
+        }
+        Ok(())
+    }
+
+    /// Holds `count` places, at most one batch, in ascending order.
+    pub(crate) fn take_places(&self, count: usize, lifetime: Lifetime) -> Result<Vec<Place>, TierError> {
+        assert!(count <= self.policy.batch_pages);
+        let mut taken = Vec::with_capacity(count);
+        let mut pins = Vec::new();
+        let mut looked = 0;
+        loop {
+            let next = self.take_known(count, lifetime, looked < LEARN_FOR_CHOICE, &mut taken);
+            let outcome = match next {
+                Next::Done => {
+                    taken.sort_unstable();
+                    return Ok(taken);
+                }
+                Next::Load(group) => match self.pin(&[MetaId::Bitmap(group)]) {
+                    Ok(pin) => {
+                        pins.push(pin);
+                        Ok(())
+                    }
+                    Err(_) => self.learn(group),
+                },
+                Next::Learn(group) => {
+                    looked += 1;
+                    self.learn(group)
+                }
+                Next::Flush(end) => self.flush_log(end),
+                Next::Wait => Ok(()),
+                Next::Grow(groups) => self.add_space(groups),
+            };
+            if let Err(error) = outcome {
+                self.drop_places(&taken);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Takes what can be had without I/O. Before `Wait` it gives back what it took and waits.
+    fn take_known(&self, count: usize, lifetime: Lifetime, choosy: bool, taken: &mut Vec<Place>) -> Next {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state
+            .space
+            .release_freed(&self.geometry, self.journal.get().map_or(Lsn::ZERO, |journal| journal.durable()));
+        while taken.len() < count {
+            let crowded = u64::from(state.space.most_places()) * 8 < self.geometry.places_per_group;
+            if choosy
+                && crowded
+                && let Some(group) = state.space.next_to_learn()
+            {
+                return Next::Learn(group);
+            }
+            let Some(group) = state.space.group_for_places(lifetime) else { break };
+            let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
+            let wanted = count - taken.len();
+            state.space.take_places(&self.geometry, group, &bitmap.body, lifetime, wanted, taken);
+        }
+        if taken.len() == count {
+            return Next::Done;
+        }
+        if let Some(group) = state.space.next_to_learn() {
+            return Next::Learn(group);
+        }
+        if let Some(end) = state.space.pending_end() {
+            return Next::Flush(end);
+        }
+        if state.space.in_flight > taken.len() as u64 {
+            for place in taken.drain(..) {
+                state.space.drop_place(&self.geometry, place);
+            }
+            self.progress.notify_all();
+            self.progress.wait(&mut guard);
+            return Next::Wait;
+        }
+        Next::Grow(state.space.groups())
+    }
+
+    /// Gives back places that were not used.
+    pub(crate) fn drop_places(&self, places: &[Place]) {
+        let mut state = self.state.lock();
+        for place in places {
+            state.space.drop_place(&self.geometry, *place);
+        }
+        self.progress.notify_all();
+    }
+}

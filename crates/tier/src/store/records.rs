@@ -1,0 +1,172 @@
+//! The store's log records: what changes in the map.
+//!
+//! Each record names the old place of every page it moves or frees, so that bitmap pages and map pages can
+//! be redone independently of each other, whichever of them had been written before the crash.
+
+use super::geometry::Place;
+use firn_base::codec::{Malformed, Reader, Writer};
+use firn_base::{Lsn, PageId};
+use firn_log::{Kind, Record};
+
+/// Pages allocated and freed.
+pub(crate) const PUBLISH: Kind = Kind(0x10);
+/// Pages written to new places.
+pub(crate) const MOVE: Kind = Kind(0x11);
+/// A group's places given back to the file system, or taken into use again.
+pub(crate) const BACKING: Kind = Kind(0x12);
+
+/// Most changes in one record: a bound on what redo holds in memory for it.
+pub(crate) const CHANGES_MAX: usize = 1 << 16;
+
+/// One change of the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A page becomes allocated; its version is the record's LSN.
+    Allocate { page: PageId },
+    /// A page becomes free, and so does its place.
+    Free { page: PageId, place: Option<Place> },
+    /// A page has a new version at a new place.
+    Move { page: PageId, version: Lsn, place: Place, checksum: u32, old: Option<Place> },
+    /// A group without used places gives their space back (`backed: false`) or has it again.
+    Backing { group: u64, backed: bool },
+}
+
+/// A place that may be missing, as a number: 0 for none.
+fn put_place(out: &mut Vec<u8>, place: Option<Place>) {
+    out.put_varint(place.map_or(0, |place| place.0 + 1));
+}
+fn place(reader: &mut Reader<'_>) -> Result<Option<Place>, Malformed> {
+    Ok(reader.varint()?.checked_sub(1).map(Place))
+}
+
+/// Body of a `PUBLISH` record.
+pub(crate) fn encode_publish(allocate: &[PageId], free: &[(PageId, Option<Place>)]) -> Vec<u8> {
+    assert!(allocate.len() + free.len() <= CHANGES_MAX);
+    let mut out = Vec::with_capacity(4 + 5 * allocate.len() + 10 * free.len());
+    out.put_varint(allocate.len() as u64);
+    for page in allocate {
+        out.put_varint(page.0);
+    }
+    out.put_varint(free.len() as u64);
+    for (page, place) in free {
+        out.put_varint(page.0);
+        put_place(&mut out, *place);
+    }
+    out
+}
+
+/// Body of a `MOVE` record. Every change is a `Change::Move`.
+pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
+    assert!(moves.len() <= CHANGES_MAX);
+    let mut out = Vec::with_capacity(4 + 24 * moves.len());
+    out.put_varint(moves.len() as u64);
+    for change in moves {
+        let Change::Move { page, version, place, checksum, old } = *change else {
+            unreachable!("only moves are encoded here");
+        };
+        out.put_varint(page.0);
+        out.put_varint(version.0);
+        out.put_varint(place.0);
+        out.put_u32(checksum);
+        put_place(&mut out, old);
+    }
+    out
+}
+
+/// Body of a `BACKING` record.
+pub(crate) fn encode_backing(group: u64, backed: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8);
+    out.put_varint(group);
+    out.put_u8(u8::from(backed));
+    out
+}
+
+/// The changes of a record.
+pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
+    let reader = &mut Reader::new(record.body);
+    let mut changes = Vec::new();
+    match record.kind {
+        PUBLISH => {
+            for _ in 0..reader.varint_max(CHANGES_MAX)? {
+                changes.push(Change::Allocate { page: PageId(reader.varint()?) });
+            }
+            for _ in 0..reader.varint_max(CHANGES_MAX)? {
+                changes.push(Change::Free { page: PageId(reader.varint()?), place: place(reader)? });
+            }
+        }
+        MOVE => {
+            for _ in 0..reader.varint_max(CHANGES_MAX)? {
+                changes.push(Change::Move {
+                    page: PageId(reader.varint()?),
+                    version: Lsn(reader.varint()?),
+                    place: Place(reader.varint()?),
+                    checksum: reader.u32()?,
+                    old: place(reader)?,
+                });
+            }
+        }
+        BACKING => {
+            let group = reader.varint()?;
+            let backed = match reader.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Malformed { what: "a flag that is neither 0 nor 1" }),
+            };
+            changes.push(Change::Backing { group, backed });
+        }
+        _ => return Err(Malformed { what: "a record kind the store does not know" }),
+    }
+    if !reader.is_empty() {
+        return Err(Malformed { what: "bytes after the end of a map record" });
+    }
+    Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_base::rng::Rng;
+
+    #[test]
+    fn records_have_golden_bytes() {
+        let publish =
+            encode_publish(&[PageId(5), PageId(300)], &[(PageId(7), Some(Place(0))), (PageId(8), None)]);
+        assert_eq!(publish, [2, 5, 0xAC, 2, 2, 7, 1, 8, 0]);
+        assert_eq!(
+            decode(Record { kind: PUBLISH, body: &publish }).unwrap(),
+            [
+                Change::Allocate { page: PageId(5) },
+                Change::Allocate { page: PageId(300) },
+                Change::Free { page: PageId(7), place: Some(Place(0)) },
+                Change::Free { page: PageId(8), place: None },
+            ]
+        );
+        let change = Change::Move {
+            page: PageId(1),
+            version: Lsn(4096),
+            place: Place(9),
+            checksum: 0x0102_0304,
+            old: Some(Place(3)),
+        };
+        let moves = encode_moves(&[change]);
+        assert_eq!(moves, [1, 1, 0x80, 0x20, 9, 4, 3, 2, 1, 4]);
+        assert_eq!(decode(Record { kind: MOVE, body: &moves }).unwrap(), [change]);
+        let backing = encode_backing(130, false);
+        assert_eq!(backing, [0x82, 1, 0]);
+        assert_eq!(
+            decode(Record { kind: BACKING, body: &backing }).unwrap(),
+            [Change::Backing { group: 130, backed: false }]
+        );
+    }
+
+    #[test]
+    fn random_bytes_are_refused_or_decoded_but_never_panic() {
+        let mut rng = Rng::new(1);
+        for _ in 0..20_000 {
+            let body: Vec<u8> = (0..rng.below(40)).map(|_| rng.next_u64() as u8).collect();
+            for kind in 0x10..0x14 {
+                let _ = decode(Record { kind: Kind(kind), body: &body });
+            }
+        }
+    }
+}

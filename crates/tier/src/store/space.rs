@@ -1,0 +1,345 @@
+//! Free space in memory: what is held back, what waits for the log, and which places come next.
+//!
+//! A place or page number is *available* if its bit is clear in the bitmap page and it is not held. Held are
+//! * reserved page numbers (given out, not yet allocated by a durable or undurable record);
+//! * places of writes in flight (chosen, not yet in the map);
+//! * pages and places freed by a record that is not durable yet: a crash would bring them back.
+//!
+//! How much is available is known for a group once its bitmap page has been seen ("learned"), so that
+//! opening reads none of them.
+
+use super::bitmap::{self, Which};
+use super::geometry::{Geometry, Place, SEGMENT_PLACES};
+use crate::Lifetime;
+use firn_base::{Lsn, PageId};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
+
+/// What is known of a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct GroupSpace {
+    learned: bool,
+    places: u32,
+    pages: u32,
+}
+
+/// What one record freed, until it is durable.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Durable once the log is durable up to here.
+    pub end: Lsn,
+    /// Until then the log is needed from here.
+    pub needed_from: Lsn,
+    pub pages: Vec<PageId>,
+    pub places: Vec<Place>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Space {
+    groups: Vec<GroupSpace>,
+    /// Learned groups with available places, ordered by how many, then lowest first.
+    by_places: BTreeSet<(u32, Reverse<u64>)>,
+    /// Learned groups with available page numbers.
+    with_pages: BTreeSet<u64>,
+    /// Learned groups whose places have no space on the device.
+    unbacked: BTreeSet<u64>,
+    /// Groups before this one are learned.
+    learned_to: u64,
+    held_places: BTreeSet<u64>,
+    reserved: BTreeSet<u64>,
+    freed_pages: BTreeSet<u64>,
+    pending: VecDeque<Pending>,
+    /// Places chosen by writes under way.
+    pub in_flight: u64,
+    /// The segment each lifetime class is filling: group and segment.
+    open: [Option<(u64, usize)>; 3],
+}
+
+fn class(lifetime: Lifetime) -> usize {
+    match lifetime {
+        Lifetime::Short => 0,
+        Lifetime::Unknown => 1,
+        Lifetime::Long => 2,
+    }
+}
+
+impl Space {
+    pub(crate) fn new(groups: u64) -> Space {
+        Space {
+            groups: vec![GroupSpace::default(); groups as usize],
+            by_places: BTreeSet::new(),
+            with_pages: BTreeSet::new(),
+            unbacked: BTreeSet::new(),
+            learned_to: 0,
+            held_places: BTreeSet::new(),
+            reserved: BTreeSet::new(),
+            freed_pages: BTreeSet::new(),
+            pending: VecDeque::new(),
+            in_flight: 0,
+            open: [None; 3],
+        }
+    }
+
+    pub(crate) fn groups(&self) -> u64 {
+        self.groups.len() as u64
+    }
+    pub(crate) fn add_groups(&mut self, groups: u64) {
+        self.groups.resize(groups as usize, GroupSpace::default());
+    }
+    /// Forgets the last group, of which nothing is held.
+    pub(crate) fn remove_last_group(&mut self) {
+        let group = self.groups() - 1;
+        self.unlearn(group);
+        self.groups.pop();
+        self.learned_to = self.learned_to.min(group);
+    }
+
+    /// Page numbers given out and not yet allocated.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.len() as u64
+    }
+    pub(crate) fn is_reserved(&self, page: PageId) -> bool {
+        self.reserved.contains(&page.0)
+    }
+    /// End of the youngest record whose freed space waits for the log.
+    pub(crate) fn pending_end(&self) -> Option<Lsn> {
+        self.pending.back().map(|pending| pending.end)
+    }
+    pub(crate) fn pending_needed_from(&self) -> Option<Lsn> {
+        self.pending.iter().map(|pending| pending.needed_from).min()
+    }
+
+    fn change(&mut self, group: u64, change: impl FnOnce(&mut GroupSpace)) {
+        let mut now = self.groups[group as usize];
+        if !now.learned {
+            return;
+        }
+        self.by_places.remove(&(now.places, Reverse(group)));
+        change(&mut now);
+        if now.places > 0 {
+            self.by_places.insert((now.places, Reverse(group)));
+        }
+        if now.pages > 0 {
+            self.with_pages.insert(group);
+        } else {
+            self.with_pages.remove(&group);
+        }
+        self.groups[group as usize] = now;
+    }
+
+    /// Notes what is available in a group, from its bitmap page; `None` if that page is damaged, in which
+    /// case nothing is.
+    pub(crate) fn learn(&mut self, geometry: &Geometry, group: u64, body: Option<&[u8]>) {
+        let range = group * geometry.places_per_group..(group + 1) * geometry.places_per_group;
+        let held_places = self.held_places.range(range.clone()).count() as u64;
+        let held_pages =
+            (self.reserved.range(range.clone()).count() + self.freed_pages.range(range).count()) as u64;
+        let available = |which, held| match body {
+            Some(body) => (geometry.places_per_group - bitmap::count(geometry, body, which) - held) as u32,
+            None => 0,
+        };
+        let backed = body.is_some_and(bitmap::is_backed);
+        let places = if backed { available(Which::Places, held_places) } else { 0 };
+        let pages = available(Which::Pages, held_pages);
+        if body.is_some() && !backed {
+            self.unbacked.insert(group);
+        }
+        self.groups[group as usize].learned = true;
+        self.change(group, |space| (space.places, space.pages) = (places, pages));
+        while self.groups.get(self.learned_to as usize).is_some_and(|group| group.learned) {
+            self.learned_to += 1;
+        }
+    }
+    /// Forgets what is known of a group, which is then learned again when needed.
+    pub(crate) fn unlearn(&mut self, group: u64) {
+        self.change(group, |space| (space.places, space.pages) = (0, 0));
+        self.groups[group as usize].learned = false;
+        self.unbacked.remove(&group);
+        self.learned_to = self.learned_to.min(group);
+        for open in &mut self.open {
+            open.take_if(|(open_group, _)| *open_group == group);
+        }
+    }
+    /// The first group not learned yet.
+    pub(crate) fn next_to_learn(&mut self) -> Option<u64> {
+        while self.groups.get(self.learned_to as usize).is_some_and(|group| group.learned) {
+            self.learned_to += 1;
+        }
+        (self.learned_to < self.groups()).then_some(self.learned_to)
+    }
+    /// A learned group whose places have no space on the device.
+    pub(crate) fn unbacked_group(&self) -> Option<u64> {
+        self.unbacked.first().copied()
+    }
+    /// A learned group all of whose places are available, the last such one.
+    pub(crate) fn empty_group(&self, geometry: &Geometry) -> Option<u64> {
+        let all = geometry.places_per_group as u32;
+        self.by_places.range((all, Reverse(u64::MAX))..).next().map(|(_, Reverse(group))| *group)
+    }
+    /// Whether all places and page numbers of a learned group are available.
+    pub(crate) fn is_vacant(&self, geometry: &Geometry, group: u64) -> bool {
+        let all = geometry.places_per_group as u32;
+        self.groups.get(group as usize).is_some_and(|group| group.places == all && group.pages == all)
+    }
+    /// Takes a group out of use: its places are not chosen until it is learned again.
+    pub(crate) fn close_places(&mut self, group: u64) {
+        self.change(group, |space| space.places = 0);
+        for open in &mut self.open {
+            open.take_if(|(open_group, _)| *open_group == group);
+        }
+    }
+    /// Available places of the learned group that has the most.
+    pub(crate) fn most_places(&self) -> u32 {
+        self.by_places.last().map_or(0, |(places, _)| *places)
+    }
+
+    /// The learned group to take page numbers from: the lowest, which keeps the map dense.
+    pub(crate) fn group_for_page(&self) -> Option<u64> {
+        self.with_pages.first().copied()
+    }
+    /// Reserves the lowest available page number of a learned group.
+    pub(crate) fn reserve_page(&mut self, geometry: &Geometry, group: u64, body: &[u8]) -> Option<PageId> {
+        let base = group * geometry.places_per_group;
+        for segment in 0..geometry.segments() {
+            let free = !bitmap::word(geometry, body, Which::Pages, segment) & geometry.segment_mask(segment);
+            if free == 0 {
+                continue;
+            }
+            let start = base + segment as u64 * SEGMENT_PLACES;
+            let range = start..start + SEGMENT_PLACES;
+            let held = mask_of(&self.reserved, range.clone()) | mask_of(&self.freed_pages, range);
+            let free = free & !held;
+            if free != 0 {
+                let page = PageId(start + u64::from(free.trailing_zeros()));
+                assert!(self.reserved.insert(page.0));
+                self.change(group, |space| space.pages -= 1);
+                return Some(page);
+            }
+        }
+        None
+    }
+    /// Gives a reserved page number back.
+    pub(crate) fn unreserve(&mut self, geometry: &Geometry, page: PageId) {
+        assert!(self.reserved.remove(&page.0), "{page:?} was not reserved");
+        self.change(geometry.group_of_page(page), |space| space.pages += 1);
+    }
+    /// A reserved page number is allocated: the bitmap keeps it from now on.
+    pub(crate) fn allocated(&mut self, page: PageId) {
+        assert!(self.reserved.remove(&page.0), "{page:?} was not reserved");
+    }
+
+    /// The learned group to take places from next.
+    pub(crate) fn group_for_places(&self, lifetime: Lifetime) -> Option<u64> {
+        let (best, Reverse(best_group)) = *self.by_places.last()?;
+        match self.open[class(lifetime)] {
+            // Staying where one is makes adjacent runs of following batches adjacent; not for ever, though.
+            Some((group, _)) if self.groups[group as usize].places * 2 >= best => Some(group),
+            _ => Some(best_group),
+        }
+    }
+
+    /// Takes up to `count` available places of a learned group, the emptiest segments first, appending them
+    /// to `taken` and holding them.
+    pub(crate) fn take_places(
+        &mut self,
+        geometry: &Geometry,
+        group: u64,
+        body: &[u8],
+        lifetime: Lifetime,
+        count: usize,
+        taken: &mut Vec<Place>,
+    ) {
+        let segments = geometry.segments();
+        let base = group * geometry.places_per_group;
+        let mut free: Vec<u64> = (0..segments)
+            .map(|segment| {
+                let start = base + segment as u64 * SEGMENT_PLACES;
+                let used = bitmap::word(geometry, body, Which::Places, segment);
+                !used
+                    & geometry.segment_mask(segment)
+                    & !mask_of(&self.held_places, start..start + SEGMENT_PLACES)
+            })
+            .collect();
+        let mine = class(lifetime);
+        let mut left = count;
+        while left > 0 {
+            let Some(segment) = self.choose_segment(group, &free, mine) else { break };
+            self.open[mine] = Some((group, segment));
+            let start = base + segment as u64 * SEGMENT_PLACES;
+            while left > 0 && free[segment] != 0 {
+                let place = start + u64::from(free[segment].trailing_zeros());
+                free[segment] &= free[segment] - 1;
+                assert!(self.held_places.insert(place));
+                taken.push(Place(place));
+                left -= 1;
+            }
+        }
+        let took = (count - left) as u32;
+        self.in_flight += u64::from(took);
+        self.change(group, |space| space.places -= took);
+    }
+
+    /// The open segment while it has places; then the emptiest, the next one after it among equals. What
+    /// another lifetime class is filling comes last.
+    fn choose_segment(&self, group: u64, free: &[u64], mine: usize) -> Option<usize> {
+        let open = self.open[mine].filter(|(open_group, _)| *open_group == group).map(|(_, segment)| segment);
+        if let Some(segment) = open.filter(|segment| free[*segment] != 0) {
+            return Some(segment);
+        }
+        let after = open.map_or(0, |segment| segment + 1);
+        let others =
+            |segment: usize| (0..3).any(|other| other != mine && self.open[other] == Some((group, segment)));
+        (0..free.len())
+            .map(|step| (after + step) % free.len())
+            .enumerate()
+            .filter(|(_, segment)| free[*segment] != 0)
+            .max_by_key(|(step, segment)| (!others(*segment), free[*segment].count_ones(), Reverse(*step)))
+            .map(|(_, segment)| segment)
+    }
+
+    /// A chosen place was not used after all.
+    pub(crate) fn drop_place(&mut self, geometry: &Geometry, place: Place) {
+        self.in_flight -= 1;
+        self.unhold_place(geometry, place);
+    }
+    /// A chosen place is in the map: the bitmap keeps it from now on.
+    pub(crate) fn placed(&mut self, place: Place) {
+        self.in_flight -= 1;
+        assert!(self.held_places.remove(&place.0), "{place:?} was not held");
+    }
+    fn unhold_place(&mut self, geometry: &Geometry, place: Place) {
+        assert!(self.held_places.remove(&place.0), "{place:?} was not held");
+        self.change(geometry.group_of_place(place), |space| space.places += 1);
+    }
+
+    /// Keeps back what a record freed until it is durable.
+    pub(crate) fn hold_freed(&mut self, pending: Pending) {
+        assert!(self.pending.back().is_none_or(|last| last.end <= pending.end), "records come in order");
+        for place in &pending.places {
+            assert!(self.held_places.insert(place.0), "{place:?} was in use and held");
+        }
+        for page in &pending.pages {
+            assert!(self.freed_pages.insert(page.0), "{page:?} was freed twice");
+        }
+        self.pending.push_back(pending);
+    }
+    /// Makes available what durable records freed.
+    pub(crate) fn release_freed(&mut self, geometry: &Geometry, durable: Lsn) {
+        while self.pending.front().is_some_and(|pending| pending.end <= durable) {
+            let pending = self.pending.pop_front().expect("there is a first");
+            for place in pending.places {
+                self.unhold_place(geometry, place);
+            }
+            for page in pending.pages {
+                assert!(self.freed_pages.remove(&page.0));
+                self.change(geometry.group_of_page(page), |space| space.pages += 1);
+            }
+        }
+    }
+}
+
+/// The members of `set` within a segment, as bits.
+fn mask_of(set: &BTreeSet<u64>, range: std::ops::Range<u64>) -> u64 {
+    let start = range.start;
+    set.range(range).fold(0, |mask, place| mask | 1 << (place - start))
+}

@@ -1,0 +1,289 @@
+//! Writing pages: first to free places, then into the map.
+//!
+//! Why a crash at any point loses nothing:
+//! * before the images are durable: nothing names their places; the old versions stay;
+//! * after that, before the map record is durable: the same, and the log is still kept from the pages'
+//!   recovery LSNs (`Pending::needed_from`), so redo makes the new versions again;
+//! * after that: the map names the new places. The old ones are reused only from here on.
+//!
+//! A page may be freed, or written in a newer version by another thread, while its image is under way: the
+//! entry is looked at again under `order`, and an image that came too late is dropped with its place.
+
+use super::apply::{apply, concerned};
+use super::entry::{Entry, image_checksum};
+use super::geometry::Place;
+use super::meta_page::MetaId;
+use super::pins::Pins;
+use super::records::{self, Change, MOVE};
+use super::space::Pending;
+use super::{State, Store, count};
+use crate::{Lifetime, PageWrite, TierError, Written};
+use firn_base::sync::MutexGuard;
+use firn_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
+use firn_log::Record;
+
+/// Runs that are written durably each; more of them are written together and synced once.
+const DURABLE_RUNS_MAX: usize = 4;
+/// Staging buffers kept between calls.
+const STAGING_KEPT: usize = 4;
+
+/// An image on its way: index of its write, place, checksum.
+#[derive(Clone, Copy)]
+struct Shadow {
+    write: usize,
+    place: Place,
+    checksum: u32,
+}
+
+impl Store {
+    pub(crate) fn write_pages(&self, writes: &mut [PageWrite<'_>]) {
+        for lifetime in [Lifetime::Short, Lifetime::Unknown, Lifetime::Long] {
+            let chosen: Vec<usize> =
+                (0..writes.len()).filter(|i| writes[*i].dirty && writes[*i].lifetime == lifetime).collect();
+            for chunk in chosen.chunks(self.policy.batch_pages) {
+                self.write_chunk(writes, chunk, lifetime);
+            }
+        }
+        for write in writes.iter_mut().filter(|write| !write.dirty) {
+            write.outcome = Ok(Written::Declined);
+        }
+        // A failure here is not these pages' failure; the next call meets it.
+        let _ = self.write_back_if_crowded();
+    }
+
+    fn write_chunk(&self, writes: &mut [PageWrite<'_>], chunk: &[usize], lifetime: Lifetime) {
+        let in_range: Vec<usize> = {
+            let groups = self.state.lock().space.groups();
+            let (known, beyond) =
+                chunk.iter().partition(|i| self.geometry.group_of_page(writes[**i].page) < groups);
+            let _: &Vec<usize> = &beyond;
+            for index in beyond {
+                writes[index].outcome = Err(self.not_allocated(writes[index].page));
+            }
+            known
+        };
+        let fail = |writes: &mut [PageWrite<'_>], indexes: &[usize], error: &TierError| {
+            indexes.iter().for_each(|i| writes[*i].outcome = Err(error.clone()));
+        };
+        if let Err(error) = self.check_poison().and_then(|()| self.journal().map(|_| ())) {
+            return fail(writes, &in_range, &error);
+        }
+        let maps: Vec<MetaId> = in_range.iter().map(|i| self.geometry.map_of_page(writes[*i].page)).collect();
+        let _pins = match self.pin(&maps) {
+            Ok(pins) => pins,
+            Err(error) if in_range.len() == 1 => return fail(writes, &in_range, &error),
+            Err(_) => return in_range.iter().for_each(|i| self.write_chunk(writes, &[*i], lifetime)),
+        };
+        let mut live = in_range;
+        {
+            let mut state = self.state.lock();
+            live.retain(|i| self.still_wanted(&mut state, &mut writes[*i]).is_some());
+        }
+        if live.is_empty() {
+            return;
+        }
+        let places = match self.take_places(live.len(), lifetime) {
+            Ok(places) => places,
+            Err(error) => return fail(writes, &live, &error),
+        };
+        let shadows = self.write_images(writes, &live, &places);
+        self.publish_shadows(writes, shadows);
+    }
+
+    /// The page's entry if the offered version is to replace it; else sets the outcome.
+    fn still_wanted(&self, state: &mut State, write: &mut PageWrite<'_>) -> Option<Entry> {
+        let refused = match state.entry(self, write.page) {
+            Err(error) => Err(error),
+            Ok(entry) => match entry.version() {
+                None => Err(self.not_allocated(write.page)),
+                // Written by another thread since, or freed and allocated anew.
+                Some(newer) if newer > write.version => Ok(Written::Declined),
+                Some(_) => return Some(entry),
+            },
+        };
+        write.outcome = refused;
+        None
+    }
+
+    /// Writes images to places, durably. Answers those that are there; the others have their outcome, and
+    /// their places are given back.
+    fn write_images(&self, writes: &mut [PageWrite<'_>], live: &[usize], places: &[Place]) -> Vec<Shadow> {
+        let page_size = self.geometry.page_size;
+        let mut staging = self
+            .staging
+            .lock()
+            .pop()
+            .unwrap_or_else(|| AlignedBuf::zeroed(self.policy.batch_pages * page_size));
+        let mut shadows = Vec::with_capacity(live.len());
+        for ((write, place), out) in live.iter().zip(places).zip(staging.chunks_mut(page_size)) {
+            let page = &writes[*write];
+            assert_eq!(page.data.len(), page_size, "a page is written whole");
+            out.copy_from_slice(page.data);
+            // Of the copy, which nobody can change any more.
+            let checksum = image_checksum(page.page, page.version, out);
+            shadows.push(Shadow { write: *write, place: *place, checksum });
+        }
+        let outcomes = self.write_runs(&shadows, &staging);
+        let mut staged = self.staging.lock();
+        if staged.len() < STAGING_KEPT {
+            staged.push(staging);
+        }
+        drop(staged);
+        let mut failed = Vec::new();
+        let mut outcomes = outcomes.into_iter();
+        shadows.retain(|shadow| match outcomes.next().expect("one for each") {
+            Ok(()) => true,
+            Err(error) => {
+                writes[shadow.write].outcome = Err(error);
+                failed.push(shadow.place);
+                false
+            }
+        });
+        self.drop_places(&failed);
+        shadows
+    }
+
+    /// Writes adjacent places as one run each; an outcome for each shadow.
+    fn write_runs(&self, shadows: &[Shadow], staging: &[u8]) -> Vec<Result<(), TierError>> {
+        let page_size = self.geometry.page_size;
+        let adjacent = |a: &Shadow, b: &Shadow| {
+            self.geometry.place_offset(a.place) + page_size as u64 == self.geometry.place_offset(b.place)
+        };
+        let runs: Vec<&[Shadow]> = shadows.chunk_by(adjacent).collect();
+        let each = runs.len() <= DURABLE_RUNS_MAX;
+        let durability = if each { Durability::Durable } else { Durability::Later };
+        let mut batch = Vec::with_capacity(runs.len());
+        let mut rest = staging;
+        for run in &runs {
+            let (bytes, after) = rest.split_at(run.len() * page_size);
+            rest = after;
+            let offset = self.geometry.place_offset(run[0].place);
+            batch.push(Io { offset, op: IoOp::Write(bytes, durability), outcome: Ok(()) });
+        }
+        self.device.submit(&mut batch);
+        count(&self.counters.write_runs, runs.len());
+        let synced = if each { Ok(()) } else { self.sync_device() };
+        let mut outcomes = Vec::with_capacity(shadows.len());
+        for (run, io) in runs.iter().zip(batch) {
+            let outcome = io.outcome.map_err(|error| {
+                let no_space = error.kind == DeviceErrorKind::NoSpace;
+                let error = TierError::from(error);
+                if !no_space {
+                    self.poison(&error);
+                }
+                error
+            });
+            outcomes.extend(run.iter().map(|_| outcome.clone().and_then(|()| synced.clone())));
+        }
+        outcomes
+    }
+
+    /// Appends one map record for all shadows that are still wanted, and applies it.
+    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], shadows: Vec<Shadow>) {
+        let settle = |writes: &mut [PageWrite<'_>], error: TierError| {
+            shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));
+            self.drop_places(&shadows.iter().map(|shadow| shadow.place).collect::<Vec<_>>());
+        };
+        let mut pins: Vec<Pins<'_>> = Vec::new();
+        loop {
+            let order = self.order.lock();
+            let mut state = self.state.lock();
+            let (changes, late) = self.moves(&mut state, writes, &shadows);
+            let ids = concerned(&self.geometry, &changes);
+            let missing: Vec<MetaId> = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
+            if missing.is_empty() {
+                self.publish_moves(writes, order, state, &changes, &ids, &late);
+                return;
+            }
+            drop(state);
+            drop(order);
+            match self.pin(&missing) {
+                Ok(pin) => pins.push(pin),
+                Err(error) => return settle(writes, error),
+            }
+        }
+    }
+
+    /// The changes that the shadows mean now, and the places of those that came too late. Wanted writes get
+    /// the outcome `Taken`, ahead of the record.
+    fn moves(
+        &self,
+        state: &mut State,
+        writes: &mut [PageWrite<'_>],
+        shadows: &[Shadow],
+    ) -> (Vec<Change>, Vec<Place>) {
+        let mut changes = Vec::with_capacity(shadows.len());
+        let mut late = Vec::new();
+        for shadow in shadows {
+            let write = &mut writes[shadow.write];
+            match self.still_wanted(state, write) {
+                None => late.push(shadow.place),
+                Some(entry) => {
+                    write.outcome = Ok(Written::Taken);
+                    changes.push(Change::Move {
+                        page: write.page,
+                        version: write.version,
+                        place: shadow.place,
+                        checksum: shadow.checksum,
+                        old: entry.place(),
+                    });
+                }
+            }
+        }
+        (changes, late)
+    }
+
+    /// Append and apply, with everything concerned in memory.
+    fn publish_moves(
+        &self,
+        writes: &mut [PageWrite<'_>],
+        _order: MutexGuard<'_, ()>,
+        mut state: MutexGuard<'_, State>,
+        changes: &[Change],
+        ids: &[MetaId],
+        late: &[Place],
+    ) {
+        late.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
+        if changes.is_empty() {
+            self.progress.notify_all();
+            return;
+        }
+        ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
+        drop(state);
+        let body = records::encode_moves(changes);
+        let journal = self.journal.get().expect("checked before anything was written");
+        let appended = journal.append(Record { kind: MOVE, body: &body });
+        let mut state = self.state.lock();
+        let moved = || {
+            changes.iter().filter_map(|change| match change {
+                Change::Move { page, place, old, .. } => Some((*page, *place, *old)),
+                _ => None,
+            })
+        };
+        match appended {
+            Err(error) => {
+                let error = TierError::from(error);
+                for (page, place, _) in moved() {
+                    state.space.drop_place(&self.geometry, place);
+                    writes
+                        .iter_mut()
+                        .filter(|w| w.page == page && w.dirty)
+                        .for_each(|w| w.outcome = Err(error.clone()));
+                }
+            }
+            Ok(appended) => {
+                let groups = state.space.groups();
+                apply(&self.geometry, &mut state.cache, groups, appended.first, changes)
+                    .expect("checked under the same hold of `order`");
+                moved().for_each(|(_, place, _)| state.space.placed(place));
+                let taken = writes.iter().filter(|write| write.dirty && write.outcome == Ok(Written::Taken));
+                let needed_from = taken.map(|write| write.recovery_lsn).fold(appended.first, std::cmp::min);
+                let places = moved().filter_map(|(.., old)| old).collect();
+                state.space.hold_freed(Pending { end: appended.end, needed_from, pages: Vec::new(), places });
+                count(&self.counters.pages_written, changes.len());
+            }
+        }
+        ids.iter().for_each(|id| state.cache.unpin(*id));
+        self.progress.notify_all();
+    }
+}

@@ -1,0 +1,107 @@
+//! Writing metadata pages.
+//!
+//! Why a crash at any point loses nothing: the log is durable past every page's LSN before the page is
+//! written (WAL rule), the write goes to the slot that is not the newest durable one, and the newer slot
+//! counts only once it is whole. A round is synced before another round may write to the other slot.
+
+use super::meta_cache::WriteOut;
+use super::{Store, count, meta_page};
+use crate::{TierError, TierErrorKind};
+use firn_base::Lsn;
+use firn_base::sync::MutexGuard;
+use firn_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
+
+/// Metadata pages written in one round.
+const ROUND_PAGES: usize = 256;
+
+impl Store {
+    /// Writes all metadata pages that were changed before the call, and syncs.
+    pub(crate) fn write_back_all(&self) -> Result<(), TierError> {
+        self.check_poison()?;
+        let guard = self.write_back.lock();
+        // What is changed while this runs is not waited for, or it might never end.
+        let mut left = self.state.lock().cache.dirty();
+        while left > 0 {
+            let limit = left.min(ROUND_PAGES);
+            let wrote = self.write_round(&guard, limit)?;
+            left = if wrote == 0 { 0 } else { left - wrote };
+        }
+        Ok(())
+    }
+
+    /// Writes metadata pages if changed ones take up more than half of the budget. Called under none of the
+    /// store's locks.
+    pub(crate) fn write_back_if_crowded(&self) -> Result<(), TierError> {
+        let crowded = {
+            let state = self.state.lock();
+            // Counting walks the cache; while it is not full there is nothing to gain.
+            !state.recovering
+                && state.cache.len() >= state.cache.budget_pages()
+                && state.cache.dirty() > state.cache.budget_pages() / 2
+        };
+        match self.write_back.try_lock() {
+            Some(guard) if crowded => {
+                self.check_poison().and_then(|()| self.write_round(&guard, ROUND_PAGES)).map(|_| ())
+            }
+            // Not crowded, or another thread is at it.
+            _ => Ok(()),
+        }
+    }
+
+    /// One round: copies, flushes the log, writes, syncs. Answers how many pages were written.
+    fn write_round(&self, _held: &MutexGuard<'_, ()>, limit: usize) -> Result<usize, TierError> {
+        self.journal()?;
+        let round = self.state.lock().cache.begin_write(limit);
+        if round.is_empty() {
+            return Ok(0);
+        }
+        let outcome = self.write_out(&round);
+        let mut state = self.state.lock();
+        for page in &round {
+            state.cache.end_write(page, outcome.is_ok());
+        }
+        drop(state);
+        outcome.map(|()| round.len())
+    }
+
+    fn write_out(&self, round: &[WriteOut]) -> Result<(), TierError> {
+        let newest = round.iter().map(|page| page.lsn).max().expect("the round is not empty");
+        // The durable LSN lies on group boundaries: past this record's first byte is past its group.
+        self.flush_log(Lsn(newest.0 + 1))?;
+        self.check_poison()?;
+        let meta_bytes = self.geometry.meta_bytes;
+        let mut staging = AlignedBuf::zeroed(meta_bytes * round.len());
+        for (page, out) in round.iter().zip(staging.chunks_mut(meta_bytes)) {
+            meta_page::encode(self.database, page.id, page.lsn, page.sequence, &page.body, out);
+        }
+        let mut batch: Vec<Io<'_>> = round
+            .iter()
+            .zip(staging.chunks(meta_bytes))
+            .map(|(page, bytes)| {
+                let offset = self.geometry.meta_offset(page.id, page.slot);
+                Io { offset, op: IoOp::Write(bytes, Durability::Later), outcome: Ok(()) }
+            })
+            .collect();
+        self.device.submit(&mut batch);
+        let written = batch.into_iter().try_for_each(|io| io.outcome);
+        if let Err(error) = written {
+            // The slots not written may be written again; what was written to them does not count.
+            if error.kind != DeviceErrorKind::NoSpace {
+                self.poison(&error.clone().into());
+            }
+            return Err(error.into());
+        }
+        self.sync_device()?;
+        count(&self.counters.metadata_pages_written, round.len());
+        Ok(())
+    }
+
+    /// Syncs the device; if that fails, nothing is known of what was written, and nothing more is.
+    pub(crate) fn sync_device(&self) -> Result<(), TierError> {
+        self.device.sync().map_err(|error| {
+            let error = TierError::new(TierErrorKind::Failed, error.message);
+            self.poison(&error);
+            error
+        })
+    }
+}
