@@ -39,8 +39,13 @@ use std::ptr::NonNull;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FrameId(pub(crate) u32);
 
-/// The page word of a frame that holds no page. Refused as a page's number.
+/// The page word of a frame that holds no page. Not a page's number: see [`can_be_held`].
 const NO_PAGE: u64 = u64::MAX;
+
+/// Whether a number can be a page's. All but the greatest can; page ids come from devices, too.
+pub(crate) fn can_be_held(page: PageId) -> bool {
+    page.0 != NO_PAGE
+}
 
 /// All that is known of a frame but its bytes. Two cache lines: the adjacent-line prefetcher would let
 /// neighbours of 64 bytes share.
@@ -96,7 +101,7 @@ impl Frame {
     }
     /// Names its page. The caller holds the exclusive latch and the page's shard lock.
     pub(crate) fn set_page(&self, page: Option<PageId>) {
-        assert!(page != Some(PageId(NO_PAGE)), "the greatest number is not a page");
+        assert!(page.is_none_or(can_be_held), "the greatest number is not a page");
         self.page.store(page.map_or(NO_PAGE, |page| page.0), SeqCst);
     }
     /// Whether somebody is about to block on the latch. Certain only after the page's name was taken away.
@@ -249,11 +254,11 @@ impl Frames {
     }
     /// Latches a frame shared, whatever it holds, if that needs no waiting.
     pub(crate) fn try_shared(&self, id: FrameId) -> Option<SharedHold<'_>> {
-        self.get(id).latch.try_lock_shared().then_some(SharedHold { frames: self, id })
+        self.get(id).latch.try_lock_shared().then(|| SharedHold { frames: self, id })
     }
     /// Latches a frame exclusively, whatever it holds, if that needs no waiting.
     pub(crate) fn try_exclusive(&self, id: FrameId) -> Option<ExclusiveHold<'_>> {
-        self.get(id).latch.try_lock_exclusive().then_some(ExclusiveHold { frames: self, id })
+        self.get(id).latch.try_lock_exclusive().then(|| ExclusiveHold { frames: self, id })
     }
 }
 

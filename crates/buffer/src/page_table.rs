@@ -12,7 +12,7 @@
 //!
 //! Lock order: a shard lock is taken with page latches held, and nothing is waited for under it.
 
-use crate::frame::{FrameId, Frames};
+use crate::frame::{FrameId, Frames, can_be_held};
 use firn_base::PageId;
 use firn_base::sync::atomic::{
     AtomicU32,
@@ -69,6 +69,9 @@ impl PageTable {
 
     /// The frame that probably holds `page`. Both answers are hints.
     pub(crate) fn find(&self, frames: &Frames, page: PageId) -> Option<FrameId> {
+        if !can_be_held(page) {
+            return None;
+        }
         let mut at = self.buckets[self.bucket(page)].load(Acquire);
         for _ in 0..HOPS_MAX {
             if at == END {

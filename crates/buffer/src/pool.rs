@@ -3,7 +3,7 @@
 use crate::claim::{FreeFrames, Hand, Incoming};
 use crate::cleaning::CleaningWanted;
 use crate::counters::Counters;
-use crate::frame::{ExclusiveHold, Frame, FrameId, Frames};
+use crate::frame::{ExclusiveHold, Frame, FrameId, Frames, can_be_held};
 use crate::guard::Fixed;
 use crate::layout::Layout;
 use crate::page_table::PageTable;
@@ -178,6 +178,17 @@ impl BufferPool {
         }
     }
 
+    /// Latches a page for changing if it is in DRAM; nothing is read. For pages about to be freed, whose
+    /// frames must not outlive them.
+    pub fn exclusive_if_resident(&self, page: PageId) -> Option<ExclusiveGuard<'_>> {
+        loop {
+            let id = self.table.lock(page).find(&self.frames)?;
+            if let Some(hold) = self.frames.exclusive(id, page) {
+                return Some(ExclusiveGuard::new(self, hold));
+            }
+        }
+    }
+
     /// Latches a page seen before, for reading, if nobody changed it since and it is still there.
     pub fn shared_if_unchanged(&self, seen: OptimisticRef) -> Option<SharedGuard<'_>> {
         let hold = self.frames.shared(seen.frame, seen.page)?;
@@ -228,7 +239,7 @@ impl BufferPool {
             if incoming.len() == most || self.check_usable().is_err() {
                 break;
             }
-            if self.table.find(&self.frames, page).is_some() {
+            if !can_be_held(page) || self.table.find(&self.frames, page).is_some() {
                 continue;
             }
             // Latches of pages that come in are held here; a claim only ever tries latches.
@@ -249,6 +260,10 @@ impl BufferPool {
     /// Finds a page with certainty, reading it if it is not there.
     #[cold]
     fn locate(&self, page: PageId) -> Fixed<Located<'_>> {
+        if !can_be_held(page) {
+            let message = format!("{page:?} cannot be allocated: whatever points to it is damaged");
+            return Err(BufferError::new(BufferErrorKind::NotAllocated, message));
+        }
         loop {
             let resident = self.table.lock(page).find(&self.frames);
             if let Some(id) = resident {
