@@ -1,6 +1,7 @@
 //! What can go wrong in a tree.
 
 use firn_base::codec::Malformed;
+use firn_base::{PageId, TreeId};
 use firn_buffer::{BufferError, BufferErrorKind};
 use firn_log::LogError;
 use firn_tier::TierError;
@@ -22,6 +23,8 @@ pub enum TreeErrorKind {
     Failed,
     /// A key or value is over its limit.
     TooLarge,
+    /// The call does not fit the tree's state or the call's own terms (unsorted bulk load, …).
+    BadArgument,
 }
 
 /// A tree error: what to do, and a sentence for people.
@@ -36,6 +39,24 @@ impl TreeError {
     /// An error of `kind` with a sentence for people.
     pub fn new(kind: TreeErrorKind, message: impl Into<String>) -> TreeError {
         TreeError { kind, message: message.into() }
+    }
+    /// A page whose bytes are not a node, or not the one that belongs there.
+    #[cold]
+    pub(crate) fn damaged(page: PageId, error: Malformed) -> TreeError {
+        let message =
+            format!("{page:?} is damaged ({}): run a check, then restore it from a backup", error.what);
+        TreeError::new(TreeErrorKind::Damaged, message)
+    }
+    /// A page that belongs to another tree.
+    #[cold]
+    pub(crate) fn foreign(tree: TreeId, page: PageId, owner: TreeId) -> TreeError {
+        let message = format!("{page:?} should be a node of {tree:?}, but is one of {owner:?}: run a check");
+        TreeError::new(TreeErrorKind::Damaged, message)
+    }
+    #[cold]
+    pub(crate) fn condemned(tree: TreeId) -> TreeError {
+        let message = format!("{tree:?} is being cleared: finish clearing it before it is used");
+        TreeError::new(TreeErrorKind::BadArgument, message)
     }
 }
 impl From<BufferError> for TreeError {

@@ -1,28 +1,55 @@
-//! Log records of page changes, read back. SKELETON.
+//! Log records of page changes, read back.
 
-use firn_base::codec::Malformed;
+use crate::op::Op;
+use firn_base::codec::{Malformed, Reader};
 use firn_base::{Lsn, PageId};
 use firn_buffer::Changed;
 use firn_log::Record;
 
 /// A page change as its record says (kinds 0x20–0x3f).
+///
+/// It changes the page from the page's own content, so redo needs no other page: applied to version
+/// `previous` of the page it gives the same bytes as at run time, which applied it through here too.
 #[derive(Clone, Copy, Debug)]
 pub struct PageChange<'a> {
     /// The page it changes.
     pub page: PageId,
-    /// That page's version before.
+    /// That page's version before; zero for a page just allocated, whose content does not matter.
     pub previous: Lsn,
     /// What the floor above attached for undo; empty for the tree's own changes.
     pub attachment: &'a [u8],
+    op: Op<'a>,
 }
 
 impl<'a> PageChange<'a> {
     /// Decodes a record of one of the tree's kinds.
-    pub fn decode(_record: Record<'a>) -> Result<PageChange<'a>, Malformed> {
-        todo!()
+    pub fn decode(record: Record<'a>) -> Result<PageChange<'a>, Malformed> {
+        let mut body = Reader::new(record.body);
+        let page = PageId(body.varint()?);
+        let previous = Lsn(body.varint()?);
+        let attachment = body.blob()?;
+        Ok(PageChange { page, previous, attachment, op: Op::decode(record.kind, body)? })
     }
+
     /// Performs the change on the page's bytes. Checks all that it uses; an error leaves the page undefined.
-    pub fn apply(&self, _page: &mut [u8]) -> Result<Changed, Malformed> {
-        todo!()
+    pub fn apply(&self, page: &mut [u8]) -> Result<Changed, Malformed> {
+        self.op.apply(page)
     }
+
+    /// Whether [`PageChange::apply`] would succeed, without changing the page. At run time this is asked
+    /// before the record is appended: what is in the log can be applied.
+    pub fn rehearse(&self, page: &[u8]) -> Result<(), Malformed> {
+        self.op.rehearse(page)
+    }
+
+    /// Whether the record writes the whole page, so that redo may start from any content.
+    #[must_use]
+    pub fn overwrites(&self) -> bool {
+        matches!(self.op, Op::Format { .. } | Op::Drop)
+    }
+}
+
+/// Whether bytes are a well-formed node: for checks of pages apart from their tree.
+pub fn check_page(page: &[u8]) -> Result<(), Malformed> {
+    crate::node::validate::validate(page)
 }

@@ -1,13 +1,17 @@
-//! The tree. SKELETON.
+//! The tree: a root page in a pool, and what is asked of it.
 
-use crate::TreeError;
+use crate::clear::empty_root;
+use crate::descent::Target;
+use crate::group::Group;
+use crate::node::pack::EntryList;
+use crate::{TreeError, node, op};
 use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId, TreeId};
+use firn_base::{PageId, TreeId};
 use firn_buffer::BufferPool;
 use firn_log::LogClass;
 
-/// What to do with an entry, decided under the leaf's exclusive latch. Its buffers are kept between uses.
-#[derive(Clone, Debug, Default)]
+/// What to do with an entry, decided under the leaf's exclusive latch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
     #[default]
@@ -50,25 +54,6 @@ pub enum Visit {
     Stop,
 }
 
-/// What a check found.
-#[derive(Clone, Debug, Default)]
-pub struct TreeReport {
-    /// Levels, leaves included.
-    pub height: u32,
-    /// Pages of inner nodes.
-    pub inner_pages: u64,
-    /// Pages of leaves.
-    pub leaf_pages: u64,
-    /// Entries in leaves.
-    pub entries: u64,
-    /// Bytes of keys and values in leaves.
-    pub entry_bytes: u64,
-    /// Sentences, one for each broken invariant, with page and slot.
-    pub damage: Vec<String>,
-    /// Every page of the tree, for the check of the page map.
-    pub pages: Vec<PageId>,
-}
-
 /// A B+tree. The root page never moves. Cheap to clone.
 #[derive(Clone)]
 pub struct Tree {
@@ -79,8 +64,23 @@ pub struct Tree {
 
 impl Tree {
     /// Creates an empty tree, as one atomic group of the log. `attachment` travels in the record.
-    pub fn create(_pool: Arc<BufferPool>, _id: TreeId, _class: LogClass, _attachment: &[u8]) -> Result<Tree, TreeError> {
-        todo!()
+    pub fn create(
+        pool: Arc<BufferPool>,
+        id: TreeId,
+        class: LogClass,
+        attachment: &[u8],
+    ) -> Result<Tree, TreeError> {
+        let root = {
+            let mut group = Group::new(&pool, class);
+            let page = group.reserve()?;
+            let root = page.page();
+            let draft =
+                page.draft(attachment, |body| op::format(body, &empty_root(id), &EntryList::default()));
+            group.fill(page, draft);
+            group.commit()?;
+            root
+        };
+        Ok(Tree { id, root, pool })
     }
 
     /// A tree that exists, by its root.
@@ -101,65 +101,26 @@ impl Tree {
         &self.pool
     }
 
-    /// Longest key, in bytes: the same for all trees of a page size.
-    pub fn max_key_len(_page_size: usize) -> usize {
-        todo!()
+    /// Longest key, in bytes: the same for all trees of a page size. An eighth of the page.
+    #[must_use]
+    pub fn max_key_len(page_size: usize) -> usize {
+        node::max_key_len(page_size)
     }
-    /// Longest key and value together, in bytes.
-    pub fn max_entry_len(_page_size: usize) -> usize {
-        todo!()
+    /// Longest key and value together, in bytes: four of them fit any leaf (750 for pages of 4 KiB).
+    #[must_use]
+    pub fn max_entry_len(page_size: usize) -> usize {
+        node::max_entry_len(page_size)
     }
 
     /// Looks `key` up and shows its value to `look` under the leaf's shared latch. `look` must not block
     /// on anything that a latch holder may wait for.
-    pub fn get<R>(&self, _key: &[u8], _look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R, TreeError> {
-        todo!()
-    }
-
-    /// Shows the entry's value to `decide` under the leaf's exclusive latch and performs the change it
-    /// asks for, logged as one record with the attachment it wrote. If the change needs room, the leaf is
-    /// split or merged first and `decide` is asked again: it must cope with being called more than once,
-    /// and only its last answer counts. Answers the record's LSN, if there was a change.
-    ///
-    /// A `decide` that fails changes nothing and its error is passed on.
-    pub fn modify<R, E: From<TreeError>>(
-        &self,
-        _key: &[u8],
-        _class: LogClass,
-        _decide: impl FnMut(Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
-    ) -> Result<(R, Option<Lsn>), E> {
-        todo!()
-    }
-
-    /// Shows the entries of one leaf, from `from` in `direction`, to `visit` under the leaf's shared
-    /// latch, until the leaf ends or `visit` stops. Answers where to go on; `None` at the tree's end.
-    pub fn visit_leaf(
-        &self,
-        _from: &Position,
-        _direction: Direction,
-        _visit: impl FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<Option<Position>, TreeError> {
-        todo!()
-    }
-
-    /// About how many entries lie between two keys (`None`: unbounded), from a few page reads.
-    pub fn estimate(&self, _low: Option<&[u8]>, _high: Option<&[u8]>) -> Result<u64, TreeError> {
-        todo!()
-    }
-
-    /// Frees all pages but the root and empties it; in several groups of bounded size, so that an
-    /// interrupted one can be called again.
-    pub fn clear(&self, _class: LogClass) -> Result<(), TreeError> {
-        todo!()
-    }
-
-    /// Frees the root of a cleared tree: the tree is gone.
-    pub fn drop_root(self, _class: LogClass, _attachment: &[u8]) -> Result<(), TreeError> {
-        todo!()
-    }
-
-    /// Walks every invariant of the tree.
-    pub fn check(&self) -> Result<TreeReport, TreeError> {
-        todo!()
+    pub fn get<R>(&self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R, TreeError> {
+        let leaf = self.leaf_shared(Target::Key(key))?;
+        let damaged = |error| TreeError::damaged(leaf.page(), error);
+        let node = self.node(leaf.page(), &leaf, Some(0))?;
+        match node.search(key).map_err(damaged)? {
+            Ok(slot) => Ok(look(Some(node.value(slot).map_err(damaged)?))),
+            Err(_) => Ok(look(None)),
+        }
     }
 }

@@ -1,0 +1,211 @@
+//! Walking every invariant of a tree.
+//!
+//! Goes from leaf to leaf by key, each time down from the root latch by latch, so it can run beside other
+//! work: no latch is held longer than a descent, and what a child must be, its fences, its level, its tree,
+//! is compared with its parent while both are latched. A page that hangs in two places shows itself there:
+//! it has one pair of fences and the places ask for different ones. What a concurrent structure change
+//! moves behind the walk's back may be counted twice or not at all, but is not reported as damage.
+
+use crate::node::{Node, validate::validate};
+use crate::{Tree, TreeError, TreeErrorKind};
+use firn_base::{Lsn, PageId};
+use firn_buffer::{BufferError, BufferErrorKind, SharedGuard};
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct TreeReport {
+    /// Levels, leaves included.
+    pub height: u32,
+    /// Pages of inner nodes.
+    pub inner_pages: u64,
+    /// Pages of leaves.
+    pub leaf_pages: u64,
+    /// Entries in leaves.
+    pub entries: u64,
+    /// Bytes of keys and values in leaves.
+    pub entry_bytes: u64,
+    /// Sentences, one for each broken invariant, with page and slot.
+    pub damage: Vec<String>,
+    /// Every page of the tree, for the check of the page map.
+    pub pages: Vec<PageId>,
+}
+
+/// What a node must be, by its parent.
+#[derive(Clone, Debug)]
+struct Expected {
+    level: Option<u8>,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+}
+
+/// The walk's memory: for each level the node last seen there, so that it is not counted or walked twice.
+struct Walk<'t> {
+    tree: &'t Tree,
+    report: TreeReport,
+    seen: Vec<(PageId, Lsn)>,
+}
+
+impl Tree {
+    /// Walks every invariant of the tree. Fails only where the walk itself cannot go on (a device that
+    /// failed, no frame); what is wrong with the tree is in the report.
+    pub fn check(&self) -> Result<TreeReport, TreeError> {
+        let mut walk = Walk { tree: self, report: TreeReport::default(), seen: Vec::new() };
+        let mut next = Some(Vec::new());
+        while let Some(key) = next {
+            next = walk.descend(&key)?;
+            if next.as_ref().is_some_and(|after| *after <= key) {
+                walk.report.damage.push(format!("{:?}: fences go round in circles", self.id()));
+                break;
+            }
+        }
+        walk.report.pages.sort_unstable();
+        walk.report.pages.dedup();
+        Ok(walk.report)
+    }
+}
+
+impl Walk<'_> {
+    /// Walks from the root to the leaf of `key`; answers the least key after that leaf.
+    fn descend(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TreeError> {
+        let mut expected = Expected { level: None, low: Vec::new(), high: None };
+        let mut page = self.tree.root();
+        let mut parent: Option<SharedGuard<'_>> = None;
+        let tree = self.tree;
+        for depth in 0.. {
+            let guard = match tree.pool().shared(page) {
+                Ok(guard) => guard,
+                Err(error) => {
+                    self.unreadable(page, error)?;
+                    return Ok(expected.high);
+                }
+            };
+            drop(parent.take());
+            let Some(node) = self.visit(&guard, depth, &expected) else {
+                return Ok(expected.high);
+            };
+            if node.is_leaf() {
+                return Ok(expected.high);
+            }
+            match child_of(&node, key, &expected) {
+                Ok((child, below)) => (page, expected) = (child, below),
+                Err(error) => {
+                    self.report.damage.push(format!("{page:?}: {}", error.what));
+                    return Ok(expected.high);
+                }
+            }
+            parent = Some(guard);
+        }
+        unreachable!("levels end")
+    }
+
+    fn unreadable(&mut self, page: PageId, error: BufferError) -> Result<(), TreeError> {
+        match error.kind {
+            BufferErrorKind::Damaged | BufferErrorKind::NotAllocated => {
+                self.report.damage.push(format!("{page:?} cannot be read: {}", error.message));
+                Ok(())
+            }
+            _ => Err(error.into()),
+        }
+    }
+
+    /// Checks one node and counts it; `None` if there is no going on below it.
+    fn visit<'g>(
+        &mut self,
+        guard: &'g SharedGuard<'_>,
+        depth: usize,
+        expected: &Expected,
+    ) -> Option<Node<'g>> {
+        let page = guard.page();
+        let mark = (page, guard.version());
+        let known = self.seen.get(depth) == Some(&mark);
+        let node = match Node::new(guard) {
+            Ok(node) => node,
+            Err(error) => {
+                self.report.damage.push(format!("{page:?}: {}", error.what));
+                return None;
+            }
+        };
+        if let Some(wrong) = self.misfit(&node, expected) {
+            self.report.damage.push(format!("{page:?}: {wrong}"));
+            return None;
+        }
+        if known {
+            return Some(node);
+        }
+        let counted = self.seen.get(depth).is_some_and(|seen| seen.0 == page);
+        self.seen.truncate(depth);
+        self.seen.push(mark);
+        if let Err(error) = validate(guard) {
+            self.report.damage.push(format!("{page:?}: {}", error.what));
+        }
+        if !counted {
+            self.count(&node, page);
+        }
+        Some(node)
+    }
+
+    /// What of a node contradicts its parent, if anything.
+    fn misfit(&self, node: &Node<'_>, expected: &Expected) -> Option<String> {
+        if node.tree() != self.tree.id() {
+            return Some(format!("belongs to {:?}, not to {:?}", node.tree(), self.tree.id()));
+        }
+        if expected.level.is_some_and(|level| level != node.level()) {
+            return Some(format!("is at level {}, where its parent has {:?}", node.level(), expected.level));
+        }
+        if node.low() != expected.low || node.high() != expected.high.as_deref() {
+            return Some("its fences are not the separators in its parent".to_owned());
+        }
+        if node.is_condemned() {
+            return Some("the tree was being cleared and must be cleared again".to_owned());
+        }
+        None
+    }
+
+    fn count(&mut self, node: &Node<'_>, page: PageId) {
+        let report = &mut self.report;
+        report.height = report.height.max(u32::from(node.level()) + 1);
+        report.pages.push(page);
+        if !node.is_leaf() {
+            report.inner_pages += 1;
+            return;
+        }
+        report.leaf_pages += 1;
+        report.entries += node.count() as u64;
+        let prefix_len = node.prefix().len();
+        report.entry_bytes +=
+            (0..node.count()).map(|at| (prefix_len + node.slot(at).len()) as u64).sum::<u64>();
+    }
+}
+
+/// The child of `node` that holds `key`, and what it must be.
+fn child_of(
+    node: &Node<'_>,
+    key: &[u8],
+    expected: &Expected,
+) -> Result<(PageId, Expected), firn_base::codec::Malformed> {
+    let index = node.child_index(key)?;
+    let separator = |at: usize| -> Result<Vec<u8>, firn_base::codec::Malformed> {
+        let mut key = Vec::new();
+        node.full_key(at, &mut key)?;
+        Ok(key)
+    };
+    let below = Expected {
+        level: Some(node.level() - 1),
+        low: if index == 0 { expected.low.clone() } else { separator(index - 1)? },
+        high: if index == node.count() { expected.high.clone() } else { Some(separator(index)?) },
+    };
+    Ok((node.child(index)?, below))
+}
+
+impl TreeReport {
+    /// An error that names the first damage, if any was found.
+    pub fn into_result(self) -> Result<TreeReport, TreeError> {
+        match self.damage.first() {
+            None => Ok(self),
+            Some(first) => {
+                let more = self.damage.len() - 1;
+                Err(TreeError::new(TreeErrorKind::Damaged, format!("{first} (and {more} more)")))
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Finding one's way from the root, latch by latch.
+//!
+//! Latch order: parents before children, and among children of one parent left before right; the tier's
+//! and the log's locks come after all latches. A child is latched before its parent is released, so a
+//! descent cannot miss a split or merge: whoever changes which keys a node holds has its parent
+//! exclusively. Inner nodes are latched shared and only the node to be changed (with its parent, for a
+//! structure change) exclusively. The level is part of what is checked on the way, so a damaged page
+//! cannot send a descent in circles.
+
+use crate::node::{MAX_LEVEL, Node};
+use crate::{Tree, TreeError};
+use firn_base::PageId;
+use firn_base::codec::Malformed;
+use firn_buffer::{ExclusiveGuard, SharedGuard};
+
+/// Which child to go to.
+#[derive(Clone, Copy)]
+pub(crate) enum Target<'k> {
+    /// The one that holds the key.
+    Key(&'k [u8]),
+    /// The one that holds the greatest keys below this one.
+    Below(&'k [u8]),
+    /// The leftmost.
+    First,
+    /// The rightmost.
+    Last,
+}
+
+impl Target<'_> {
+    /// Index of the child to go to.
+    fn index(self, node: &Node<'_>) -> Result<usize, Malformed> {
+        match self {
+            Target::Key(key) => node.child_index(key),
+            Target::Below(key) => node.child_index_below(key),
+            Target::First => Ok(0),
+            Target::Last => Ok(node.count()),
+        }
+    }
+    /// Index of the child to go to from the node in `page`.
+    pub(crate) fn index_in(self, page: PageId, node: &Node<'_>) -> Result<usize, TreeError> {
+        self.index(node).map_err(|error| TreeError::damaged(page, error))
+    }
+    /// The child to go to from the node in `page`.
+    #[inline]
+    pub(crate) fn child(self, page: PageId, node: &Node<'_>) -> Result<PageId, TreeError> {
+        self.index(node).and_then(|index| node.child(index)).map_err(|error| TreeError::damaged(page, error))
+    }
+}
+
+/// A node of a wanted level, latched exclusively together with its parent.
+pub(crate) enum Located<'p> {
+    /// The root itself has the level.
+    Root(ExclusiveGuard<'p>),
+    /// The parent, and which of its children is meant; the child is not latched.
+    Child(ExclusiveGuard<'p>, usize),
+    /// The tree is not so high.
+    Above,
+}
+
+impl Tree {
+    /// Reads a page as a node of this tree at `level` (at any, if `None`).
+    #[inline]
+    pub(crate) fn node<'n>(
+        &self,
+        page: PageId,
+        bytes: &'n [u8],
+        level: Option<u8>,
+    ) -> Result<Node<'n>, TreeError> {
+        let node = Node::new(bytes).map_err(|error| TreeError::damaged(page, error))?;
+        if node.tree() != self.id() || level.is_some_and(|level| level != node.level()) {
+            return Err(self.misplaced(page, &node, level));
+        }
+        if node.is_condemned() {
+            return Err(TreeError::condemned(self.id()));
+        }
+        Ok(node)
+    }
+
+    #[cold]
+    fn misplaced(&self, page: PageId, node: &Node<'_>, level: Option<u8>) -> TreeError {
+        let wanted = level.map_or(String::new(), |level| format!(" at level {level}"));
+        TreeError::new(
+            crate::TreeErrorKind::Damaged,
+            format!(
+                "{page:?} should be a node of {:?}{wanted}, but is one of {:?} at level {}: the page or a pointer to it is damaged; run a check",
+                self.id(),
+                node.tree(),
+                node.level()
+            ),
+        )
+    }
+
+    /// The leaf that `target` names, latched shared.
+    #[inline]
+    pub(crate) fn leaf_shared(&self, target: Target<'_>) -> Result<SharedGuard<'_>, TreeError> {
+        let pool = self.pool();
+        let mut guard = pool.shared(self.root())?;
+        let mut expected = None;
+        loop {
+            let node = self.node(guard.page(), &guard, expected)?;
+            if node.is_leaf() {
+                return Ok(guard);
+            }
+            expected = Some(node.level() - 1);
+            let child = target.child(guard.page(), &node)?;
+            let next = pool.shared(child)?;
+            guard = next;
+        }
+    }
+
+    /// The node of `level` on the way to `target`, latched shared; `None` if the tree is not so high.
+    pub(crate) fn inner_shared(
+        &self,
+        target: Target<'_>,
+        level: u8,
+    ) -> Result<Option<SharedGuard<'_>>, TreeError> {
+        let pool = self.pool();
+        let mut guard = pool.shared(self.root())?;
+        let mut expected = None;
+        loop {
+            let node = self.node(guard.page(), &guard, expected)?;
+            if node.level() <= level {
+                return Ok((node.level() == level).then_some(guard));
+            }
+            expected = Some(node.level() - 1);
+            let child = target.child(guard.page(), &node)?;
+            let next = pool.shared(child)?;
+            guard = next;
+        }
+    }
+
+    /// The leaf that `target` names, latched exclusively.
+    pub(crate) fn leaf_exclusive(&self, target: Target<'_>) -> Result<ExclusiveGuard<'_>, TreeError> {
+        let pool = self.pool();
+        loop {
+            let mut guard = pool.shared(self.root())?;
+            if self.node(guard.page(), &guard, None)?.is_leaf() {
+                // The root is the leaf: latches are not upgraded, so look again once it is exclusive.
+                drop(guard);
+                let guard = pool.exclusive(self.root())?;
+                if self.node(guard.page(), &guard, None)?.is_leaf() {
+                    return Ok(guard);
+                }
+                continue;
+            }
+            let mut expected = None;
+            loop {
+                let node = self.node(guard.page(), &guard, expected)?;
+                let (level, child) = (node.level() - 1, target.child(guard.page(), &node)?);
+                if level == 0 {
+                    let leaf = pool.exclusive(child)?;
+                    self.node(child, &leaf, Some(0))?;
+                    return Ok(leaf);
+                }
+                let next = pool.shared(child)?;
+                guard = next;
+                expected = Some(level);
+            }
+        }
+    }
+
+    /// The parent of the node of `level` that `target` names, latched exclusively.
+    pub(crate) fn locate(&self, target: Target<'_>, level: u8) -> Result<Located<'_>, TreeError> {
+        assert!(level <= MAX_LEVEL, "no node is above level {MAX_LEVEL}");
+        let pool = self.pool();
+        loop {
+            let mut guard = pool.shared(self.root())?;
+            let height = self.node(guard.page(), &guard, None)?.level();
+            if height < level {
+                return Ok(Located::Above);
+            }
+            if height <= level + 1 {
+                drop(guard);
+                let guard = pool.exclusive(self.root())?;
+                let node = self.node(guard.page(), &guard, None)?;
+                if node.level() == level {
+                    return Ok(Located::Root(guard));
+                }
+                if node.level() == level + 1 {
+                    let index = target.index_in(self.root(), &node)?;
+                    return Ok(Located::Child(guard, index));
+                }
+                continue;
+            }
+            let mut at = height;
+            loop {
+                let child = target.child(guard.page(), &self.node(guard.page(), &guard, Some(at))?)?;
+                at -= 1;
+                if at == level + 1 {
+                    let parent = pool.exclusive(child)?;
+                    let index = target.index_in(child, &self.node(child, &parent, Some(at))?)?;
+                    return Ok(Located::Child(parent, index));
+                }
+                let next = pool.shared(child)?;
+                guard = next;
+            }
+        }
+    }
+}

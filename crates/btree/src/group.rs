@@ -1,0 +1,225 @@
+//! A structure change: several pages changed, taken into use and freed, by one atomic group of the log.
+//!
+//! Order of a commit, and why a crash at each point is harmless (`docs/btree.md` has the whole argument):
+//! 1. Every page that will change is latched exclusively and every change rehearsed; nothing is visible.
+//!    A crash, or an error, forgets reserved pages; no byte of the tree has changed.
+//! 2. Each latch becomes an intent: a checkpoint beginning now keeps the log from here on.
+//! 3. The tier's record and all changes are appended as one group. A crash finds all of it or none.
+//! 4. Each change is applied with its own record's LSN. Nothing can fail any more. No page can be written
+//!    meanwhile, since all are latched; later the buffer waits for the log before it writes any.
+//! 5. Frames of freed pages are discarded, latches released.
+
+use crate::TreeError;
+use crate::op::{self};
+use crate::redo::PageChange;
+use firn_base::{Lsn, PageId};
+use firn_buffer::{BufferPool, ExclusiveGuard, IntentGuard};
+use firn_log::{Appended, Kind, Log, LogClass, LogError, Record};
+use firn_tier::Allocation;
+
+struct Member<'p> {
+    guard: ExclusiveGuard<'p>,
+    fresh: bool,
+    kind: Kind,
+    body: Vec<u8>,
+}
+
+/// A change of one page, encoded.
+pub(crate) struct Draft {
+    page: PageId,
+    kind: Kind,
+    body: Vec<u8>,
+}
+
+impl Draft {
+    /// `encode` writes the operation after the body's beginning.
+    pub(crate) fn new(guard: &ExclusiveGuard<'_>, encode: impl FnOnce(&mut Vec<u8>) -> Kind) -> Draft {
+        Draft::with(guard, &[], encode)
+    }
+    /// As [`Draft::new`], with an attachment in the record.
+    pub(crate) fn with(
+        guard: &ExclusiveGuard<'_>,
+        attachment: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>) -> Kind,
+    ) -> Draft {
+        let mut body = Vec::new();
+        op::begin(&mut body, guard.page(), guard.version(), attachment);
+        let kind = encode(&mut body);
+        Draft { page: guard.page(), kind, body }
+    }
+}
+
+/// A structure change being put together. Dropped without a commit, it leaves no trace.
+pub(crate) struct Group<'p> {
+    pool: &'p BufferPool,
+    class: LogClass,
+    members: Vec<Member<'p>>,
+    freed: Vec<PageId>,
+    freed_frames: Vec<ExclusiveGuard<'p>>,
+}
+
+impl<'p> Group<'p> {
+    pub(crate) fn new(pool: &'p BufferPool, class: LogClass) -> Group<'p> {
+        Group { pool, class, members: Vec::new(), freed: Vec::new(), freed_frames: Vec::new() }
+    }
+
+    /// Takes a new page, latched.
+    pub(crate) fn reserve(&self) -> Result<Reserved<'p>, TreeError> {
+        let page = self.pool.tier().reserve(self.class)?;
+        match self.pool.create(page) {
+            Ok(guard) => Ok(Reserved { pool: self.pool, guard: Some(guard) }),
+            Err(error) => {
+                self.pool.tier().unreserve(page);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Adds a change of a page.
+    pub(crate) fn change(&mut self, guard: ExclusiveGuard<'p>, draft: Draft) {
+        debug_assert_eq!(draft.page, guard.page());
+        self.members.push(Member { guard, fresh: false, kind: draft.kind, body: draft.body });
+    }
+
+    /// Adds the first content of a new page.
+    pub(crate) fn fill(&mut self, reserved: Reserved<'p>, draft: Draft) {
+        debug_assert_eq!(draft.page, reserved.page());
+        let guard = reserved.into_guard();
+        self.members.push(Member { guard, fresh: true, kind: draft.kind, body: draft.body });
+    }
+
+    /// Frees a page, and forgets its frame.
+    pub(crate) fn free(&mut self, guard: ExclusiveGuard<'p>) {
+        self.freed.push(guard.page());
+        self.freed_frames.push(guard);
+    }
+
+    /// Frees a page that is in no frame.
+    pub(crate) fn free_absent(&mut self, page: PageId) {
+        self.freed.push(page);
+    }
+
+    /// Frees the page of a change of this group; its frame is forgotten once the change is applied.
+    pub(crate) fn free_changed(&mut self, page: PageId) {
+        assert!(self.members.iter().any(|member| member.guard.page() == page));
+        self.freed.push(page);
+    }
+
+    /// Appends the group and performs it. Answers the changed pages that were not freed, still latched, in
+    /// the order in which they were added.
+    pub(crate) fn commit(mut self) -> Result<Vec<ExclusiveGuard<'p>>, TreeError> {
+        let rehearsed = self.members.iter().try_for_each(|member| {
+            let change = decode(member)?;
+            change.rehearse(&member.guard).map_err(|error| TreeError::damaged(member.guard.page(), error))
+        });
+        if let Err(error) = rehearsed {
+            self.abandon();
+            return Err(error);
+        }
+        let members = std::mem::take(&mut self.members);
+        let mut announced: Vec<Announced<'p>> = Vec::with_capacity(members.len());
+        for Member { guard, fresh, kind, body } in members {
+            announced.push((guard.intend(), fresh, kind, body));
+        }
+        match self.append(&announced) {
+            Ok(first) => Ok(self.apply(announced, first)),
+            Err(error) => {
+                for (intent, fresh, kind, body) in announced {
+                    self.members.push(Member { guard: intent.withdraw(), fresh, kind, body });
+                }
+                self.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// Appends all records; answers the LSN of the first change.
+    fn append(&self, announced: &[Announced<'p>]) -> Result<Lsn, TreeError> {
+        let log = self.pool.log();
+        let fresh: Vec<PageId> = announced.iter().filter(|m| m.1).map(|m| m.0.page()).collect();
+        if fresh.is_empty() && self.freed.is_empty() {
+            return Ok(log.append_group(self.class, &records(None, announced))?.first);
+        }
+        let mut tier_record_len = 0;
+        let appended = self.pool.tier().publish(
+            Allocation { allocate: &fresh, free: &self.freed },
+            &mut |record: Record<'_>| -> Result<Appended, LogError> {
+                tier_record_len = Log::framed_len(record.body.len());
+                log.append_group(self.class, &records(Some(record), announced))
+            },
+        )?;
+        Ok(appended.first.advance(tier_record_len))
+    }
+
+    fn apply(&mut self, announced: Vec<Announced<'p>>, first: Lsn) -> Vec<ExclusiveGuard<'p>> {
+        let mut lsn = first;
+        // All latches are held until all is applied: nobody sees half a structure change.
+        let mut kept = Vec::with_capacity(announced.len());
+        for (intent, _, kind, body) in announced {
+            let change = PageChange::decode(Record { kind, body: &body }).expect("rehearsed");
+            let guard = intent.apply(lsn, |page| change.apply(page).expect("rehearsed before it was logged"));
+            match self.freed.contains(&guard.page()) {
+                true => self.freed_frames.push(guard),
+                false => kept.push(guard),
+            }
+            lsn = lsn.advance(Log::framed_len(body.len()));
+        }
+        self.freed_frames.drain(..).for_each(ExclusiveGuard::discard);
+        kept
+    }
+
+    /// Gives reserved pages back.
+    fn abandon(&mut self) {
+        for member in self.members.drain(..).filter(|member| member.fresh) {
+            drop(Reserved { pool: self.pool, guard: Some(member.guard) });
+        }
+    }
+}
+
+/// A member whose change is announced: its page, whether the page is new, and the record.
+type Announced<'p> = (IntentGuard<'p>, bool, Kind, Vec<u8>);
+
+/// The group's records, the tier's first.
+fn records<'r>(tier: Option<Record<'r>>, announced: &'r [Announced<'_>]) -> Vec<Record<'r>> {
+    tier.into_iter().chain(announced.iter().map(|(_, _, kind, body)| Record { kind: *kind, body })).collect()
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+fn decode<'m>(member: &'m Member<'_>) -> Result<PageChange<'m>, TreeError> {
+    PageChange::decode(Record { kind: member.kind, body: &member.body })
+        .map_err(|error| TreeError::damaged(member.guard.page(), error))
+}
+
+/// A page reserved and not yet part of a group; given back when dropped.
+pub(crate) struct Reserved<'p> {
+    pool: &'p BufferPool,
+    guard: Option<ExclusiveGuard<'p>>,
+}
+
+impl<'p> Reserved<'p> {
+    pub(crate) fn page(&self) -> PageId {
+        self.guard.as_ref().expect("held until it is used").page()
+    }
+    /// The page's first content, encoded.
+    pub(crate) fn draft(&self, attachment: &[u8], encode: impl FnOnce(&mut Vec<u8>) -> Kind) -> Draft {
+        Draft::with(self.guard.as_ref().expect("held until it is used"), attachment, encode)
+    }
+    fn into_guard(mut self) -> ExclusiveGuard<'p> {
+        self.guard.take().expect("held until it is used")
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            let page = guard.page();
+            guard.discard();
+            self.pool.tier().unreserve(page);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Giving room back: merging a small node with a neighbour, lowering the root.
+//!
+//! Merges are opportune: the entry's removal that made the node small is complete without them, so a merge
+//! that meets an error or finds its neighbours too full is left for another time. As with splits, each is
+//! an atomic group of its own.
+
+use crate::descent::{Located, Target};
+use crate::group::{Draft, Group};
+use crate::node::pack::EntryList;
+use crate::node::split::merged_len;
+use crate::node::{Node, Shape, prefix_between};
+use crate::{Tree, TreeError, op};
+use firn_base::PageId;
+use firn_base::codec::Malformed;
+use firn_buffer::ExclusiveGuard;
+use firn_log::LogClass;
+
+/// A node is small when its entries use less than this part of the page…
+const SMALL: (usize, usize) = (1, 3);
+/// …and merged when what comes of it fills no more than this part: a page that is nearly full would soon
+/// be split again.
+const MERGED_MAX: (usize, usize) = (7, 8);
+
+fn part_of(page_size: usize, (share, of): (usize, usize)) -> usize {
+    page_size * share / of
+}
+
+fn is_small(node: &Node<'_>) -> bool {
+    node.used() < part_of(node.page_size(), SMALL)
+}
+
+fn wants_merge(left: &Node<'_>, right: &Node<'_>) -> bool {
+    if !is_small(left) && !is_small(right) {
+        return false;
+    }
+    let len = merged_len(left, right);
+    // A node without entries goes wherever its fence fits.
+    len <= part_of(left.page_size(), MERGED_MAX)
+        || (len <= left.page_size() && (left.count() == 0 || right.count() == 0))
+}
+
+impl Tree {
+    /// Whether a leaf is worth a merge.
+    pub(crate) fn is_small_leaf(&self, leaf: &ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+        Ok(leaf.page() != self.root() && is_small(&self.node(leaf.page(), leaf, Some(0))?))
+    }
+
+    /// Whether a leaf just made smaller should be merged. Not at each removal: a small leaf between full
+    /// ones would have its neighbours looked at again and again.
+    pub(crate) fn is_underfull(&self, leaf: &ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+        if leaf.page() == self.root() {
+            return Ok(false);
+        }
+        let node = self.node(leaf.page(), leaf, Some(0))?;
+        Ok(is_small(&node) && (node.count() < 4 || node.count().is_multiple_of(4)))
+    }
+
+    /// Merges the leaf that holds `key` with a neighbour, and the nodes above it as they become small.
+    pub(crate) fn merge_opportunely(&self, key: &[u8], class: LogClass) {
+        let mut level = 0;
+        // An error here is not the caller's: its own change is done. If it lasts, the next change meets it.
+        while let Ok(true) = self.try_merge(key, level, class) {
+            level += 1;
+        }
+    }
+
+    /// Looks, with shared latches only, whether a merge is likely to come off: reads the neighbours, if they
+    /// must be read, while nobody is kept out of the parent.
+    fn merge_promises(&self, key: &[u8], level: u8) -> Result<bool, TreeError> {
+        let Some(parent) = self.inner_shared(Target::Key(key), level + 1)? else {
+            return Ok(true);
+        };
+        let node = self.node(parent.page(), &parent, Some(level + 1))?;
+        let index = Target::Key(key).index_in(parent.page(), &node)?;
+        let child = |index| node.child(index).map_err(|error| TreeError::damaged(parent.page(), error));
+        for index in [index, index.wrapping_sub(1)] {
+            if index >= node.count() {
+                continue;
+            }
+            let (left_page, right_page) = (child(index)?, child(index + 1)?);
+            if left_page == right_page {
+                return Ok(true);
+            }
+            let (left, right) = (self.pool().shared(left_page)?, self.pool().shared(right_page)?);
+            if wants_merge(
+                &self.node(left_page, &left, Some(level))?,
+                &self.node(right_page, &right, Some(level))?,
+            ) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Answers whether the parent lost a child and is worth a look.
+    fn try_merge(&self, key: &[u8], level: u8, class: LogClass) -> Result<bool, TreeError> {
+        if !self.merge_promises(key, level)? {
+            return Ok(false);
+        }
+        let (parent, index) = match self.locate(Target::Key(key), level)? {
+            Located::Above => return Ok(false),
+            Located::Root(root) => return self.lower(root, class).map(|()| false),
+            Located::Child(parent, index) => (parent, index),
+        };
+        let count = self.node(parent.page(), &parent, Some(level + 1))?.count();
+        // With the right neighbour first, then with the left one: always latched left before right.
+        let mut pair = (index < count).then(|| self.small_pair(&parent, index, level)).transpose()?.flatten();
+        if pair.is_none() && index > 0 {
+            pair = self.small_pair(&parent, index - 1, level)?;
+        }
+        match pair {
+            None => Ok(false),
+            Some((left, right, slot)) => self.merge(parent, left, right, slot, class).map(|()| true),
+        }
+    }
+
+    /// Latches children `index` and `index + 1`, if one is small and they fit one page.
+    #[allow(clippy::type_complexity)]
+    fn small_pair<'p>(
+        &'p self,
+        parent: &ExclusiveGuard<'p>,
+        index: usize,
+        level: u8,
+    ) -> Result<Option<(ExclusiveGuard<'p>, ExclusiveGuard<'p>, usize)>, TreeError> {
+        let node = self.node(parent.page(), parent, Some(level + 1))?;
+        let child = |index| node.child(index).map_err(|error| TreeError::damaged(parent.page(), error));
+        let (left_page, right_page) = (child(index)?, child(index + 1)?);
+        if left_page == right_page {
+            return Err(TreeError::damaged(parent.page(), Malformed { what: "one child in two places" }));
+        }
+        let left = self.pool().exclusive(left_page)?;
+        let right = self.pool().exclusive(right_page)?;
+        let (left_node, right_node) =
+            (self.node(left_page, &left, Some(level))?, self.node(right_page, &right, Some(level))?);
+        let wanted = wants_merge(&left_node, &right_node);
+        Ok(wanted.then_some((left, right, index)))
+    }
+
+    /// Moves all of `right` into `left` and frees its page. `slot` is the separator between them.
+    fn merge<'p>(
+        &'p self,
+        parent: ExclusiveGuard<'p>,
+        left: ExclusiveGuard<'p>,
+        right: ExclusiveGuard<'p>,
+        slot: usize,
+        class: LogClass,
+    ) -> Result<(), TreeError> {
+        let (left_node, right_node) =
+            (self.node(left.page(), &left, None)?, self.node(right.page(), &right, None)?);
+        let damaged = |error| TreeError::damaged(right.page(), error);
+        if left_node.high() != Some(right_node.low()) {
+            return Err(damaged(Malformed {
+                what: "a low fence that is not the left neighbour's high fence",
+            }));
+        }
+        let (low, high) = (left_node.low(), right_node.high().map(<[u8]>::to_vec));
+        let prefix_len = prefix_between(low, high.as_deref());
+        let mut list = EntryList::default();
+        if !right_node.is_leaf() {
+            // The separator comes down, with the right node's first child to its right.
+            let first_child: PageId = right_node.child(0).map_err(damaged)?;
+            let Some(separator) = right_node.low().get(prefix_len..) else {
+                return Err(damaged(Malformed { what: "fences out of order" }));
+            };
+            list.push(&[], separator, &first_child.0.to_le_bytes());
+        }
+        list.extend(&right_node, 0..right_node.count(), prefix_len).map_err(damaged)?;
+        let mut group = Group::new(self.pool(), class);
+        let left_draft = Draft::new(&left, |body| op::absorb(body, high.as_deref(), &list));
+        let parent_draft = Draft::new(&parent, |body| op::remove_child(body, slot));
+        group.change(left, left_draft);
+        group.change(parent, parent_draft);
+        group.free(right);
+        group.commit()?;
+        Ok(())
+    }
+
+    /// Pulls the contents of an only child into the root, as often as it has only one.
+    fn lower<'p>(&'p self, mut root: ExclusiveGuard<'p>, class: LogClass) -> Result<(), TreeError> {
+        loop {
+            let node = self.node(root.page(), &root, None)?;
+            if node.is_leaf() || node.count() > 0 {
+                return Ok(());
+            }
+            let child_page = node.child(0).map_err(|error| TreeError::damaged(root.page(), error))?;
+            let level = node.level() - 1;
+            let child = self.pool().exclusive(child_page)?;
+            let child_node = self.node(child_page, &child, Some(level))?;
+            let damaged = |error| TreeError::damaged(child_page, error);
+            if !child_node.low().is_empty() || child_node.high().is_some() {
+                return Err(damaged(Malformed { what: "an only child that does not hold all keys" }));
+            }
+            let list = EntryList::of(&child_node, 0..child_node.count(), 0).map_err(damaged)?;
+            let first_child = if level > 0 { child_node.child(0).map_err(damaged)?.0 } else { 0 };
+            let shape = Shape { level, first_child, ..node.shape() };
+            let mut group = Group::new(self.pool(), class);
+            let draft = Draft::new(&root, |body| op::format(body, &shape, &list));
+            group.change(root, draft);
+            group.free(child);
+            root = group.commit()?.pop().expect("the root was the group's only change");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Changing one entry: decided, logged and applied under the leaf's exclusive latch.
+
+use crate::descent::Target;
+use crate::node::{Node, SLOT_LEN, max_entry_len, max_key_len};
+use crate::op;
+use crate::redo::PageChange;
+use crate::scratch::{self, Scratch};
+use crate::{Change, Tree, TreeError, TreeErrorKind};
+use firn_base::Lsn;
+use firn_buffer::ExclusiveGuard;
+use firn_log::{Kind, LogClass, Record};
+
+/// What a try at a change came to.
+enum Outcome<R> {
+    Done(R, Option<Lsn>),
+    /// The leaf lacks room for an entry of so many bytes, slot included.
+    NoRoom(usize),
+    /// As `Done`; the leaf has become small.
+    Underfull(R, Lsn),
+    /// Garbage was removed from the leaf: try again.
+    Again,
+}
+
+impl Tree {
+    /// Shows the entry's value to `decide` under the leaf's exclusive latch and performs the change it
+    /// asks for, logged as one record with the attachment it wrote. If the change needs room, the leaf is
+    /// split or merged first and `decide` is asked again: it must cope with being called more than once,
+    /// and only its last answer counts. Answers the record's LSN, if there was a change.
+    ///
+    /// The change handed to `decide` is always `Change::Keep` and the attachment empty.
+    ///
+    /// A `decide` that fails changes nothing and its error is passed on.
+    pub fn modify<R, E: From<TreeError>>(
+        &self,
+        key: &[u8],
+        class: LogClass,
+        decide: impl FnMut(Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
+    ) -> Result<(R, Option<Lsn>), E> {
+        self.modify_with(key, class, decide, |_, _| false)
+    }
+
+    /// As [`Tree::modify`]. Before a leaf is split for lack of room, entries that `garbage` calls so are
+    /// removed from it; the entry of `key` itself is never offered. `garbage` is called under the latch.
+    pub fn modify_with<R, E: From<TreeError>>(
+        &self,
+        key: &[u8],
+        class: LogClass,
+        mut decide: impl FnMut(Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
+        mut garbage: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(R, Option<Lsn>), E> {
+        self.check_key(key)?;
+        scratch::with(|scratch| {
+            loop {
+                match self.try_modify(key, class, scratch, &mut decide, &mut garbage)? {
+                    Outcome::Done(answer, lsn) => return Ok((answer, lsn)),
+                    Outcome::Again => {}
+                    Outcome::NoRoom(need) => self.split(key, 0, need, class)?,
+                    Outcome::Underfull(answer, lsn) => {
+                        self.merge_opportunely(key, class);
+                        return Ok((answer, Some(lsn)));
+                    }
+                }
+            }
+        })
+    }
+
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), TreeError> {
+        let max = max_key_len(self.pool().page_size());
+        match key.len() <= max {
+            true => Ok(()),
+            false => Err(too_large("a key", key.len(), max)),
+        }
+    }
+
+    pub(crate) fn check_entry(&self, key: &[u8], value_len: usize) -> Result<(), TreeError> {
+        let max = max_entry_len(self.pool().page_size());
+        match key.len() + value_len <= max {
+            true => Ok(()),
+            false => Err(too_large("a key with its value", key.len() + value_len, max)),
+        }
+    }
+
+    fn try_modify<R, E: From<TreeError>>(
+        &self,
+        key: &[u8],
+        class: LogClass,
+        scratch: &mut Scratch,
+        decide: &mut impl FnMut(Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
+        garbage: &mut impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Outcome<R>, E> {
+        let leaf = self.leaf_exclusive(Target::Key(key))?;
+        let page = leaf.page();
+        let damaged = |error| TreeError::damaged(page, error);
+        let node = self.node(page, &leaf, Some(0))?;
+        let found = node.search(key).map_err(damaged)?;
+        let value = found.ok().map(|slot| node.value(slot)).transpose().map_err(damaged)?;
+        let (mut change, Scratch { attachment, body, key: full_key }) = (Change::Keep, scratch);
+        attachment.clear();
+        let answer = decide(value, &mut change, attachment)?;
+        op::begin(body, page, leaf.version(), attachment);
+        let (kind, need, room) = match (&change, found) {
+            (Change::Keep, _) => return Ok(Outcome::Done(answer, None)),
+            (Change::Put(value), Err(slot)) => {
+                self.check_entry(key, value.len())?;
+                let Some(stored) = key.strip_prefix(node.prefix()) else {
+                    return Err(damaged(OUTSIDE).into());
+                };
+                let need = SLOT_LEN + stored.len() + value.len();
+                (op::insert(body, slot, stored, value), need, node.free())
+            }
+            (Change::Put(value), Ok(slot)) => {
+                self.check_entry(key, value.len())?;
+                let need = SLOT_LEN + node.slot(slot).key_len + value.len();
+                (op::replace(body, slot, value), need, node.free() + SLOT_LEN + node.slot(slot).len())
+            }
+            (Change::Patch(patches), Ok(slot)) => (op::patch(body, slot, patches), 0, 0),
+            (Change::Remove, Ok(slot)) => (op::remove(body, slot), 0, 0),
+            (Change::Patch(_) | Change::Remove, Err(_)) => {
+                panic!("only an entry that is there can be patched or removed")
+            }
+        };
+        if need > room {
+            let own = found.ok();
+            let swept = self.sweep_slots(leaf, class, full_key, body, |at, key, value| {
+                Some(at) != own && garbage(key, value)
+            })?;
+            return Ok(if swept.1 > 0 { Outcome::Again } else { Outcome::NoRoom(need) });
+        }
+        let removes = matches!(change, Change::Remove);
+        let (leaf, lsn) = self.log_and_apply(leaf, class, kind, body)?;
+        match removes && self.is_underfull(&leaf)? {
+            true => Ok(Outcome::Underfull(answer, lsn)),
+            false => Ok(Outcome::Done(answer, Some(lsn))),
+        }
+    }
+
+    /// Appends a record of one page and performs it.
+    pub(crate) fn log_and_apply<'p>(
+        &'p self,
+        leaf: ExclusiveGuard<'p>,
+        class: LogClass,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<(ExclusiveGuard<'p>, Lsn), TreeError> {
+        let page = leaf.page();
+        let damaged = |error| TreeError::damaged(page, error);
+        let record = Record { kind, body };
+        let change = PageChange::decode(record).map_err(damaged)?;
+        change.rehearse(&leaf).map_err(damaged)?;
+        let intent = leaf.intend();
+        // On an error the intent is withdrawn by its drop, and the page is as it was.
+        let lsn = self.pool().log().append(class, record)?.first;
+        let leaf = intent.apply(lsn, |bytes| change.apply(bytes).expect("rehearsed before it was logged"));
+        Ok((leaf, lsn))
+    }
+
+    /// Removes the entries of a leaf that `judge` condemns, logged as one record. Answers the leaf and how
+    /// many there were.
+    pub(crate) fn sweep_slots<'p>(
+        &'p self,
+        leaf: ExclusiveGuard<'p>,
+        class: LogClass,
+        key: &mut Vec<u8>,
+        body: &mut Vec<u8>,
+        mut judge: impl FnMut(usize, &[u8], &[u8]) -> bool,
+    ) -> Result<(ExclusiveGuard<'p>, usize), TreeError> {
+        let page = leaf.page();
+        let damaged = |error| TreeError::damaged(page, error);
+        let node: Node<'_> = self.node(page, &leaf, Some(0))?;
+        let mut slots = Vec::new();
+        for at in 0..node.count() {
+            node.full_key(at, key).map_err(damaged)?;
+            if judge(at, key, node.value(at).map_err(damaged)?) {
+                slots.push(at);
+            }
+        }
+        if slots.is_empty() {
+            return Ok((leaf, 0));
+        }
+        op::begin(body, page, leaf.version(), &[]);
+        let kind = op::sweep(body, &slots);
+        let (leaf, _) = self.log_and_apply(leaf, class, kind, body)?;
+        Ok((leaf, slots.len()))
+    }
+}
+
+const OUTSIDE: firn_base::codec::Malformed =
+    firn_base::codec::Malformed { what: "a leaf found for a key outside its fences" };
+
+#[cold]
+fn too_large(what: &str, len: usize, max: usize) -> TreeError {
+    TreeError::new(
+        TreeErrorKind::TooLarge,
+        format!("{what} of {len} bytes is over this page size's limit of {max}"),
+    )
+}

@@ -1,0 +1,277 @@
+//! Changing single entries of a node in place.
+//!
+//! Every function here is called at run time and by redo with the same arguments and must leave the same
+//! bytes both times. Each checks its arguments and what it touches first and changes nothing on an error,
+//! except those said to repack the page.
+
+use super::layout::{FLAG_CONDEMNED, Node, SLOT_LEN, Slot, field};
+use super::pack::{compact, put_half};
+use super::{HEADER_LEN, head_of, malformed};
+use firn_base::codec::Malformed;
+use firn_buffer::Changed;
+use std::ops::Range;
+
+/// Byte ranges in the form the buffer takes them. The end of a 64 KiB page does not fit its type.
+fn ranges<const N: usize>(parts: [Range<usize>; N]) -> Changed {
+    let mut list = Vec::with_capacity(N);
+    for part in parts {
+        match (u16::try_from(part.start), u16::try_from(part.end)) {
+            (Ok(start), Ok(end)) if start < end => list.push(start..end),
+            (Ok(_), Ok(_)) => {}
+            _ => return Changed::Most,
+        }
+    }
+    Changed::Ranges(list)
+}
+
+fn slot_range(at: usize, count: usize) -> Range<usize> {
+    HEADER_LEN + at * SLOT_LEN..HEADER_LEN + count * SLOT_LEN
+}
+
+fn write_slot(page: &mut [u8], at: usize, slot: Slot) {
+    page[HEADER_LEN + at * SLOT_LEN..][..SLOT_LEN].copy_from_slice(&slot.encode());
+}
+
+/// Whether an entry may be inserted at `at`: the slot, the order of keys and the room for it. Answers
+/// whether the page must be compacted first.
+pub(crate) fn check_insert(
+    node: &Node<'_>,
+    at: usize,
+    stored: &[u8],
+    value_len: usize,
+) -> Result<bool, Malformed> {
+    let len = stored.len() + value_len;
+    if at > node.count() || len > usize::from(u16::MAX) {
+        return malformed("an insert beyond a node's slots or of an over-long entry");
+    }
+    if SLOT_LEN + len > node.free() {
+        return malformed("an insert into a node without room for it");
+    }
+    let prefix_len = node.prefix().len();
+    let above_left = match at {
+        0 if node.is_leaf() => stored >= &node.low()[prefix_len..],
+        0 => stored > &node.low()[prefix_len..],
+        _ => node.key(at - 1)? < stored,
+    };
+    let below_right = match node.high() {
+        _ if at < node.count() => stored < node.key(at)?,
+        Some(high) => stored < &high[prefix_len..],
+        None => true,
+    };
+    if !above_left || !below_right {
+        return malformed("an insert out of key order");
+    }
+    Ok(SLOT_LEN + len > node.gap())
+}
+
+/// Inserts an entry before slot `at`. Compacts if the free bytes lie scattered.
+pub(crate) fn insert(page: &mut [u8], at: usize, stored: &[u8], value: &[u8]) -> Result<Changed, Malformed> {
+    let scattered = check_insert(&Node::new(page)?, at, stored, value.len())?;
+    if scattered {
+        compact(page)?;
+    }
+    let node = Node::new(page)?;
+    let len = stored.len() + value.len();
+    if SLOT_LEN + len > node.gap() {
+        return malformed("a node whose dead bytes are miscounted");
+    }
+    let (count, heap_len, end, run) =
+        (node.count(), node.half(field::HEAP_LEN), node.heap_start(), node.run());
+    let offset = end - len;
+    page[offset..offset + stored.len()].copy_from_slice(stored);
+    page[offset + stored.len()..end].copy_from_slice(value);
+    let moved = slot_range(at, count);
+    page.copy_within(moved.clone(), moved.start + SLOT_LEN);
+    let slot = Slot {
+        offset: if len == 0 { 0 } else { offset },
+        key_len: stored.len(),
+        value_len: value.len(),
+        head: head_of(stored),
+    };
+    write_slot(page, at, slot);
+    put_half(page, field::COUNT, count + 1);
+    put_half(page, field::HEAP_LEN, heap_len + len);
+    page[field::RUN] = next_run(run, at) as u8;
+    put_half(page, field::LAST_INSERT, at);
+    Ok(match scattered {
+        true => Changed::Most,
+        false => ranges([0..HEADER_LEN, slot_range(at, count + 1), offset..end]),
+    })
+}
+
+/// The hint for splits: how many inserts went on next to one another, and which way.
+fn next_run((last, run): (usize, i8), at: usize) -> i8 {
+    if run > 0 && at == last + 1 {
+        run.saturating_add(1)
+    } else if run < 0 && at == last {
+        run.saturating_sub(1)
+    } else if run == 1 && at == last {
+        // A single insert has no direction yet.
+        -2
+    } else {
+        1
+    }
+}
+
+/// Whether slot `at` may get a value of `value_len` bytes. Answers whether the page must be compacted first.
+pub(crate) fn check_replace(node: &Node<'_>, at: usize, value_len: usize) -> Result<bool, Malformed> {
+    let (stored, old) = node.entry(at)?;
+    if stored.len() + value_len > usize::from(u16::MAX) {
+        return malformed("an over-long value");
+    }
+    check_release(node, node.slot(at))?;
+    if value_len <= old.len() {
+        return Ok(false);
+    }
+    if stored.len() + value_len > node.free() + stored.len() + old.len() {
+        return malformed("a value too long for its node");
+    }
+    Ok(stored.len() + value_len > node.gap())
+}
+
+/// Replaces the value of slot `at`. Compacts if a longer value finds the free bytes scattered.
+pub(crate) fn replace(page: &mut [u8], at: usize, value: &[u8]) -> Result<Changed, Malformed> {
+    let node = Node::new(page)?;
+    let scattered = check_replace(&node, at, value.len())?;
+    let slot = node.slot(at);
+    if value.len() <= slot.value_len {
+        return Ok(overwrite(page, at, slot, value));
+    }
+    if scattered {
+        return replace_compacting(page, at, value);
+    }
+    release(page, slot)?;
+    let node = Node::new(page)?;
+    let (heap_len, end, len) = (node.half(field::HEAP_LEN), node.heap_start(), slot.key_len + value.len());
+    let offset = end - len;
+    // The old and the new place may overlap; the key moves first.
+    page.copy_within(slot.offset..slot.offset + slot.key_len, offset);
+    page[offset + slot.key_len..end].copy_from_slice(value);
+    write_slot(page, at, Slot { offset, value_len: value.len(), ..slot });
+    put_half(page, field::HEAP_LEN, heap_len + len);
+    Ok(ranges([0..HEADER_LEN, slot_range(at, at + 1), offset..end]))
+}
+
+/// Takes the entry out, gathers the free bytes, and puts it in again with its new value.
+fn replace_compacting(page: &mut [u8], at: usize, value: &[u8]) -> Result<Changed, Malformed> {
+    let node = Node::new(page)?;
+    let (stored, (last_insert, run)) = (node.key(at)?.to_vec(), node.run());
+    remove(page, at)?;
+    compact(page)?;
+    insert(page, at, &stored, value)?;
+    page[field::RUN] = run as u8;
+    put_half(page, field::LAST_INSERT, last_insert);
+    Ok(Changed::Most)
+}
+
+/// Writes a value over one at least as long.
+fn overwrite(page: &mut [u8], at: usize, slot: Slot, value: &[u8]) -> Changed {
+    let start = slot.offset + slot.key_len;
+    page[start..start + value.len()].copy_from_slice(value);
+    if value.len() == slot.value_len {
+        return ranges([start..start + value.len()]);
+    }
+    let dead = usize::from(u16::from_le_bytes([page[field::DEAD], page[field::DEAD + 1]]));
+    put_half(page, field::DEAD, dead + slot.value_len - value.len());
+    let offset = if slot.key_len + value.len() == 0 { 0 } else { slot.offset };
+    write_slot(page, at, Slot { offset, value_len: value.len(), ..slot });
+    ranges([0..HEADER_LEN, slot_range(at, at + 1), start..start + value.len()])
+}
+
+/// Counts an entry's heap bytes as free.
+fn release(page: &mut [u8], slot: Slot) -> Result<(), Malformed> {
+    let node = Node::new(page)?;
+    let (heap_len, dead) = (node.half(field::HEAP_LEN), node.dead());
+    check_release(&node, slot)?;
+    if slot.len() > 0 && slot.offset == node.heap_start() {
+        put_half(page, field::HEAP_LEN, heap_len - slot.len());
+    } else {
+        put_half(page, field::DEAD, dead + slot.len());
+    }
+    Ok(())
+}
+
+/// Bytes written into a value: where in it, and what.
+pub(crate) type Patch<'a> = (usize, &'a [u8]);
+
+/// Whether all patches lie within the value of slot `at`.
+pub(crate) fn check_patch<'a>(
+    node: &Node<'_>,
+    at: usize,
+    mut patches: impl Iterator<Item = Patch<'a>>,
+) -> Result<(), Malformed> {
+    let len = node.value(at)?.len();
+    match patches.all(|(offset, bytes)| offset + bytes.len() <= len) {
+        true => Ok(()),
+        false => malformed("a patch beyond its value"),
+    }
+}
+
+/// Overwrites parts of the value of slot `at`; nothing moves.
+pub(crate) fn patch<'a>(
+    page: &mut [u8],
+    at: usize,
+    patches: impl Iterator<Item = Patch<'a>> + Clone,
+) -> Result<Changed, Malformed> {
+    let node = Node::new(page)?;
+    check_patch(&node, at, patches.clone())?;
+    let slot = node.slot(at);
+    let start = slot.offset + slot.key_len;
+    let mut list = Vec::new();
+    for (offset, bytes) in patches {
+        let range = start + offset..start + offset + bytes.len();
+        page[range.clone()].copy_from_slice(bytes);
+        list.push(range);
+    }
+    let narrow = |range: Range<usize>| Some(u16::try_from(range.start).ok()?..u16::try_from(range.end).ok()?);
+    Ok(list.into_iter().map(narrow).collect::<Option<Vec<_>>>().map_or(Changed::Most, Changed::Ranges))
+}
+
+/// Whether slot `at` is there and its bytes can be given back.
+pub(crate) fn check_remove(node: &Node<'_>, at: usize) -> Result<(), Malformed> {
+    node.entry(at)?;
+    check_release(node, node.slot(at))
+}
+
+fn check_release(node: &Node<'_>, slot: Slot) -> Result<(), Malformed> {
+    match slot.len() <= node.half(field::HEAP_LEN) - node.dead() {
+        true => Ok(()),
+        false => malformed("a node whose dead bytes are miscounted"),
+    }
+}
+
+/// Removes slot `at`.
+pub(crate) fn remove(page: &mut [u8], at: usize) -> Result<Changed, Malformed> {
+    let node = Node::new(page)?;
+    check_remove(&node, at)?;
+    let (slot, count) = (node.slot(at), node.count());
+    release(page, slot)?;
+    let moved = slot_range(at + 1, count);
+    page.copy_within(moved.clone(), moved.start - SLOT_LEN);
+    put_half(page, field::COUNT, count - 1);
+    page[field::RUN] = 0;
+    Ok(ranges([0..HEADER_LEN, slot_range(at, count)]))
+}
+
+/// Removes several slots, given in ascending order.
+pub(crate) fn sweep(page: &mut [u8], slots: &[usize]) -> Result<Changed, Malformed> {
+    let node = Node::new(page)?;
+    for (i, &at) in slots.iter().enumerate() {
+        node.entry(at)?;
+        if i > 0 && slots[i - 1] >= at {
+            return malformed("slots out of order");
+        }
+    }
+    let (count, first) = (node.count(), slots.first().copied().unwrap_or_default());
+    for &at in slots.iter().rev() {
+        remove(page, at)?;
+    }
+    Ok(ranges([0..HEADER_LEN, slot_range(first, count)]))
+}
+
+/// Marks the root of a tree that is being cleared.
+pub(crate) fn condemn(page: &mut [u8]) -> Result<Changed, Malformed> {
+    Node::new(page)?;
+    page[field::FLAGS] |= FLAG_CONDEMNED;
+    Ok(ranges([0..HEADER_LEN]))
+}

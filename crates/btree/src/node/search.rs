@@ -1,0 +1,75 @@
+//! Finding keys and children in a node.
+
+use super::layout::{Node, Slot};
+use super::{head_of, malformed};
+use firn_base::PageId;
+use firn_base::codec::Malformed;
+use std::cmp::Ordering;
+
+impl<'a> Node<'a> {
+    /// The slot of `key`, or the one it would take.
+    #[inline]
+    pub(crate) fn search(&self, key: &[u8]) -> Result<Result<usize, usize>, Malformed> {
+        let prefix = self.prefix();
+        let Some(stored) = key.strip_prefix(prefix) else {
+            // Keys of other nodes only: before all keys here or after them.
+            return Ok(Err(if key < prefix { 0 } else { self.count() }));
+        };
+        let head = head_of(stored);
+        let (mut from, mut to) = (0, self.count());
+        while from < to {
+            let middle = (from + to) / 2;
+            match self.compare(middle, head, stored)? {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Ok(Ok(middle)),
+            }
+        }
+        Ok(Err(from))
+    }
+
+    /// How the key of slot `at` compares to a stored key with this head.
+    #[inline]
+    fn compare(&self, at: usize, head: u32, stored: &[u8]) -> Result<Ordering, Malformed> {
+        let slot: Slot = self.slot(at);
+        if slot.head != head {
+            return Ok(slot.head.cmp(&head));
+        }
+        if slot.key_len <= 4 && stored.len() <= 4 {
+            // Equal up to the zeros that fill the shorter one up.
+            return Ok(slot.key_len.cmp(&stored.len()));
+        }
+        Ok(self.key(at)?.cmp(stored))
+    }
+
+    /// Index of the child that holds `key`: 0 is the first child, i the child of slot i - 1.
+    #[inline]
+    pub(crate) fn child_index(&self, key: &[u8]) -> Result<usize, Malformed> {
+        Ok(match self.search(key)? {
+            Ok(slot) => slot + 1,
+            Err(slot) => slot,
+        })
+    }
+
+    /// Index of the child that holds the greatest keys below `key`.
+    pub(crate) fn child_index_below(&self, key: &[u8]) -> Result<usize, Malformed> {
+        Ok(match self.search(key)? {
+            Ok(slot) | Err(slot) => slot,
+        })
+    }
+
+    /// The page of child `index`.
+    #[inline]
+    pub(crate) fn child(&self, index: usize) -> Result<PageId, Malformed> {
+        if self.is_leaf() {
+            return malformed("a leaf has no children");
+        }
+        if index == 0 {
+            return Ok(PageId(self.first_child()));
+        }
+        match self.value(index - 1)?.try_into() {
+            Ok(bytes) => Ok(PageId(u64::from_le_bytes(bytes))),
+            Err(_) => malformed("a child pointer that is not eight bytes"),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! What a log record does to one page, and its bytes.
+//!
+//! The format is described in `docs/format/tree.md`. A body is encoded once, appended, and decoded again
+//! to be applied, at run time as in redo: there is no second way to change a page.
+
+use crate::node::pack::{EntryList, Packer, push_list, repack};
+use crate::node::{Node, Shape, edit, malformed};
+use firn_base::codec::{Malformed, Reader, Writer};
+use firn_base::{Lsn, PageId, TreeId};
+use firn_buffer::Changed;
+use firn_log::Kind;
+
+/// The kinds of the tree's records.
+pub(crate) mod kind {
+    use super::Kind;
+    /// A leaf gets an entry.
+    pub(crate) const INSERT: Kind = Kind(0x20);
+    /// An entry of a leaf gets another value.
+    pub(crate) const REPLACE: Kind = Kind(0x21);
+    /// Parts of a value are overwritten.
+    pub(crate) const PATCH: Kind = Kind(0x22);
+    /// An entry of a leaf goes.
+    pub(crate) const REMOVE: Kind = Kind(0x23);
+    /// Several entries of a leaf go.
+    pub(crate) const SWEEP: Kind = Kind(0x24);
+    /// The page becomes this node, whatever it was.
+    pub(crate) const FORMAT: Kind = Kind(0x25);
+    /// The node keeps its first entries and gets another high fence.
+    pub(crate) const TRIM: Kind = Kind(0x26);
+    /// The node takes over the entries and the high fence of its right neighbour.
+    pub(crate) const ABSORB: Kind = Kind(0x27);
+    /// An inner node gets a separator with the child to its right.
+    pub(crate) const INSERT_CHILD: Kind = Kind(0x28);
+    /// An inner node loses a separator and the child to its right.
+    pub(crate) const REMOVE_CHILD: Kind = Kind(0x29);
+    /// The root's tree is being cleared.
+    pub(crate) const CONDEMN: Kind = Kind(0x2a);
+    /// The page is freed in the same group. Nothing of it is kept.
+    pub(crate) const DROP: Kind = Kind(0x2b);
+}
+
+const FORMAT_OPEN: u8 = 1;
+const FORMAT_CONDEMNED: u8 = 2;
+/// Slots of a page never pass this number, and neither do lengths within it.
+const HALF_MAX: usize = u16::MAX as usize;
+
+/// A change of one page, as decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op<'a> {
+    Insert { slot: usize, stored: &'a [u8], value: &'a [u8] },
+    Replace { slot: usize, value: &'a [u8] },
+    Patch { slot: usize, patches: Patches<'a> },
+    Remove { slot: usize },
+    Sweep { slots: &'a [u8] },
+    Format { shape: Shape<'a>, list: &'a [u8] },
+    Trim { keep: usize, high: Option<&'a [u8]> },
+    Absorb { high: Option<&'a [u8]>, list: &'a [u8] },
+    InsertChild { slot: usize, stored: &'a [u8], child: PageId },
+    RemoveChild { slot: usize },
+    Condemn,
+    Drop,
+}
+
+/// Encoded patches, checked when decoded: ascending and disjoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patches<'a> {
+    rest: Reader<'a>,
+    end: usize,
+}
+
+impl<'a> Patches<'a> {
+    fn read(&mut self) -> Result<edit::Patch<'a>, Malformed> {
+        let offset = self.end + self.rest.varint_max(HALF_MAX)?;
+        let bytes = self.rest.blob()?;
+        self.end = offset + bytes.len();
+        match self.end <= HALF_MAX {
+            true => Ok((offset, bytes)),
+            false => malformed("a patch beyond every value"),
+        }
+    }
+    fn check(self) -> Result<Patches<'a>, Malformed> {
+        let mut all = self;
+        while !all.rest.is_empty() {
+            all.read()?;
+        }
+        Ok(self)
+    }
+}
+impl<'a> Iterator for Patches<'a> {
+    type Item = edit::Patch<'a>;
+    fn next(&mut self) -> Option<edit::Patch<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        self.read().ok()
+    }
+}
+
+impl<'a> Op<'a> {
+    pub(crate) fn decode(kind: Kind, mut body: Reader<'a>) -> Result<Op<'a>, Malformed> {
+        let op = match kind {
+            kind::INSERT => {
+                let (slot, stored) = (body.varint_max(HALF_MAX)?, body.blob()?);
+                return Ok(Op::Insert { slot, stored, value: body.rest() });
+            }
+            kind::REPLACE => {
+                let slot = body.varint_max(HALF_MAX)?;
+                return Ok(Op::Replace { slot, value: body.rest() });
+            }
+            kind::PATCH => {
+                let slot = body.varint_max(HALF_MAX)?;
+                let patches = Patches { rest: body, end: 0 }.check()?;
+                return Ok(Op::Patch { slot, patches });
+            }
+            kind::SWEEP => return Ok(Op::Sweep { slots: body.rest() }),
+            kind::FORMAT => return decode_format(body),
+            kind::ABSORB => {
+                let high = read_high(&mut body)?;
+                return Ok(Op::Absorb { high, list: body.rest() });
+            }
+            kind::REMOVE => Op::Remove { slot: body.varint_max(HALF_MAX)? },
+            kind::TRIM => Op::Trim { keep: body.varint_max(HALF_MAX)?, high: read_high(&mut body)? },
+            kind::INSERT_CHILD => {
+                let (slot, stored) = (body.varint_max(HALF_MAX)?, body.blob()?);
+                Op::InsertChild { slot, stored, child: read_page(&mut body)? }
+            }
+            kind::REMOVE_CHILD => Op::RemoveChild { slot: body.varint_max(HALF_MAX)? },
+            kind::CONDEMN => Op::Condemn,
+            kind::DROP => Op::Drop,
+            _ => return malformed("a record of a kind that trees do not write"),
+        };
+        match body.is_empty() {
+            true => Ok(op),
+            false => malformed("bytes after a tree's record"),
+        }
+    }
+
+    /// Changes the page. On an error its bytes are undefined.
+    pub(crate) fn apply(&self, page: &mut [u8]) -> Result<Changed, Malformed> {
+        self.check_level(page)?;
+        match *self {
+            Op::Insert { slot, stored, value } => edit::insert(page, slot, stored, value),
+            Op::Replace { slot, value } => edit::replace(page, slot, value),
+            Op::Patch { slot, patches } => edit::patch(page, slot, patches),
+            Op::Remove { slot } | Op::RemoveChild { slot } => edit::remove(page, slot),
+            Op::Sweep { slots } => edit::sweep(page, &decode_slots(slots)?),
+            Op::Format { ref shape, list } => {
+                let mut packer = Packer::start(page, shape)?;
+                push_list(&mut packer, list)?;
+                packer.finish().map(|()| Changed::Most)
+            }
+            Op::Trim { keep, high } => repack(page, high, keep, None).map(|()| Changed::Most),
+            Op::Absorb { high, list } => {
+                let count = Node::new(page)?.count();
+                repack(page, high, count, Some(list)).map(|()| Changed::Most)
+            }
+            Op::InsertChild { slot, stored, child } => {
+                edit::insert(page, slot, stored, &child.0.to_le_bytes())
+            }
+            Op::Condemn => edit::condemn(page),
+            Op::Drop => {
+                page.fill(0);
+                Ok(Changed::Most)
+            }
+        }
+    }
+
+    fn check_level(&self, page: &[u8]) -> Result<(), Malformed> {
+        let fits = match self {
+            Op::Format { .. } | Op::Drop => true,
+            Op::Trim { .. } | Op::Absorb { .. } | Op::Condemn => Node::new(page).is_ok(),
+            Op::InsertChild { .. } | Op::RemoveChild { .. } => !Node::new(page)?.is_leaf(),
+            _ => Node::new(page)?.is_leaf(),
+        };
+        if fits { Ok(()) } else { malformed("a record for another kind of node than its page holds") }
+    }
+
+    /// Makes sure that [`Op::apply`] will succeed, without changing the page, so that the record may be
+    /// appended. Constant time where the change is in place; else a trial on a copy.
+    pub(crate) fn rehearse(&self, page: &[u8]) -> Result<(), Malformed> {
+        self.check_level(page)?;
+        let in_place = match *self {
+            Op::Insert { slot, stored, value } => {
+                !edit::check_insert(&Node::new(page)?, slot, stored, value.len())?
+            }
+            Op::InsertChild { slot, stored, .. } => !edit::check_insert(&Node::new(page)?, slot, stored, 8)?,
+            Op::Replace { slot, value } => !edit::check_replace(&Node::new(page)?, slot, value.len())?,
+            Op::Patch { slot, patches } => {
+                edit::check_patch(&Node::new(page)?, slot, patches).map(|()| true)?
+            }
+            Op::Remove { slot } | Op::RemoveChild { slot } => {
+                edit::check_remove(&Node::new(page)?, slot).map(|()| true)?
+            }
+            Op::Condemn | Op::Drop => true,
+            _ => false,
+        };
+        if in_place {
+            return Ok(());
+        }
+        self.apply(&mut page.to_vec()).map(drop)
+    }
+}
+
+fn decode_format(mut body: Reader<'_>) -> Result<Op<'_>, Malformed> {
+    let Ok(tree) = u32::try_from(body.varint()?) else {
+        return malformed("a tree id over its limit");
+    };
+    let (level, flags) = (body.u8()?, body.u8()?);
+    if flags & !(FORMAT_OPEN | FORMAT_CONDEMNED) != 0 {
+        return malformed("unknown flags of a node");
+    }
+    let low = body.blob()?;
+    let high = if flags & FORMAT_OPEN == 0 { Some(body.blob()?) } else { None };
+    let first_child = if level > 0 { read_page(&mut body)?.0 } else { 0 };
+    let condemned = flags & FORMAT_CONDEMNED != 0;
+    let shape = Shape { tree: TreeId(tree), level, condemned, low, high, first_child };
+    Ok(Op::Format { shape, list: body.rest() })
+}
+
+fn read_page(body: &mut Reader<'_>) -> Result<PageId, Malformed> {
+    match body.varint()? {
+        0 => malformed("page 0 as a child"),
+        page => Ok(PageId(page)),
+    }
+}
+
+/// A high fence: 0 for none, else 1 and the key.
+fn read_high<'a>(body: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Malformed> {
+    match body.u8()? {
+        0 => Ok(None),
+        1 => body.blob().map(Some),
+        _ => malformed("a fence that is neither there nor not"),
+    }
+}
+
+fn decode_slots(bytes: &[u8]) -> Result<Vec<usize>, Malformed> {
+    let (mut reader, mut slots, mut next) = (Reader::new(bytes), Vec::new(), 0);
+    while !reader.is_empty() {
+        let slot = next + reader.varint_max(HALF_MAX)?;
+        if slot > HALF_MAX {
+            return malformed("a slot beyond every node");
+        }
+        slots.push(slot);
+        next = slot + 1;
+    }
+    Ok(slots)
+}
+
+/// Starts a body: the page, its version before the change, and the attachment.
+pub(crate) fn begin(body: &mut Vec<u8>, page: PageId, previous: Lsn, attachment: &[u8]) {
+    body.clear();
+    body.put_varint(page.0);
+    body.put_varint(previous.0);
+    body.put_blob(attachment);
+}
+
+/// Continues a body: a change of an entry.
+pub(crate) fn insert(body: &mut Vec<u8>, slot: usize, stored: &[u8], value: &[u8]) -> Kind {
+    body.put_varint(slot as u64);
+    body.put_blob(stored);
+    body.put(value);
+    kind::INSERT
+}
+
+pub(crate) fn replace(body: &mut Vec<u8>, slot: usize, value: &[u8]) -> Kind {
+    body.put_varint(slot as u64);
+    body.put(value);
+    kind::REPLACE
+}
+
+/// Patches must ascend and not overlap.
+pub(crate) fn patch(body: &mut Vec<u8>, slot: usize, patches: &[(u16, Vec<u8>)]) -> Kind {
+    body.put_varint(slot as u64);
+    let mut end = 0;
+    for (offset, bytes) in patches {
+        let offset = usize::from(*offset);
+        assert!(offset >= end, "patches ascend and are disjoint");
+        body.put_varint((offset - end) as u64);
+        body.put_blob(bytes);
+        end = offset + bytes.len();
+    }
+    kind::PATCH
+}
+
+pub(crate) fn remove(body: &mut Vec<u8>, slot: usize) -> Kind {
+    body.put_varint(slot as u64);
+    kind::REMOVE
+}
+
+/// Slots must ascend.
+pub(crate) fn sweep(body: &mut Vec<u8>, slots: &[usize]) -> Kind {
+    let mut next = 0;
+    for &slot in slots {
+        body.put_varint((slot - next) as u64);
+        next = slot + 1;
+    }
+    kind::SWEEP
+}
+
+pub(crate) fn format(body: &mut Vec<u8>, shape: &Shape<'_>, list: &EntryList) -> Kind {
+    body.put_varint(u64::from(shape.tree.0));
+    body.put_u8(shape.level);
+    body.put_u8(
+        if shape.high.is_none() { FORMAT_OPEN } else { 0 }
+            | if shape.condemned { FORMAT_CONDEMNED } else { 0 },
+    );
+    body.put_blob(shape.low);
+    if let Some(high) = shape.high {
+        body.put_blob(high);
+    }
+    if shape.level > 0 {
+        body.put_varint(shape.first_child);
+    }
+    list.encode(body);
+    kind::FORMAT
+}
+
+fn put_high(body: &mut Vec<u8>, high: Option<&[u8]>) {
+    body.put_u8(u8::from(high.is_some()));
+    if let Some(high) = high {
+        body.put_blob(high);
+    }
+}
+
+pub(crate) fn trim(body: &mut Vec<u8>, keep: usize, high: Option<&[u8]>) -> Kind {
+    body.put_varint(keep as u64);
+    put_high(body, high);
+    kind::TRIM
+}
+
+pub(crate) fn absorb(body: &mut Vec<u8>, high: Option<&[u8]>, list: &EntryList) -> Kind {
+    put_high(body, high);
+    list.encode(body);
+    kind::ABSORB
+}
+
+pub(crate) fn insert_child(body: &mut Vec<u8>, slot: usize, stored: &[u8], child: PageId) -> Kind {
+    body.put_varint(slot as u64);
+    body.put_blob(stored);
+    body.put_varint(child.0);
+    kind::INSERT_CHILD
+}
+
+pub(crate) fn remove_child(body: &mut Vec<u8>, slot: usize) -> Kind {
+    body.put_varint(slot as u64);
+    kind::REMOVE_CHILD
+}

@@ -1,0 +1,117 @@
+//! Visiting entries in key order, a leaf at a time.
+//!
+//! A scan stands on keys, never on pages. Fences make that exact: a leaf holds the keys at or above its low
+//! fence and below its high fence. So going forward past a leaf means going to `At(high)`, the least key
+//! the leaf could not hold, and going backward past it means going to `Past(low)`, everything below the
+//! low fence. A leaf may have no entry in the direction asked for, or none at all: the visit then shows
+//! nothing and still answers where to go on.
+
+use crate::descent::Target;
+use crate::node::Node;
+use crate::scratch;
+use crate::{Direction, Position, Tree, TreeError, Visit};
+use firn_base::codec::Malformed;
+use firn_log::LogClass;
+
+impl Position {
+    /// The leaf in which a scan in `direction` goes on.
+    pub(crate) fn target(&self, direction: Direction) -> Target<'_> {
+        match (self, direction) {
+            (Position::Start, Direction::Forward) => Target::First,
+            (Position::Start, Direction::Backward) => Target::Last,
+            (Position::At(key), _) | (Position::Past(key), Direction::Forward) => Target::Key(key),
+            (Position::Past(key), Direction::Backward) => Target::Below(key),
+        }
+    }
+
+    /// The slots of a leaf that lie ahead: going forward from the first number up to the second, going
+    /// backward from the second down to the first.
+    pub(crate) fn ahead(&self, node: &Node<'_>, direction: Direction) -> Result<(usize, usize), Malformed> {
+        let key = match self {
+            Position::Start => return Ok((0, node.count())),
+            Position::At(key) | Position::Past(key) => node.search(key)?,
+        };
+        let inclusive = matches!(self, Position::At(_));
+        Ok(match (direction, key) {
+            (Direction::Forward, Ok(slot)) => (slot + usize::from(!inclusive), node.count()),
+            (Direction::Forward, Err(slot)) => (slot, node.count()),
+            (Direction::Backward, Ok(slot)) => (0, slot + usize::from(inclusive)),
+            (Direction::Backward, Err(slot)) => (0, slot),
+        })
+    }
+
+    /// Where a scan goes on after a leaf; `None` after the last.
+    pub(crate) fn after(node: &Node<'_>, direction: Direction) -> Option<Position> {
+        match direction {
+            Direction::Forward => node.high().map(|high| Position::At(high.to_vec())),
+            Direction::Backward if node.low().is_empty() => None,
+            Direction::Backward => Some(Position::Past(node.low().to_vec())),
+        }
+    }
+}
+
+impl Tree {
+    /// Shows the entries of one leaf, from `from` in `direction`, to `visit` under the leaf's shared
+    /// latch, until the leaf ends or `visit` stops. Answers where to go on; `None` at the tree's end.
+    ///
+    /// There may be no entry ahead in the leaf: then nothing is visited, and the scan goes on all the same.
+    /// `visit` must not block on anything that a latch holder may wait for.
+    pub fn visit_leaf(
+        &self,
+        from: &Position,
+        direction: Direction,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
+    ) -> Result<Option<Position>, TreeError> {
+        let leaf = self.leaf_shared(from.target(direction))?;
+        let damaged = |error| TreeError::damaged(leaf.page(), error);
+        let node = self.node(leaf.page(), &leaf, Some(0))?;
+        let (mut low, mut high) = from.ahead(&node, direction).map_err(damaged)?;
+        scratch::with(|scratch| {
+            let key = &mut scratch.key;
+            key.clear();
+            key.extend_from_slice(node.prefix());
+            while low < high {
+                let at = match direction {
+                    Direction::Forward => low,
+                    Direction::Backward => high - 1,
+                };
+                let (stored, value) = node.entry(at).map_err(damaged)?;
+                key.truncate(node.prefix().len());
+                key.extend_from_slice(stored);
+                if visit(key, value) == Visit::Stop {
+                    return Ok(Some(Position::Past(key.clone())));
+                }
+                match direction {
+                    Direction::Forward => low += 1,
+                    Direction::Backward => high -= 1,
+                }
+            }
+            Ok(Position::after(&node, direction))
+        })
+    }
+
+    /// Removes the entries of one leaf, from `from` forward, that `judge` condemns, logged as one record
+    /// without attachment. Answers how many there were and where to go on; `None` at the tree's end.
+    /// `judge` is called under the leaf's exclusive latch.
+    pub fn sweep_leaf(
+        &self,
+        from: &Position,
+        class: LogClass,
+        mut judge: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(usize, Option<Position>), TreeError> {
+        let leaf = self.leaf_exclusive(from.target(Direction::Forward))?;
+        let damaged = |error| TreeError::damaged(leaf.page(), error);
+        let node = self.node(leaf.page(), &leaf, Some(0))?;
+        let (first, _) = from.ahead(&node, Direction::Forward).map_err(damaged)?;
+        let (low, next) = (node.low().to_vec(), Position::after(&node, Direction::Forward));
+        let (leaf, removed) = scratch::with(|scratch| {
+            let (key, body) = (&mut scratch.key, &mut scratch.body);
+            self.sweep_slots(leaf, class, key, body, |at, key, value| at >= first && judge(key, value))
+        })?;
+        if removed > 0 && self.is_small_leaf(&leaf)? {
+            drop(leaf);
+            self.merge_opportunely(&low, class);
+        }
+        Ok((removed, next))
+    }
+}
