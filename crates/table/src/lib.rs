@@ -1,1 +1,55 @@
-//! See ARCHITECTURE.md.
+//! Tables: catalog, rows, secondary indexes.
+//!
+//! Place in the stack: above `txn`, below `firn` and `query`. The floors below know trees of bytes and
+//! transactions; this floor knows *names*, *columns* and *indexes*, and keeps every index of a table in
+//! the transaction that changes its rows. Formats: `docs/format/rows.md`; how it works: `docs/table.md`.
+//!
+//! * [`Schema`], [`Value`]: typed columns; the key encoding keeps their order, the row encoding keeps
+//!   fixed-size columns at fixed offsets.
+//! * [`Catalog`]: which tables there are. Definition changes are transactions of their own.
+//! * [`Table`], [`TypedTable`], [`Index`]: handles, cheap to clone, usable from any thread with any
+//!   transaction of their database. [`Cursor`], [`IndexCursor`], [`TypedCursor`]: owned, holding no latch.
+//!
+//! Invariants: a statement changes a row and all of its indexes, or nothing; an index that is ready has one
+//! entry for each row and no other; a handle never reaches the pages of a dropped table.
+//!
+//! How it fails: [`TableError`], whose kind says what the caller can do. Bytes that were stored and do not
+//! decode are `Damaged`, never a panic.
+#![forbid(unsafe_code)]
+
+mod build;
+mod catalog;
+mod catalog_rows;
+mod check;
+mod cursor;
+mod ddl;
+mod definition;
+mod drops;
+mod error;
+mod index;
+mod index_handle;
+mod order_key;
+mod range;
+mod row;
+mod schema;
+mod show;
+mod state;
+mod table;
+#[cfg(test)]
+mod testing;
+mod typed;
+mod value;
+mod write;
+
+pub use catalog::{Catalog, SYSTEM_TREE};
+pub use check::TableReport;
+pub use cursor::Cursor;
+pub use definition::{Definition, TableKind};
+pub use error::{TableError, TableErrorKind};
+pub use index::{IndexDefinition, IndexPart, IndexParts, IndexSpec, IndexState, MAX_INDEXES};
+pub use index_handle::{Index, IndexCursor, IndexRow};
+pub use range::KeyRange;
+pub use schema::{Column, KeyColumn, MAX_COLUMNS, MAX_KEY_COLUMNS, MAX_NAME_LEN, Schema};
+pub use table::Table;
+pub use typed::{TypedCursor, TypedTable};
+pub use value::{ColumnType, Value, ValueRef};

@@ -25,6 +25,7 @@
 mod attachment;
 mod commit;
 mod error;
+mod fence;
 mod header;
 mod locks;
 mod manager;

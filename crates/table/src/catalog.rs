@@ -1,0 +1,139 @@
+//! The catalog: which tables there are.
+//!
+//! Definitions are rows of the system tree ([`SYSTEM_TREE`]); all of them are kept in memory as well, and
+//! that copy follows when the transaction that changes a definition has committed. Invariants:
+//! * a definition is in memory exactly if its rows are committed;
+//! * a tree belongs to one table or index, or is recorded as dropped; so none is lost by a crash, but for
+//!   the root page of a dropped one at worst (see [`crate::drops`]);
+//! * names of tables are unique: given out under `writing`.
+//!
+//! Lock order, outermost first: [`Shared::definition_change`] of one table → `writing` → `tables` → a
+//! table's state; `drops` and `leftovers` are taken last. Reading takes only `tables` or a state, for the
+//! time of a lookup.
+//!
+//! [`Shared::definition_change`]: crate::state::Shared::definition_change
+
+use crate::catalog_rows;
+use crate::definition::Definition;
+use crate::drops::PendingDrop;
+use crate::index::IndexState;
+use crate::state::{Shared, State};
+use crate::{Table, TableError, TableErrorKind};
+use firn_base::TreeId;
+use firn_base::sync::{Arc, Mutex, RwLock};
+use firn_btree::Tree;
+use firn_txn::{Transaction, TxnManager, TxnOptions};
+use std::collections::BTreeMap;
+
+/// The tree that holds the catalog.
+pub const SYSTEM_TREE: TreeId = TreeId(1);
+
+/// The tables of one database.
+pub struct Catalog {
+    pub(crate) manager: Arc<TxnManager>,
+    pub(crate) system: Tree,
+    /// Tables by their present names.
+    pub(crate) tables: RwLock<BTreeMap<String, Table>>,
+    /// Held while rows of the system tree are being written.
+    pub(crate) writing: Mutex<()>,
+    /// Dropped trees that are not freed yet.
+    pub(crate) drops: Mutex<Vec<PendingDrop>>,
+    /// Builds that an earlier life of the database did not finish: (table, index).
+    pub(crate) leftovers: Mutex<Vec<(TreeId, TreeId)>>,
+}
+
+impl Catalog {
+    /// Reads the catalog in `system`, the tree [`SYSTEM_TREE`], and makes every tree it names known to the
+    /// manager, the dropped ones included: rollback of what a crash interrupted needs them. Writes
+    /// nothing. An empty tree is an empty catalog.
+    ///
+    /// Errors: `Damaged` and `TooNew` name the table if it can be told; and the transaction's.
+    pub fn open(manager: Arc<TxnManager>, system: Tree) -> Result<Catalog, TableError> {
+        assert_eq!(system.id(), SYSTEM_TREE, "the catalog's tree has a fixed id");
+        manager.register_tree(system.clone());
+        let mut txn = manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
+        let stored = catalog_rows::read_all(&mut txn, &system)?;
+        txn.rollback()?;
+        let pool = manager.pool().clone();
+        let mut tables = BTreeMap::new();
+        let mut leftovers = Vec::new();
+        for definition in stored.definitions {
+            let state = State::open(definition, &pool);
+            manager.register_tree((*state.tree).clone());
+            for index in &state.indexes {
+                manager.register_tree((*index.tree).clone());
+                if index.definition.state == IndexState::Building {
+                    leftovers.push((state.tree.id(), index.tree.id()));
+                }
+            }
+            let name = state.definition.name.clone();
+            let table = Table { shared: Arc::new(Shared::new(manager.clone(), state)) };
+            if tables.insert(name.clone(), table).is_some() {
+                return Err(TableError::damaged(format!("the catalog has two tables called {name:?}")));
+            }
+        }
+        let mut drops = Vec::new();
+        for (tree, root) in stored.dropped {
+            manager.register_tree(Tree::open(pool.clone(), tree, root));
+            drops.push(PendingDrop::found(tree, root));
+        }
+        Ok(Catalog {
+            manager,
+            system,
+            tables: RwLock::new(tables),
+            writing: Mutex::new(()),
+            drops: Mutex::new(drops),
+            leftovers: Mutex::new(leftovers),
+        })
+    }
+
+    /// The table called `name`.
+    pub fn table(&self, name: &str) -> Result<Table, TableError> {
+        self.tables.read().get(name).cloned().ok_or_else(|| {
+            TableError::new(TableErrorKind::NotFound, format!("there is no table called {name:?}"))
+        })
+    }
+
+    /// The names of all tables, in their order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.tables.read().keys().cloned().collect()
+    }
+
+    /// Every tree of the catalog with a word on what it is, itself included: for checks of the whole
+    /// database.
+    #[must_use]
+    pub fn trees(&self) -> Vec<(String, Tree)> {
+        let mut trees = vec![("the catalog".to_owned(), self.system.clone())];
+        for (name, table) in &*self.tables.read() {
+            let Ok(state) = table.shared.state() else { continue };
+            trees.push((format!("table {name:?}"), (*state.tree).clone()));
+            for index in &state.indexes {
+                let what = format!("index {:?} of table {name:?}", index.definition.spec.name);
+                trees.push((what, (*index.tree).clone()));
+            }
+        }
+        for drop in &*self.drops.lock() {
+            trees.push((format!("dropped {}", drop.tree), drop.open(&self.manager)));
+        }
+        trees
+    }
+
+    /// Runs `change` in a transaction of its own and commits it durably. The caller holds `writing`, so
+    /// nobody else changes rows of the catalog.
+    pub(crate) fn commit<R>(
+        &self,
+        change: impl FnOnce(&mut Transaction) -> Result<R, TableError>,
+    ) -> Result<R, TableError> {
+        assert!(self.writing.is_locked());
+        let mut txn = self.manager.begin(TxnOptions::default());
+        // An error drops the transaction, which rolls it back, trees created in it included.
+        let answer = change(&mut txn)?;
+        txn.commit()?;
+        Ok(answer)
+    }
+
+    pub(crate) fn write_definition(&self, txn: &mut Transaction, definition: &Definition) -> Result<(), TableError> {
+        catalog_rows::write(txn, &self.system, definition)
+    }
+}

@@ -1,0 +1,162 @@
+//! Rows of the system tree.
+//!
+//! ```text
+//! "object/"  tree: u32 BE  chunk: u16 BE  →  bytes of the table's definition, chunk by chunk
+//! "dropped/" tree: u32 BE                 →  root: u64, CRC32C of key and root: u32
+//! ```
+
+use crate::definition::Definition;
+use crate::{TableError, show};
+use firn_base::codec::{Malformed, Reader, Writer};
+use firn_base::{Crc32c, PageId, TreeId};
+use firn_btree::{Direction, Position, Tree};
+use firn_txn::{RowBatch, Transaction};
+
+const OBJECT: &[u8] = b"object/";
+const DROPPED: &[u8] = b"dropped/";
+
+/// What the system tree holds.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    pub(crate) definitions: Vec<Definition>,
+    pub(crate) dropped: Vec<(TreeId, PageId)>,
+}
+
+fn object_key(tree: TreeId, chunk: u16) -> Vec<u8> {
+    [OBJECT, &tree.0.to_be_bytes(), &chunk.to_be_bytes()].concat()
+}
+
+fn dropped_key(tree: TreeId) -> Vec<u8> {
+    [DROPPED, &tree.0.to_be_bytes()].concat()
+}
+
+/// Bytes of a definition in one row: an eighth of a page fits pages of every size.
+fn chunk_len(tree: &Tree) -> usize {
+    tree.pool().page_size() / 8
+}
+
+/// Writes a table's definition, in place of the one there was.
+pub(crate) fn write(txn: &mut Transaction, system: &Tree, definition: &Definition) -> Result<(), TableError> {
+    let bytes = definition.encode();
+    let chunks = bytes.chunks(chunk_len(system));
+    let count = u16::try_from(chunks.len()).map_err(|_| {
+        TableError::bad_argument(format!("the definition of table {:?} is too large for the catalog", definition.name))
+    })?;
+    for (number, chunk) in (0..count).zip(chunks) {
+        txn.put(system, &object_key(definition.tree, number), chunk)?;
+    }
+    erase_from(txn, system, definition.tree, count)
+}
+
+/// Erases a table's definition.
+pub(crate) fn erase(txn: &mut Transaction, system: &Tree, tree: TreeId) -> Result<(), TableError> {
+    erase_from(txn, system, tree, 0)
+}
+
+fn erase_from(txn: &mut Transaction, system: &Tree, tree: TreeId, first: u16) -> Result<(), TableError> {
+    let mut old = Vec::new();
+    for number in first..=u16::MAX {
+        if !txn.remove(system, &object_key(tree, number), &mut old)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Records that a tree is to be cleared and freed.
+pub(crate) fn write_dropped(
+    txn: &mut Transaction,
+    system: &Tree,
+    tree: TreeId,
+    root: PageId,
+) -> Result<(), TableError> {
+    let key = dropped_key(tree);
+    let mut value = Vec::new();
+    value.put_u64(root.0);
+    value.put_u32(Crc32c::new().with(&key).with(&root.0.to_le_bytes()).value());
+    Ok(txn.put(system, &key, &value)?)
+}
+
+/// Forgets a dropped tree.
+pub(crate) fn erase_dropped(txn: &mut Transaction, system: &Tree, tree: TreeId) -> Result<(), TableError> {
+    let mut old = Vec::new();
+    if txn.remove(system, &dropped_key(tree), &mut old)? {
+        return Ok(());
+    }
+    Err(TableError::damaged(format!("the catalog lacks the row that says that {tree} was dropped")))
+}
+
+/// Reads everything.
+pub(crate) fn read_all(txn: &mut Transaction, system: &Tree) -> Result<Stored, TableError> {
+    let mut stored = Stored::default();
+    let mut pieces = Pieces::default();
+    let mut batch = RowBatch::new();
+    let mut from = Some(Position::Start);
+    while let Some(position) = from {
+        from = txn.scan(system, &position, None, Direction::Forward, &mut batch)?;
+        for (key, value) in batch.iter() {
+            let unknown = || TableError::damaged(format!("the catalog has an unknown row {}", show::Bytes(key)));
+            if let Some(rest) = key.strip_prefix(OBJECT) {
+                pieces.add(rest, value, &mut stored).map_err(|_| unknown())??;
+            } else if let Some(rest) = key.strip_prefix(DROPPED) {
+                stored.dropped.push(read_dropped(key, rest, value).map_err(|_| unknown())?);
+            } else {
+                return Err(unknown());
+            }
+        }
+    }
+    pieces.finish(&mut stored)?;
+    Ok(stored)
+}
+
+fn read_dropped(key: &[u8], rest: &[u8], value: &[u8]) -> Result<(TreeId, PageId), Malformed> {
+    let tree = <[u8; 4]>::try_from(rest).map_err(|_| Malformed { what: "a tree id is not of four bytes" })?;
+    let mut reader = Reader::new(value);
+    let root = reader.u64()?;
+    let checksum = reader.u32()?;
+    if !reader.is_empty() || checksum != Crc32c::new().with(key).with(&root.to_le_bytes()).value() {
+        return Err(Malformed { what: "the checksum of a dropped tree's row does not match" });
+    }
+    Ok((TreeId(u32::from_be_bytes(tree)), PageId(root)))
+}
+
+/// Puts definitions together from their chunks, which come in order.
+#[derive(Default)]
+struct Pieces {
+    tree: Option<TreeId>,
+    chunks: u16,
+    bytes: Vec<u8>,
+}
+
+impl Pieces {
+    fn add(&mut self, rest: &[u8], value: &[u8], stored: &mut Stored) -> Result<Result<(), TableError>, Malformed> {
+        let rest = <[u8; 6]>::try_from(rest).map_err(|_| Malformed { what: "a key is not of tree and chunk" })?;
+        let tree = TreeId(u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]));
+        let chunk = u16::from_be_bytes([rest[4], rest[5]]);
+        if self.tree != Some(tree) {
+            if let Err(error) = self.finish(stored) {
+                return Ok(Err(error));
+            }
+            self.tree = Some(tree);
+        }
+        if chunk != self.chunks {
+            return Err(Malformed { what: "a chunk of a definition is missing" });
+        }
+        self.chunks += 1;
+        self.bytes.extend_from_slice(value);
+        Ok(Ok(()))
+    }
+
+    fn finish(&mut self, stored: &mut Stored) -> Result<(), TableError> {
+        let Some(tree) = self.tree.take() else { return Ok(()) };
+        let definition = Definition::decode(&self.bytes)
+            .map_err(|error| TableError::new(error.kind, format!("the table of {tree}: {}", error.message)))?;
+        if definition.tree != tree {
+            return Err(TableError::damaged(format!("the definition kept for {tree} is that of {}", definition.tree)));
+        }
+        stored.definitions.push(definition);
+        self.chunks = 0;
+        self.bytes.clear();
+        Ok(())
+    }
+}

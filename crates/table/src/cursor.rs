@@ -1,0 +1,140 @@
+//! Scans of a table.
+//!
+//! A cursor owns all it needs: a position (a key) and the visible rows of one leaf. Between calls it holds
+//! no latch, no lock and no snapshot of its own; it may be kept as long as its transaction.
+
+use crate::range::KeyRange;
+use crate::state::State;
+use crate::{Table, TableError};
+use firn_base::sync::Arc;
+use firn_btree::{Direction, Position, Tree};
+use firn_txn::{RowBatch, Transaction};
+use std::cmp::Ordering;
+
+/// Walks a range of one tree, a leaf at a time.
+pub(crate) struct Walk {
+    range: KeyRange,
+    direction: Direction,
+    /// Where the next leaf is read from; `None` at the end.
+    from: Option<Position>,
+    batch: RowBatch,
+    /// Rows of the batch already answered.
+    answered: usize,
+}
+
+impl Walk {
+    pub(crate) fn new(range: KeyRange, direction: Direction) -> Walk {
+        let start = match direction {
+            Direction::Forward => range.low().map_or(Position::Start, |low| Position::At(low.to_vec())),
+            // `high` is the first key past the range: going backward the range begins past it.
+            Direction::Backward => range.high().map_or(Position::Start, |high| Position::Past(high.to_vec())),
+        };
+        let from = (!range.is_empty()).then_some(start);
+        Walk { range, direction, from, batch: RowBatch::new(), answered: 0 }
+    }
+
+    /// Steps to the next row; false at the end. [`Walk::current`] shows it.
+    pub(crate) fn advance(&mut self, txn: &mut Transaction, tree: &Tree) -> Result<bool, TableError> {
+        loop {
+            if self.answered < self.batch.len() {
+                self.answered += 1;
+                debug_assert!(self.range.place(self.current().0) == Ordering::Equal);
+                return Ok(true);
+            }
+            let Some(from) = &self.from else { return Ok(false) };
+            let end = match self.direction {
+                Direction::Forward => self.range.high(),
+                Direction::Backward => self.range.low(),
+            };
+            // A failed read leaves the position as it was, so that the call can be made again.
+            self.batch.clear();
+            self.answered = 0;
+            self.from = txn.scan(tree, from, end, self.direction, &mut self.batch)?;
+        }
+    }
+
+    /// The row that the last [`Walk::advance`] stepped to.
+    pub(crate) fn current(&self) -> (&[u8], &[u8]) {
+        self.batch.get(self.answered - 1).expect("advance() answered that there is a row")
+    }
+
+    /// Takes the last [`Walk::advance`] back, for a row that could not be answered.
+    pub(crate) fn step_back(&mut self) {
+        assert!(self.answered > 0, "only a step that was made is taken back");
+        self.answered -= 1;
+    }
+
+    /// Forgets the rows read ahead.
+    pub(crate) fn refresh(&mut self) {
+        if self.answered < self.batch.len() {
+            self.from = Some(match self.answered {
+                0 => {
+                    let first = self.batch.get(0).expect("there are rows").0;
+                    Position::At(first.to_vec())
+                }
+                _ => Position::Past(self.current().0.to_vec()),
+            });
+        }
+        self.batch.clear();
+        self.answered = 0;
+    }
+}
+
+/// Rows of a range of a table, in the order of their keys or against it.
+///
+/// Rows are read a leaf at a time: a row shows what the transaction saw when its leaf was read. A
+/// transaction that writes *ahead* of its own cursor and wants to see that calls [`Cursor::refresh`]. A
+/// cursor belongs to the transaction that it was first used with; to go on with another, refresh it.
+pub struct Cursor {
+    table: Table,
+    walk: Walk,
+    for_update: bool,
+    row: Vec<u8>,
+}
+
+impl Cursor {
+    pub(crate) fn new(table: Table, range: KeyRange, direction: Direction) -> Cursor {
+        Cursor { table, walk: Walk::new(range, direction), for_update: false, row: Vec::new() }
+    }
+
+    /// The same cursor, locking every row that it answers (see [`Table::get_for_update`]).
+    #[must_use]
+    pub fn for_update(self) -> Cursor {
+        Cursor { for_update: true, ..self }
+    }
+
+    /// The next row: its key and value, which live until the next call. `None` at the end.
+    ///
+    /// After an error the cursor stands where it stood before.
+    pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<(&[u8], &[u8])>, TableError> {
+        let state: Arc<State> = self.table.state_for(txn)?;
+        loop {
+            if !self.walk.advance(txn, &state.tree)? {
+                return Ok(None);
+            }
+            if !self.for_update {
+                return Ok(Some(self.walk.current()));
+            }
+            // Under read committed the row may have gone since its leaf was read.
+            match txn.get_for_update(&state.tree, self.walk.current().0, &mut self.row) {
+                Ok(true) => return Ok(Some((self.walk.current().0, &self.row))),
+                Ok(false) => {}
+                Err(error) => {
+                    self.walk.step_back();
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Forgets the rows read ahead: the next one is read anew.
+    pub fn refresh(&mut self) {
+        self.walk.refresh();
+    }
+
+    /// The table it scans.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+}

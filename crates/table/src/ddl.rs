@@ -1,0 +1,167 @@
+//! Definition changes: creating, dropping and renaming, each in a transaction of its own.
+//!
+//! Each follows one order: check, write the catalog's rows, commit, change the copy in memory. A crash
+//! before the commit leaves nothing (created trees are undone with their transaction); after it, memory
+//! is read from the rows again.
+
+use crate::catalog::Catalog;
+use crate::catalog_rows;
+use crate::definition::{Definition, TableKind};
+use crate::drops::PendingDrop;
+use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
+use crate::schema::{self, Column, Schema};
+use crate::state::{LiveIndex, Shared, State};
+use crate::value::Value;
+use crate::{Table, TableError, TableErrorKind};
+use firn_base::TreeId;
+use firn_base::sync::Arc;
+
+impl Catalog {
+    /// Creates an empty table, with indexes that are complete at once. Durable when it returns.
+    ///
+    /// Errors: `Exists`, `BadArgument`, and the transaction's.
+    pub fn create_table(&self, name: &str, kind: TableKind, indexes: Vec<IndexSpec>) -> Result<Table, TableError> {
+        schema::check_name("a table", name).map_err(TableError::bad_argument)?;
+        if indexes.len() > MAX_INDEXES {
+            return Err(TableError::bad_argument(format!("a table has at most {MAX_INDEXES} indexes")));
+        }
+        for (at, spec) in indexes.iter().enumerate() {
+            spec.check(&kind)?;
+            if indexes[..at].iter().any(|other| other.name == spec.name) {
+                return Err(TableError::bad_argument(format!("two indexes are called {:?}", spec.name)));
+            }
+        }
+        let _writing = self.writing.lock();
+        self.check_free(name)?;
+        let definition = self.commit(|txn| {
+            let tree = txn.create_tree()?;
+            let mut definition =
+                Definition { tree: tree.id(), root: tree.root(), name: name.to_owned(), kind, indexes: Vec::new() };
+            for spec in indexes {
+                let tree = txn.create_tree()?;
+                let (tree, root) = (tree.id(), tree.root());
+                definition.indexes.push(IndexDefinition { spec, tree, root, state: IndexState::Ready });
+            }
+            self.write_definition(txn, &definition)?;
+            Ok(definition)
+        })?;
+        let state = State::open(definition, self.manager.pool());
+        let table = Table { shared: Arc::new(Shared::new(self.manager.clone(), state)) };
+        self.tables.write().insert(name.to_owned(), table.clone());
+        Ok(table)
+    }
+
+    /// Drops a table and its indexes. From when it returns every use of a handle of it fails; its pages are
+    /// freed in the background ([`Catalog::drop_step`]) once no transaction can need them.
+    pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
+        let table = self.table(name)?;
+        let _change = table.shared.definition_change.lock();
+        let _writing = self.writing.lock();
+        let state = self.same(name, &table)?;
+        self.commit(|txn| {
+            catalog_rows::erase(txn, &self.system, state.definition.tree)?;
+            let indexes = state.definition.indexes.iter().map(|index| (index.tree, index.root));
+            for (tree, root) in indexes.chain([(state.definition.tree, state.definition.root)]) {
+                catalog_rows::write_dropped(txn, &self.system, tree, root)?;
+            }
+            Ok(())
+        })?;
+        self.tables.write().remove(name);
+        table.shared.exchange(None);
+        let mut drops = self.drops.lock();
+        drops.push(PendingDrop::of(&state.tree));
+        drops.extend(state.indexes.iter().map(|index| PendingDrop::of(&index.tree)));
+        Ok(())
+    }
+
+    /// Gives a table another name. Handles of it stay good.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<(), TableError> {
+        schema::check_name("a table", to).map_err(TableError::bad_argument)?;
+        let table = self.table(from)?;
+        let _change = table.shared.definition_change.lock();
+        let _writing = self.writing.lock();
+        let state = self.same(from, &table)?;
+        if from == to {
+            return Ok(());
+        }
+        self.check_free(to)?;
+        let definition = Definition { name: to.to_owned(), ..state.definition.clone() };
+        self.commit(|txn| self.write_definition(txn, &definition))?;
+        let mut tables = self.tables.write();
+        tables.remove(from);
+        tables.insert(to.to_owned(), table.clone());
+        table.shared.exchange(Some(state.redefined(definition, state.indexes.clone())));
+        Ok(())
+    }
+
+    /// Adds a column at the end of a typed table. It must be nullable or have a default, which rows written
+    /// before read for it; no row is rewritten.
+    pub fn add_column(&self, table: &Table, column: Column) -> Result<(), TableError> {
+        if !column.nullable && column.default == Value::Null {
+            let message = format!("column {:?} may not be NULL, so it needs a default for the rows there are", column.name);
+            return Err(TableError::bad_argument(message));
+        }
+        let _change = table.shared.definition_change.lock();
+        let _writing = self.writing.lock();
+        let state = table.shared.state()?;
+        let TableKind::Typed(old) = state.kind() else {
+            return Err(TableError::bad_argument(format!("table {:?} holds raw bytes", state.definition.name)));
+        };
+        let columns = old.columns().iter().cloned().chain([column]).collect();
+        let kind = TableKind::Typed(Schema::new(columns, old.key().to_vec())?);
+        let definition = Definition { kind, ..state.definition.clone() };
+        self.commit(|txn| self.write_definition(txn, &definition))?;
+        table.shared.exchange(Some(state.redefined(definition, state.indexes.clone())));
+        Ok(())
+    }
+
+    /// Drops an index. From when it returns every use of a handle of it fails.
+    pub fn drop_index(&self, table: &Table, name: &str) -> Result<(), TableError> {
+        let _change = table.shared.definition_change.lock();
+        let state = table.shared.state()?;
+        let Some(at) = state.definition.index(name) else {
+            let message = format!("table {:?} has no index {name:?}", state.definition.name);
+            return Err(TableError::new(TableErrorKind::NotFound, message));
+        };
+        let tree = state.indexes[at].tree.id();
+        drop(state);
+        self.take_index_out(table, tree)
+    }
+
+    /// Drops the index of `tree`. The caller holds the table's `definition_change`.
+    pub(crate) fn take_index_out(&self, table: &Table, tree: TreeId) -> Result<(), TableError> {
+        let _writing = self.writing.lock();
+        let state = table.shared.state()?;
+        let (gone, kept): (Vec<LiveIndex>, Vec<LiveIndex>) =
+            state.indexes.iter().cloned().partition(|index| index.tree.id() == tree);
+        let [gone] = &gone[..] else {
+            return Err(TableError::new(TableErrorKind::Dropped, format!("the index of {tree} was dropped already")));
+        };
+        let indexes = kept.iter().map(|index| index.definition.clone()).collect();
+        let definition = Definition { indexes, ..state.definition.clone() };
+        self.commit(|txn| {
+            self.write_definition(txn, &definition)?;
+            catalog_rows::write_dropped(txn, &self.system, tree, gone.tree.root())
+        })?;
+        table.shared.exchange(Some(state.redefined(definition, kept)));
+        self.drops.lock().push(PendingDrop::of(&gone.tree));
+        Ok(())
+    }
+
+    fn check_free(&self, name: &str) -> Result<(), TableError> {
+        if self.tables.read().contains_key(name) {
+            return Err(TableError::new(TableErrorKind::Exists, format!("a table called {name:?} exists")));
+        }
+        Ok(())
+    }
+
+    /// The state of `table`, if it is still the one called `name`: it may have been dropped or renamed
+    /// while the caller waited for its locks.
+    fn same(&self, name: &str, table: &Table) -> Result<Arc<State>, TableError> {
+        if !Arc::ptr_eq(&self.table(name)?.shared, &table.shared) {
+            let message = format!("table {name:?} was replaced by another of its name; try again");
+            return Err(TableError::new(TableErrorKind::NotFound, message));
+        }
+        table.shared.state()
+    }
+}

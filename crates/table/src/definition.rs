@@ -1,0 +1,212 @@
+//! What the catalog holds of one table, and its bytes.
+//!
+//! The bytes (see `docs/format/rows.md`) begin with a format version and end with a CRC32C. They are cut
+//! into *chunks*, one catalog row each, because a definition may be larger than an entry of a small page.
+
+use crate::TableError;
+use crate::TableErrorKind;
+use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
+use crate::schema::{self, Schema};
+use firn_base::codec::{Malformed, Reader, Writer};
+use firn_base::{PageId, TreeId, crc32c};
+
+/// Version of the definition's format that this code writes; it reads this and all before.
+const FORMAT: u8 = 1;
+
+/// What kind of rows a table holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// Bytes to bytes.
+    Raw,
+    /// Typed columns.
+    Typed(Schema),
+}
+
+/// One table, as the catalog knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Its tree, which also names the table for ever.
+    pub tree: TreeId,
+    /// Root page of its tree.
+    pub root: PageId,
+    /// Its name.
+    pub name: String,
+    /// What kind of rows it holds.
+    pub kind: TableKind,
+    /// Its secondary indexes, in the order of their creation.
+    pub indexes: Vec<IndexDefinition>,
+}
+
+impl Definition {
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u8(FORMAT);
+        out.put_u32(self.tree.0);
+        out.put_u64(self.root.0);
+        out.put_blob(self.name.as_bytes());
+        match &self.kind {
+            TableKind::Raw => out.put_u8(1),
+            TableKind::Typed(schema) => {
+                out.put_u8(2);
+                schema.write(&mut out);
+            }
+        }
+        out.put_varint(self.indexes.len() as u64);
+        for index in &self.indexes {
+            out.put_u32(index.tree.0);
+            out.put_u64(index.root.0);
+            out.put_u8(match index.state {
+                IndexState::Building => 1,
+                IndexState::Ready => 2,
+            });
+            index.spec.write(&mut out);
+        }
+        let checksum = crc32c(&out);
+        out.put_u32(checksum);
+        out
+    }
+
+    /// Reads the bytes back, checking all of them.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Definition, TableError> {
+        let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
+            return Err(Malformed { what: "a table's definition ends early" }.into());
+        };
+        if crc32c(body) != u32::from_le_bytes(*checksum) {
+            return Err(TableError::damaged("the checksum of a table's definition does not match its bytes"));
+        }
+        let mut reader = Reader::new(body);
+        let format = reader.u8()?;
+        if format > FORMAT {
+            return Err(TableError::new(
+                TableErrorKind::TooNew,
+                format!("a table's definition has format {format}; this version knows formats up to {FORMAT}"),
+            ));
+        }
+        let definition = Definition::decode_body(&mut reader)?;
+        if !reader.is_empty() {
+            return Err(Malformed { what: "a table's definition has bytes past its end" }.into());
+        }
+        Ok(definition)
+    }
+
+    fn decode_body(reader: &mut Reader<'_>) -> Result<Definition, TableError> {
+        let tree = TreeId(reader.u32()?);
+        let root = PageId(reader.u64()?);
+        let name = schema::read_name(reader)?;
+        let kind = match reader.u8()? {
+            1 => TableKind::Raw,
+            2 => TableKind::Typed(Schema::read(reader)?),
+            _ => return Err(Malformed { what: "unknown kind of table" }.into()),
+        };
+        let count = reader.varint_max(MAX_INDEXES)?;
+        let mut indexes = Vec::with_capacity(count);
+        for _ in 0..count {
+            let tree = TreeId(reader.u32()?);
+            let root = PageId(reader.u64()?);
+            let state = match reader.u8()? {
+                1 => IndexState::Building,
+                2 => IndexState::Ready,
+                _ => return Err(Malformed { what: "unknown state of an index" }.into()),
+            };
+            let spec = IndexSpec::read(reader)?;
+            spec.check(&kind).map_err(|error| TableError::damaged(error.message))?;
+            indexes.push(IndexDefinition { spec, tree, root, state });
+        }
+        Ok(Definition { tree, root, name, kind, indexes })
+    }
+
+    /// The place of the index called `name`.
+    #[must_use]
+    pub fn index(&self, name: &str) -> Option<usize> {
+        self.indexes.iter().position(|index| index.spec.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::IndexPart;
+    use crate::schema::{Column, KeyColumn};
+    use crate::value::ColumnType;
+    use firn_base::rng::Rng;
+
+    fn samples() -> [Definition; 2] {
+        let schema = Schema::with_key(
+            vec![Column::new("id", ColumnType::I64), Column::new("name", ColumnType::Text).nullable()],
+            &["id"],
+        )
+        .unwrap();
+        let index = |spec| IndexDefinition { spec, tree: TreeId(8), root: PageId(80), state: IndexState::Ready };
+        let raw = Definition {
+            tree: TreeId(7),
+            root: PageId(70),
+            name: "raw".into(),
+            kind: TableKind::Raw,
+            indexes: vec![index(IndexSpec::ranges("r", true, vec![IndexPart::Value(0..2)]))],
+        };
+        let by_name = index(IndexSpec::columns("by_name", false, vec![KeyColumn::ascending(1)]));
+        [
+            raw.clone(),
+            Definition { name: "typed".into(), kind: TableKind::Typed(schema), indexes: vec![by_name], ..raw },
+        ]
+    }
+
+    #[test]
+    fn definitions_round_trip_and_every_damaged_byte_is_seen() {
+        let mut rng = Rng::new(5);
+        for definition in samples() {
+            let bytes = definition.encode();
+            assert_eq!(Definition::decode(&bytes).as_ref(), Ok(&definition));
+            for at in 0..bytes.len() {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= rng.between(1, 255) as u8;
+                assert!(Definition::decode(&damaged).is_err());
+                assert!(Definition::decode(&bytes[..at]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_with_a_good_checksum_are_still_checked() {
+        let mut rng = Rng::new(6);
+        for definition in samples() {
+            let whole = definition.encode();
+            for _ in 0..3000 {
+                let mut body = whole[..whole.len() - 4].to_vec();
+                for _ in 0..rng.between(1, 3) {
+                    let at = rng.below(body.len() as u64) as usize;
+                    body[at] = rng.next_u64() as u8;
+                }
+                let checksum = crc32c(&body);
+                body.put_u32(checksum);
+                let _ = Definition::decode(&body);
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_named_as_such() {
+        let mut body = samples()[0].encode();
+        body.truncate(body.len() - 4);
+        body[0] = FORMAT + 1;
+        let checksum = crc32c(&body);
+        body.put_u32(checksum);
+        assert_eq!(Definition::decode(&body).unwrap_err().kind, TableErrorKind::TooNew);
+    }
+
+    #[test]
+    fn the_format_is_pinned() {
+        let bytes = samples()[0].encode();
+        let expected: &[u8] = &[
+            1, // format
+            7, 0, 0, 0, 70, 0, 0, 0, 0, 0, 0, 0, // tree and root
+            3, b'r', b'a', b'w', 1, // name, kind
+            1, // indexes
+            8, 0, 0, 0, 80, 0, 0, 0, 0, 0, 0, 0, 2, // tree, root, ready
+            1, b'r', 1, 2, 1, 1, 0, 2, // name, unique, ranges, one: of the value, 0..2
+        ];
+        assert_eq!(&bytes[..bytes.len() - 4], expected);
+        assert_eq!(bytes[bytes.len() - 4..], crc32c(expected).to_le_bytes());
+    }
+}

@@ -1,0 +1,265 @@
+//! The row encoding: columns of fixed size first, at offsets that depend on the schema alone.
+//!
+//! ```text
+//! 0        2            2+b            2+b+f        2+b+f+2v
+//! +--------+------------+--------------+------------+---------------------+
+//! | n: u16 | NULL bits  | fixed-size   | ends: u16  | text and bytes      |
+//! |        | (b bytes)  | (f bytes)    | (v of them)| one after the other |
+//! +--------+------------+--------------+------------+---------------------+
+//! ```
+//! `n` columns are stored: those of the schema that are not in the primary key, in order; a row with fewer
+//! than the schema has was written before the rest were added. So an update that keeps the lengths of its
+//! text and bytes keeps every offset, and the floor below patches only the bytes that differ.
+//!
+//! Invariants: a NULL has its bit set and zeros (or no bytes) in its place; bits past the last nullable
+//! column are zero; ends ascend, and the last one is the end of the row. Equal rows have equal bytes.
+
+use crate::TableError;
+use crate::schema::Column;
+use crate::value::{ColumnType, ValueRef, canonical};
+use firn_base::codec::{Malformed, Reader, Writer};
+use std::borrow::Cow;
+
+/// Where one stored column lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    column_type: ColumnType,
+    /// Its bit among the NULL bits, if it is nullable.
+    null_bit: Option<usize>,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Offset within the fixed-size area.
+    Fixed(usize),
+    /// Number among the columns of varying size.
+    Varying(usize),
+}
+
+/// Offsets of a row of a given number of columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    slots: Vec<Slot>,
+    nullable: usize,
+    fixed_len: usize,
+    varying: usize,
+}
+
+impl Layout {
+    /// The layout of a row of these columns.
+    pub(crate) fn of<'a>(columns: impl Iterator<Item = &'a Column>) -> Layout {
+        let mut layout = Layout { slots: Vec::new(), nullable: 0, fixed_len: 0, varying: 0 };
+        for column in columns {
+            let null_bit = column.nullable.then_some(layout.nullable);
+            layout.nullable += usize::from(column.nullable);
+            let place = match column.column_type.fixed_len() {
+                Some(len) => {
+                    layout.fixed_len += len;
+                    Place::Fixed(layout.fixed_len - len)
+                }
+                None => {
+                    layout.varying += 1;
+                    Place::Varying(layout.varying - 1)
+                }
+            };
+            layout.slots.push(Slot { column_type: column.column_type, null_bit, place });
+        }
+        layout
+    }
+
+    fn bits_len(&self) -> usize {
+        self.nullable.div_ceil(8)
+    }
+
+    /// Replaces `row` by the encoding of `values`, whose types have been checked.
+    pub(crate) fn encode<'v>(
+        &self,
+        values: impl Iterator<Item = ValueRef<'v>> + Clone,
+        row: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
+        row.clear();
+        row.put_u16(self.slots.len() as u16);
+        row.resize(2 + self.bits_len(), 0);
+        for (slot, value) in self.slots.iter().zip(values.clone()) {
+            if value.is_null() {
+                let bit = slot.null_bit.expect("a NULL in a column that may not hold one was refused before");
+                row[2 + bit / 8] |= 1 << (bit % 8);
+            }
+            if matches!(slot.place, Place::Fixed(_)) {
+                put_fixed(slot.column_type, value, row);
+            }
+        }
+        let ends = row.len();
+        debug_assert_eq!(ends, 2 + self.bits_len() + self.fixed_len);
+        row.resize(ends + 2 * self.varying, 0);
+        let start = row.len();
+        for (slot, value) in self.slots.iter().zip(values) {
+            let Place::Varying(at) = slot.place else { continue };
+            match value {
+                ValueRef::Text(v) => row.put(v.as_bytes()),
+                ValueRef::Bytes(v) => row.put(v),
+                _ => {}
+            }
+            let end = u16::try_from(row.len() - start).map_err(|_| {
+                TableError::bad_argument("text and bytes of a row are over their limit of 65535 bytes together")
+            })?;
+            row[ends + 2 * at..][..2].copy_from_slice(&end.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// Reads a row of `columns`, which this is the layout of. Checks lengths and offsets, so that what is
+    /// left to go wrong with a value is only its own bytes.
+    pub(crate) fn read<'a, C>(&'a self, columns: C, row: &'a [u8]) -> Result<RowView<'a, C>, Malformed>
+    where
+        C: ExactSizeIterator<Item = &'a Column> + Clone,
+    {
+        let mut reader = Reader::new(row);
+        let stored = usize::from(reader.u16()?);
+        let layout = match stored {
+            n if n == self.slots.len() => Cow::Borrowed(self),
+            n if n < self.slots.len() => Cow::Owned(Layout::of(columns.clone().take(n))),
+            _ => return Err(Malformed { what: "a row has more columns than its table" }),
+        };
+        let bits = reader.bytes(layout.bits_len())?;
+        if layout.nullable % 8 != 0 && bits[bits.len() - 1] >> (layout.nullable % 8) != 0 {
+            return Err(Malformed { what: "a row has NULL bits past its last nullable column" });
+        }
+        let fixed = reader.bytes(layout.fixed_len)?;
+        let ends = reader.bytes(2 * layout.varying)?;
+        let varying = reader.rest();
+        let view = RowView { layout, columns, bits, fixed, ends, varying };
+        let mut last = 0;
+        for at in 0..view.layout.varying {
+            let end = view.end(at);
+            if end < last {
+                return Err(Malformed { what: "ends of text and bytes in a row do not ascend" });
+            }
+            last = end;
+        }
+        if last != varying.len() {
+            return Err(Malformed { what: "a row is not as long as its columns" });
+        }
+        Ok(view)
+    }
+}
+
+fn put_fixed(column_type: ColumnType, value: ValueRef<'_>, row: &mut Vec<u8>) {
+    match value {
+        ValueRef::Bool(v) => row.put_u8(u8::from(v)),
+        ValueRef::I32(v) => row.put_u32(v as u32),
+        ValueRef::I64(v) | ValueRef::Timestamp(v) => row.put_u64(v as u64),
+        ValueRef::U64(v) => row.put_u64(v),
+        ValueRef::F64(v) => row.put_u64(canonical(v).to_bits()),
+        ValueRef::Null | ValueRef::Text(_) | ValueRef::Bytes(_) => {
+            row.resize(row.len() + column_type.fixed_len().unwrap_or(0), 0);
+        }
+    }
+}
+
+/// A row being read.
+pub(crate) struct RowView<'a, C> {
+    layout: Cow<'a, Layout>,
+    columns: C,
+    bits: &'a [u8],
+    fixed: &'a [u8],
+    ends: &'a [u8],
+    varying: &'a [u8],
+}
+
+impl<'a, C> RowView<'a, C>
+where
+    C: ExactSizeIterator<Item = &'a Column> + Clone,
+{
+    fn end(&self, at: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.ends[2 * at], self.ends[2 * at + 1]]))
+    }
+
+    /// The value of the stored column at `place`; its default if the row is older than the column.
+    pub(crate) fn value(&self, place: usize) -> Result<ValueRef<'a>, Malformed> {
+        let Some(slot) = self.layout.slots.get(place) else {
+            let column = self.columns.clone().nth(place);
+            return Ok(column.expect("callers ask for columns of the schema").default.as_ref());
+        };
+        if slot.null_bit.is_some_and(|bit| self.bits[bit / 8] >> (bit % 8) & 1 == 1) {
+            return Ok(ValueRef::Null);
+        }
+        match slot.place {
+            Place::Fixed(offset) => fixed_value(slot.column_type, &self.fixed[offset..]),
+            Place::Varying(at) => {
+                let start = if at == 0 { 0 } else { self.end(at - 1) };
+                let bytes = &self.varying[start..self.end(at)];
+                if slot.column_type == ColumnType::Bytes {
+                    return Ok(ValueRef::Bytes(bytes));
+                }
+                let text = std::str::from_utf8(bytes).map_err(|_| Malformed { what: "text in a row is not UTF-8" })?;
+                Ok(ValueRef::Text(text))
+            }
+        }
+    }
+}
+
+fn fixed_value(column_type: ColumnType, bytes: &[u8]) -> Result<ValueRef<'static>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    Ok(match column_type {
+        ColumnType::Bool => match reader.u8()? {
+            0 => ValueRef::Bool(false),
+            1 => ValueRef::Bool(true),
+            _ => return Err(Malformed { what: "a bool in a row is neither 0 nor 1" }),
+        },
+        ColumnType::I32 => ValueRef::I32(reader.u32()? as i32),
+        ColumnType::I64 => ValueRef::I64(reader.u64()? as i64),
+        ColumnType::Timestamp => ValueRef::Timestamp(reader.u64()? as i64),
+        ColumnType::U64 => ValueRef::U64(reader.u64()?),
+        ColumnType::F64 => ValueRef::F64(canonical(f64::from_bits(reader.u64()?))),
+        ColumnType::Text | ColumnType::Bytes => return Err(Malformed { what: "text is not of fixed size" }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Schema, ValueRef};
+
+    fn schema() -> Schema {
+        Schema::with_key(
+            vec![
+                Column::new("id", ColumnType::I32),
+                Column::new("note", ColumnType::Text).nullable(),
+                Column::new("count", ColumnType::I64),
+                Column::new("flag", ColumnType::Bool).nullable(),
+                Column::new("tail", ColumnType::Bytes),
+            ],
+            &["id"],
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_encoding_is_pinned() {
+        let (mut key, mut row) = (Vec::new(), Vec::new());
+        let values = [7i32.into(), ValueRef::Text("hé"), 258i64.into(), ValueRef::Null, ValueRef::Bytes(&[9])];
+        schema().encode(&values, &mut key, &mut row).unwrap();
+        assert_eq!(key, [0x80, 0, 0, 7]);
+        let expected: &[u8] = &[
+            4, 0, // columns stored
+            0b10, // NULL bits: note is there, flag is not
+            2, 1, 0, 0, 0, 0, 0, 0, // count
+            0, // flag
+            3, 0, 4, 0, // ends
+            b'h', 0xc3, 0xa9, 9,
+        ];
+        assert_eq!(row, expected);
+    }
+
+    #[test]
+    fn an_update_of_fixed_columns_changes_only_their_bytes() {
+        let (mut key, mut before, mut after) = (Vec::new(), Vec::new(), Vec::new());
+        let values = |count: i64| [7i32.into(), ValueRef::Text("note"), count.into(), true.into(), ValueRef::Bytes(&[1])];
+        schema().encode(&values(1), &mut key, &mut before).unwrap();
+        schema().encode(&values(2), &mut key, &mut after).unwrap();
+        let differ: Vec<usize> = (0..before.len()).filter(|&at| before[at] != after[at]).collect();
+        assert_eq!((before.len(), differ), (after.len(), vec![3]));
+    }
+}

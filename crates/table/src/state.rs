@@ -1,0 +1,144 @@
+//! What a table is at one moment, for the statements that run on it.
+//!
+//! A statement takes the table's [`State`] (an `Arc`) and keeps it until it ends. Definition changes put
+//! another state in its place; they never change one. Invariants:
+//! * every state that names a tree holds that tree's `Arc`; so once the `Weak` of a dropped tree is dead,
+//!   no statement that could touch the tree is running (see [`crate::drops`]);
+//! * a statement that writes takes the state *again* once it has written the row itself, which locks the
+//!   row, and keeps the indexes of that later state. An index build relies on it (see [`crate::build`]).
+
+use crate::definition::{Definition, TableKind};
+use crate::index::{Entry, IndexDefinition, RowSource};
+use crate::{IndexState, TableError, TableErrorKind};
+use firn_base::sync::{Arc, Mutex, RwLock};
+use firn_base::{TreeId, TxnId};
+use firn_btree::Tree;
+use firn_buffer::BufferPool;
+use firn_txn::{Isolation, Transaction, TxnManager};
+
+/// One index of a state.
+#[derive(Clone)]
+pub(crate) struct LiveIndex {
+    pub(crate) definition: IndexDefinition,
+    pub(crate) tree: Arc<Tree>,
+    /// Snapshots taken before this transaction do not see all of its entries; `None`: every one does.
+    pub(crate) usable_past: Option<TxnId>,
+}
+
+/// A table at one moment.
+pub(crate) struct State {
+    pub(crate) definition: Definition,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) indexes: Vec<LiveIndex>,
+}
+
+impl State {
+    /// The state of a table whose trees have not been opened.
+    pub(crate) fn open(definition: Definition, pool: &Arc<BufferPool>) -> State {
+        let tree = Arc::new(Tree::open(pool.clone(), definition.tree, definition.root));
+        let open = |index: &IndexDefinition| LiveIndex {
+            definition: index.clone(),
+            tree: Arc::new(Tree::open(pool.clone(), index.tree, index.root)),
+            usable_past: None,
+        };
+        let indexes = definition.indexes.iter().map(open).collect();
+        State { definition, tree, indexes }
+    }
+
+    /// The same table under a new definition, whose indexes are all among `indexes`.
+    pub(crate) fn redefined(&self, definition: Definition, indexes: Vec<LiveIndex>) -> State {
+        let state = State { definition, tree: self.tree.clone(), indexes };
+        assert_eq!(state.definition.indexes.len(), state.indexes.len());
+        for (defined, live) in state.definition.indexes.iter().zip(&state.indexes) {
+            assert!(*defined == live.definition && defined.tree == live.tree.id());
+        }
+        state
+    }
+
+    pub(crate) fn kind(&self) -> &TableKind {
+        &self.definition.kind
+    }
+
+    pub(crate) fn index(&self, tree: TreeId) -> Option<&LiveIndex> {
+        self.indexes.iter().find(|index| index.tree.id() == tree)
+    }
+
+    /// The row as entries are made from it.
+    pub(crate) fn source<'a>(&'a self, key: &'a [u8], value: &'a [u8]) -> Result<RowSource<'a>, TableError> {
+        RowSource::new(self.kind(), key, value).map_err(|error| {
+            TableError::damaged(format!(
+                "row {} of table {:?}: {error}",
+                crate::show::Bytes(key),
+                self.definition.name
+            ))
+        })
+    }
+}
+
+impl LiveIndex {
+    /// Fails unless `txn` may read the index: it is complete, and its completion is in the snapshot.
+    pub(crate) fn check_readable(&self, txn: &Transaction) -> Result<(), TableError> {
+        let name = &self.definition.spec.name;
+        if self.definition.state != IndexState::Ready {
+            let message = format!("index {name:?} is still being built; read the table itself");
+            return Err(TableError::new(TableErrorKind::Stale, message));
+        }
+        let sees = match self.usable_past {
+            Some(fence) if txn.isolation() == Isolation::Snapshot => txn.sees_past(fence),
+            _ => true,
+        };
+        if sees {
+            return Ok(());
+        }
+        let message = format!("index {name:?} was completed after the transaction's snapshot; begin a new one");
+        Err(TableError::new(TableErrorKind::Stale, message))
+    }
+
+    /// Replaces `entry` by the index entry of `row`.
+    pub(crate) fn entry(&self, row: &RowSource<'_>, entry: &mut Entry) -> Result<(), TableError> {
+        self.definition.spec.entry(row, entry)
+    }
+}
+
+/// A table, shared by all its handles.
+pub(crate) struct Shared {
+    pub(crate) id: TreeId,
+    pub(crate) manager: Arc<TxnManager>,
+    /// The present state; `None` once the table is dropped. Held only to copy or exchange the `Arc`.
+    state: RwLock<Option<Arc<State>>>,
+    /// Held while the table's definition is being changed, index builds included. Taken before every other
+    /// lock of this crate.
+    pub(crate) definition_change: Mutex<()>,
+}
+
+impl Shared {
+    pub(crate) fn new(manager: Arc<TxnManager>, state: State) -> Shared {
+        Shared {
+            id: state.tree.id(),
+            manager,
+            state: RwLock::new(Some(Arc::new(state))),
+            definition_change: Mutex::new(()),
+        }
+    }
+
+    /// The present state, or why there is none.
+    pub(crate) fn state(&self) -> Result<Arc<State>, TableError> {
+        self.state.read().clone().ok_or_else(|| {
+            let message = format!("the table of {} was dropped; look it up again by name", self.id);
+            TableError::new(TableErrorKind::Dropped, message)
+        })
+    }
+
+    /// As [`Shared::state`], for a statement of `txn`.
+    pub(crate) fn state_for(&self, txn: &Transaction) -> Result<Arc<State>, TableError> {
+        if !Arc::ptr_eq(txn.manager(), &self.manager) {
+            return Err(TableError::bad_argument("the transaction belongs to another database than the table"));
+        }
+        self.state()
+    }
+
+    /// Puts another state in place, or none.
+    pub(crate) fn exchange(&self, state: Option<State>) {
+        *self.state.write() = state.map(Arc::new);
+    }
+}

@@ -1,0 +1,215 @@
+//! A typed table by its values.
+
+use crate::definition::TableKind;
+use crate::range::KeyRange;
+use crate::schema::Schema;
+use crate::state::State;
+use crate::value::{Value, ValueRef};
+use crate::{Cursor, Index, IndexCursor, Table, TableError};
+use firn_btree::Direction;
+use firn_txn::Transaction;
+use std::ops::Bound;
+
+/// A typed table by its values. Cheap to clone. Rows are given and answered as one value a column, in the
+/// order of the schema's columns.
+#[derive(Clone, Debug)]
+pub struct TypedTable {
+    table: Table,
+}
+
+impl TypedTable {
+    /// Of a table that was found to be typed, which it stays.
+    pub(crate) fn new(table: Table) -> TypedTable {
+        TypedTable { table }
+    }
+
+    /// The same table by its bytes.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Its present schema.
+    pub fn schema(&self) -> Result<Schema, TableError> {
+        Ok(schema(&*self.table.shared.state()?).clone())
+    }
+
+    /// Reads the row with this primary key into `row`; false if there is none.
+    pub fn get(&self, txn: &mut Transaction, key: &[ValueRef<'_>], row: &mut Vec<Value>) -> Result<bool, TableError> {
+        self.read(txn, key, row, Table::get)
+    }
+
+    /// As [`TypedTable::get`], locking the row (see [`Table::get_for_update`]).
+    pub fn get_for_update(
+        &self,
+        txn: &mut Transaction,
+        key: &[ValueRef<'_>],
+        row: &mut Vec<Value>,
+    ) -> Result<bool, TableError> {
+        self.read(txn, key, row, Table::get_for_update)
+    }
+
+    /// Inserts a row. Errors as [`Table::insert`].
+    pub fn insert(&self, txn: &mut Transaction, row: &[ValueRef<'_>]) -> Result<(), TableError> {
+        self.write(txn, row, Table::insert_checked)
+    }
+    /// Inserts a row, or replaces the one with its primary key; whether there was one.
+    pub fn put(&self, txn: &mut Transaction, row: &[ValueRef<'_>]) -> Result<bool, TableError> {
+        self.write(txn, row, Table::put_checked)
+    }
+    /// Replaces the row with the same primary key; false if there is none.
+    pub fn update(&self, txn: &mut Transaction, row: &[ValueRef<'_>]) -> Result<bool, TableError> {
+        self.write(txn, row, Table::update_checked)
+    }
+    /// Deletes the row with this primary key; false if there is none.
+    pub fn delete(&self, txn: &mut Transaction, key: &[ValueRef<'_>]) -> Result<bool, TableError> {
+        let state = self.table.state_for(txn)?;
+        self.table.delete(txn, &whole_key(&state, key)?)
+    }
+
+    /// Rows whose primary keys lie between two bounds, each given by values of the first key columns: an
+    /// included bound takes in every key that begins with it, an excluded one leaves them out.
+    pub fn scan(
+        &self,
+        low: Bound<&[ValueRef<'_>]>,
+        high: Bound<&[ValueRef<'_>]>,
+        direction: Direction,
+    ) -> Result<TypedCursor, TableError> {
+        let state = self.table.shared.state()?;
+        let range = prefixes(low, high, |values, key| schema(&state).encode_key(values, key))?;
+        Ok(TypedCursor { rows: Rows::Table(self.table.scan(range, direction)), table: self.table.clone(), row: Vec::new() })
+    }
+
+    /// Rows whose keys of an index lie between two bounds (see [`TypedTable::scan`]), in the index's order.
+    pub fn scan_index(
+        &self,
+        index: &Index,
+        low: Bound<&[ValueRef<'_>]>,
+        high: Bound<&[ValueRef<'_>]>,
+        direction: Direction,
+    ) -> Result<TypedCursor, TableError> {
+        if index.table().id() != self.table.id() {
+            return Err(TableError::bad_argument("the index belongs to another table"));
+        }
+        let range = prefixes(low, high, |values, key| index.encode(values, key))?;
+        Ok(TypedCursor { rows: Rows::Index(index.scan(range, direction)), table: self.table.clone(), row: Vec::new() })
+    }
+
+    fn read(
+        &self,
+        txn: &mut Transaction,
+        key: &[ValueRef<'_>],
+        row: &mut Vec<Value>,
+        get: impl FnOnce(&Table, &mut Transaction, &[u8], &mut Vec<u8>) -> Result<bool, TableError>,
+    ) -> Result<bool, TableError> {
+        let key = whole_key(&*self.table.state_for(txn)?, key)?;
+        let mut bytes = Vec::new();
+        if !get(&self.table, txn, &key, &mut bytes)? {
+            row.clear();
+            return Ok(false);
+        }
+        // The row may hold a column that was added since: the state is taken after the row was read.
+        decode(&*self.table.state_for(txn)?, &key, &bytes, row)?;
+        Ok(true)
+    }
+
+    fn write<R>(
+        &self,
+        txn: &mut Transaction,
+        row: &[ValueRef<'_>],
+        write: impl FnOnce(&Table, &mut Transaction, &[u8], &[u8]) -> Result<R, TableError>,
+    ) -> Result<R, TableError> {
+        let state = self.table.state_for(txn)?;
+        let (mut key, mut bytes) = (Vec::new(), Vec::new());
+        schema(&state).encode(row, &mut key, &mut bytes)?;
+        write(&self.table, txn, &key, &bytes)
+    }
+}
+
+/// Rows by their values, from [`TypedTable::scan`] and [`TypedTable::scan_index`].
+pub struct TypedCursor {
+    rows: Rows,
+    table: Table,
+    row: Vec<Value>,
+}
+
+enum Rows {
+    Table(Cursor),
+    Index(IndexCursor),
+}
+
+impl TypedCursor {
+    /// The same cursor, locking every row that it answers.
+    #[must_use]
+    pub fn for_update(self) -> TypedCursor {
+        let rows = match self.rows {
+            Rows::Table(cursor) => Rows::Table(cursor.for_update()),
+            Rows::Index(cursor) => Rows::Index(cursor.for_update()),
+        };
+        TypedCursor { rows, ..self }
+    }
+
+    /// The next row, which lives until the next call. `None` at the end.
+    pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<&[Value]>, TableError> {
+        let found = match &mut self.rows {
+            Rows::Table(cursor) => cursor.next(txn)?,
+            Rows::Index(cursor) => cursor.next(txn)?.map(|found| (found.primary_key, found.row)),
+        };
+        let Some((key, row)) = found else { return Ok(None) };
+        decode(&*self.table.shared.state()?, key, row, &mut self.row)?;
+        Ok(Some(&self.row))
+    }
+
+    /// Forgets the rows read ahead: the next one is read anew.
+    pub fn refresh(&mut self) {
+        match &mut self.rows {
+            Rows::Table(cursor) => cursor.refresh(),
+            Rows::Index(cursor) => cursor.refresh(),
+        }
+    }
+}
+
+fn schema(state: &State) -> &Schema {
+    match state.kind() {
+        TableKind::Typed(schema) => schema,
+        TableKind::Raw => unreachable!("a table never changes its kind"),
+    }
+}
+
+fn whole_key(state: &State, values: &[ValueRef<'_>]) -> Result<Vec<u8>, TableError> {
+    let columns = schema(state).key().len();
+    if values.len() != columns {
+        return Err(TableError::bad_argument(format!(
+            "{} values given, the primary key of table {:?} has {columns} columns",
+            values.len(),
+            state.definition.name
+        )));
+    }
+    let mut key = Vec::new();
+    schema(state).encode_key(values, &mut key)?;
+    Ok(key)
+}
+
+fn decode(state: &State, key: &[u8], bytes: &[u8], row: &mut Vec<Value>) -> Result<(), TableError> {
+    schema(state).decode(key, bytes, row).map_err(|error| {
+        let table = &state.definition.name;
+        TableError::damaged(format!("row {} of table {table:?}: {error}", crate::show::Bytes(key)))
+    })
+}
+
+fn prefixes(
+    low: Bound<&[ValueRef<'_>]>,
+    high: Bound<&[ValueRef<'_>]>,
+    encode: impl Fn(&[ValueRef<'_>], &mut Vec<u8>) -> Result<(), TableError>,
+) -> Result<KeyRange, TableError> {
+    let encoded = |bound: Bound<&[ValueRef<'_>]>| -> Result<Bound<Vec<u8>>, TableError> {
+        let mut key = Vec::new();
+        match bound {
+            Bound::Unbounded => return Ok(Bound::Unbounded),
+            Bound::Included(values) | Bound::Excluded(values) => encode(values, &mut key)?,
+        }
+        Ok(bound.map(|_| key))
+    };
+    let (low, high) = (encoded(low)?, encoded(high)?);
+    Ok(KeyRange::of_prefixes(low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice)))
+}
