@@ -62,3 +62,19 @@ impl std::fmt::Debug for AlignedBuf {
         write!(f, "AlignedBuf({} bytes)", self.len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_every_size_are_aligned_zeroed_and_writable_to_the_last_byte() {
+        for len in [1, 511, 512, 4095, 4096, 4097, 1 << 20] {
+            let mut bytes = AlignedBuf::zeroed(len);
+            assert!((bytes.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGNMENT));
+            assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 0));
+            bytes[len - 1] = 1;
+            assert_eq!(bytes[len - 1], 1);
+        }
+    }
+}

@@ -91,50 +91,48 @@ impl FileDevice {
     }
 
     /// What is known to fail before anything is tried.
-    fn check(&self, offset: u64, op: &IoOp<'_>) -> Result<(), DeviceError> {
-        match op {
-            IoOp::Read(buf) => check_transfer(&self.info, self.len(), offset, buf.len()),
+    fn check(&self, io: &Io<'_>) -> Result<(), DeviceError> {
+        match &io.op {
+            IoOp::Read(buf) => check_transfer(&self.info, self.len(), io.offset, buf.len()),
             IoOp::Write(data, durability) => {
                 self.check_writable()?;
-                check_transfer(&self.info, self.len(), offset, data.len())?;
+                check_transfer(&self.info, self.len(), io.offset, data.len())?;
                 if *durability == Durability::Durable { self.file.check_unbroken() } else { Ok(()) }
             }
         }
     }
 
-    /// One transfer after another. Several durable writes share one sync.
-    fn submit_positioned(&self, batch: &mut [Io<'_>]) {
-        let durable_writes = batch.iter().filter(|io| is_durable_write(io)).count();
-        let shared_sync = durable_writes > 1;
-        for io in &mut *batch {
-            let durable = is_durable_write(io) && !shared_sync;
-            io.outcome = self.check(io.offset, &io.op).and_then(|()| match &mut io.op {
-                IoOp::Read(buf) => self.file.read(io.offset, buf),
-                IoOp::Write(data, _) => self.file.write(io.offset, data, durable),
-            });
-        }
-        if !shared_sync {
-            return;
-        }
-        if let Err(error) = self.file.sync() {
-            for io in batch.iter_mut().filter(|io| is_durable_write(io) && io.outcome.is_ok()) {
-                io.outcome = Err(error.clone());
+    /// Performs a checked transfer, from `moved` bytes on.
+    fn perform(&self, io: &mut Io<'_>, moved: usize, sync: SyncBy) -> Result<(), DeviceError> {
+        let offset = io.offset + moved as u64;
+        match &mut io.op {
+            IoOp::Read(buf) => self.file.read(offset, &mut buf[moved..]),
+            IoOp::Write(data, durability) => {
+                let durable = *durability == Durability::Durable && sync == SyncBy::Transfer;
+                self.file.write(offset, &data[moved..], durable)
             }
         }
     }
 
-    fn submit_rings(&self, rings: &RingPool, batch: &mut [Io<'_>]) {
+    fn submit_positioned(&self, batch: &mut [Io<'_>], sync: SyncBy) {
+        for io in batch {
+            io.outcome = self.check(io).and_then(|()| self.perform(io, 0, sync));
+        }
+    }
+
+    fn submit_rings(&self, rings: &RingPool, batch: &mut [Io<'_>], sync: SyncBy) {
         let mut raw = Vec::with_capacity(batch.len());
         let mut places = Vec::with_capacity(batch.len());
         for (place, io) in batch.iter_mut().enumerate() {
-            io.outcome = self.check(io.offset, &io.op);
-            if io.outcome.is_ok()
-                && let Some(transfer) = self.raw(io)
-            {
-                raw.push(transfer);
-                places.push(place);
-            } else if io.outcome.is_ok() {
-                io.outcome = self.perform(io.offset, &mut io.op);
+            io.outcome = self.check(io);
+            if io.outcome.is_ok() {
+                match self.raw(io, sync) {
+                    Some(transfer) => {
+                        raw.push(transfer);
+                        places.push(place);
+                    }
+                    None => io.outcome = self.perform(io, 0, sync),
+                }
             }
         }
         // SAFETY: the pointers come from the batch's own borrows, which last until this function returns;
@@ -142,19 +140,20 @@ impl FileDevice {
         unsafe { rings.run(self.file.fd().as_raw_fd(), &mut raw) };
         for (transfer, place) in raw.iter().zip(places) {
             let io = &mut batch[place];
-            io.outcome = self.finish(io, transfer);
+            io.outcome = self.finish(io, transfer, sync);
         }
     }
 
     /// The transfer for the kernel; `None` if it has to be done by copying, in parts, or by a sync.
-    fn raw(&self, io: &mut Io<'_>) -> Option<RawTransfer> {
+    fn raw(&self, io: &mut Io<'_>, sync: SyncBy) -> Option<RawTransfer> {
         let (memory, len, direction) = match &mut io.op {
             IoOp::Read(buf) if self.file.is_aligned(buf) => (buf.as_mut_ptr(), buf.len(), Direction::Read),
             IoOp::Write(data, durability) if self.file.is_aligned(data) => {
                 let direction = match durability {
-                    Durability::Later => Direction::Write,
-                    Durability::Durable if self.file.has_dsync() => Direction::WriteDurable,
-                    Durability::Durable => return None,
+                    Durability::Durable if sync == SyncBy::Transfer => {
+                        self.file.has_dsync().then_some(Direction::WriteDurable)?
+                    }
+                    Durability::Durable | Durability::Later => Direction::Write,
                 };
                 // The kernel only reads from it.
                 (data.as_ptr().cast_mut(), data.len(), direction)
@@ -166,23 +165,14 @@ impl FileDevice {
     }
 
     /// The outcome of what the kernel did; does what it left.
-    fn finish(&self, io: &mut Io<'_>, transfer: &RawTransfer) -> Result<(), DeviceError> {
+    fn finish(&self, io: &mut Io<'_>, transfer: &RawTransfer, sync: SyncBy) -> Result<(), DeviceError> {
         let len = transfer.len as usize;
         match transfer.result {
             Ok(moved) if moved == len => Ok(()),
-            Ok(moved) => {
-                let moved = moved - moved % self.info.logical_block;
-                let offset = io.offset + moved as u64;
-                match &mut io.op {
-                    IoOp::Read(buf) => self.file.read(offset, &mut buf[moved..]),
-                    IoOp::Write(data, durability) => {
-                        self.file.write(offset, &data[moved..], *durability == Durability::Durable)
-                    }
-                }
-            }
+            Ok(moved) => self.perform(io, moved - moved % self.info.logical_block, sync),
             // Not done, rather than failed: these say that the ring could not take it.
             Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::OPNOTSUPP | Errno::INVAL) => {
-                self.perform(io.offset, &mut io.op)
+                self.perform(io, 0, sync)
             }
             Err(errno) if transfer.direction == Direction::Read => {
                 Err(self.file.read_failed(io.offset, len, errno))
@@ -193,15 +183,15 @@ impl FileDevice {
             }
         }
     }
+}
 
-    fn perform(&self, offset: u64, op: &mut IoOp<'_>) -> Result<(), DeviceError> {
-        match op {
-            IoOp::Read(buf) => self.file.read(offset, buf),
-            IoOp::Write(data, durability) => {
-                self.file.write(offset, data, *durability == Durability::Durable)
-            }
-        }
-    }
+/// Who makes a batch's durable writes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SyncBy {
+    /// Each transfer for itself.
+    Transfer,
+    /// One sync after all of them.
+    Batch,
 }
 
 fn is_durable_write(io: &Io<'_>) -> bool {
@@ -218,26 +208,37 @@ impl Device for FileDevice {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let mut op = IoOp::Read(buf);
-        self.check(offset, &op)?;
-        self.perform(offset, &mut op)
+        let mut io = Io { offset, op: IoOp::Read(buf), outcome: Ok(()) };
+        self.check(&io)?;
+        self.perform(&mut io, 0, SyncBy::Transfer)
     }
 
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        let mut op = IoOp::Write(data, durability);
-        self.check(offset, &op)?;
-        self.perform(offset, &mut op)
+        let mut io = Io { offset, op: IoOp::Write(data, durability), outcome: Ok(()) };
+        self.check(&io)?;
+        self.perform(&mut io, 0, SyncBy::Transfer)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
         if self.read_only { Ok(()) } else { self.file.sync() }
     }
 
+    /// Several durable writes share one sync: each would wait for a flush of the device of its own.
     fn submit(&self, batch: &mut [Io<'_>]) {
+        let several = batch.iter().filter(|io| is_durable_write(io)).nth(1).is_some();
+        let sync = if several { SyncBy::Batch } else { SyncBy::Transfer };
         match &self.rings {
             // One transfer alone gains nothing from a ring.
-            Some(rings) if batch.len() > 1 => self.submit_rings(rings, batch),
-            _ => self.submit_positioned(batch),
+            Some(rings) if batch.len() > 1 => self.submit_rings(rings, batch, sync),
+            _ => self.submit_positioned(batch, sync),
+        }
+        if sync == SyncBy::Batch
+            && batch.iter().any(|io| is_durable_write(io) && io.outcome.is_ok())
+            && let Err(error) = self.file.sync()
+        {
+            for io in batch.iter_mut().filter(|io| is_durable_write(io) && io.outcome.is_ok()) {
+                io.outcome = Err(error.clone());
+            }
         }
     }
 

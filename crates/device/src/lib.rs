@@ -4,9 +4,15 @@
 //! files and raw devices, memory, and wrappers that count, fail, crash (later: emulate, throttle) are
 //! chosen at assembly and look the same from above.
 //!
-//! Invariants: every read and write is whole logical blocks at block-aligned offsets, from memory aligned
-//! as [`AlignedBuf`] is; what was written is durable only after a `sync` that began later, or if it was
-//! written with [`Durability::Durable`]; a failed write or sync is never retried here.
+//! Invariants: every read and write is whole logical blocks at block-aligned offsets; from memory aligned as
+//! [`AlignedBuf`] is, nothing is copied; what was written is durable only after a `sync` that began later,
+//! or if it was written with [`Durability::Durable`]; a failed write or sync is never retried here.
+//!
+//! How it fails: a [`DeviceError`] says by its kind what a caller can do, and names device, operation,
+//! place and cause. Transfers that are not whole blocks are a caller's mistake and panic.
+//!
+//! Unsafe code is in `aligned` (memory), `ring` and its one caller in `file` (memory lent to the kernel).
+//! `docs/devices.md` tells the whole for users.
 
 mod aligned;
 mod bytes;

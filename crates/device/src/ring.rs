@@ -159,7 +159,9 @@ impl Batch<'_> {
             if self.in_flight == 0 {
                 return RingState::Usable;
             }
-            let entered = self.ring.submit_and_wait(1);
+            // Room is wanted while transfers wait for it; in the end, one sleep for all.
+            let wanted = if next < transfers.len() { 1 } else { self.in_flight };
+            let entered = self.ring.submit_and_wait(wanted);
             let seen = self.reap(transfers);
             match entered.map_err(|error| Errno::from_io_error(&error)) {
                 Ok(_) | Err(Some(Errno::INTR)) => {}

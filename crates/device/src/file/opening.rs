@@ -138,7 +138,9 @@ fn length(fd: BorrowedFd<'_>, name: &dyn std::fmt::Display) -> Result<u64, Devic
 fn geometry(fd: BorrowedFd<'_>, options: &FileOptions, block_device: bool, bytes: u64) -> Geometry {
     let sector = if block_device { rustix::fs::ioctl_blksszget(fd).unwrap_or(4096) as usize } else { 512 };
     let buffered = Geometry { logical_block: sector.clamp(512, 65536), memory_align: 1, direct: false };
-    if !options.direct || in_memory(fd) || !set_direct(fd, true) {
+    // A block device's own name lies on a file system in memory, its contents do not.
+    let in_memory = !block_device && in_memory(fd);
+    if !options.direct || in_memory || !set_direct(fd, true) {
         return buffered;
     }
     let found = match kernel_alignment(fd) {
