@@ -61,6 +61,17 @@ struct InFlight {
     done: bool,
 }
 
+/// Whether a worker watches for the log to fall idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Nobody does: all durable log is sealed.
+    None,
+    /// A worker was woken to.
+    Called,
+    /// A worker does.
+    Held,
+}
+
 /// Everything behind the flight lock.
 pub(crate) struct Flight {
     /// In the order in which they were composed.
@@ -81,6 +92,7 @@ pub(crate) struct Flight {
     pub failed: Option<LogError>,
     /// The last LSN that a seal block recorded.
     pub sealed: Lsn,
+    pub watch: Watch,
     /// Where the last request went, so that a seal goes elsewhere.
     pub last_device: usize,
     pub stopping: bool,
@@ -107,6 +119,7 @@ impl Flight {
             wanted: start,
             failed: None,
             sealed: start,
+            watch: Watch::None,
             last_device: 0,
             stopping: false,
             requests_done: 0,

@@ -22,18 +22,19 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod epochs;
 mod error;
 mod flight;
 mod front;
 mod layout;
 mod log;
-mod pipeline;
-//TMP mod member;
-//TMP mod merge;
+mod member;
+mod merge;
 mod options;
-//TMP mod reader;
+mod pipeline;
+mod reader;
 mod record;
-//TMP mod records;
+mod records;
 mod ring;
 mod scan;
 mod space;
@@ -45,4 +46,5 @@ pub use log::Log;
 pub use options::{Appended, Compose, LogClass, LogOptions, LogSpace, LogStatistics};
 pub use record::{Kind, Record};
 
-pub use scan::{LogIdentity, LogScan, MemberId, Records};
+pub use records::Records;
+pub use scan::{LogIdentity, LogScan, MemberId};

@@ -38,7 +38,7 @@ pub(crate) struct Opening {
 }
 
 /// What every log with these devices keeps to; members that differ in block size share the largest.
-pub(crate) fn unit_of(devices: &[Arc<dyn Device>]) -> u64 {
+fn unit_of(devices: &[Arc<dyn Device>]) -> u64 {
     devices.iter().map(|d| d.info().logical_block as u64).max().unwrap_or(0).max(block::BLOCK as u64)
 }
 
@@ -104,7 +104,8 @@ impl Log {
 
     pub(crate) fn open(opening: Opening, options: LogOptions) -> Result<Arc<Log>, LogError> {
         check_options(&options)?;
-        let unit = unit_of(&opening.devices).max(opening.geometries[0].unit);
+        let unit = opening.geometries[0].unit;
+        assert!(opening.geometries.iter().all(|g| g.unit == unit), "the members of a log share its unit");
         let capacity: u64 = opening.geometries.iter().map(Geometry::capacity_bytes).sum();
         let setup = FrontSetup {
             epoch: opening.epoch,

@@ -15,13 +15,13 @@
 //! the length of a thread switch.
 
 use crate::block::{Owner, seal_all};
-use crate::flight::{Flight, Parker, Waiter, Wake, WakeList, wake_all};
+use crate::flight::{Flight, Parker, Waiter, Wake, WakeList, Watch, wake_all};
 use crate::front::{Front, Refused};
 use crate::options::{Appended, Compose, LogClass, LogOptions};
 use crate::record::Record;
 use crate::{LogError, LogErrorKind};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard};
+use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use firn_base::{Epoch, Lsn};
 use firn_device::{AlignedBuf, Device, DeviceError, Durability};
 
@@ -41,7 +41,7 @@ pub(crate) struct Pipeline {
 }
 
 /// What a thread that has taken a device is to write.
-struct Job {
+pub(crate) struct Job {
     device: usize,
     buf: AlignedBuf,
     offset: u64,
@@ -129,6 +129,7 @@ impl Pipeline {
                 format!("cannot flush to LSN {lsn}: the log ends at {}", self.end()),
             ));
         }
+        let _guard = PanicGuard::new(self);
         let mut lead = false;
         loop {
             // A thread that was called must say that it came, even if it has nothing to do any more.
@@ -182,7 +183,13 @@ impl Pipeline {
         let parker = PARKER.with(Arc::clone);
         flight.waits += 1;
         flight.waiters.push(Waiter { lsn, parker: Arc::clone(&parker) });
-        drop(flight);
+        if lsn <= flight.covered {
+            // Others may need log that is not requested. A thread that needs some itself and still waits found
+            // no device with room: calling would go in circles until one has written.
+            self.pass_on(flight);
+        } else {
+            drop(flight);
+        }
         Ok(parker.wait())
     }
 
@@ -264,10 +271,8 @@ impl Pipeline {
 
     /// Writes a request and tells those it concerns. No lock is held on entry.
     fn run(&self, mut job: Job) {
-        let mut guard = PanicGuard { pipeline: self, armed: true };
         seal_all(&mut job.buf[..job.len]);
         let outcome = self.devices[job.device].write(job.offset, &job.buf[..job.len], Durability::Durable);
-        guard.armed = false;
         match outcome {
             Ok(()) => self.finish(job),
             Err(error) => {
@@ -297,6 +302,10 @@ impl Pipeline {
                 flight.seals += 1;
                 flight.sealed = lsn;
             }
+        }
+        if self.options.workers && flight.watch == Watch::None && self.is_unsealed(&flight) {
+            flight.watch = Watch::Called;
+            self.work.notify_one();
         }
         self.call(&mut flight, &mut list);
         self.release(flight, list);
@@ -334,28 +343,32 @@ impl Pipeline {
         }
     }
 
+    /// Composes the next request if `request_flush` asked for it and a device has room.
+    pub fn take_wanted(&self, flight: &mut Flight) -> Option<Job> {
+        if flight.wanted <= flight.covered || flight.failed.is_some() {
+            return None;
+        }
+        self.take(flight)
+    }
+
     /// Writes one request that `request_flush` asked for; answers whether there was one.
     pub fn write_wanted(&self) -> bool {
-        let mut flight = self.flight.lock();
-        if flight.wanted <= flight.covered || flight.failed.is_some() {
-            return false;
-        }
-        let Some(job) = self.take(&mut flight) else { return false };
-        self.pass_on(flight);
+        let _guard = PanicGuard::new(self);
+        let job = self.take_wanted(&mut self.flight.lock());
+        job.map(|job| self.run(job)).is_some()
+    }
+
+    /// As `run`, for a worker.
+    pub fn run_guarded(&self, job: Job) {
+        let _guard = PanicGuard::new(self);
         self.run(job);
-        true
     }
 
     /// Writes a seal block if one is due; answers whether it did.
     pub fn write_seal(&self) -> bool {
+        let _guard = PanicGuard::new(self);
         let job = self.take_seal(&mut self.flight.lock());
-        match job {
-            Some(job) => {
-                self.run(job);
-                true
-            }
-            None => false,
-        }
+        job.map(|job| self.run(job)).is_some()
     }
 
     /// Whether log became durable that no seal has recorded.
@@ -374,15 +387,23 @@ fn unknown_outcome(error: &DeviceError) -> LogError {
     )
 }
 
-/// Fails the log if a device panics, so that nobody waits for ever for the request it held.
+/// Fails the log if its thread panics, so that nobody waits for ever for a request it held. Made before any
+/// lock is taken, so that it acts after all are released.
 struct PanicGuard<'a> {
     pipeline: &'a Pipeline,
+    /// Not so in a thread that unwinds already, and flushes from a destructor.
     armed: bool,
+}
+
+impl<'a> PanicGuard<'a> {
+    fn new(pipeline: &'a Pipeline) -> PanicGuard<'a> {
+        PanicGuard { pipeline, armed: !thread::panicking() }
+    }
 }
 
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
-        if self.armed {
+        if self.armed && thread::panicking() {
             self.pipeline.fail(LogError::new(
                 LogErrorKind::Failed,
                 "the log failed: a thread panicked while it wrote a request. Whether commits that were not \

@@ -1,7 +1,25 @@
-//! Reading a log back. SKELETON.
+//! Finding the log: where it ends, and that nothing durable is missing before that.
+//!
+//! One pass over the devices from the section that holds `from`: it walks the groups of each epoch, and
+//! notes what every block says was durable when it was written. An epoch's log ends
+//! * where the start record of a later epoch says it ended, or
+//! * for the newest epoch, after the last whole group before the first missing byte.
+//!
+//! Log that ends before something that a block of the same epoch says is durable is damage, not the end.
+//! Blocks beyond the end that nobody was told are durable are ghosts: the next epoch starts past them.
+//!
+//! Memory: the section headers (half a KiB a section) and, while reading, half a MiB for each device.
 
-use crate::{Log, LogError, LogOptions, Record};
-use firn_base::sync::Arc;
+use crate::block::next_base;
+use crate::epochs::{EpochRange, EpochTable};
+use crate::log::{Opening, check_members};
+use crate::member::Member;
+use crate::merge::Cursor;
+use crate::reader::Reader;
+use crate::record::{FRAME, Frame, Kind};
+use crate::{Log, LogError, LogErrorKind, LogOptions, Records};
+use firn_base::codec::Reader as Bytes;
+use firn_base::sync::{Arc, thread};
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::Device;
 
@@ -16,59 +34,324 @@ pub struct LogIdentity {
     pub database: DatabaseId,
     /// Every member, in the order of the devices handed in.
     pub members: Vec<MemberId>,
-    /// Each epoch that log still in use may carry, with the LSN at which it starts; ascending.
+    /// Each epoch that log still in use may carry, with the LSN at which it starts; ascending. The first
+    /// epoch of a database starts at [`Lsn::FIRST`].
     pub epochs: Vec<(Epoch, Lsn)>,
 }
 
+/// The log of one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Place of the epoch in the table.
+    pub epoch: usize,
+    pub start: Lsn,
+    pub end: Lsn,
+}
+
 /// The log as found on the devices, up to its end.
-pub struct LogScan {}
+pub struct LogScan {
+    members: Vec<Arc<Member>>,
+    epochs: Arc<EpochTable>,
+    from: Lsn,
+    /// Ascending; at least one.
+    spans: Vec<Span>,
+    next_start: Lsn,
+    /// By device: linear position of the last block that is log.
+    last_blocks: Vec<Option<u64>>,
+}
+
+/// What walking an epoch's records found.
+struct Walk {
+    span: Span,
+    /// A record's framing is wrong at this LSN.
+    broken: Option<Lsn>,
+}
 
 impl LogScan {
     /// Finds the log from `from` (the redo start of the last checkpoint) to its end, reading all devices
     /// side by side. `progress` is told bytes read and bytes expected.
     pub fn new(
-        _devices: Vec<Arc<dyn Device>>,
-        _identity: LogIdentity,
-        _from: Lsn,
-        _progress: &mut dyn FnMut(u64, u64),
+        devices: Vec<Arc<dyn Device>>,
+        identity: LogIdentity,
+        from: Lsn,
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        todo!()
+        check_members(&devices, &identity)?;
+        let epochs = Arc::new(EpochTable::new(&identity.epochs)?);
+        let Some(first) = epochs.of(from) else {
+            return Err(LogError::new(
+                LogErrorKind::BadArgument,
+                format!("LSN {from} lies before every epoch of the log: {:?}", identity.epochs),
+            ));
+        };
+        let members = read_members(devices, &identity)?;
+        let mut cursor = Cursor::new(readers(&members, &epochs, from, None), first, from);
+        let mut walks = walk_epochs(&mut cursor, &epochs, first, from, progress)?;
+        cursor.drain()?;
+        progress(cursor.bytes_read, cursor.bytes_read);
+        check_claims(&cursor, &epochs, first, &walks)?;
+        let last = walks.last().expect("there is a walk at least for `from`");
+        if let Some(lsn) = last.broken {
+            return Err(broken(lsn));
+        }
+        let end = last.span.end;
+        let seen = cursor.readers().iter().map(|r| r.seen.max_end).max().unwrap_or(end);
+        Ok(LogScan {
+            next_start: next_base(end.max(seen).max(epochs.last().start)),
+            last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
+            spans: walks.drain(..).map(|w| w.span).collect(),
+            members,
+            epochs,
+            from,
+        })
     }
 
     /// First LSN after the last whole group.
     pub fn end(&self) -> Lsn {
-        todo!()
+        self.spans.last().expect("at least one").end
     }
 
     /// Where the next epoch may start: at or after `end()`, on a block boundary, past everything that an
     /// old block could claim.
     pub fn next_epoch_start(&self) -> Lsn {
-        todo!()
+        self.next_start
     }
 
-    /// The records from `from` to the end, in LSN order, incomplete last group left out. May be called
-    /// more than once. `from` is a record's LSN at or after the one given to `new`.
-    pub fn records(&self, _from: Lsn) -> Records<'_> {
-        todo!()
+    /// The records from `from` to the end, in LSN order, incomplete last group and the log's own records
+    /// left out. May be called more than once. `from` is a record's LSN at or after the one given to `new`.
+    pub fn records(&self, from: Lsn) -> Records<'_> {
+        Records::new(self, from)
+    }
+
+    pub(crate) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    pub(crate) fn cursor(&self, epoch: usize, from: Lsn) -> Cursor {
+        Cursor::new(readers(&self.members, &self.epochs, from, Some(&self.last_blocks)), epoch, from)
     }
 
     /// Opens the log for appending in `epoch`, which the caller has made durable in the superblock with
     /// its start at `start`. What lies before `end()` stays readable through this scan until the log is
     /// truncated past it: redo reads records while eviction already appends.
-    pub fn open_log(&self, _epoch: Epoch, _start: Lsn, _options: LogOptions) -> Result<Arc<Log>, LogError> {
-        todo!()
+    ///
+    /// The epoch's first record is the log's own, so `Log::end` of the opened log lies a few bytes past `start`.
+    pub fn open_log(&self, epoch: Epoch, start: Lsn, options: LogOptions) -> Result<Arc<Log>, LogError> {
+        if epoch <= self.epochs.last().epoch || start < self.next_start || start != next_base(start) {
+            return Err(LogError::new(
+                LogErrorKind::BadArgument,
+                format!(
+                    "a new epoch is higher than {} and starts at LSN {} or a later block: {epoch} at LSN {start} \
+                     will not do",
+                    self.epochs.last().epoch,
+                    self.next_start
+                ),
+            ));
+        }
+        let spaces = self
+            .members
+            .iter()
+            .zip(&self.last_blocks)
+            .map(|(member, &last)| member.resume(last, self.from, start))
+            .collect();
+        let opening = Opening {
+            devices: self.members.iter().map(|m| Arc::clone(&m.device)).collect(),
+            owners: self.members.iter().map(|m| m.owner).collect(),
+            geometries: self.members.iter().map(|m| m.geometry).collect(),
+            spaces,
+            epoch,
+            start,
+            oldest: self.from,
+            previous_end: Some(self.end()),
+        };
+        Log::open(opening, options)
     }
 }
 
-/// Streams records with bounded memory.
-pub struct Records<'a> {
-    _scan: &'a LogScan,
+impl std::fmt::Debug for LogScan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogScan").field("from", &self.from).field("end", &self.end()).finish_non_exhaustive()
+    }
 }
 
-impl Records<'_> {
-    /// The next record; `None` at the end. The body lives until the next call.
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<Option<(Lsn, Record<'_>)>, LogError> {
-        todo!()
+fn read_members(devices: Vec<Arc<dyn Device>>, identity: &LogIdentity) -> Result<Vec<Arc<Member>>, LogError> {
+    let outcomes: Vec<Result<Member, LogError>> = if devices.len() == 1 {
+        devices.into_iter().map(|device| Member::read(device, identity, 0)).collect()
+    } else {
+        thread::scope(|scope| {
+            let threads: Vec<_> = devices
+                .into_iter()
+                .enumerate()
+                .map(|(place, device)| scope.spawn(move || Member::read(device, identity, place)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        })
+    };
+    let members: Vec<Arc<Member>> =
+        outcomes.into_iter().map(|outcome| outcome.map(Arc::new)).collect::<Result<_, _>>()?;
+    match members.iter().find(|m| m.geometry.unit != members[0].geometry.unit) {
+        Some(other) => Err(LogError::new(
+            LogErrorKind::Damaged,
+            format!(
+                "{} and {} are log devices of one database with different units",
+                members[0].device.info().name,
+                other.device.info().name
+            ),
+        )),
+        None => Ok(members),
     }
+}
+
+/// A reader for each member from the first block that may matter; up to the last block of log, if known.
+fn readers(
+    members: &[Arc<Member>],
+    epochs: &Arc<EpochTable>,
+    from: Lsn,
+    last_blocks: Option<&[Option<u64>]>,
+) -> Vec<Reader> {
+    members
+        .iter()
+        .enumerate()
+        .map(|(i, member)| {
+            let mut range = member.range(from);
+            if let Some(last_blocks) = last_blocks {
+                let end = last_blocks[i].map_or(range.start, |last| last + crate::block::BLOCK as u64);
+                range.end = end.max(range.start);
+            }
+            Reader::new(Arc::clone(member), Arc::clone(epochs), range)
+        })
+        .collect()
+}
+
+/// Walks the records of every epoch from the one at place `first` on.
+fn walk_epochs(
+    cursor: &mut Cursor,
+    epochs: &EpochTable,
+    first: usize,
+    from: Lsn,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<Walk>, LogError> {
+    let expected = cursor.left();
+    let mut walks = vec![walk(cursor, first, from, expected, progress)?];
+    for (place, range) in epochs.ranges().iter().enumerate().skip(first + 1) {
+        if range.start == range.limit {
+            continue;
+        }
+        cursor.seek(place, range.start);
+        if cursor.available()? == 0 {
+            // Nobody was told that anything of this epoch is durable; `check_claims` makes sure of it.
+            continue;
+        }
+        let previous_end = read_epoch_start(cursor, range)?;
+        while walks.len() > 1 && walks.last().is_some_and(|w| w.span.start >= previous_end) {
+            walks.pop();
+        }
+        let last = walks.last_mut().expect("the first walk stays");
+        if last.span.start >= previous_end {
+            // `from` lies between two epochs.
+            last.span.end = last.span.start;
+            last.broken = None;
+        } else if last.span.end >= previous_end {
+            last.span.end = previous_end;
+            last.broken = None;
+        } else {
+            return Err(missing(last.broken.unwrap_or(last.span.end), previous_end));
+        }
+        let after_start = cursor.pos();
+        let mut found = walk(cursor, place, after_start, expected, progress)?;
+        found.span.start = range.start;
+        walks.push(found);
+    }
+    Ok(walks)
+}
+
+/// Walks records from the cursor's position to the last whole group.
+fn walk(
+    cursor: &mut Cursor,
+    epoch: usize,
+    from: Lsn,
+    expected: u64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Walk, LogError> {
+    let mut found = Walk { span: Span { epoch, start: from, end: from }, broken: None };
+    let mut told = u64::MAX;
+    loop {
+        let lsn = cursor.pos();
+        let mut bytes = [0; FRAME];
+        if !cursor.read(&mut bytes)? {
+            return Ok(found);
+        }
+        let Some(frame) = Frame::decode(lsn, bytes) else {
+            found.broken = Some(lsn);
+            return Ok(found);
+        };
+        if !cursor.skip(frame.body_len)? {
+            return Ok(found);
+        }
+        if !frame.more {
+            found.span.end = cursor.pos();
+        }
+        if cursor.bytes_read != told {
+            told = cursor.bytes_read;
+            progress(told, expected);
+        }
+    }
+}
+
+/// Reads the first record of an epoch; answers where the log before it ended.
+fn read_epoch_start(cursor: &mut Cursor, range: &EpochRange) -> Result<Lsn, LogError> {
+    let mut bytes = [0; FRAME];
+    let mut body = [0; 12];
+    let whole = cursor.read(&mut bytes)? && cursor.read(&mut body)?;
+    let frame = Frame::decode(range.start, bytes);
+    let mut fields = Bytes::new(&body);
+    let (epoch, previous_end) = (fields.u32().unwrap_or(0), fields.u64().unwrap_or(u64::MAX));
+    let expected = Frame { body_len: body.len(), more: false, kind: Kind::EPOCH_START };
+    if !whole || frame != Some(expected) || epoch != range.epoch.0 || previous_end > range.start.0 {
+        return Err(broken(range.start));
+    }
+    Ok(Lsn(previous_end))
+}
+
+/// No block may say that something is durable which was not found.
+fn check_claims(cursor: &Cursor, epochs: &EpochTable, first: usize, walks: &[Walk]) -> Result<(), LogError> {
+    if let Some(epoch) = cursor.readers().iter().filter_map(|r| r.seen.unknown).max() {
+        return Err(LogError::new(
+            LogErrorKind::Damaged,
+            format!(
+                "the log holds blocks of epoch {epoch}, but the superblock knows epochs up to {} only: the superblock \
+                 is older than the log",
+                epochs.last().epoch
+            ),
+        ));
+    }
+    for (place, range) in epochs.ranges().iter().enumerate().skip(first) {
+        let claim = cursor.readers().iter().map(|r| r.seen.claims[place]).max().unwrap_or(Lsn::ZERO);
+        let walk = walks.iter().find(|w| w.span.epoch == place);
+        let end = walk.map_or(range.start, |w| w.span.end);
+        if claim > end && claim > range.start {
+            return Err(missing(walk.and_then(|w| w.broken).unwrap_or(end), claim));
+        }
+    }
+    Ok(())
+}
+
+fn missing(from: Lsn, to: Lsn) -> LogError {
+    LogError::new(
+        LogErrorKind::Damaged,
+        format!(
+            "the log is damaged: what follows LSN {from} cannot be read, although it was durable up to LSN {to}. Restore \
+             the log device from a copy, or restore a backup"
+        ),
+    )
+}
+
+fn broken(lsn: Lsn) -> LogError {
+    LogError::new(
+        LogErrorKind::Damaged,
+        format!("the log is damaged: there is no record at LSN {lsn}, where one must begin"),
+    )
 }

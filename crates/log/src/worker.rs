@@ -2,16 +2,17 @@
 //!
 //! They sleep otherwise: for ever while the log is sealed, else for the time after which a seal is due.
 
+use crate::flight::Watch;
 use crate::pipeline::Pipeline;
 use firn_base::sync::Arc;
 use firn_base::sync::thread::{self, JoinHandle};
 
-/// Starts one worker for each device; the first one also seals.
+/// Starts one worker for each device.
 pub(crate) fn start(pipeline: &Arc<Pipeline>) -> std::io::Result<Vec<JoinHandle<()>>> {
     (0..pipeline.devices.len())
         .map(|i| {
             let pipeline = Arc::clone(pipeline);
-            thread::spawn(&format!("firn-log-{i}"), move || work(&pipeline, i == 0))
+            thread::spawn(&format!("firn-log-{i}"), move || work(&pipeline))
         })
         .collect()
 }
@@ -22,37 +23,40 @@ pub(crate) fn stop(pipeline: &Pipeline) {
     pipeline.work.notify_all();
 }
 
-fn work(pipeline: &Pipeline, seals: bool) {
-    // Requests written when the last sleep began: a seal is due if there were none since.
-    let mut written_before = None;
+fn work(pipeline: &Pipeline) {
+    // While this worker watches for the log to fall idle: requests written when its last sleep began.
+    let mut watched: Option<u64> = None;
     loop {
-        if pipeline.write_wanted() {
-            continue;
-        }
         let mut flight = pipeline.flight.lock();
         if flight.stopping {
             return;
         }
-        if flight.wanted > flight.covered && flight.has_idle_device() && flight.failed.is_none() {
+        if let Some(job) = pipeline.take_wanted(&mut flight) {
+            drop(flight);
+            pipeline.run_guarded(job);
             continue;
         }
-        let written = flight.requests_done;
-        if !seals || !pipeline.is_unsealed(&flight) {
-            written_before = None;
+        if flight.watch == Watch::Called {
+            flight.watch = Watch::Held;
+            watched = Some(flight.requests_done);
+        }
+        let Some(before) = watched else {
             pipeline.work.wait(&mut flight);
-        } else if written_before == Some(written) {
+            continue;
+        };
+        if !pipeline.is_unsealed(&flight) {
+            flight.watch = Watch::None;
+            watched = None;
+            continue;
+        }
+        let in_time = pipeline.work.wait_for(&mut flight, pipeline.options.seal_after);
+        let now = flight.requests_done;
+        if now != before {
+            watched = Some(now);
+        } else if !in_time {
+            // Nothing was written for the whole time. If no seal can be written now, look again later.
             drop(flight);
-            written_before = None;
-            if !pipeline.write_seal() {
-                // Not possible now: log is waiting or there is no room. Look again later.
-                let mut flight = pipeline.flight.lock();
-                if !flight.stopping {
-                    pipeline.work.wait_for(&mut flight, pipeline.options.seal_after);
-                }
-            }
-        } else {
-            written_before = Some(written);
-            pipeline.work.wait_for(&mut flight, pipeline.options.seal_after);
+            pipeline.write_seal();
         }
     }
 }

@@ -1,0 +1,200 @@
+//! One device of a log as recovery finds it: its member header and the headers of its sections.
+
+use crate::block::{self, BLOCK, Owner, PAYLOAD, base};
+use crate::layout::{Geometry, MEMBER_COPIES, MemberHeader, SectionHeader};
+use crate::space::{DeviceSpace, LiveSection};
+use crate::{LogError, LogErrorKind, LogIdentity};
+use firn_base::Lsn;
+use firn_base::sync::Arc;
+use firn_device::{AlignedBuf, Device, Io, IoOp};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Section headers read by one batch.
+const BATCH: usize = 32;
+
+/// A member of the log, its sections known.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub device: Arc<dyn Device>,
+    pub owner: Owner,
+    pub geometry: Geometry,
+    /// By place on the device; `None` where no valid header was found.
+    headers: Vec<Option<SectionHeader>>,
+    /// Highest sequence number found; 0 if no section was ever used.
+    newest: u64,
+}
+
+fn damaged(message: String) -> LogError {
+    LogError::new(LogErrorKind::Damaged, message)
+}
+
+impl Member {
+    /// Reads the device at `place` of the list handed in.
+    pub fn read(device: Arc<dyn Device>, identity: &LogIdentity, place: usize) -> Result<Member, LogError> {
+        let header = read_member_header(&*device)?;
+        let name = &device.info().name;
+        let expected = identity.members[place];
+        if header.database != identity.database {
+            return Err(damaged(format!(
+                "{name} is a log device of database {}, not of database {}",
+                header.database, identity.database
+            )));
+        }
+        if header.member != expected {
+            return Err(damaged(format!(
+                "{name} is member {} of the log where member {} was expected: a device is missing, or the \
+                 devices were handed in in another order",
+                header.member.0, expected.0
+            )));
+        }
+        if header.members as usize != identity.members.len() || header.place as usize != place {
+            return Err(damaged(format!(
+                "{name} says it is number {} of {} log devices, the superblock says {} of {}",
+                header.place + 1,
+                header.members,
+                place + 1,
+                identity.members.len()
+            )));
+        }
+        if header.geometry.unit < device.info().logical_block as u64 {
+            return Err(damaged(format!(
+                "{name} has blocks of {} bytes, but the log was made for blocks of up to {}: copy it to a device \
+                 with smaller blocks",
+                device.info().logical_block,
+                header.geometry.unit
+            )));
+        }
+        let owner = Owner { tag: block::database_tag(identity.database), member: expected.0 };
+        let headers = read_section_headers(&*device, owner, &header.geometry)?;
+        let newest = headers.iter().flatten().map(|h| h.sequence).max().unwrap_or(0);
+        Ok(Member { device, owner, geometry: header.geometry, headers, newest })
+    }
+
+    fn header(&self, sequence: u64) -> Option<&SectionHeader> {
+        let place = (sequence - 1) % self.geometry.sections;
+        self.headers[place as usize].as_ref().filter(|h| h.sequence == sequence)
+    }
+
+    /// The newest section that may hold log. A section whose header is unreadable may be newer than all
+    /// whose headers are valid: sections never used have valid headers, too.
+    fn last_sequence(&self) -> u64 {
+        let next = self.newest + 1;
+        let place = (next - 1) % self.geometry.sections;
+        if self.headers[place as usize].is_none() { next } else { self.newest }
+    }
+
+    /// The oldest section that may hold log from `from` on. All blocks before it lie before the LSN at
+    /// which it begins. Meaningful only if there is a section at all.
+    fn first_sequence(&self, from: Lsn) -> u64 {
+        let last = self.last_sequence();
+        let oldest = (last + 1).saturating_sub(self.geometry.sections).max(1);
+        // Strictly before: a fuller copy of a section's first block may lie in the section before.
+        (oldest..=last)
+            .rev()
+            .find(|&sequence| self.header(sequence).is_some_and(|h| h.first < base(from)))
+            .unwrap_or(oldest)
+    }
+
+    /// The linear positions that may hold log from `from` on.
+    pub fn range(&self, from: Lsn) -> Range<u64> {
+        let last = self.last_sequence();
+        if last == 0 {
+            return 0..0;
+        }
+        let first = self.first_sequence(from);
+        let start = self.geometry.linear(first);
+        start + self.skip(first, from)..self.geometry.linear(last) + self.geometry.section_bytes()
+    }
+
+    /// Bytes of section `sequence` that need not be read, by the index in the next section's header.
+    fn skip(&self, sequence: u64, from: Lsn) -> u64 {
+        let Some(next) = self.header(sequence + 1) else { return 0 };
+        let stride = self.geometry.stride_units();
+        let entries = next.index.iter().take(self.geometry.section_units.div_ceil(stride) as usize);
+        let mut before = entries.enumerate().filter(|&(_, &lsn)| lsn != 0 && lsn < base(from).0);
+        before.next_back().map_or(0, |(i, _)| i as u64 * stride * self.geometry.unit)
+    }
+
+    /// Lower bound of the LSNs in a section, where its header is known.
+    pub fn section_first(&self, linear: u64) -> Option<Lsn> {
+        self.header(linear / self.geometry.section_bytes() + 1).map(|h| h.first)
+    }
+
+    /// Goes on writing behind the last block of log, found at `last_block`. Sections that may hold log
+    /// from `oldest` on are kept; none holds log at or past `start`.
+    pub fn resume(&self, last_block: Option<u64>, oldest: Lsn, start: Lsn) -> DeviceSpace {
+        let geometry = self.geometry;
+        let found = last_block.map(|linear| {
+            let within = linear % geometry.section_bytes();
+            (linear / geometry.section_bytes() + 1, within / geometry.unit + 1)
+        });
+        let (sequence, unit) = match found {
+            Some((sequence, unit)) if sequence == self.newest => (sequence, unit),
+            // The newest section's header is damaged: leave the section as it is and begin another.
+            Some((sequence, _)) if sequence > self.newest => (sequence, geometry.section_units),
+            _ if self.newest > 0 => (self.newest, 1),
+            _ => return DeviceSpace::empty(geometry),
+        };
+        let first = self.first_sequence(oldest).min(sequence);
+        let live: VecDeque<LiveSection> = (first.max((sequence + 1).saturating_sub(geometry.sections))
+            ..=sequence)
+            .map(|s| {
+                let next = if s < sequence { self.header(s + 1) } else { None };
+                let end = next.map_or(start, |h| start.min(Lsn(h.first.0 + PAYLOAD as u64)));
+                LiveSection { sequence: s, end }
+            })
+            .collect();
+        DeviceSpace::resume(geometry, sequence, unit, live)
+    }
+}
+
+fn read_member_header(device: &dyn Device) -> Result<MemberHeader, LogError> {
+    let logical = device.info().logical_block;
+    let mut buf = AlignedBuf::zeroed(logical.max(4096));
+    // Both copies lie in the first two units, whose size is not known yet: try the sizes there are.
+    for at in std::iter::once(0).chain((9..=16).map(|shift| 1u64 << shift)) {
+        let start = at - at % logical as u64;
+        let within = (at - start) as usize;
+        let len = (within + BLOCK).next_multiple_of(logical);
+        if start + len as u64 > device.len() || len > buf.len() {
+            continue;
+        }
+        device.read(start, &mut buf[..len])?;
+        let header = MemberHeader::decode(&buf[within..within + BLOCK], device.len());
+        if let Some(header) = header.filter(|h| at == 0 || at == h.geometry.unit * (MEMBER_COPIES - 1)) {
+            return Ok(header);
+        }
+    }
+    Err(damaged(format!("{} is not a log device: it has no valid member header", device.info().name)))
+}
+
+fn read_section_headers(
+    device: &dyn Device,
+    owner: Owner,
+    geometry: &Geometry,
+) -> Result<Vec<Option<SectionHeader>>, LogError> {
+    let unit = geometry.unit as usize;
+    let mut buf = AlignedBuf::zeroed(unit * BATCH);
+    let mut headers = Vec::with_capacity(geometry.sections as usize);
+    while (headers.len() as u64) < geometry.sections {
+        let done = headers.len() as u64;
+        let count = (geometry.sections - done).min(BATCH as u64) as usize;
+        let mut batch: Vec<Io<'_>> = buf
+            .chunks_exact_mut(unit)
+            .take(count)
+            .zip(done..)
+            .map(|(part, place)| Io {
+                offset: geometry.offset(geometry.linear(place + 1)),
+                op: IoOp::Read(part),
+                outcome: Ok(()),
+            })
+            .collect();
+        device.submit(&mut batch);
+        batch.into_iter().try_for_each(|io| io.outcome)?;
+        for (part, place) in buf.chunks_exact(unit).take(count).zip(done..) {
+            headers.push(SectionHeader::decode(owner, geometry, place, &part[..BLOCK]));
+        }
+    }
+    Ok(headers)
+}

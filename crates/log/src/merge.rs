@@ -1,0 +1,153 @@
+//! Merging the devices' blocks into the stream.
+//!
+//! Since LSNs on each device never decrease, the block that comes next is at the head of some device.
+//! Blocks may lie on several devices, or several times on one, filled to different lengths: the fullest
+//! of an epoch holds all that the others do.
+//!
+//! Memory: a [`Reader`] for each device, and one block.
+
+use crate::LogError;
+use crate::block::{PAYLOAD, base};
+use crate::reader::{Head, Peek, Reader};
+use firn_base::Lsn;
+use firn_base::sync::thread;
+
+/// A position in the stream of one epoch, moving forward only.
+pub(crate) struct Cursor {
+    readers: Vec<Reader>,
+    /// Bytes loaded so far.
+    pub bytes_read: u64,
+    /// Place of the current epoch in the table.
+    epoch: usize,
+    pos: Lsn,
+    /// The block loaded last: its first LSN and fill. `None` if there was none at its place.
+    block: Option<(Lsn, usize)>,
+    payload: [u8; PAYLOAD],
+}
+
+impl Cursor {
+    pub fn new(readers: Vec<Reader>, epoch: usize, pos: Lsn) -> Cursor {
+        Cursor { readers, bytes_read: 0, epoch, pos, block: None, payload: [0; PAYLOAD] }
+    }
+
+    pub fn pos(&self) -> Lsn {
+        self.pos
+    }
+
+    pub fn readers(&self) -> &[Reader] {
+        &self.readers
+    }
+
+    /// Bytes not loaded yet.
+    pub fn left(&self) -> u64 {
+        self.readers.iter().map(Reader::left).sum()
+    }
+
+    /// Goes on at `pos` of the epoch at place `epoch`.
+    pub fn seek(&mut self, epoch: usize, pos: Lsn) {
+        assert!(pos >= self.pos || epoch != self.epoch, "a cursor moves forward");
+        if epoch != self.epoch {
+            self.block = None;
+        }
+        (self.epoch, self.pos) = (epoch, pos);
+    }
+
+    /// Reads `out.len()` bytes; false if the stream ends before.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<bool, LogError> {
+        let mut done = 0;
+        while done < out.len() {
+            let count = self.available()?.min(out.len() - done);
+            if count == 0 {
+                return Ok(false);
+            }
+            let within = (self.pos.0 % PAYLOAD as u64) as usize;
+            out[done..done + count].copy_from_slice(&self.payload[within..within + count]);
+            done += count;
+            self.pos = self.pos.advance(count as u64);
+        }
+        Ok(true)
+    }
+
+    /// Goes `len` bytes on; false if the stream ends before.
+    pub fn skip(&mut self, mut len: usize) -> Result<bool, LogError> {
+        while len > 0 {
+            let count = self.available()?.min(len);
+            if count == 0 {
+                return Ok(false);
+            }
+            len -= count;
+            self.pos = self.pos.advance(count as u64);
+        }
+        Ok(true)
+    }
+
+    /// Bytes at hand at the position; 0 if the stream ends here.
+    pub fn available(&mut self) -> Result<usize, LogError> {
+        let wanted = base(self.pos);
+        if self.block.is_none_or(|(lsn, _)| lsn != wanted) {
+            self.block = self.find(wanted)?.map(|fill| (wanted, fill));
+        }
+        let end = self.block.map_or(wanted, |(lsn, fill)| Lsn(lsn.0 + fill as u64));
+        Ok(end.since(self.pos) as usize)
+    }
+
+    /// Finds the fullest copy of the block at `wanted` and takes its payload; answers its fill. Passes all
+    /// blocks up to and including it on all devices.
+    fn find(&mut self, wanted: Lsn) -> Result<Option<usize>, LogError> {
+        let mut best = None;
+        for i in 0..self.readers.len() {
+            while let Some(head) = self.peek(i)? {
+                if head.lsn > wanted {
+                    break;
+                }
+                let ours = head.lsn == wanted && head.epoch == self.epoch;
+                if ours && best.is_none_or(|fill| head.fill > fill) {
+                    best = Some(head.fill);
+                    self.payload.copy_from_slice(self.readers[i].payload(head));
+                }
+                self.readers[i].pop();
+            }
+        }
+        Ok(best)
+    }
+
+    fn peek(&mut self, i: usize) -> Result<Option<Head>, LogError> {
+        loop {
+            match self.readers[i].peek() {
+                Peek::Block(head) => return Ok(Some(head)),
+                Peek::End => return Ok(None),
+                Peek::Starved => self.load()?,
+            }
+        }
+    }
+
+    /// Reads the next chunk of every device that has room for one, all side by side.
+    fn load(&mut self) -> Result<(), LogError> {
+        let before = self.left();
+        let mut hungry: Vec<&mut Reader> = self.readers.iter_mut().filter(|r| r.can_load()).collect();
+        if let [only] = &mut hungry[..] {
+            only.load()?;
+        } else {
+            let outcomes: Vec<Result<(), LogError>> = thread::scope(|scope| {
+                let threads: Vec<_> = hungry.into_iter().map(|r| scope.spawn(|| r.load())).collect();
+                threads
+                    .into_iter()
+                    .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                    .collect()
+            });
+            outcomes.into_iter().collect::<Result<(), LogError>>()?;
+        }
+        self.bytes_read += before - self.left();
+        Ok(())
+    }
+
+    /// Reads all that is left, for what it says.
+    pub fn drain(&mut self) -> Result<(), LogError> {
+        for i in 0..self.readers.len() {
+            while self.peek(i)?.is_some() {
+                self.readers[i].pop();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Reading one device's blocks in ring order, which is LSN order.
+//!
+//! Memory: two chunks of [`CHUNK`] bytes, so that all devices can be read side by side while one of them
+//! is still being consumed.
+
+use crate::LogError;
+use crate::block::{BLOCK, BlockHeader, HEADER, PAYLOAD};
+use crate::epochs::{EpochTable, Verdict};
+use crate::member::Member;
+use firn_base::sync::Arc;
+use firn_base::{Epoch, Lsn};
+use firn_device::AlignedBuf;
+use std::ops::Range;
+
+/// Bytes of one read.
+pub(crate) const CHUNK: usize = 256 << 10;
+
+/// The block at which a reader stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub lsn: Lsn,
+    pub fill: usize,
+    /// Place of its epoch in the table.
+    pub epoch: usize,
+    /// Where its payload begins in the current chunk.
+    at: usize,
+}
+
+/// What a reader can say without reading more.
+pub(crate) enum Peek {
+    Block(Head),
+    /// The next chunk has to be loaded first.
+    Starved,
+    End,
+}
+
+/// A part of the device in memory.
+struct Chunk {
+    buf: AlignedBuf,
+    /// Linear position of its first byte.
+    start: u64,
+    len: usize,
+}
+
+/// What was seen on the way.
+#[derive(Clone, Debug)]
+pub(crate) struct Sightings {
+    /// By epoch: the highest LSN that a block said is durable.
+    pub claims: Vec<Lsn>,
+    /// First LSN after everything that blocks of the log carry.
+    pub max_end: Lsn,
+    /// Linear position of the last block that is log.
+    pub last_block: Option<u64>,
+    /// An epoch that the superblock does not know.
+    pub unknown: Option<Epoch>,
+}
+
+/// Reads one device.
+pub(crate) struct Reader {
+    member: Arc<Member>,
+    epochs: Arc<EpochTable>,
+    /// What is left to load.
+    rest: Range<u64>,
+    current: Chunk,
+    ahead: Option<Chunk>,
+    spare: Option<AlignedBuf>,
+    /// Next byte of the current chunk to look at.
+    pos: usize,
+    /// LSN of the last block accepted: older ones behind it are left over from earlier laps.
+    running: Lsn,
+    head: Option<Head>,
+    pub seen: Sightings,
+}
+
+impl Reader {
+    pub fn new(member: Arc<Member>, epochs: Arc<EpochTable>, range: Range<u64>) -> Reader {
+        let size =
+            (CHUNK as u64).min(member.geometry.ring_bytes()).next_multiple_of(member.geometry.unit) as usize;
+        let seen = Sightings {
+            claims: vec![Lsn::ZERO; epochs.ranges().len()],
+            max_end: Lsn::ZERO,
+            last_block: None,
+            unknown: None,
+        };
+        Reader {
+            current: Chunk { buf: AlignedBuf::zeroed(size), start: range.start, len: 0 },
+            ahead: None,
+            spare: Some(AlignedBuf::zeroed(size)),
+            rest: range,
+            pos: 0,
+            running: Lsn::ZERO,
+            head: None,
+            seen,
+            member,
+            epochs,
+        }
+    }
+
+    /// Bytes not loaded yet.
+    pub fn left(&self) -> u64 {
+        self.rest.end - self.rest.start
+    }
+
+    /// Whether `load` would read something.
+    pub fn can_load(&self) -> bool {
+        self.ahead.is_none() && self.left() > 0
+    }
+
+    /// Reads the next chunk ahead.
+    pub fn load(&mut self) -> Result<(), LogError> {
+        let Some(mut buf) = self.spare.take() else { return Ok(()) };
+        let geometry = &self.member.geometry;
+        let start = self.rest.start;
+        let to_wrap = geometry.ring_bytes() - start % geometry.ring_bytes();
+        let len = (buf.len() as u64).min(to_wrap).min(self.left()) as usize;
+        // Whole units: positions start at units, and a last block's unit is there as a whole.
+        let whole = len.next_multiple_of(geometry.unit as usize);
+        self.member.device.read(geometry.offset(start), &mut buf[..whole])?;
+        self.rest.start += len as u64;
+        self.ahead = Some(Chunk { buf, start, len });
+        Ok(())
+    }
+
+    /// The next block that is log.
+    pub fn peek(&mut self) -> Peek {
+        loop {
+            if let Some(head) = self.head {
+                return Peek::Block(head);
+            }
+            if self.pos + BLOCK <= self.current.len {
+                self.examine();
+                continue;
+            }
+            let Some(ahead) = self.ahead.take() else {
+                return if self.left() > 0 { Peek::Starved } else { Peek::End };
+            };
+            let used = std::mem::replace(&mut self.current, ahead);
+            self.spare = Some(used.buf);
+            self.pos = 0;
+        }
+    }
+
+    /// Looks at one block, or skips a section's header.
+    fn examine(&mut self) {
+        let geometry = &self.member.geometry;
+        let linear = self.current.start + self.pos as u64;
+        let within = linear % geometry.section_bytes();
+        if within < geometry.unit {
+            if within == 0 {
+                // What lies in a section before its first LSN is left over from an earlier lap.
+                self.running = self.running.max(self.member.section_first(linear).unwrap_or(Lsn::ZERO));
+            }
+            self.pos += BLOCK;
+            return;
+        }
+        let at = self.pos;
+        self.pos += BLOCK;
+        let Some(block) = BlockHeader::decode(self.member.owner, &self.current.buf[at..at + BLOCK]) else {
+            return;
+        };
+        match self.epochs.judge(&block) {
+            Verdict::Log(epoch) if block.lsn >= self.running => {
+                self.running = block.lsn;
+                self.seen.claims[epoch] = self.seen.claims[epoch].max(block.durable);
+                self.seen.max_end = self.seen.max_end.max(block.end());
+                self.seen.last_block = Some(linear);
+                let fill = usize::from(block.fill);
+                self.head = Some(Head { lsn: block.lsn, fill, epoch, at: at + HEADER });
+            }
+            Verdict::Claim(epoch) => {
+                self.seen.claims[epoch] = self.seen.claims[epoch].max(block.durable);
+            }
+            Verdict::Unknown => self.seen.unknown = self.seen.unknown.max(Some(block.epoch)),
+            Verdict::Log(_) | Verdict::Old => {}
+        }
+    }
+
+    /// The payload of the block at which the reader stands, whole.
+    pub fn payload(&self, head: Head) -> &[u8] {
+        &self.current.buf[head.at..head.at + PAYLOAD]
+    }
+
+    /// Goes past the block.
+    pub fn pop(&mut self) {
+        self.head = None;
+    }
+}
