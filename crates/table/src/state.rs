@@ -84,7 +84,7 @@ impl LiveIndex {
             return Err(TableError::new(TableErrorKind::Stale, message));
         }
         let sees = match self.usable_past {
-            Some(fence) if txn.isolation() == Isolation::Snapshot => txn.sees_past(fence),
+            Some(fence) if txn.isolation() == Isolation::Snapshot => txn.snapshot_is_past(fence),
             _ => true,
         };
         if sees {

@@ -28,7 +28,7 @@ impl TxnManager {
 impl Transaction {
     /// Whether its snapshot, if it has one now, was taken after the fence.
     #[must_use]
-    pub fn sees_past(&self, fence: TxnId) -> bool {
+    pub fn snapshot_is_past(&self, fence: TxnId) -> bool {
         self.snapshot.as_ref().is_none_or(|snapshot| snapshot.next > fence)
     }
 }
