@@ -220,6 +220,49 @@ fn a_sync_covers_only_what_had_returned_when_it_began_on_its_own_device() {
 }
 
 #[test]
+fn what_any_thread_was_told_is_durable_is_in_every_later_image() {
+    const THREADS: u64 = 4;
+    let plan = CrashPlan::new();
+    let device = grown(&plan, "data");
+    plan.settle();
+    plan.set_latency(Duration::from_micros(20));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (plan, device) = (&plan, &device);
+            // Each thread has a sector of its own and counts up in it, durable in either way.
+            scope.spawn(move || {
+                for round in 1..=20u64 {
+                    let durability = if round % 3 == 0 { Durability::Durable } else { Durability::Later };
+                    let offset = thread * SECTOR_BYTES as u64;
+                    device.write(offset, &sectors(round, 1), durability).expect("written");
+                    if durability == Durability::Later {
+                        device.sync().expect("synced");
+                    }
+                    plan.mark(thread << 32 | round);
+                }
+            });
+        }
+    });
+    let mut replay = plan.replay();
+    let mut rng = Rng::new(6);
+    let mut told = [0; THREADS as usize];
+    while let Some(event) = replay.step() {
+        if let Event::Mark(mark) = event {
+            told[(mark >> 32) as usize] = mark & 0xffff_ffff;
+        }
+        replay.check();
+        for survival in Survival::ALL {
+            let image = replay.image(survival, &mut rng);
+            for (thread, &told) in told.iter().enumerate() {
+                let found = stamp_of(&*image[0], thread as u64);
+                assert!(found == told || found == told + 1, "{survival:?}: told {told}, found {found}");
+            }
+        }
+    }
+    assert_eq!((told, replay.pending_writes()), ([20; THREADS as usize], 0));
+}
+
+#[test]
 fn lengths_are_durable_when_the_call_returns_and_either_while_it_runs() {
     let plan = CrashPlan::new();
     let device = plan.device_holding(&MemoryDevice::with("small", 4096, 16384));

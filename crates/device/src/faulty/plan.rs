@@ -79,7 +79,7 @@ pub struct FaultRule {
     pub fault: Fault,
 }
 
-/// The faults of one or more [`Faulty`] devices, and the count of their calls. Clones share both.
+/// The faults of one or more [`Faulty`](super::Faulty) devices, and the count of their calls. Clones share both.
 ///
 /// A call is seen by every rule it fits; the first that is due (in the order in which they were added)
 /// decides. With one thread, everything that happens follows from the seed and the rules.
