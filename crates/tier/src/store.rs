@@ -272,7 +272,7 @@ impl Store {
     }
 
     fn not_allocated(&self, page: PageId) -> TierError {
-        TierError::new(TierErrorKind::NotAllocated, format!("{page} is not allocated"))
+        TierError::new(TierErrorKind::NotAllocated, format!("{page:?} is not allocated"))
     }
 
     /// Reads one more bitmap page of a group not looked at since opening, so that its free space is known

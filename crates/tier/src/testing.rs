@@ -14,10 +14,13 @@ pub struct MemoryTier {
     state: Mutex<State>,
 }
 
+/// LSN and image of a page's newest version; no image if it was never written.
+type Version = (Lsn, Option<Box<[u8]>>);
+
 #[derive(Default)]
 struct State {
     next: u64,
-    pages: BTreeMap<PageId, (Lsn, Option<Box<[u8]>>)>,
+    pages: BTreeMap<PageId, Version>,
     statistics: TierStatistics,
 }
 

@@ -123,7 +123,7 @@ impl Store {
         let mut sorted = change.free.to_vec();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(TierError::new(TierErrorKind::BadArgument, format!("{} is freed twice", twice[0])));
+            return Err(TierError::new(TierErrorKind::BadArgument, format!("{:?} is freed twice", twice[0])));
         }
         let mut wanted: Vec<MetaId> = sorted.iter().map(|page| self.geometry.map_of_page(*page)).collect();
         let mut pins: Vec<Pins<'_>> = Vec::new();
@@ -168,7 +168,7 @@ impl Store {
     ) -> Result<(Vec<(PageId, Option<super::Place>)>, Vec<Change>), TierError> {
         let mut changes = Vec::with_capacity(change.allocate.len() + change.free.len());
         for page in change.allocate {
-            assert!(state.space.is_reserved(*page), "{page} is allocated without being reserved");
+            assert!(state.space.is_reserved(*page), "{page:?} is allocated without being reserved");
             changes.push(Change::Allocate { page: *page });
         }
         let mut freed = Vec::with_capacity(change.free.len());

@@ -133,14 +133,16 @@ impl Store {
             };
             let allocated = entry != Entry::Free || page.0 == 0;
             if bit != allocated {
-                report.fault(format!("{page} is {entry:?}, but its bit in group {group} says {bit}"));
+                report.fault(format!(
+                    "{page:?} is {entry:?} in its map page, but its bit in group {group} says {bit}"
+                ));
             }
             report.pages += u64::from(entry != Entry::Free);
             if let Some(place) = entry.place() {
                 report.pages_placed += 1;
                 let (word, bit) = ((place.0 / 64) as usize, 1u64 << (place.0 % 64));
                 if used[word] & bit != 0 {
-                    report.fault(format!("{page} lies at {place:?}, which another page names too"));
+                    report.fault(format!("{page:?} lies at {place:?}, which another page names too"));
                 }
                 used[word] |= bit;
             }

@@ -105,7 +105,7 @@ fn verify(store: &Store, read: &PageRead<'_>, entry: Entry, version: Lsn) -> Res
     Err(TierError::new(
         TierErrorKind::Damaged,
         format!(
-            "{} at {place:?} of {} (offset {}) is damaged: it is not version {version}. Restore it from a backup",
+            "{:?} at {place:?} of {} (offset {}) is damaged: it is not version {version}. Restore it from a backup",
             read.page,
             store.device.info().name,
             store.geometry.place_offset(place)
@@ -119,12 +119,12 @@ impl super::State {
         let id = store.geometry.map_of_page(page);
         let map = self.cache.get(id).expect("the caller pinned the map page");
         let entry = Entry::read(&map.body, store.geometry.slot_of_page(page))
-            .map_err(|error| TierError::new(TierErrorKind::Damaged, format!("{id:?}, {page}: {error}")))?;
+            .map_err(|error| TierError::new(TierErrorKind::Damaged, format!("{id:?}, {page:?}: {error}")))?;
         match entry.place() {
             Some(place) if store.geometry.group_of_place(place) >= self.space.groups() => {
                 Err(TierError::new(
                     TierErrorKind::Damaged,
-                    format!("{id:?} says that {page} lies at {place:?}, beyond the end of the store"),
+                    format!("{id:?} says that {page:?} lies at {place:?}, beyond the end of the store"),
                 ))
             }
             _ => Ok(entry),

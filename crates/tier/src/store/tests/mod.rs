@@ -1,1 +1,11 @@
-//! Tests of the store as a whole.
+//! Tests of the store as a whole, over a log that the tests control.
+
+mod concurrency;
+mod crash;
+mod damage;
+mod full;
+mod give_back;
+mod harness;
+mod model;
+mod open;
+mod redo;

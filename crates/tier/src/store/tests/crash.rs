@@ -1,0 +1,105 @@
+//! A power cut at every event of a run: the pages are those of the log that is left, with their images.
+
+use super::harness::*;
+use super::model::Model;
+use crate::PageTier;
+use crate::store::journal::Journal;
+use firn_base::rng::Rng;
+use firn_base::{Lsn, PageId};
+use firn_device::{CrashPlan, Survival};
+use std::collections::BTreeMap;
+
+/// What was known when the power went.
+#[derive(Default)]
+struct Known {
+    appended: Lsn,
+    durable: Lsn,
+    truncated: Lsn,
+    taken: BTreeMap<PageId, (Lsn, Lsn)>,
+}
+
+impl Known {
+    fn of(facts: &[Fact], marks: &[u64]) -> Known {
+        let mut known = Known {
+            appended: Lsn::FIRST,
+            durable: Lsn::FIRST,
+            truncated: Lsn::FIRST,
+            taken: BTreeMap::new(),
+        };
+        for mark in marks {
+            match facts[*mark as usize] {
+                Fact::Appended(end) => known.appended = end,
+                Fact::Durable(lsn) => known.durable = lsn,
+                Fact::Truncated(lsn) => known.truncated = lsn,
+                Fact::Taken(page, version, needed) => drop(known.taken.insert(page, (version, needed))),
+            }
+        }
+        known
+    }
+}
+
+fn run(seed: u64, steps: u64, every: u64) {
+    let plan = CrashPlan::new();
+    let mut model = Model::new(seed, plan.device("store"), 120);
+    model.log.set_plan(&plan);
+    plan.settle();
+    for _ in 0..steps {
+        model.step();
+    }
+    let (facts, records) = (model.log.facts(), model.log.records());
+    let mut rng = Rng::new(seed);
+    let mut replay = plan.replay();
+    loop {
+        let known = Known::of(&facts, replay.marks());
+        for survival in Survival::ALL {
+            if !rng.one_in(every) {
+                continue;
+            }
+            // Any log past the durable LSN may be there or not, but whole records in order.
+            let ends: Vec<Lsn> = records.iter().map(|record| record.end).chain([known.durable]).collect();
+            let possible: Vec<Lsn> =
+                ends.into_iter().filter(|end| (known.durable..=known.appended).contains(end)).collect();
+            let cut = possible[rng.below(possible.len() as u64) as usize];
+            let device = replay.image(survival, &mut rng).remove(0);
+            let left: Vec<Logged> = records.iter().filter(|record| record.end <= cut).cloned().collect();
+            let store = recover(device.clone(), &left, known.truncated, cut).unwrap();
+            let pages = fold(&left, cut);
+            compare(&store, &pages);
+            for (page, (version, needed)) in &known.taken {
+                let found = pages.get(page).map(|(version, _)| *version);
+                let rebuilt = found.is_none_or(|found| found >= *version) || known.truncated <= *needed;
+                assert!(rebuilt, "{page}: version {version} was taken, {found:?} is left, its log is gone");
+            }
+            // Life goes on, and the next recovery finds what this one left.
+            let log = TestLog::with(left);
+            store.attach_journal(log.clone());
+            let some: Vec<PageId> = pages.keys().copied().take(9).collect();
+            assert!(write(&store, &log, &some).iter().all(|(_, outcome)| outcome.is_ok()));
+            allocate(&store, &log, 3).unwrap();
+            log.flush(log.end()).unwrap();
+            if rng.one_in(2) {
+                store.sync().unwrap();
+            }
+            let again = recover(device, &log.records(), known.truncated, log.end()).unwrap();
+            compare(&again, &fold(&log.records(), log.end()));
+        }
+        if replay.step().is_none() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_event_leaves_the_pages_of_the_durable_log() {
+    for seed in 0..3 {
+        run(seed, 120, 12);
+    }
+}
+
+#[test]
+#[ignore = "long"]
+fn a_power_cut_at_any_event_of_long_runs() {
+    for seed in 100..140 {
+        run(seed, 400, 8);
+    }
+}

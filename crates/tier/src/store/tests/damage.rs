@@ -1,0 +1,163 @@
+//! Damage is seen, named, and stays where it is.
+
+use super::harness::*;
+use crate::store::Store;
+use crate::store::geometry::Slot;
+use crate::store::journal::Journal;
+use crate::store::meta_page::MetaId;
+use crate::{PageTier, TierErrorKind, Written};
+use firn_base::sync::Arc;
+use firn_base::{Lsn, PageId};
+use firn_device::{Calls, Device, DeviceErrorKind, Durability, Fault, FaultPlan, Faulty, MemoryDevice};
+
+fn store_with_pages(count: usize) -> (Arc<MemoryDevice>, Arc<TestLog>, Store, Vec<PageId>) {
+    let device = Arc::new(MemoryDevice::new("store"));
+    let log = TestLog::new();
+    let store = create(device.clone(), &log);
+    let pages = allocate(&store, &log, count).unwrap();
+    write(&store, &log, &pages).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Written::Taken)));
+    (device, log, store, pages)
+}
+
+fn flip(device: &MemoryDevice, offset: u64) {
+    let mut block = [0; 512];
+    device.read(offset, &mut block).unwrap();
+    block[100] ^= 4;
+    device.write(offset, &block, Durability::Later).unwrap();
+}
+
+fn offset_of(store: &Store, page: PageId) -> u64 {
+    store.geometry.place_offset(store.entry_of(page).unwrap().place().unwrap())
+}
+
+#[test]
+fn a_damaged_page_is_named_and_the_others_are_read() {
+    let (device, _, store, pages) = store_with_pages(30);
+    flip(&device, offset_of(&store, pages[7]));
+    let error = read(&store, pages[7]).unwrap_err();
+    assert_eq!(error.kind, TierErrorKind::Damaged);
+    assert!(error.message.contains("page 8") && error.message.contains("place"), "{error}");
+    assert!(read(&store, pages[8]).is_ok());
+    let report = store.check(true, &mut |_| {}).unwrap();
+    assert_eq!((report.faults, report.images_read), (1, 29));
+    assert_eq!(report.damage, [error.message]);
+}
+
+#[test]
+fn swapped_pages_and_lost_writes_are_seen() {
+    let (device, log, store, pages) = store_with_pages(30);
+    let (a, b) = (offset_of(&store, pages[1]), offset_of(&store, pages[2]));
+    let (mut image_a, mut image_b) = ([0; 512], [0; 512]);
+    device.read(a, &mut image_a).unwrap();
+    device.read(b, &mut image_b).unwrap();
+    device.write(a, &image_b, Durability::Later).unwrap();
+    device.write(b, &image_a, Durability::Later).unwrap();
+    for page in &pages[1..3] {
+        assert_eq!(read(&store, *page).unwrap_err().kind, TierErrorKind::Damaged);
+    }
+    drop(store);
+    let plan = FaultPlan::new(1);
+    let faulty = Arc::new(Faulty::new(device, &plan));
+    let store = recover(faulty, &log.records(), Lsn::FIRST, log.end()).unwrap();
+    store.attach_journal(log.clone());
+    plan.nth(0, Calls::Writes, Fault::Lost);
+    assert_eq!(write(&store, &log, &pages[5..6])[0].1, Ok(Written::Taken));
+    assert_eq!(read(&store, pages[5]).unwrap_err().kind, TierErrorKind::Damaged);
+}
+
+#[test]
+fn a_torn_metadata_slot_costs_nothing_and_two_are_reported() {
+    let (device, log, store, pages) = store_with_pages(30);
+    store.sync().unwrap();
+    log.flush(log.end()).unwrap();
+    let needed = store.oldest_needed_lsn();
+    assert_eq!(needed, None);
+    write(&store, &log, &pages[..1]);
+    let redo_from = store.oldest_needed_lsn().unwrap();
+    log.flush(log.end()).unwrap();
+    let map = store.geometry.map_of_page(pages[0]);
+    for id in [map, MetaId::Bitmap(0), MetaId::Totals] {
+        let (a, b) = (store.geometry.meta_offset(id, Slot::A), store.geometry.meta_offset(id, Slot::B));
+        let mut kept = [[0; 512]; 2];
+        device.read(a, &mut kept[0]).unwrap();
+        device.read(b, &mut kept[1]).unwrap();
+        // Since the last sync each page has its newest image in one slot; the other may tear at any time.
+        let sequence = |slot: &[u8; 512]| u64::from_le_bytes(slot[48..56].try_into().unwrap());
+        let (newest, older) = if sequence(&kept[0]) > sequence(&kept[1]) { (a, b) } else { (b, a) };
+        flip(&device, older);
+        let recovered = recover(device.clone(), &log.records(), redo_from, log.end()).unwrap();
+        compare(&recovered, &fold(&log.records(), log.end()));
+        flip(&device, newest);
+        let outcome = recover(device.clone(), &log.records(), redo_from, log.end());
+        assert_eq!(outcome.err().expect("both slots are damaged").kind, TierErrorKind::Damaged, "{id:?}");
+        device.write(a, &kept[0], Durability::Later).unwrap();
+        device.write(b, &kept[1], Durability::Later).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_bitmap_page_is_reported_and_reading_goes_on() {
+    let (device, log, store, pages) = store_with_pages(120);
+    store.sync().unwrap();
+    for slot in [Slot::A, Slot::B] {
+        flip(&device, store.geometry.meta_offset(MetaId::Bitmap(1), slot));
+    }
+    drop(store);
+    let store = recover(device, &[], log.end(), log.end()).unwrap();
+    store.attach_journal(log.clone());
+    pages.iter().for_each(|page| drop(read(&store, *page).unwrap()));
+    let report = store.check(true, &mut |_| {}).unwrap();
+    assert!(report.damage.iter().any(|sentence| sentence.contains("the bitmap page of group 1 is damaged")));
+    assert_eq!(allocate(&store, &log, 20).unwrap().len(), 20, "other groups give places and numbers");
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_written_but_reading_goes_on() {
+    let plan = FaultPlan::new(1);
+    let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(MemoryDevice::new("store")), &plan));
+    let log = TestLog::new();
+    let store = create(device, &log);
+    let pages = allocate(&store, &log, 10).unwrap();
+    let written = write(&store, &log, &pages);
+    plan.fail_nth(0, Calls::Syncs, DeviceErrorKind::Failed);
+    assert_eq!(store.sync().unwrap_err().kind, TierErrorKind::Failed);
+    let needed = store.oldest_needed_lsn();
+    assert!(needed.is_some_and(|lsn| lsn <= written[0].0), "the log is needed as before: {needed:?}");
+    let error = store.sync().unwrap_err();
+    assert!(error.message.contains("opened again"), "{error}");
+    assert_eq!(write(&store, &log, &pages[..1])[0].1.as_ref().unwrap_err().kind, TierErrorKind::Failed);
+    assert_eq!(allocate(&store, &log, 1).unwrap_err().kind, TierErrorKind::Failed);
+    assert_eq!(read(&store, pages[0]).unwrap(), (written[0].0, image(pages[0], written[0].0)));
+    log.flush(log.end()).unwrap();
+    let store = recover(store.device.clone(), &log.records(), needed.unwrap(), log.end()).unwrap();
+    compare(&store, &fold(&log.records(), log.end()));
+}
+
+#[test]
+fn a_check_sees_what_is_planted() {
+    let (_, _, store, pages) = store_with_pages(30);
+    let map = store.geometry.map_of_page(pages[0]);
+    let pins = store.pin(&[map, MetaId::Bitmap(0)]).unwrap();
+    {
+        let mut state = store.state.lock();
+        let other = store.geometry.slot_of_page(pages[1]);
+        let slot = store.geometry.slot_of_page(pages[0]);
+        let body = &mut state.cache.get(map).unwrap().body;
+        let entry = crate::store::entry::Entry::read(body, other).unwrap();
+        entry.write(body, slot);
+    }
+    drop(pins);
+    let report = store.check(true, &mut |_| {}).unwrap();
+    assert!(
+        report.damage.iter().any(|sentence| sentence.contains("which another page names too")),
+        "{report:?}"
+    );
+    assert!(
+        report.damage.iter().any(|sentence| sentence.contains("in use but named by no page")),
+        "{report:?}"
+    );
+    assert!(
+        report.damage.iter().any(|sentence| sentence.contains("is damaged: it is not version")),
+        "{report:?}"
+    );
+}

@@ -1,0 +1,60 @@
+//! Space goes back to the file system, and comes back into use.
+
+use super::harness::*;
+use crate::PageTier;
+use crate::store::journal::Journal;
+use firn_base::sync::Arc;
+use firn_base::{Lsn, Progress};
+use firn_device::{Counting, Device, MemoryDevice};
+
+#[test]
+fn free_groups_at_the_end_are_cut_off_and_grow_again() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("store"));
+    let log = TestLog::new();
+    let store = create(device.clone(), &log);
+    for _ in 0..3 {
+        let pages = allocate(&store, &log, 500).unwrap();
+        write(&store, &log, &pages[..200]);
+        let large = device.len();
+        publish(&store, &log, &[], &pages).unwrap();
+        log.flush(log.end()).unwrap();
+        let mut steps = 0;
+        while store.give_back_step().unwrap() == Progress::Worked {
+            steps += 1;
+        }
+        assert!(steps > 3 && device.len() < large / 2, "{steps} steps to {} bytes", device.len());
+        assert_eq!(store.check(true, &mut |_| {}).unwrap().damage, Vec::<String>::new());
+        // Redo from the start of time meets groups that are gone.
+        let redone = recover(device.clone(), &log.records(), Lsn::FIRST, log.end()).unwrap();
+        compare(&redone, &fold(&log.records(), log.end()));
+    }
+}
+
+#[test]
+fn a_group_without_pages_gives_its_space_back_until_it_is_needed() {
+    let counting = Arc::new(Counting::new(Arc::new(MemoryDevice::new("store"))));
+    let device: Arc<dyn Device> = counting.clone();
+    let log = TestLog::new();
+    let store = create(device.clone(), &log);
+    let pages = allocate(&store, &log, 500).unwrap();
+    // The last number stays in use, so the file cannot become shorter.
+    publish(&store, &log, &[], &pages[10..499]).unwrap();
+    log.flush(log.end()).unwrap();
+    let places = store.statistics().places;
+    while store.give_back_step().unwrap() == Progress::Worked {}
+    let after = store.statistics();
+    assert!(after.places * 2 < places, "{places} places became {}", after.places);
+    assert!(counting.snapshot().discards.ops > 3);
+    log.flush(log.end()).unwrap();
+    compare(&store, &fold(&log.records(), log.end()));
+    let store = recover(device.clone(), &log.records(), Lsn::FIRST, log.end()).unwrap();
+    compare(&store, &fold(&log.records(), log.end()));
+    store.attach_journal(log.clone());
+    let len = device.len();
+    let again = allocate(&store, &log, 200).unwrap();
+    write(&store, &log, &again);
+    assert!(store.statistics().places > after.places);
+    assert_eq!(device.len(), len, "its own space is used before the file grows");
+    log.flush(log.end()).unwrap();
+    compare(&store, &fold(&log.records(), log.end()));
+}

@@ -1,0 +1,84 @@
+//! Opening: what is refused, and how little is read.
+
+use super::harness::*;
+use crate::store::{Layout, Store, StoreOptions};
+use crate::{PageTier, TierErrorKind};
+use firn_base::DatabaseId;
+use firn_base::sync::Arc;
+use firn_device::{Counting, Device, MemoryDevice};
+use firn_log::LogClass;
+
+#[test]
+fn opening_reads_the_header_and_the_totals_only() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("store"));
+    let log = TestLog::new();
+    let store = create(device.clone(), &log);
+    allocate(&store, &log, 2000).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let counting = Arc::new(Counting::new(device));
+    let store = Store::open(counting.clone(), DATABASE, options()).unwrap();
+    let reads = counting.snapshot().reads;
+    assert!(reads.ops <= 4 && reads.bytes <= 10_000, "{reads:?}");
+    assert_eq!(store.statistics().pages_allocated, 2000);
+}
+
+#[test]
+fn foreign_short_and_misfit_files_are_refused_with_a_reason() {
+    let device = Arc::new(MemoryDevice::new("store"));
+    drop(create(device.clone(), &TestLog::new()));
+    let kind = |outcome: Result<Store, crate::TierError>| outcome.err().expect("it is refused").kind;
+    assert_eq!(kind(Store::open(device.clone(), DatabaseId([9; 16]), options())), TierErrorKind::BadArgument);
+    let other = StoreOptions { page_size: 4096, ..options() };
+    assert_eq!(kind(Store::open(device.clone(), DATABASE, other)), TierErrorKind::BadArgument);
+    device.shrink(device.len() - 512).unwrap();
+    assert_eq!(kind(Store::open(device.clone(), DATABASE, options())), TierErrorKind::Damaged);
+    device.shrink(0).unwrap();
+    assert_eq!(kind(Store::open(device, DATABASE, options())), TierErrorKind::Damaged);
+    let coarse = Arc::new(MemoryDevice::with("coarse", 4096, u64::MAX));
+    assert_eq!(
+        kind(Store::create_with(coarse, DATABASE, options(), LAYOUT, POLICY)),
+        TierErrorKind::BadArgument
+    );
+}
+
+#[test]
+fn a_store_works_over_the_real_log() {
+    let log = firn_log::testing::memory_log();
+    let device = Arc::new(MemoryDevice::with("store", 4096, u64::MAX));
+    let options = StoreOptions { page_size: 4096, map_budget_bytes: 1 << 20 };
+    let store =
+        Store::create_with(device, DATABASE, options, Layout::default(), crate::store::Policy::default())
+            .unwrap();
+    store.attach(log.clone());
+    let pages: Vec<_> = (0..300).map(|_| store.reserve(LogClass::Normal).unwrap()).collect();
+    let change = crate::Allocation { allocate: &pages, free: &[] };
+    let appended = store.publish(change, &mut |record| log.append(LogClass::Normal, record)).unwrap();
+    log.flush(appended.end).unwrap();
+    let buf = firn_device::AlignedBuf::zeroed(4096);
+    let mut writes: Vec<crate::PageWrite<'_>> = pages
+        .iter()
+        .map(|page| crate::PageWrite {
+            page: *page,
+            version: appended.first,
+            recovery_lsn: appended.first,
+            dirty: true,
+            data: &buf,
+            changed: None,
+            base: firn_base::Lsn::ZERO,
+            lifetime: crate::Lifetime::Unknown,
+            outcome: Ok(crate::Written::Declined),
+        })
+        .collect();
+    store.write_batch(&mut writes);
+    assert!(writes.iter().all(|write| write.outcome == Ok(crate::Written::Taken)));
+    let statistics = store.statistics();
+    assert_eq!(
+        (statistics.pages_written, statistics.write_runs),
+        (300, 5),
+        "300 pages in batches of 64, a run each"
+    );
+    store.sync().unwrap();
+    assert_eq!(store.oldest_needed_lsn(), None);
+    assert_eq!(store.check(true, &mut |_| {}).unwrap().damage, Vec::<String>::new());
+}
