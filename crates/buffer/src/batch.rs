@@ -55,6 +55,8 @@ pub(crate) struct Batch<'a> {
     /// There until dropped.
     buffer: Option<AlignedBuf>,
     images: Vec<Image>,
+    /// How many of them, from the first, have given their writing flags back.
+    ended: usize,
     pages_max: usize,
 }
 
@@ -69,7 +71,8 @@ impl<'a> Batch<'a> {
     }
     fn with(pool: &'a BufferPool, buffer: AlignedBuf) -> Batch<'a> {
         // Made before the tier is asked, so that the buffer comes back even if the tier panics.
-        let mut batch = Batch { pool, buffer: Some(buffer), images: Vec::new(), pages_max: pool.batch_pages };
+        let mut batch =
+            Batch { pool, buffer: Some(buffer), images: Vec::new(), ended: 0, pages_max: pool.batch_pages };
         // The tier makes room for as many pages as it answers.
         batch.pages_max = pool.tier.preferred_batch().clamp(1, pool.batch_pages);
         batch.images.reserve_exact(batch.pages_max);
@@ -148,12 +151,14 @@ impl<'a> Batch<'a> {
         self.flush_log()?;
         let outcomes = self.offer();
         let mut first_error = None;
-        for (image, outcome) in std::mem::take(&mut self.images).into_iter().zip(outcomes) {
-            let finished = self.finish(&image, outcome);
+        for (at, outcome) in outcomes.into_iter().enumerate() {
+            let image = &self.images[at];
+            let finished = self.finish(image, outcome);
+            self.ended = at + 1;
             self.pool.frames.get(image.id).end_writing();
             match finished {
                 Ok(()) => written.push(image.id),
-                Err(error) if error.kind == TierErrorKind::NotAllocated => self.forget_freed(&image),
+                Err(error) if error.kind == TierErrorKind::NotAllocated => self.forget_freed(image),
                 Err(error) => first_error = first_error.or(Some(error.into())),
             }
         }
@@ -236,7 +241,7 @@ impl<'a> Batch<'a> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        for image in &self.images {
+        for image in &self.images[self.ended..] {
             self.pool.frames.get(image.id).end_writing();
         }
         self.pool.staging.give_back(self.buffer.take().expect("given back once"));

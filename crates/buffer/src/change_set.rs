@@ -137,6 +137,7 @@ impl ChangeSetCell {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "one range is a case like any other")]
 mod tests {
     use super::*;
     use firn_base::rng::Rng;
@@ -149,7 +150,8 @@ mod tests {
 
     #[test]
     fn ranges_that_touch_are_joined_and_the_closest_are_joined_when_there_are_too_many() {
-        let cases: [(&[Range<u16>], &[Range<u16>]); 6] = [
+        type Case = (&'static [Range<u16>], &'static [Range<u16>]);
+        let cases: [Case; 6] = [
             (&[], &[]),
             (&[7..7], &[]),
             (&[10..20, 20..30], &[10..30]),

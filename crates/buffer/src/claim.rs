@@ -155,12 +155,14 @@ impl BufferPool {
         let mut idle_attempts = 0;
         for _ in 0..ATTEMPTS_MAX {
             cold.clear();
-            if let Some(claimed) =
-                self.claim_free().or_else(|| self.sweep(turns, self.batch_pages, &mut cold))
-            {
+            let claimed = self.claim_free().or_else(|| self.sweep(turns, self.batch_pages, &mut cold));
+            if claimed.is_none() || !cold.is_empty() {
+                // Dirty frames have come under the hand: the cleaner is behind.
+                self.want_cleaning();
+            }
+            if let Some(claimed) = claimed {
                 return Ok(claimed);
             }
-            self.want_cleaning();
             if cold.is_empty() || !self.write_and_free(&cold)? {
                 if idle_attempts == IDLE_ATTEMPTS_MAX {
                     break;
@@ -274,5 +276,53 @@ impl BufferPool {
             },
             _ => Ok(freed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PoolOptions;
+    use firn_base::sync::Arc;
+    use firn_log::LogClass;
+    use firn_tier::testing::MemoryTier;
+    use firn_tier::{Allocation, PageTier};
+
+    fn pool_with_a_page() -> (BufferPool, PageId) {
+        let tier = Arc::new(MemoryTier::new(512));
+        let log = firn_log::testing::memory_log_with(1 << 20);
+        let page = tier.reserve(LogClass::Normal).expect("a memory tier is never full");
+        let change = Allocation { allocate: &[page], free: &[] };
+        tier.publish(change, &mut |record| log.append(LogClass::Normal, record)).expect("the log has room");
+        (BufferPool::new(tier, log, PoolOptions { budget_bytes: 64 << 10 }).expect("a large budget"), page)
+    }
+
+    #[test]
+    fn a_frame_that_somebody_waits_for_keeps_its_page() {
+        let (pool, page) = pool_with_a_page();
+        drop(pool.shared(page).expect("read"));
+        let id = pool.table.find(&pool.frames, page).expect("resident");
+        let waited = pool.frames.get(id).wait_latched(page, |_| {
+            assert!(pool.evict(id).is_none(), "waited for");
+            assert_eq!(pool.table.find(&pool.frames, page), Some(id), "and it can still be found");
+        });
+        assert!(waited && !pool.frames.get(id).has_waiters());
+        assert!(pool.evict(id).is_some(), "nobody waits any more");
+        assert!(!pool.frames.get(id).wait_latched(page, |_| unreachable!("it holds the page no more")));
+    }
+
+    #[test]
+    fn a_free_frame_gets_no_new_page_while_somebody_waits_for_its_old_one() {
+        let (pool, page) = pool_with_a_page();
+        let guard = pool.exclusive(page).expect("read");
+        let id = pool.table.find(&pool.frames, page).expect("resident");
+        pool.frames.get(id).wait_latched(page, |_| {
+            guard.discard();
+            let claims: Vec<_> = std::iter::from_fn(|| pool.claim_free()).collect();
+            let frames = pool.frames.count() as usize;
+            assert_eq!(claims.len(), frames - 1, "all but the frame that is waited for");
+            assert!(claims.iter().all(|claimed| claimed.hold.as_ref().is_some_and(|hold| hold.id() != id)));
+        });
+        assert_eq!(pool.free.len(), pool.frames.count() as usize);
     }
 }

@@ -28,18 +28,28 @@ impl BufferPool {
     /// Keeps about half of the frames that the clock's hand comes to next free, or clean and unused. The
     /// caller holds no latch.
     pub fn clean_step(&self) -> Result<Progress, BufferError> {
-        self.cleaning.raised.store(false, Relaxed);
+        let wanted = self.cleaning.raised.swap(false, Relaxed);
         let count = self.frames.count();
         let window = (count / 8).max(self.batch_pages as u32).min(WINDOW_FRAMES_MAX);
         let ready = self.hand.ahead(count, window).filter(|&id| self.is_ready(id)).count() + self.free.len();
         if ready >= (window / 2) as usize {
             return Ok(Progress::Idle);
         }
+        let mut picked = self.pick(self.hand.ahead(count, count.min(4 * window)), false);
+        if picked.is_empty() && wanted {
+            // Misses need frames and all that is dirty is in use. Without misses the working set fits, and
+            // writing its pages again and again would serve nobody.
+            picked = self.pick(self.hand.ahead(count, window), true);
+        }
+        if picked.is_empty() {
+            return Ok(Progress::Idle);
+        }
         let mut batch = Batch::new(self);
-        self.fill(&mut batch, self.hand.ahead(count, count), false);
-        if batch.is_empty() {
-            // All that is dirty is in use all the time, and what is clean is not enough.
-            self.fill(&mut batch, self.hand.ahead(count, window), true);
+        for id in picked {
+            if !batch.is_full() {
+                // A busy one is in use; others will do.
+                let _ = batch.try_add(id);
+            }
         }
         if batch.is_empty() {
             return Ok(Progress::Idle);
@@ -57,7 +67,7 @@ impl BufferPool {
     }
 
     pub(crate) fn want_cleaning(&self) {
-        if !self.cleaning.raised.swap(true, Relaxed) {
+        if !self.cleaning.raised.load(Relaxed) && !self.cleaning.raised.swap(true, Relaxed) {
             let _guard = self.cleaning.lock.lock();
             self.cleaning.wake.notify_all();
         }
@@ -69,17 +79,11 @@ impl BufferPool {
         frame.page().is_some() && !frame.is_referenced() && !frame.is_writing() && !self.must_be_offered(id)
     }
 
-    /// Adds frames that must be written to the batch until it is full.
-    fn fill(&self, batch: &mut Batch<'_>, frames: impl Iterator<Item = FrameId>, used_too: bool) {
-        for id in frames {
-            if batch.is_full() {
-                break;
-            }
-            if self.must_be_offered(id) && (used_too || !self.frames.get(id).is_referenced()) {
-                // A busy one is in use; another will do.
-                let _ = batch.try_add(id);
-            }
-        }
+    /// Up to a batch of those frames that must be written. A hint.
+    fn pick(&self, frames: impl Iterator<Item = FrameId>, used_too: bool) -> Vec<FrameId> {
+        let wanted =
+            |id: &FrameId| self.must_be_offered(*id) && (used_too || !self.frames.get(*id).is_referenced());
+        frames.filter(wanted).take(self.batch_pages).collect()
     }
 
     /// Writes every page that was dirty with a recovery LSN before `lsn`. For checkpoints.

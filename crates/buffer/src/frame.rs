@@ -178,8 +178,8 @@ impl Frame {
         assert!(self.writing.swap(false, Release), "only the holder of the writing flag gives it back");
     }
 
-    /// Blocks until `lock` is done, unless the frame holds another page by now.
-    fn wait_latched(&self, page: PageId, lock: impl FnOnce(&RawLatch)) -> bool {
+    /// Counts as a waiter and runs `lock`, unless the frame holds another page by now; answers whether.
+    pub(crate) fn wait_latched(&self, page: PageId, lock: impl FnOnce(&RawLatch)) -> bool {
         // With `set_page` and `has_waiters` all of these are sequentially consistent: either this thread
         // sees that the name is gone, or who took it away sees this waiter.
         self.waiters.fetch_add(1, SeqCst);

@@ -91,6 +91,7 @@ impl<'a> ExclusiveGuard<'a> {
             return false;
         }
         let _ = self.pool.recovery.announce(self.hold.id(), || lsn);
+        self.assert_announced(lsn);
         self.change(lsn, change);
         self.hold.frame().set_redone(true);
         true
@@ -116,15 +117,17 @@ impl<'a> ExclusiveGuard<'a> {
         self.hold.frame().changes.set(ChangeSet::MOST);
     }
 
-    fn change(&mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) {
-        let id = self.hold.id();
-        let recovery_lsn = self.pool.recovery.get(id);
+    fn assert_announced(&self, lsn: Lsn) {
+        let recovery_lsn = self.pool.recovery.get(self.hold.id());
         assert!(
             recovery_lsn.is_some_and(|recovery_lsn| recovery_lsn <= lsn),
             "{:?} is changed at {lsn} but announced at {recovery_lsn:?}",
             self.page(),
         );
-        let unfinished = Unfinished { pool: self.pool, page: self.page(), id };
+    }
+
+    fn change(&mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) {
+        let unfinished = Unfinished { pool: self.pool, page: self.page(), id: self.hold.id() };
         let changed = change(self.hold.bytes_mut());
         std::mem::forget(unfinished);
         let frame = self.hold.frame();
@@ -186,9 +189,11 @@ impl<'a> IntentGuard<'a> {
     ///
     /// If `change` panics, the pool is poisoned: the log has a record that DRAM does not.
     pub fn apply(mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) -> ExclusiveGuard<'a> {
+        // Asserted while the intent is still there, which poisons the pool if it is dropped in a panic.
+        let version = self.version();
+        assert!(lsn > version, "{:?} has version {version} and is to be changed at {lsn}", self.page());
+        self.exclusive().assert_announced(lsn);
         let mut exclusive = self.exclusive.take().expect("an intent holds its page until it is consumed");
-        let version = exclusive.version();
-        assert!(lsn > version, "{:?} has version {version} and is to be changed at {lsn}", exclusive.page());
         exclusive.change(lsn, change);
         exclusive.hold.frame().set_redone(false);
         exclusive
