@@ -8,12 +8,14 @@
 
 use crate::LogError;
 use crate::block::{PAYLOAD, base};
+use crate::epochs::EpochTable;
 use crate::reader::{Head, Peek, Reader};
 use firn_base::Lsn;
-use firn_base::sync::thread;
+use firn_base::sync::{Arc, thread};
 
 /// A position in the stream of one epoch, moving forward only.
 pub(crate) struct Cursor {
+    epochs: Arc<EpochTable>,
     readers: Vec<Reader>,
     /// Bytes loaded so far.
     pub bytes_read: u64,
@@ -26,8 +28,8 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    pub fn new(readers: Vec<Reader>, epoch: usize, pos: Lsn) -> Cursor {
-        Cursor { readers, bytes_read: 0, epoch, pos, block: None, payload: [0; PAYLOAD] }
+    pub fn new(epochs: Arc<EpochTable>, readers: Vec<Reader>, epoch: usize, pos: Lsn) -> Cursor {
+        Cursor { epochs, readers, bytes_read: 0, epoch, pos, block: None, payload: [0; PAYLOAD] }
     }
 
     pub fn pos(&self) -> Lsn {
@@ -84,6 +86,10 @@ impl Cursor {
     /// Bytes at hand at the position; 0 if the stream ends here.
     pub fn available(&mut self) -> Result<usize, LogError> {
         let wanted = base(self.pos);
+        if wanted >= self.epochs.ranges()[self.epoch].limit {
+            // That block belongs to the next epoch: looking for it here would pass it.
+            return Ok(0);
+        }
         if self.block.is_none_or(|(lsn, _)| lsn != wanted) {
             self.block = self.find(wanted)?.map(|fill| (wanted, fill));
         }

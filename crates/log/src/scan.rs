@@ -85,7 +85,8 @@ impl LogScan {
             ));
         };
         let members = read_members(devices, &identity)?;
-        let mut cursor = Cursor::new(readers(&members, &epochs, from, None), first, from);
+        let mut cursor =
+            Cursor::new(Arc::clone(&epochs), readers(&members, &epochs, from, None), first, from);
         let mut walks = walk_epochs(&mut cursor, &epochs, first, from, progress)?;
         cursor.drain()?;
         progress(cursor.bytes_read, cursor.bytes_read);
@@ -128,7 +129,8 @@ impl LogScan {
     }
 
     pub(crate) fn cursor(&self, epoch: usize, from: Lsn) -> Cursor {
-        Cursor::new(readers(&self.members, &self.epochs, from, Some(&self.last_blocks)), epoch, from)
+        let readers = readers(&self.members, &self.epochs, from, Some(&self.last_blocks));
+        Cursor::new(Arc::clone(&self.epochs), readers, epoch, from)
     }
 
     /// Opens the log for appending in `epoch`, which the caller has made durable in the superblock with
