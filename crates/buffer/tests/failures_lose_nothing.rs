@@ -61,6 +61,60 @@ fn a_write_error_keeps_pages_dirty_and_misses_failing_until_it_is_mended() {
 }
 
 #[test]
+fn changes_of_a_failed_write_are_part_of_the_next_delta() {
+    // The probe rebuilds each image from the one before and the ranges it is told.
+    let world = World::new(32, 1);
+    let page = world.pages[0];
+    let checkpoint = || world.pool.write_older_than(world.log.end());
+    world.count_up(page);
+    checkpoint().expect("written");
+    world.count_up(page);
+    world.tier.writes_fail.store(true, SeqCst);
+    assert!(checkpoint().is_err() && checkpoint().is_err());
+    world.count_up(page);
+    world.tier.writes_fail.store(false, SeqCst);
+    checkpoint().expect("written");
+    assert_eq!(counter_of(page, &world.tier.page(page)), 3);
+    world.count_up(page);
+    checkpoint().expect("written");
+    assert_eq!(counter_of(page, &world.tier.page(page)), 4);
+    assert!(world.tier.deltas_checked.load(SeqCst) >= 2, "changes were few enough to be told");
+}
+
+#[test]
+fn an_image_on_its_way_cannot_land_on_the_next_life_of_its_page() {
+    for round in 0..20 {
+        let world = World::new(32, 1);
+        let page = world.pages[0];
+        world.count_up(page);
+        world.tier.delay_us.store(3_000, SeqCst);
+        std::thread::scope(|scope| {
+            let end = world.log.end();
+            let pool = &world.pool;
+            let checkpoint = scope.spawn(move || pool.write_older_than(end));
+            // From before the write to after it.
+            std::thread::sleep(std::time::Duration::from_micros(200 * round));
+            let guard = world.pool.exclusive(page).expect("resident");
+            let mut append = |record: Record<'_>| world.log.append(LogClass::Normal, record);
+            let freed = Allocation { allocate: &[], free: &[page] };
+            world.tier.publish(freed, &mut append).expect("published");
+            guard.discard();
+            let intent = world.pool.create(page).expect("a frame").intend();
+            let allocated = Allocation { allocate: &[page], free: &[] };
+            world.tier.publish(allocated, &mut append).expect("published");
+            let lsn = world.append();
+            let guard = intent.apply(lsn, |bytes| count_up(page, bytes));
+            assert_eq!(counter_of(page, &guard), 1, "it started from zeros");
+            drop(guard);
+            checkpoint.join().expect("no assertion of the pool fails").expect("a freed page is no error");
+        });
+        assert!(world.pool.oldest_recovery_lsn().is_some(), "the new life is only in DRAM");
+        world.pool.write_older_than(world.log.end()).expect("written");
+        assert_eq!(counter_of(page, &world.tier.page(page)), 1);
+    }
+}
+
+#[test]
 fn clean_frames_serve_misses_while_writes_fail() {
     let world = World::new(32, 200);
     world.pages[..20].iter().for_each(|page| assert_eq!(world.count_up(*page), 1));

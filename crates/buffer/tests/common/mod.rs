@@ -29,6 +29,7 @@ pub struct ProbeTier {
     pub clean_writes: AtomicU64,
     pub wal_violations: AtomicU64,
     pub largest_batch: AtomicU64,
+    pub deltas_checked: AtomicU64,
     /// What the tier was given last of each page, for checking bases and changed ranges.
     images: Mutex<BTreeMap<PageId, (Lsn, Vec<u8>)>>,
 }
@@ -47,6 +48,7 @@ impl ProbeTier {
             clean_writes: AtomicU64::default(),
             wal_violations: AtomicU64::default(),
             largest_batch: AtomicU64::default(),
+            deltas_checked: AtomicU64::default(),
             images: Mutex::default(),
         })
     }
@@ -70,6 +72,7 @@ impl ProbeTier {
         let mut images = self.images.lock().unwrap();
         if let (Some(changed), Some((version, base))) = (write.changed, images.get(&write.page)) {
             assert_eq!(*version, write.base, "{:?}: the base is what the tier holds", write.page);
+            self.deltas_checked.fetch_add(1, SeqCst);
             let mut rebuilt = base.clone();
             for range in changed {
                 let range = usize::from(range.start)..usize::from(range.end);
