@@ -71,7 +71,9 @@ impl Catalog {
             return Err(TableError::new(TableErrorKind::Exists, message));
         }
         if state.indexes.len() >= MAX_INDEXES {
-            return Err(TableError::bad_argument(format!("table {name:?} has {MAX_INDEXES} indexes, which is the limit")));
+            return Err(TableError::bad_argument(format!(
+                "table {name:?} has {MAX_INDEXES} indexes, which is the limit"
+            )));
         }
         let (definition, index) = self.commit(|txn| {
             let tree = txn.create_tree()?;
@@ -92,14 +94,21 @@ impl Catalog {
         // The table's definition cannot change meanwhile: the caller holds `definition_change`.
         let state = table.shared.state()?;
         let index = state.index(tree).expect("defined just now");
-        let options = TxnOptions { isolation: Isolation::Serializable, cancel: cancel.clone(), ..TxnOptions::default() };
+        let options = TxnOptions {
+            isolation: Isolation::Serializable,
+            cancel: cancel.clone(),
+            ..TxnOptions::default()
+        };
         let mut batch = RowBatch::new();
         let mut from = Some(Position::Start);
         let mut attempts = 0;
         while let Some(position) = &from {
             if cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
                 let message = format!("building index {:?} was cancelled", index.definition.spec.name);
-                return Err(TableError::new(TableErrorKind::Transaction(firn_txn::TxnErrorKind::Cancelled), message));
+                return Err(TableError::new(
+                    TableErrorKind::Transaction(firn_txn::TxnErrorKind::Cancelled),
+                    message,
+                ));
             }
             match self.fill_leaf(&state, index, position, &options, &mut batch) {
                 Ok(next) => {

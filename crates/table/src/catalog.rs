@@ -133,7 +133,11 @@ impl Catalog {
         Ok(answer)
     }
 
-    pub(crate) fn write_definition(&self, txn: &mut Transaction, definition: &Definition) -> Result<(), TableError> {
+    pub(crate) fn write_definition(
+        &self,
+        txn: &mut Transaction,
+        definition: &Definition,
+    ) -> Result<(), TableError> {
         catalog_rows::write(txn, &self.system, definition)
     }
 }

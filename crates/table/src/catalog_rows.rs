@@ -30,9 +30,11 @@ fn dropped_key(tree: TreeId) -> Vec<u8> {
     [DROPPED, &tree.0.to_be_bytes()].concat()
 }
 
-/// Bytes of a definition in one row: an eighth of a page fits pages of every size.
-fn chunk_len(tree: &Tree) -> usize {
-    tree.pool().page_size() / 8
+/// Bytes of a definition in one row, at most: as many as fit beside its key, and a quarter of the page at
+/// most, so that a chunk may be taken as small wherever it goes.
+fn chunk_len(system: &Tree) -> usize {
+    let page_size = system.pool().page_size();
+    firn_txn::max_row_len(page_size).saturating_sub(OBJECT.len() + 6).clamp(1, page_size / 4)
 }
 
 /// Writes a table's definition, in place of the one there was.
@@ -40,7 +42,10 @@ pub(crate) fn write(txn: &mut Transaction, system: &Tree, definition: &Definitio
     let bytes = definition.encode();
     let chunks = bytes.chunks(chunk_len(system));
     let count = u16::try_from(chunks.len()).map_err(|_| {
-        TableError::bad_argument(format!("the definition of table {:?} is too large for the catalog", definition.name))
+        TableError::bad_argument(format!(
+            "the definition of table {:?} is too large for the catalog",
+            definition.name
+        ))
     })?;
     for (number, chunk) in (0..count).zip(chunks) {
         txn.put(system, &object_key(definition.tree, number), chunk)?;
@@ -95,7 +100,8 @@ pub(crate) fn read_all(txn: &mut Transaction, system: &Tree) -> Result<Stored, T
     while let Some(position) = from {
         from = txn.scan(system, &position, None, Direction::Forward, &mut batch)?;
         for (key, value) in batch.iter() {
-            let unknown = || TableError::damaged(format!("the catalog has an unknown row {}", show::Bytes(key)));
+            let unknown =
+                || TableError::damaged(format!("the catalog has an unknown row {}", show::Bytes(key)));
             if let Some(rest) = key.strip_prefix(OBJECT) {
                 pieces.add(rest, value, &mut stored).map_err(|_| unknown())??;
             } else if let Some(rest) = key.strip_prefix(DROPPED) {
@@ -129,8 +135,14 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn add(&mut self, rest: &[u8], value: &[u8], stored: &mut Stored) -> Result<Result<(), TableError>, Malformed> {
-        let rest = <[u8; 6]>::try_from(rest).map_err(|_| Malformed { what: "a key is not of tree and chunk" })?;
+    fn add(
+        &mut self,
+        rest: &[u8],
+        value: &[u8],
+        stored: &mut Stored,
+    ) -> Result<Result<(), TableError>, Malformed> {
+        let rest =
+            <[u8; 6]>::try_from(rest).map_err(|_| Malformed { what: "a key is not of tree and chunk" })?;
         let tree = TreeId(u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]));
         let chunk = u16::from_be_bytes([rest[4], rest[5]]);
         if self.tree != Some(tree) {
@@ -149,10 +161,14 @@ impl Pieces {
 
     fn finish(&mut self, stored: &mut Stored) -> Result<(), TableError> {
         let Some(tree) = self.tree.take() else { return Ok(()) };
-        let definition = Definition::decode(&self.bytes)
-            .map_err(|error| TableError::new(error.kind, format!("the table of {tree}: {}", error.message)))?;
+        let definition = Definition::decode(&self.bytes).map_err(|error| {
+            TableError::new(error.kind, format!("the table of {tree}: {}", error.message))
+        })?;
         if definition.tree != tree {
-            return Err(TableError::damaged(format!("the definition kept for {tree} is that of {}", definition.tree)));
+            return Err(TableError::damaged(format!(
+                "the definition kept for {tree} is that of {}",
+                definition.tree
+            )));
         }
         stored.definitions.push(definition);
         self.chunks = 0;

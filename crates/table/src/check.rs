@@ -82,7 +82,8 @@ fn check_rows(
                 report.find(format!("row {} of table {table:?}: {error}", show::Bytes(key)));
             } else if !txn.get(&index.tree, &entry.key, &mut found)? {
                 let (row, entry) = (show::Bytes(key), show::Bytes(&entry.key));
-                report.find(format!("row {row} of table {table:?} lacks its entry {entry} in index {name:?}"));
+                report
+                    .find(format!("row {row} of table {table:?} lacks its entry {entry} in index {name:?}"));
             } else if found != entry.value {
                 let (row, entry, found) = (show::Bytes(key), show::Bytes(&entry.key), show::Bytes(&found));
                 report.find(format!(
@@ -117,7 +118,10 @@ fn check_entries(
         };
         if !txn.get(&state.tree, primary_key, &mut row)? {
             let gone = show::Bytes(primary_key);
-            report.find(format!("entry {shown} of index {:?} leads to {gone}, no row of table {table:?}", spec.name));
+            report.find(format!(
+                "entry {shown} of index {:?} leads to {gone}, no row of table {table:?}",
+                spec.name
+            ));
             continue;
         }
         // A row that cannot be read was reported with the rows.
@@ -125,7 +129,10 @@ fn check_entries(
         let same = index.entry(&source, &mut entry).is_ok() && entry.key == key && entry.value == value;
         if !same {
             let row = show::Bytes(primary_key);
-            report.find(format!("entry {shown} of index {:?} is not that of row {row} of table {table:?}", spec.name));
+            report.find(format!(
+                "entry {shown} of index {:?} is not that of row {row} of table {table:?}",
+                spec.name
+            ));
         }
     }
     Ok(entries)

@@ -20,7 +20,12 @@ impl Catalog {
     /// Creates an empty table, with indexes that are complete at once. Durable when it returns.
     ///
     /// Errors: `Exists`, `BadArgument`, and the transaction's.
-    pub fn create_table(&self, name: &str, kind: TableKind, indexes: Vec<IndexSpec>) -> Result<Table, TableError> {
+    pub fn create_table(
+        &self,
+        name: &str,
+        kind: TableKind,
+        indexes: Vec<IndexSpec>,
+    ) -> Result<Table, TableError> {
         schema::check_name("a table", name).map_err(TableError::bad_argument)?;
         if indexes.len() > MAX_INDEXES {
             return Err(TableError::bad_argument(format!("a table has at most {MAX_INDEXES} indexes")));
@@ -35,8 +40,13 @@ impl Catalog {
         self.check_free(name)?;
         let definition = self.commit(|txn| {
             let tree = txn.create_tree()?;
-            let mut definition =
-                Definition { tree: tree.id(), root: tree.root(), name: name.to_owned(), kind, indexes: Vec::new() };
+            let mut definition = Definition {
+                tree: tree.id(),
+                root: tree.root(),
+                name: name.to_owned(),
+                kind,
+                indexes: Vec::new(),
+            };
             for spec in indexes {
                 let tree = txn.create_tree()?;
                 let (tree, root) = (tree.id(), tree.root());
@@ -98,14 +108,20 @@ impl Catalog {
     /// before read for it; no row is rewritten.
     pub fn add_column(&self, table: &Table, column: Column) -> Result<(), TableError> {
         if !column.nullable && column.default == Value::Null {
-            let message = format!("column {:?} may not be NULL, so it needs a default for the rows there are", column.name);
+            let message = format!(
+                "column {:?} may not be NULL, so it needs a default for the rows there are",
+                column.name
+            );
             return Err(TableError::bad_argument(message));
         }
         let _change = table.shared.definition_change.lock();
         let _writing = self.writing.lock();
         let state = table.shared.state()?;
         let TableKind::Typed(old) = state.kind() else {
-            return Err(TableError::bad_argument(format!("table {:?} holds raw bytes", state.definition.name)));
+            return Err(TableError::bad_argument(format!(
+                "table {:?} holds raw bytes",
+                state.definition.name
+            )));
         };
         let columns = old.columns().iter().cloned().chain([column]).collect();
         let kind = TableKind::Typed(Schema::new(columns, old.key().to_vec())?);
@@ -135,7 +151,10 @@ impl Catalog {
         let (gone, kept): (Vec<LiveIndex>, Vec<LiveIndex>) =
             state.indexes.iter().cloned().partition(|index| index.tree.id() == tree);
         let [gone] = &gone[..] else {
-            return Err(TableError::new(TableErrorKind::Dropped, format!("the index of {tree} was dropped already")));
+            return Err(TableError::new(
+                TableErrorKind::Dropped,
+                format!("the index of {tree} was dropped already"),
+            ));
         };
         let indexes = kept.iter().map(|index| index.definition.clone()).collect();
         let definition = Definition { indexes, ..state.definition.clone() };

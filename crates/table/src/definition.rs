@@ -80,7 +80,9 @@ impl Definition {
         if format > FORMAT {
             return Err(TableError::new(
                 TableErrorKind::TooNew,
-                format!("a table's definition has format {format}; this version knows formats up to {FORMAT}"),
+                format!(
+                    "a table's definition has format {format}; this version knows formats up to {FORMAT}"
+                ),
             ));
         }
         let definition = Definition::decode_body(&mut reader)?;
@@ -137,7 +139,8 @@ mod tests {
             &["id"],
         )
         .unwrap();
-        let index = |spec| IndexDefinition { spec, tree: TreeId(8), root: PageId(80), state: IndexState::Ready };
+        let index =
+            |spec| IndexDefinition { spec, tree: TreeId(8), root: PageId(80), state: IndexState::Ready };
         let raw = Definition {
             tree: TreeId(7),
             root: PageId(70),
@@ -148,7 +151,12 @@ mod tests {
         let by_name = index(IndexSpec::columns("by_name", false, vec![KeyColumn::ascending(1)]));
         [
             raw.clone(),
-            Definition { name: "typed".into(), kind: TableKind::Typed(schema), indexes: vec![by_name], ..raw },
+            Definition {
+                name: "typed".into(),
+                kind: TableKind::Typed(schema),
+                indexes: vec![by_name],
+                ..raw
+            },
         ]
     }
 

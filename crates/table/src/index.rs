@@ -116,8 +116,12 @@ impl IndexSpec {
                     None => Ok(()),
                 }
             }
-            (IndexParts::Columns(_), TableKind::Raw) => refuse("a raw table is indexed by byte ranges".into()),
-            (IndexParts::Ranges(_), TableKind::Typed(_)) => refuse("a typed table is indexed by columns".into()),
+            (IndexParts::Columns(_), TableKind::Raw) => {
+                refuse("a raw table is indexed by byte ranges".into())
+            }
+            (IndexParts::Ranges(_), TableKind::Typed(_)) => {
+                refuse("a typed table is indexed by columns".into())
+            }
         }
     }
 
@@ -297,7 +301,11 @@ type RowColumns<'a> = std::vec::IntoIter<&'a Column>;
 
 impl<'a> RowSource<'a> {
     /// Of a stored row of a table of `kind`.
-    pub(crate) fn new(kind: &'a TableKind, key: &'a [u8], value: &'a [u8]) -> Result<RowSource<'a>, Malformed> {
+    pub(crate) fn new(
+        kind: &'a TableKind,
+        key: &'a [u8],
+        value: &'a [u8],
+    ) -> Result<RowSource<'a>, Malformed> {
         let typed = match kind {
             TableKind::Raw => None,
             TableKind::Typed(schema) => {
@@ -331,7 +339,8 @@ impl TypedSource<'_> {
                 let here = reader.rest();
                 order_key::skip(self.schema.key_forms()[place], &mut reader)?;
                 let bytes = &here[..here.len() - reader.rest().len()];
-                let turn = if self.schema.key_forms()[place].descending == part.descending { 0 } else { 0xff };
+                let turn =
+                    if self.schema.key_forms()[place].descending == part.descending { 0 } else { 0xff };
                 key.extend(bytes.iter().map(|byte| byte ^ turn));
                 Ok(false)
             }

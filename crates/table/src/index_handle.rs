@@ -39,7 +39,9 @@ impl Index {
         let index = self.live(&state)?;
         match state.kind() {
             TableKind::Typed(schema) => index.definition.spec.encode_prefix(schema, values, key),
-            TableKind::Raw => Err(TableError::bad_argument("a raw table's index keys are the bytes themselves")),
+            TableKind::Raw => {
+                Err(TableError::bad_argument("a raw table's index keys are the bytes themselves"))
+            }
         }
     }
 
@@ -135,7 +137,15 @@ impl IndexCursor {
             if !self.walk.advance(txn, &index.tree)? {
                 return Ok(None);
             }
-            let fetched = fetch(txn, &state, index, self.walk.current(), self.for_update, &mut self.row, &mut self.entry);
+            let fetched = fetch(
+                txn,
+                &state,
+                index,
+                self.walk.current(),
+                self.for_update,
+                &mut self.row,
+                &mut self.entry,
+            );
             match fetched {
                 Ok(true) => break,
                 Ok(false) => {}

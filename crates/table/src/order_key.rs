@@ -40,7 +40,9 @@ pub(crate) fn encode(form: KeyForm, value: ValueRef<'_>, key: &mut Vec<u8>) {
         ValueRef::Null => assert!(form.nullable, "NULL was refused before it came to be a key"),
         ValueRef::Bool(v) => key.push(u8::from(v)),
         ValueRef::I32(v) => key.extend_from_slice(&(v as u32 ^ SIGN_32).to_be_bytes()),
-        ValueRef::I64(v) | ValueRef::Timestamp(v) => key.extend_from_slice(&(v as u64 ^ SIGN_64).to_be_bytes()),
+        ValueRef::I64(v) | ValueRef::Timestamp(v) => {
+            key.extend_from_slice(&(v as u64 ^ SIGN_64).to_be_bytes())
+        }
         ValueRef::U64(v) => key.extend_from_slice(&v.to_be_bytes()),
         ValueRef::F64(v) => key.extend_from_slice(&order_bits(v).to_be_bytes()),
         ValueRef::Text(v) => escape(v.as_bytes(), key),
@@ -79,7 +81,9 @@ pub(crate) fn decode(form: KeyForm, reader: &mut Reader<'_>) -> Result<Value, Ma
         ColumnType::F64 => Value::F64(number(u64::from_be_bytes(turned(reader.array()?, turn)))?),
         ColumnType::Text => {
             let bytes = unescape(reader, turn)?;
-            Value::Text(String::from_utf8(bytes).map_err(|_| Malformed { what: "text in a key is not UTF-8" })?)
+            Value::Text(
+                String::from_utf8(bytes).map_err(|_| Malformed { what: "text in a key is not UTF-8" })?,
+            )
         }
         ColumnType::Bytes => Value::Bytes(unescape(reader, turn)?),
     })
@@ -212,7 +216,8 @@ mod tests {
                 nullable: rng.one_in(2),
                 descending: rng.one_in(2),
             };
-            let bytes: Vec<u8> = (0..rng.below(20)).map(|_| [0, 1, 0xff, 0x61][rng.below(4) as usize]).collect();
+            let bytes: Vec<u8> =
+                (0..rng.below(20)).map(|_| [0, 1, 0xff, 0x61][rng.below(4) as usize]).collect();
             let mut reader = Reader::new(&bytes);
             let mut skipper = reader;
             let _ = skip(form, &mut skipper);
@@ -232,9 +237,17 @@ mod tests {
             (form(ColumnType::I64, true, false), 1i64.into(), &[1, 0x80, 0, 0, 0, 0, 0, 0, 1]),
             (form(ColumnType::I64, true, false), Value::Null, &[0]),
             (form(ColumnType::I64, true, true), Value::Null, &[0xff]),
-            (form(ColumnType::U64, false, true), 2u64.into(), &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfd]),
+            (
+                form(ColumnType::U64, false, true),
+                2u64.into(),
+                &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfd],
+            ),
             (form(ColumnType::F64, false, false), 1.0.into(), &[0xbf, 0xf0, 0, 0, 0, 0, 0, 0]),
-            (form(ColumnType::F64, false, false), (-1.0).into(), &[0x40, 0x0f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
+            (
+                form(ColumnType::F64, false, false),
+                (-1.0).into(),
+                &[0x40, 0x0f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+            ),
             (form(ColumnType::Text, false, false), "ab".into(), b"ab\0\0"),
             (form(ColumnType::Bytes, false, false), (&b"a\0b"[..]).into(), b"a\0\xffb\0\0"),
             (form(ColumnType::Bytes, false, true), (&b"\0"[..]).into(), &[0xff, 0, 0xff, 0xff]),

@@ -102,7 +102,9 @@ impl Layout {
                 _ => {}
             }
             let end = u16::try_from(row.len() - start).map_err(|_| {
-                TableError::bad_argument("text and bytes of a row are over their limit of 65535 bytes together")
+                TableError::bad_argument(
+                    "text and bytes of a row are over their limit of 65535 bytes together",
+                )
             })?;
             row[ends + 2 * at..][..2].copy_from_slice(&end.to_le_bytes());
         }
@@ -193,7 +195,8 @@ where
                 if slot.column_type == ColumnType::Bytes {
                     return Ok(ValueRef::Bytes(bytes));
                 }
-                let text = std::str::from_utf8(bytes).map_err(|_| Malformed { what: "text in a row is not UTF-8" })?;
+                let text = std::str::from_utf8(bytes)
+                    .map_err(|_| Malformed { what: "text in a row is not UTF-8" })?;
                 Ok(ValueRef::Text(text))
             }
         }
@@ -239,11 +242,12 @@ mod tests {
     #[test]
     fn the_encoding_is_pinned() {
         let (mut key, mut row) = (Vec::new(), Vec::new());
-        let values = [7i32.into(), ValueRef::Text("hé"), 258i64.into(), ValueRef::Null, ValueRef::Bytes(&[9])];
+        let values =
+            [7i32.into(), ValueRef::Text("hé"), 258i64.into(), ValueRef::Null, ValueRef::Bytes(&[9])];
         schema().encode(&values, &mut key, &mut row).unwrap();
         assert_eq!(key, [0x80, 0, 0, 7]);
         let expected: &[u8] = &[
-            4, 0, // columns stored
+            4, 0,    // columns stored
             0b10, // NULL bits: note is there, flag is not
             2, 1, 0, 0, 0, 0, 0, 0, // count
             0, // flag
@@ -256,7 +260,9 @@ mod tests {
     #[test]
     fn an_update_of_fixed_columns_changes_only_their_bytes() {
         let (mut key, mut before, mut after) = (Vec::new(), Vec::new(), Vec::new());
-        let values = |count: i64| [7i32.into(), ValueRef::Text("note"), count.into(), true.into(), ValueRef::Bytes(&[1])];
+        let values = |count: i64| {
+            [7i32.into(), ValueRef::Text("note"), count.into(), true.into(), ValueRef::Bytes(&[1])]
+        };
         schema().encode(&values(1), &mut key, &mut before).unwrap();
         schema().encode(&values(2), &mut key, &mut after).unwrap();
         let differ: Vec<usize> = (0..before.len()).filter(|&at| before[at] != after[at]).collect();

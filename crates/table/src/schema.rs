@@ -173,7 +173,12 @@ impl Schema {
 
     /// Encodes a whole row, one value a column in the order of the columns, into its key and its row bytes
     /// (both replaced). Fails with kind `BadArgument` if the values do not fit.
-    pub fn encode(&self, values: &[ValueRef<'_>], key: &mut Vec<u8>, row: &mut Vec<u8>) -> Result<(), TableError> {
+    pub fn encode(
+        &self,
+        values: &[ValueRef<'_>],
+        key: &mut Vec<u8>,
+        row: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
         if values.len() != self.columns.len() {
             return Err(TableError::bad_argument(format!(
                 "{} values given, the table has {} columns",
@@ -325,7 +330,10 @@ fn check_columns(columns: &[Column]) -> Result<(), String> {
         check_name("a column", &column.name)?;
         let default = column.default.as_ref().column_type();
         if default.is_some_and(|t| t != column.column_type) {
-            return Err(format!("the default of column {:?} is not of type {}", column.name, column.column_type));
+            return Err(format!(
+                "the default of column {:?} is not of type {}",
+                column.name, column.column_type
+            ));
         }
     }
     Ok(())
@@ -492,7 +500,8 @@ mod tests {
         )
         .unwrap();
         let (mut key, mut row) = (Vec::new(), Vec::new());
-        let mut error = |values: &[ValueRef<'_>]| schema.encode(values, &mut key, &mut row).unwrap_err().message;
+        let mut error =
+            |values: &[ValueRef<'_>]| schema.encode(values, &mut key, &mut row).unwrap_err().message;
         assert!(error(&[1i64.into()]).contains("2 columns"));
         assert!(error(&[1i64.into(), 2i64.into()]).contains("\"name\""));
         assert!(error(&[1i64.into(), ValueRef::Null]).contains("may not be NULL"));

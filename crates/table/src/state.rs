@@ -90,7 +90,8 @@ impl LiveIndex {
         if sees {
             return Ok(());
         }
-        let message = format!("index {name:?} was completed after the transaction's snapshot; begin a new one");
+        let message =
+            format!("index {name:?} was completed after the transaction's snapshot; begin a new one");
         Err(TableError::new(TableErrorKind::Stale, message))
     }
 
@@ -132,7 +133,9 @@ impl Shared {
     /// As [`Shared::state`], for a statement of `txn`.
     pub(crate) fn state_for(&self, txn: &Transaction) -> Result<Arc<State>, TableError> {
         if !Arc::ptr_eq(txn.manager(), &self.manager) {
-            return Err(TableError::bad_argument("the transaction belongs to another database than the table"));
+            return Err(TableError::bad_argument(
+                "the transaction belongs to another database than the table",
+            ));
         }
         self.state()
     }

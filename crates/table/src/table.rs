@@ -43,7 +43,9 @@ impl Table {
     pub fn typed(&self) -> Result<TypedTable, TableError> {
         match &self.shared.state()?.definition {
             Definition { kind: TableKind::Typed(_), .. } => Ok(TypedTable::new(self.clone())),
-            Definition { name, .. } => Err(TableError::bad_argument(format!("table {name:?} holds raw bytes"))),
+            Definition { name, .. } => {
+                Err(TableError::bad_argument(format!("table {name:?} holds raw bytes")))
+            }
         }
     }
 
@@ -68,7 +70,12 @@ impl Table {
     /// As [`Table::get`], and others can neither write nor lock the row, or the place where it would be,
     /// until the transaction ends. Fails with `Conflict` if another transaction changed it since this
     /// one's snapshot.
-    pub fn get_for_update(&self, txn: &mut Transaction, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TableError> {
+    pub fn get_for_update(
+        &self,
+        txn: &mut Transaction,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TableError> {
         let state = self.shared.state_for(txn)?;
         Ok(txn.get_for_update(&state.tree, key, out)?)
     }

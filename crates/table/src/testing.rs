@@ -22,7 +22,11 @@ pub(crate) fn random_value(rng: &mut Rng, column_type: ColumnType, nullable: boo
         ColumnType::F64 => Value::F64(random_f64(rng)),
         ColumnType::Text => {
             let len = rng.below(6);
-            Value::Text((0..len).map(|_| ['\0', '\u{1}', 'a', 'b', 'é', '\u{10ffff}'][rng.below(6) as usize]).collect())
+            Value::Text(
+                (0..len)
+                    .map(|_| ['\0', '\u{1}', 'a', 'b', 'é', '\u{10ffff}'][rng.below(6) as usize])
+                    .collect(),
+            )
         }
         ColumnType::Bytes => {
             let len = rng.below(6);
@@ -32,7 +36,8 @@ pub(crate) fn random_value(rng: &mut Rng, column_type: ColumnType, nullable: boo
 }
 
 fn random_number(rng: &mut Rng) -> u64 {
-    let edges = [0, 1, u64::MAX, i64::MAX as u64, i64::MIN as u64, i32::MAX as u64, i32::MIN as u64, 255, 256];
+    let edges =
+        [0, 1, u64::MAX, i64::MAX as u64, i64::MIN as u64, i32::MAX as u64, i32::MIN as u64, 255, 256];
     match rng.below(3) {
         0 => edges[rng.below(edges.len() as u64) as usize],
         1 => rng.below(10).wrapping_sub(5),
@@ -41,8 +46,18 @@ fn random_number(rng: &mut Rng) -> u64 {
 }
 
 fn random_f64(rng: &mut Rng) -> f64 {
-    let edges =
-        [0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, f64::MAX, f64::MIN, 1.5];
+    let edges = [
+        0.0,
+        -0.0,
+        f64::NAN,
+        -f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::MIN_POSITIVE,
+        f64::MAX,
+        f64::MIN,
+        1.5,
+    ];
     match rng.below(3) {
         0 => edges[rng.below(edges.len() as u64) as usize],
         1 => rng.below(10) as f64 - 5.0,

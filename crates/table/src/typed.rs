@@ -35,7 +35,12 @@ impl TypedTable {
     }
 
     /// Reads the row with this primary key into `row`; false if there is none.
-    pub fn get(&self, txn: &mut Transaction, key: &[ValueRef<'_>], row: &mut Vec<Value>) -> Result<bool, TableError> {
+    pub fn get(
+        &self,
+        txn: &mut Transaction,
+        key: &[ValueRef<'_>],
+        row: &mut Vec<Value>,
+    ) -> Result<bool, TableError> {
         self.read(txn, key, row, Table::get)
     }
 
@@ -77,7 +82,11 @@ impl TypedTable {
     ) -> Result<TypedCursor, TableError> {
         let state = self.table.shared.state()?;
         let range = prefixes(low, high, |values, key| schema(&state).encode_key(values, key))?;
-        Ok(TypedCursor { rows: Rows::Table(self.table.scan(range, direction)), table: self.table.clone(), row: Vec::new() })
+        Ok(TypedCursor {
+            rows: Rows::Table(self.table.scan(range, direction)),
+            table: self.table.clone(),
+            row: Vec::new(),
+        })
     }
 
     /// Rows whose keys of an index lie between two bounds (see [`TypedTable::scan`]), in the index's order.
@@ -92,7 +101,11 @@ impl TypedTable {
             return Err(TableError::bad_argument("the index belongs to another table"));
         }
         let range = prefixes(low, high, |values, key| index.encode(values, key))?;
-        Ok(TypedCursor { rows: Rows::Index(index.scan(range, direction)), table: self.table.clone(), row: Vec::new() })
+        Ok(TypedCursor {
+            rows: Rows::Index(index.scan(range, direction)),
+            table: self.table.clone(),
+            row: Vec::new(),
+        })
     }
 
     fn read(

@@ -71,7 +71,10 @@ impl ColumnType {
     }
 
     pub(crate) fn from_code(code: u8) -> Result<ColumnType, Malformed> {
-        ColumnType::ALL.into_iter().find(|t| t.code() == code).ok_or(Malformed { what: "unknown column type" })
+        ColumnType::ALL
+            .into_iter()
+            .find(|t| t.code() == code)
+            .ok_or(Malformed { what: "unknown column type" })
     }
 }
 
@@ -215,7 +218,9 @@ impl Ord for ValueRef<'_> {
         match (*self, *other) {
             (ValueRef::Bool(a), ValueRef::Bool(b)) => a.cmp(&b),
             (ValueRef::I32(a), ValueRef::I32(b)) => a.cmp(&b),
-            (ValueRef::I64(a), ValueRef::I64(b)) | (ValueRef::Timestamp(a), ValueRef::Timestamp(b)) => a.cmp(&b),
+            (ValueRef::I64(a), ValueRef::I64(b)) | (ValueRef::Timestamp(a), ValueRef::Timestamp(b)) => {
+                a.cmp(&b)
+            }
             (ValueRef::U64(a), ValueRef::U64(b)) => a.cmp(&b),
             (ValueRef::F64(a), ValueRef::F64(b)) => canonical(a).total_cmp(&canonical(b)),
             (ValueRef::Text(a), ValueRef::Text(b)) => a.as_bytes().cmp(b.as_bytes()),

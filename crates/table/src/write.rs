@@ -53,7 +53,12 @@ impl Table {
         })
     }
 
-    pub(crate) fn insert_checked(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<(), TableError> {
+    pub(crate) fn insert_checked(
+        &self,
+        txn: &mut Transaction,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), TableError> {
         self.statement(txn, |txn, state| {
             if !txn.insert(&state.tree, key, value)? {
                 let message = format!(
@@ -68,7 +73,12 @@ impl Table {
         })
     }
 
-    pub(crate) fn put_checked(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<bool, TableError> {
+    pub(crate) fn put_checked(
+        &self,
+        txn: &mut Transaction,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, TableError> {
         self.statement(txn, |txn, state| {
             let mut old = Vec::new();
             let existed = txn.replace(&state.tree, key, value, &mut old)?;
@@ -82,7 +92,12 @@ impl Table {
         })
     }
 
-    pub(crate) fn update_checked(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<bool, TableError> {
+    pub(crate) fn update_checked(
+        &self,
+        txn: &mut Transaction,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, TableError> {
         let savepoint = txn.savepoint();
         let existed = self.statement(txn, |txn, state| {
             let mut old = Vec::new();
@@ -116,7 +131,8 @@ impl Table {
         match txn.rollback_to(&savepoint) {
             Ok(()) => Err(error),
             Err(worse) => {
-                let message = format!("{error}; and what the statement had done could not be undone: {worse}");
+                let message =
+                    format!("{error}; and what the statement had done could not be undone: {worse}");
                 Err(TableError::new(TableErrorKind::Transaction(worse.kind), message))
             }
         }
