@@ -8,7 +8,7 @@ use firn_log::LogClass;
 
 #[test]
 fn allocated_pages_are_written_and_rewritten_on_a_full_device() {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::with("small", 512, 256 * 1024 + 3 * 40_000));
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::with("small", 512, 256 * 1024 + 2 * 90_000));
     let log = TestLog::new();
     let store = create(device, &log);
     let mut pages = Vec::new();

@@ -12,9 +12,10 @@ use firn_log::{Appended, Kind, LogClass, LogError, LogErrorKind, Record};
 use std::collections::BTreeMap;
 
 pub(crate) const DATABASE: DatabaseId = DatabaseId([3; 16]);
-pub(crate) const PAGE_SIZE: usize = 512;
-/// 18 entries a map page, 54 places a group.
-pub(crate) const LAYOUT: Layout = Layout { meta_bytes: 512, maps_per_group: 3 };
+/// Two sectors, as metadata pages have: what is written without being protected can tear.
+pub(crate) const PAGE_SIZE: usize = 1024;
+/// 40 entries a map page, 80 places a group.
+pub(crate) const LAYOUT: Layout = Layout { meta_bytes: 1024, maps_per_group: 2 };
 pub(crate) const POLICY: Policy =
     Policy { placement: crate::store::Placement::OutOfPlace, batch_pages: 4, free_target_percent: 20 };
 /// A page change of the floors above, as far as the store is concerned.

@@ -19,7 +19,7 @@ fn opening_reads_the_header_and_the_totals_only() {
     let counting = Arc::new(Counting::new(device));
     let store = Store::open(counting.clone(), DATABASE, options()).unwrap();
     let reads = counting.snapshot().reads;
-    assert!(reads.ops <= 4 && reads.bytes <= 10_000, "{reads:?}");
+    assert!(reads.ops <= 4 && reads.bytes <= 10_240, "{reads:?}");
     assert_eq!(store.statistics().pages_allocated, 2000);
 }
 
