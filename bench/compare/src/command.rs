@@ -1,0 +1,173 @@
+//! The command line.
+
+use crate::job::{Peer, Settings};
+use crate::{commit, tpcc};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use firn_workloads::{EngineError, LiveRate, Outcome};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Runs one workload on several engines, alternating between them, and shows medians.
+#[derive(Debug, Parser)]
+#[command(name = "compare", version)]
+pub struct Command {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Debug, Subcommand)]
+enum Workload {
+    /// TPC-C: loads each engine once, then runs the mix in rounds and checks consistency.
+    Tpcc(tpcc::TpccArgs),
+    /// Small durable commits, for each number of clients.
+    Commit(commit::CommitArgs),
+}
+
+/// What both workloads take.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Engines, in the order of their turns; all that are built in if not given.
+    #[arg(long = "engine", value_delimiter = ',')]
+    pub engines: Vec<Peer>,
+    /// Measured seconds of each run.
+    #[arg(long, default_value_t = 60)]
+    pub seconds: u64,
+    /// Runs of each engine; medians over them are shown.
+    #[arg(long, default_value_t = 3)]
+    pub rounds: usize,
+    /// DRAM for an engine's cache, in MiB (LMDB has none of its own).
+    #[arg(long, default_value_t = 512)]
+    pub memory_mib: u64,
+    /// Seed of all inputs.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Directory for the databases, on the device to be measured. They are made anew and removed.
+    #[arg(long, default_value = "compare-db")]
+    pub dir: PathBuf,
+    /// Keep the databases.
+    #[arg(long)]
+    pub keep: bool,
+    /// Also write the results here.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+impl Command {
+    /// Does what was asked for.
+    pub fn run(self) -> Outcome<()> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = stop.clone();
+        ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed)).map_err(EngineError::fatal)?;
+        match self.workload {
+            Workload::Tpcc(args) => tpcc::run(&args, &stop),
+            Workload::Commit(args) => commit::run(&args, &stop),
+        }
+    }
+}
+
+impl Common {
+    /// The engines asked for.
+    pub fn peers(&self) -> Vec<Peer> {
+        match self.engines.as_slice() {
+            [] => Peer::value_variants().iter().copied().filter(|&peer| peer != Peer::Memory).collect(),
+            engines => engines.to_vec(),
+        }
+    }
+
+    /// Measured time of a run.
+    pub fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    /// An empty directory for one engine. Refuses to touch what an earlier run did not make.
+    pub fn fresh(&self, peer: Peer, sessions: usize) -> Outcome<Settings> {
+        let dir = self.dir.join(peer.name());
+        self.remove(&dir)?;
+        let made = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(dir.join(MARK), []));
+        made.map_err(|error| EngineError::Fatal(format!("{}: {error}", dir.display())))?;
+        Ok(self.settings(peer, sessions))
+    }
+
+    /// The settings of an engine whose directory is there.
+    pub fn settings(&self, peer: Peer, sessions: usize) -> Settings {
+        Settings { dir: self.dir.join(peer.name()), cache_bytes: self.memory_mib << 20, sessions }
+    }
+
+    /// Removes what the runs have left, unless told to keep it.
+    pub fn clean_up(&self, peers: &[Peer]) -> Outcome<()> {
+        if !self.keep {
+            for peer in peers {
+                self.remove(&self.dir.join(peer.name()))?;
+            }
+            // Fails if something else lies there, which is not ours to remove.
+            let _ = std::fs::remove_dir(&self.dir);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, dir: &Path) -> Outcome<()> {
+        if !dir.exists() {
+            return Ok(());
+        }
+        if !dir.join(MARK).exists() {
+            return Err(EngineError::Fatal(format!(
+                "{} is there and was not made by this program: choose another --dir",
+                dir.display()
+            )));
+        }
+        std::fs::remove_dir_all(dir).map_err(EngineError::fatal)
+    }
+}
+
+/// A file that says that a directory is this program's own.
+const MARK: &str = "made-by-compare";
+
+/// Shows a run as it goes.
+pub fn show_progress(name: &str) -> impl FnMut(LiveRate) {
+    move |live| {
+        let phase = if live.warming_up { "warming up" } else { "measuring" };
+        eprint!(
+            "\r{name:<10} {phase:<10} {:>5.0} s {:>10.0} commits/s, {} retries   ",
+            live.elapsed.as_secs_f64(),
+            live.commits_per_second,
+            live.retries
+        );
+        let _ = std::io::stderr().flush();
+    }
+}
+
+/// The commit of the source, where git knows it.
+pub fn source_commit() -> String {
+    let git = std::process::Command::new("git")
+        .args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "HEAD"])
+        .stderr(Stdio::null())
+        .output();
+    match git {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// The median of `values`, the lower of the two in the middle if their number is even.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
+}
+
+/// Settings of an engine as JSON.
+pub fn settings_json(settings: Vec<(String, String)>) -> Value {
+    settings.into_iter().map(|(name, value)| (name, json!(value))).collect()
+}
+
+/// Writes results to a file, if one was named.
+pub fn write_json(path: Option<&Path>, results: &impl serde::Serialize) -> Outcome<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string_pretty(results).map_err(EngineError::fatal)?;
+    std::fs::write(path, text + "\n")
+        .map_err(|error| EngineError::Fatal(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,76 @@
+//! What is done with an engine once it is open, whichever it is.
+
+use firn_workloads::{Engine, Outcome, Schema};
+use std::path::PathBuf;
+
+/// How every engine is opened.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A directory of the engine's own; it exists.
+    pub dir: PathBuf,
+    /// DRAM for the engine's cache of data.
+    pub cache_bytes: u64,
+    /// Sessions that will be open at once.
+    pub sessions: usize,
+}
+
+/// Something to do with an open engine. (A closure can't be generic over the engine's type.)
+pub trait Job {
+    /// What comes out of it.
+    type Output;
+    /// Does it.
+    fn run<E: Engine>(self, engine: &E) -> Outcome<Self::Output>;
+}
+
+/// The engines built in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Peer {
+    /// Maps in memory, nothing durable: the workload's own cost.
+    Memory,
+    /// SQLite.
+    Sqlite,
+    /// redb.
+    Redb,
+    /// LMDB, through heed.
+    Lmdb,
+    /// RocksDB, through its C interface.
+    #[cfg(feature = "rocksdb")]
+    Rocksdb,
+}
+
+impl Peer {
+    /// Its name in results, and of its directory.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::Memory => "memory",
+            Peer::Sqlite => "sqlite",
+            Peer::Redb => "redb",
+            Peer::Lmdb => "lmdb",
+            #[cfg(feature = "rocksdb")]
+            Peer::Rocksdb => "rocksdb",
+        }
+    }
+
+    /// Whether it lets one transaction write at a time, so that loading on several threads gains nothing.
+    #[must_use]
+    pub fn single_writer(self) -> bool {
+        match self {
+            Peer::Memory | Peer::Sqlite | Peer::Redb | Peer::Lmdb => true,
+            #[cfg(feature = "rocksdb")]
+            Peer::Rocksdb => false,
+        }
+    }
+
+    /// Opens the engine, runs `job` on it and closes it.
+    pub fn with<J: Job>(self, settings: &Settings, schema: &Schema, job: J) -> Outcome<J::Output> {
+        match self {
+            Peer::Memory => job.run(&firn_workloads::MemoryEngine::new(schema)),
+            Peer::Sqlite => crate::sqlite::with(settings, schema, job),
+            Peer::Redb => crate::redb::with(settings, schema, job),
+            Peer::Lmdb => crate::lmdb::with(settings, schema, job),
+            #[cfg(feature = "rocksdb")]
+            Peer::Rocksdb => crate::rocksdb::with(settings, schema, job),
+        }
+    }
+}
