@@ -98,7 +98,7 @@ pub(crate) enum Refused {
 impl Front {
     pub fn new(setup: FrontSetup, spaces: Vec<DeviceSpace>, capacity: u64) -> Front {
         let room: u64 = spaces.iter().map(DeviceSpace::room_bytes).sum();
-        let own_reserve = (OWN_RESERVE_UNITS * setup.unit).min(capacity / 16);
+        let own_reserve = (OWN_RESERVE_UNITS * setup.unit).min(capacity / 4);
         Front {
             ring: Ring::new(setup.buffer_bytes),
             spaces,
