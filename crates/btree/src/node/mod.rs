@@ -27,6 +27,9 @@ mod search;
 pub(crate) mod split;
 pub(crate) mod validate;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use layout::{HEADER_LEN, MAX_LEVEL, Node, SLOT_LEN, Shape};
 
 use firn_base::codec::Malformed;
