@@ -10,7 +10,7 @@
 //!
 //! Memory: the section headers (half a KiB a section) and, while reading, half a MiB for each device.
 
-use crate::block::next_base;
+use crate::block::{LSN_MAX, next_base};
 use crate::epochs::{EpochRange, EpochTable};
 use crate::log::{Opening, check_members};
 use crate::member::Member;
@@ -78,10 +78,10 @@ impl LogScan {
     ) -> Result<LogScan, LogError> {
         check_members(&devices, &identity)?;
         let epochs = Arc::new(EpochTable::new(&identity.epochs)?);
-        let Some(first) = epochs.of(from) else {
+        let Some(first) = epochs.of(from).filter(|_| from.0 < LSN_MAX) else {
             return Err(LogError::new(
                 LogErrorKind::BadArgument,
-                format!("LSN {from} lies before every epoch of the log: {:?}", identity.epochs),
+                format!("LSN {from} lies in no epoch of the log: {:?}", identity.epochs),
             ));
         };
         let members = read_members(devices, &identity)?;
@@ -97,6 +97,11 @@ impl LogScan {
         }
         let end = last.span.end;
         let seen = cursor.readers().iter().map(|r| r.seen.max_end).max().unwrap_or(end);
+        if seen < from && from > epochs.ranges()[first].start {
+            // Log was durable up to `from` when it became the start, and its last block is never recycled
+            // before later log lies elsewhere.
+            return Err(missing(seen, from));
+        }
         Ok(LogScan {
             next_start: next_base(end.max(seen).max(epochs.last().start)),
             last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
