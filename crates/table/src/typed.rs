@@ -54,6 +54,26 @@ impl TypedTable {
         self.read(txn, key, row, Table::get_for_update)
     }
 
+    /// Reads the row with these values (one a column of the index, none NULL) in a unique index; false if
+    /// there is none.
+    pub fn get_by(
+        &self,
+        txn: &mut Transaction,
+        index: &Index,
+        values: &[ValueRef<'_>],
+        row: &mut Vec<Value>,
+    ) -> Result<bool, TableError> {
+        self.check_mine(index)?;
+        let (mut key, mut primary_key, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        index.encode(values, &mut key)?;
+        row.clear();
+        if !index.get(txn, &key, &mut primary_key, &mut bytes)? {
+            return Ok(false);
+        }
+        decode(&*self.table.state_for(txn)?, &primary_key, &bytes, row)?;
+        Ok(true)
+    }
+
     /// Inserts a row. Errors as [`Table::insert`].
     pub fn insert(&self, txn: &mut Transaction, row: &[ValueRef<'_>]) -> Result<(), TableError> {
         self.write(txn, row, Table::insert_checked)
@@ -97,15 +117,20 @@ impl TypedTable {
         high: Bound<&[ValueRef<'_>]>,
         direction: Direction,
     ) -> Result<TypedCursor, TableError> {
-        if index.table().id() != self.table.id() {
-            return Err(TableError::bad_argument("the index belongs to another table"));
-        }
+        self.check_mine(index)?;
         let range = prefixes(low, high, |values, key| index.encode(values, key))?;
         Ok(TypedCursor {
             rows: Rows::Index(index.scan(range, direction)),
             table: self.table.clone(),
             row: Vec::new(),
         })
+    }
+
+    fn check_mine(&self, index: &Index) -> Result<(), TableError> {
+        if index.table().id() == self.table.id() {
+            return Ok(());
+        }
+        Err(TableError::bad_argument("the index belongs to another table"))
     }
 
     fn read(

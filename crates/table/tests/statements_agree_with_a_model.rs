@@ -87,15 +87,10 @@ fn compare(table: &TypedTable, txn: &mut Transaction, model: &Model, rng: &mut R
 
     let by_mail = table.table().index("by_mail").unwrap();
     let mail = Value::from(format!("m{}", rng.below(40)));
-    let (mut key, mut primary_key, mut bytes, mut row) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    by_mail.encode(&[mail.as_ref()], &mut key).unwrap();
-    let found = by_mail.get(txn, &key, &mut primary_key, &mut bytes).unwrap();
+    let mut row = Vec::new();
+    let found = table.get_by(txn, &by_mail, &[mail.as_ref()], &mut row).unwrap();
     let expected = model.values().find(|row| row[2] == mail);
-    assert_eq!(found, expected.is_some());
-    if let Some(expected) = expected {
-        table.schema().unwrap().decode(&primary_key, &bytes, &mut row).unwrap();
-        assert_eq!(&row, expected);
-    }
+    assert_eq!(found.then_some(&row), expected);
 }
 
 fn run(seed: u64, page_size: usize, isolation: Isolation) {
