@@ -13,12 +13,14 @@ use crate::split::two_children;
 use crate::{Tree, TreeError, TreeErrorKind, op};
 use firn_log::LogClass;
 
+type Entry = (Vec<u8>, Vec<u8>);
+
 /// Entries of the leaf being filled.
 #[derive(Default)]
 struct Filling {
     /// Low fence of the leaf.
     low: Vec<u8>,
-    entries: Vec<(Vec<u8>, Vec<u8>)>,
+    entries: Vec<Entry>,
     bytes: usize,
 }
 
@@ -31,6 +33,25 @@ impl Filling {
     fn push(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.bytes += SLOT_LEN + key.len() + value.len();
         self.entries.push((key, value));
+    }
+    /// Takes the entries from index `at` on.
+    fn take_from(&mut self, at: usize) -> Vec<Entry> {
+        let rest = self.entries.split_off(at);
+        self.bytes -= rest.iter().map(|(key, value)| SLOT_LEN + key.len() + value.len()).sum::<usize>();
+        rest
+    }
+    /// The high fence below `next`, and the entries that must wait for the leaf after. The prefix that the
+    /// keys so far share with the low fence may be longer than what they share with a fence above the last
+    /// of them: then all do not fit. All but the last do, since they did when the last was added.
+    fn cut(&mut self, next: &[u8], page_size: usize) -> (Vec<u8>, Vec<Entry>) {
+        let (last, _) = self.entries.last().expect("only a leaf with entries is closed");
+        let separator = shortest_separator(last, next).to_vec();
+        if self.len_below(&separator, 0, self.entries.len()) <= page_size {
+            return (separator, Vec::new());
+        }
+        let rest = self.take_from(self.entries.len() - 1);
+        let (last, _) = self.entries.last().expect("one entry always fits");
+        (shortest_separator(last, &rest[0].0).to_vec(), rest)
     }
     fn list(&self, prefix_len: usize, entries: std::ops::Range<usize>) -> EntryList {
         let mut list = EntryList::default();
@@ -65,8 +86,7 @@ impl Tree {
                 }
                 let extra = SLOT_LEN + key.len() + value.len();
                 if filling.len_below(&key, extra, filling.entries.len() + 1) > budget {
-                    let separator = shortest_separator(last, &key).to_vec();
-                    self.close_leaf(&mut filling, separator, class)?;
+                    self.close_leaf(&mut filling, &key, class)?;
                 }
             } else if key < filling.low {
                 return Err(unsorted().into());
@@ -87,17 +107,14 @@ impl Tree {
         }
     }
 
-    /// Writes what was gathered as the leaf below `separator`, and starts the next one there.
-    fn close_leaf(
-        &self,
-        filling: &mut Filling,
-        separator: Vec<u8>,
-        class: LogClass,
-    ) -> Result<(), TreeError> {
+    /// Writes what was gathered as a leaf below `next`, the key to come, and starts the next leaf.
+    fn close_leaf(&self, filling: &mut Filling, next: &[u8], class: LogClass) -> Result<(), TreeError> {
+        let (separator, rest) = filling.cut(next, self.pool().page_size());
         while !self.try_close(filling, &separator, class)? {
             self.split(&separator, 1, SLOT_LEN + separator.len() + 8, class)?;
         }
         *filling = Filling { low: separator, ..Filling::default() };
+        rest.into_iter().for_each(|(key, value)| filling.push(key, value));
         Ok(())
     }
 
@@ -163,13 +180,9 @@ impl Tree {
         }
         if filling.len_below(&[], 0, 0) > self.pool().page_size() {
             // It fitted by its prefix only.
-            let mut rest = filling.entries.split_off(filling.entries.len() / 2);
-            filling.bytes =
-                filling.entries.iter().map(|(key, value)| SLOT_LEN + key.len() + value.len()).sum();
-            let last = &filling.entries.last().expect("a leaf that does not fit has several entries").0;
-            let separator = shortest_separator(last, &rest[0].0).to_vec();
-            self.close_leaf(&mut filling, separator, class)?;
-            rest.drain(..).for_each(|(key, value)| filling.push(key, value));
+            let rest = filling.take_from(filling.entries.len() / 2);
+            self.close_leaf(&mut filling, &rest[0].0, class)?;
+            rest.into_iter().for_each(|(key, value)| filling.push(key, value));
             return self.finish(filling, class);
         }
         let leaf = self.leaf_exclusive(Target::Last)?;

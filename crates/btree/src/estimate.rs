@@ -1,7 +1,10 @@
 //! About how many entries lie between two keys.
 
 use crate::descent::Target;
+use crate::node::Node;
 use crate::{Tree, TreeError};
+use firn_base::PageId;
+use std::cmp::Ordering;
 
 /// A step of a path: which child was taken of how many.
 #[derive(Clone, Copy, Debug)]
@@ -11,52 +14,84 @@ struct Step {
 }
 
 impl Tree {
-    /// About how many entries lie between two keys (`None`: unbounded), from a few page reads: two
-    /// descents, and the assumption that nodes not looked at are as full as those on the way. Exact when
-    /// both keys are in one leaf. `low` counts as inside, `high` as outside.
+    /// About how many entries lie between two keys (`None`: unbounded), from three descents: to both keys,
+    /// and down the middle between them, whose nodes stand for those not looked at. Exact when both keys are
+    /// in one leaf or in neighbours. `low` counts as inside, `high` as outside.
     pub fn estimate(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64, TreeError> {
-        let low = self.path(low.map_or(Target::First, Target::Key), low)?;
-        let high = self.path(high.map_or(Target::Last, Target::Key), high)?;
-        if low.len() != high.len() {
-            // The root grew or shrank between the two descents; the shorter path knows as much.
-            let path = if low.len() < high.len() { low } else { high };
-            return Ok(path.iter().map(|step| step.children).fold(1, u64::saturating_mul));
+        let low_target = low.map_or(Target::First, Target::Key);
+        let low_path = self.path(low, |_, page, node| low_target.index_in(page, node))?;
+        let high_target = high.map_or(Target::Last, Target::Key);
+        let mut high_path = self.path(high, |_, page, node| high_target.index_in(page, node))?;
+        if high.is_none() {
+            let leaf = high_path.last_mut().expect("a path ends in a leaf");
+            leaf.index = leaf.children;
         }
-        let (mut from, mut to) = (0u64, 0u64);
-        for (low, high) in low.iter().zip(&high) {
-            let fan_out = (low.children + high.children).div_ceil(2);
-            from = from.saturating_mul(fan_out).saturating_add(low.index);
-            to = to.saturating_mul(fan_out).saturating_add(high.index);
+        let Some(parting) = low_path.iter().zip(&high_path).position(|(low, high)| low.index != high.index)
+        else {
+            return Ok(0);
+        };
+        let (from, to) = (low_path[parting].index, high_path[parting].index);
+        let middle_path = self.path(None, |depth, page, node| match depth.cmp(&parting) {
+            Ordering::Less => low_target.index_in(page, node),
+            Ordering::Equal => Ok((from.midpoint(to) as usize).min(node.count())),
+            Ordering::Greater => Ok(node.count() / 2),
+        })?;
+        if low_path.len() != high_path.len() || low_path.len() != middle_path.len() {
+            // The root grew or shrank between the descents; any of them says how large the tree is.
+            return Ok(middle_path.iter().map(|step| step.children).fold(1, u64::saturating_mul));
         }
-        Ok(to.saturating_sub(from))
+        Ok(between(&low_path, &high_path, &middle_path, parting))
     }
 
-    /// Indexes from the root to the slot of a bound in its leaf: to its first slot or past its last, if
-    /// there is no bound.
-    fn path(&self, target: Target<'_>, key: Option<&[u8]>) -> Result<Vec<Step>, TreeError> {
+    /// Goes from the root to a leaf, by the child that `choose` names at each depth, to the slot of `key`
+    /// there or the first.
+    fn path(
+        &self,
+        key: Option<&[u8]>,
+        choose: impl Fn(usize, PageId, &Node<'_>) -> Result<usize, TreeError>,
+    ) -> Result<Vec<Step>, TreeError> {
         let pool = self.pool();
         let mut guard = pool.shared(self.root())?;
         let (mut expected, mut path) = (None, Vec::new());
         loop {
             let node = self.node(guard.page(), &guard, expected)?;
+            let damaged = |error| TreeError::damaged(guard.page(), error);
             if node.is_leaf() {
-                let index = match (target, key) {
-                    (_, Some(key)) => node
-                        .search(key)
-                        .map_err(|error| TreeError::damaged(guard.page(), error))?
-                        .unwrap_or_else(|slot| slot),
-                    (Target::Last, None) => node.count(),
-                    _ => 0,
-                };
-                path.push(Step { index: index as u64, children: node.count() as u64 });
+                let found = key.map_or(Ok(Ok(0)), |key| node.search(key)).map_err(damaged)?;
+                let index = found.unwrap_or_else(|slot| slot) as u64;
+                path.push(Step { index, children: node.count() as u64 });
                 return Ok(path);
             }
-            let index = target.index_in(guard.page(), &node)?;
+            let index = choose(path.len(), guard.page(), &node)?;
             path.push(Step { index: index as u64, children: node.count() as u64 + 1 });
             expected = Some(node.level() - 1);
-            let child = node.child(index).map_err(|error| TreeError::damaged(guard.page(), error))?;
+            let child = node.child(index).map_err(damaged)?;
             let next = pool.shared(child)?;
             guard = next;
         }
     }
+}
+
+/// Entries between two paths that part at depth `parting`, where nodes not seen are like those of `middle`.
+fn between(low: &[Step], high: &[Step], middle: &[Step], parting: usize) -> u64 {
+    let leaf = low.len() - 1;
+    if parting == leaf {
+        return high[leaf].index.saturating_sub(low[leaf].index);
+    }
+    if low[parting].index > high[parting].index {
+        return 0;
+    }
+    let below =
+        |depth: usize| middle[depth + 1..].iter().map(|step| step.children).fold(1, u64::saturating_mul);
+    let mut children = high[parting].index - low[parting].index - 1;
+    let mut total = 0u64;
+    for depth in parting..leaf {
+        total = total.saturating_add(children.saturating_mul(below(depth)));
+        let (left, right) = (low[depth + 1], high[depth + 1]);
+        // What lies right of the low path and left of the high one, a level further down.
+        let beside =
+            if depth + 1 == leaf { left.children - left.index } else { left.children - left.index - 1 };
+        children = beside + right.index;
+    }
+    total.saturating_add(children)
 }

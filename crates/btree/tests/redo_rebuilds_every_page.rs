@@ -12,7 +12,9 @@ use firn_buffer::{BufferPool, PoolOptions};
 use firn_device::Device;
 use firn_log::{Appended, Log, LogClass, LogError, LogScan, Record};
 use firn_tier::testing::MemoryTier;
-use firn_tier::{Allocation, Lifetime, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written};
+use firn_tier::{
+    Allocation, Lifetime, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written,
+};
 use std::collections::BTreeMap;
 
 /// A tier that notes where each group with allocations ends.
@@ -126,7 +128,14 @@ fn redo(pages: &mut Pages, page_size: usize, (lsn, kind, body): &(Lsn, firn_log:
     *version = *lsn;
 }
 
-fn random_work(run: &Run, rng: &mut Rng, model: &mut Model, steps: usize, removals: u64, mut after: impl FnMut()) {
+fn random_work(
+    run: &Run,
+    rng: &mut Rng,
+    model: &mut Model,
+    steps: usize,
+    removals: u64,
+    mut after: impl FnMut(),
+) {
     for _ in 0..steps {
         let key = random_key(rng, run.page_size, 300);
         match rng.below(8 + removals) {
@@ -312,9 +321,7 @@ fn attachments_of_creation_changes_and_dropping_are_in_the_log() {
     let attachments: Vec<Vec<u8>> = run
         .records()
         .iter()
-        .map(|(_, kind, body)| {
-            PageChange::decode(Record { kind: *kind, body }).unwrap().attachment.to_vec()
-        })
+        .map(|(_, kind, body)| PageChange::decode(Record { kind: *kind, body }).unwrap().attachment.to_vec())
         .collect();
     assert_eq!(attachments, [&b"created"[..], b"row", b"", b"dropped"]);
 }

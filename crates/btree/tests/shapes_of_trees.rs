@@ -50,9 +50,8 @@ fn random_loads_leave_leaves_two_thirds_full() {
 fn estimates_are_exact_within_a_leaf_and_near_beyond() {
     let tree = tree_of(512, 900);
     (0..10_000u32).for_each(|n| put(&tree, &n.to_be_bytes(), &[1; 20]));
-    let estimate = |low: u32, high: u32| {
-        tree.estimate(Some(&low.to_be_bytes()), Some(&high.to_be_bytes())).unwrap()
-    };
+    let estimate =
+        |low: u32, high: u32| tree.estimate(Some(&low.to_be_bytes()), Some(&high.to_be_bytes())).unwrap();
     assert_eq!(estimate(5000, 5000), 0);
     assert_eq!(estimate(7, 3), 0);
     for width in [10, 100, 1000, 8000] {

@@ -51,7 +51,8 @@ fn apply(page: &mut Vec<u8>, (kind, body): &(Kind, Vec<u8>)) -> bool {
 fn assert_covers(changed: &Changed, before: &[u8], after: &[u8]) {
     let Changed::Ranges(ranges) = changed else { return };
     for at in (0..before.len()).filter(|&at| before[at] != after[at]) {
-        let covered = ranges.iter().any(|range| (usize::from(range.start)..usize::from(range.end)).contains(&at));
+        let covered =
+            ranges.iter().any(|range| (usize::from(range.start)..usize::from(range.end)).contains(&at));
         assert!(covered, "byte {at} changed outside {ranges:?}");
     }
 }
@@ -74,7 +75,10 @@ fn assert_holds(page: &[u8], model: &Model) {
     }
     let used: usize = model.iter().map(|(key, value)| SLOT_LEN + key.len() + value.len()).sum();
     assert_eq!(node.used(), used - model.len() * node.prefix().len());
-    assert_eq!(node.used() + node.free() + HEADER_LEN + node.low().len() + node.high().map_or(0, <[u8]>::len), page.len());
+    assert_eq!(
+        node.used() + node.free() + HEADER_LEN + node.low().len() + node.high().map_or(0, <[u8]>::len),
+        page.len()
+    );
 }
 
 fn random_key(rng: &mut Rng, page_size: usize, front: &[u8]) -> Vec<u8> {
@@ -116,7 +120,8 @@ fn step(page: &mut Vec<u8>, model: &mut Model, rng: &mut Rng, front: &[u8]) {
         }
         (Ok(slot), 4..6) => {
             let mut value = before.unwrap();
-            let patches: Vec<(u16, Vec<u8>)> = (0..value.len()).step_by(3).map(|at| (at as u16, vec![!value[at]])).collect();
+            let patches: Vec<(u16, Vec<u8>)> =
+                (0..value.len()).step_by(3).map(|at| (at as u16, vec![!value[at]])).collect();
             patches.iter().for_each(|(at, byte)| value[usize::from(*at)] = byte[0]);
             assert!(apply(page, &body(|body| op::patch(body, slot, &patches))));
             model.insert(key, value);
@@ -145,7 +150,8 @@ fn a_leaf_behaves_like_a_sorted_map_at_every_page_size() {
         for (seed, front) in [(1, &b""[..]), (2, b"front")] {
             let high = [front, &[0xff]].concat();
             let shape = if front.is_empty() { LEAF } else { Shape { low: front, high: Some(&high), ..LEAF } };
-            let (mut page, mut model, mut rng) = (fresh(page_size, &shape), Model::new(), Rng::new(seed + shift));
+            let (mut page, mut model, mut rng) =
+                (fresh(page_size, &shape), Model::new(), Rng::new(seed + shift));
             for round in 0..600 {
                 step(&mut page, &mut model, &mut rng, front);
                 if round % 20 == 0 {
@@ -184,7 +190,8 @@ fn a_full_leaf_can_always_be_split_and_the_halves_merged_again() {
             assert!(node.count() >= 4, "{} entries", node.count());
             let point = choose(&node).unwrap();
             let shape = Shape { low: &point.separator, ..node.shape() };
-            let list = EntryList::of(&node, point.slot..node.count(), prefix_between(shape.low, shape.high)).unwrap();
+            let list = EntryList::of(&node, point.slot..node.count(), prefix_between(shape.low, shape.high))
+                .unwrap();
             let mut right = vec![0; left.len()];
             assert!(apply(&mut right, &body(|body| op::format(body, &shape, &list))));
             let mut trimmed = left.clone();
@@ -216,7 +223,10 @@ fn an_inner_node_without_room_for_the_longest_separator_has_four_and_can_be_spli
             let mut key = vec![b'm'; longest];
             key[longest - 4..].copy_from_slice(&number.to_be_bytes());
             let slot = Node::new(&page).unwrap().count();
-            if !apply(&mut page, &body(|body| op::insert_child(body, slot, &key, PageId(u64::from(number) + 10)))) {
+            if !apply(
+                &mut page,
+                &body(|body| op::insert_child(body, slot, &key, PageId(u64::from(number) + 10))),
+            ) {
                 break;
             }
         }
@@ -267,7 +277,8 @@ fn exercise(page: &[u8], records: &[(Kind, Vec<u8>)], rng: &mut Rng) {
             let _ = node.full_key(at, &mut key);
             let _ = node.child(at);
         }
-        let _ = (node.search(b"ab"), node.search(&key), node.child_index_below(b""), node.high(), node.shape());
+        let _ =
+            (node.search(b"ab"), node.search(&key), node.child_index_below(b""), node.high(), node.shape());
         let _ = (choose(&node), merged_len(&node, &node), EntryList::of(&node, 0..node.count(), 3));
         let _ = repack(&mut page.to_vec(), Some(b"zz"), node.count() / 2, None);
     }
