@@ -1,1 +1,66 @@
-//! See ARCHITECTURE.md.
+//! Firn: an embeddable, transactional, flash-tiered storage engine.
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! let db = firn::Database::open(dir.path().join("db"))?;
+//! let fruit = db.create_table("fruit")?;
+//! db.transact(|tx| {
+//!     tx.put(&fruit, b"apple", b"red")?;
+//!     tx.put(&fruit, b"pear", b"green")
+//! })?;
+//! let mut tx = db.snapshot();
+//! let mut rows = tx.scan(&fruit, firn::KeyRange::all(), firn::Direction::Forward);
+//! while let Some((key, value)) = rows.next(&mut tx)? {
+//!     println!("{} is {}", key.escape_ascii(), value.escape_ascii());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * [`Database`]: open, tables, transactions that run again after conflicts, close.
+//! * [`Transaction`]: reads, writes, scans, savepoints, commit (waiting or not), two-phase commit.
+//! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with secondary indexes.
+//! * [`Options`]: memory, log, placement; the defaults suit one SSD.
+//!
+//! What is promised: a commit that returned is there after any crash; a transaction is there whole or not at
+//! all; readers never wait for writers (except under serializable isolation). What the medium may do to
+//! that is in `docs/fault-model.md`.
+//!
+//! Place in the stack: the top. This crate alone sees all floors: it opens, recovers, takes checkpoints and
+//! runs the threads; it decides how much log is kept.
+#![forbid(unsafe_code)]
+
+mod assembly;
+mod check;
+mod checkpoint;
+mod database;
+mod dump;
+mod engine;
+mod error;
+mod files;
+mod options;
+mod recovery;
+mod stat;
+mod superblock;
+mod table;
+mod threads;
+mod transaction;
+
+pub use assembly::Devices;
+pub use check::{CheckPhase, CheckReport};
+pub use database::Database;
+pub use dump::DumpWhat;
+pub use error::{Error, ErrorKind};
+pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress};
+pub use recovery::RecoveryReport;
+pub use stat::{IoCounts, IoTotal, Statistics};
+pub use table::{Cursor, Index, IndexCursor, Table, TableSpec, TypedCursor, TypedTable};
+pub use transaction::{Commit, Transaction};
+
+pub use firn_base::{Lsn, PageId, Progress, TxnId};
+pub use firn_btree::Direction;
+pub use firn_device as device;
+pub use firn_table::{
+    Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, Schema, TableKind, Value,
+    ValueRef,
+};
+pub use firn_txn::{CancelToken, Isolation, Savepoint, TxnOptions as TransactionOptions};

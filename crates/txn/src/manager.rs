@@ -151,6 +151,12 @@ impl TxnManager {
         &self.pool
     }
 
+    /// The tree of spilled before-images.
+    #[must_use]
+    pub fn undo_tree(&self) -> &Tree {
+        &self.undo
+    }
+
     /// Makes a tree known to rollback and purge.
     pub fn register_tree(&self, tree: Tree) {
         self.next_tree.fetch_max(tree.id().0 + 1, Ordering::SeqCst);

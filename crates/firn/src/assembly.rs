@@ -1,0 +1,152 @@
+//! Putting a database together from its devices: creating one, and what opening needs.
+
+use crate::engine::{Engine, Parts};
+use crate::superblock::{Member, Superblock};
+use crate::{Error, Options};
+use firn_base::sync::Arc;
+use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock, rng};
+use firn_btree::Tree;
+use firn_buffer::{BufferPool, PoolOptions};
+use firn_device::{Counting, Device, Fill};
+use firn_log::{Log, LogClass, LogOptions, MemberId};
+use firn_table::{Catalog, SYSTEM_TREE};
+use firn_tier::PageTier;
+use firn_tier::store::{Store, StoreOptions};
+use firn_txn::{ManagerOptions, TxnManager};
+
+/// The tree of spilled before-images.
+pub(crate) const UNDO_TREE: TreeId = TreeId(2);
+/// Trees of tables begin here.
+pub(crate) const FIRST_USER_TREE: TreeId = TreeId(16);
+
+/// The devices of a database, as they are or wrapped by something that counts, fails, crashes or delays.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// Where everything else is found.
+    pub superblock: Arc<dyn Device>,
+    /// The log, in the order of its members.
+    pub logs: Vec<Arc<dyn Device>>,
+    /// The page store.
+    pub store: Arc<dyn Device>,
+}
+
+/// The devices, each with its counters.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted {
+    pub superblock: Arc<Counting>,
+    pub logs: Vec<Arc<Counting>>,
+    pub store: Arc<Counting>,
+}
+
+impl Counted {
+    pub fn new(devices: Devices) -> Counted {
+        Counted {
+            superblock: Arc::new(Counting::new(devices.superblock)),
+            logs: devices.logs.into_iter().map(|log| Arc::new(Counting::new(log))).collect(),
+            store: Arc::new(Counting::new(devices.store)),
+        }
+    }
+    pub fn superblock(&self) -> Arc<dyn Device> {
+        self.superblock.clone()
+    }
+    pub fn logs(&self) -> Vec<Arc<dyn Device>> {
+        self.logs.iter().map(|log| log.clone() as Arc<dyn Device>).collect()
+    }
+    pub fn store(&self) -> Arc<dyn Device> {
+        self.store.clone()
+    }
+}
+
+/// Share of the buffer's budget that goes to the page map's cache, as a divisor: a fully cached map needs
+/// 24 bytes a page, 0.6 % of pages of 4 KiB.
+const MAP_SHARE: usize = 16;
+
+pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions {
+    StoreOptions { page_size, map_budget_bytes: options.buffer_bytes / MAP_SHARE }
+}
+
+pub(crate) fn log_options(options: &Options) -> LogOptions {
+    let default = LogOptions::default();
+    let share = (options.log_bytes / 8).clamp(64 << 10, default.buffer_bytes as u64) as usize;
+    LogOptions {
+        buffer_bytes: share,
+        request_bytes: default.request_bytes.min(share / 2),
+        workers: options.background,
+        ..default
+    }
+}
+
+pub(crate) fn pool(options: &Options, store: &Arc<Store>, log: &Arc<Log>) -> Result<Arc<BufferPool>, Error> {
+    let tier: Arc<dyn PageTier> = store.clone();
+    let budget_bytes = options.buffer_bytes - options.buffer_bytes / MAP_SHARE;
+    let pool_options = PoolOptions { budget_bytes };
+    let pool = if options.skip_wal_rule {
+        BufferPool::new_breaking_the_wal_rule(tier, log.clone(), pool_options)
+    } else {
+        BufferPool::new(tier, log.clone(), pool_options)
+    };
+    Ok(Arc::new(pool?))
+}
+
+pub(crate) fn manager_options(options: &Options) -> ManagerOptions {
+    ManagerOptions { version_budget_bytes: options.version_bytes }
+}
+
+/// Creates a database on empty devices. `members` and `store_path` are what the superblock will say of
+/// where they are. The database exists once the superblock is written, at the very end.
+pub(crate) fn create(
+    devices: Devices,
+    members: Vec<Member>,
+    store_path: String,
+    options: &Options,
+) -> Result<Arc<Engine>, Error> {
+    options.check()?;
+    let devices = Counted::new(devices);
+    Superblock::mark_creating(&devices.superblock())?;
+    for (log, member) in devices.logs.iter().zip(&members) {
+        log.grow(member.bytes, Fill::Written)?;
+    }
+    let mut superblock = Superblock {
+        database: DatabaseId(rng::entropy()),
+        sequence: 0,
+        page_size: options.page_size,
+        created_us: clock::unix_time_us(),
+        catalog_root: PageId(0),
+        undo_root: PageId(0),
+        checkpoint: Lsn::FIRST,
+        redo_start: Lsn::FIRST,
+        clean: false,
+        epochs: vec![(Epoch(1), Lsn::FIRST)],
+        members,
+        store_path,
+    };
+    let log = Log::create(devices.logs(), superblock.log_identity(), Epoch(1), log_options(options))?;
+    let store =
+        Store::create(devices.store(), superblock.database, store_options(options, options.page_size))?;
+    let store = Arc::new(store);
+    store.attach(log.clone());
+    let pool = pool(options, &store, &log)?;
+    let catalog_tree = Tree::create(pool.clone(), SYSTEM_TREE, LogClass::System, &[])?;
+    let undo_tree = Tree::create(pool.clone(), UNDO_TREE, LogClass::System, &[])?;
+    superblock.catalog_root = catalog_tree.root();
+    superblock.undo_root = undo_tree.root();
+    let txns = TxnManager::new(pool.clone(), undo_tree, TxnId(1), FIRST_USER_TREE, manager_options(options));
+    let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
+    let engine = Engine::new(Parts { superblock, devices, log, store, pool, txns, catalog }, options);
+    engine.checkpoint_all()?;
+    Ok(engine)
+}
+
+/// The log's members for `options`, all files in the database's directory unless paths were given.
+pub(crate) fn members(options: &Options) -> Vec<Member> {
+    let each = options.log_bytes / options.log_devices as u64 / 4096 * 4096;
+    (0..options.log_devices)
+        .map(|index| {
+            let path = match options.log_paths.get(index) {
+                Some(path) => path.to_string_lossy().into_owned(),
+                None => format!("log.{index}"),
+            };
+            Member { id: MemberId(index as u32 + 1), path, bytes: each }
+        })
+        .collect()
+}

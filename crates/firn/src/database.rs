@@ -1,0 +1,332 @@
+//! A database as its users hold it.
+
+use crate::assembly::{self, Devices};
+use crate::engine::Engine;
+use crate::files;
+use crate::recovery::{self, RecoveryReport};
+use crate::superblock::Superblock;
+use crate::table::Table;
+use crate::threads::Threads;
+use crate::transaction::Transaction;
+use crate::{Error, ErrorKind, IndexSpec, Isolation, Options, TableSpec, TransactionOptions};
+use firn_base::sync::Arc;
+use firn_base::{Progress, clock};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An open database. Cheap to clone; usable from any thread.
+///
+/// It is closed by [`Database::close`], or when the last handle, table and transaction is dropped. Dropping
+/// it without closing loses nothing that was committed.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// let db = firn::Database::open(dir.path().join("db"))?;
+/// let fruit = db.create_table("fruit")?;
+/// db.transact(|tx| tx.put(&fruit, b"apple", b"red"))?;
+/// assert_eq!(db.snapshot().get(&fruit, b"apple")?.as_deref(), Some(&b"red"[..]));
+/// # db.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) handle: Arc<Handle>,
+}
+
+/// What all handles of one open database share.
+pub(crate) struct Handle {
+    pub engine: Arc<Engine>,
+    threads: Option<Threads>,
+    recovery: RecoveryReport,
+    directory: Option<PathBuf>,
+}
+
+impl Handle {
+    fn close(&self) -> Result<(), Error> {
+        if !self.engine.begin_close() {
+            return Ok(());
+        }
+        if let Some(threads) = &self.threads {
+            threads.stop();
+        }
+        self.engine.finish_close()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody is left to tell; what was committed is in the log.
+        let _ = self.close();
+    }
+}
+
+/// How often [`Database::transact`] runs a transaction before it gives up.
+const ATTEMPTS_MAX: u32 = 100;
+
+impl Options {
+    /// Opens the database in directory `path`, or creates it there.
+    ///
+    /// Opening recovers what a crash left; it takes time in proportion to the log since the last
+    /// checkpoint, never to the data.
+    ///
+    /// Errors: `NotFound`, `Unusable`, `InUse`, `BadArgument`, `Damaged`, `Failed`, `Full`.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
+        let path = path.as_ref();
+        let (engine, recovery) = files::open(path, &self)?;
+        Database::start(engine, recovery, Some(path.to_path_buf()))
+    }
+
+    /// Creates a database on empty devices, instead of files in a directory.
+    pub fn create_on(self, devices: Devices) -> Result<Database, Error> {
+        let options = self.log_devices(devices.logs.len());
+        let members = assembly::members(&options);
+        let engine = assembly::create(devices, members, "store".to_owned(), &options)?;
+        Database::start(engine, RecoveryReport { clean: true, ..RecoveryReport::default() }, None)
+    }
+
+    /// Opens a database from its devices, instead of files in a directory.
+    pub fn open_on(self, devices: Devices) -> Result<Database, Error> {
+        let superblock = Superblock::read(&devices.superblock)?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                "the creation of this database was interrupted; nothing was stored in it",
+            )
+        })?;
+        if superblock.members.len() != devices.logs.len() {
+            return Err(Error::damaged(format!(
+                "the database has {} log devices, and {} were given",
+                superblock.members.len(),
+                devices.logs.len()
+            )));
+        }
+        let (engine, recovery) = recovery::open(superblock, devices, &self)?;
+        Database::start(engine, recovery, None)
+    }
+}
+
+impl Database {
+    /// Opens the database in directory `path` with the default options, or creates it there.
+    pub fn open(path: impl AsRef<Path>) -> Result<Database, Error> {
+        Options::new().open(path)
+    }
+
+    fn start(
+        engine: Arc<Engine>,
+        recovery: RecoveryReport,
+        directory: Option<PathBuf>,
+    ) -> Result<Database, Error> {
+        let threads = if engine.options.background { Some(Threads::start(&engine)?) } else { None };
+        Ok(Database { handle: Arc::new(Handle { engine, threads, recovery, directory }) })
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
+    /// The directory it was opened in.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        self.handle.directory.as_deref()
+    }
+
+    /// What recovery did when it was opened.
+    #[must_use]
+    pub fn recovery_report(&self) -> RecoveryReport {
+        self.handle.recovery
+    }
+
+    /// Creates a table of bytes.
+    ///
+    /// Errors: `Exists`, `BadArgument` (names have 1 to 255 bytes).
+    pub fn create_table(&self, name: &str) -> Result<Table, Error> {
+        self.create_table_with(name, TableSpec::raw())
+    }
+
+    /// Creates a table with a schema, or secondary indexes, or both.
+    pub fn create_table_with(&self, name: &str, spec: TableSpec) -> Result<Table, Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        let table = engine
+            .write(|| Ok(engine.catalog.create_table(name, spec.kind.clone(), spec.indexes.clone())?))?;
+        Ok(Table { inner: table, handle: self.handle.clone() })
+    }
+
+    /// The table of this name.
+    ///
+    /// Errors: `NotFound`.
+    pub fn table(&self, name: &str) -> Result<Table, Error> {
+        self.engine().check_open()?;
+        let inner = self.engine().catalog.table(name)?;
+        Ok(Table { inner, handle: self.handle.clone() })
+    }
+
+    /// The table of this name, created as a table of bytes if there is none.
+    pub fn open_table(&self, name: &str) -> Result<Table, Error> {
+        match self.table(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => match self.create_table(name) {
+                Err(error) if error.kind() == ErrorKind::Exists => self.table(name),
+                other => other,
+            },
+            other => other,
+        }
+    }
+
+    /// The names of all tables, ascending.
+    #[must_use]
+    pub fn table_names(&self) -> Vec<String> {
+        self.engine().catalog.names()
+    }
+
+    /// Drops a table with all its rows and indexes. Their pages are freed in the background.
+    pub fn drop_table(&self, name: &str) -> Result<(), Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        engine.write(|| Ok(engine.catalog.drop_table(name)?))
+    }
+
+    /// Gives a table another name. Handles of it stay good.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<(), Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        engine.write(|| Ok(engine.catalog.rename_table(from, to)?))
+    }
+
+    /// Adds a secondary index to a table and fills it, while others go on reading and writing. Call it with
+    /// no transaction open in this thread that has written to the table: it would wait for it for ever.
+    ///
+    /// Errors: `Duplicate` if rows violate a unique index, `Exists`, `BadArgument`.
+    pub fn create_index(&self, table: &Table, index: IndexSpec) -> Result<(), Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        engine.admit()?;
+        engine.catalog.create_index(&table.inner, index, None)?;
+        Ok(())
+    }
+
+    /// Drops a secondary index.
+    pub fn drop_index(&self, table: &Table, name: &str) -> Result<(), Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        engine.write(|| Ok(engine.catalog.drop_index(&table.inner, name)?))
+    }
+
+    /// Begins a transaction under snapshot isolation.
+    #[must_use]
+    pub fn begin(&self) -> Transaction {
+        self.begin_with(TransactionOptions::default())
+    }
+
+    /// Begins a transaction.
+    #[must_use]
+    pub fn begin_with(&self, mut options: TransactionOptions) -> Transaction {
+        if options.lock_deadline.is_none() {
+            options.lock_deadline = self.engine().options.lock_deadline;
+        }
+        Transaction::new(self.engine().txns.begin(options), self.handle.clone())
+    }
+
+    /// Begins a transaction that only reads: it sees the database as it is at its first read.
+    #[must_use]
+    pub fn snapshot(&self) -> Transaction {
+        self.begin_with(TransactionOptions { read_only: true, ..TransactionOptions::default() })
+    }
+
+    /// Runs `work` in a transaction under snapshot isolation and commits it durably; after a conflict or a
+    /// deadlock runs it again. `work` may therefore run more than once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = firn::Database::open(dir.path().join("db"))?;
+    /// # let counters = db.create_table("counters")?;
+    /// let count = db.transact(|tx| {
+    ///     let count = match tx.get_for_update(&counters, b"visits")? {
+    ///         Some(bytes) => u64::from_le_bytes(bytes.try_into().unwrap()) + 1,
+    ///         None => 1,
+    ///     };
+    ///     tx.put(&counters, b"visits", &count.to_le_bytes())?;
+    ///     Ok(count)
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Errors: those of `work` and of the commit; `Conflict` or `Deadlock` only after a hundred attempts.
+    pub fn transact<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T, Error>) -> Result<T, Error> {
+        self.transact_with(TransactionOptions::default(), work)
+    }
+
+    /// As [`Database::transact`], under other options.
+    pub fn transact_with<T>(
+        &self,
+        options: TransactionOptions,
+        mut work: impl FnMut(&mut Transaction) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut attempt = 0;
+        loop {
+            let mut tx = self.begin_with(options.clone());
+            let outcome = match work(&mut tx) {
+                Ok(value) => tx.commit().map(|()| value),
+                Err(error) => tx.rollback().and(Err(error)),
+            };
+            match outcome {
+                Err(error) if error.is_retry() && attempt < ATTEMPTS_MAX => {
+                    attempt += 1;
+                    // The first tries follow at once; later ones give the others time.
+                    if attempt > 3 {
+                        clock::sleep(Duration::from_micros(50 << attempt.min(10)));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Global ids of the prepared transactions, which wait to be committed or rolled back.
+    #[must_use]
+    pub fn prepared(&self) -> Vec<Vec<u8>> {
+        self.engine().txns.prepared().into_iter().map(|prepared| prepared.gid).collect()
+    }
+
+    /// Commits a prepared transaction, from any thread, and waits until that is durable.
+    ///
+    /// Errors: `BadArgument` if there is none of this id.
+    pub fn commit_prepared(&self, gid: &[u8]) -> Result<(), Error> {
+        self.engine().check_open()?;
+        Ok(self.engine().txns.commit_prepared(gid)?.wait()?)
+    }
+
+    /// Rolls a prepared transaction back, from any thread.
+    pub fn rollback_prepared(&self, gid: &[u8]) -> Result<(), Error> {
+        self.engine().check_open()?;
+        Ok(self.engine().txns.rollback_prepared(gid)?)
+    }
+
+    /// Writes everything that is dirty and shortens the log: after it, opening has almost nothing to redo.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.engine().check_open()?;
+        self.engine().checkpoint_all()
+    }
+
+    /// Does a piece of background work; for databases opened without background threads.
+    pub fn step(&self) -> Result<Progress, Error> {
+        self.engine().step()
+    }
+
+    /// Closes the database: writes everything, so that the next opening has nothing to redo. Open
+    /// transactions are rolled back by the next opening; handles that are left answer `Closed`.
+    pub fn close(self) -> Result<(), Error> {
+        self.handle.close()
+    }
+
+    /// The isolation of [`Database::begin`].
+    pub const DEFAULT_ISOLATION: Isolation = Isolation::Snapshot;
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.handle.directory {
+            Some(directory) => write!(f, "Database({})", directory.display()),
+            None => write!(f, "Database"),
+        }
+    }
+}

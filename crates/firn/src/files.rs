@@ -1,0 +1,163 @@
+//! A database directory: which files there are, and opening them.
+//!
+//! ```text
+//! DIR/superblock   where everything else is found; locked while the database is open
+//! DIR/log.0 …      the log, pre-written, recycled
+//! DIR/store        the page store
+//! ```
+
+use crate::assembly::{self, Devices};
+use crate::engine::Engine;
+use crate::recovery::{self, RecoveryReport};
+use crate::superblock::{Member, Superblock};
+use crate::{Error, ErrorKind, Options};
+use firn_base::sync::Arc;
+use firn_device::{Device, FileDevice, FileOptions, remove_file, sync_directory};
+use std::path::{Path, PathBuf};
+
+const SUPERBLOCK: &str = "superblock";
+const STORE: &str = "store";
+
+/// Opens the database in `dir`, or creates it there.
+pub(crate) fn open(dir: &Path, options: &Options) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+    options.check()?;
+    let path = dir.join(SUPERBLOCK);
+    if exists(&path)? {
+        let superblock = file(&path, false)?;
+        match Superblock::read(&superblock)? {
+            Some(found) => return open_found(dir, found, superblock, options),
+            None if !options.create => {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!(
+                        "{}: the creation of a database here was interrupted; nothing was stored in it",
+                        dir.display()
+                    ),
+                ));
+            }
+            None => return recreate(dir, superblock, options),
+        }
+    }
+    if !options.create {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{}: there is no Firn database here", dir.display()),
+        ));
+    }
+    make_directory(dir)?;
+    refuse_others(dir, options)?;
+    let superblock = file(&path, true)?;
+    build(dir, superblock, options)
+}
+
+fn open_found(
+    dir: &Path,
+    found: Superblock,
+    superblock: Arc<dyn Device>,
+    options: &Options,
+) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+    let missing = |what: &str| format!("{what} of the database in {} cannot be opened", dir.display());
+    let mut logs = Vec::new();
+    for member in &found.members {
+        let log =
+            file(&dir.join(&member.path), false).map_err(|error| error.within(&missing("a log device")))?;
+        if log.len() < member.bytes {
+            return Err(Error::damaged(format!(
+                "{} is cut short: it has {} bytes instead of {}",
+                log.info().name,
+                log.len(),
+                member.bytes
+            )));
+        }
+        logs.push(log);
+    }
+    let store = file(&dir.join(&found.store_path), false)
+        .map_err(|error| error.within(&missing("the page store")))?;
+    recovery::open(found, Devices { superblock, logs, store }, options)
+}
+
+/// Removes what an interrupted creation left, and creates anew. The superblock vouches that nothing was
+/// ever stored.
+fn recreate(
+    dir: &Path,
+    superblock: Arc<dyn Device>,
+    options: &Options,
+) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+    for path in own_files(dir, options) {
+        if exists(&path)? {
+            remove_file(&path)?;
+        }
+    }
+    build(dir, superblock, options)
+}
+
+fn build(
+    dir: &Path,
+    superblock: Arc<dyn Device>,
+    options: &Options,
+) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+    Superblock::mark_creating(&superblock)?;
+    let members: Vec<Member> = assembly::members(options);
+    let mut logs = Vec::new();
+    for member in &members {
+        logs.push(file(&dir.join(&member.path), true)?);
+    }
+    let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
+    let store = file(&dir.join(&store_path), true)?;
+    sync_directory(dir)?;
+    let devices = Devices { superblock, logs, store };
+    let engine = assembly::create(devices, members, store_path.to_string_lossy().into_owned(), options)?;
+    Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
+}
+
+/// The files that a database made with these options has, but for the superblock.
+fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        assembly::members(options).iter().map(|member| dir.join(&member.path)).collect();
+    paths.push(dir.join(options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE))));
+    paths
+}
+
+/// Refuses to create a database over files of the same names: they may be a database that lost its
+/// superblock.
+fn refuse_others(dir: &Path, options: &Options) -> Result<(), Error> {
+    for path in own_files(dir, options) {
+        if exists(&path)? {
+            return Err(Error::damaged(format!(
+                "{} exists but {} does not: this may be a database that lost its superblock; restore it, or remove the files to begin anew",
+                path.display(),
+                dir.join(SUPERBLOCK).display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn file(path: &Path, create: bool) -> Result<Arc<dyn Device>, Error> {
+    let options = FileOptions::default();
+    let device = if create { FileDevice::create(path, &options) } else { FileDevice::open(path, &options) };
+    Ok(Arc::new(device?))
+}
+
+fn exists(path: &Path) -> Result<bool, Error> {
+    path.try_exists().map_err(|error| Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())))
+}
+
+fn make_directory(dir: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::DirBuilderExt;
+    let unusable = |error: std::io::Error| {
+        Error::new(ErrorKind::Unusable, format!("{}: cannot make the directory: {error}", dir.display()))
+    };
+    if exists(dir)? {
+        return if dir.is_dir() {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::Unusable, format!("{} is not a directory", dir.display())))
+        };
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        sync_directory(parent)?;
+    }
+    Ok(())
+}

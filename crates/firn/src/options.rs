@@ -1,0 +1,233 @@
+//! How a database is opened.
+
+use crate::{Error, ErrorKind};
+use firn_base::sync::Arc;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What recovery is doing, for people who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryProgress {
+    /// The step.
+    pub phase: RecoveryPhase,
+    /// Bytes of log done; for [`RecoveryPhase::Undo`], transactions.
+    pub done: u64,
+    /// Of so many.
+    pub total: u64,
+}
+
+/// The steps of recovery, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryPhase {
+    /// Reading the log from the last checkpoint to its end.
+    Scan,
+    /// Finding open transactions and bringing the page map up to date.
+    Analysis,
+    /// Repeating page changes that had not been written.
+    Redo,
+    /// Undoing transactions that had not committed.
+    Undo,
+}
+
+impl RecoveryPhase {
+    /// A word for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RecoveryPhase::Scan => "reading the log",
+            RecoveryPhase::Analysis => "analysis",
+            RecoveryPhase::Redo => "redo",
+            RecoveryPhase::Undo => "undo",
+        }
+    }
+}
+
+/// Called while recovery works.
+pub type ProgressFn = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
+
+/// How to open or create a database. The defaults suit one SSD (deployment shape 1).
+///
+/// ```
+/// let dir = tempfile::tempdir()?;
+/// let db = firn::Options::new().buffer_bytes(8 << 20).open(dir.path().join("db"))?;
+/// # drop(db);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) create: bool,
+    pub(crate) page_size: usize,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) version_bytes: usize,
+    pub(crate) log_devices: usize,
+    pub(crate) log_bytes: u64,
+    pub(crate) log_paths: Vec<PathBuf>,
+    pub(crate) store_path: Option<PathBuf>,
+    pub(crate) checkpoint_log_bytes: Option<u64>,
+    pub(crate) background: bool,
+    pub(crate) lock_deadline: Option<Duration>,
+    pub(crate) progress: Option<ProgressFn>,
+    pub(crate) skip_wal_rule: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            create: true,
+            page_size: 4096,
+            buffer_bytes: 128 << 20,
+            version_bytes: 16 << 20,
+            log_devices: 4,
+            log_bytes: 256 << 20,
+            log_paths: Vec::new(),
+            store_path: None,
+            checkpoint_log_bytes: None,
+            background: true,
+            lock_deadline: None,
+            progress: None,
+            skip_wal_rule: false,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults: creates the database if there is none, 128 MiB of buffer, 256 MiB of log in four files,
+    /// pages of 4 KiB.
+    #[must_use]
+    pub fn new() -> Options {
+        Options::default()
+    }
+    /// Whether a database is created where there is none. Default: yes.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Options {
+        self.create = create;
+        self
+    }
+    /// Bytes of DRAM for pages. Default: 128 MiB.
+    #[must_use]
+    pub fn buffer_bytes(mut self, bytes: usize) -> Options {
+        self.buffer_bytes = bytes;
+        self
+    }
+    /// Bytes of DRAM for before-images of rows; beyond it they go to undo pages. Default: 16 MiB.
+    #[must_use]
+    pub fn version_bytes(mut self, bytes: usize) -> Options {
+        self.version_bytes = bytes;
+        self
+    }
+    /// Bytes of a page: a power of two from 512 to 65536, fixed when the database is created. Default: 4096.
+    #[must_use]
+    pub fn page_size(mut self, bytes: usize) -> Options {
+        self.page_size = bytes;
+        self
+    }
+    /// How many files the log is spread over when the database is created. Several small synchronous writes
+    /// in flight are faster than one, even on one SSD. Default: 4.
+    #[must_use]
+    pub fn log_devices(mut self, count: usize) -> Options {
+        self.log_devices = count;
+        self
+    }
+    /// Bytes of online log in all, fixed when the database is created. Default: 256 MiB.
+    #[must_use]
+    pub fn log_bytes(mut self, bytes: u64) -> Options {
+        self.log_bytes = bytes;
+        self
+    }
+    /// Where the log's files (or raw devices) are, instead of the database's directory; one log device each.
+    #[must_use]
+    pub fn log_paths(mut self, paths: Vec<PathBuf>) -> Options {
+        self.log_devices = paths.len();
+        self.log_paths = paths;
+        self
+    }
+    /// Where the page store's file (or raw device) is, instead of the database's directory.
+    #[must_use]
+    pub fn store_path(mut self, path: impl Into<PathBuf>) -> Options {
+        self.store_path = Some(path.into());
+        self
+    }
+    /// A checkpoint begins when so many bytes of log have been appended since the last one: about this much,
+    /// and at most twice as much, is read again after a crash. Default: an eighth of the log.
+    #[must_use]
+    pub fn checkpoint_log_bytes(mut self, bytes: u64) -> Options {
+        self.checkpoint_log_bytes = Some(bytes);
+        self
+    }
+    /// Whether the database runs threads of its own for cleaning, checkpoints and maintenance. Without them,
+    /// call [`crate::Database::step`]. Default: yes.
+    #[must_use]
+    pub fn background_threads(mut self, run: bool) -> Options {
+        self.background = run;
+        self
+    }
+    /// Longest wait for one lock. Default: as long as it takes; deadlocks are found at once.
+    #[must_use]
+    pub fn lock_deadline(mut self, limit: Duration) -> Options {
+        self.lock_deadline = Some(limit);
+        self
+    }
+    /// Told what recovery is doing.
+    #[must_use]
+    pub fn on_recovery(mut self, progress: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Options {
+        self.progress = Some(Arc::new(progress));
+        self
+    }
+    /// Breaks the write-ahead rule, so that tests of crashes can show that they see failure.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unsafe_skip_wal_rule(mut self) -> Options {
+        self.skip_wal_rule = true;
+        self
+    }
+
+    /// Checks every option against its range.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |message: String| Err(Error::new(ErrorKind::BadArgument, message));
+        if !self.page_size.is_power_of_two() || !(512..=65536).contains(&self.page_size) {
+            return refuse(format!(
+                "page_size is {}; it must be a power of two from 512 to 65536",
+                self.page_size
+            ));
+        }
+        let least = 64 * self.page_size;
+        if self.buffer_bytes < least {
+            return refuse(format!(
+                "buffer_bytes is {}; at least {least} are needed with pages of {}",
+                self.buffer_bytes, self.page_size
+            ));
+        }
+        if !(1..=64).contains(&self.log_devices) {
+            return refuse(format!("log_devices is {}; it must be 1 to 64", self.log_devices));
+        }
+        if self.log_bytes / (self.log_devices as u64) < 256 << 10 {
+            return refuse(format!(
+                "log_bytes is {}; each of the {} log devices needs at least 256 KiB",
+                self.log_bytes, self.log_devices
+            ));
+        }
+        if let Some(bytes) = self.checkpoint_log_bytes
+            && (bytes < 64 << 10 || bytes > self.log_bytes / 3)
+        {
+            return refuse(format!(
+                "checkpoint_log_bytes is {bytes}; it must be at least 64 KiB and at most a third of log_bytes ({})",
+                self.log_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("page_size", &self.page_size)
+            .field("buffer_bytes", &self.buffer_bytes)
+            .field("version_bytes", &self.version_bytes)
+            .field("log_devices", &self.log_devices)
+            .field("log_bytes", &self.log_bytes)
+            .field("checkpoint_log_bytes", &self.checkpoint_log_bytes)
+            .field("background", &self.background)
+            .finish_non_exhaustive()
+    }
+}

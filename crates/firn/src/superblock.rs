@@ -1,0 +1,349 @@
+//! The superblock: where everything else is found. See `docs/format/superblock.md`.
+//!
+//! Invariants:
+//! * two copies, each written whole and made durable before the other is touched: a torn or lost write
+//!   leaves the other copy, old or new;
+//! * the sequence number grows with every write; the valid copy with the higher one counts;
+//! * epochs ascend, and so do their starts; the redo start is never after the checkpoint record.
+
+use crate::{Error, ErrorKind};
+use firn_base::codec::{Malformed, Reader, Writer};
+use firn_base::sync::Arc;
+use firn_base::{DatabaseId, Epoch, Lsn, PageId, crc32c};
+use firn_device::{AlignedBuf, Device, Durability, Fill};
+use firn_log::{LogIdentity, MemberId};
+
+/// First bytes of every copy.
+const MAGIC: &[u8; 8] = b"FIRNSUPR";
+/// The format this code writes, and the newest it reads.
+const VERSION: u32 = 1;
+/// First bytes while a database is being created: nothing was stored yet, everything may be removed.
+const CREATING: &[u8; 8] = b"FIRNMAKE";
+/// Bytes of one copy; the second follows the first.
+const COPY_BYTES: usize = 16 << 10;
+const HEADER_BYTES: usize = 48;
+/// Bytes of the device.
+pub(crate) const SUPERBLOCK_BYTES: u64 = 2 * COPY_BYTES as u64;
+
+/// A device of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub id: MemberId,
+    /// Relative to the database's directory, or absolute.
+    pub path: String,
+    pub bytes: u64,
+}
+
+/// What the superblock says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub database: DatabaseId,
+    pub sequence: u64,
+    pub page_size: usize,
+    /// Microseconds since 1970.
+    pub created_us: u64,
+    pub catalog_root: PageId,
+    pub undo_root: PageId,
+    pub checkpoint: Lsn,
+    pub redo_start: Lsn,
+    /// Closed cleanly: nothing was open, everything was written.
+    pub clean: bool,
+    pub epochs: Vec<(Epoch, Lsn)>,
+    pub members: Vec<Member>,
+    pub store_path: String,
+}
+
+impl Superblock {
+    /// What the log must know.
+    pub fn log_identity(&self) -> LogIdentity {
+        LogIdentity {
+            database: self.database,
+            members: self.members.iter().map(|member| member.id).collect(),
+            epochs: self.epochs.clone(),
+        }
+    }
+
+    /// The newest epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.epochs.last().expect("a superblock has an epoch").0
+    }
+
+    /// Opens the next epoch, in memory.
+    pub fn open_epoch(&mut self, start: Lsn) -> Epoch {
+        let epoch = Epoch(self.epoch().0.checked_add(1).expect("fewer than 2^32 recoveries"));
+        self.epochs.push((epoch, start));
+        epoch
+    }
+
+    /// Forgets epochs of which no log is left: those whose successor starts at or before the redo start.
+    pub fn prune_epochs(&mut self) {
+        let kept = self.epochs.iter().rposition(|(_, start)| *start <= self.redo_start).unwrap_or(0);
+        self.epochs.drain(..kept);
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, Error> {
+        let mut body = Vec::new();
+        body.put_varint(self.created_us);
+        body.put_varint(self.catalog_root.0);
+        body.put_varint(self.undo_root.0);
+        body.put_varint(self.checkpoint.0);
+        body.put_varint(self.redo_start.0);
+        body.put_u8(u8::from(self.clean));
+        body.put_varint(self.epochs.len() as u64);
+        for (epoch, start) in &self.epochs {
+            body.put_varint(u64::from(epoch.0));
+            body.put_varint(start.0);
+        }
+        body.put_varint(self.members.len() as u64);
+        for member in &self.members {
+            body.put_varint(u64::from(member.id.0));
+            body.put_varint(member.bytes);
+            body.put_blob(member.path.as_bytes());
+        }
+        body.put_blob(self.store_path.as_bytes());
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+        bytes.put(MAGIC);
+        bytes.put_u32(0);
+        bytes.put_u32(VERSION);
+        bytes.put(&self.database.0);
+        bytes.put_u64(self.sequence);
+        bytes.put_u32(self.page_size as u32);
+        bytes.put_u32(body.len() as u32);
+        assert_eq!(bytes.len(), HEADER_BYTES);
+        bytes.put(&body);
+        if bytes.len() > COPY_BYTES {
+            return Err(Error::new(
+                ErrorKind::BadArgument,
+                format!(
+                    "the superblock would need {} bytes; use shorter paths or fewer log devices",
+                    bytes.len()
+                ),
+            ));
+        }
+        let checksum = crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+        Ok(bytes)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Superblock, Malformed> {
+        let mut reader = Reader::new(bytes);
+        if reader.array::<8>()? != *MAGIC {
+            return Err(Malformed { what: "not a superblock" });
+        }
+        let checksum = reader.u32()?;
+        let version = reader.u32()?;
+        let database = DatabaseId(reader.array()?);
+        let sequence = reader.u64()?;
+        let page_size = reader.u32()? as usize;
+        let body_len = reader.u32()? as usize;
+        let body = reader.bytes(body_len)?;
+        if crc32c(&bytes[12..HEADER_BYTES + body_len]) != checksum {
+            return Err(Malformed { what: "a superblock with a wrong checksum" });
+        }
+        if version != VERSION {
+            return Err(Malformed { what: "a superblock of another format version" });
+        }
+        let mut reader = Reader::new(body);
+        let created_us = reader.varint()?;
+        let catalog_root = PageId(reader.varint()?);
+        let undo_root = PageId(reader.varint()?);
+        let checkpoint = Lsn(reader.varint()?);
+        let redo_start = Lsn(reader.varint()?);
+        let clean = reader.u8()? != 0;
+        let mut epochs = Vec::new();
+        for _ in 0..reader.varint_max(COPY_BYTES)? {
+            let epoch = Epoch(reader.varint_max(u32::MAX as usize)? as u32);
+            epochs.push((epoch, Lsn(reader.varint()?)));
+        }
+        let mut members = Vec::new();
+        for _ in 0..reader.varint_max(COPY_BYTES)? {
+            let id = MemberId(reader.varint_max(u32::MAX as usize)? as u32);
+            let bytes = reader.varint()?;
+            members.push(Member { id, bytes, path: text(reader.blob()?)? });
+        }
+        let store_path = text(reader.blob()?)?;
+        let superblock = Superblock {
+            database,
+            sequence,
+            page_size,
+            created_us,
+            catalog_root,
+            undo_root,
+            checkpoint,
+            redo_start,
+            clean,
+            epochs,
+            members,
+            store_path,
+        };
+        superblock.check()?;
+        Ok(superblock)
+    }
+
+    /// The invariants at the head of this file, and what the rest of the engine takes for granted.
+    fn check(&self) -> Result<(), Malformed> {
+        let fail = |what| Err(Malformed { what });
+        if !self.page_size.is_power_of_two() || !(512..=65536).contains(&self.page_size) {
+            return fail("a superblock with an impossible page size");
+        }
+        if self.epochs.is_empty() || self.members.is_empty() {
+            return fail("a superblock without epochs or log devices");
+        }
+        if !self.epochs.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1) {
+            return fail("a superblock whose epochs do not ascend");
+        }
+        if self.redo_start > self.checkpoint {
+            return fail("a superblock whose redo start lies after its checkpoint");
+        }
+        Ok(())
+    }
+
+    /// Notes that a database is being created here. Refuses a device that holds anything else.
+    pub fn mark_creating(device: &Arc<dyn Device>) -> Result<(), Error> {
+        device.grow(SUPERBLOCK_BYTES, Fill::Written)?;
+        let mut buf = AlignedBuf::zeroed(COPY_BYTES);
+        device.read(0, &mut buf)?;
+        if &buf[..8] != CREATING && buf.iter().any(|&byte| byte != 0) {
+            return Err(Error::new(
+                ErrorKind::BadArgument,
+                format!("{} is not empty; a database is created on empty devices only", device.info().name),
+            ));
+        }
+        buf.fill(0);
+        buf[..8].copy_from_slice(CREATING);
+        Ok(device.write(0, &buf, Durability::Durable)?)
+    }
+
+    /// Reads the newer valid copy; `None` if the creation of the database was interrupted before anything
+    /// could be stored in it.
+    pub fn read(device: &Arc<dyn Device>) -> Result<Option<Superblock>, Error> {
+        let name = &device.info().name;
+        if device.len() < SUPERBLOCK_BYTES {
+            let bytes = device.len();
+            return Err(Error::damaged(format!(
+                "{name} is cut short: it has {bytes} bytes instead of {SUPERBLOCK_BYTES}"
+            )));
+        }
+        let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
+        device.read(0, &mut buf)?;
+        if &buf[..8] == CREATING && buf[8..].iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let copies = [Superblock::decode(&buf[..COPY_BYTES]), Superblock::decode(&buf[COPY_BYTES..])];
+        match copies {
+            [Ok(a), Ok(b)] if a.database != b.database => Err(Error::damaged(format!(
+                "{name} holds copies of two databases, {} and {}",
+                a.database, b.database
+            ))),
+            [Ok(a), Ok(b)] => Ok(Some(if a.sequence >= b.sequence { a } else { b })),
+            [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(Some(one)),
+            [Err(a), Err(b)] => Err(Error::damaged(format!(
+                "{name}: neither copy can be read ({}; {}); it belongs to another format version, is not a Firn database, or is damaged",
+                a.what, b.what
+            ))),
+        }
+    }
+
+    /// Writes both copies, one after the other, and advances the sequence.
+    pub fn write(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {
+        self.sequence += 1;
+        self.check().map_err(|error| Error::damaged(error.what.to_owned()))?;
+        let bytes = self.encode()?;
+        let mut buf = AlignedBuf::zeroed(COPY_BYTES);
+        buf[..bytes.len()].copy_from_slice(&bytes);
+        for copy in 0..2 {
+            device.write(copy * COPY_BYTES as u64, &buf, Durability::Durable)?;
+        }
+        Ok(())
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<String, Malformed> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed { what: "a path that is not UTF-8" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_device::MemoryDevice;
+
+    fn sample() -> Superblock {
+        Superblock {
+            database: DatabaseId(*b"0123456789abcdef"),
+            sequence: 0,
+            page_size: 4096,
+            created_us: 1,
+            catalog_root: PageId(1),
+            undo_root: PageId(2),
+            checkpoint: Lsn(8192),
+            redo_start: Lsn(4096),
+            clean: false,
+            epochs: vec![(Epoch(1), Lsn(4096)), (Epoch(2), Lsn(5000))],
+            members: vec![Member { id: MemberId(1), path: "log.0".into(), bytes: 1 << 20 }],
+            store_path: "store".into(),
+        }
+    }
+
+    fn device() -> Arc<dyn Device> {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("superblock"));
+        Superblock::mark_creating(&device).expect("memory grows");
+        device
+    }
+
+    #[test]
+    fn either_copy_is_enough() {
+        let device = device();
+        assert_eq!(Superblock::read(&device).expect("readable"), None, "being created");
+        let mut superblock = sample();
+        superblock.write(&device).expect("writable");
+        superblock.redo_start = Lsn(6000);
+        superblock.write(&device).expect("writable");
+        for copy in 0..2 {
+            let mut saved = vec![0; COPY_BYTES];
+            device.read(copy * COPY_BYTES as u64, &mut saved).expect("readable");
+            device
+                .write(copy * COPY_BYTES as u64, &vec![0xa5; COPY_BYTES], Durability::Durable)
+                .expect("writable");
+            assert_eq!(Superblock::read(&device).expect("readable"), Some(superblock.clone()));
+            device.write(copy * COPY_BYTES as u64, &saved, Durability::Durable).expect("writable");
+        }
+        device.write(0, &vec![0xa5; 2 * COPY_BYTES], Durability::Durable).expect("writable");
+        assert_eq!(Superblock::read(&device).expect_err("both are gone").kind(), ErrorKind::Damaged);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let mut superblock = sample();
+        superblock.sequence = 9;
+        let bytes = superblock.encode().expect("fits");
+        assert_eq!(Superblock::decode(&bytes), Ok(superblock));
+        for bit in 0..bytes.len() * 8 {
+            let mut broken = bytes.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&broken).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = sample().encode().expect("fits");
+        assert_eq!(&bytes[..8], b"FIRNSUPR");
+        assert_eq!(&bytes[12..48], b"\x01\0\0\x000123456789abcdef\0\0\0\0\0\0\0\0\0\x10\0\0\x20\0\0\0");
+        assert_eq!(
+            &bytes[48..],
+            b"\x01\x01\x02\x80\x40\x80\x20\0\x02\x01\x80\x20\x02\x88\x27\x01\x01\x80\x80\x40\x05log.0\x05store"
+        );
+    }
+
+    #[test]
+    fn epochs_without_log_are_forgotten() {
+        let mut superblock = sample();
+        superblock.redo_start = Lsn(4999);
+        superblock.prune_epochs();
+        assert_eq!(superblock.epochs.len(), 2);
+        superblock.redo_start = Lsn(5000);
+        superblock.prune_epochs();
+        assert_eq!(superblock.epochs, [(Epoch(2), Lsn(5000))]);
+        assert_eq!(superblock.open_epoch(Lsn(7000)), Epoch(3));
+    }
+}

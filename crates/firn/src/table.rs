@@ -1,0 +1,237 @@
+//! Tables, ranges and cursors as users hold them.
+
+use crate::database::Handle;
+use crate::transaction::Transaction;
+use crate::{Direction, Error, IndexSpec, KeyRange, Schema, TableKind, Value, ValueRef};
+use firn_base::sync::Arc;
+use std::ops::Bound;
+
+/// What a new table is like.
+#[derive(Clone, Debug)]
+pub struct TableSpec {
+    pub(crate) kind: TableKind,
+    pub(crate) indexes: Vec<IndexSpec>,
+}
+
+impl TableSpec {
+    /// Rows of bytes, by keys of bytes.
+    #[must_use]
+    pub fn raw() -> TableSpec {
+        TableSpec { kind: TableKind::Raw, indexes: Vec::new() }
+    }
+    /// Rows of typed columns.
+    #[must_use]
+    pub fn typed(schema: Schema) -> TableSpec {
+        TableSpec { kind: TableKind::Typed(schema), indexes: Vec::new() }
+    }
+    /// With a secondary index.
+    #[must_use]
+    pub fn with_index(mut self, index: IndexSpec) -> TableSpec {
+        self.indexes.push(index);
+        self
+    }
+}
+
+/// A table, as rows of bytes in the order of their keys. Cheap to clone; usable from any thread. Read and
+/// write it through a [`Transaction`].
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) inner: firn_table::Table,
+    /// Keeps the database open.
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Table {
+    /// Its present name.
+    ///
+    /// Errors: `Stale` if it was dropped.
+    pub fn name(&self) -> Result<String, Error> {
+        Ok(self.inner.name()?)
+    }
+    /// The same table by values.
+    ///
+    /// Errors: `BadArgument` if it holds raw bytes.
+    pub fn typed(&self) -> Result<TypedTable, Error> {
+        Ok(TypedTable { inner: self.inner.typed()?, table: self.clone() })
+    }
+    /// One of its secondary indexes.
+    ///
+    /// Errors: `NotFound`.
+    pub fn index(&self, name: &str) -> Result<Index, Error> {
+        Ok(Index { inner: self.inner.index(name)?, handle: self.handle.clone() })
+    }
+    /// The names of its secondary indexes.
+    pub fn index_names(&self) -> Result<Vec<String>, Error> {
+        Ok(self.inner.definition()?.indexes.into_iter().map(|index| index.spec.name).collect())
+    }
+    /// About how many rows it has, from a few page reads; for planners.
+    pub fn approximate_rows(&self) -> Result<u64, Error> {
+        Ok(self.inner.approximate_rows()?)
+    }
+    /// About how many rows lie in a range of keys, from a few page reads; for planners.
+    pub fn estimate(&self, range: &KeyRange) -> Result<u64, Error> {
+        Ok(self.inner.estimate(range)?)
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// A secondary index. Cheap to clone.
+#[derive(Clone)]
+pub struct Index {
+    pub(crate) inner: firn_table::Index,
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Index {
+    /// About how many rows lie in a range of index keys, from a few page reads.
+    pub fn estimate(&self, range: &KeyRange) -> Result<u64, Error> {
+        self.handle.engine.check_open()?;
+        Ok(self.inner.estimate(range)?)
+    }
+}
+
+/// A typed table by its values: one value a column, in the order of the schema.
+///
+/// ```
+/// use firn::{Column, ColumnType, IndexSpec, KeyColumn, Schema, TableSpec, Value};
+/// # let dir = tempfile::tempdir()?;
+/// # let db = firn::Database::open(dir.path().join("db"))?;
+/// let schema = Schema::with_key(
+///     vec![Column::new("id", ColumnType::I64), Column::new("name", ColumnType::Text)],
+///     &["id"],
+/// )?;
+/// let spec = TableSpec::typed(schema).with_index(IndexSpec::columns("by_name", true, vec![KeyColumn::ascending(1)]));
+/// let people = db.create_table_with("people", spec)?.typed()?;
+/// db.transact(|tx| people.insert(tx, &[1i64.into(), "Ada".into()]))?;
+/// let mut row = Vec::new();
+/// assert!(people.get(&mut db.snapshot(), &[1i64.into()], &mut row)?);
+/// assert_eq!(row[1], Value::Text("Ada".into()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TypedTable {
+    inner: firn_table::TypedTable,
+    table: Table,
+}
+
+impl TypedTable {
+    /// The same table by its bytes.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+    /// Its present schema.
+    pub fn schema(&self) -> Result<Schema, Error> {
+        Ok(self.inner.schema()?)
+    }
+    /// Reads the row with this primary key into `row`; false if there is none.
+    pub fn get(
+        &self,
+        tx: &mut Transaction,
+        key: &[ValueRef<'_>],
+        row: &mut Vec<Value>,
+    ) -> Result<bool, Error> {
+        tx.read(|txn| self.inner.get(txn, key, row))
+    }
+    /// As [`TypedTable::get`], locking the row (see [`Transaction::get_for_update`]).
+    pub fn get_for_update(
+        &self,
+        tx: &mut Transaction,
+        key: &[ValueRef<'_>],
+        row: &mut Vec<Value>,
+    ) -> Result<bool, Error> {
+        tx.write(|txn| self.inner.get_for_update(txn, key, row))
+    }
+    /// Inserts a row.
+    ///
+    /// Errors: `Duplicate` if there is one with its key, or its values of a unique index.
+    pub fn insert(&self, tx: &mut Transaction, row: &[ValueRef<'_>]) -> Result<(), Error> {
+        tx.write(|txn| self.inner.insert(txn, row))
+    }
+    /// Inserts a row, or replaces the one with its primary key; whether there was one.
+    pub fn put(&self, tx: &mut Transaction, row: &[ValueRef<'_>]) -> Result<bool, Error> {
+        tx.write(|txn| self.inner.put(txn, row))
+    }
+    /// Replaces the row with the same primary key; false if there is none.
+    pub fn update(&self, tx: &mut Transaction, row: &[ValueRef<'_>]) -> Result<bool, Error> {
+        tx.write(|txn| self.inner.update(txn, row))
+    }
+    /// Deletes the row with this primary key; false if there is none.
+    pub fn delete(&self, tx: &mut Transaction, key: &[ValueRef<'_>]) -> Result<bool, Error> {
+        tx.write(|txn| self.inner.delete(txn, key))
+    }
+    /// Rows whose primary keys lie between two bounds, each given by values of the first key columns: an
+    /// included bound takes in every key that begins with it, an excluded one leaves them out.
+    pub fn scan(
+        &self,
+        low: Bound<&[ValueRef<'_>]>,
+        high: Bound<&[ValueRef<'_>]>,
+        direction: Direction,
+    ) -> Result<TypedCursor, Error> {
+        Ok(TypedCursor { inner: self.inner.scan(low, high, direction)? })
+    }
+    /// Rows whose keys of an index lie between two bounds, in the index's order.
+    pub fn scan_index(
+        &self,
+        index: &Index,
+        low: Bound<&[ValueRef<'_>]>,
+        high: Bound<&[ValueRef<'_>]>,
+        direction: Direction,
+    ) -> Result<TypedCursor, Error> {
+        Ok(TypedCursor { inner: self.inner.scan_index(&index.inner, low, high, direction)? })
+    }
+}
+
+/// Rows of a range of a table. Owned: holds no latch and no lock between calls, and finds its place again
+/// by key.
+pub struct Cursor {
+    pub(crate) inner: firn_table::Cursor,
+}
+
+impl Cursor {
+    /// The next row: its key and value, which live until the next call. `None` at the end.
+    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<(&'a [u8], &'a [u8])>, Error> {
+        tx.check_open()?;
+        Ok(self.inner.next(&mut tx.inner)?)
+    }
+    /// The same cursor, locking every row that it answers (see [`Transaction::get_for_update`]).
+    #[must_use]
+    pub fn for_update(self) -> Cursor {
+        Cursor { inner: self.inner.for_update() }
+    }
+    /// Forgets the rows read ahead: what this transaction has written since is seen.
+    pub fn refresh(&mut self) {
+        self.inner.refresh();
+    }
+}
+
+/// Rows found through an index, in its order. Owned, as [`Cursor`].
+pub struct IndexCursor {
+    pub(crate) inner: firn_table::IndexCursor,
+}
+
+impl IndexCursor {
+    /// The next row. `None` at the end.
+    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<crate::IndexRow<'a>>, Error> {
+        tx.check_open()?;
+        Ok(self.inner.next(&mut tx.inner)?)
+    }
+}
+
+/// Typed rows of a range. Owned, as [`Cursor`].
+pub struct TypedCursor {
+    inner: firn_table::TypedCursor,
+}
+
+impl TypedCursor {
+    /// The next row. `None` at the end.
+    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<&'a [Value]>, Error> {
+        tx.check_open()?;
+        Ok(self.inner.next(&mut tx.inner)?)
+    }
+}

@@ -1,0 +1,140 @@
+//! The database's own threads, all of them (but the log's workers, which belong to the log).
+//!
+//! Each drives a step function of [`Engine`]. A panic in one poisons the database: it is never left
+//! hanging without its background work.
+
+use crate::engine::Engine;
+use crate::{Error, ErrorKind};
+use firn_base::Progress;
+use firn_base::sync::atomic::{AtomicBool, Ordering};
+use firn_base::sync::thread::{self, JoinHandle};
+use firn_base::sync::{Arc, Condvar, Mutex};
+use firn_txn::{TxnError, TxnErrorKind};
+use std::time::Duration;
+
+/// How long the cleaner sleeps when nobody calls it.
+const CLEANER_NAP: Duration = Duration::from_millis(100);
+/// How often maintenance looks for work.
+const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
+/// How long background work rests after a failure that may pass.
+const FAILURE_NAP: Duration = Duration::from_millis(250);
+
+/// The running threads.
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    handles: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    engine: Arc<Engine>,
+    stopping: AtomicBool,
+    sleep: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Threads {
+    pub fn start(engine: &Arc<Engine>) -> Result<Threads, Error> {
+        let shared = Arc::new(Shared {
+            engine: engine.clone(),
+            stopping: AtomicBool::new(false),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+        });
+        let threads = Threads { shared, handles: Mutex::default() };
+        for (name, body) in [
+            ("firn-cleaner", Shared::clean as fn(&Shared)),
+            ("firn-checkpoint", Shared::checkpoint),
+            ("firn-maintain", Shared::maintain),
+        ] {
+            let shared = threads.shared.clone();
+            let handle = thread::spawn(name, move || {
+                let guard = PoisonOnPanic(&shared.engine);
+                body(&shared);
+                drop(guard);
+            });
+            match handle {
+                Ok(handle) => threads.handles.lock().push(handle),
+                Err(error) => {
+                    threads.stop();
+                    return Err(Error::new(ErrorKind::Failed, format!("could not start a thread: {error}")));
+                }
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Ends the threads and waits for them.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.engine.checkpointer.stop();
+        {
+            let _guard = self.shared.sleep.lock();
+            self.shared.wake.notify_all();
+        }
+        for handle in self.handles.lock().drain(..) {
+            // A panic has poisoned the database already.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps, unless or until the threads are stopped.
+    fn nap(&self, time: Duration) {
+        let mut guard = self.sleep.lock();
+        if !self.is_stopping() {
+            self.wake.wait_for(&mut guard, time);
+        }
+    }
+
+    fn clean(&self) {
+        while !self.is_stopping() {
+            match self.engine.pool.clean_step() {
+                Ok(Progress::Worked) => {}
+                Ok(Progress::Idle) => self.engine.pool.wait_for_cleaning(CLEANER_NAP),
+                Err(error) => {
+                    self.engine.background_failed(&error.into());
+                    self.nap(FAILURE_NAP);
+                }
+            }
+        }
+    }
+
+    fn checkpoint(&self) {
+        while self.engine.checkpointer.wait_for_request() {
+            if let Err(error) = self.engine.checkpoint() {
+                self.engine.background_failed(&error);
+                self.nap(FAILURE_NAP);
+            }
+        }
+    }
+
+    fn maintain(&self) {
+        while !self.is_stopping() {
+            match self.engine.maintenance_step() {
+                Ok(Progress::Worked) => thread::yield_now(),
+                Ok(Progress::Idle) => self.nap(MAINTENANCE_NAP),
+                Err(error) => {
+                    self.engine.background_failed(&error);
+                    self.nap(FAILURE_NAP);
+                }
+            }
+        }
+    }
+}
+
+/// Poisons the database if a worker panics.
+struct PoisonOnPanic<'a>(&'a Engine);
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.txns.poison(TxnError::new(TxnErrorKind::Failed, "a background thread panicked"));
+            self.0.checkpointer.stop();
+        }
+    }
+}

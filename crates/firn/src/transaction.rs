@@ -1,0 +1,240 @@
+//! Transactions as users hold them.
+
+use crate::database::Handle;
+use crate::table::{Cursor, Index, IndexCursor, Table};
+use crate::{Direction, Error, KeyRange, Savepoint};
+use firn_base::sync::Arc;
+use firn_base::{Lsn, TxnId};
+use firn_table::TableError;
+use firn_txn::CommitHandle;
+
+/// A running transaction. Owned and `Send`; used from one thread at a time. Dropping it rolls it back.
+///
+/// A statement that fails has changed nothing; after `Conflict` or `Deadlock` the whole transaction must be
+/// rolled back and run again, which [`crate::Database::transact`] does.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = firn::Database::open(dir.path().join("db"))?;
+/// let accounts = db.create_table("accounts")?;
+/// let mut tx = db.begin();
+/// tx.insert(&accounts, b"alice", b"100")?;
+/// let before = tx.savepoint();
+/// tx.insert(&accounts, b"bob", b"50")?;
+/// tx.rollback_to(&before)?;
+/// tx.commit()?;
+/// let mut tx = db.snapshot();
+/// let mut cursor = tx.scan(&accounts, firn::KeyRange::all(), firn::Direction::Forward);
+/// assert_eq!(cursor.next(&mut tx)?, Some((&b"alice"[..], &b"100"[..])));
+/// assert_eq!(cursor.next(&mut tx)?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Transaction {
+    pub(crate) inner: firn_txn::Transaction,
+    handle: Arc<Handle>,
+}
+
+impl Transaction {
+    pub(crate) fn new(inner: firn_txn::Transaction, handle: Arc<Handle>) -> Transaction {
+        Transaction { inner, handle }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        self.handle.engine.check_open()
+    }
+
+    pub(crate) fn read<T>(
+        &mut self,
+        work: impl FnOnce(&mut firn_txn::Transaction) -> Result<T, TableError>,
+    ) -> Result<T, Error> {
+        self.check_open()?;
+        Ok(work(&mut self.inner)?)
+    }
+
+    /// Runs a statement that writes: with room in the log, or not at all.
+    pub(crate) fn write<T>(
+        &mut self,
+        mut work: impl FnMut(&mut firn_txn::Transaction) -> Result<T, TableError>,
+    ) -> Result<T, Error> {
+        self.check_open()?;
+        let inner = &mut self.inner;
+        self.handle.engine.write(|| Ok(work(inner)?))
+    }
+
+    /// Its id, once it has written or locked something.
+    #[must_use]
+    pub fn id(&self) -> Option<TxnId> {
+        self.inner.id()
+    }
+
+    /// Reads a row.
+    pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.get_into(table, key, &mut value)?.then_some(value))
+    }
+
+    /// Reads a row into `value`, whose memory is used again; false if there is none.
+    pub fn get_into(&mut self, table: &Table, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        self.read(|txn| table.inner.get(txn, key, value))
+    }
+
+    /// Reads a row that is about to be written: until this transaction ends, others can neither write nor
+    /// lock it, even if there is none.
+    ///
+    /// Errors: `Conflict` if another transaction changed it since this one's snapshot; `Deadlock`,
+    /// `Timeout`, `Cancelled`, `ReadOnly`.
+    pub fn get_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.get_for_update_into(table, key, &mut value)?.then_some(value))
+    }
+
+    /// As [`Transaction::get_for_update`], into `value`; false if there is no row.
+    pub fn get_for_update_into(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        self.write(|txn| table.inner.get_for_update(txn, key, value))
+    }
+
+    /// Inserts a row, or replaces it; whether there was one.
+    ///
+    /// Errors of all writes: `Conflict` and `Deadlock` (run the transaction again), `Duplicate` (a unique
+    /// index), `Timeout`, `Cancelled`, `ReadOnly`, `BadArgument` (too long), `Full`.
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        self.write(|txn| table.inner.put(txn, key, value))
+    }
+
+    /// Inserts a row.
+    ///
+    /// Errors: `Duplicate` if there is one with this key.
+    pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write(|txn| table.inner.insert(txn, key, value))
+    }
+
+    /// Replaces a row; false if there is none.
+    pub fn update(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        self.write(|txn| table.inner.update(txn, key, value))
+    }
+
+    /// Deletes a row; false if there is none.
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool, Error> {
+        self.write(|txn| table.inner.delete(txn, key))
+    }
+
+    /// The rows of a range of keys, in their order or against it.
+    #[must_use]
+    pub fn scan(&self, table: &Table, range: KeyRange, direction: Direction) -> Cursor {
+        Cursor { inner: table.inner.scan(range, direction) }
+    }
+
+    /// Looks up a row by all columns of a unique index: its primary key and its bytes; false if there is
+    /// none.
+    pub fn get_by_index(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        primary_key: &mut Vec<u8>,
+        row: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        self.read(|txn| index.inner.get(txn, key, primary_key, row))
+    }
+
+    /// The rows whose index keys lie in a range, in the index's order or against it.
+    #[must_use]
+    pub fn scan_index(&self, index: &Index, range: KeyRange, direction: Direction) -> IndexCursor {
+        IndexCursor { inner: index.inner.scan(range, direction) }
+    }
+
+    /// A mark to which [`Transaction::rollback_to`] can return.
+    #[must_use]
+    pub fn savepoint(&self) -> Savepoint {
+        self.inner.savepoint()
+    }
+
+    /// Undoes everything done since the savepoint. Locks stay.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), Error> {
+        self.check_open()?;
+        Ok(self.inner.rollback_to(savepoint)?)
+    }
+
+    /// Commits, and waits until the commit is durable. A transaction that only read waits until what it saw
+    /// is durable.
+    ///
+    /// Errors: `Unknown` if a log device failed at that moment: whether it committed is known after the next
+    /// opening. After any other error nothing was committed.
+    pub fn commit(self) -> Result<(), Error> {
+        self.check_open()?;
+        Ok(self.inner.commit()?)
+    }
+
+    /// Commits without waiting: the changes are visible and ordered when it returns, and durable when the
+    /// handle says so.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = firn::Database::open(dir.path().join("db"))?;
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"k", b"v")?;
+    /// let commit = tx.commit_async()?;
+    /// // … other work …
+    /// commit.wait()?;
+    /// assert!(commit.is_durable());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn commit_async(self) -> Result<Commit, Error> {
+        self.check_open()?;
+        let commit = Commit { inner: self.inner.commit_order()? };
+        commit.inner.request();
+        Ok(commit)
+    }
+
+    /// Rolls everything back.
+    pub fn rollback(self) -> Result<(), Error> {
+        Ok(self.inner.rollback()?)
+    }
+
+    /// Two-phase commit, first phase. When it returns, the transaction survives crashes, with its rows
+    /// locked and showing others the versions before, until [`crate::Database::commit_prepared`] or
+    /// [`crate::Database::rollback_prepared`] is called with `gid`, from any thread, in this or a later life
+    /// of the database.
+    ///
+    /// Errors: `BadArgument` if `gid` is empty, over 256 bytes or taken, or nothing was written.
+    pub fn prepare(self, gid: &[u8]) -> Result<(), Error> {
+        self.check_open()?;
+        Ok(self.inner.prepare(gid)?.wait()?)
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// A commit that is ordered and visible, and durable soon. Dropping it changes nothing.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    inner: CommitHandle,
+}
+
+impl Commit {
+    /// Whether it is durable. Never blocks.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.inner.is_durable()
+    }
+    /// Blocks until it is durable.
+    ///
+    /// Errors: `Unknown` (see [`Transaction::commit`]).
+    pub fn wait(&self) -> Result<(), Error> {
+        Ok(self.inner.wait()?)
+    }
+    /// Its place in the order of commits, in bytes of log.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.inner.lsn()
+    }
+}
