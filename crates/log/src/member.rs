@@ -116,6 +116,12 @@ impl Member {
         before.next_back().map_or(0, |(i, _)| i as u64 * stride * self.geometry.unit)
     }
 
+    /// LSN at which the newest section begins. Nothing at all may have been written behind its header: log
+    /// must not go on before it, or it would look like what an earlier lap left over.
+    pub fn newest_first(&self) -> Lsn {
+        self.headers.iter().flatten().max_by_key(|h| h.sequence).map_or(Lsn::ZERO, |h| h.first)
+    }
+
     /// Lower bound of the LSNs in a section, where its header is known.
     pub fn section_first(&self, linear: u64) -> Option<Lsn> {
         self.header(linear / self.geometry.section_bytes() + 1).map(|h| h.first)

@@ -102,8 +102,9 @@ impl LogScan {
             // before later log lies elsewhere.
             return Err(missing(seen, from));
         }
+        let begun = members.iter().map(|m| m.newest_first()).max().unwrap_or(end);
         Ok(LogScan {
-            next_start: next_base(end.max(seen).max(epochs.last().start)),
+            next_start: next_base(end.max(seen).max(begun).max(epochs.last().start)),
             last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
             spans: walks.drain(..).map(|w| w.span).collect(),
             members,

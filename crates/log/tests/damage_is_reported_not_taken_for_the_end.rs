@@ -188,7 +188,7 @@ fn either_copy_of_the_member_header_is_enough() {
     for block in [512, 4096] {
         for copy in 0..2 {
             let device = device_with("log", block, 512 << 10) as Arc<dyn Device>;
-            let log = create(&[device.clone()]);
+            let log = create(std::slice::from_ref(&device));
             let end = add(&log, 10);
             device.write((copy * block) as u64, &vec![1; block], Durability::Later).unwrap();
             assert_eq!(scan(&[device], &EPOCHS, Lsn::FIRST).unwrap().end(), end);
@@ -199,8 +199,8 @@ fn either_copy_of_the_member_header_is_enough() {
 #[test]
 fn a_bad_section_header_hides_no_log() {
     let device = device_with("log", 512, 64 << 10) as Arc<dyn Device>;
-    let options = LogOptions { section_bytes: 4096, ..options() };
-    let log = Log::create(vec![device.clone()], identity(1), Epoch(1), options).unwrap();
+    let small = LogOptions { section_bytes: 4096, ..options() };
+    let log = Log::create(vec![device.clone()], identity(1), Epoch(1), small).unwrap();
     for _ in 0..40 {
         add(&log, 300);
     }
@@ -214,20 +214,16 @@ fn a_bad_section_header_hides_no_log() {
     assert!(headers.len() > 10);
     for header in headers {
         spoil(&*device, header);
-        let found = scan(&[device.clone()], &EPOCHS, Lsn::FIRST).unwrap();
+        let found = scan(std::slice::from_ref(&device), &EPOCHS, Lsn::FIRST).unwrap();
         assert_eq!(found.end(), end);
         // And the log can go on from there.
         let start = found.next_epoch_start();
-        let log = found.open_log(Epoch(2), start, support_options()).unwrap();
+        let log = found.open_log(Epoch(2), start, options()).unwrap();
         let more = add(&log, 100);
         let epochs = [EPOCHS[0], (Epoch(2), start)];
-        assert_eq!(scan(&[device.clone()], &epochs, Lsn::FIRST).unwrap().end(), more);
+        assert_eq!(scan(std::slice::from_ref(&device), &epochs, Lsn::FIRST).unwrap().end(), more);
         device.write(0, &whole, Durability::Later).unwrap();
     }
-}
-
-fn support_options() -> LogOptions {
-    options()
 }
 
 #[test]
@@ -242,4 +238,26 @@ fn a_foreign_log_with_the_same_members_leaves_nothing_behind() {
     let end = add(&log, 10);
     let found = LogScan::new(devices, fresh, Lsn::FIRST, &mut |_, _| {}).unwrap();
     assert_eq!(found.end(), end);
+}
+
+#[test]
+fn a_section_of_which_only_the_header_survived_does_not_hide_what_follows() {
+    let device = device_with("log", 512, 64 << 10) as Arc<dyn Device>;
+    let small = LogOptions { section_bytes: 2048, ..options() };
+    let log = Log::create(vec![device.clone()], identity(1), Epoch(1), small).unwrap();
+    let first = add(&log, 100);
+    // One request: the rest of the first section, the second's header, and two blocks behind it.
+    add(&log, 1500);
+    drop(log);
+    for (at, lsn, ..) in log_blocks(&contents(&*device)) {
+        if lsn.0 + 472 > first.0 && at > 1536 {
+            spoil(&*device, at);
+        }
+    }
+    let found = scan(std::slice::from_ref(&device), &EPOCHS, Lsn::FIRST).unwrap();
+    assert_eq!(found.end(), first);
+    let start = found.next_epoch_start();
+    let log = found.open_log(Epoch(2), start, options()).unwrap();
+    let end = add(&log, 100);
+    assert_eq!(scan(&[device], &[EPOCHS[0], (Epoch(2), start)], Lsn::FIRST).unwrap().end(), end);
 }

@@ -110,10 +110,12 @@ pub fn log_blocks(bytes: &[u8]) -> Vec<(usize, Lsn, u16, u32)> {
         .collect()
 }
 
+pub type BeforeWrite = dyn Fn(u64, &[u8]) -> Result<(), DeviceError> + Send + Sync;
+
 /// Calls `before` with offset and data of every write, which it may delay or fail.
 pub struct Hooked {
     pub inner: Arc<dyn Device>,
-    pub before: Box<dyn Fn(u64, &[u8]) -> Result<(), DeviceError> + Send + Sync>,
+    pub before: Box<BeforeWrite>,
 }
 
 impl std::fmt::Debug for Hooked {
