@@ -212,3 +212,55 @@ impl MetaCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache_with(pages: u64) -> MetaCache {
+        let mut cache = MetaCache::new(0, 512);
+        for number in 0..pages {
+            let body = vec![0; 8].into_boxed_slice();
+            cache.insert(MetaId::Map(number), MetaImage { lsn: Lsn(1), sequence: 1, slot: Slot::A, body });
+        }
+        cache
+    }
+
+    #[test]
+    fn the_log_is_needed_from_the_first_change_until_a_write_is_done() {
+        let mut cache = cache_with(2);
+        assert_eq!(cache.needed_from(), None);
+        cache.get(MetaId::Map(0)).unwrap().changed(Lsn(10));
+        cache.get(MetaId::Map(0)).unwrap().changed(Lsn(11));
+        let round = cache.begin_write(9);
+        assert_eq!((round.len(), round[0].sequence, round[0].slot), (1, 2, Slot::B));
+        cache.get(MetaId::Map(0)).unwrap().changed(Lsn(12));
+        assert_eq!(cache.needed_from(), Some(Lsn(10)), "the write may still fail");
+        cache.end_write(&round[0], false);
+        assert_eq!(cache.needed_from(), Some(Lsn(10)));
+        let round = cache.begin_write(9);
+        assert_eq!((round[0].lsn, round[0].slot), (Lsn(12), Slot::B), "the same slot again");
+        cache.get(MetaId::Map(0)).unwrap().changed(Lsn(13));
+        cache.end_write(&round[0], true);
+        assert_eq!(cache.needed_from(), Some(Lsn(13)), "what came after the copy");
+        assert_eq!(cache.begin_write(9)[0].slot, Slot::A);
+    }
+
+    #[test]
+    fn only_clean_unpinned_pages_make_room() {
+        let mut cache = cache_with(8);
+        assert!(cache.pin(MetaId::Map(0)));
+        cache.get(MetaId::Map(1)).unwrap().changed(Lsn(5));
+        for number in 8..40 {
+            let body = vec![0; 8].into_boxed_slice();
+            cache.insert(MetaId::Map(number), MetaImage { lsn: Lsn(1), sequence: 1, slot: Slot::A, body });
+        }
+        assert_eq!(cache.len(), 8, "the budget is kept");
+        assert!(
+            cache.contains(MetaId::Map(0))
+                && cache.contains(MetaId::Map(1))
+                && cache.contains(MetaId::Map(39))
+        );
+        cache.unpin(MetaId::Map(0));
+    }
+}

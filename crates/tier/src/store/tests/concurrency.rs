@@ -6,9 +6,9 @@ use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind, Written};
 use firn_base::PageId;
 use firn_base::rng::Rng;
-use firn_base::sync::Arc;
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_device::MemoryDevice;
+use firn_base::sync::{Arc, Mutex};
+use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
 
 /// Every read must find a version at least as new as what was taken before it began, with its own bytes.
 fn reader(store: &Store, pages: &[PageId], newest: &[AtomicU64], stop: &AtomicBool, seed: u64) -> u64 {
@@ -96,6 +96,77 @@ fn run(limit: u64, rounds: u64) {
     });
     log.flush(log.end()).unwrap();
     compare(&store, &fold(&log.records(), log.end()));
+}
+
+/// Runs a test's own code before a read reaches the device, once.
+struct Hooked {
+    inner: MemoryDevice,
+    hook: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Device for Hooked {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let hook = self.hook.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        self.inner.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        self.inner.write(offset, data, durability)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.inner.sync()
+    }
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        self.inner.grow(len, fill)
+    }
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.shrink(len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}
+
+#[test]
+fn a_read_overtaken_by_a_move_and_a_reuse_of_the_place_is_repeated() {
+    let log = TestLog::new();
+    let device = Arc::new(Hooked { inner: MemoryDevice::new("store"), hook: Mutex::new(None) });
+    let store = Arc::new(create(device.clone(), &log));
+    let pages = allocate(&store, &log, 40).unwrap();
+    write(&store, &log, &pages);
+    let place = store.entry_of(pages[0]).unwrap().place();
+    let overtake = {
+        let (store, log, pages) = (store.clone(), log.clone(), pages.clone());
+        move || {
+            for _ in 0..100 {
+                write(&store, &log, &pages);
+                log.flush(log.end()).unwrap();
+                if pages[1..].iter().any(|page| store.entry_of(*page).unwrap().place() == place) {
+                    return;
+                }
+            }
+            panic!("the place is reused sooner or later");
+        }
+    };
+    *device.hook.lock() = Some(Box::new(overtake));
+    let (version, bytes) = read(&store, pages[0]).unwrap();
+    assert!(store.entry_of(pages[0]).unwrap().place() != place && device.hook.lock().is_none());
+    assert_eq!(Some(version), store.version_of(pages[0]).unwrap());
+    assert_eq!(bytes, image(pages[0], version));
 }
 
 #[test]

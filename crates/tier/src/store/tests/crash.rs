@@ -97,6 +97,33 @@ fn a_power_cut_at_any_event_leaves_the_pages_of_the_durable_log() {
 }
 
 #[test]
+fn a_power_cut_while_growing_leaves_a_whole_store() {
+    let plan = CrashPlan::new();
+    let device = plan.device("store");
+    let log = TestLog::new();
+    let store = create(device, &log);
+    plan.settle();
+    for _ in 0..6 {
+        allocate(&store, &log, 60).unwrap();
+        log.flush(log.end()).unwrap();
+        plan.mark(log.end().0);
+    }
+    let (mut replay, mut rng) = (plan.replay(), Rng::new(1));
+    loop {
+        let durable = Lsn(replay.marks().last().copied().unwrap_or(Lsn::FIRST.0));
+        for survival in Survival::ALL {
+            let store =
+                recover(replay.image(survival, &mut rng).remove(0), &log.records(), Lsn::FIRST, durable)
+                    .unwrap();
+            compare(&store, &fold(&log.records(), durable));
+        }
+        if replay.step().is_none() {
+            break;
+        }
+    }
+}
+
+#[test]
 #[ignore = "long"]
 fn a_power_cut_at_any_event_of_long_runs() {
     for seed in 100..140 {

@@ -7,7 +7,7 @@ use crate::{Allocation, Lifetime, PageRead, PageTier, PageWrite, TierError, Tier
 use firn_base::hash::hash_bytes;
 use firn_base::sync::{Arc, Mutex};
 use firn_base::{DatabaseId, Lsn, PageId};
-use firn_device::{AlignedBuf, CrashPlan, Device};
+use firn_device::{AlignedBuf, CrashPlan, Device, Durability, Fill, MemoryDevice};
 use firn_log::{Appended, Kind, LogClass, LogError, LogErrorKind, Record};
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) const PAGE_SIZE: usize = 1024;
 /// 40 entries a map page, 80 places a group.
 pub(crate) const LAYOUT: Layout = Layout { meta_bytes: 1024, maps_per_group: 2 };
 pub(crate) const POLICY: Policy =
-    Policy { placement: crate::store::Placement::OutOfPlace, batch_pages: 4, free_target_percent: 20 };
+    Policy { placement: crate::store::Placement::OutOfPlace, batch_pages: 6, free_target_percent: 20 };
 /// A page change of the floors above, as far as the store is concerned.
 const OTHER: Kind = Kind(0x20);
 
@@ -295,4 +295,14 @@ pub(crate) fn compare(store: &Store, pages: &Pages) {
         assert!(bytes == wanted, "{page} has other bytes than its version {version}");
         assert_eq!(store.version_of(*page).unwrap(), Some(*version));
     }
+}
+
+/// What a device holds now, on another.
+pub(crate) fn copy(device: &dyn Device) -> Arc<MemoryDevice> {
+    let copy = MemoryDevice::new("copy");
+    copy.grow(device.len(), Fill::Sparse).unwrap();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    copy.write(0, &bytes, Durability::Later).unwrap();
+    Arc::new(copy)
 }

@@ -9,15 +9,6 @@ use firn_base::sync::Arc;
 use firn_device::{Device, MemoryDevice};
 use firn_log::{Kind, Record};
 
-fn copy(device: &dyn Device) -> Arc<MemoryDevice> {
-    let copy = MemoryDevice::new("copy");
-    copy.grow(device.len(), firn_device::Fill::Sparse).unwrap();
-    let mut bytes = vec![0; device.len() as usize];
-    device.read(0, &mut bytes).unwrap();
-    copy.write(0, &bytes, firn_device::Durability::Later).unwrap();
-    Arc::new(copy)
-}
-
 #[test]
 fn redo_may_start_earlier_than_needed_and_run_twice() {
     for seed in 0..4 {
@@ -57,4 +48,35 @@ fn a_record_that_cannot_be_is_damage_and_no_panic() {
         let error = store.redo(Lsn(9000), Record { kind: Kind(kind), body }).unwrap_err();
         assert_eq!(error.kind, TierErrorKind::Damaged, "{error}");
     }
+}
+
+#[test]
+fn the_log_is_needed_from_a_pages_first_change_until_its_move_is_durable() {
+    let log = TestLog::new();
+    let store = create(Arc::new(MemoryDevice::new("store")), &log);
+    let page = allocate(&store, &log, 1).unwrap()[0];
+    store.sync().unwrap();
+    assert_eq!(store.oldest_needed_lsn(), None);
+    let (first, last) = (log.tick(), log.tick());
+    log.flush(log.end()).unwrap();
+    let data = image(page, last);
+    let mut writes = [crate::PageWrite {
+        page,
+        version: last,
+        recovery_lsn: first,
+        dirty: true,
+        data: &data,
+        changed: None,
+        base: Lsn::ZERO,
+        lifetime: crate::Lifetime::Unknown,
+        outcome: Ok(crate::Written::Declined),
+    }];
+    store.write_batch(&mut writes);
+    assert_eq!(writes[0].outcome, Ok(crate::Written::Taken));
+    assert_eq!(store.oldest_needed_lsn(), Some(first), "a crash now would lose the move");
+    let moved = log.records().last().unwrap().lsn;
+    log.flush(log.end()).unwrap();
+    assert_eq!(store.oldest_needed_lsn(), Some(moved), "the move is redone, the page is not");
+    store.sync().unwrap();
+    assert_eq!(store.oldest_needed_lsn(), None);
 }
