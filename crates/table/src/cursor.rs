@@ -11,6 +11,9 @@ use firn_btree::{Direction, Position, Tree};
 use firn_txn::{RowBatch, Transaction};
 use std::cmp::Ordering;
 
+/// A key, and the bytes that belong to it.
+pub type KeyAndValue<'a> = (&'a [u8], &'a [u8]);
+
 /// Walks a range of one tree, a leaf at a time.
 pub(crate) struct Walk {
     range: KeyRange,
@@ -106,7 +109,7 @@ impl Cursor {
     /// The next row: its key and value, which live until the next call. `None` at the end.
     ///
     /// After an error the cursor stands where it stood before.
-    pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<(&[u8], &[u8])>, TableError> {
+    pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<KeyAndValue<'_>>, TableError> {
         let state: Arc<State> = self.table.state_for(txn)?;
         loop {
             if !self.walk.advance(txn, &state.tree)? {

@@ -1,6 +1,6 @@
 //! Reading through an index.
 
-use crate::cursor::Walk;
+use crate::cursor::{KeyAndValue, Walk};
 use crate::definition::TableKind;
 use crate::index::{Entry, IndexDefinition};
 use crate::range::KeyRange;
@@ -161,7 +161,7 @@ impl IndexCursor {
     }
 
     /// The next entry's key and primary key, without reading the row: for what the index alone answers.
-    pub fn next_entry(&mut self, txn: &mut Transaction) -> Result<Option<(&[u8], &[u8])>, TableError> {
+    pub fn next_entry(&mut self, txn: &mut Transaction) -> Result<Option<KeyAndValue<'_>>, TableError> {
         let state: Arc<State> = self.index.table.state_for(txn)?;
         let index = self.index.live(&state)?;
         index.check_readable(txn)?;

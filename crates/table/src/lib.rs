@@ -43,7 +43,7 @@ mod write;
 
 pub use catalog::{Catalog, SYSTEM_TREE};
 pub use check::TableReport;
-pub use cursor::Cursor;
+pub use cursor::{Cursor, KeyAndValue};
 pub use definition::{Definition, TableKind};
 pub use error::{TableError, TableErrorKind};
 pub use index::{IndexDefinition, IndexPart, IndexParts, IndexSpec, IndexState, MAX_INDEXES};

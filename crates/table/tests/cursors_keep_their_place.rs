@@ -35,8 +35,7 @@ fn a_scan_that_deletes_behind_itself_and_inserts_ahead_ends() {
         let mut txn = world.begin();
         let mut cursor = table.scan(KeyRange::all(), direction);
         let mut seen = Vec::new();
-        loop {
-            let Some((key, _)) = cursor.next(&mut txn).unwrap() else { break };
+        while let Some((key, _)) = cursor.next(&mut txn).unwrap() {
             let at = number(key);
             seen.push(at);
             table.delete(&mut txn, &at.to_be_bytes()).unwrap();
