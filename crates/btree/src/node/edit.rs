@@ -24,12 +24,17 @@ fn ranges<const N: usize>(parts: [Range<usize>; N]) -> Changed {
     Changed::Ranges(list)
 }
 
-fn slot_range(at: usize, count: usize) -> Range<usize> {
-    HEADER_LEN + at * SLOT_LEN..HEADER_LEN + count * SLOT_LEN
+fn span(part: Range<usize>) -> Changed {
+    ranges::<1>([part; 1])
 }
 
-fn write_slot(page: &mut [u8], at: usize, slot: Slot) {
-    page[HEADER_LEN + at * SLOT_LEN..][..SLOT_LEN].copy_from_slice(&slot.encode());
+/// Bytes of slots `at` up to `end`, where the slots start at byte `base`.
+fn slot_range(base: usize, at: usize, end: usize) -> Range<usize> {
+    base + at * SLOT_LEN..base + end * SLOT_LEN
+}
+
+fn write_slot(page: &mut [u8], base: usize, at: usize, slot: Slot) {
+    page[slot_range(base, at, at + 1)].copy_from_slice(&slot.encode());
 }
 
 /// Whether an entry may be inserted at `at`: the slot, the order of keys and the room for it. Answers
@@ -75,12 +80,12 @@ pub(crate) fn insert(page: &mut [u8], at: usize, stored: &[u8], value: &[u8]) ->
     if SLOT_LEN + len > node.gap() {
         return malformed("a node whose dead bytes are miscounted");
     }
-    let (count, heap_len, end, run) =
-        (node.count(), node.half(field::HEAP_LEN), node.heap_start(), node.run());
+    let (base, count, run) = (node.slots_start(), node.count(), node.run());
+    let (heap_len, end) = (node.half(field::HEAP_LEN), node.heap_start());
     let offset = end - len;
     page[offset..offset + stored.len()].copy_from_slice(stored);
     page[offset + stored.len()..end].copy_from_slice(value);
-    let moved = slot_range(at, count);
+    let moved = slot_range(base, at, count);
     page.copy_within(moved.clone(), moved.start + SLOT_LEN);
     let slot = Slot {
         offset: if len == 0 { 0 } else { offset },
@@ -88,14 +93,14 @@ pub(crate) fn insert(page: &mut [u8], at: usize, stored: &[u8], value: &[u8]) ->
         value_len: value.len(),
         head: head_of(stored),
     };
-    write_slot(page, at, slot);
+    write_slot(page, base, at, slot);
     put_half(page, field::COUNT, count + 1);
     put_half(page, field::HEAP_LEN, heap_len + len);
     page[field::RUN] = next_run(run, at) as u8;
     put_half(page, field::LAST_INSERT, at);
     Ok(match scattered {
         true => Changed::Most,
-        false => ranges([0..HEADER_LEN, slot_range(at, count + 1), offset..end]),
+        false => ranges([0..HEADER_LEN, slot_range(base, at, count + 1), offset..end]),
     })
 }
 
@@ -135,21 +140,23 @@ pub(crate) fn replace(page: &mut [u8], at: usize, value: &[u8]) -> Result<Change
     let scattered = check_replace(&node, at, value.len())?;
     let slot = node.slot(at);
     if value.len() <= slot.value_len {
-        return Ok(overwrite(page, at, slot, value));
+        let base = node.slots_start();
+        return Ok(overwrite(page, base, at, slot, value));
     }
     if scattered {
         return replace_compacting(page, at, value);
     }
     release(page, slot)?;
     let node = Node::new(page)?;
-    let (heap_len, end, len) = (node.half(field::HEAP_LEN), node.heap_start(), slot.key_len + value.len());
+    let (base, heap_len, end) = (node.slots_start(), node.half(field::HEAP_LEN), node.heap_start());
+    let len = slot.key_len + value.len();
     let offset = end - len;
     // The old and the new place may overlap; the key moves first.
     page.copy_within(slot.offset..slot.offset + slot.key_len, offset);
     page[offset + slot.key_len..end].copy_from_slice(value);
-    write_slot(page, at, Slot { offset, value_len: value.len(), ..slot });
+    write_slot(page, base, at, Slot { offset, value_len: value.len(), ..slot });
     put_half(page, field::HEAP_LEN, heap_len + len);
-    Ok(ranges([0..HEADER_LEN, slot_range(at, at + 1), offset..end]))
+    Ok(ranges([0..HEADER_LEN, slot_range(base, at, at + 1), offset..end]))
 }
 
 /// Takes the entry out, gathers the free bytes, and puts it in again with its new value.
@@ -165,17 +172,17 @@ fn replace_compacting(page: &mut [u8], at: usize, value: &[u8]) -> Result<Change
 }
 
 /// Writes a value over one at least as long.
-fn overwrite(page: &mut [u8], at: usize, slot: Slot, value: &[u8]) -> Changed {
+fn overwrite(page: &mut [u8], base: usize, at: usize, slot: Slot, value: &[u8]) -> Changed {
     let start = slot.offset + slot.key_len;
     page[start..start + value.len()].copy_from_slice(value);
     if value.len() == slot.value_len {
-        return ranges([start..start + value.len()]);
+        return span(start..start + value.len());
     }
     let dead = usize::from(u16::from_le_bytes([page[field::DEAD], page[field::DEAD + 1]]));
     put_half(page, field::DEAD, dead + slot.value_len - value.len());
     let offset = if slot.key_len + value.len() == 0 { 0 } else { slot.offset };
-    write_slot(page, at, Slot { offset, value_len: value.len(), ..slot });
-    ranges([0..HEADER_LEN, slot_range(at, at + 1), start..start + value.len()])
+    write_slot(page, base, at, Slot { offset, value_len: value.len(), ..slot });
+    ranges([0..HEADER_LEN, slot_range(base, at, at + 1), start..start + value.len()])
 }
 
 /// Counts an entry's heap bytes as free.
@@ -244,13 +251,13 @@ fn check_release(node: &Node<'_>, slot: Slot) -> Result<(), Malformed> {
 pub(crate) fn remove(page: &mut [u8], at: usize) -> Result<Changed, Malformed> {
     let node = Node::new(page)?;
     check_remove(&node, at)?;
-    let (slot, count) = (node.slot(at), node.count());
+    let (slot, base, count) = (node.slot(at), node.slots_start(), node.count());
     release(page, slot)?;
-    let moved = slot_range(at + 1, count);
+    let moved = slot_range(base, at + 1, count);
     page.copy_within(moved.clone(), moved.start - SLOT_LEN);
     put_half(page, field::COUNT, count - 1);
     page[field::RUN] = 0;
-    Ok(ranges([0..HEADER_LEN, slot_range(at, count)]))
+    Ok(ranges([0..HEADER_LEN, slot_range(base, at, count)]))
 }
 
 /// Removes several slots, given in ascending order.
@@ -262,16 +269,17 @@ pub(crate) fn sweep(page: &mut [u8], slots: &[usize]) -> Result<Changed, Malform
             return malformed("slots out of order");
         }
     }
-    let (count, first) = (node.count(), slots.first().copied().unwrap_or_default());
+    let (base, count) = (node.slots_start(), node.count());
+    let first = slots.first().copied().unwrap_or_default();
     for &at in slots.iter().rev() {
         remove(page, at)?;
     }
-    Ok(ranges([0..HEADER_LEN, slot_range(first, count)]))
+    Ok(ranges([0..HEADER_LEN, slot_range(base, first, count)]))
 }
 
 /// Marks the root of a tree that is being cleared.
 pub(crate) fn condemn(page: &mut [u8]) -> Result<Changed, Malformed> {
     Node::new(page)?;
     page[field::FLAGS] |= FLAG_CONDEMNED;
-    Ok(ranges([0..HEADER_LEN]))
+    Ok(span(0..HEADER_LEN))
 }

@@ -1,4 +1,4 @@
-//! Where the header, the slots, the heap and the fences of a node lie.
+//! Where the header, the fences, the slots and the heap of a node lie.
 
 use super::malformed;
 use firn_base::TreeId;
@@ -107,10 +107,10 @@ impl<'a> Node<'a> {
         if page.len() > 1 << 16 || header[field::FORMAT] != FORMAT || header[field::LEVEL] > MAX_LEVEL {
             return malformed("not a node of a known format");
         }
-        let slots_end = HEADER_LEN + half(field::COUNT) * SLOT_LEN;
-        let above = half(field::LOW_LEN) + half(field::HIGH_LEN) + half(field::HEAP_LEN);
-        if slots_end + above > page.len() {
-            return malformed("slots, heap and fences of a node overlap");
+        let slots_start = HEADER_LEN + half(field::LOW_LEN) + half(field::HIGH_LEN);
+        let slots_end = slots_start + half(field::COUNT) * SLOT_LEN;
+        if slots_end + half(field::HEAP_LEN) > page.len() {
+            return malformed("fences, slots and heap of a node overlap");
         }
         let prefix_len = half(field::PREFIX_LEN);
         let open = header[field::FLAGS] & FLAG_OPEN != 0;
@@ -121,7 +121,7 @@ impl<'a> Node<'a> {
         if !fences_fit || half(field::DEAD) > half(field::HEAP_LEN) {
             return malformed("a node's fences or heap contradict its header");
         }
-        let (slots, _) = page[HEADER_LEN..slots_end].as_chunks::<SLOT_LEN>();
+        let (slots, _) = page[slots_start..slots_end].as_chunks::<SLOT_LEN>();
         Ok(Node { page, slots, prefix_len })
     }
 
@@ -154,19 +154,18 @@ impl<'a> Node<'a> {
     }
     /// Bytes of every key that slots do not store.
     pub(crate) fn prefix(&self) -> &'a [u8] {
-        &self.low()[..self.prefix_len]
+        &self.page[HEADER_LEN..HEADER_LEN + self.prefix_len]
     }
     /// Least key the node may hold.
     pub(crate) fn low(&self) -> &'a [u8] {
-        &self.page[self.page.len() - self.half(field::LOW_LEN)..]
+        &self.page[HEADER_LEN..HEADER_LEN + self.half(field::LOW_LEN)]
     }
     /// Least key above the node; `None` on the rightmost.
     pub(crate) fn high(&self) -> Option<&'a [u8]> {
         if self.page[field::FLAGS] & FLAG_OPEN != 0 {
             return None;
         }
-        let end = self.page.len() - self.half(field::LOW_LEN);
-        Some(&self.page[end - self.half(field::HIGH_LEN)..end])
+        Some(&self.page[HEADER_LEN + self.half(field::LOW_LEN)..self.slots_start()])
     }
     /// What it is apart from its entries.
     pub(crate) fn shape(&self) -> Shape<'a> {
@@ -182,16 +181,16 @@ impl<'a> Node<'a> {
     pub(super) fn first_child(&self) -> u64 {
         u64::from_le_bytes(self.page[field::FIRST_CHILD..HEADER_LEN].try_into().expect("eight bytes"))
     }
-    /// First byte of the heap.
+    /// First byte of the heap, which ends with the page.
     pub(super) fn heap_start(&self) -> usize {
-        self.heap_end() - self.half(field::HEAP_LEN)
+        self.page.len() - self.half(field::HEAP_LEN)
     }
-    /// First byte of the fences.
-    pub(super) fn heap_end(&self) -> usize {
-        self.page.len() - self.half(field::LOW_LEN) - self.half(field::HIGH_LEN)
+    /// First byte of the slots, after the fences.
+    pub(super) fn slots_start(&self) -> usize {
+        HEADER_LEN + self.half(field::LOW_LEN) + self.half(field::HIGH_LEN)
     }
     pub(super) fn slots_end(&self) -> usize {
-        HEADER_LEN + self.slots.len() * SLOT_LEN
+        self.slots_start() + self.slots.len() * SLOT_LEN
     }
     /// Free bytes between slots and heap.
     pub(crate) fn gap(&self) -> usize {

@@ -3,11 +3,14 @@
 //! Drawn byte by byte in `docs/format/tree.md`. In short, from low to high addresses:
 //!
 //! ```text
-//! | header 32 B | slots 10 B each, in key order -> | free | <- heap of entries | high fence | low fence |
+//! | header 32 B | low fence | high fence | slots 10 B each, in key order -> | free | <- heap of entries |
 //! ```
 //!
+//! The low fence begins with the node's prefix and follows the header, so that a search that looks at both
+//! meets one cache line.
+//!
 //! Invariants, which [`validate::validate`] walks one by one:
-//! 1. header + slots + heap + fences fit the page;
+//! 1. header, fences, slots and heap fit the page;
 //! 2. every key is at or above the low fence and below the high one (no high fence: the node is the
 //!    rightmost of its level); the low fence is empty on the leftmost node only;
 //! 3. the node's prefix is the common prefix of its fences, all keys share it, and no slot stores it;

@@ -13,7 +13,6 @@ pub(crate) struct Packer<'p> {
     prefix_len: usize,
     count: usize,
     heap_start: usize,
-    heap_end: usize,
     low_len: usize,
     high_len: usize,
     open: bool,
@@ -36,7 +35,7 @@ impl<'p> Packer<'p> {
         }
         page.fill(0);
         let prefix_len = prefix_between(shape.low, shape.high);
-        let high_start = page.len() - shape.low.len() - high.len();
+        let high_start = HEADER_LEN + shape.low.len();
         page[field::FORMAT] = FORMAT;
         page[field::LEVEL] = shape.level;
         page[field::FLAGS] = if shape.high.is_none() { FLAG_OPEN } else { 0 }
@@ -46,13 +45,12 @@ impl<'p> Packer<'p> {
         put_half(page, field::HIGH_LEN, high.len());
         page[field::TREE..field::TREE + 4].copy_from_slice(&shape.tree.0.to_le_bytes());
         page[field::FIRST_CHILD..HEADER_LEN].copy_from_slice(&shape.first_child.to_le_bytes());
+        page[HEADER_LEN..high_start].copy_from_slice(shape.low);
         page[high_start..high_start + high.len()].copy_from_slice(high);
-        page[high_start + high.len()..].copy_from_slice(shape.low);
         Ok(Packer {
             prefix_len,
             count: 0,
-            heap_start: high_start,
-            heap_end: high_start,
+            heap_start: page.len(),
             low_len: shape.low.len(),
             high_len: high.len(),
             open: shape.high.is_none(),
@@ -62,10 +60,14 @@ impl<'p> Packer<'p> {
         })
     }
 
+    fn slots_start(&self) -> usize {
+        HEADER_LEN + self.low_len + self.high_len
+    }
+
     /// Adds an entry whose key is `front` and `back` together, less the node's prefix.
     fn push_parts(&mut self, front: &[u8], back: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let (key_len, len) = (front.len() + back.len(), front.len() + back.len() + value.len());
-        let slot_at = HEADER_LEN + self.count * SLOT_LEN;
+        let slot_at = self.slots_start() + self.count * SLOT_LEN;
         if slot_at + SLOT_LEN + len > self.heap_start {
             return malformed("entries too long for the page");
         }
@@ -101,7 +103,7 @@ impl<'p> Packer<'p> {
     /// Adds an entry by its key as another node stores it.
     pub(crate) fn push_from(&mut self, prefix: &[u8], stored: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let (front, back) = cut(prefix, stored, self.prefix_len)?;
-        let own = &self.page[self.page.len() - self.low_len..][..self.prefix_len];
+        let own = &self.page[HEADER_LEN..HEADER_LEN + self.prefix_len];
         let shared = prefix.len().min(own.len());
         if own[..shared] != prefix[..shared] || !stored.starts_with(&own[shared..]) {
             return malformed("a key without its node's prefix");
@@ -111,14 +113,15 @@ impl<'p> Packer<'p> {
 
     /// Writes the header's counts. Refuses keys outside the fences.
     pub(crate) fn finish(self) -> Result<(), Malformed> {
-        let Packer { page, heap_start, heap_end, count, .. } = self;
+        let slots_start = self.slots_start();
+        let Packer { page, heap_start, count, .. } = self;
         put_half(page, field::COUNT, count);
-        put_half(page, field::HEAP_LEN, heap_end - heap_start);
+        put_half(page, field::HEAP_LEN, page.len() - heap_start);
         if count > 0 {
-            let low = &page[page.len() - self.low_len + self.prefix_len..];
-            let high =
-                &page[heap_end..heap_end + self.high_len][if self.open { 0 } else { self.prefix_len }..];
-            let first = Slot::decode(page[HEADER_LEN..].first_chunk().expect("a page holds a slot"));
+            let high_start = HEADER_LEN + self.low_len;
+            let low = &page[HEADER_LEN + self.prefix_len..high_start];
+            let high = if self.open { &[] } else { &page[high_start + self.prefix_len..slots_start] };
+            let first = Slot::decode(page[slots_start..].first_chunk().expect("a page holds a slot"));
             let first = &page[first.offset..first.offset + first.key_len];
             let last = &page[self.last.offset..self.last.offset + self.last.key_len];
             // A separator equal to the low fence would leave no keys to the first child.

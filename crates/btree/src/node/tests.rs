@@ -387,12 +387,13 @@ fn golden_bytes_of_a_leaf() {
         1, 0, 0, 0,             // last insert, reserved
         7, 0, 0, 0,             // tree
         0, 0, 0, 0, 0, 0, 0, 0, // first child
-        0xf4, 1, 1, 0, 1, 0, 0, 0, 0, b'2',       // at 500: "2" -> "2"
-        0xef, 1, 4, 0, 1, 0, b'6', b'5', b'4', b'3', // at 495: "3456" -> "x"
+        b'k', b'e', b'y', b'1', b'k', b'e', b'y', b'9', // fences
+        0xfc, 1, 1, 0, 1, 0, 0, 0, 0, b'2',          // at 508: "2" -> "2"
+        0xf7, 1, 4, 0, 1, 0, b'6', b'5', b'4', b'3', // at 503: "3456" -> "x"
     ];
-    assert_eq!(page[..52], header_and_slots);
-    assert!(page[52..495].iter().all(|&byte| byte == 0));
-    assert_eq!(&page[495..], b"3456x22wokey9key1");
+    assert_eq!(page[..60], header_and_slots);
+    assert!(page[60..503].iter().all(|&byte| byte == 0));
+    assert_eq!(&page[503..], b"3456x22wo");
 }
 
 #[test]

@@ -48,13 +48,13 @@ fn check_heap(node: &Node<'_>, mut places: Vec<(usize, usize)>) -> Result<(), Ma
     let mut end = node.heap_start();
     let mut used = 0;
     for (offset, len) in places {
-        if offset < end || offset + len > node.heap_end() {
+        if offset < end || offset + len > node.page_size() {
             return malformed("entries that overlap or lie outside the heap");
         }
         end = offset + len;
         used += len;
     }
-    match used + node.dead() == node.heap_end() - node.heap_start() {
+    match used + node.dead() == node.page_size() - node.heap_start() {
         true => Ok(()),
         false => malformed("a node whose dead bytes are miscounted"),
     }
