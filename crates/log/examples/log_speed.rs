@@ -13,42 +13,39 @@ fn main() {
     let options = LogOptions { buffer_bytes: 16 << 20, ..options() };
     let log = Log::create(vec![device.clone()], identity(1), Epoch(1), options).expect("created");
 
-    let count = 2_000_000u64;
-    let mut appending = std::time::Duration::ZERO;
-    let mut flushing = std::time::Duration::ZERO;
-    for _ in 0..count / 20_000 {
+    // The best of many rounds: what the code costs, not what else the machine does.
+    let (rounds, batch, commits) = (100, 20_000u64, 2_000u64);
+    let (mut append_ns, mut framing, mut commit_ns) = (f64::MAX, 0f64, f64::MAX);
+    for _ in 0..rounds {
         let start = clock::now();
-        for _ in 0..20_000 {
+        for _ in 0..batch {
             log.append(LogClass::Normal, RECORD).expect("room");
         }
-        appending += start.elapsed();
+        append_ns = append_ns.min(start.elapsed().as_nanos() as f64 / batch as f64);
+        let bytes = log.end().since(log.durable()) as f64;
         let start = clock::now();
         log.flush(log.end()).expect("flushed");
-        flushing += start.elapsed();
+        framing = framing.max(bytes / start.elapsed().as_nanos() as f64);
+        let start = clock::now();
+        for _ in 0..commits {
+            let end = log.append(LogClass::Normal, RECORD).expect("room").end;
+            log.flush(end).expect("flushed");
+        }
+        commit_ns = commit_ns.min(start.elapsed().as_nanos() as f64 / commits as f64);
     }
-    let bytes = log.durable().since(Lsn::FIRST) as f64;
-    println!("append of 200 bytes: {:.0} ns", appending.as_nanos() as f64 / count as f64);
-    println!("framing and handing over: {:.2} GB/s", bytes / flushing.as_nanos() as f64);
-
-    let start = clock::now();
-    let commits = 500_000u64;
-    for _ in 0..commits {
-        let end = log.append(LogClass::Normal, RECORD).expect("room").end;
-        log.flush(end).expect("flushed");
-    }
-    println!("append and flush alone: {:.0} ns", start.elapsed().as_nanos() as f64 / commits as f64);
+    println!("append of 200 bytes: {append_ns:.0} ns");
+    println!("framing and handing over: {framing:.2} GB/s");
+    println!("append and flush of 200 bytes: {commit_ns:.0} ns");
+    let written = log.statistics().written_bytes as f64;
 
     let start = clock::now();
     let scan = LogScan::new(vec![device], identity(1), Lsn::FIRST, &mut |_, _| {}).expect("whole");
-    println!(
-        "scan: {:.2} GB/s of device",
-        log.statistics().written_bytes as f64 / start.elapsed().as_nanos() as f64
-    );
+    println!("scan: {:.2} GB/s of device", written / start.elapsed().as_nanos() as f64);
     let start = clock::now();
     let (mut records, mut number) = (scan.records(Lsn::FIRST), 0);
     while records.next().expect("whole").is_some() {
         number += 1;
     }
-    assert_eq!(number, count + commits);
+    assert_eq!(number, rounds * (batch + commits));
     println!("reading: {:.0} ns a record", start.elapsed().as_nanos() as f64 / number as f64);
 }

@@ -181,24 +181,26 @@ fn read_section_headers(
     geometry: &Geometry,
 ) -> Result<Vec<Option<SectionHeader>>, LogError> {
     let unit = geometry.unit as usize;
-    let mut buf = AlignedBuf::zeroed(unit * BATCH);
+    // Each header in memory aligned as devices ask for.
+    let step = unit.max(AlignedBuf::ALIGNMENT);
+    let mut buf = AlignedBuf::zeroed(step * BATCH);
     let mut headers = Vec::with_capacity(geometry.sections as usize);
     while (headers.len() as u64) < geometry.sections {
         let done = headers.len() as u64;
         let count = (geometry.sections - done).min(BATCH as u64) as usize;
         let mut batch: Vec<Io<'_>> = buf
-            .chunks_exact_mut(unit)
+            .chunks_exact_mut(step)
             .take(count)
             .zip(done..)
             .map(|(part, place)| Io {
                 offset: geometry.offset(geometry.linear(place + 1)),
-                op: IoOp::Read(part),
+                op: IoOp::Read(&mut part[..unit]),
                 outcome: Ok(()),
             })
             .collect();
         device.submit(&mut batch);
         batch.into_iter().try_for_each(|io| io.outcome)?;
-        for (part, place) in buf.chunks_exact(unit).take(count).zip(done..) {
+        for (part, place) in buf.chunks_exact(step).take(count).zip(done..) {
             headers.push(SectionHeader::decode(owner, geometry, place, &part[..BLOCK]));
         }
     }

@@ -22,6 +22,7 @@ use firn_base::codec::Reader as Bytes;
 use firn_base::sync::{Arc, thread};
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::Device;
+use std::ops::Range;
 
 /// Names one log device within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,6 +57,8 @@ pub struct LogScan {
     /// Ascending; at least one.
     spans: Vec<Span>,
     next_start: Lsn,
+    /// The log was read whole, up to its end.
+    whole: bool,
     /// By device: linear position of the last block that is log.
     last_blocks: Vec<Option<u64>>,
 }
@@ -76,6 +79,29 @@ impl LogScan {
         from: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
+        LogScan::find(devices, identity, from, Lsn(LSN_MAX), progress)
+    }
+
+    /// As [`LogScan::new`], of a log that is open and being written: up to `until`, an LSN that its
+    /// [`Log::durable`] has answered, and not further. The log must not be truncated past `from` while the
+    /// scan is in use. No log can be opened from it.
+    pub fn up_to(
+        devices: Vec<Arc<dyn Device>>,
+        identity: LogIdentity,
+        from: Lsn,
+        until: Lsn,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<LogScan, LogError> {
+        LogScan::find(devices, identity, from, until.min(Lsn(LSN_MAX - 1)), progress)
+    }
+
+    fn find(
+        devices: Vec<Arc<dyn Device>>,
+        identity: LogIdentity,
+        from: Lsn,
+        until: Lsn,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<LogScan, LogError> {
         check_members(&devices, &identity)?;
         let epochs = Arc::new(EpochTable::new(&identity.epochs)?);
         let Some(first) = epochs.of(from).filter(|_| from.0 < LSN_MAX) else {
@@ -87,10 +113,10 @@ impl LogScan {
         let members = read_members(devices, &identity)?;
         let mut cursor =
             Cursor::new(Arc::clone(&epochs), readers(&members, &epochs, from, None), first, from);
-        let mut walks = walk_epochs(&mut cursor, &epochs, first, from, progress)?;
+        let mut walks = walk_epochs(&mut cursor, &epochs, first, from..until, progress)?;
         cursor.drain()?;
         progress(cursor.bytes_read, cursor.bytes_read);
-        check_claims(&cursor, &epochs, first, &walks)?;
+        check_claims(&cursor, &epochs, first, until, &walks)?;
         let last = walks.last().expect("there is a walk at least for `from`");
         if let Some(lsn) = last.broken {
             return Err(broken(lsn));
@@ -104,6 +130,7 @@ impl LogScan {
         }
         let begun = members.iter().map(|m| m.newest_first()).max().unwrap_or(end);
         Ok(LogScan {
+            whole: until.0 == LSN_MAX,
             next_start: next_base(end.max(seen).max(begun).max(epochs.last().start)),
             last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
             spans: walks.drain(..).map(|w| w.span).collect(),
@@ -145,6 +172,12 @@ impl LogScan {
     ///
     /// The epoch's first record is the log's own, so `Log::end` of the opened log lies a few bytes past `start`.
     pub fn open_log(&self, epoch: Epoch, start: Lsn, options: LogOptions) -> Result<Arc<Log>, LogError> {
+        if !self.whole {
+            return Err(LogError::new(
+                LogErrorKind::BadArgument,
+                "a log that is open cannot be opened once more",
+            ));
+        }
         if epoch <= self.epochs.last().epoch || start < self.next_start || start != next_base(start) {
             return Err(LogError::new(
                 LogErrorKind::BadArgument,
@@ -239,13 +272,13 @@ fn walk_epochs(
     cursor: &mut Cursor,
     epochs: &EpochTable,
     first: usize,
-    from: Lsn,
+    wanted: Range<Lsn>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<Walk>, LogError> {
     let expected = cursor.left();
-    let mut walks = vec![walk(cursor, first, from, expected, progress)?];
+    let mut walks = vec![walk(cursor, first, wanted.clone(), expected, progress)?];
     for (place, range) in epochs.ranges().iter().enumerate().skip(first + 1) {
-        if range.start == range.limit {
+        if range.start == range.limit || range.start >= wanted.end {
             continue;
         }
         cursor.seek(place, range.start);
@@ -269,7 +302,7 @@ fn walk_epochs(
             return Err(missing(last.broken.unwrap_or(last.span.end), previous_end));
         }
         let after_start = cursor.pos();
-        let mut found = walk(cursor, place, after_start, expected, progress)?;
+        let mut found = walk(cursor, place, after_start..wanted.end, expected, progress)?;
         found.span.start = range.start;
         walks.push(found);
     }
@@ -280,14 +313,17 @@ fn walk_epochs(
 fn walk(
     cursor: &mut Cursor,
     epoch: usize,
-    from: Lsn,
+    wanted: Range<Lsn>,
     expected: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Walk, LogError> {
-    let mut found = Walk { span: Span { epoch, start: from, end: from }, broken: None };
+    let mut found = Walk { span: Span { epoch, start: wanted.start, end: wanted.start }, broken: None };
     let mut told = u64::MAX;
     loop {
         let lsn = cursor.pos();
+        if found.span.end == lsn && lsn >= wanted.end {
+            return Ok(found);
+        }
         let mut bytes = [0; FRAME];
         if !cursor.read(&mut bytes)? {
             return Ok(found);
@@ -325,7 +361,13 @@ fn read_epoch_start(cursor: &mut Cursor, range: &EpochRange) -> Result<Lsn, LogE
 }
 
 /// No block may say that something is durable which was not found.
-fn check_claims(cursor: &Cursor, epochs: &EpochTable, first: usize, walks: &[Walk]) -> Result<(), LogError> {
+fn check_claims(
+    cursor: &Cursor,
+    epochs: &EpochTable,
+    first: usize,
+    until: Lsn,
+    walks: &[Walk],
+) -> Result<(), LogError> {
     if let Some(epoch) = cursor.readers().iter().filter_map(|r| r.seen.unknown).max() {
         return Err(LogError::new(
             LogErrorKind::Damaged,
@@ -338,6 +380,7 @@ fn check_claims(cursor: &Cursor, epochs: &EpochTable, first: usize, walks: &[Wal
     }
     for (place, range) in epochs.ranges().iter().enumerate().skip(first) {
         let claim = cursor.readers().iter().map(|r| r.seen.claims[place]).max().unwrap_or(Lsn::ZERO);
+        let claim = claim.min(until);
         let walk = walks.iter().find(|w| w.span.epoch == place);
         let end = walk.map_or(range.start, |w| w.span.end);
         if claim > end && claim > range.start {
