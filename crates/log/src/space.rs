@@ -116,3 +116,31 @@ impl DeviceSpace {
         self.check();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_freed_exactly_when_its_last_byte_lies_before_the_truncation_point() {
+        let geometry = Geometry { unit: 512, section_units: 3, sections: 6 };
+        let mut space = DeviceSpace::empty(geometry);
+        assert_eq!(space.room_bytes(), 6 * 2 * 512);
+        let mut lsn = Lsn(4720);
+        for _ in 0..3 {
+            space.begin_section(Epoch(1), lsn);
+            for _ in 0..2 {
+                space.take_unit(lsn, lsn.advance(472));
+                lsn = lsn.advance(472);
+            }
+        }
+        let first_end = Lsn(4720 + 2 * 472);
+        space.truncate(Lsn(first_end.0 - 1));
+        assert_eq!(space.room_bytes(), 3 * 2 * 512);
+        space.truncate(first_end);
+        assert_eq!(space.room_bytes(), 4 * 2 * 512);
+        // The newest section stays even if nothing in it is needed.
+        space.truncate(Lsn::MAX);
+        assert_eq!(space.room_bytes(), 5 * 2 * 512);
+    }
+}
