@@ -5,7 +5,7 @@ use crate::job::{Job, Peer};
 use clap::Args;
 use firn_workloads::commit_bench::{self, CommitOptions};
 use firn_workloads::results::{BenchResult, CommitRow, Conditions};
-use firn_workloads::{DriverOptions, Engine, Outcome};
+use firn_workloads::{DriverOptions, Engine, Outcome, wall};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +29,7 @@ pub fn run(args: &CommitArgs, stop: &AtomicBool) -> Outcome<()> {
     for &peer in &peers {
         args.common.fresh(peer, sessions)?;
     }
+    let started_at = wall::iso8601(wall::now_us());
     let mut rows: Vec<CommitRow> = Vec::new();
     let mut settings = Map::new();
     'rounds: for round in 0..args.common.rounds {
@@ -49,6 +50,7 @@ pub fn run(args: &CommitArgs, stop: &AtomicBool) -> Outcome<()> {
         "rounds": args.common.rounds, "memory_mib": args.common.memory_mib, "seed": args.common.seed,
     });
     let mut conditions = Conditions::now("firn-bench/1", source_commit(), config, args.common.seed);
+    conditions.started_at = started_at;
     conditions.seconds = args.common.seconds as f64;
     let results = BenchResult { conditions, bench: "commit".into(), rows, targets: vec![], paper: vec![] };
     write_json(args.common.json.as_deref(), &results)?;

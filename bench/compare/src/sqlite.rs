@@ -3,7 +3,8 @@
 //! Tables are `WITHOUT ROWID`, so that rows are clustered by key as in the other engines. Statements are
 //! prepared once a connection. SQLite has a single writer; where a connection finds another one writing it
 //! sleeps and tries again, in steps of milliseconds. Writers here queue for a lock of the process before
-//! `BEGIN IMMEDIATE` instead, which is what an application that knows SQLite does.
+//! `BEGIN IMMEDIATE` instead, which is what an application that knows SQLite does. Each connection has a
+//! cache of its own, so the budget is divided among them; the system's page cache is behind them all.
 
 use crate::job::{Job, Settings};
 use firn_workloads::{
@@ -29,7 +30,7 @@ pub fn with<J: Job>(settings: &Settings, schema: &Schema, job: J) -> Outcome<J::
         statements: layout.plain_tables().iter().map(|table| Statements::of(table)).collect(),
         layout,
         path: settings.dir.join("sqlite.db"),
-        cache_bytes: settings.cache_bytes,
+        cache_bytes: settings.cache_bytes / settings.sessions.max(1) as u64,
         writers: Mutex::new(()),
     };
     // One connection outlives the others, so that the last of a run does not checkpoint as it closes.
@@ -48,7 +49,7 @@ struct SqliteEngine {
     /// By plain table.
     statements: Vec<Statements>,
     path: PathBuf,
-    /// Of one connection.
+    /// Of one connection: its share of the budget.
     cache_bytes: u64,
     /// Held by the connection that writes.
     writers: Mutex<()>,

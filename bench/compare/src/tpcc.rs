@@ -49,6 +49,9 @@ impl TpccArgs {
 /// Loads every engine, runs them in turn, and shows and writes what came out.
 pub fn run(args: &TpccArgs, stop: &AtomicBool) -> Outcome<()> {
     let peers: Vec<Peer> = args.common.peers();
+    let config = args.config("all", Value::Null);
+    let mut conditions = Conditions::now("firn-bench/1", source_commit(), config, args.common.seed);
+    conditions.seconds = args.common.seconds as f64;
     for &peer in &peers {
         let settings = args.common.fresh(peer, args.clients + 1)?;
         if peer != Peer::Memory {
@@ -70,9 +73,6 @@ pub fn run(args: &TpccArgs, stop: &AtomicBool) -> Outcome<()> {
         }
     }
     show_medians(&rows);
-    let config = args.config("all", Value::Null);
-    let mut conditions = Conditions::now("firn-bench/1", source_commit(), config, args.common.seed);
-    conditions.seconds = args.common.seconds as f64;
     let results = BenchResult { conditions, bench: "tpcc".into(), rows, targets: vec![], paper: vec![] };
     write_json(args.common.json.as_deref(), &results)?;
     args.common.clean_up(&peers)
