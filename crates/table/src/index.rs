@@ -13,7 +13,7 @@
 use crate::definition::TableKind;
 use crate::order_key::{self, KeyForm};
 use crate::row::RowView;
-use crate::schema::{self, Column, Home, KeyColumn, Schema};
+use crate::schema::{self, Home, KeyColumn, Schema};
 use crate::show;
 use crate::{TableError, value::ValueRef};
 use firn_base::codec::{Malformed, Reader, Writer};
@@ -293,11 +293,8 @@ pub(crate) struct RowSource<'a> {
 
 struct TypedSource<'a> {
     schema: &'a Schema,
-    view: RowView<'a, RowColumns<'a>>,
+    view: RowView<'a>,
 }
-
-/// The columns kept in rows, as an iterator that can be stored.
-type RowColumns<'a> = std::vec::IntoIter<&'a Column>;
 
 impl<'a> RowSource<'a> {
     /// Of a stored row of a table of `kind`.
@@ -309,8 +306,7 @@ impl<'a> RowSource<'a> {
         let typed = match kind {
             TableKind::Raw => None,
             TableKind::Typed(schema) => {
-                let columns = schema.row_columns().collect::<Vec<_>>().into_iter();
-                Some(TypedSource { schema, view: schema.layout().read(columns, value)? })
+                Some(TypedSource { schema, view: schema.layout().read(schema.row_columns(), value)? })
             }
         };
         Ok(RowSource { key, value, typed })
@@ -351,6 +347,7 @@ impl TypedSource<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Column;
     use crate::value::{ColumnType, Value};
 
     fn typed() -> TableKind {

@@ -15,7 +15,7 @@
 //! column are zero; ends ascend, and the last one is the end of the row. Equal rows have equal bytes.
 
 use crate::TableError;
-use crate::schema::Column;
+use crate::schema::{Column, RowColumns};
 use crate::value::{ColumnType, ValueRef, canonical};
 use firn_base::codec::{Malformed, Reader, Writer};
 use std::borrow::Cow;
@@ -113,10 +113,11 @@ impl Layout {
 
     /// Reads a row of `columns`, which this is the layout of. Checks lengths and offsets, so that what is
     /// left to go wrong with a value is only its own bytes.
-    pub(crate) fn read<'a, C>(&'a self, columns: C, row: &'a [u8]) -> Result<RowView<'a, C>, Malformed>
-    where
-        C: ExactSizeIterator<Item = &'a Column> + Clone,
-    {
+    pub(crate) fn read<'a>(
+        &'a self,
+        columns: RowColumns<'a>,
+        row: &'a [u8],
+    ) -> Result<RowView<'a>, Malformed> {
         let mut reader = Reader::new(row);
         let stored = usize::from(reader.u16()?);
         let layout = match stored {
@@ -161,19 +162,16 @@ fn put_fixed(column_type: ColumnType, value: ValueRef<'_>, row: &mut Vec<u8>) {
 }
 
 /// A row being read.
-pub(crate) struct RowView<'a, C> {
+pub(crate) struct RowView<'a> {
     layout: Cow<'a, Layout>,
-    columns: C,
+    columns: RowColumns<'a>,
     bits: &'a [u8],
     fixed: &'a [u8],
     ends: &'a [u8],
     varying: &'a [u8],
 }
 
-impl<'a, C> RowView<'a, C>
-where
-    C: ExactSizeIterator<Item = &'a Column> + Clone,
-{
+impl<'a> RowView<'a> {
     fn end(&self, at: usize) -> usize {
         usize::from(u16::from_le_bytes([self.ends[2 * at], self.ends[2 * at + 1]]))
     }

@@ -95,6 +95,24 @@ pub struct Schema {
     layout: Layout,
 }
 
+/// The columns kept in rows, in their order: an iterator with a name, so that it can be stored.
+#[derive(Clone)]
+pub(crate) struct RowColumns<'a> {
+    columns: &'a [Column],
+    places: std::slice::Iter<'a, usize>,
+}
+
+impl<'a> Iterator for RowColumns<'a> {
+    type Item = &'a Column;
+    fn next(&mut self) -> Option<&'a Column> {
+        self.places.next().map(|&at| &self.columns[at])
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.places.size_hint()
+    }
+}
+impl ExactSizeIterator for RowColumns<'_> {}
+
 impl PartialEq for Schema {
     fn eq(&self, other: &Schema) -> bool {
         self.columns == other.columns && self.key == other.key
@@ -164,8 +182,8 @@ impl Schema {
         &self.key_forms
     }
     /// The columns kept in rows.
-    pub(crate) fn row_columns(&self) -> impl ExactSizeIterator<Item = &Column> + Clone {
-        self.row_columns.iter().map(|&at| &self.columns[at])
+    pub(crate) fn row_columns(&self) -> RowColumns<'_> {
+        RowColumns { columns: &self.columns, places: self.row_columns.iter() }
     }
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
