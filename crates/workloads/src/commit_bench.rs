@@ -3,9 +3,10 @@
 //! What this measures is the way from `commit` to stable storage and how it is shared by clients; the
 //! tables stay small enough to be in memory.
 
-use crate::driver::{Attempt, Client, DriverOptions, LiveRate, RunReport, drive};
+use crate::driver::{Attempt, Client, DriverOptions, LiveRate, drive};
 use crate::engine::{Access, CommitMode, Engine, Outcome, Session, Transaction};
 use crate::random::Random;
+use crate::report::RunReport;
 use crate::results::CommitRow;
 use crate::schema::{Schema, TableId, TableSpec};
 use std::sync::atomic::AtomicBool;

@@ -1,14 +1,14 @@
 //! Secondary indexes for engines that have none.
 //!
 //! An index is one more table: index key to primary key. [`Indexed`] keeps it in the same transaction as
-//! its table. An adapter lists the tables it needs with [`plain_tables`] and implements
+//! its table. An adapter lists the tables it needs with [`PlainSchema::plain_tables`] and implements
 //! [`PlainTransaction`] over their positions in that list.
 
 use crate::engine::{Commit, CommitMode, EngineError, KeyRange, Outcome, Scan, Transaction, Visit, Visitor};
 use crate::schema::{IndexId, IndexSpec, Schema, TableId};
 use std::sync::Arc;
 
-/// A table of an engine without indexes: its position in the list of [`plain_tables`].
+/// A table of an engine without indexes: its position in the list of [`PlainSchema::plain_tables`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlainTable(pub usize);
 

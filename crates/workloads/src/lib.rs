@@ -17,14 +17,13 @@ mod latency;
 mod layout;
 mod memory;
 mod random;
+mod report;
 pub mod results;
 mod schema;
 pub mod tpcc;
 pub mod wall;
 
-pub use driver::{
-    Attempt, Client, DriverOptions, KindReport, Length, LiveRate, RetryCounts, RunReport, drive,
-};
+pub use driver::{Attempt, Client, DriverOptions, Length, LiveRate, drive};
 pub use engine::{
     Access, Commit, CommitMode, Engine, EngineError, KeyRange, Outcome, PendingCommit, Retry, Scan, Session,
     Transaction, Visit, Visitor,
@@ -34,4 +33,5 @@ pub use latency::{Latency, LatencyRecorder};
 pub use layout::{Integer, Number, Text};
 pub use memory::{MemoryEngine, MemorySession, MemoryTransaction};
 pub use random::Random;
+pub use report::{KindReport, RetryCounts, RunReport};
 pub use schema::{IndexId, IndexSpec, Part, Schema, TableId, TableSpec, make_successor};

@@ -1,7 +1,7 @@
 //! Results as JSON, in the layout that all of the project's tools write, and as a table for people.
 
-use crate::driver::{RetryCounts, RunReport};
 use crate::latency::Latency;
+use crate::report::{RetryCounts, RunReport};
 use crate::tpcc::{Condition, Scale};
 use crate::wall;
 use serde::Serialize;

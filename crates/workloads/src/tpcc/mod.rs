@@ -29,8 +29,9 @@ pub use load::{LoadOptions, LoadProgress, load};
 pub use scale::{DISTRICTS, Population, Scale};
 pub use tables::schema;
 
-use crate::driver::{DriverOptions, LiveRate, RunReport, drive};
+use crate::driver::{DriverOptions, LiveRate, drive};
 use crate::engine::{Engine, EngineError, Outcome};
+use crate::report::RunReport;
 use std::sync::atomic::AtomicBool;
 
 /// Runs clients against a loaded population until the driver's time is over or `stop` is set.
