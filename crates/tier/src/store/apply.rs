@@ -59,7 +59,7 @@ pub(crate) fn apply(
         pages.apply(lsn, *change)?;
     }
     for id in behind.iter() {
-        cache.get(*id).expect("just changed").changed(lsn);
+        cache.changed(*id, lsn);
     }
     Ok(())
 }

@@ -15,6 +15,8 @@ use std::collections::BTreeSet;
 
 /// Bytes of DRAM a cached page takes beyond its body, tables included.
 const FRAME_OVERHEAD_BYTES: usize = 160;
+/// Frames looked at for one to drop when most pages are changed.
+const CROWDED_STEPS: usize = 64;
 
 /// A cached metadata page.
 #[derive(Debug)]
@@ -40,12 +42,6 @@ impl MetaPage {
             (one, other) => one.or(other),
         }
     }
-    /// Notes that the record at `lsn` changed the body.
-    pub(crate) fn changed(&mut self, lsn: Lsn) {
-        assert!(lsn > self.lsn, "{:?} goes back from {:?} to {lsn:?}", self.id, self.lsn);
-        self.lsn = lsn;
-        self.dirty_since.get_or_insert(lsn);
-    }
 }
 
 /// A page to be written: where to, and as what.
@@ -65,6 +61,8 @@ pub(crate) struct MetaCache {
     empty: Vec<usize>,
     hand: usize,
     budget_pages: usize,
+    /// Pages with a `dirty_since`.
+    dirty: usize,
     /// Pages being read by some thread, which alone may insert them.
     pub loading: BTreeSet<MetaId>,
 }
@@ -78,6 +76,7 @@ impl MetaCache {
             empty: Vec::new(),
             hand: 0,
             budget_pages: (budget_bytes / (meta_bytes + FRAME_OVERHEAD_BYTES)).max(8),
+            dirty: 0,
             loading: BTreeSet::new(),
         }
     }
@@ -107,6 +106,17 @@ impl MetaCache {
         page.pins = page.pins.checked_sub(1).expect("unpinned as often as pinned");
     }
 
+    /// Notes that the record at `lsn` changed the page's body.
+    pub(crate) fn changed(&mut self, id: MetaId, lsn: Lsn) {
+        let page = self.get(id).expect("only a cached page is changed");
+        assert!(lsn > page.lsn, "{id:?} goes back from {:?} to {lsn:?}", page.lsn);
+        page.lsn = lsn;
+        if page.dirty_since.is_none() {
+            page.dirty_since = Some(lsn);
+            self.dirty += 1;
+        }
+    }
+
     /// Takes in a page just read, clean. Drops another if the budget asks for it and one can be dropped.
     pub(crate) fn insert(&mut self, id: MetaId, image: MetaImage) {
         while self.index.len() >= self.budget_pages && self.evict_one() {}
@@ -130,7 +140,11 @@ impl MetaCache {
     }
 
     fn evict_one(&mut self) -> bool {
-        for _ in 0..2 * self.frames.len() {
+        // Twice around clears every reference bit. Where hardly any page is clean, as while recovering, that
+        // would be spent in vain for every page taken in: the search goes on at the next one.
+        let crowded = self.dirty * 4 > self.frames.len() * 3;
+        let steps = if crowded { CROWDED_STEPS } else { 2 * self.frames.len() };
+        for _ in 0..steps {
             self.hand = (self.hand + 1) % self.frames.len();
             let Some(page) = self.frames[self.hand].as_mut() else { continue };
             if !page.evictable() {
@@ -171,7 +185,7 @@ impl MetaCache {
 
     /// Changed pages not being written.
     pub(crate) fn dirty(&self) -> usize {
-        self.frames.iter().flatten().filter(|page| page.dirty_since.is_some()).count()
+        self.dirty
     }
     /// The log is needed from here on for pages not written yet.
     pub(crate) fn needed_from(&self) -> Option<Lsn> {
@@ -190,13 +204,10 @@ impl MetaCache {
             let page = self.get(id).expect("it was just seen");
             assert!(page.writing_since.is_none(), "{id:?} is written by one thread at a time");
             page.writing_since = page.dirty_since.take();
-            out.push(WriteOut {
-                id,
-                lsn: page.lsn,
-                sequence: page.sequence + 1,
-                slot: page.slot.other(),
-                body: page.body.clone(),
-            });
+            let (lsn, sequence, slot) = (page.lsn, page.sequence + 1, page.slot.other());
+            let body = page.body.clone();
+            self.dirty -= 1;
+            out.push(WriteOut { id, lsn, sequence, slot, body });
         }
         out
     }
@@ -207,8 +218,8 @@ impl MetaCache {
         let since = page.writing_since.take().expect("a write was begun");
         if done {
             (page.sequence, page.slot) = (written.sequence, written.slot);
-        } else {
-            page.dirty_since = Some(since);
+        } else if page.dirty_since.replace(since).is_none() {
+            self.dirty += 1;
         }
     }
 }
@@ -230,17 +241,17 @@ mod tests {
     fn the_log_is_needed_from_the_first_change_until_a_write_is_done() {
         let mut cache = cache_with(2);
         assert_eq!(cache.needed_from(), None);
-        cache.get(MetaId::Map(0)).unwrap().changed(Lsn(10));
-        cache.get(MetaId::Map(0)).unwrap().changed(Lsn(11));
+        cache.changed(MetaId::Map(0), Lsn(10));
+        cache.changed(MetaId::Map(0), Lsn(11));
         let round = cache.begin_write(9);
         assert_eq!((round.len(), round[0].sequence, round[0].slot), (1, 2, Slot::B));
-        cache.get(MetaId::Map(0)).unwrap().changed(Lsn(12));
+        cache.changed(MetaId::Map(0), Lsn(12));
         assert_eq!(cache.needed_from(), Some(Lsn(10)), "the write may still fail");
         cache.end_write(&round[0], false);
         assert_eq!(cache.needed_from(), Some(Lsn(10)));
         let round = cache.begin_write(9);
         assert_eq!((round[0].lsn, round[0].slot), (Lsn(12), Slot::B), "the same slot again");
-        cache.get(MetaId::Map(0)).unwrap().changed(Lsn(13));
+        cache.changed(MetaId::Map(0), Lsn(13));
         cache.end_write(&round[0], true);
         assert_eq!(cache.needed_from(), Some(Lsn(13)), "what came after the copy");
         assert_eq!(cache.begin_write(9)[0].slot, Slot::A);
@@ -250,7 +261,7 @@ mod tests {
     fn only_clean_unpinned_pages_make_room() {
         let mut cache = cache_with(8);
         assert!(cache.pin(MetaId::Map(0)));
-        cache.get(MetaId::Map(1)).unwrap().changed(Lsn(5));
+        cache.changed(MetaId::Map(1), Lsn(5));
         for number in 8..40 {
             let body = vec![0; 8].into_boxed_slice();
             cache.insert(MetaId::Map(number), MetaImage { lsn: Lsn(1), sequence: 1, slot: Slot::A, body });

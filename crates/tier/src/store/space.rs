@@ -19,6 +19,8 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupSpace {
     learned: bool,
+    /// Its places are not to be taken, whatever its bitmap page says, until it is forgotten.
+    closed: bool,
     places: u32,
     pages: u32,
 }
@@ -139,7 +141,8 @@ impl Space {
             None => 0,
         };
         let backed = body.is_some_and(bitmap::is_backed);
-        let places = if backed { available(Which::Places, held_places) } else { 0 };
+        let closed = self.groups[group as usize].closed;
+        let places = if backed && !closed { available(Which::Places, held_places) } else { 0 };
         let pages = available(Which::Pages, held_pages);
         if body.is_some() && !backed {
             self.unbacked.insert(group);
@@ -153,7 +156,7 @@ impl Space {
     /// Forgets what is known of a group, which is then learned again when needed.
     pub(crate) fn unlearn(&mut self, group: u64) {
         self.change(group, |space| (space.places, space.pages) = (0, 0));
-        self.groups[group as usize].learned = false;
+        self.groups[group as usize] = GroupSpace::default();
         self.unbacked.remove(&group);
         self.learned_to = self.learned_to.min(group);
         for open in &mut self.open {
@@ -183,7 +186,7 @@ impl Space {
     }
     /// Takes a group out of use: its places are not chosen until it is learned again.
     pub(crate) fn close_places(&mut self, group: u64) {
-        self.change(group, |space| space.places = 0);
+        self.change(group, |space| (space.places, space.closed) = (0, true));
         for open in &mut self.open {
             open.take_if(|(open_group, _)| *open_group == group);
         }

@@ -13,6 +13,7 @@ use super::apply::{apply, concerned};
 use super::entry::{Entry, image_checksum};
 use super::geometry::Place;
 use super::meta_page::MetaId;
+use super::options::Placement;
 use super::pins::Pins;
 use super::records::{self, Change, MOVE};
 use super::space::Pending;
@@ -54,9 +55,8 @@ impl Store {
     fn write_chunk(&self, writes: &mut [PageWrite<'_>], chunk: &[usize], lifetime: Lifetime) {
         let in_range: Vec<usize> = {
             let groups = self.state.lock().space.groups();
-            let (known, beyond) =
-                chunk.iter().partition(|i| self.geometry.group_of_page(writes[**i].page) < groups);
-            let _: &Vec<usize> = &beyond;
+            let exists = |i: &&usize| self.geometry.group_of_page(writes[**i].page) < groups;
+            let (known, beyond): (Vec<usize>, Vec<usize>) = chunk.iter().partition(exists);
             for index in beyond {
                 writes[index].outcome = Err(self.not_allocated(writes[index].page));
             }
@@ -82,7 +82,10 @@ impl Store {
         if live.is_empty() {
             return;
         }
-        let places = match self.take_places(live.len(), lifetime) {
+        let places = match self.policy.placement {
+            Placement::OutOfPlace => self.take_places(live.len(), lifetime),
+        };
+        let places = match places {
             Ok(places) => places,
             Err(error) => return fail(writes, &live, &error),
         };
