@@ -57,7 +57,7 @@ pub struct RunReport {
     pub seconds: f64,
     /// Whether the stop flag ended it early.
     pub stopped: bool,
-    /// By kind, in the order given to [`drive`].
+    /// By kind, in the order given to [`drive`](crate::drive).
     pub kinds: Vec<KindReport>,
 }
 
