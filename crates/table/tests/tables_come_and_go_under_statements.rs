@@ -67,7 +67,6 @@ impl Drop for Stop<'_> {
 #[test]
 fn with_clear_errors_and_without_losing_a_page() {
     let world = World::new(1024);
-    let empty = world.pages();
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut freed = 0;
     std::thread::scope(|scope| {
@@ -94,5 +93,8 @@ fn with_clear_errors_and_without_losing_a_page() {
     });
     assert!(freed > 0, "no tree was freed while others worked: the test shows nothing");
     world.drop_all();
-    assert_eq!((world.pages(), world.catalog.pending_drops()), (empty, 0));
+    assert_eq!(world.catalog.pending_drops(), 0);
+    // Not those of an empty database: ghosts of erased definitions may still fill the catalog.
+    assert_eq!(world.pages(), world.pages_of_trees());
+    assert_eq!(world.catalog.names(), Vec::<String>::new());
 }

@@ -58,6 +58,12 @@ impl World {
         self.pool.tier().statistics().pages_allocated
     }
 
+    /// Pages that belong to some tree: those of the catalog, and the undo tree's. Nobody writes meanwhile.
+    pub fn pages_of_trees(&self) -> u64 {
+        let trees = self.catalog.trees().into_iter().map(|(_, tree)| tree).chain([self.undo.clone()]);
+        trees.map(|tree| tree.check().expect("a check").pages.len() as u64).sum()
+    }
+
     /// Drop steps until there is nothing to do.
     pub fn drop_all(&self) {
         while self.catalog.drop_step().expect("a drop step") == Progress::Worked {}
