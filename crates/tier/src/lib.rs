@@ -1,9 +1,18 @@
 //! Where a page lives when it is not in DRAM.
 //!
-//! SKELETON: the signatures below are the contract with the floors above.
+//! Place in the stack: above `log`, below `buffer`. [`PageTier`] is the seam: [`store::Store`] (a page map
+//! over pages written out of place) implements it; the flash cache and the delta layer go over the store.
 //!
-//! Place in the stack: above `log`, below `buffer`. [`PageTier`] is the seam: the store (page map over
-//! out-of-place pages) implements it; the flash cache and the delta layer will, over the store.
+//! Invariants: a page that a tier took is durable, or rebuilt by redo from the recovery LSN it came with, as
+//! long as the log is kept from [`PageTier::oldest_needed_lsn`]; an older version never replaces a newer one;
+//! a page once allocated can always be written.
+//!
+//! A checkpoint asks the buffer for its oldest recovery LSN *before* it asks the tier for its own: a page
+//! that moves down in between is then seen at least once.
+//!
+//! How it fails: [`TierError`], whose kind says what to do.
+
+#![forbid(unsafe_code)]
 
 mod error;
 mod page_tier;

@@ -65,7 +65,9 @@ pub struct PageWrite<'a> {
 pub enum Written {
     /// The tier holds this version: the frame is clean now.
     Taken,
-    /// The tier did not want it (a clean page); the frame may be dropped all the same.
+    /// The tier did not want it: a clean page, or a version older than the one it holds (another thread wrote
+    /// a newer one meanwhile, or the page was freed and allocated anew). If the frame still holds this
+    /// version it may be dropped.
     Declined,
 }
 

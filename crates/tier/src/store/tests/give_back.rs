@@ -5,21 +5,25 @@ use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind};
 use firn_base::sync::Arc;
 use firn_base::{Lsn, Progress};
-use firn_device::{Calls, Counting, Device, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
+use firn_device::{Calls, Counting, Device, DeviceCounts, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
 
 #[test]
 fn free_groups_at_the_end_are_cut_off_and_grow_again() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("store"));
     let log = TestLog::new();
     let store = create(device.clone(), &log);
+    let mut before_freeing = Lsn::FIRST;
     for _ in 0..3 {
         let pages = allocate(&store, &log, 500).unwrap();
         write(&store, &log, &pages[..200]);
         let large = device.len();
         log.flush(log.end()).unwrap();
         // Older records speak of groups with the same numbers that are gone: the new ones must not take them.
-        let redone = recover(copy(&*device), &log.records(), Lsn::FIRST, log.end()).unwrap();
-        compare(&redone, &fold(&log.records(), log.end()));
+        for from in [Lsn::FIRST, before_freeing] {
+            let redone = recover(copy(&*device), &log.records(), from, log.end()).unwrap();
+            compare(&redone, &fold(&log.records(), log.end()));
+        }
+        before_freeing = log.end();
         publish(&store, &log, &[], &pages).unwrap();
         log.flush(log.end()).unwrap();
         let mut steps = 0;
@@ -62,9 +66,15 @@ fn a_group_without_pages_gives_its_space_back_until_it_is_needed() {
     plan.fail_from(0, Calls::Grows, DeviceErrorKind::NoSpace);
     assert_eq!(allocate(&store, &log, 200).unwrap_err().kind, TierErrorKind::Full);
     plan.heal();
+    let before = counting.snapshot();
     let again = allocate(&store, &log, 200).unwrap();
     write(&store, &log, &again);
     assert!(store.statistics().places > after.places);
+    let large_writes = |counts: DeviceCounts| counts.writes_by_size[7..].iter().sum::<u64>();
+    assert!(
+        large_writes(counting.snapshot()) > large_writes(before),
+        "zeros went to the places before they were counted on"
+    );
     assert_eq!(device.len(), len, "its own space is used before the file grows");
     log.flush(log.end()).unwrap();
     compare(&store, &fold(&log.records(), log.end()));
