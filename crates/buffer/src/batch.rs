@@ -16,7 +16,7 @@
 //! A batch in being never blocks on a latch.
 
 use crate::change_set::ChangeSet;
-use crate::frame::{FrameId, SharedHold};
+use crate::frame::{FrameId, SharedHold, WritingFlag};
 use crate::guard::Fixed;
 use crate::{BufferError, BufferErrorKind, BufferPool};
 use firn_base::{Lsn, PageId};
@@ -36,7 +36,8 @@ pub(crate) enum Added {
 }
 
 /// One page as it was when it was copied.
-struct Image {
+struct Image<'a> {
+    writing: WritingFlag<'a>,
     id: FrameId,
     page: PageId,
     version: Lsn,
@@ -54,9 +55,7 @@ pub(crate) struct Batch<'a> {
     pool: &'a BufferPool,
     /// There until dropped.
     buffer: Option<AlignedBuf>,
-    images: Vec<Image>,
-    /// How many of them, from the first, have given their writing flags back.
-    ended: usize,
+    images: Vec<Image<'a>>,
     pages_max: usize,
 }
 
@@ -71,8 +70,7 @@ impl<'a> Batch<'a> {
     }
     fn with(pool: &'a BufferPool, buffer: AlignedBuf) -> Batch<'a> {
         // Made before the tier is asked, so that the buffer comes back even if the tier panics.
-        let mut batch =
-            Batch { pool, buffer: Some(buffer), images: Vec::new(), ended: 0, pages_max: pool.batch_pages };
+        let mut batch = Batch { pool, buffer: Some(buffer), images: Vec::new(), pages_max: pool.batch_pages };
         // The tier makes room for as many pages as it answers.
         batch.pages_max = pool.tier.preferred_batch().clamp(1, pool.batch_pages);
         batch.images.reserve_exact(batch.pages_max);
@@ -97,11 +95,10 @@ impl<'a> Batch<'a> {
     /// Copies a latched frame's page if it must be written.
     pub(crate) fn add(&mut self, hold: &SharedHold<'_>) -> Added {
         assert!(!self.is_full());
-        let (pool, id, frame) = (self.pool, hold.id(), hold.frame());
+        let (pool, id) = (self.pool, hold.id());
+        let frame = pool.frames.get(id);
         let Some(page) = frame.page() else { return Added::NotNeeded };
-        if !frame.try_start_writing() {
-            return Added::Busy;
-        }
+        let Some(writing) = frame.try_start_writing() else { return Added::Busy };
         let recovery_lsn = pool.recovery.get(id);
         let dirty = frame.is_newer_than_tier();
         assert!(
@@ -113,7 +110,6 @@ impl<'a> Batch<'a> {
             pool.recovery.clear(id);
         }
         if !dirty && !pool.must_be_offered(id) {
-            frame.end_writing();
             return Added::NotNeeded;
         }
         let page_size = pool.frames.page_size();
@@ -127,6 +123,7 @@ impl<'a> Batch<'a> {
         frame.in_flight.set(changes);
         frame.changes.set(ChangeSet::NONE);
         self.images.push(Image {
+            writing,
             id,
             page,
             version,
@@ -151,14 +148,15 @@ impl<'a> Batch<'a> {
         self.flush_log()?;
         let outcomes = self.offer();
         let mut first_error = None;
-        for (at, outcome) in outcomes.into_iter().enumerate() {
-            let image = &self.images[at];
-            let finished = self.finish(image, outcome);
-            self.ended = at + 1;
-            self.pool.frames.get(image.id).end_writing();
+        for (image, outcome) in std::mem::take(&mut self.images).into_iter().zip(outcomes) {
+            let finished = self.finish(&image, outcome);
+            let Image { writing, id, page, version, .. } = image;
+            drop(writing);
             match finished {
-                Ok(()) => written.push(image.id),
-                Err(error) if error.kind == TierErrorKind::NotAllocated => self.forget_freed(image),
+                Ok(()) => written.push(id),
+                Err(error) if error.kind == TierErrorKind::NotAllocated => {
+                    self.forget_freed(id, page, version)
+                }
                 Err(error) => first_error = first_error.or(Some(error.into())),
             }
         }
@@ -208,8 +206,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Notes what became of an image. Its writing flag is held.
-    fn finish(&self, image: &Image, outcome: Result<Written, TierError>) -> Result<(), TierError> {
-        let (pool, frame) = (self.pool, self.pool.frames.get(image.id));
+    fn finish(&self, image: &Image<'_>, outcome: Result<Written, TierError>) -> Result<(), TierError> {
+        let (pool, frame) = (self.pool, image.writing.frame());
         let outcome = outcome?;
         frame.set_offered(true);
         frame.in_flight.set(ChangeSet::NONE);
@@ -229,21 +227,20 @@ impl<'a> Batch<'a> {
 
     /// The page was freed after it was copied, or before by redo: what is in the frame is nobody's any more.
     /// If somebody holds it, he is about to discard it, or the next batch comes by here again.
-    fn forget_freed(&self, image: &Image) {
-        let Some(hold) = self.pool.frames.try_exclusive(image.id) else { return };
+    fn forget_freed(&self, id: FrameId, page: PageId, version: Lsn) {
+        let Some(hold) = self.pool.frames.try_exclusive(id) else { return };
         let frame = hold.frame();
-        if frame.holds(image.page) && frame.version() == image.version && !frame.is_writing() {
-            self.pool.recovery.clear(image.id);
-            self.pool.vacate(hold, image.page);
+        if frame.holds(page) && frame.version() == version && !frame.is_writing() {
+            self.pool.recovery.clear(id);
+            self.pool.vacate(hold, page);
         }
     }
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        for image in &self.images[self.ended..] {
-            self.pool.frames.get(image.id).end_writing();
-        }
+        // The flags first: giving the buffer back wakes those who wait for them.
+        self.images.clear();
         self.pool.staging.give_back(self.buffer.take().expect("given back once"));
     }
 }

@@ -169,13 +169,12 @@ impl Frame {
     pub(crate) fn is_writing(&self) -> bool {
         self.writing.load(Acquire)
     }
-    /// Takes the writing flag, if it is free.
-    pub(crate) fn try_start_writing(&self) -> bool {
-        !self.writing.load(Relaxed) && self.writing.compare_exchange(false, true, Acquire, Relaxed).is_ok()
-    }
-    /// Gives the writing flag back.
-    pub(crate) fn end_writing(&self) {
-        assert!(self.writing.swap(false, Release), "only the holder of the writing flag gives it back");
+    /// Takes the writing flag, if it is free. The caller holds a latch, and a staging buffer whose return
+    /// wakes those who wait for the flag.
+    pub(crate) fn try_start_writing(&self) -> Option<WritingFlag<'_>> {
+        let free = !self.writing.load(Relaxed)
+            && self.writing.compare_exchange(false, true, Acquire, Relaxed).is_ok();
+        free.then(|| WritingFlag(self))
     }
 
     /// Counts as a waiter and runs `lock`, unless the frame holds another page by now; answers whether.
@@ -189,6 +188,22 @@ impl Frame {
         }
         self.waiters.fetch_sub(1, SeqCst);
         holds
+    }
+}
+
+/// The writing flag of a frame, held; given back when dropped.
+pub(crate) struct WritingFlag<'a>(&'a Frame);
+
+impl<'a> WritingFlag<'a> {
+    pub(crate) fn frame(&self) -> &'a Frame {
+        self.0
+    }
+}
+
+impl Drop for WritingFlag<'_> {
+    fn drop(&mut self) {
+        let was_held = self.0.writing.swap(false, Release);
+        debug_assert!(was_held, "only the holder of the writing flag gives it back");
     }
 }
 

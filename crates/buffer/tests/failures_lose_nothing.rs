@@ -211,6 +211,22 @@ fn a_panic_inside_a_change_poisons_the_pool_and_nothing_of_it_is_written() {
 }
 
 #[test]
+fn a_tier_that_panics_leaves_nothing_latched_or_waiting() {
+    let world = World::new(32, 10);
+    world.pages[..4].iter().for_each(|page| assert_eq!(world.count_up(*page), 1));
+    world.tier.panics.store(true, SeqCst);
+    for _ in 0..5 {
+        assert!(catch_unwind(AssertUnwindSafe(|| world.pool.write_older_than(world.log.end()))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| world.pool.shared(world.pages[9]).is_ok())).is_err());
+    }
+    world.tier.panics.store(false, SeqCst);
+    assert_eq!(world.counter(world.pages[9]), 0);
+    world.pages[..4].iter().for_each(|page| assert_eq!(world.count_up(*page), 2));
+    world.pool.write_older_than(world.log.end()).expect("written");
+    assert_eq!(world.pool.oldest_recovery_lsn(), None);
+}
+
+#[test]
 fn announcements_cover_the_record_and_are_withdrawn_without_one() {
     let world = World::new(32, 2);
     let page = world.pages[0];

@@ -29,6 +29,7 @@ pub struct ProbeTier {
     pub clean_writes: AtomicU64,
     pub wal_violations: AtomicU64,
     pub largest_batch: AtomicU64,
+    pub panics: AtomicBool,
     pub deltas_checked: AtomicU64,
     /// What the tier was given last of each page, for checking bases and changed ranges.
     images: Mutex<BTreeMap<PageId, (Lsn, Vec<u8>)>>,
@@ -48,11 +49,13 @@ impl ProbeTier {
             clean_writes: AtomicU64::default(),
             wal_violations: AtomicU64::default(),
             largest_batch: AtomicU64::default(),
+            panics: AtomicBool::default(),
             deltas_checked: AtomicU64::default(),
             images: Mutex::default(),
         })
     }
     fn delay(&self) {
+        assert!(!self.panics.load(SeqCst), "on purpose");
         let delay = self.delay_us.load(SeqCst);
         if delay > 0 {
             std::thread::sleep(Duration::from_micros(delay));
