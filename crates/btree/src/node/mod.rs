@@ -65,10 +65,10 @@ pub(crate) fn max_key_len(page_size: usize) -> usize {
     page_size / 8
 }
 
-/// Longest key and value together, in bytes: four of them fit any leaf, whatever its fences are, so
-/// that a leaf without room has at least four entries and can be split.
+/// Longest key and value together, in bytes: three of them fit any leaf, whatever its fences are. So a leaf
+/// without room for one more has at least three entries, and either part of a split has room for it.
 pub(crate) fn max_entry_len(page_size: usize) -> usize {
-    (page_size - HEADER_LEN - 2 * max_key_len(page_size)) / 4 - SLOT_LEN
+    (page_size - HEADER_LEN - 2 * max_key_len(page_size)) / 3 - SLOT_LEN
 }
 
 pub(crate) const fn malformed<T>(what: &'static str) -> Result<T, Malformed> {
