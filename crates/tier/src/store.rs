@@ -90,7 +90,7 @@ pub struct Store {
     state: Mutex<State>,
     /// With `state`: a metadata page was loaded, or places of a write under way were settled.
     progress: Condvar,
-    /// Buffers in which runs are put together; at most [`staging_max`] are kept.
+    /// Buffers in which runs are put together; a few are kept.
     staging: Mutex<Vec<AlignedBuf>>,
     counters: Counters,
 }
