@@ -37,5 +37,5 @@ mod tree;
 
 pub use check::TreeReport;
 pub use error::{TreeError, TreeErrorKind};
-pub use redo::{PageChange, check_page};
+pub use redo::{PageChange, Redone, check_page, redo};
 pub use tree::{Change, Direction, Position, Tree, Visit};

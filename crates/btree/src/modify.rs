@@ -113,7 +113,11 @@ impl Tree {
                 let need = SLOT_LEN + node.slot(slot).key_len + value.len();
                 (op::replace(body, slot, value), need, node.free() + SLOT_LEN + node.slot(slot).len())
             }
-            (Change::Patch(patches), Ok(slot)) => (op::patch(body, slot, patches), 0, 0),
+            (Change::Patch(patches), Ok(slot)) => {
+                let end = patches.last().map_or(0, |(offset, bytes)| usize::from(*offset) + bytes.len());
+                assert!(end <= node.slot(slot).value_len, "patches lie within the value");
+                (op::patch(body, slot, patches), 0, 0)
+            }
             (Change::Remove, Ok(slot)) => (op::remove(body, slot), 0, 0),
             (Change::Patch(_) | Change::Remove, Err(_)) => {
                 panic!("only an entry that is there can be patched or removed")

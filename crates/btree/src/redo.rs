@@ -1,9 +1,10 @@
 //! Log records of page changes, read back.
 
 use crate::op::Op;
+use crate::{TreeError, TreeErrorKind};
 use firn_base::codec::{Malformed, Reader};
 use firn_base::{Lsn, PageId};
-use firn_buffer::Changed;
+use firn_buffer::{BufferErrorKind, BufferPool, Changed};
 use firn_log::Record;
 
 /// A page change as its record says (kinds 0x20–0x3f).
@@ -47,6 +48,46 @@ impl<'a> PageChange<'a> {
     pub fn overwrites(&self) -> bool {
         matches!(self.op, Op::Format { .. } | Op::Drop)
     }
+}
+
+/// What [`redo`] found to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redone {
+    /// The page was older than the record: it has the change now.
+    Applied,
+    /// The page has the change already, by its version.
+    Known,
+    /// The page is not allocated: it was freed later, and the map knows.
+    Freed,
+}
+
+/// Recovery of one record of the tree's kinds, at `lsn`: brings the page in and applies the change if the
+/// page is older. To be called in LSN order for each page, after the page map was recovered.
+///
+/// Fails with kind `Damaged` if the record is malformed, does not fit the page, or the page is neither the
+/// version that the record was written for nor newer: then a record before it is missing.
+pub fn redo(pool: &BufferPool, lsn: Lsn, record: Record<'_>) -> Result<Redone, TreeError> {
+    let change = PageChange::decode(record)?;
+    let mut guard = match pool.exclusive(change.page) {
+        Ok(guard) => guard,
+        Err(error) if error.kind == BufferErrorKind::NotAllocated => return Ok(Redone::Freed),
+        Err(error) => return Err(error.into()),
+    };
+    if guard.version() >= lsn {
+        return Ok(Redone::Known);
+    }
+    if !change.overwrites() && guard.version() != change.previous {
+        let message = format!(
+            "{:?} is at {:?}, but the record at {lsn:?} changes its version {:?}: the log between them is missing",
+            change.page,
+            guard.version(),
+            change.previous
+        );
+        return Err(TreeError::new(TreeErrorKind::Damaged, message));
+    }
+    change.rehearse(&guard).map_err(|error| TreeError::damaged(change.page, error))?;
+    guard.redo(lsn, |bytes| change.apply(bytes).expect("rehearsed"));
+    Ok(Redone::Applied)
 }
 
 /// Whether bytes are a well-formed node: for checks of pages apart from their tree.

@@ -95,6 +95,14 @@ fn on_every_page_size_between() {
 }
 
 #[test]
+#[ignore = "takes minutes"]
+fn for_many_seeds() {
+    for seed in 1000..1400 {
+        run(seed, 512 << (seed % 4), 30 + (seed as usize % 7) * 40, 6000);
+    }
+}
+
+#[test]
 fn with_a_pool_far_smaller_than_the_tree() {
     run(40, 512, 40, 3000);
 }

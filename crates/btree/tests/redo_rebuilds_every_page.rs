@@ -7,7 +7,7 @@ use common::*;
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex};
 use firn_base::{Epoch, Lsn, PageId, TreeId};
-use firn_btree::{PageChange, Position, Tree, TreeError};
+use firn_btree::{PageChange, Position, Redone, Tree, TreeError, redo as redo_record};
 use firn_buffer::{BufferPool, PoolOptions};
 use firn_device::Device;
 use firn_log::{Appended, Log, LogClass, LogError, LogScan, Record};
@@ -205,6 +205,59 @@ fn from_empty_pages_and_from_any_version_between() {
             assert_same_bytes(&run, &pages);
         }
     }
+}
+
+#[test]
+fn through_a_pool_as_recovery_does_it() {
+    let run = Run::new(512);
+    let (mut rng, mut model) = (Rng::new(21), Model::new());
+    random_work(&run, &mut rng, &mut model, 1200, 4, || {});
+    let pages = run.tree.check().unwrap().pages;
+    let tier = MemoryTier::new(512);
+    let nowhere = Appended { first: Lsn::ZERO, end: Lsn::ZERO };
+    tier.publish(Allocation { allocate: &pages, free: &[] }, &mut |_| Ok(nowhere)).unwrap();
+    // Fewer frames than pages: recovery evicts too.
+    let pool = pool_over(Arc::new(tier), &run.log, 40);
+    let records = run.records();
+    let replay = |from: usize| {
+        let mut counts = [0; 3];
+        for (lsn, kind, body) in &records[from..] {
+            match redo_record(&pool, *lsn, Record { kind: *kind, body }).unwrap() {
+                Redone::Applied => counts[0] += 1,
+                Redone::Known => counts[1] += 1,
+                Redone::Freed => counts[2] += 1,
+            }
+        }
+        counts
+    };
+    let first = replay(0);
+    assert!(first[0] > 900 && first[1] == 0 && first[2] > 10, "{first:?}");
+    let again = replay(records.len() / 2);
+    assert_eq!(again[0], 0, "what a page has is not applied again");
+    let tree = Tree::open(pool, run.tree.id(), run.tree.root());
+    let all: Vec<_> = model.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    assert_eq!(scan(&tree, Position::Start, firn_btree::Direction::Forward), all);
+    tree.check().unwrap().into_result().unwrap();
+}
+
+#[test]
+fn a_missing_record_is_noticed() {
+    let run = Run::new(512);
+    (0..3u8).for_each(|n| put(&run.tree, &[n], b"v"));
+    let tier = MemoryTier::new(512);
+    let nowhere = Appended { first: Lsn::ZERO, end: Lsn::ZERO };
+    tier.publish(Allocation { allocate: &[run.tree.root()], free: &[] }, &mut |_| Ok(nowhere)).unwrap();
+    let pool = pool_over(Arc::new(tier), &run.log, 40);
+    let records = run.records();
+    let redo = |at: usize| {
+        let (lsn, kind, body) = &records[at];
+        redo_record(&pool, *lsn, Record { kind: *kind, body })
+    };
+    assert_eq!(redo(0).unwrap(), Redone::Applied);
+    assert_eq!(redo(2).unwrap_err().kind, firn_btree::TreeErrorKind::Damaged);
+    assert_eq!(redo(1).unwrap(), Redone::Applied);
+    assert_eq!(redo(2).unwrap(), Redone::Applied);
+    assert_eq!(redo(1).unwrap(), Redone::Known);
 }
 
 /// A tree over nothing but these pages.
