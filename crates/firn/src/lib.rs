@@ -51,6 +51,7 @@ pub use database::Database;
 pub use dump::DumpWhat;
 pub use error::{Error, ErrorKind};
 pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress};
+pub use firn_buffer::BufferStatistics;
 pub use recovery::RecoveryReport;
 pub use stat::{IoCounts, IoTotal, Statistics};
 pub use table::{Cursor, Index, IndexCursor, Table, TableSpec, TypedCursor, TypedTable};

@@ -115,7 +115,9 @@ impl Options {
         self.version_bytes = bytes;
         self
     }
-    /// Bytes of a page: a power of two from 512 to 65536, fixed when the database is created. Default: 4096.
+    /// Bytes of a page: a power of two from 1024 to 65536, fixed when the database is created. Default: 4096.
+    ///
+    /// A row, with what its undo needs, must fit a page four times: on smaller pages none would.
     #[must_use]
     pub fn page_size(mut self, bytes: usize) -> Options {
         self.page_size = bytes;
@@ -184,9 +186,9 @@ impl Options {
     /// Checks every option against its range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |message: String| Err(Error::new(ErrorKind::BadArgument, message));
-        if !self.page_size.is_power_of_two() || !(512..=65536).contains(&self.page_size) {
+        if !self.page_size.is_power_of_two() || !(1024..=65536).contains(&self.page_size) {
             return refuse(format!(
-                "page_size is {}; it must be a power of two from 512 to 65536",
+                "page_size is {}; it must be a power of two from 1024 to 65536",
                 self.page_size
             ));
         }

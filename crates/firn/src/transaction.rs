@@ -153,7 +153,8 @@ impl Transaction {
         self.inner.savepoint()
     }
 
-    /// Undoes everything done since the savepoint. Locks stay.
+    /// Undoes everything done since the savepoint. Explicit locks stay; rows that are as they were are free for
+    /// others, but under serializable isolation.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), Error> {
         self.check_open()?;
         Ok(self.inner.rollback_to(savepoint)?)

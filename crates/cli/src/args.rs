@@ -1,0 +1,164 @@
+//! The command line.
+
+use crate::size;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Firn: an embeddable, transactional, flash-tiered storage engine.
+#[derive(Debug, Parser)]
+#[command(name = "firn", version, about, propagate_version = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create a TPC-C database, run it with durable commits, check it, and print what happened
+    Tpcc(Tpcc),
+    /// Walk every page, tree, index and log block; exit status 1 if anything is damaged
+    Check(Check),
+    /// Show what a database says of itself
+    Stat(Stat),
+    /// Show what is stored: the log, a page, a table, or the catalog
+    Dump(Dump),
+    /// Measure
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// Isolation levels that TPC-C may run at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IsolationName {
+    /// Each transaction sees the database as it was at its first read; of two that write one row, the first wins
+    Snapshot,
+    /// As if transactions had run one after the other
+    Serializable,
+}
+
+/// When a client goes on after a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CommitName {
+    /// When the commit is durable
+    Wait,
+    /// At once; it is told when the commit is durable, and only durable commits count
+    Async,
+}
+
+/// `firn tpcc`.
+#[derive(Args, Debug)]
+pub struct Tpcc {
+    /// The database's directory; a second run on it goes on with it
+    #[arg(long, default_value = "tpcc-db")]
+    pub dir: PathBuf,
+    /// Warehouses to load (about 100 MB each)
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub warehouses: u32,
+    /// Client threads
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub clients: u32,
+    /// Seconds to measure
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub seconds: u64,
+    /// Seconds to run before anything is counted
+    #[arg(long, default_value_t = 2)]
+    pub warmup: u64,
+    /// DRAM for pages, for example 64M or 2G
+    #[arg(long, default_value = "512M", value_parser = size::parse)]
+    pub buffer: u64,
+    /// Isolation level
+    #[arg(long, value_enum, default_value_t = IsolationName::Snapshot)]
+    pub isolation: IsolationName,
+    /// Whether clients wait for their commits
+    #[arg(long, value_enum, default_value_t = CommitName::Wait)]
+    pub commit: CommitName,
+    /// Equal seeds draw equal inputs
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the results to this file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Load and check, run nothing
+    #[arg(long, conflicts_with_all = ["no_load", "check_only"])]
+    pub load_only: bool,
+    /// Fail if the directory holds no loaded database
+    #[arg(long)]
+    pub no_load: bool,
+    /// Check the consistency conditions, run nothing
+    #[arg(long)]
+    pub check_only: bool,
+    /// Log devices of a new database
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub log_devices: u32,
+}
+
+/// `firn check`.
+#[derive(Args, Debug)]
+pub struct Check {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `firn stat`.
+#[derive(Args, Debug)]
+pub struct Stat {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `firn dump`.
+#[derive(Args, Debug)]
+pub struct Dump {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// The log's records since the last checkpoint
+    #[arg(long, conflicts_with_all = ["page", "table"])]
+    pub log: bool,
+    /// A page's bytes
+    #[arg(long, value_name = "N", conflicts_with = "table")]
+    pub page: Option<u64>,
+    /// A table's rows
+    #[arg(long, value_name = "T")]
+    pub table: Option<String>,
+}
+
+/// `firn bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Small durable commits, beside the raw device's synchronous writes
+    Commit(BenchCommit),
+}
+
+/// `firn bench commit`.
+#[derive(Args, Debug)]
+pub struct BenchCommit {
+    /// Where the database and the raw file are made, and removed again
+    #[arg(long, default_value = ".")]
+    pub dir: PathBuf,
+    /// Client counts, in turn
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32])]
+    pub clients: Vec<u32>,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// How often each measurement is made; medians are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Log devices
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub log_devices: u32,
+    /// Keep both cores busy with spinning threads of equal priority
+    #[arg(long)]
+    pub spinners: bool,
+    /// Write the results to this file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}

@@ -1,0 +1,169 @@
+//! Looking into a database: check, stat, dump.
+
+use crate::args::{Check, Dump, Stat};
+use crate::{Failure, progress, size};
+use comfy_table::{Table, presets};
+use firn::{CheckPhase, Database, DumpWhat, Options, Statistics};
+use serde_json::{Value, json};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// Opens what is there, without threads of its own: nothing moves while it is looked at.
+fn open(dir: &Path) -> Result<Database, Failure> {
+    let options = Options::new().create(false).background_threads(false).on_recovery(progress::recovery());
+    Ok(options.open(dir)?)
+}
+
+/// `firn check DIR`.
+pub fn check(args: &Check) -> Result<(), Failure> {
+    let db = open(&args.dir)?;
+    let bar = progress::bar("checking", 0);
+    let report = db.check(&mut |phase| match phase {
+        CheckPhase::Pages(done, total) => {
+            bar.set_length(total);
+            bar.set_position(done);
+            bar.set_message("pages");
+        }
+        CheckPhase::Tree(what) => bar.set_message(what),
+        CheckPhase::Table(name) => bar.set_message(format!("indexes of {name}")),
+        CheckPhase::Log => bar.set_message("log"),
+    })?;
+    bar.finish_and_clear();
+    if args.json {
+        print_json(&json!({
+            "pages": report.pages, "images": report.images, "trees": report.trees, "entries": report.entries,
+            "tables": report.tables, "rows": report.rows, "log_records": report.log_records,
+            "leaked_pages": report.leaked_pages, "faults": report.faults, "damage": report.damage,
+        }))?;
+    } else {
+        println!(
+            "{}: {} pages ({} images read), {} trees with {} entries, {} tables with {} rows, {} log records",
+            args.dir.display(),
+            report.pages,
+            report.images,
+            report.trees,
+            report.entries,
+            report.tables,
+            report.rows,
+            report.log_records
+        );
+        if report.leaked_pages > 0 {
+            println!(
+                "{} pages are allocated and belong to nothing; no data is affected",
+                report.leaked_pages
+            );
+        }
+        report.damage.iter().for_each(|sentence| println!("DAMAGE: {sentence}"));
+    }
+    db.close()?;
+    if report.is_clean() {
+        if !args.json {
+            println!("no damage found");
+        }
+        return Ok(());
+    }
+    Err(Failure::new(format!("{} faults found in {}", report.faults, args.dir.display())))
+}
+
+/// `firn stat DIR`.
+pub fn stat(args: &Stat) -> Result<(), Failure> {
+    let db = open(&args.dir)?;
+    let statistics = db.statistics();
+    let mut rows = Vec::new();
+    for name in &statistics.tables {
+        rows.push((name.clone(), db.table(name)?.approximate_rows()?));
+    }
+    if args.json {
+        print_json(&stat_json(&statistics, &rows))?;
+    } else {
+        print_stat(&args.dir, &statistics, &rows, db.size_on_devices());
+    }
+    Ok(db.close()?)
+}
+
+fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes: u64) {
+    let recovery = &statistics.recovery;
+    println!("database {} in {}", statistics.database, dir.display());
+    println!(
+        "  opened {} times, pages of {} B, {} on devices",
+        statistics.epoch,
+        statistics.page_size,
+        size::show(bytes)
+    );
+    println!(
+        "  {}: {} of log read again, {} changes repeated, {} transactions rolled back, {} prepared",
+        if recovery.clean { "was closed cleanly" } else { "was not closed" },
+        size::show(recovery.log_bytes),
+        recovery.redone,
+        recovery.losers,
+        recovery.prepared
+    );
+    let store = &statistics.store;
+    println!(
+        "  store: {} pages allocated, {} places, {} free; {} in {}",
+        store.pages_allocated,
+        store.places,
+        store.places_free,
+        size::show(statistics.store_device.1),
+        statistics.store_device.0
+    );
+    let space = &statistics.log_space;
+    println!(
+        "  log: {} of {} in use, next LSN {}, checkpoint at {}, redo from {}, a checkpoint every {}",
+        size::show(space.used_bytes),
+        size::show(space.capacity_bytes),
+        statistics.log_end,
+        statistics.checkpoint.0,
+        statistics.checkpoint.1,
+        size::show(statistics.checkpoint_interval)
+    );
+    for (name, bytes) in &statistics.log_devices {
+        println!("    {name}: {}", size::show(*bytes));
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(["table", "rows (about)"]);
+    for (name, count) in rows {
+        table.add_row([name.clone(), count.to_string()]);
+    }
+    println!("{table}");
+}
+
+fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
+    let tables: serde_json::Map<String, Value> =
+        rows.iter().map(|(name, rows)| (name.clone(), json!(rows))).collect();
+    json!({
+        "database": statistics.database, "epoch": statistics.epoch, "page_size": statistics.page_size,
+        "tables_rows_about": tables,
+        "store": {"pages_allocated": statistics.store.pages_allocated, "places": statistics.store.places,
+                  "places_free": statistics.store.places_free, "bytes": statistics.store_device.1},
+        "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
+                "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,
+                "checkpoint_lsn": statistics.checkpoint.0.0, "redo_start_lsn": statistics.checkpoint.1.0,
+                "devices": statistics.log_devices},
+        "recovery": {"clean": statistics.recovery.clean, "log_bytes": statistics.recovery.log_bytes,
+                     "records": statistics.recovery.records, "redone": statistics.recovery.redone,
+                     "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared},
+    })
+}
+
+fn print_json(value: &Value) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// `firn dump DIR`.
+pub fn dump(args: &Dump) -> Result<(), Failure> {
+    let what = match (args.log, args.page, &args.table) {
+        (true, ..) => DumpWhat::Log,
+        (_, Some(page), _) => DumpWhat::Page(page),
+        (_, _, Some(table)) => DumpWhat::Table(table.clone()),
+        _ => DumpWhat::Catalog,
+    };
+    let db = open(&args.dir)?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    db.dump(&what, &mut out)?;
+    out.flush()?;
+    drop(out);
+    Ok(db.close()?)
+}

@@ -1,0 +1,32 @@
+//! The `firn` command as a library: its commands, and Firn as one of the engines that workloads drive.
+//!
+//! Output is for people unless `--json FILE` asks for more. Errors are sentences on standard error; the exit
+//! status is 2 for bad arguments and 1 for failures.
+#![forbid(unsafe_code)]
+
+pub mod adapter;
+pub mod args;
+mod bench_commit;
+mod failure;
+mod inspect;
+mod interrupt;
+mod progress;
+mod raw_device;
+mod size;
+mod tpcc;
+mod tpcc_table;
+
+pub use failure::Failure;
+
+use args::{Arguments, Bench, Command};
+
+/// Runs a command line to its end.
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    match arguments.command {
+        Command::Tpcc(tpcc) => tpcc::run(&tpcc),
+        Command::Check(check) => inspect::check(&check),
+        Command::Stat(stat) => inspect::stat(&stat),
+        Command::Dump(dump) => inspect::dump(&dump),
+        Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
+    }
+}
