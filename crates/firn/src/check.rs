@@ -151,7 +151,13 @@ impl Database {
             (superblock.log_identity(), superblock.redo_start)
         };
         engine.log.flush(engine.log.end())?;
-        let scan = LogScan::up_to(engine.devices.logs(), identity, redo_start, engine.log.durable(), &mut |_, _| {})?;
+        let scan = LogScan::up_to(
+            engine.devices.logs(),
+            identity,
+            redo_start,
+            engine.log.durable(),
+            &mut |_, _| {},
+        )?;
         let mut records = scan.records(redo_start);
         while let Some((lsn, record)) = records.next()? {
             report.log_records += 1;

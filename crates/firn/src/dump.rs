@@ -41,7 +41,13 @@ impl Database {
             let superblock = engine.superblock.lock();
             (superblock.log_identity(), superblock.redo_start)
         };
-        let scan = LogScan::up_to(engine.devices.logs(), identity, redo_start, engine.log.durable(), &mut |_, _| {})?;
+        let scan = LogScan::up_to(
+            engine.devices.logs(),
+            identity,
+            redo_start,
+            engine.log.durable(),
+            &mut |_, _| {},
+        )?;
         let mut records = scan.records(redo_start);
         while let Some((lsn, record)) = records.next()? {
             writeln!(out, "{lsn} {}", describe(record)).map_err(unwritable)?;

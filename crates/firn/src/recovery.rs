@@ -18,7 +18,7 @@ use crate::superblock::Superblock;
 use crate::{Error, Options};
 use firn_base::sync::{Arc, thread};
 use firn_base::{Lsn, PageId};
-use firn_btree::{PageChange, Tree};
+use firn_btree::{PageChange, Redone, Tree};
 use firn_buffer::BufferPool;
 use firn_log::{Kind, LogScan, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
@@ -84,7 +84,11 @@ pub(crate) fn open(
     store.attach(log.clone());
 
     let pool = assembly::pool(options, &store, &log)?;
-    redo(&scan, superblock.redo_start, &pool, &mut recovery, &report)?;
+    // A database without threads of its own recovers without any too: its I/O has one order, which tests
+    // of failing devices replay.
+    let workers =
+        if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
+    redo(&scan, superblock.redo_start, workers, &pool, &mut recovery, &report)?;
 
     let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, superblock.undo_root);
     let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, superblock.catalog_root);
@@ -147,19 +151,20 @@ fn analyse(
 /// A page change copied out of the log, for a redo worker.
 struct Change {
     lsn: Lsn,
+    page: PageId,
     kind: Kind,
     body: Vec<u8>,
 }
 
-/// Repeats page changes, several pages at once; those of one page stay in order.
+/// Repeats page changes, `workers` pages at once; those of one page stay in order.
 fn redo(
     scan: &LogScan,
     from: Lsn,
+    workers: usize,
     pool: &Arc<BufferPool>,
     recovery: &mut RecoveryReport,
     report: &dyn Fn(RecoveryPhase, u64, u64),
 ) -> Result<(), Error> {
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(8);
     let mut records = scan.records(from);
     let mut ended = false;
     while !ended {
@@ -175,18 +180,11 @@ fn redo(
                 let page = PageChange::decode(record)?.page;
                 bytes += record.body.len();
                 let list = &mut lists[page.0 as usize % workers];
-                list.push(Change { lsn, kind: record.kind, body: record.body.to_vec() });
+                list.push(Change { lsn, page, kind: record.kind, body: record.body.to_vec() });
             }
             last = lsn;
         }
-        let outcomes: Vec<Result<u64, Error>> = thread::scope(|scope| {
-            let handles: Vec<_> = lists.iter().map(|list| scope.spawn(|| redo_list(list, pool))).collect();
-            handles
-                .into_iter()
-                .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
-        });
-        for outcome in outcomes {
+        for outcome in redo_lists(&lists, pool) {
             recovery.redone += outcome?;
         }
         report(RecoveryPhase::Redo, last.since(from), recovery.log_bytes);
@@ -194,30 +192,31 @@ fn redo(
     Ok(())
 }
 
+fn redo_lists(lists: &[Vec<Change>], pool: &BufferPool) -> Vec<Result<u64, Error>> {
+    if let [list] = lists {
+        return vec![redo_list(list, pool)];
+    }
+    thread::scope(|scope| {
+        let handles: Vec<_> = lists.iter().map(|list| scope.spawn(|| redo_list(list, pool))).collect();
+        handles
+            .into_iter()
+            .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
 fn redo_list(list: &[Change], pool: &BufferPool) -> Result<u64, Error> {
     let mut redone = 0;
     for change in list {
+        // The map alone knows of most pages that they need nothing: they are not read.
+        let version = pool.tier().version_of(change.page)?;
+        if version.is_none_or(|version| version >= change.lsn) {
+            continue;
+        }
         let record = Record { kind: change.kind, body: &change.body };
-        let described = PageChange::decode(record)?;
-        redone += u64::from(redo_page(described.page, change.lsn, &described, pool)?);
+        redone += u64::from(firn_btree::redo(pool, change.lsn, record)? == Redone::Applied);
     }
     Ok(redone)
-}
-
-fn redo_page(page: PageId, lsn: Lsn, change: &PageChange<'_>, pool: &BufferPool) -> Result<bool, Error> {
-    // The map alone knows that most pages need nothing: they are not read.
-    match pool.tier().version_of(page)? {
-        None => return Ok(false), // freed later in the log
-        Some(version) if version >= lsn => return Ok(false),
-        Some(_) => {}
-    }
-    let mut guard = pool.exclusive(page)?;
-    if guard.version() >= lsn {
-        return Ok(false);
-    }
-    let context = || format!("redo of LSN {lsn} on page {page}");
-    change.rehearse(&guard).map_err(|error| Error::from(error).within(&context()))?;
-    Ok(guard.redo(lsn, |bytes| change.apply(bytes).expect("the rehearsal went well")))
 }
 
 /// Rolls back what had not committed.

@@ -224,11 +224,7 @@ impl Run {
         let table = self.tables[which].clone();
         let writer = self.writer();
         writer.exposed = true;
-        let found = if lock {
-            writer.tx.get_for_update(&table, &key)
-        } else {
-            writer.tx.get(&table, &key)
-        };
+        let found = if lock { writer.tx.get_for_update(&table, &key) } else { writer.tx.get(&table, &key) };
         assert_eq!(found.as_ref(), Ok(&writer.model[which].get(&key).cloned()));
         if which == INDEXED {
             let index = table.index("unique").expect("there");
@@ -276,7 +272,7 @@ impl Run {
                 }
                 (Some(last), Direction::Backward) => {
                     rows.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(&last[..]))).next_back()
-                },
+                }
             };
             let found = cursor.next(&mut writer.tx).expect("readable");
             assert_eq!(found, expected.map(|(key, value)| (&key[..], &value[..])));
@@ -432,7 +428,8 @@ impl Run {
             assert_eq!(self.db.prepared(), [gid.to_vec()]);
             self.check_snapshots();
             for which in 0..2 {
-                let changed = after[which].iter().find(|(key, row)| self.committed[which].get(*key) != Some(row));
+                let changed =
+                    after[which].iter().find(|(key, row)| self.committed[which].get(*key) != Some(row));
                 if let Some((key, _)) = changed {
                     let mut other = self.db.begin();
                     let error = other.put(&self.tables[which], key, b"other").expect_err("it is locked");
@@ -623,5 +620,5 @@ fn run(seed: u64) {
 
 #[test]
 fn random_runs_agree_with_the_model() {
-    for_seeds(1500, run);
+    for_seeds(1000, run);
 }

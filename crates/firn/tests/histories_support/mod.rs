@@ -67,7 +67,12 @@ pub fn create(options: Options) -> Database {
 }
 
 /// Every row of a range, as the transaction sees it.
-pub fn scan(tx: &mut Transaction, table: &Table, range: KeyRange, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub fn scan(
+    tx: &mut Transaction,
+    table: &Table,
+    range: KeyRange,
+    direction: Direction,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut cursor = tx.scan(table, range, direction);
     let mut rows = Vec::new();
     while let Some((key, value)) = cursor.next(tx).expect("a scan that nobody disturbs") {
@@ -78,9 +83,9 @@ pub fn scan(tx: &mut Transaction, table: &Table, range: KeyRange, direction: Dir
 
 /// The number in an environment variable.
 pub fn number_from(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| {
-        text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}; it must be a number"))
-    })
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}; it must be a number")))
 }
 
 /// Runs `test` for `count` seeds, or as many as `FIRN_SEEDS` says, or for the one that `FIRN_SEED` names;
