@@ -32,6 +32,11 @@ pub(crate) struct KeyRange {
 impl KeyRange {
     pub const ALL: KeyRange = KeyRange { low: None, high: None };
 
+    /// One key.
+    pub fn of_key(key: &[u8]) -> KeyRange {
+        KeyRange { low: Some(key.to_vec()), high: Some((key.to_vec(), true)) }
+    }
+
     pub fn contains(&self, key: &[u8]) -> bool {
         self.low.as_ref().is_none_or(|low| low.as_slice() <= key)
             && self.high.as_ref().is_none_or(|(high, inclusive)| {
@@ -152,6 +157,8 @@ impl LockTable {
         if of_tree.iter().any(|(t, r)| *t == me && *r == KeyRange::ALL) {
             return;
         }
+        // Up before down: a writer that saw zero in between would by-pass the locks of `me`.
+        self.count.fetch_add(1, Ordering::SeqCst);
         let mine = of_tree.iter().filter(|(t, _)| *t == me).count();
         if mine >= ESCALATE_AT || range == KeyRange::ALL {
             let before = of_tree.len();
@@ -161,7 +168,6 @@ impl LockTable {
         } else {
             of_tree.push((me, range));
         }
-        self.count.fetch_add(1, Ordering::SeqCst);
         if !held.range_trees.contains(&tree) {
             held.range_trees.push(tree);
         }

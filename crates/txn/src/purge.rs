@@ -178,8 +178,8 @@ impl TxnManager {
         let mut scratch = Vec::new();
         for state in active {
             loop {
-                let oldest = state.versions.lock().oldest_before(lsn);
-                let Some((index, _)) = oldest else { break };
+                let oldest = state.versions.lock().oldest_to_spill(lsn);
+                let Some(index) = oldest else { break };
                 self.spill_entry(&state, index, &mut scratch)?;
             }
         }
@@ -215,8 +215,8 @@ impl TxnManager {
 
     fn spill_all(&self, state: &TxnState, scratch: &mut Vec<u8>) -> Result<(), TxnError> {
         loop {
-            let oldest = state.versions.lock().oldest_before(Lsn::MAX);
-            let Some((index, _)) = oldest else { return Ok(()) };
+            let oldest = state.versions.lock().oldest_to_spill(Lsn::MAX);
+            let Some(index) = oldest else { return Ok(()) };
             self.spill_entry(state, index, scratch)?;
         }
     }

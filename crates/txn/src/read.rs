@@ -116,6 +116,8 @@ impl Transaction {
         self.begin_statement()?;
         if self.options.isolation == Isolation::Serializable {
             self.lock_key(tree.id(), key, Mode::Shared)?;
+            // It has seen something: its commit waits until that is durable.
+            self.exposed = true;
             return self.get_current(tree, key, out).map(|(found, _)| found);
         }
         self.ensure_snapshot();
@@ -144,6 +146,7 @@ impl Transaction {
         loop {
             let (found, writer) = self.get_current(tree, key, out)?;
             if self.options.isolation == Isolation::Serializable {
+                self.exposed = true;
                 return Ok(found);
             }
             // The row is ours now, and nobody is writing it: its writer must be one that we see.
@@ -245,6 +248,7 @@ impl Transaction {
         // How far this leaf goes, then a lock on that range, then the rows in it: what is inserted in
         // between is met when the rows are read, what comes later meets the lock.
         let me = self.ensure_state();
+        self.exposed = true;
         let reach = tree.visit_leaf(from, direction, |_, _| Visit::Continue)?;
         let reach = reach.filter(|next| !position_past_end(next, to, direction));
         self.manager.locks.lock_range(

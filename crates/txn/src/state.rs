@@ -72,6 +72,9 @@ pub(crate) struct Versions {
     arena: VecDeque<u8>,
     /// Bytes dropped from the arena's front so far.
     origin: usize,
+    /// The newest entry's change is being made: it may yet be taken back, and its index used again. Such an
+    /// entry is not spilled.
+    pending: bool,
     /// Whether the undo tree may hold entries of this transaction.
     pub spilled: bool,
     /// Rows this transaction made ghosts of.
@@ -96,17 +99,25 @@ impl Versions {
         self.first + self.slots.len() as u32
     }
 
-    /// Puts an entry at the next index. `lsn` is the log's end before its record is appended.
+    /// Puts an entry at the next index. `lsn` is the log's end before its record is appended. When its
+    /// change is made, [`Versions::settle`] follows, else [`Versions::pop`].
     pub fn push(&mut self, undo: &[u8], lsn: Lsn) -> u32 {
         let index = self.next_index();
         let at = self.origin + self.arena.len();
         self.arena.extend(undo);
         self.slots.push_back(Slot::Memory { at, len: undo.len() as u32, lsn });
+        self.pending = true;
         index
+    }
+
+    /// The newest entry's change has been made.
+    pub fn settle(&mut self) {
+        self.pending = false;
     }
 
     /// Takes back the newest entry, whose change was not made.
     pub fn pop(&mut self) {
+        self.pending = false;
         if let Some(Slot::Memory { at, .. }) = self.slots.pop_back() {
             self.arena.truncate(at - self.origin);
         }
@@ -122,6 +133,7 @@ impl Versions {
         }
         if self.next_index() == index {
             self.push(undo, lsn);
+            self.settle();
         }
     }
 
@@ -178,6 +190,12 @@ impl Versions {
                 _ => None,
             })
             .filter(|(_, lsn)| *lsn < limit)
+    }
+
+    /// The oldest entry in memory that can be spilled and whose LSN is before `limit`.
+    pub fn oldest_to_spill(&self, limit: Lsn) -> Option<u32> {
+        let (index, _) = self.oldest_before(limit)?;
+        (!self.pending || index + 1 != self.next_index()).then_some(index)
     }
 
     /// LSN of the oldest entry in memory: the log is needed from there on.
@@ -273,6 +291,7 @@ mod tests {
         let mut versions = Versions::default();
         let mut out = Vec::new();
         versions.restore(5, b"five", Lsn(1));
+        assert_eq!(versions.oldest_to_spill(Lsn(2)), Some(5));
         versions.restore(8, b"eight", Lsn(2));
         assert_eq!(
             versions.read(4, &mut out),
@@ -283,6 +302,25 @@ mod tests {
         assert_eq!(versions.read(8, &mut out), Entry::Copied);
         assert_eq!(out, b"eight");
         assert_eq!(versions.next_index(), 9);
+    }
+
+    /// An entry was once spilled before its change was made. When the change failed and the index was used
+    /// again, the undo tree answered with the first entry, and the second change was not undone; a tree being
+    /// created found its index gone.
+    #[test]
+    fn an_entry_is_spilled_only_when_its_change_is_made() {
+        let mut versions = Versions::default();
+        versions.push(b"made", Lsn(1));
+        versions.settle();
+        versions.push(b"being made", Lsn(2));
+        assert_eq!(versions.oldest_to_spill(Lsn(9)), Some(0));
+        versions.mark_spilled(0);
+        assert_eq!(versions.oldest_to_spill(Lsn(9)), None);
+        assert_eq!(versions.oldest_lsn(), Some(Lsn(2)), "until then it holds the log");
+        versions.pop();
+        assert_eq!(versions.push(b"another", Lsn(3)), 1);
+        versions.settle();
+        assert_eq!(versions.oldest_to_spill(Lsn(9)), Some(1));
     }
 
     #[test]

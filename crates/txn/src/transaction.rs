@@ -21,8 +21,9 @@ pub struct Transaction {
     /// Present once it has written or locked.
     pub(crate) state: Option<Arc<TxnState>>,
     pub(crate) snapshot: Option<Snapshot>,
-    /// Whether the caller has been shown, or has written, anything under the present snapshot. Until then
-    /// the snapshot may be exchanged for a newer one instead of failing with a conflict.
+    /// Whether the caller has been shown, or has written, anything (under the present snapshot, if there
+    /// is one). Until then the snapshot may be exchanged for a newer one instead of failing with a conflict,
+    /// and a commit has nothing to wait for.
     pub(crate) exposed: bool,
     pub(crate) held: HeldLocks,
     pub(crate) ended: bool,

@@ -1,6 +1,8 @@
 //! Writing rows.
 
 use crate::attachment::begin_change;
+use crate::locks::{KeyRange, Mode};
+use crate::undo::Undo;
 use crate::{
     Isolation, RowHeader, Savepoint, Transaction, TxnError, TxnErrorKind, max_key_len, max_row_len, undo,
 };
@@ -25,8 +27,10 @@ enum Intent<'a> {
 
 /// What came of one try under the leaf's latch.
 enum Outcome {
-    /// Done, or nothing to do; whether there was a row before.
+    /// Done; whether there was a row before.
     Done { existed: bool },
+    /// Nothing to do, because there is, or is not, a row.
+    Nothing { existed: bool },
     /// The row, or a lock on it, belongs to transactions that have not ended.
     Blocked(Vec<TxnId>),
     /// The current version is not in this transaction's snapshot.
@@ -86,6 +90,7 @@ impl Transaction {
         entry.clear();
         undo::encode_tree_created(&mut entry, id, Some(tree.root()));
         let again = versions.push(&entry, lsn);
+        versions.settle();
         assert_eq!(index, again, "nobody else adds to this transaction's entries");
         versions.account(&self.manager.version_bytes);
         drop(versions);
@@ -125,6 +130,7 @@ impl Transaction {
             self.check_size(tree, key, value)?;
         }
         self.ensure_state();
+        let mut locked = self.options.isolation != Isolation::Serializable;
         loop {
             if self.options.isolation != Isolation::Serializable {
                 self.ensure_snapshot();
@@ -134,6 +140,16 @@ impl Transaction {
                     self.exposed = true;
                     self.spill_if_over_budget()?;
                     return Ok(existed);
+                }
+                Outcome::Nothing { existed } if locked => {
+                    self.exposed = true;
+                    return Ok(existed);
+                }
+                Outcome::Nothing { .. } => {
+                    // A write that finds nothing to do has only read: it must stay true that there is, or
+                    // is not, a row. Asked again under the lock.
+                    self.lock_key(tree.id(), key, Mode::Shared)?;
+                    locked = true;
                 }
                 Outcome::Blocked(blockers) => {
                     self.wait_for(&blockers)?;
@@ -190,7 +206,7 @@ impl Transaction {
                 }
                 let value = match (intent, existed) {
                     (Intent::Insert(_), true) | (Intent::Update(_) | Intent::Delete, false) => {
-                        return Ok(Outcome::Done { existed });
+                        return Ok(Outcome::Nothing { existed });
                     }
                     (Intent::Put(value) | Intent::Insert(value) | Intent::Update(value), _) => Some(value),
                     (Intent::Delete, true) => None,
@@ -220,6 +236,9 @@ impl Transaction {
         let mut versions = state.versions.lock();
         match outcome {
             Ok((outcome, _)) => {
+                if pushed {
+                    versions.settle();
+                }
                 if pushed && matches!(intent, Intent::Delete) {
                     versions.add_ghost(tree.id(), key);
                 }
@@ -235,10 +254,30 @@ impl Transaction {
         }
     }
 
-    /// Undoes everything done since the savepoint was made. Locks stay.
+    /// Undoes everything done since the savepoint was made. Explicit locks stay; rows that are as they were
+    /// are free for others, but under serializable isolation, where what was learnt of them stays true.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), TxnError> {
         self.begin_write()?;
+        if self.options.isolation == Isolation::Serializable {
+            self.keep_locked_down_to(savepoint.index)?;
+        }
         self.undo_down_to(savepoint.index)
+    }
+
+    /// Locks for reading the rows whose changes from `index` on are about to be undone: the caller has
+    /// been told whether they were there. Never waits: this transaction holds the rows.
+    fn keep_locked_down_to(&mut self, index: u32) -> Result<(), TxnError> {
+        let Transaction { manager, state, held, scratch, .. } = self;
+        let Some(state) = state else { return Ok(()) };
+        let end = state.versions.lock().next_index();
+        for index in index..end {
+            if manager.read_undo(state, index, scratch)?
+                && let Undo::Row { tree, key, .. } = Undo::decode(scratch)?
+            {
+                manager.locks.lock_range(state.id, tree, KeyRange::of_key(key), held);
+            }
+        }
+        Ok(())
     }
 
     /// A transaction with more before-images than the budget allows moves its own into the undo tree.
