@@ -23,17 +23,16 @@ pub(crate) struct Walk {
     batch: RowBatch,
     /// Rows of the batch already answered.
     answered: usize,
+    /// Key of the last row answered before this batch; meaningless if there was none.
+    last: Vec<u8>,
+    has_last: bool,
 }
 
 impl Walk {
     pub(crate) fn new(range: KeyRange, direction: Direction) -> Walk {
-        let start = match direction {
-            Direction::Forward => range.low().map_or(Position::Start, |low| Position::At(low.to_vec())),
-            // `high` is the first key past the range: going backward the range begins past it.
-            Direction::Backward => range.high().map_or(Position::Start, |high| Position::Past(high.to_vec())),
-        };
-        let from = (!range.is_empty()).then_some(start);
-        Walk { range, direction, from, batch: RowBatch::new(), answered: 0 }
+        let from = start(&range, direction);
+        let (batch, last) = (RowBatch::new(), Vec::new());
+        Walk { range, direction, from, batch, answered: 0, last, has_last: false }
     }
 
     /// Steps to the next row; false at the end. [`Walk::current`] shows it.
@@ -44,6 +43,7 @@ impl Walk {
                 debug_assert!(self.range.place(self.current().0) == Ordering::Equal);
                 return Ok(true);
             }
+            self.remember();
             let Some(from) = &self.from else { return Ok(false) };
             let end = match self.direction {
                 Direction::Forward => self.range.high(),
@@ -67,20 +67,37 @@ impl Walk {
         self.answered -= 1;
     }
 
-    /// Forgets the rows read ahead.
+    /// Forgets the rows read ahead, and how far the leaf of the last row went: goes on right behind the last
+    /// row that was answered.
     pub(crate) fn refresh(&mut self) {
-        if self.answered < self.batch.len() {
-            self.from = Some(match self.answered {
-                0 => {
-                    let first = self.batch.get(0).expect("there are rows").0;
-                    Position::At(first.to_vec())
-                }
-                _ => Position::Past(self.current().0.to_vec()),
-            });
-        }
+        self.remember();
+        self.from = if self.has_last {
+            Some(Position::Past(self.last.clone()))
+        } else {
+            start(&self.range, self.direction)
+        };
         self.batch.clear();
         self.answered = 0;
     }
+
+    /// Copies the key of the last row answered, before its batch goes.
+    fn remember(&mut self) {
+        if self.answered > 0 {
+            self.last.clear();
+            self.last.extend_from_slice(self.batch.get(self.answered - 1).expect("it was answered").0);
+            self.has_last = true;
+        }
+    }
+}
+
+/// Where a walk begins; `None` if there is nothing to walk through.
+fn start(range: &KeyRange, direction: Direction) -> Option<Position> {
+    let bound = match direction {
+        Direction::Forward => range.low().map(|low| Position::At(low.to_vec())),
+        // `high` is the first key past the range: going backward the range begins past it.
+        Direction::Backward => range.high().map(|high| Position::Past(high.to_vec())),
+    };
+    (!range.is_empty()).then(|| bound.unwrap_or(Position::Start))
 }
 
 /// Rows of a range of a table, in the order of their keys or against it.

@@ -65,6 +65,30 @@ fn a_refreshed_cursor_sees_what_was_written_ahead_of_it() {
     assert_eq!(cursor.next(&mut txn).unwrap().unwrap().0, 1u32.to_be_bytes());
 }
 
+/// What lay between the last row answered and the end of its leaf was once passed over, the end of the scan
+/// included: a refreshed cursor went on at the next leaf.
+#[test]
+fn a_refreshed_cursor_goes_on_right_behind_its_last_row() {
+    for (direction, new) in [(Direction::Forward, 9u32), (Direction::Backward, 0)] {
+        let world = World::new(4096);
+        let table = world.catalog.create_table("t", TableKind::Raw, vec![]).unwrap();
+        let mut txn = world.begin();
+        table.insert(&mut txn, &5u32.to_be_bytes(), b"").unwrap();
+        let mut cursor = table.scan(KeyRange::all(), direction);
+        assert_eq!(number(cursor.next(&mut txn).unwrap().unwrap().0), 5);
+        table.insert(&mut txn, &new.to_be_bytes(), b"").unwrap();
+        cursor.refresh();
+        assert_eq!(number(cursor.next(&mut txn).unwrap().unwrap().0), new);
+        assert!(cursor.next(&mut txn).unwrap().is_none());
+        // Also when the end has been reached, and when no row has been answered yet.
+        let mut at_end = table.scan(KeyRange::prefix(&[1]), direction);
+        assert!(at_end.next(&mut txn).unwrap().is_none());
+        table.insert(&mut txn, &[1, 1], b"").unwrap();
+        at_end.refresh();
+        assert_eq!(at_end.next(&mut txn).unwrap().unwrap().0, [1, 1]);
+    }
+}
+
 #[test]
 fn index_scans_answer_rows_by_range_both_ways() {
     let world = World::new(1024);
