@@ -75,6 +75,7 @@ pub(crate) fn open(
         ..RecoveryReport::default()
     };
     let analysis = analyse(&scan, &superblock, &store, &mut recovery, &report)?;
+    store.finish_redo(scan.end())?;
 
     let start = scan.next_epoch_start();
     let epoch = superblock.open_epoch(start);

@@ -24,7 +24,7 @@
 //!
 //! Reads take `state` only, before and after their I/O.
 //!
-//! How it fails: a metadata page damaged in both slots, or an image whose checksum differs from its entry's,
+//! How it fails: a metadata page damaged in both slots, or in one that a crash cannot have torn, or an image whose checksum differs from its entry's,
 //! is reported as `Damaged`, with page, place and version; other pages are not affected.
 
 mod allocate;
@@ -46,6 +46,7 @@ mod read;
 mod records;
 mod redo;
 mod space;
+mod suspects;
 #[cfg(test)]
 mod tests;
 mod totals;
@@ -67,6 +68,7 @@ use journal::Journal;
 use meta_cache::MetaCache;
 use meta_page::MetaId;
 use space::Space;
+use std::collections::BTreeSet;
 use totals::Totals;
 
 /// Batches of places that must stay free beyond what allocated and reserved pages need, by who asks for one
@@ -104,6 +106,8 @@ pub(crate) struct State {
     grow_again_at: u64,
     /// Until the log is attached: metadata pages are not written.
     recovering: bool,
+    /// Metadata pages that were loaded while recovering and had a bad slot.
+    suspects: BTreeSet<MetaId>,
 }
 
 impl State {
@@ -204,6 +208,7 @@ impl Store {
             space: Space::new(header.groups),
             grow_again_at: 0,
             recovering: true,
+            suspects: BTreeSet::new(),
         };
         let store = Store {
             device,
@@ -228,6 +233,14 @@ impl Store {
     /// Applies a map record (kinds 0x10–0x1f) unless the map has it already.
     pub fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
         self.redo_record(lsn, record)
+    }
+
+    /// Ends redo: `log_end` is the end of the log whose records were shown to [`Store::redo`]. To be called
+    /// before the log is attached.
+    ///
+    /// Errors: `Damaged` if metadata contains what the log does not, or lost what the log no longer has.
+    pub fn finish_redo(&self, log_end: Lsn) -> Result<(), TierError> {
+        self.judge_suspects(log_end)
     }
 
     /// Hands over the opened log, for map records and the durable LSN. Called once.

@@ -3,9 +3,9 @@
 use super::bitmap::{self, Which};
 use super::entry::Entry;
 use super::geometry::Place;
-use super::meta_page::MetaId;
+use super::meta_page::{self, MetaId};
 use super::totals::Totals;
-use super::{State, Store};
+use super::{State, Store, suspects};
 use crate::{PageRead, TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
@@ -60,13 +60,50 @@ impl Store {
         {
             // The one place where I/O happens under `order`: what is compared must not change meanwhile.
             let header = self.growth.lock();
+            let _write_back = self.write_back.lock();
             let _order = self.order.lock();
+            self.check_slots(header.groups, &mut report)?;
             self.check_metadata(header.groups, &mut report, progress)?;
         }
         if images {
             self.check_images(&mut report, progress)?;
         }
         Ok(report)
+    }
+
+    /// Compares what the device holds of each metadata page with what is in memory: a page in use is not
+    /// read otherwise, and damage or a lost write would be met at the next opening.
+    fn check_slots(&self, groups: u64, report: &mut StoreReport) -> Result<(), TierError> {
+        let all = (0..groups).flat_map(|group| meta_page::pages_of_group(&self.geometry, group));
+        for id in std::iter::once(MetaId::Totals).chain(all) {
+            let loaded = match self.load(&[id]).pop().expect("one was asked for") {
+                Ok(loaded) => loaded,
+                // Those not in memory are reported when they are loaded below.
+                Err(error) if error.kind == TierErrorKind::Damaged => {
+                    if self.state.lock().cache.contains(id) {
+                        report.fault(error.message);
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let (sequence, changed) = {
+                let state = self.state.lock();
+                let Some(sequence) = state.cache.sequence(id) else { continue };
+                (sequence, state.cache.is_changed(id))
+            };
+            if loaded.image.sequence != sequence {
+                report.fault(format!(
+                    "{id:?} was written {sequence} times, but the device holds version {}: a write was lost, or the \
+                     newest version is damaged",
+                    loaded.image.sequence
+                ));
+            } else if !loaded.sound && !changed {
+                // (After a recovery a slot that was torn stays bad until what redo changed is written.)
+                report.fault(suspects::ambiguous(id).message);
+            }
+        }
+        Ok(())
     }
 
     fn check_metadata(

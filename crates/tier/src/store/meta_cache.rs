@@ -175,6 +175,20 @@ impl MetaCache {
             }
         }
     }
+    /// Every page's name and the LSN of the last record it contains.
+    pub(crate) fn lsns(&self) -> impl Iterator<Item = (MetaId, Lsn)> {
+        self.frames.iter().flatten().map(|page| (page.id, page.lsn))
+    }
+    /// Whether the page is held and was changed since it was read or written.
+    pub(crate) fn is_changed(&self, id: MetaId) -> bool {
+        let frame = self.index.get(&id).and_then(|frame| self.frames[*frame].as_ref());
+        frame.is_some_and(|page| page.dirty_since.is_some() || page.writing_since.is_some())
+    }
+    /// Sequence of the version on the device of a page that is held.
+    pub(crate) fn sequence(&self, id: MetaId) -> Option<u64> {
+        let frame = self.index.get(&id).and_then(|frame| self.frames[*frame].as_ref());
+        frame.map(|page| page.sequence)
+    }
     /// Whether any of the pages is pinned, loading, changed or being written.
     pub(crate) fn in_use(&self, mut ids: impl Iterator<Item = MetaId>) -> bool {
         ids.any(|id| {

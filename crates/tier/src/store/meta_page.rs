@@ -122,6 +122,24 @@ pub(crate) fn choose(
     }
 }
 
+/// Whether the slot that was not chosen holds what it should: the version before, or nothing if there is
+/// none. If not, the write of a newer version was torn by a crash, or the slot was damaged, be it the newer
+/// or the older one; see [`super::suspects`].
+pub(crate) fn other_is_sound(
+    database: DatabaseId,
+    id: MetaId,
+    chosen: &MetaImage,
+    slot_a: &[u8],
+    slot_b: &[u8],
+) -> bool {
+    let other = match chosen.slot {
+        Slot::A => slot_b,
+        Slot::B => slot_a,
+    };
+    let blank = chosen.sequence == 1 && other.iter().all(|&byte| byte == 0);
+    blank || decode(database, id, chosen.slot.other(), other).is_some()
+}
+
 /// A new page: an empty body in slot A and nothing in slot B. `out` holds both slots.
 pub(crate) fn encode_fresh(database: DatabaseId, id: MetaId, lsn: Lsn, body: &[u8], out: &mut [u8]) {
     let (a, b) = out.split_at_mut(META_HEADER_BYTES + body.len());

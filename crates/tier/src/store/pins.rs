@@ -2,7 +2,7 @@
 
 use super::geometry::Slot;
 use super::meta_page::{self, MetaId, MetaImage};
-use super::{Store, count};
+use super::{State, Store, count, suspects};
 use crate::{TierError, TierErrorKind};
 use firn_device::{AlignedBuf, Io, IoOp};
 
@@ -62,7 +62,7 @@ impl Store {
             let mut failure = None;
             for (id, image) in mine.iter().zip(loaded) {
                 state.cache.loading.remove(id);
-                match image {
+                match image.and_then(|loaded| state.accept(*id, loaded)) {
                     Ok(image) => {
                         state.cache.insert(*id, image);
                         // At once, or the next insertion might drop it.
@@ -82,7 +82,7 @@ impl Store {
     }
 
     /// Reads metadata pages, both slots of each, side by side.
-    fn load(&self, ids: &[MetaId]) -> Vec<Result<MetaImage, TierError>> {
+    pub(crate) fn load(&self, ids: &[MetaId]) -> Vec<Result<Loaded, TierError>> {
         let meta_bytes = self.geometry.meta_bytes;
         count(&self.counters.metadata_pages_read, ids.len());
         let mut bufs: Vec<AlignedBuf> = ids.iter().map(|_| AlignedBuf::zeroed(2 * meta_bytes)).collect();
@@ -102,8 +102,31 @@ impl Store {
             .map(|((id, buf), outcome)| {
                 // One unreadable slot may be the newest; guessing that it is not could lose durable changes.
                 outcome.iter().try_for_each(Clone::clone)?;
-                meta_page::choose(self.database, *id, &buf[..meta_bytes], &buf[meta_bytes..])
+                let (a, b) = buf.split_at(meta_bytes);
+                let image = meta_page::choose(self.database, *id, a, b)?;
+                let sound = meta_page::other_is_sound(self.database, *id, &image, a, b);
+                Ok(Loaded { image, sound })
             })
             .collect()
+    }
+}
+
+/// A metadata page as found on the device.
+pub(crate) struct Loaded {
+    pub image: MetaImage,
+    /// Whether the other slot is what it should be, so that `image` is the newest version for sure.
+    pub sound: bool,
+}
+
+impl State {
+    /// Whether a page just read may be used.
+    fn accept(&mut self, id: MetaId, loaded: Loaded) -> Result<MetaImage, TierError> {
+        if !loaded.sound {
+            if !self.recovering {
+                return Err(suspects::ambiguous(id));
+            }
+            self.suspects.insert(id);
+        }
+        Ok(loaded.image)
     }
 }

@@ -187,6 +187,7 @@ pub(crate) fn recover(
     {
         store.redo(logged.lsn, logged.record())?;
     }
+    store.finish_redo(cut)?;
     Ok(store)
 }
 
