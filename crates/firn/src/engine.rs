@@ -98,13 +98,18 @@ impl Engine {
         self.make_log_space()
     }
 
-    /// Waits for (or performs) a checkpoint; fails if it did not free any log.
+    /// Waits for (or performs) checkpoints; fails if they did not free any log.
     pub fn make_log_space(&self) -> Result<(), Error> {
         let before = self.log.space();
-        self.wait_for_checkpoint()?;
-        let after = self.log.space();
-        if after.normal_bytes > before.normal_bytes || after.normal_bytes >= after.capacity_bytes / 16 {
-            return Ok(());
+        let mut after = before;
+        // A checkpoint writes what was dirty at the one before it: the second frees what the first, after
+        // a long time without any, could not.
+        for _ in 0..2 {
+            self.wait_for_checkpoint()?;
+            after = self.log.space();
+            if after.normal_bytes > before.normal_bytes || after.normal_bytes >= after.capacity_bytes / 16 {
+                return Ok(());
+            }
         }
         Err(Error::new(
             ErrorKind::Full,
@@ -166,6 +171,10 @@ impl Engine {
         if self.checkpointer.is_due(self.log.end()) {
             self.checkpoint()?;
             note(Progress::Worked);
+        }
+        if progress == Progress::Idle {
+            // Without threads the log has no workers to seal it when it falls idle.
+            progress = self.log.step();
         }
         Ok(progress)
     }

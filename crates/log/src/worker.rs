@@ -56,7 +56,11 @@ fn work(pipeline: &Pipeline) {
         } else if !in_time {
             // Nothing was written for the whole time. If no seal can be written now, look again later.
             drop(flight);
-            pipeline.write_seal();
+            if !pipeline.write_seal() {
+                // A seal says that *all* log is durable. What was appended since and nobody waits for, as
+                // background work does, would keep it away, and with it the proof of the last commit.
+                pipeline.request_flush(pipeline.end());
+            }
         }
     }
 }

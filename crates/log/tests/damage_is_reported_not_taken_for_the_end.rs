@@ -7,6 +7,7 @@ use firn_device::{Device, Durability};
 use firn_log::testing::{identity, options};
 use firn_log::{Kind, Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, MemberId, Record};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use support::{contents, device_with, identity_with, log_blocks, scan};
 
 const EPOCHS: [(Epoch, Lsn); 1] = [(Epoch(1), Lsn::FIRST)];
@@ -88,6 +89,22 @@ fn the_unpromised_last_request_is_the_end_and_a_seal_promises_it() {
         } else {
             assert!(found.unwrap().end() <= before);
         }
+    }
+}
+
+/// Cause: a seal needs all log to be durable, and background work appends records that nobody waits for.
+/// Effect: the log was never sealed, and nothing vouched for the last commit. Mend: an idle log is flushed.
+#[test]
+fn an_idle_log_is_sealed_though_its_end_was_not_waited_for() {
+    let devices = devices(2);
+    let options = LogOptions { workers: true, seal_after: Duration::from_millis(10), ..options() };
+    let log = Log::create(devices, identity(2), Epoch(1), options).unwrap();
+    add(&log, 900);
+    log.append(LogClass::Normal, Record { kind: Kind(0x20), body: &[6; 40] }).unwrap();
+    let began = Instant::now();
+    while log.durable() < log.end() || log.statistics().seals == 0 {
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", log.statistics());
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
