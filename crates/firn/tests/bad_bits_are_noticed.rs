@@ -1,0 +1,130 @@
+//! A flipped bit anywhere on any device costs an error at most: never a panic, a hang, or a wrong answer.
+//!
+//! `FIRN_SEEDS=20` flips other bits, and more of them.
+
+mod bad_support;
+
+use bad_support::*;
+use firn_base::rng::Rng;
+
+/// How often each test goes over its device.
+fn rounds() -> u64 {
+    std::env::var("FIRN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// How often each outcome was met.
+#[derive(Debug, Default)]
+struct Tally {
+    refused: u32,
+    whole: u32,
+    reported: u32,
+}
+
+impl Tally {
+    fn add(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Refused(_) => self.refused += 1,
+            verdict if verdict.is_whole() => self.whole += 1,
+            Verdict::Opened(..) => self.reported += 1,
+        }
+    }
+}
+
+/// Flips a bit in every `step`-th used block of device number `which` (0: superblock, last: store).
+fn flip_everywhere(sample: &Sample, which: usize, step: u64, models: &[&Model]) -> Tally {
+    let mut tally = Tally::default();
+    for round in 0..rounds() {
+        let mut rng = Rng::new(round);
+        for block in used_blocks(&sample.disks.all()[which]) {
+            if !rng.one_in(step) {
+                continue;
+            }
+            let (byte, bit) = (block + rng.below(512), rng.below(8) as u32);
+            let verdict = case(format!("device {which}, bit {bit} of byte {byte}, round {round}"), || {
+                let disks = sample.disks.duplicate();
+                flip(&disks.all()[which], byte, bit);
+                examine(&disks, models)
+            });
+            tally.add(&verdict);
+        }
+    }
+    tally
+}
+
+#[test]
+fn in_the_log_of_a_closed_database() {
+    let sample = sample(1, Ending::Closed);
+    let tally = flip_everywhere(&sample, 1, 3, &[&sample.model]);
+    assert_eq!(tally.reported, 0, "{tally:?}");
+    assert!(tally.whole > 20, "{tally:?}");
+}
+
+#[test]
+fn in_the_log_of_a_sealed_database() {
+    let sample = sample(2, Ending::Sealed);
+    for which in [1, 2] {
+        let tally = flip_everywhere(&sample, which, 3, &[&sample.model]);
+        assert_eq!(tally.reported, 0, "{tally:?}");
+        assert!(tally.refused > 2, "log that is needed was hit: {tally:?}");
+    }
+}
+
+/// The window: the last request before an abrupt end has nothing behind it that says it was durable.
+#[test]
+fn in_the_log_of_a_database_that_ended_abruptly() {
+    let sample = sample(3, Ending::Abrupt);
+    for which in [1, 2] {
+        let tally = flip_everywhere(&sample, which, 3, &[&sample.model, &sample.before_last]);
+        assert_eq!(tally.reported, 0, "{tally:?}");
+        assert!(tally.refused > 2, "log that is needed was hit: {tally:?}");
+    }
+}
+
+#[test]
+fn in_the_store_of_a_closed_database() {
+    let sample = sample(4, Ending::Closed);
+    let tally = flip_everywhere(&sample, 3, 4, &[&sample.model]);
+    assert!(tally.reported > 20 && tally.whole > 20, "{tally:?}");
+}
+
+#[test]
+fn in_the_store_of_a_database_that_has_to_recover() {
+    let sample = sample(5, Ending::Abrupt);
+    let tally = flip_everywhere(&sample, 3, 4, &[&sample.model]);
+    assert!(tally.reported > 20 && tally.whole > 20, "{tally:?}");
+}
+
+#[test]
+fn in_one_copy_of_the_superblock() {
+    let sample = sample(6, Ending::Abrupt);
+    let mut rng = Rng::new(6);
+    for copy in 0..2u64 {
+        for byte in 0..128 {
+            let byte = copy * (16 << 10) + byte;
+            case(format!("byte {byte}"), || {
+                let disks = sample.disks.duplicate();
+                flip(&disks.superblock, byte, rng.below(8) as u32);
+                let verdict = examine(&disks, &[&sample.model]);
+                assert!(verdict.is_whole(), "the other copy is whole: {verdict:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn in_both_copies_of_the_superblock() {
+    let sample = sample(7, Ending::Closed);
+    let length =
+        contents(&sample.disks.superblock)[..512].iter().rposition(|&byte| byte != 0).expect("not empty");
+    for byte in 0..=length as u64 {
+        case(format!("byte {byte}"), || {
+            let disks = sample.disks.duplicate();
+            flip(&disks.superblock, byte, (byte % 8) as u32);
+            flip(&disks.superblock, byte + (16 << 10), (byte % 7) as u32);
+            match examine(&disks, &[&sample.model]) {
+                Verdict::Refused(error) => assert!(error.to_string().contains("superblock"), "{error}"),
+                verdict => panic!("{verdict:?}"),
+            }
+        });
+    }
+}
