@@ -65,3 +65,8 @@ pub use firn_table::{
     ValueRef,
 };
 pub use firn_txn::{CancelToken, Isolation, Savepoint, TxnOptions as TransactionOptions};
+
+/// The README's example compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
