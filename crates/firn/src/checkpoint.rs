@@ -51,6 +51,8 @@ pub(crate) struct Checkpointer {
 
 #[derive(Default)]
 struct State {
+    /// Whether a thread takes checkpoints when they are asked for.
+    served: bool,
     requested: bool,
     stopped: bool,
     /// How many have ended, well or not.
@@ -102,9 +104,15 @@ impl Checkpointer {
         self.changed.notify_all();
     }
 
+    /// Whether a thread takes checkpoints when they are asked for.
+    pub fn is_served(&self) -> bool {
+        self.state.lock().served
+    }
+
     /// Blocks until one is asked for; false when the thread should end.
     pub fn wait_for_request(&self) -> bool {
         let mut state = self.state.lock();
+        state.served = true;
         while !state.requested && !state.stopped {
             self.changed.wait(&mut state);
         }

@@ -55,7 +55,7 @@ impl Engine {
             log_bytes / 8
         });
         let checkpointer = Checkpointer::new(interval, superblock.checkpoint);
-        Arc::new(Engine {
+        let engine = Arc::new(Engine {
             superblock: Mutex::new(superblock),
             devices,
             log,
@@ -67,7 +67,15 @@ impl Engine {
             options: options.clone(),
             closed: AtomicBool::new(false),
             look_again_at: AtomicU64::new(0),
-        })
+        });
+        // Weak: the floors do not keep the engine that keeps them.
+        let weak = Arc::downgrade(&engine);
+        engine.txns.make_room_with(move |refused| {
+            let Some(engine) = weak.upgrade() else { return Ok(()) };
+            let made = if refused { engine.make_log_space() } else { engine.admit() };
+            made.map_err(|error| TxnError::new(TxnErrorKind::LogFull, error.to_string()))
+        });
+        engine
     }
 
     pub fn check_open(&self) -> Result<(), Error> {
@@ -123,7 +131,8 @@ impl Engine {
     }
 
     fn wait_for_checkpoint(&self) -> Result<(), Error> {
-        if self.options.background {
+        // During recovery the thread that takes checkpoints has not started yet.
+        if self.checkpointer.is_served() {
             self.checkpointer.wait_for_next(Duration::from_secs(60))
         } else {
             self.checkpoint()

@@ -180,11 +180,13 @@ impl TxnManager {
 
     /// Rolls a prepared transaction back, from any thread.
     ///
-    /// Errors: `BadArgument` if none has this id.
+    /// Errors: `BadArgument` if none has this id; else those after which the database must be opened again.
     pub fn rollback_prepared(&self, gid: &[u8]) -> Result<(), TxnError> {
         let state = self.take_prepared(gid)?;
         state.set_status(Status::Active);
+        // Half undone it is in nobody's hands: nobody could ever end it, and its rows would stay locked.
         self.roll_back_state(&state, &mut HeldLocks::default())
+            .inspect_err(|error| self.poison(error.clone()))
     }
 
     fn take_prepared(&self, gid: &[u8]) -> Result<Arc<TxnState>, TxnError> {

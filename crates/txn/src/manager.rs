@@ -96,7 +96,12 @@ pub struct TxnManager {
     pub(crate) ended_spilled: AtomicU64,
     broken: AtomicBool,
     broken_by: OnceLock<TxnError>,
+    /// See [`TxnManager::make_room_with`].
+    pub(crate) room: OnceLock<Box<RoomFn>>,
 }
+
+/// Makes room in the log; told whether the log has refused a record.
+pub(crate) type RoomFn = dyn Fn(bool) -> Result<(), TxnError> + Send + Sync;
 
 impl TxnManager {
     /// A manager over the pages and the log of one database. `undo` is the undo tree; `next_txn` and
@@ -131,6 +136,7 @@ impl TxnManager {
             ended_spilled: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             broken_by: OnceLock::new(),
+            room: OnceLock::new(),
         })
     }
 
@@ -206,6 +212,20 @@ impl TxnManager {
     pub fn poison(&self, cause: TxnError) {
         let _ = self.broken_by.set(cause);
         self.broken.store(true, Ordering::SeqCst);
+        // What they wait for may never end now.
+        self.waits.wake_all();
+    }
+
+    /// Whether the manager was poisoned.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::SeqCst)
+    }
+
+    /// Hands in what makes room in the log. Undoing asks it from time to time, with false, and when the log
+    /// has refused a record, with true; it holds no latch and no lock of this crate then. Without it, undoing
+    /// more than the log's reserve fails.
+    pub fn make_room_with(&self, room: impl Fn(bool) -> Result<(), TxnError> + Send + Sync + 'static) {
+        assert!(self.room.set(Box::new(room)).is_ok(), "set once, when the database is assembled");
     }
 
     /// Fails if the manager was poisoned.

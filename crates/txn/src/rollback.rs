@@ -16,6 +16,11 @@ use firn_base::sync::atomic::Ordering;
 use firn_btree::{Change, Tree};
 use firn_log::{LogClass, Record};
 
+/// How many entries are undone between two looks at the log's space.
+const ROOM_EVERY: usize = 64;
+/// How often room is made for one and the same entry.
+const ROOM_ATTEMPTS: usize = 8;
+
 impl Transaction {
     /// Undoes everything and ends.
     ///
@@ -58,11 +63,14 @@ impl TxnManager {
         }
         self.undo_down_to(state, 0)?;
         if state.versions.lock().spilled {
-            self.remove_spilled(state.id)?;
+            self.with_room(|| self.remove_spilled(state.id))?;
         }
         let mut body = Vec::new();
         body.put_varint(state.id.0);
-        self.log.append(LogClass::Rollback, Record { kind: kinds::ABORT, body: &body })?;
+        self.with_room(|| {
+            let record = Record { kind: kinds::ABORT, body: &body };
+            Ok(self.log.append(LogClass::Rollback, record).map(|_| ())?)
+        })?;
         self.counters.rollbacks.fetch_add(1, Ordering::Relaxed);
         self.finish(state, Status::Aborted, None, held);
         Ok(())
@@ -71,14 +79,35 @@ impl TxnManager {
     pub(crate) fn undo_down_to(&self, state: &TxnState, down_to: u32) -> Result<(), TxnError> {
         let newest = state.versions.lock().next_index();
         let mut entry = Vec::new();
-        for index in (down_to..newest).rev() {
-            if self.read_undo(state, index, &mut entry)? {
-                self.undo_entry(state, index, &entry)?;
-                self.forget_undo(state, index)?;
+        for (done, index) in (down_to..newest).rev().enumerate() {
+            if done % ROOM_EVERY == ROOM_EVERY - 1
+                && let Some(room) = self.room.get()
+            {
+                // Early, while spilling what is left still fits. If it cannot help, the log's reserve may do.
+                let _ = room(false);
             }
+            // A part may be done again: an entry that was undone is recognised.
+            self.with_room(|| {
+                if self.read_undo(state, index, &mut entry)? {
+                    self.undo_entry(state, index, &entry)?;
+                    self.forget_undo(state, index)?;
+                }
+                Ok(())
+            })?;
         }
         state.versions.lock().account(&self.version_bytes);
         Ok(())
+    }
+
+    /// Runs a part of undoing; while the log is full, makes room and runs it again.
+    fn with_room(&self, mut work: impl FnMut() -> Result<(), TxnError>) -> Result<(), TxnError> {
+        for _ in 0..ROOM_ATTEMPTS {
+            match (work(), self.room.get()) {
+                (Err(error), Some(room)) if error.kind == TxnErrorKind::LogFull => room(true)?,
+                (outcome, _) => return outcome,
+            }
+        }
+        work()
     }
 
     fn undo_entry(&self, state: &TxnState, index: u32, entry: &[u8]) -> Result<(), TxnError> {

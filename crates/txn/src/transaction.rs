@@ -128,7 +128,11 @@ impl Transaction {
         let me = self.ensure_state();
         let deadline = deadline_from(self.options.lock_deadline);
         let manager = &self.manager;
-        manager.waits.wait(me, blockers, |id| manager.has_ended(id), deadline, self.options.cancel.as_ref())
+        // Poisoning wakes everyone who waits, and whoever comes later does not go to sleep.
+        let in_vain = |id| manager.is_broken() || manager.has_ended(id);
+        let outcome = manager.waits.wait(me, blockers, in_vain, deadline, self.options.cancel.as_ref());
+        manager.check_usable()?;
+        outcome
     }
 
     /// Locks a key explicitly, waiting as long as it takes.

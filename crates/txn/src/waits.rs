@@ -133,6 +133,13 @@ impl WaitGraph {
         }
     }
 
+    /// Wakes everyone. Whoever comes later must find that every transaction "has ended".
+    pub fn wake_all(&self) {
+        for waiter in self.waiters.lock().values() {
+            waiter.cell.wake();
+        }
+    }
+
     /// Waits and deadlocks since opening.
     pub fn counts(&self) -> (u64, u64) {
         (self.waits.load(Ordering::Relaxed), self.deadlocks.load(Ordering::Relaxed))
