@@ -76,6 +76,14 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
     }
 }
 
+/// Hands the log to the store.
+pub(crate) fn attach(options: &Options, store: &Store, log: &Arc<Log>) {
+    match options.skip_wal_rule {
+        false => store.attach(log.clone()),
+        true => store.attach_breaking_the_wal_rule(log.clone()),
+    }
+}
+
 pub(crate) fn pool(options: &Options, store: &Arc<Store>, log: &Arc<Log>) -> Result<Arc<BufferPool>, Error> {
     let tier: Arc<dyn PageTier> = store.clone();
     let budget_bytes = options.buffer_bytes - options.buffer_bytes / MAP_SHARE;
@@ -124,7 +132,7 @@ pub(crate) fn create(
     let store =
         Store::create(devices.store(), superblock.database, store_options(options, options.page_size))?;
     let store = Arc::new(store);
-    store.attach(log.clone());
+    attach(options, &store, &log);
     let pool = pool(options, &store, &log)?;
     let catalog_tree = Tree::create(pool.clone(), SYSTEM_TREE, LogClass::System, &[])?;
     let undo_tree = Tree::create(pool.clone(), UNDO_TREE, LogClass::System, &[])?;

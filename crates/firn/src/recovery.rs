@@ -82,7 +82,7 @@ pub(crate) fn open(
     superblock.clean = false;
     superblock.write(&devices.superblock())?;
     let log = scan.open_log(epoch, start, assembly::log_options(options))?;
-    store.attach(log.clone());
+    assembly::attach(options, &store, &log);
 
     let pool = assembly::pool(options, &store, &log)?;
     // A database without threads of its own recovers without any too: its I/O has one order, which tests

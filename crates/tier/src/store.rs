@@ -248,6 +248,13 @@ impl Store {
         self.attach_journal(log);
     }
 
+    /// As [`Store::attach`], but the store takes all log for durable: it writes map pages before the records
+    /// they contain. For showing that crash tests see the damage that this does.
+    #[doc(hidden)]
+    pub fn attach_breaking_the_wal_rule(&self, log: Arc<Log>) {
+        self.attach_journal(Arc::new(journal::Presumed(log)));
+    }
+
     fn attach_journal(&self, journal: Arc<dyn Journal>) {
         assert!(self.journal.set(journal).is_ok(), "a log is attached once");
         self.state.lock().recovering = false;
