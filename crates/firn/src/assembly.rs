@@ -110,7 +110,7 @@ pub(crate) fn create(
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
     let devices = Counted::new(devices);
-    Superblock::mark_creating(&devices.superblock())?;
+    Superblock::mark_creating(&devices.superblock(), &file_names(&members, &store_path))?;
     for (log, member) in devices.logs.iter().zip(&members) {
         log.grow(member.bytes, Fill::Written)?;
     }
@@ -127,6 +127,7 @@ pub(crate) fn create(
         epochs: vec![(Epoch(1), Lsn::FIRST)],
         members,
         store_path,
+        store_version: Lsn::ZERO,
     };
     let log = Log::create(devices.logs(), superblock.log_identity(), Epoch(1), log_options(options))?;
     let store =
@@ -143,6 +144,12 @@ pub(crate) fn create(
     let engine = Engine::new(Parts { superblock, devices, log, store, pool, txns, catalog }, options);
     engine.checkpoint_all()?;
     Ok(engine)
+}
+
+/// The files that a creation makes, but for the superblock.
+pub(crate) fn file_names(members: &[Member], store_path: &str) -> Vec<String> {
+    let logs = members.iter().map(|member| member.path.clone());
+    logs.chain([store_path.to_owned()]).collect()
 }
 
 /// The log's members for `options`, all files in the database's directory unless paths were given.

@@ -185,6 +185,8 @@ impl Engine {
         let began = self.log.end();
         self.txns.spill_older_than(write_before)?;
         self.pool.write_older_than(write_before)?;
+        // What the metadata contains now, the device will.
+        let store_version = self.store.metadata_version();
         self.store.sync()?;
         // The log's end first: whatever was appended before it has announced what it needs.
         let end = self.log.end();
@@ -200,6 +202,7 @@ impl Engine {
             assert!(redo_start >= superblock.redo_start, "the redo start never goes back");
             superblock.checkpoint = record.first;
             superblock.redo_start = redo_start;
+            superblock.store_version = store_version;
             superblock.clean = clean;
             superblock.prune_epochs();
             superblock.write(&self.devices.superblock())?;

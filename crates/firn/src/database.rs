@@ -4,7 +4,7 @@ use crate::assembly::{self, Devices};
 use crate::engine::Engine;
 use crate::files;
 use crate::recovery::{self, RecoveryReport};
-use crate::superblock::Superblock;
+use crate::superblock::{Found, Superblock};
 use crate::table::Table;
 use crate::threads::Threads;
 use crate::transaction::Transaction;
@@ -86,12 +86,12 @@ impl Options {
 
     /// Opens a database from its devices, instead of files in a directory.
     pub fn open_on(self, devices: Devices) -> Result<Database, Error> {
-        let superblock = Superblock::read(&devices.superblock)?.ok_or_else(|| {
-            Error::new(
+        let Found::Database(superblock) = Superblock::read(&devices.superblock)? else {
+            return Err(Error::new(
                 ErrorKind::NotFound,
                 "the creation of this database was interrupted; nothing was stored in it",
-            )
-        })?;
+            ));
+        };
         if superblock.members.len() != devices.logs.len() {
             return Err(Error::damaged(format!(
                 "the database has {} log devices, and {} were given",

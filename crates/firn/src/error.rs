@@ -45,7 +45,7 @@ pub enum ErrorKind {
     Unknown,
     /// The database is open in another process.
     InUse,
-    /// The path cannot be used: missing, or no permission.
+    /// The path cannot be used: missing, no permission, or of a newer format than this program knows.
     Unusable,
     /// The transaction was begun read-only.
     ReadOnly,
@@ -160,7 +160,8 @@ impl From<TableError> for Error {
             TableErrorKind::Exists => ErrorKind::Exists,
             TableErrorKind::Dropped | TableErrorKind::Stale => ErrorKind::Stale,
             TableErrorKind::BadArgument => ErrorKind::BadArgument,
-            TableErrorKind::Damaged | TableErrorKind::TooNew => ErrorKind::Damaged,
+            TableErrorKind::Damaged => ErrorKind::Damaged,
+            TableErrorKind::TooNew => ErrorKind::Unusable,
             _ => ErrorKind::Failed,
         };
         Error::new(kind, error.message)
@@ -193,6 +194,7 @@ impl From<TierError> for Error {
             TierErrorKind::Full => ErrorKind::Full,
             TierErrorKind::Damaged | TierErrorKind::NotAllocated => ErrorKind::Damaged,
             TierErrorKind::BadArgument => ErrorKind::BadArgument,
+            TierErrorKind::TooNew => ErrorKind::Unusable,
             _ => ErrorKind::Failed,
         };
         Error::new(kind, error.message)

@@ -9,7 +9,7 @@
 use crate::assembly::{self, Devices};
 use crate::engine::Engine;
 use crate::recovery::{self, RecoveryReport};
-use crate::superblock::{Member, Superblock};
+use crate::superblock::{Found, Member, Superblock};
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::Arc;
 use firn_device::{Device, FileDevice, FileOptions, remove_file, sync_directory};
@@ -22,11 +22,12 @@ const STORE: &str = "store";
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<(Arc<Engine>, RecoveryReport), Error> {
     options.check()?;
     let path = dir.join(SUPERBLOCK);
+    refuse_one_name_twice(dir, options)?;
     if exists(&path)? {
         let superblock = file(&path, false)?;
         match Superblock::read(&superblock)? {
-            Some(found) => return open_found(dir, found, superblock, options),
-            None if !options.create => {
+            Found::Database(found) => return open_found(dir, found, superblock, options),
+            Found::Creating(_) if !options.create => {
                 return Err(Error::new(
                     ErrorKind::NotFound,
                     format!(
@@ -35,9 +36,10 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<(Arc<Engine>, Recove
                     ),
                 ));
             }
-            None => return recreate(dir, superblock, options),
+            Found::Creating(files) => return recreate(dir, &files, superblock, options),
         }
     }
+    refuse_others(dir, options)?;
     if !options.create {
         return Err(Error::new(
             ErrorKind::NotFound,
@@ -45,7 +47,7 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<(Arc<Engine>, Recove
         ));
     }
     make_directory(dir)?;
-    refuse_others(dir, options)?;
+    refuse_one_name_twice(dir, options)?;
     let superblock = file(&path, true)?;
     build(dir, superblock, options)
 }
@@ -77,17 +79,20 @@ fn open_found(
 }
 
 /// Removes what an interrupted creation left, and creates anew. The superblock vouches that nothing was
-/// ever stored.
+/// ever stored, and that the creation made `files` if they exist.
 fn recreate(
     dir: &Path,
+    files: &[String],
     superblock: Arc<dyn Device>,
     options: &Options,
 ) -> Result<(Arc<Engine>, RecoveryReport), Error> {
-    for path in own_files(dir, options) {
+    for path in files.iter().map(|file| dir.join(file)) {
         if exists(&path)? {
             remove_file(&path)?;
         }
     }
+    // Under other options than then, other files.
+    refuse_others(dir, options)?;
     build(dir, superblock, options)
 }
 
@@ -96,17 +101,18 @@ fn build(
     superblock: Arc<dyn Device>,
     options: &Options,
 ) -> Result<(Arc<Engine>, RecoveryReport), Error> {
-    Superblock::mark_creating(&superblock)?;
     let members: Vec<Member> = assembly::members(options);
+    let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
+    let store_path = store_path.to_string_lossy().into_owned();
+    Superblock::mark_creating(&superblock, &assembly::file_names(&members, &store_path))?;
     let mut logs = Vec::new();
     for member in &members {
         logs.push(file(&dir.join(&member.path), true)?);
     }
-    let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
     let store = file(&dir.join(&store_path), true)?;
     sync_directory(dir)?;
     let devices = Devices { superblock, logs, store };
-    let engine = assembly::create(devices, members, store_path.to_string_lossy().into_owned(), options)?;
+    let engine = assembly::create(devices, members, store_path, options)?;
     Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
 }
 
@@ -116,6 +122,31 @@ fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {
         assembly::members(options).iter().map(|member| dir.join(&member.path)).collect();
     paths.push(dir.join(options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE))));
     paths
+}
+
+/// Refuses options that give two of the database's files one name: the second would take the first for
+/// what an interrupted creation left.
+fn refuse_one_name_twice(dir: &Path, options: &Options) -> Result<(), Error> {
+    let mut paths = vec![whole_path(&dir.join(SUPERBLOCK))];
+    for path in own_files(dir, options) {
+        let path = whole_path(&path);
+        if paths.contains(&path) {
+            return Err(Error::new(
+                ErrorKind::BadArgument,
+                format!("{} is named for two files of the database; give each its own", path.display()),
+            ));
+        }
+        paths.push(path);
+    }
+    Ok(())
+}
+
+/// `path` without detours, as far as its directory exists.
+fn whole_path(path: &Path) -> PathBuf {
+    match (path.parent().and_then(|parent| parent.canonicalize().ok()), path.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => path.components().collect(),
+    }
 }
 
 /// Refuses to create a database over files of the same names: they may be a database that lost its

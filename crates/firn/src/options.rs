@@ -202,6 +202,10 @@ impl Options {
         if !(1..=64).contains(&self.log_devices) {
             return refuse(format!("log_devices is {}; it must be 1 to 64", self.log_devices));
         }
+        if let Some(path) = self.log_paths.iter().chain(&self.store_path).find(|path| path.to_str().is_none())
+        {
+            return refuse(format!("{} is no text in UTF-8; give the file another name", path.display()));
+        }
         if self.log_bytes / (self.log_devices as u64) < 256 << 10 {
             return refuse(format!(
                 "log_bytes is {}; each of the {} log devices needs at least 256 KiB",

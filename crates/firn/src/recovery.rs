@@ -61,6 +61,7 @@ pub(crate) fn open(
     };
     let store_options = assembly::store_options(options, superblock.page_size);
     let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
+    store.expect_metadata(superblock.store_version)?;
     let scan = LogScan::new(
         devices.logs(),
         superblock.log_identity(),

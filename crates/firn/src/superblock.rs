@@ -17,7 +17,8 @@ use firn_log::{LogIdentity, MemberId};
 const MAGIC: &[u8; 8] = b"FIRNSUPR";
 /// The format this code writes, and the newest it reads.
 const VERSION: u32 = 1;
-/// First bytes while a database is being created: nothing was stored yet, everything may be removed.
+/// First bytes while a database is being created: nothing was stored yet. A CRC32C of what follows it (u32),
+/// the length of the rest (u32), and the names of the files that the creation makes, which may be removed.
 const CREATING: &[u8; 8] = b"FIRNMAKE";
 /// Bytes of one copy; the second follows the first.
 const COPY_BYTES: usize = 16 << 10;
@@ -51,6 +52,19 @@ pub(crate) struct Superblock {
     pub epochs: Vec<(Epoch, Lsn)>,
     pub members: Vec<Member>,
     pub store_path: String,
+    /// The store's metadata contained the records up to this LSN, durably, before the last checkpoint: a
+    /// store that knows less is an old copy.
+    pub store_version: Lsn,
+}
+
+/// What a superblock's device holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A database.
+    Database(Superblock),
+    /// The creation of a database was interrupted before anything could be stored in it. It may have made
+    /// files of these names.
+    Creating(Vec<String>),
 }
 
 impl Superblock {
@@ -101,6 +115,7 @@ impl Superblock {
             body.put_blob(member.path.as_bytes());
         }
         body.put_blob(self.store_path.as_bytes());
+        body.put_varint(self.store_version.0);
         let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
         bytes.put(MAGIC);
         bytes.put_u32(0);
@@ -112,13 +127,7 @@ impl Superblock {
         assert_eq!(bytes.len(), HEADER_BYTES);
         bytes.put(&body);
         if bytes.len() > COPY_BYTES {
-            return Err(Error::new(
-                ErrorKind::BadArgument,
-                format!(
-                    "the superblock would need {} bytes; use shorter paths or fewer log devices",
-                    bytes.len()
-                ),
-            ));
+            return Err(too_long(bytes.len()));
         }
         let checksum = crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
@@ -162,6 +171,7 @@ impl Superblock {
             members.push(Member { id, bytes, path: text(reader.blob()?)? });
         }
         let store_path = text(reader.blob()?)?;
+        let store_version = Lsn(reader.varint()?);
         let superblock = Superblock {
             database,
             sequence,
@@ -175,6 +185,7 @@ impl Superblock {
             epochs,
             members,
             store_path,
+            store_version,
         };
         superblock.check()?;
         Ok(superblock)
@@ -198,8 +209,9 @@ impl Superblock {
         Ok(())
     }
 
-    /// Notes that a database is being created here. Refuses a device that holds anything else.
-    pub fn mark_creating(device: &Arc<dyn Device>) -> Result<(), Error> {
+    /// Notes that a database is being created here, and which files that makes. Refuses a device that holds
+    /// anything else.
+    pub fn mark_creating(device: &Arc<dyn Device>, files: &[String]) -> Result<(), Error> {
         device.grow(SUPERBLOCK_BYTES, Fill::Written)?;
         let mut buf = AlignedBuf::zeroed(COPY_BYTES);
         device.read(0, &mut buf)?;
@@ -209,25 +221,67 @@ impl Superblock {
                 format!("{} is not empty; a database is created on empty devices only", device.info().name),
             ));
         }
+        let mut mark = Vec::new();
+        mark.put_varint(files.len() as u64);
+        files.iter().for_each(|file| mark.put_blob(file.as_bytes()));
+        let mut rest = Vec::new();
+        rest.put_u32(mark.len() as u32);
+        rest.put(&mark);
+        if 12 + rest.len() > COPY_BYTES {
+            return Err(too_long(12 + rest.len()));
+        }
         buf.fill(0);
         buf[..8].copy_from_slice(CREATING);
+        buf[8..12].copy_from_slice(&crc32c(&rest).to_le_bytes());
+        buf[12..12 + rest.len()].copy_from_slice(&rest);
         Ok(device.write(0, &buf, Durability::Durable)?)
     }
 
-    /// Reads the newer valid copy; `None` if the creation of the database was interrupted before anything
-    /// could be stored in it.
-    pub fn read(device: &Arc<dyn Device>) -> Result<Option<Superblock>, Error> {
+    /// The names in a mark of an interrupted creation. None if the mark itself is torn: it is written before
+    /// the first file is made.
+    fn decode_creating(bytes: &[u8]) -> Result<Vec<String>, Malformed> {
+        let mut reader = Reader::new(bytes.get(8..).unwrap_or_default());
+        let checksum = reader.u32()?;
+        let rest = reader.rest();
+        let len = reader.u32()? as usize;
+        let mut mark = Reader::new(reader.bytes(len)?);
+        if crc32c(&rest[..4 + len]) != checksum {
+            return Err(Malformed { what: "a wrong checksum" });
+        }
+        (0..mark.varint_max(COPY_BYTES)?).map(|_| text(mark.blob()?)).collect()
+    }
+
+    /// The format version of a whole copy, if it is another than this program's.
+    fn other_version(bytes: &[u8]) -> Option<u32> {
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let covered = bytes.get(12..HEADER_BYTES.checked_add(u32_at(HEADER_BYTES - 4) as usize)?)?;
+        let whole = bytes[..8] == *MAGIC && crc32c(covered) == u32_at(8);
+        (whole && u32_at(12) != VERSION).then(|| u32_at(12))
+    }
+
+    /// Reads the newer valid copy.
+    pub fn read(device: &Arc<dyn Device>) -> Result<Found, Error> {
         let name = &device.info().name;
         if device.len() < SUPERBLOCK_BYTES {
             let bytes = device.len();
             return Err(Error::damaged(format!(
-                "{name} is cut short: it has {bytes} bytes instead of {SUPERBLOCK_BYTES}"
+                "{name} is cut short: it has {bytes} bytes instead of {SUPERBLOCK_BYTES}; restore it, or, if the \
+                 creation of a database was interrupted here, remove it and begin anew"
             )));
         }
         let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
         device.read(0, &mut buf)?;
-        if &buf[..8] == CREATING && buf[8..].iter().all(|&byte| byte == 0) {
-            return Ok(None);
+        if &buf[..8] == CREATING && buf[COPY_BYTES..].iter().all(|&byte| byte == 0) {
+            return Ok(Found::Creating(Superblock::decode_creating(&buf[..COPY_BYTES]).unwrap_or_default()));
+        }
+        if let Some(version) = buf.chunks(COPY_BYTES).find_map(Superblock::other_version) {
+            return Err(Error::new(
+                ErrorKind::Unusable,
+                format!(
+                    "{name} has format version {version}, and this program knows version {VERSION} only: use a \
+                     newer program"
+                ),
+            ));
         }
         let copies = [Superblock::decode(&buf[..COPY_BYTES]), Superblock::decode(&buf[COPY_BYTES..])];
         match copies {
@@ -235,10 +289,10 @@ impl Superblock {
                 "{name} holds copies of two databases, {} and {}",
                 a.database, b.database
             ))),
-            [Ok(a), Ok(b)] => Ok(Some(if a.sequence >= b.sequence { a } else { b })),
-            [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(Some(one)),
+            [Ok(a), Ok(b)] => Ok(Found::Database(if a.sequence >= b.sequence { a } else { b })),
+            [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(Found::Database(one)),
             [Err(a), Err(b)] => Err(Error::damaged(format!(
-                "{name}: neither copy can be read ({}; {}); it belongs to another format version, is not a Firn database, or is damaged",
+                "{name}: neither copy can be read ({}; {}); it is not a Firn database, or is damaged: restore it from a copy",
                 a.what, b.what
             ))),
         }
@@ -256,6 +310,13 @@ impl Superblock {
         }
         Ok(())
     }
+}
+
+fn too_long(bytes: usize) -> Error {
+    Error::new(
+        ErrorKind::BadArgument,
+        format!("the superblock would need {bytes} bytes; use shorter paths or fewer log devices"),
+    )
 }
 
 fn text(bytes: &[u8]) -> Result<String, Malformed> {
@@ -281,19 +342,21 @@ mod tests {
             epochs: vec![(Epoch(1), Lsn(4096)), (Epoch(2), Lsn(5000))],
             members: vec![Member { id: MemberId(1), path: "log.0".into(), bytes: 1 << 20 }],
             store_path: "store".into(),
+            store_version: Lsn(7000),
         }
     }
 
     fn device() -> Arc<dyn Device> {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("superblock"));
-        Superblock::mark_creating(&device).expect("memory grows");
+        Superblock::mark_creating(&device, &["log.0".into(), "store".into()]).expect("memory grows");
         device
     }
 
     #[test]
     fn either_copy_is_enough() {
         let device = device();
-        assert_eq!(Superblock::read(&device).expect("readable"), None, "being created");
+        let creating = Found::Creating(vec!["log.0".into(), "store".into()]);
+        assert_eq!(Superblock::read(&device).expect("readable"), creating);
         let mut superblock = sample();
         superblock.write(&device).expect("writable");
         superblock.redo_start = Lsn(6000);
@@ -304,7 +367,7 @@ mod tests {
             device
                 .write(copy * COPY_BYTES as u64, &vec![0xa5; COPY_BYTES], Durability::Durable)
                 .expect("writable");
-            assert_eq!(Superblock::read(&device).expect("readable"), Some(superblock.clone()));
+            assert_eq!(Superblock::read(&device).expect("readable"), Found::Database(superblock.clone()));
             device.write(copy * COPY_BYTES as u64, &saved, Durability::Durable).expect("writable");
         }
         device.write(0, &vec![0xa5; 2 * COPY_BYTES], Durability::Durable).expect("writable");
@@ -328,10 +391,10 @@ mod tests {
     fn golden_bytes() {
         let bytes = sample().encode().expect("fits");
         assert_eq!(&bytes[..8], b"FIRNSUPR");
-        assert_eq!(&bytes[12..48], b"\x01\0\0\x000123456789abcdef\0\0\0\0\0\0\0\0\0\x10\0\0\x20\0\0\0");
+        assert_eq!(&bytes[12..48], b"\x01\0\0\x000123456789abcdef\0\0\0\0\0\0\0\0\0\x10\0\0\x22\0\0\0");
         assert_eq!(
             &bytes[48..],
-            b"\x01\x01\x02\x80\x40\x80\x20\0\x02\x01\x80\x20\x02\x88\x27\x01\x01\x80\x80\x40\x05log.0\x05store"
+            b"\x01\x01\x02\x80\x40\x80\x20\0\x02\x01\x80\x20\x02\x88\x27\x01\x01\x80\x80\x40\x05log.0\x05store\xd8\x36"
         );
     }
 

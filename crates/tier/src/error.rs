@@ -20,6 +20,8 @@ pub enum TierErrorKind {
     Failed,
     /// An option or argument is out of its range.
     BadArgument,
+    /// Stored in a format that this program does not know yet.
+    TooNew,
 }
 
 /// A tier error: what to do, and a sentence for people.

@@ -235,6 +235,32 @@ impl Store {
         self.redo_record(lsn, record)
     }
 
+    /// LSN of the newest record that the metadata contains, in memory; on the device, once the next
+    /// [`PageTier::sync`] returns.
+    pub fn metadata_version(&self) -> Lsn {
+        self.state.lock().cache.get(MetaId::Totals).expect("the totals page is pinned").lsn
+    }
+
+    /// Before the first redo: `at_least` is a [`Store::metadata_version`] that was synced. A store that knows
+    /// less is an older copy put in place, or one that lost writes: its pages have right checksums, too.
+    ///
+    /// Errors: `Damaged`.
+    pub fn expect_metadata(&self, at_least: Lsn) -> Result<(), TierError> {
+        let found = self.metadata_version();
+        // Of a totals page with a bad slot the older version may have been taken: it is added up anew.
+        if found >= at_least || self.state.lock().suspects.contains(&MetaId::Totals) {
+            return Ok(());
+        }
+        Err(TierError::new(
+            TierErrorKind::Damaged,
+            format!(
+                "{} is older than the rest of the database: it ends at LSN {found}, and had everything up to LSN \
+                 {at_least} at the last checkpoint. Put the newest copy in place, or restore a backup",
+                self.device.info().name
+            ),
+        ))
+    }
+
     /// Ends redo: `log_end` is the end of the log whose records were shown to [`Store::redo`]. To be called
     /// before the log is attached.
     ///

@@ -46,7 +46,7 @@ impl Header {
     }
 
     /// One slot; `None` if it is torn or was never written.
-    fn decode(slot: Slot, bytes: &[u8]) -> Option<Result<Header, TierError>> {
+    fn decode(name: &str, slot: Slot, bytes: &[u8]) -> Option<Result<Header, TierError>> {
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         if bytes[0..8] != MAGIC || u32_at(CHECKSUM_AT) != checksum(bytes) || u64_at(56) == 0 {
@@ -54,10 +54,10 @@ impl Header {
         }
         if u32_at(8) != FORMAT_VERSION {
             let message = format!(
-                "the store has format version {}, this program knows {FORMAT_VERSION}: use a newer one",
+                "the store {name} has format version {}, this program knows version {FORMAT_VERSION}: use a newer program",
                 u32_at(8)
             );
-            return Some(Err(TierError::new(TierErrorKind::BadArgument, message)));
+            return Some(Err(TierError::new(TierErrorKind::TooNew, message)));
         }
         Some(Ok(Header {
             database: DatabaseId(bytes[16..32].try_into().expect("sixteen bytes")),
@@ -72,6 +72,7 @@ impl Header {
 
     /// Finds the header of `database` on `device`.
     pub(crate) fn load(device: &dyn Device, database: DatabaseId) -> Result<Header, TierError> {
+        let name = &device.info().name;
         let mut newest: Option<Header> = None;
         let mut foreign = None;
         let mut buf = AlignedBuf::zeroed(slot_bytes(device));
@@ -81,7 +82,7 @@ impl Header {
                 continue;
             }
             device.read(offset, &mut buf)?;
-            match Header::decode(slot, &buf) {
+            match Header::decode(name, slot, &buf) {
                 None => {}
                 Some(header) => {
                     let header = header?;
@@ -93,11 +94,10 @@ impl Header {
                 }
             }
         }
-        let name = &device.info().name;
         match (newest, foreign) {
             (Some(header), _) => Ok(header),
             (None, Some(other)) => Err(TierError::new(
-                TierErrorKind::BadArgument,
+                TierErrorKind::Damaged,
                 format!("{name} belongs to database {other}, not to {database}: check the paths"),
             )),
             (None, None) => Err(TierError::new(
@@ -181,6 +181,6 @@ mod tests {
         device.write(65536, &block, Durability::Durable).unwrap();
         assert_eq!(Header::load(&device, first.database).unwrap(), first);
         let other = Header::load(&device, DatabaseId([1; 16])).unwrap_err();
-        assert_eq!(other.kind, TierErrorKind::BadArgument);
+        assert_eq!(other.kind, TierErrorKind::Damaged);
     }
 }

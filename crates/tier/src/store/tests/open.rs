@@ -28,7 +28,7 @@ fn foreign_short_and_misfit_files_are_refused_with_a_reason() {
     let device = Arc::new(MemoryDevice::new("store"));
     drop(create(device.clone(), &TestLog::new()));
     let kind = |outcome: Result<Store, crate::TierError>| outcome.err().expect("it is refused").kind;
-    assert_eq!(kind(Store::open(device.clone(), DatabaseId([9; 16]), options())), TierErrorKind::BadArgument);
+    assert_eq!(kind(Store::open(device.clone(), DatabaseId([9; 16]), options())), TierErrorKind::Damaged);
     let other = StoreOptions { page_size: 4096, ..options() };
     assert_eq!(kind(Store::open(device.clone(), DATABASE, other)), TierErrorKind::BadArgument);
     device.shrink(device.len() - 512).unwrap();
