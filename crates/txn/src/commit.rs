@@ -8,12 +8,12 @@ use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, clock};
-use firn_log::{Log, LogClass, Record};
+use firn_log::{LogClass, Record};
 
 /// A commit that is ordered: visible to others, and durable soon. Dropping the handle changes nothing.
 #[derive(Clone)]
 pub struct CommitHandle {
-    log: Arc<Log>,
+    manager: Arc<TxnManager>,
     /// Durable once the log is durable up to here.
     lsn: Lsn,
 }
@@ -27,11 +27,11 @@ impl CommitHandle {
     /// Whether it has become durable. Never blocks.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.log.durable() >= self.lsn
+        self.manager.log.durable() >= self.lsn
     }
     /// Has the log flushed in the background.
     pub fn request(&self) {
-        self.log.request_flush(self.lsn);
+        self.manager.log.request_flush(self.lsn);
     }
     /// Blocks until it is durable.
     ///
@@ -41,7 +41,12 @@ impl CommitHandle {
         if self.is_durable() {
             return Ok(());
         }
-        self.log.flush(self.lsn).map_err(|error| TxnError::new(TxnErrorKind::Unknown, error.message))
+        self.manager.log.flush(self.lsn).map_err(|error| {
+            // What was ordered is visible in memory and may be gone after the next opening: nothing more may
+            // be built on it.
+            self.manager.poison(TxnError::new(TxnErrorKind::Failed, error.message.clone()));
+            TxnError::new(TxnErrorKind::Unknown, error.message)
+        })
     }
 }
 
@@ -89,7 +94,7 @@ impl Transaction {
         self.ended = true;
         self.drop_snapshot();
         self.manager.purge_versions();
-        Ok(CommitHandle { log: self.manager.log.clone(), lsn })
+        Ok(CommitHandle { manager: self.manager.clone(), lsn })
     }
 
     /// Two-phase commit, first phase: after it, the transaction survives a crash with its writes locked and
@@ -126,7 +131,7 @@ impl Transaction {
         self.state = None;
         self.ended = true;
         self.drop_snapshot();
-        Ok(CommitHandle { log: manager.log.clone(), lsn: end })
+        Ok(CommitHandle { manager: manager.clone(), lsn: end })
     }
 }
 
@@ -167,10 +172,10 @@ impl TxnManager {
     /// Commits a prepared transaction, from any thread.
     ///
     /// Errors: `BadArgument` if none has this id.
-    pub fn commit_prepared(&self, gid: &[u8]) -> Result<CommitHandle, TxnError> {
+    pub fn commit_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         let state = self.take_prepared(gid)?;
         match self.order(&state, &mut HeldLocks::default()) {
-            Ok(lsn) => Ok(CommitHandle { log: self.log.clone(), lsn }),
+            Ok(lsn) => Ok(CommitHandle { manager: self.clone(), lsn }),
             Err(error) => {
                 self.prepared.lock().insert(gid.to_vec(), state);
                 Err(error)
