@@ -17,6 +17,7 @@ pub mod clock;
 pub mod codec;
 pub mod hash;
 pub mod ids;
+pub mod machine;
 pub mod rng;
 pub mod sync;
 

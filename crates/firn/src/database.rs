@@ -79,6 +79,7 @@ impl Options {
     /// Creates a database on empty devices, instead of files in a directory.
     pub fn create_on(self, devices: Devices) -> Result<Database, Error> {
         let options = self.log_devices(devices.logs.len());
+        options.check()?;
         let members = assembly::members(&options);
         let engine = assembly::create(devices, members, "store".to_owned(), &options)?;
         Database::start(engine, RecoveryReport { clean: true, ..RecoveryReport::default() }, None)

@@ -1,6 +1,7 @@
 //! How a database is opened.
 
 use crate::{Error, ErrorKind};
+use firn_base::machine;
 use firn_base::sync::Arc;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -198,6 +199,11 @@ impl Options {
                 "buffer_bytes is {}; at least {least} are needed with pages of {}",
                 self.buffer_bytes, self.page_size
             ));
+        }
+        // Asked for memory that there is not, the allocator would end the process.
+        let most = machine::memory_bytes();
+        if self.buffer_bytes as u64 > most {
+            return refuse(format!("buffer_bytes is {}; this machine has {most} bytes of memory", self.buffer_bytes));
         }
         if !(1..=64).contains(&self.log_devices) {
             return refuse(format!("log_devices is {}; it must be 1 to 64", self.log_devices));
