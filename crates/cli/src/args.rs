@@ -27,6 +27,9 @@ pub enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
+    /// Look for lost or half transactions
+    #[command(subcommand)]
+    Torture(Torture),
 }
 
 /// Isolation levels that TPC-C may run at.
@@ -45,6 +48,15 @@ pub enum CommitName {
     Wait,
     /// At once; it is told when the commit is durable, and only durable commits count
     Async,
+}
+
+/// How large a population is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScaleName {
+    /// The specification's
+    Full,
+    /// A few hundred rows a warehouse, to try things out; its figures are not TPC-C's
+    Tiny,
 }
 
 /// `firn tpcc`.
@@ -89,9 +101,15 @@ pub struct Tpcc {
     /// Check the consistency conditions, run nothing
     #[arg(long)]
     pub check_only: bool,
-    /// Log devices of a new database
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Files of log of a new database, written at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub log_devices: u32,
+    /// Size of the population
+    #[arg(long, value_enum, default_value_t = ScaleName::Full, hide = true)]
+    pub scale: ScaleName,
+    /// Run so many transactions a client, all of them counted, instead of --seconds
+    #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub transactions: Option<u64>,
 }
 
 /// `firn check`.
@@ -161,4 +179,90 @@ pub struct BenchCommit {
     /// Write the results to this file as JSON, too
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `firn torture`.
+#[derive(Debug, Subcommand)]
+pub enum Torture {
+    /// Kill the process that commits, again and again; compare what is left with what was acknowledged
+    Kill(TortureKill),
+    /// The process that is killed
+    #[command(hide = true)]
+    Child(TortureChild),
+}
+
+/// `firn torture kill`.
+#[derive(Args, Debug)]
+pub struct TortureKill {
+    /// A directory for the database, on the file system in question; made, and removed again
+    #[arg(long, default_value = "firn-torture")]
+    pub dir: PathBuf,
+    /// Rounds: one to four kills each, then everything is verified
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// Longest time between a process being ready and its death, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1500, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    pub longest_ms: u64,
+    /// Threads that move amounts between accounts
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub clients: u16,
+    /// Threads that run TPC-C on a small population, at the same time
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub tpcc_clients: u16,
+    /// Warehouses of the small population
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub warehouses: u32,
+    /// Start again with an empty directory after so many rounds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub fresh_every: u32,
+    /// Equal seeds draw equal work and equal times of death (what they fall on still differs)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Keep the database when all is well, too
+    #[arg(long)]
+    pub keep: bool,
+    /// Write what happened to this file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Acknowledge before committing: a fault that the verification must find
+    #[arg(long, hide = true)]
+    pub acknowledge_early: bool,
+}
+
+/// `firn torture child`.
+#[derive(Args, Debug)]
+pub struct TortureChild {
+    /// The database's directory
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Of the ledger
+    #[arg(long)]
+    pub seed: u64,
+    /// Makes TPC-C's inputs differ from life to life
+    #[arg(long)]
+    pub life: u64,
+    /// Threads on the ledger
+    #[arg(long)]
+    pub clients: u16,
+    /// Threads of TPC-C
+    #[arg(long)]
+    pub tpcc_clients: u16,
+    /// Warehouses of a new population
+    #[arg(long)]
+    pub warehouses: u32,
+    /// DRAM for pages
+    #[arg(long)]
+    pub buffer: u64,
+    /// Bytes of log between checkpoints
+    #[arg(long)]
+    pub checkpoint: u64,
+    /// Commits that a client of the ledger has outstanding
+    #[arg(long)]
+    pub window: u32,
+    /// Log devices of a new database
+    #[arg(long)]
+    pub log_devices: u32,
+    /// Acknowledge before committing
+    #[arg(long)]
+    pub acknowledge_early: bool,
 }

@@ -2,8 +2,8 @@
 
 use crate::adapter::FirnEngine;
 use crate::args::BenchCommit;
+use crate::commit_of_source;
 use crate::raw_device::{self, RawRun};
-use crate::tpcc::commit_of_source;
 use crate::{Failure, interrupt, progress, size};
 use comfy_table::{CellAlignment, Table, presets};
 use firn::{Isolation, Options};

@@ -10,15 +10,18 @@ mod bench_commit;
 mod failure;
 mod inspect;
 mod interrupt;
+mod output;
 mod progress;
 mod raw_device;
 mod size;
+mod torture;
 mod tpcc;
 mod tpcc_table;
+mod whole_tables;
 
 pub use failure::Failure;
 
-use args::{Arguments, Bench, Command};
+use args::{Arguments, Bench, Command, Torture};
 
 /// Runs a command line to its end.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -28,5 +31,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Stat(stat) => inspect::stat(&stat),
         Command::Dump(dump) => inspect::dump(&dump),
         Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
+        Command::Torture(Torture::Kill(kill)) => torture::kill(&kill),
+        Command::Torture(Torture::Child(child)) => torture::child::run(&child),
     }
+}
+
+/// The commit that this binary was built from, if the build knew it.
+pub(crate) fn commit_of_source() -> &'static str {
+    option_env!("FIRN_COMMIT").unwrap_or("unknown")
 }

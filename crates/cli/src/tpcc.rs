@@ -2,7 +2,7 @@
 
 use crate::adapter::FirnEngine;
 use crate::args::{CommitName, IsolationName, Tpcc};
-use crate::{Failure, interrupt, progress, size, tpcc_table};
+use crate::{Failure, commit_of_source, interrupt, progress, size, tpcc_table};
 use firn::{Database, IoCounts, Isolation, Options};
 use firn_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult};
 use firn_workloads::tpcc::{self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When};
@@ -209,9 +209,4 @@ fn result_of(
     result.database_bytes = Some(engine.database().size_on_devices());
     result.consistency = ConsistencyResult::of(conditions);
     result
-}
-
-/// The commit that this binary was built from, if the build knew it.
-pub fn commit_of_source() -> &'static str {
-    option_env!("FIRN_COMMIT").unwrap_or("unknown")
 }

@@ -11,9 +11,11 @@ use crate::engine::Engine;
 use crate::recovery::{self, RecoveryReport};
 use crate::superblock::{Found, Member, Superblock};
 use crate::{Error, ErrorKind, Options};
+use firn_base::clock;
 use firn_base::sync::Arc;
 use firn_device::{Device, FileDevice, FileOptions, remove_file, sync_directory};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const SUPERBLOCK: &str = "superblock";
 const STORE: &str = "store";
@@ -62,7 +64,7 @@ fn open_found(
     let mut logs = Vec::new();
     for member in &found.members {
         let log =
-            file(&dir.join(&member.path), false).map_err(|error| error.within(&missing("a log device")))?;
+            released_file(&dir.join(&member.path)).map_err(|error| error.within(&missing("a log device")))?;
         if log.len() < member.bytes {
             return Err(Error::damaged(format!(
                 "{} is cut short: it has {} bytes instead of {}",
@@ -73,7 +75,7 @@ fn open_found(
         }
         logs.push(log);
     }
-    let store = file(&dir.join(&found.store_path), false)
+    let store = released_file(&dir.join(&found.store_path))
         .map_err(|error| error.within(&missing("the page store")))?;
     recovery::open(found, Devices { superblock, logs, store }, options)
 }
@@ -168,6 +170,26 @@ fn file(path: &Path, create: bool) -> Result<Arc<dyn Device>, Error> {
     let options = FileOptions::default();
     let device = if create { FileDevice::create(path, &options) } else { FileDevice::open(path, &options) };
     Ok(Arc::new(device?))
+}
+
+/// How long the lock of a file may outlive the process that held it.
+const LINGERING_MAX: Duration = Duration::from_secs(3);
+const LINGERING_LOOK: Duration = Duration::from_millis(2);
+
+/// Opens a file of a database whose superblock is locked here already, so that no living process can have
+/// it. A process that was killed may leave requests in the kernel (io_uring), which keep their files open,
+/// and so locked, until they are done: some milliseconds after it is gone. To wait for the lock is to wait
+/// for its last write; going on without it would let that write land after recovery has read the place.
+fn released_file(path: &Path) -> Result<Arc<dyn Device>, Error> {
+    let begun = clock::now();
+    loop {
+        match file(path, false) {
+            Err(error) if error.kind() == ErrorKind::InUse && begun.elapsed() < LINGERING_MAX => {
+                clock::sleep(LINGERING_LOOK);
+            }
+            other => return other,
+        }
+    }
 }
 
 fn exists(path: &Path) -> Result<bool, Error> {
