@@ -143,24 +143,42 @@ pub fn change(db: &Database, model: &mut Model, rng: &mut Rng) {
 pub fn try_change(db: &Database, model: &mut Model, rng: &mut Rng) -> Result<(), Error> {
     let mut after = model.clone();
     let mut tx = db.begin();
-    for _ in 0..12 {
-        let name = TABLES[rng.below(3) as usize];
+    for Statement { table: name, key, value } in statements(rng) {
         let table = db.table(name)?;
         let rows = after.get_mut(name).expect("in the model");
-        let key = format!("key {:05}", rng.below(900)).into_bytes();
-        if rng.one_in(6) {
-            tx.delete(&table, &key)?;
-            rows.remove(&key);
-        } else {
-            let len = rng.between(1, if name == "wide" { 140 } else { 60 });
-            let value: Vec<u8> = (0..len).map(|_| b'a' + rng.below(20) as u8).collect();
-            tx.put(&table, &key, &value)?;
-            rows.insert(key, value);
+        match value {
+            Some(value) => {
+                tx.put(&table, &key, &value)?;
+                rows.insert(key, value);
+            }
+            None => {
+                tx.delete(&table, &key)?;
+                rows.remove(&key);
+            }
         }
     }
     tx.commit()?;
     *model = after;
     Ok(())
+}
+
+/// A row to put, or to delete if there is no value.
+pub struct Statement {
+    pub table: &'static str,
+    pub key: Vec<u8>,
+    pub value: Option<Vec<u8>>,
+}
+
+/// What one transaction does.
+pub fn statements(rng: &mut Rng) -> Vec<Statement> {
+    let mut statement = || {
+        let table = TABLES[rng.below(3) as usize];
+        let key = format!("key {:05}", rng.below(900)).into_bytes();
+        let len = rng.between(1, if table == "wide" { 140 } else { 60 });
+        let value = (!rng.one_in(6)).then(|| (0..len).map(|_| b'a' + rng.below(20) as u8).collect());
+        Statement { table, key, value }
+    };
+    (0..12).map(|_| statement()).collect()
 }
 
 /// What became of a database after something was done to it.
