@@ -136,8 +136,16 @@ impl Catalog {
     ) -> Result<Option<Position>, TableError> {
         let mut txn = self.manager.begin(options.clone());
         let next = txn.scan(&state.tree, from, None, Direction::Forward, batch)?;
-        let mut entry = Entry::default();
-        for (key, value) in batch.iter() {
+        let (mut entry, mut large) = (Entry::default(), Vec::new());
+        for (at, (key, stored)) in batch.iter().enumerate() {
+            let value = if batch.flag(at) {
+                if !state.get_stored_large(&mut txn, key, stored, &mut large)? {
+                    continue;
+                }
+                &large
+            } else {
+                stored
+            };
             index.entry(&state.source(key, value)?, &mut entry)?;
             write::add(&mut txn, state, index, &entry)?;
         }

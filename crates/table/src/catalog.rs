@@ -60,6 +60,9 @@ impl Catalog {
         for definition in stored.definitions {
             let state = State::open(definition, &pool);
             manager.register_tree((*state.tree).clone());
+            if let Some(large) = &state.large {
+                manager.register_tree((**large).clone());
+            }
             for index in &state.indexes {
                 manager.register_tree((*index.tree).clone());
                 if index.definition.state == IndexState::Building {
@@ -108,6 +111,9 @@ impl Catalog {
         for (name, table) in &*self.tables.read() {
             let Ok(state) = table.shared.state() else { continue };
             trees.push((format!("table {name:?}"), (*state.tree).clone()));
+            if let Some(large) = &state.large {
+                trees.push((format!("large values of table {name:?}"), (**large).clone()));
+            }
             for index in &state.indexes {
                 let what = format!("index {:?} of table {name:?}", index.definition.spec.name);
                 trees.push((what, (*index.tree).clone()));

@@ -1,13 +1,14 @@
-//! Comparing a table with its indexes, both ways.
+//! Comparing a table with its indexes and its large values, both ways.
 
 use crate::catalog::Catalog;
 use crate::cursor::Walk;
 use crate::definition::TableKind;
 use crate::index::{Entry, IndexState};
+use crate::large::{self, Part, ValueId};
 use crate::range::KeyRange;
 use crate::show;
 use crate::state::{LiveIndex, State};
-use crate::{Table, TableError};
+use crate::{Table, TableError, TableErrorKind};
 use firn_base::sync::Arc;
 use firn_btree::Direction;
 use firn_txn::{Transaction, TxnOptions};
@@ -20,6 +21,8 @@ const DAMAGE_MAX: usize = 1000;
 pub struct TableReport {
     /// Rows.
     pub rows: u64,
+    /// Rows whose values are too long to stand beside their keys.
+    pub large_values: u64,
     /// Entries of each index that was checked, by its name. An index being built is not checked.
     pub entries: Vec<(String, u64)>,
     /// Sentences, one for each finding, with the key; at most 1000.
@@ -38,15 +41,17 @@ impl TableReport {
 }
 
 impl Catalog {
-    /// Compares every index of a table with its rows, both ways, in one snapshot, while others go on. The
-    /// report says what does not agree; an error is only that the check itself could not go on.
+    /// Compares every index of a table with its rows, both ways, in one snapshot, while others go on; reads
+    /// every large value and looks for chunks that are no row's. The report says what does not agree; an
+    /// error is only that the check itself could not go on. Takes 16 bytes of memory a large value.
     pub fn check_table(&self, table: &Table) -> Result<TableReport, TableError> {
         let mut txn = self.manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
         let state = table.state_for(&txn)?;
         let indexes: Vec<&LiveIndex> =
             state.indexes.iter().filter(|index| index.definition.state == IndexState::Ready).collect();
         let mut report = TableReport::default();
-        check_rows(&mut txn, &state, &indexes, &mut report)?;
+        let mut values = check_rows(&mut txn, &state, &indexes, &mut report)?;
+        check_large_values(&mut txn, &state, &mut values, &mut report)?;
         for index in indexes {
             let entries = check_entries(&mut txn, &state, index, &mut report)?;
             report.entries.push((index.definition.spec.name.clone(), entries));
@@ -56,19 +61,35 @@ impl Catalog {
     }
 }
 
-/// Every row decodes and has its entry in every index.
+/// Every row decodes and has its entry in every index; every large value is whole. Answers the names of the
+/// large values.
 fn check_rows(
     txn: &mut Transaction,
     state: &Arc<State>,
     indexes: &[&LiveIndex],
     report: &mut TableReport,
-) -> Result<(), TableError> {
+) -> Result<Vec<ValueId>, TableError> {
     let table = &state.definition.name;
     let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
     let (mut values, mut entry, mut found) = (Vec::new(), Entry::default(), Vec::new());
+    let (mut names, mut large) = (Vec::new(), Vec::new());
     while walk.advance(txn, &state.tree)? {
-        let (key, value) = walk.current();
+        let (key, mut value) = walk.current();
         report.rows += 1;
+        if walk.flag() {
+            report.large_values += 1;
+            let Ok(reference) = state.reference(key, value) else {
+                let row = show::Bytes(key);
+                report.find(format!("row {row} of table {table:?} has a broken reference to its value"));
+                continue;
+            };
+            names.push(reference.id);
+            if !large::read(state.large_tree()?, reference, &mut large)? {
+                report.find(large::not_whole(table, key).message);
+                continue;
+            }
+            value = &large;
+        }
         if let TableKind::Typed(schema) = state.kind()
             && let Err(error) = schema.decode(key, value, &mut values)
         {
@@ -90,6 +111,49 @@ fn check_rows(
                     "entry {entry} of index {name:?} leads to {found} and not to row {row} of table {table:?}"
                 ));
             }
+        }
+    }
+    Ok(names)
+}
+
+/// Every chunk belongs to a large value of a row (whose names are given), or to one that waits to be freed.
+/// The marks are read before the chunks: what was marked before this snapshot may be freed meanwhile, what is
+/// marked after it stays until the snapshot is gone.
+fn check_large_values(
+    txn: &mut Transaction,
+    state: &Arc<State>,
+    names: &mut Vec<ValueId>,
+    report: &mut TableReport,
+) -> Result<(), TableError> {
+    let Some(tree) = &state.large else { return Ok(()) };
+    let table = &state.definition.name;
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        report.find(format!("two rows of table {table:?} share the large value {}", twice[0]));
+    }
+    let rows = names.len();
+    let mut freed = large::freed(txn, tree, None, usize::MAX)?;
+    for id in &freed {
+        if names[..rows].binary_search(id).is_ok() {
+            report.find(format!("the large value {id} of table {table:?} is a row's and is to be freed"));
+        }
+    }
+    names.append(&mut freed);
+    names.sort_unstable();
+    let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
+    let mut orphan = None;
+    while walk.advance(txn, tree)? {
+        match Part::decode(walk.current().0) {
+            Ok(Part::Freed(_)) => {}
+            Ok(Part::Chunk(id, _)) if names.binary_search(&id).is_ok() || orphan == Some(id) => {}
+            Ok(Part::Chunk(id, _)) => {
+                orphan = Some(id);
+                report.find(format!("the large value {id} of table {table:?} is no row's"));
+            }
+            Err(error) => report.find(format!(
+                "the tree of large values of table {table:?} has {}: {error}",
+                show::Bytes(walk.current().0)
+            )),
         }
     }
     Ok(())
@@ -116,7 +180,13 @@ fn check_entries(
                 continue;
             }
         };
-        if !txn.get(&state.tree, primary_key, &mut row)? {
+        let found = match state.get(txn, primary_key, &mut row) {
+            Ok(found) => found,
+            // Its broken value was reported with the rows.
+            Err(error) if error.kind == TableErrorKind::Damaged => continue,
+            Err(error) => return Err(error),
+        };
+        if !found {
             let gone = show::Bytes(primary_key);
             report.find(format!(
                 "entry {shown} of index {:?} leads to {gone}, no row of table {table:?}",

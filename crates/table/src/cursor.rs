@@ -61,6 +61,11 @@ impl Walk {
         self.batch.get(self.answered - 1).expect("advance() answered that there is a row")
     }
 
+    /// The flag of that row.
+    pub(crate) fn flag(&self) -> bool {
+        self.batch.flag(self.answered - 1)
+    }
+
     /// Takes the last [`Walk::advance`] back, for a row that could not be answered.
     pub(crate) fn step_back(&mut self) {
         assert!(self.answered > 0, "only a step that was made is taken back");
@@ -132,16 +137,21 @@ impl Cursor {
             if !self.walk.advance(txn, &state.tree)? {
                 return Ok(None);
             }
-            if !self.for_update {
-                return Ok(Some(self.walk.current()));
-            }
+            let (key, stored) = self.walk.current();
             // Under read committed the row may have gone since its leaf was read.
-            match txn.get_for_update(&state.tree, self.walk.current().0, &mut self.row) {
+            let found = if self.for_update {
+                state.get_for_update(txn, key, &mut self.row)
+            } else if self.walk.flag() {
+                state.get_stored_large(txn, key, stored, &mut self.row)
+            } else {
+                return Ok(Some(self.walk.current()));
+            };
+            match found {
                 Ok(true) => return Ok(Some((self.walk.current().0, &self.row))),
                 Ok(false) => {}
                 Err(error) => {
                     self.walk.step_back();
-                    return Err(error.into());
+                    return Err(error);
                 }
             }
         }

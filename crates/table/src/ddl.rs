@@ -40,9 +40,11 @@ impl Catalog {
         self.check_free(name)?;
         let definition = self.commit(|txn| {
             let tree = txn.create_tree()?;
+            let large = txn.create_tree()?;
             let mut definition = Definition {
                 tree: tree.id(),
                 root: tree.root(),
+                large: Some((large.id(), large.root())),
                 name: name.to_owned(),
                 kind,
                 indexes: Vec::new(),
@@ -71,7 +73,8 @@ impl Catalog {
         self.commit(|txn| {
             catalog_rows::erase(txn, &self.system, state.definition.tree)?;
             let indexes = state.definition.indexes.iter().map(|index| (index.tree, index.root));
-            for (tree, root) in indexes.chain([(state.definition.tree, state.definition.root)]) {
+            let own = [(state.definition.tree, state.definition.root)];
+            for (tree, root) in indexes.chain(state.definition.large).chain(own) {
                 catalog_rows::write_dropped(txn, &self.system, tree, root)?;
             }
             Ok(())
@@ -80,6 +83,7 @@ impl Catalog {
         table.shared.exchange(None);
         let mut drops = self.drops.lock();
         drops.push(PendingDrop::of(&state.tree));
+        drops.extend(state.large.iter().map(PendingDrop::of));
         drops.extend(state.indexes.iter().map(|index| PendingDrop::of(&index.tree)));
         Ok(())
     }

@@ -11,7 +11,7 @@ use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{PageId, TreeId, crc32c};
 
 /// Version of the definition's format that this code writes; it reads this and all before.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// What kind of rows a table holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Definition {
     pub tree: TreeId,
     /// Root page of its tree.
     pub root: PageId,
+    /// Id and root page of the tree of its large values; `None` if it was created by a version that had none.
+    pub large: Option<(TreeId, PageId)>,
     /// Its name.
     pub name: String,
     /// What kind of rows it holds.
@@ -44,6 +46,9 @@ impl Definition {
         out.put_u8(FORMAT);
         out.put_u32(self.tree.0);
         out.put_u64(self.root.0);
+        let (large, large_root) = self.large.map_or((0, 0), |(tree, root)| (tree.0, root.0));
+        out.put_u32(large);
+        out.put_u64(large_root);
         out.put_blob(self.name.as_bytes());
         match &self.kind {
             TableKind::Raw => out.put_u8(1),
@@ -85,16 +90,18 @@ impl Definition {
                 ),
             ));
         }
-        let definition = Definition::decode_body(&mut reader)?;
+        let definition = Definition::decode_body(&mut reader, format)?;
         if !reader.is_empty() {
             return Err(Malformed { what: "a table's definition has bytes past its end" }.into());
         }
         Ok(definition)
     }
 
-    fn decode_body(reader: &mut Reader<'_>) -> Result<Definition, TableError> {
+    fn decode_body(reader: &mut Reader<'_>, format: u8) -> Result<Definition, TableError> {
         let tree = TreeId(reader.u32()?);
         let root = PageId(reader.u64()?);
+        let large = if format == 1 { (0, 0) } else { (reader.u32()?, reader.u64()?) };
+        let large = (large != (0, 0)).then_some((TreeId(large.0), PageId(large.1)));
         let name = schema::read_name(reader)?;
         let kind = match reader.u8()? {
             1 => TableKind::Raw,
@@ -115,7 +122,7 @@ impl Definition {
             spec.check(&kind).map_err(|error| TableError::damaged(error.message))?;
             indexes.push(IndexDefinition { spec, tree, root, state });
         }
-        Ok(Definition { tree, root, name, kind, indexes })
+        Ok(Definition { tree, root, large, name, kind, indexes })
     }
 
     /// The place of the index called `name`.
@@ -144,6 +151,7 @@ mod tests {
         let raw = Definition {
             tree: TreeId(7),
             root: PageId(70),
+            large: Some((TreeId(9), PageId(90))),
             name: "raw".into(),
             kind: TableKind::Raw,
             indexes: vec![index(IndexSpec::ranges("r", true, vec![IndexPart::Value(0..2)]))],
@@ -207,8 +215,9 @@ mod tests {
     fn the_format_is_pinned() {
         let bytes = samples()[0].encode();
         let expected: &[u8] = &[
-            1, // format
+            2, // format
             7, 0, 0, 0, 70, 0, 0, 0, 0, 0, 0, 0, // tree and root
+            9, 0, 0, 0, 90, 0, 0, 0, 0, 0, 0, 0, // tree and root of large values
             3, b'r', b'a', b'w', 1, // name, kind
             1, // indexes
             8, 0, 0, 0, 80, 0, 0, 0, 0, 0, 0, 0, 2, // tree, root, ready
@@ -216,5 +225,12 @@ mod tests {
         ];
         assert_eq!(&bytes[..bytes.len() - 4], expected);
         assert_eq!(bytes[bytes.len() - 4..], crc32c(expected).to_le_bytes());
+        // Format 1 had no large values.
+        let mut old = [&[1], &expected[1..13], &expected[25..]].concat();
+        let checksum = crc32c(&old);
+        old.put_u32(checksum);
+        let expected = Definition { large: None, ..samples()[0].clone() };
+        assert_eq!(Definition::decode(&old).as_ref(), Ok(&expected));
+        assert_eq!(Definition::decode(&expected.encode()).as_ref(), Ok(&expected));
     }
 }

@@ -55,15 +55,16 @@ impl PendingDrop {
 }
 
 impl Catalog {
-    /// Frees one dropped tree, or drops one index whose build an earlier life of the database did not
-    /// finish. Answers `Idle` if there is none that nobody needs: call again after a while. May be called
-    /// from any thread, after recovery has rolled back what the crash interrupted; but not at the same time as
-    /// `TxnManager::maintenance_step`, which may be about to take a ghost out of the very tree.
+    /// Frees one dropped tree, or a piece of a large value that was replaced or deleted, or drops one index
+    /// whose build an earlier life of the database did not finish. Answers `Idle` if there is none that nobody
+    /// needs: call again after a while. May be called from any thread, after recovery has rolled back what the
+    /// crash interrupted; but not at the same time as `TxnManager::maintenance_step`, which may be about to
+    /// take a ghost out of the very tree.
     pub fn drop_step(&self) -> Result<Progress, TableError> {
         if let Some((table, index)) = self.leftovers.lock().pop() {
             return self.abandon(table, index);
         }
-        let Some(drop) = self.take_free_drop() else { return Ok(Progress::Idle) };
+        let Some(drop) = self.take_free_drop() else { return self.reap_step() };
         match self.free(&drop) {
             Ok(()) => Ok(Progress::Worked),
             Err(error) => {

@@ -61,7 +61,7 @@ impl Index {
             let name = &index.definition.spec.name;
             return Err(TableError::bad_argument(format!("index {name:?} is not unique: scan it")));
         }
-        if !txn.get(&index.tree, key, primary_key)? || !txn.get(&state.tree, primary_key, row)? {
+        if !txn.get(&index.tree, key, primary_key)? || !state.get(txn, primary_key, row)? {
             return Ok(false);
         }
         // Under read committed the two reads see two moments.
@@ -190,9 +190,9 @@ fn fetch(
 ) -> Result<bool, TableError> {
     let primary_key = index.definition.spec.primary_key(state.kind(), key, value)?;
     let found = if for_update {
-        txn.get_for_update(&state.tree, primary_key, row)?
+        state.get_for_update(txn, primary_key, row)?
     } else {
-        txn.get(&state.tree, primary_key, row)?
+        state.get(txn, primary_key, row)?
     };
     if !found {
         return Ok(false);

@@ -7,18 +7,26 @@
 //! |        | (b bytes)  | (f bytes)    | (v of them)| one after the other |
 //! +--------+------------+--------------+------------+---------------------+
 //! ```
+//! Ends are of four bytes each, and bit 15 of `n` is set, if text and bytes together are longer than 65535
+//! bytes: a *wide* row.
+//!
 //! `n` columns are stored: those of the schema that are not in the primary key, in order; a row with fewer
 //! than the schema has was written before the rest were added. So an update that keeps the lengths of its
 //! text and bytes keeps every offset, and the floor below patches only the bytes that differ.
 //!
 //! Invariants: a NULL has its bit set and zeros (or no bytes) in its place; bits past the last nullable
-//! column are zero; ends ascend, and the last one is the end of the row. Equal rows have equal bytes.
+//! column are zero; ends ascend, and the last one is the end of the row; a row is wide only if it must be.
+//! Equal rows have equal bytes.
 
 use crate::TableError;
 use crate::schema::{Column, RowColumns};
 use crate::value::{ColumnType, ValueRef, canonical};
 use firn_base::codec::{Malformed, Reader, Writer};
 use std::borrow::Cow;
+
+/// Set in the number of columns of a wide row.
+const WIDE: u16 = 1 << 15;
+const _: () = assert!(crate::MAX_COLUMNS < WIDE as usize && crate::MAX_VALUE_LEN < u32::MAX as usize);
 
 /// Where one stored column lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +86,17 @@ impl Layout {
         values: impl Iterator<Item = ValueRef<'v>> + Clone,
         row: &mut Vec<u8>,
     ) -> Result<(), TableError> {
+        let total: usize = values.clone().map(varying_len).sum();
+        if total > crate::MAX_VALUE_LEN {
+            return Err(TableError::bad_argument(format!(
+                "text and bytes of a row have {total} bytes together; {} is the limit",
+                crate::MAX_VALUE_LEN
+            )));
+        }
+        let wide = total > usize::from(u16::MAX);
+        let end_len = if wide { 4 } else { 2 };
         row.clear();
-        row.put_u16(self.slots.len() as u16);
+        row.put_u16(self.slots.len() as u16 | if wide { WIDE } else { 0 });
         row.resize(2 + self.bits_len(), 0);
         for (slot, value) in self.slots.iter().zip(values.clone()) {
             if value.is_null() {
@@ -92,7 +109,7 @@ impl Layout {
         }
         let ends = row.len();
         debug_assert_eq!(ends, 2 + self.bits_len() + self.fixed_len);
-        row.resize(ends + 2 * self.varying, 0);
+        row.resize(ends + end_len * self.varying, 0);
         let start = row.len();
         for (slot, value) in self.slots.iter().zip(values) {
             let Place::Varying(at) = slot.place else { continue };
@@ -101,12 +118,8 @@ impl Layout {
                 ValueRef::Bytes(v) => row.put(v),
                 _ => {}
             }
-            let end = u16::try_from(row.len() - start).map_err(|_| {
-                TableError::bad_argument(
-                    "text and bytes of a row are over their limit of 65535 bytes together",
-                )
-            })?;
-            row[ends + 2 * at..][..2].copy_from_slice(&end.to_le_bytes());
+            let end = (row.len() - start) as u32;
+            row[ends + end_len * at..][..end_len].copy_from_slice(&end.to_le_bytes()[..end_len]);
         }
         Ok(())
     }
@@ -119,7 +132,8 @@ impl Layout {
         row: &'a [u8],
     ) -> Result<RowView<'a>, Malformed> {
         let mut reader = Reader::new(row);
-        let stored = usize::from(reader.u16()?);
+        let head = reader.u16()?;
+        let (stored, wide) = (usize::from(head & !WIDE), head & WIDE != 0);
         let layout = match stored {
             n if n == self.slots.len() => Cow::Borrowed(self),
             n if n < self.slots.len() => Cow::Owned(Layout::of(columns.clone().take(n))),
@@ -130,9 +144,9 @@ impl Layout {
             return Err(Malformed { what: "a row has NULL bits past its last nullable column" });
         }
         let fixed = reader.bytes(layout.fixed_len)?;
-        let ends = reader.bytes(2 * layout.varying)?;
+        let ends = reader.bytes(if wide { 4 } else { 2 } * layout.varying)?;
         let varying = reader.rest();
-        let view = RowView { layout, columns, bits, fixed, ends, varying };
+        let view = RowView { layout, columns, bits, fixed, ends, wide, varying };
         let mut last = 0;
         for at in 0..view.layout.varying {
             let end = view.end(at);
@@ -144,7 +158,19 @@ impl Layout {
         if last != varying.len() {
             return Err(Malformed { what: "a row is not as long as its columns" });
         }
+        if wide && last <= usize::from(u16::MAX) {
+            return Err(Malformed { what: "a row is wide and need not be" });
+        }
         Ok(view)
+    }
+}
+
+/// Bytes of a value behind the ends.
+fn varying_len(value: ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Text(v) => v.len(),
+        ValueRef::Bytes(v) => v.len(),
+        _ => 0,
     }
 }
 
@@ -168,12 +194,17 @@ pub(crate) struct RowView<'a> {
     bits: &'a [u8],
     fixed: &'a [u8],
     ends: &'a [u8],
+    wide: bool,
     varying: &'a [u8],
 }
 
 impl<'a> RowView<'a> {
     fn end(&self, at: usize) -> usize {
-        usize::from(u16::from_le_bytes([self.ends[2 * at], self.ends[2 * at + 1]]))
+        if !self.wide {
+            return usize::from(u16::from_le_bytes([self.ends[2 * at], self.ends[2 * at + 1]]));
+        }
+        let end = self.ends[4 * at..].first_chunk().expect("read() has checked how many there are");
+        u32::from_le_bytes(*end) as usize
     }
 
     /// The value of the stored column at `place`; its default if the row is older than the column.
@@ -253,6 +284,30 @@ mod tests {
             b'h', 0xc3, 0xa9, 9,
         ];
         assert_eq!(row, expected);
+    }
+
+    #[test]
+    fn wide_rows_are_pinned_and_only_those_that_must_be() {
+        let (mut key, mut row) = (Vec::new(), Vec::new());
+        for len in [65_535usize, 65_536] {
+            let tail = vec![7; len];
+            let values = [7i32.into(), ValueRef::Null, 0i64.into(), ValueRef::Null, ValueRef::Bytes(&tail)];
+            schema().encode(&values, &mut key, &mut row).unwrap();
+            let head: &[u8] = if len == 65_535 {
+                &[4, 0, 0b11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
+            } else {
+                &[4, 0x80, 0b11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
+            };
+            assert_eq!(&row[..head.len()], head);
+            assert_eq!(row.len(), head.len() + len);
+            let mut found = Vec::new();
+            schema().decode(&key, &row, &mut found).unwrap();
+            assert_eq!(found[4].as_ref(), ValueRef::Bytes(&tail));
+        }
+        // One byte less, in a wide row: it need not be one.
+        row.pop();
+        row[16..20].copy_from_slice(&65_535u32.to_le_bytes());
+        assert!(schema().decode(&key, &row, &mut Vec::new()).is_err());
     }
 
     #[test]

@@ -523,7 +523,7 @@ mod tests {
         assert!(error(&[1i64.into()]).contains("2 columns"));
         assert!(error(&[1i64.into(), 2i64.into()]).contains("\"name\""));
         assert!(error(&[1i64.into(), ValueRef::Null]).contains("may not be NULL"));
-        let long = "x".repeat(70_000);
-        assert!(error(&[1i64.into(), long.as_str().into()]).contains("65535"));
+        let long = "x".repeat(crate::MAX_VALUE_LEN + 1);
+        assert!(error(&[1i64.into(), long.as_str().into()]).contains("67108864"));
     }
 }

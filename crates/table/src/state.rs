@@ -9,7 +9,10 @@
 
 use crate::definition::{Definition, TableKind};
 use crate::index::{Entry, IndexDefinition, RowSource};
+use crate::large::{self, Reference};
+use crate::reap::Reaping;
 use crate::{IndexState, TableError, TableErrorKind};
+use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Arc, Mutex, RwLock};
 use firn_base::{TreeId, TxnId};
 use firn_btree::Tree;
@@ -29,7 +32,11 @@ pub(crate) struct LiveIndex {
 pub(crate) struct State {
     pub(crate) definition: Definition,
     pub(crate) tree: Arc<Tree>,
+    /// Large values of the rows.
+    pub(crate) large: Option<Arc<Tree>>,
     pub(crate) indexes: Vec<LiveIndex>,
+    /// Which state of the table this is: counts the exchanges.
+    generation: u64,
 }
 
 impl State {
@@ -41,18 +48,85 @@ impl State {
             tree: Arc::new(Tree::open(pool.clone(), index.tree, index.root)),
             usable_past: None,
         };
+        let large = definition.large.map(|(tree, root)| Arc::new(Tree::open(pool.clone(), tree, root)));
         let indexes = definition.indexes.iter().map(open).collect();
-        State { definition, tree, indexes }
+        State { definition, tree, large, indexes, generation: 0 }
     }
 
     /// The same table under a new definition, whose indexes are all among `indexes`.
     pub(crate) fn redefined(&self, definition: Definition, indexes: Vec<LiveIndex>) -> State {
-        let state = State { definition, tree: self.tree.clone(), indexes };
+        let (tree, large) = (self.tree.clone(), self.large.clone());
+        let state = State { definition, tree, large, indexes, generation: self.generation + 1 };
         assert_eq!(state.definition.indexes.len(), state.indexes.len());
         for (defined, live) in state.definition.indexes.iter().zip(&state.indexes) {
             assert!(*defined == live.definition && defined.tree == live.tree.id());
         }
         state
+    }
+
+    /// The tree of large values, of a table that has any.
+    pub(crate) fn large_tree(&self) -> Result<&Tree, TableError> {
+        self.large.as_deref().ok_or_else(|| {
+            TableError::damaged(format!("table {:?} cannot have large values", self.definition.name))
+        })
+    }
+
+    /// The reference that a flagged row holds.
+    pub(crate) fn reference(&self, key: &[u8], bytes: &[u8]) -> Result<Reference, TableError> {
+        Reference::decode(bytes).map_err(|_| large::not_whole(&self.definition.name, key))
+    }
+
+    /// Reads the row at `key` into `out`; false if there is none.
+    pub(crate) fn get(
+        &self,
+        txn: &mut Transaction,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TableError> {
+        let flag = txn.get_flagged(&self.tree, key, out)?;
+        self.complete(key, flag, out)
+    }
+
+    /// As [`State::get`], locking the row.
+    pub(crate) fn get_for_update(
+        &self,
+        txn: &mut Transaction,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TableError> {
+        let flag = txn.get_for_update_flagged(&self.tree, key, out)?;
+        self.complete(key, flag, out)
+    }
+
+    /// Replaces the reference in `out`, if the row read just now has one, by the value. The transaction has
+    /// kept what it read the row by, its snapshot or its lock; so nobody has freed the value.
+    fn complete(&self, key: &[u8], flag: Option<bool>, out: &mut Vec<u8>) -> Result<bool, TableError> {
+        match flag {
+            None => return Ok(false),
+            Some(false) => return Ok(true),
+            Some(true) => {}
+        }
+        let reference = self.reference(key, out)?;
+        if !large::read(self.large_tree()?, reference, out)? {
+            return Err(large::not_whole(&self.definition.name, key));
+        }
+        Ok(true)
+    }
+
+    /// As [`State::get`], for a row that was read earlier, as `stored`: under read committed, or after a
+    /// rollback to a savepoint, its value may have been freed since. Then the row is read again.
+    pub(crate) fn get_stored_large(
+        &self,
+        txn: &mut Transaction,
+        key: &[u8],
+        stored: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TableError> {
+        let reference = self.reference(key, stored)?;
+        if large::read(self.large_tree()?, reference, out)? {
+            return Ok(true);
+        }
+        self.get(txn, key, out)
     }
 
     pub(crate) fn kind(&self) -> &TableKind {
@@ -107,6 +181,12 @@ pub(crate) struct Shared {
     pub(crate) manager: Arc<TxnManager>,
     /// The present state; `None` once the table is dropped. Held only to copy or exchange the `Arc`.
     state: RwLock<Option<Arc<State>>>,
+    /// That of the present state; past all of them once the table is dropped. Written under `state`.
+    generation: AtomicU64,
+    /// Whether large values may be marked to be freed.
+    pub(crate) has_marks: AtomicBool,
+    /// Held by the background step that frees them.
+    pub(crate) reaping: Mutex<Reaping>,
     /// Held while the table's definition is being changed, index builds included. Taken before every other
     /// lock of this crate.
     pub(crate) definition_change: Mutex<()>,
@@ -117,7 +197,11 @@ impl Shared {
         Shared {
             id: state.tree.id(),
             manager,
+            generation: AtomicU64::new(state.generation),
             state: RwLock::new(Some(Arc::new(state))),
+            // Unless a look at the tree tells otherwise: an earlier life may have left some.
+            has_marks: AtomicBool::new(true),
+            reaping: Mutex::default(),
             definition_change: Mutex::new(()),
         }
     }
@@ -128,6 +212,14 @@ impl Shared {
             let message = format!("the table of {} was dropped; look it up again by name", self.id);
             TableError::new(TableErrorKind::Dropped, message)
         })
+    }
+
+    /// The present state, if it is another than `known`.
+    pub(crate) fn newer(&self, known: &State) -> Result<Option<Arc<State>>, TableError> {
+        if self.generation.load(Ordering::SeqCst) == known.generation {
+            return Ok(None);
+        }
+        self.state().map(Some)
     }
 
     /// As [`Shared::state`], for a statement of `txn`.
@@ -142,6 +234,8 @@ impl Shared {
 
     /// Puts another state in place, or none.
     pub(crate) fn exchange(&self, state: Option<State>) {
-        *self.state.write() = state.map(Arc::new);
+        let mut present = self.state.write();
+        self.generation.store(state.as_ref().map_or(u64::MAX, |state| state.generation), Ordering::SeqCst);
+        *present = state.map(Arc::new);
     }
 }

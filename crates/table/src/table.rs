@@ -64,7 +64,7 @@ impl Table {
     /// Reads the row at `key` into `out`; false if there is none.
     pub fn get(&self, txn: &mut Transaction, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TableError> {
         let state = self.shared.state_for(txn)?;
-        Ok(txn.get(&state.tree, key, out)?)
+        state.get(txn, key, out)
     }
 
     /// As [`Table::get`], and others can neither write nor lock the row, or the place where it would be,
@@ -77,7 +77,7 @@ impl Table {
         out: &mut Vec<u8>,
     ) -> Result<bool, TableError> {
         let state = self.shared.state_for(txn)?;
-        Ok(txn.get_for_update(&state.tree, key, out)?)
+        state.get_for_update(txn, key, out)
     }
 
     /// Rows of a range of keys, in their order or against it.

@@ -4,23 +4,26 @@
 //! * a statement that fails leaves the transaction as it was before: it goes back to a savepoint;
 //! * the row itself is written first. That locks it, so that two writers of one row never meet in an
 //!   index, and everybody takes locks in the same order: row, then its indexes in their order;
-//! * which indexes to keep is read after the row is written (see [`crate::state`]).
+//! * which indexes to keep is read after the row is written (see [`crate::state`]);
+//! * chunks of a large value are written last, when nothing but lack of room can stop the statement.
 
 use crate::definition::TableKind;
 use crate::index::{Entry, IndexState};
+use crate::large::{self, Stored, ValueId};
 use crate::show;
 use crate::state::{LiveIndex, State};
 use crate::{Table, TableError, TableErrorKind};
 use firn_base::sync::Arc;
+use firn_base::sync::atomic::Ordering;
 use firn_txn::Transaction;
 
 impl Table {
-    /// Inserts a row.
+    /// Inserts a row. A key has at most [`firn_txn::max_key_len`] bytes, a value [`crate::MAX_VALUE_LEN`].
     ///
     /// Errors of all writes: `Duplicate` (of a unique index, or of the primary key here), `BadArgument` (the
     /// bytes are no row of the table, or too short for an index), `Damaged` (an index entry that should be
-    /// there is not), and the transaction's (`Conflict`, `Deadlock`: roll back and try again). A write that
-    /// fails has changed nothing.
+    /// there is not), and the transaction's (`Conflict`, `Deadlock`: roll back and try again; `TooLarge`). A
+    /// write that fails has changed nothing.
     pub fn insert(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<(), TableError> {
         self.check_row(txn, key, value)?;
         self.insert_checked(txn, key, value)
@@ -42,13 +45,14 @@ impl Table {
     pub fn delete(&self, txn: &mut Transaction, key: &[u8]) -> Result<bool, TableError> {
         self.statement(txn, |txn, state| {
             let mut old = Vec::new();
-            if !txn.remove(&state.tree, key, &mut old)? {
-                return Ok(false);
-            }
-            let state = self.state_for(txn)?;
+            let Some(flag) = txn.remove_flagged(&state.tree, key, &mut old)? else { return Ok(false) };
+            let newer = self.shared.newer(state)?;
+            let state = newer.as_deref().unwrap_or(state);
+            let gone = old_value(state, key, flag, &mut old)?;
             if !state.indexes.is_empty() {
-                unindex(txn, &state, key, &old)?;
+                unindex(txn, state, key, &old)?;
             }
+            self.mark_freed(txn, state, gone)?;
             Ok(true)
         })
     }
@@ -60,7 +64,8 @@ impl Table {
         value: &[u8],
     ) -> Result<(), TableError> {
         self.statement(txn, |txn, state| {
-            if !txn.insert(&state.tree, key, value)? {
+            let stored = Stored::new(txn, state, key, value)?;
+            if !txn.insert_flagged(&state.tree, key, stored.row())? {
                 let message = format!(
                     "table {:?} has a row with primary key {} already",
                     state.definition.name,
@@ -68,8 +73,10 @@ impl Table {
                 );
                 return Err(TableError::new(TableErrorKind::Duplicate, message));
             }
-            let state = self.state_for(txn)?;
-            index_new(txn, &state, key, value)
+            let newer = self.shared.newer(state)?;
+            let state = newer.as_deref().unwrap_or(state);
+            index_new(txn, state, key, value)?;
+            stored.write_chunks(txn, state)
         })
     }
 
@@ -80,15 +87,11 @@ impl Table {
         value: &[u8],
     ) -> Result<bool, TableError> {
         self.statement(txn, |txn, state| {
+            let stored = Stored::new(txn, state, key, value)?;
             let mut old = Vec::new();
-            let existed = txn.replace(&state.tree, key, value, &mut old)?;
-            let state = self.state_for(txn)?;
-            if existed {
-                index_changed(txn, &state, key, &old, value)?;
-            } else {
-                index_new(txn, &state, key, value)?;
-            }
-            Ok(existed)
+            let before = txn.replace_flagged(&state.tree, key, stored.row(), &mut old)?;
+            self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, old)))?;
+            Ok(before.is_some())
         })
     }
 
@@ -98,21 +101,52 @@ impl Table {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool, TableError> {
-        let savepoint = txn.savepoint();
-        let existed = self.statement(txn, |txn, state| {
+        self.statement(txn, |txn, state| {
+            let stored = Stored::new(txn, state, key, value)?;
             let mut old = Vec::new();
-            if !txn.replace(&state.tree, key, value, &mut old)? {
+            let before = txn.update_flagged(&state.tree, key, stored.row(), &mut old)?;
+            if before.is_none() {
                 return Ok(false);
             }
-            let state = self.state_for(txn)?;
-            index_changed(txn, &state, key, &old, value)?;
+            self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, old)))?;
             Ok(true)
-        })?;
-        if !existed {
-            // Rows that are updated nearly always exist, so it pays to write first and ask afterwards.
-            txn.rollback_to(&savepoint)?;
+        })
+    }
+
+    /// What follows the write of the row itself. `before`: flag and bytes that it had, if it was there.
+    fn after_write(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        key: &[u8],
+        stored: &Stored<'_>,
+        value: &[u8],
+        before: Option<(bool, Vec<u8>)>,
+    ) -> Result<(), TableError> {
+        let newer = self.shared.newer(state)?;
+        let state = newer.as_deref().unwrap_or(state);
+        match before {
+            None => index_new(txn, state, key, value)?,
+            Some((flag, mut old)) => {
+                let gone = old_value(state, key, flag, &mut old)?;
+                index_changed(txn, state, key, &old, value)?;
+                self.mark_freed(txn, state, gone)?;
+            }
         }
-        Ok(existed)
+        stored.write_chunks(txn, state)
+    }
+
+    fn mark_freed(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        gone: Option<ValueId>,
+    ) -> Result<(), TableError> {
+        let Some(id) = gone else { return Ok(()) };
+        large::mark_freed(txn, state, id)?;
+        // After the mark: who looks for marks clears this first.
+        self.shared.has_marks.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Runs a statement; goes back to where it began if it fails.
@@ -146,6 +180,24 @@ impl Table {
             TableError::bad_argument(format!("not a row of table {:?}: {error}", state.definition.name))
         })
     }
+}
+
+/// The large value that a row's old version leads to. If the indexes need the value, it takes the reference's
+/// place in `old`.
+fn old_value(
+    state: &State,
+    key: &[u8],
+    flag: bool,
+    old: &mut Vec<u8>,
+) -> Result<Option<ValueId>, TableError> {
+    if !flag {
+        return Ok(None);
+    }
+    let reference = state.reference(key, old)?;
+    if !state.indexes.is_empty() && !large::read(state.large_tree()?, reference, old)? {
+        return Err(large::not_whole(&state.definition.name, key));
+    }
+    Ok(Some(reference.id))
 }
 
 /// Adds the entries of a new row.

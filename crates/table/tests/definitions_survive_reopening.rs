@@ -32,7 +32,7 @@ fn tables_indexes_and_names() {
     let mut row = Vec::new();
     assert!(table.typed().unwrap().get(&mut world.begin(), &[1i64.into()], &mut row).unwrap());
     assert_eq!(borrowed(&row), person(1, "ann", Some("x"), 30));
-    assert_eq!(world.catalog.pending_drops(), 2, "drops are resumed");
+    assert_eq!(world.catalog.pending_drops(), 3, "drops are resumed");
     world.drop_all();
     let world = world.reopened();
     assert_eq!(world.catalog.pending_drops(), 0);

@@ -25,7 +25,7 @@ fn all_pages_come_back() {
     filled(&world);
     assert!(world.pages() > empty + 50);
     world.catalog.drop_table("people").unwrap();
-    assert_eq!(world.catalog.pending_drops(), 3);
+    assert_eq!(world.catalog.pending_drops(), 4);
     world.drop_all();
     assert_eq!(world.pages(), empty);
     filled(&world);

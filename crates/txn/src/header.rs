@@ -8,7 +8,7 @@ use firn_base::codec::Malformed;
 /// | offset | size | field |
 /// |---|---|---|
 /// | 0 | 8 | writer, a transaction id |
-/// | 8 | 4 | index of the before-image among the writer's undo entries; top bit: ghost (a deleted row) |
+/// | 8 | 4 | index of the before-image among the writer's undo entries; bit 31: ghost (a deleted row); bit 30: flag |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowHeader {
     /// The transaction that wrote this version.
@@ -17,9 +17,12 @@ pub struct RowHeader {
     pub undo: u32,
     /// The row is deleted; it stays until no snapshot needs what was there.
     pub ghost: bool,
+    /// A bit of the payload that belongs to the floor above. Never set in a ghost.
+    pub flag: bool,
 }
 
 const GHOST: u32 = 1 << 31;
+const FLAG: u32 = 1 << 30;
 
 impl RowHeader {
     /// Bytes.
@@ -28,10 +31,12 @@ impl RowHeader {
     /// As it stands in the page.
     #[must_use]
     pub fn encode(self) -> [u8; RowHeader::LEN] {
-        assert!(self.undo < GHOST, "a transaction has fewer than 2^31 undo entries");
+        assert!(self.undo < FLAG, "a transaction has fewer than 2^30 undo entries");
+        assert!(!(self.ghost && self.flag), "a deleted row has no payload that a flag could speak of");
         let mut bytes = [0; RowHeader::LEN];
         bytes[..8].copy_from_slice(&self.writer.0.to_le_bytes());
-        bytes[8..].copy_from_slice(&(self.undo | if self.ghost { GHOST } else { 0 }).to_le_bytes());
+        let bits = if self.ghost { GHOST } else { 0 } | if self.flag { FLAG } else { 0 };
+        bytes[8..].copy_from_slice(&(self.undo | bits).to_le_bytes());
         bytes
     }
 
@@ -42,7 +47,11 @@ impl RowHeader {
         };
         let writer = TxnId(u64::from_le_bytes(head[..8].try_into().expect("eight bytes")));
         let word = u32::from_le_bytes(head[8..].try_into().expect("four bytes"));
-        Ok((RowHeader { writer, undo: word & !GHOST, ghost: word & GHOST != 0 }, payload))
+        let (ghost, flag) = (word & GHOST != 0, word & FLAG != 0);
+        if ghost && flag {
+            return Err(Malformed { what: "a deleted row with a flag" });
+        }
+        Ok((RowHeader { writer, undo: word & !(GHOST | FLAG), ghost, flag }, payload))
     }
 }
 
@@ -52,11 +61,15 @@ mod tests {
 
     #[test]
     fn golden_bytes_and_round_trip() {
-        let header = RowHeader { writer: TxnId(0x0102_0304), undo: 5, ghost: true };
+        let header = RowHeader { writer: TxnId(0x0102_0304), undo: 5, ghost: true, flag: false };
         let mut bytes = header.encode().to_vec();
         assert_eq!(bytes, [4, 3, 2, 1, 0, 0, 0, 0, 5, 0, 0, 0x80]);
         bytes.extend_from_slice(b"payload");
         assert_eq!(RowHeader::split(&bytes), Ok((header, &b"payload"[..])));
         assert!(RowHeader::split(&bytes[..11]).is_err());
+        let flagged = RowHeader { ghost: false, flag: true, ..header };
+        assert_eq!(flagged.encode(), [4, 3, 2, 1, 0, 0, 0, 0, 5, 0, 0, 0x40]);
+        assert_eq!(RowHeader::split(&flagged.encode()), Ok((flagged, &b""[..])));
+        assert!(RowHeader::split(&[0xff; 12]).is_err(), "a flagged ghost");
     }
 }

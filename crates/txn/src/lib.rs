@@ -51,6 +51,7 @@ pub use options::{CancelToken, Isolation, TxnOptions};
 pub use read::RowBatch;
 pub use recovery::{Analysis, CheckpointState, LoserReport, PreparedTransaction};
 pub use transaction::{Savepoint, Transaction};
+pub use write::RowValue;
 
 use firn_btree::Tree;
 

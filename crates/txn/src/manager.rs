@@ -208,6 +208,15 @@ impl TxnManager {
         }
     }
 
+    /// Called between the pieces of a long statement, which may write more than the log holds, with no latch
+    /// and no lock of the engine held. May wait for a checkpoint.
+    ///
+    /// Errors: `LogFull` if no room could be made.
+    pub fn pace(&self) -> Result<(), TxnError> {
+        self.check_usable()?;
+        self.room.get().map_or(Ok(()), |room| room(false))
+    }
+
     /// Refuses all further work: something happened after which going on could lose data.
     pub fn poison(&self, cause: TxnError) {
         let _ = self.broken_by.set(cause);
@@ -221,9 +230,9 @@ impl TxnManager {
         self.broken.load(Ordering::SeqCst)
     }
 
-    /// Hands in what makes room in the log. Undoing asks it from time to time, with false, and when the log
-    /// has refused a record, with true; it holds no latch and no lock of this crate then. Without it, undoing
-    /// more than the log's reserve fails.
+    /// Hands in what makes room in the log. Undoing and [`TxnManager::pace`] ask it from time to time, with
+    /// false; undoing also when the log has refused a record, with true. No latch and no lock of this crate is
+    /// held then. Without it, undoing more than the log's reserve fails.
     pub fn make_room_with(&self, room: impl Fn(bool) -> Result<(), TxnError> + Send + Sync + 'static) {
         assert!(self.room.set(Box::new(room)).is_ok(), "set once, when the database is assembled");
     }

@@ -18,22 +18,29 @@ impl View<'_> {
         Some(writer) == self.me || self.snapshot.sees(writer)
     }
 
-    /// Finds the version that this view sees and puts its payload into `out`; false if there is no row.
-    /// Called under the leaf's latch, which keeps the chain from changing at its head.
-    pub fn resolve(&self, value: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Result<bool, TxnError> {
+    /// Finds the version that this view sees, puts its payload into `out` and answers its flag; `None` if
+    /// there is no row. Called under the leaf's latch, which keeps the chain from changing at its head.
+    pub fn resolve(
+        &self,
+        value: &[u8],
+        out: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
         let (mut header, payload) = RowHeader::split(value)?;
         out.clear();
         if self.sees(header.writer) {
             if !header.ghost {
                 out.extend_from_slice(payload);
             }
-            return Ok(!header.ghost);
+            return Ok((!header.ghost).then_some(header.flag));
         }
         out.extend_from_slice(payload);
         loop {
             match self.manager.step_back(header, out, scratch)? {
-                None => return Ok(false),
-                Some(before) if self.sees(before.writer) => return Ok(!before.ghost),
+                None => return Ok(None),
+                Some(before) if self.sees(before.writer) => {
+                    return Ok((!before.ghost).then_some(before.flag));
+                }
                 Some(before) => header = before,
             }
         }
@@ -42,8 +49,8 @@ impl View<'_> {
 
 /// What a read of the current version found.
 enum Current {
-    /// Whether there is a row, and who wrote the version (or ghost) that says so.
-    Row(bool, Option<TxnId>),
+    /// The row's flag, if there is a row; and who wrote the version (or ghost) that says so.
+    Row(Option<bool>, Option<TxnId>),
     /// The row is locked: its writer has not ended.
     Blocked(TxnId),
 }
@@ -52,8 +59,8 @@ enum Current {
 #[derive(Clone, Debug, Default)]
 pub struct RowBatch {
     bytes: Vec<u8>,
-    /// End of key and end of value in `bytes`, for each row.
-    ends: Vec<(u32, u32)>,
+    /// For each row: end of key and end of value in `bytes`, and the flag.
+    ends: Vec<(u32, u32, bool)>,
 }
 
 impl RowBatch {
@@ -80,7 +87,7 @@ impl RowBatch {
     /// Key and value of the i-th row.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
-        let (key_end, value_end) = *self.ends.get(index)?;
+        let (key_end, value_end, _) = *self.ends.get(index)?;
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before].1);
         Some((
             &self.bytes[start as usize..key_end as usize],
@@ -91,11 +98,16 @@ impl RowBatch {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
-    fn push(&mut self, key: &[u8], value: &[u8]) {
+    /// The flag of the i-th row (see [`Transaction::get_flagged`]); false past the last.
+    #[must_use]
+    pub fn flag(&self, index: usize) -> bool {
+        self.ends.get(index).is_some_and(|ends| ends.2)
+    }
+    fn push(&mut self, key: &[u8], value: &[u8], flag: bool) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len() as u32;
         self.bytes.extend_from_slice(value);
-        self.ends.push((key_end, self.bytes.len() as u32));
+        self.ends.push((key_end, self.bytes.len() as u32, flag));
     }
 }
 
@@ -113,6 +125,16 @@ impl Transaction {
     ///
     /// Errors: `Conflict` never; under serializable isolation `Deadlock`, `Timeout`, `Cancelled`.
     pub fn get(&mut self, tree: &Tree, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TxnError> {
+        self.get_flagged(tree, key, out).map(|flag| flag.is_some())
+    }
+
+    /// As [`Transaction::get`]: the row's flag, or `None` if there is no row.
+    pub fn get_flagged(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
         self.begin_statement()?;
         if self.options.isolation == Isolation::Serializable {
             self.lock_key(tree.id(), key, Mode::Shared)?;
@@ -130,7 +152,7 @@ impl Transaction {
             Some(value) => view.resolve(value, out, scratch),
             None => {
                 out.clear();
-                Ok(false)
+                Ok(None)
             }
         })?
     }
@@ -141,6 +163,16 @@ impl Transaction {
     /// Errors: `Conflict` if another transaction changed it since this one's snapshot, `Deadlock`,
     /// `Timeout`, `Cancelled`, `ReadOnly`.
     pub fn get_for_update(&mut self, tree: &Tree, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TxnError> {
+        self.get_for_update_flagged(tree, key, out).map(|flag| flag.is_some())
+    }
+
+    /// As [`Transaction::get_for_update`]: the row's flag, or `None` if there is no row.
+    pub fn get_for_update_flagged(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
         self.lock_key(tree.id(), key, Mode::Exclusive)?;
         loop {
@@ -171,16 +203,16 @@ impl Transaction {
         tree: &Tree,
         key: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(bool, Option<TxnId>), TxnError> {
+    ) -> Result<(Option<bool>, Option<TxnId>), TxnError> {
         loop {
             let (manager, me) = (&self.manager, self.id());
             let current = tree.get(key, |value| match value {
                 Some(value) => current_version(manager, me, value, out),
-                None => Ok(Current::Row(false, None)),
+                None => Ok(Current::Row(None, None)),
             })??;
             match current {
                 Current::Row(found, writer) => {
-                    if !found {
+                    if found.is_none() {
                         out.clear();
                     }
                     return Ok((found, writer));
@@ -223,8 +255,8 @@ impl Transaction {
                 return Visit::Stop;
             }
             match view.resolve(value, &mut payload, scratch) {
-                Ok(true) => batch.push(key, &payload),
-                Ok(false) => {}
+                Ok(Some(flag)) => batch.push(key, &payload, flag),
+                Ok(None) => {}
                 Err(error) => {
                     outcome = Err(error);
                     return Visit::Stop;
@@ -274,8 +306,8 @@ impl Transaction {
                         return Visit::Stop;
                     }
                     match current_version(manager, Some(me), value, &mut payload) {
-                        Ok(Current::Row(true, _)) => batch.push(key, &payload),
-                        Ok(Current::Row(false, _)) => {}
+                        Ok(Current::Row(Some(flag), _)) => batch.push(key, &payload, flag),
+                        Ok(Current::Row(None, _)) => {}
                         Ok(Current::Blocked(writer)) => {
                             outcome = Ok(Some(writer));
                             return Visit::Stop;
@@ -317,7 +349,7 @@ fn current_version(
     if !header.ghost {
         out.extend_from_slice(payload);
     }
-    Ok(Current::Row(!header.ghost, Some(header.writer)))
+    Ok(Current::Row((!header.ghost).then_some(header.flag), Some(header.writer)))
 }
 
 /// Whether a scan that goes on at `next` would deliver nothing before its end.

@@ -4,7 +4,8 @@
 //! transaction or a snapshot needs them, and in the undo tree when they are spilled.
 //!
 //! ```text
-//! kind u8 (low nibble: 1 absent, 2 full, 3 patch, 4 tree created; bit 4: the version before is a ghost)
+//! kind u8 (low nibble: 1 absent, 2 full, 3 patch, 4 tree created; bit 4: the version before is a ghost;
+//!         bit 5: it is flagged)
 //! tree varint
 //! kind 4:      root page varint (zero in the log record: there it is the record's own page)
 //! otherwise:   key blob
@@ -25,6 +26,7 @@ const FULL: u8 = 2;
 const PATCH: u8 = 3;
 const TREE_CREATED: u8 = 4;
 const GHOST: u8 = 0x10;
+const FLAG: u8 = 0x20;
 
 /// How to undo one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +92,12 @@ impl<'a> Undo<'a> {
         let key = reader.blob()?;
         let mut header = || -> Result<RowHeader, Malformed> {
             let writer = TxnId(reader.varint()?);
-            let undo = reader.varint_max((1 << 31) - 1)? as u32;
-            Ok(RowHeader { writer, undo, ghost: kind & GHOST != 0 })
+            let undo = reader.varint_max((1 << 30) - 1)? as u32;
+            let (ghost, flag) = (kind & GHOST != 0, kind & FLAG != 0);
+            if ghost && flag {
+                return Err(Malformed { what: "an undo entry of a deleted row with a flag" });
+            }
+            Ok(RowHeader { writer, undo, ghost, flag })
         };
         let before = match kind & 0x0f {
             ABSENT => Before::Absent,
@@ -111,7 +117,8 @@ impl<'a> Undo<'a> {
 
 fn put_row(out: &mut Vec<u8>, kind: u8, tree: TreeId, key: &[u8], before: Option<RowHeader>) {
     let ghost = if before.is_some_and(|header| header.ghost) { GHOST } else { 0 };
-    out.put_u8(kind | ghost);
+    let flag = if before.is_some_and(|header| header.flag) { FLAG } else { 0 };
+    out.put_u8(kind | ghost | flag);
     out.put_varint(u64::from(tree.0));
     out.put_blob(key);
     if let Some(header) = before {
@@ -160,7 +167,7 @@ pub(crate) fn encode_tree_created(out: &mut Vec<u8>, tree: TreeId, root: Option<
 mod tests {
     use super::*;
 
-    const HEADER: RowHeader = RowHeader { writer: TxnId(300), undo: 2, ghost: true };
+    const HEADER: RowHeader = RowHeader { writer: TxnId(300), undo: 2, ghost: true, flag: false };
 
     #[test]
     fn entries_round_trip() {
@@ -175,6 +182,14 @@ mod tests {
         assert_eq!(
             Undo::decode(&bytes),
             Ok(Undo::Row { tree: TreeId(7), key: b"k", before: Before::Full(HEADER, b"old") })
+        );
+        bytes.clear();
+        let flagged = RowHeader { ghost: false, flag: true, ..HEADER };
+        encode_full(&mut bytes, TreeId(7), b"k", flagged, b"old");
+        assert_eq!(bytes[0], 0x22);
+        assert_eq!(
+            Undo::decode(&bytes),
+            Ok(Undo::Row { tree: TreeId(7), key: b"k", before: Before::Full(flagged, b"old") })
         );
         bytes.clear();
         encode_tree_created(&mut bytes, TreeId(9), Some(PageId(1000)));

@@ -12,25 +12,40 @@ use firn_btree::{Change, Tree};
 use firn_log::LogClass;
 use std::ops::Range;
 
+/// What a row is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowValue<'a> {
+    /// Its bytes.
+    pub payload: &'a [u8],
+    /// A bit beside them, whose meaning is the caller's. It is kept with each version of the row.
+    pub flag: bool,
+}
+
+impl<'a> From<&'a [u8]> for RowValue<'a> {
+    fn from(payload: &'a [u8]) -> RowValue<'a> {
+        RowValue { payload, flag: false }
+    }
+}
+
 /// What a write wants.
 #[derive(Clone, Copy)]
 enum Intent<'a> {
     /// Insert or replace.
-    Put(&'a [u8]),
+    Put(RowValue<'a>),
     /// Insert, unless there is a row.
-    Insert(&'a [u8]),
+    Insert(RowValue<'a>),
     /// Replace, if there is a row.
-    Update(&'a [u8]),
+    Update(RowValue<'a>),
     /// Delete, if there is a row.
     Delete,
 }
 
 /// What came of one try under the leaf's latch.
 enum Outcome {
-    /// Done; whether there was a row before.
-    Done { existed: bool },
+    /// Done; the flag of the row before, if there was one.
+    Done { before: Option<bool> },
     /// Nothing to do, because there is, or is not, a row.
-    Nothing { existed: bool },
+    Nothing { before: Option<bool> },
     /// The row, or a lock on it, belongs to transactions that have not ended.
     Blocked(Vec<TxnId>),
     /// The current version is not in this transaction's snapshot.
@@ -44,15 +59,39 @@ impl Transaction {
     /// `ReadOnly`, `TooLarge`, `Full`, `LogFull`, and those after which the database must be reopened.
     /// A write that fails has changed nothing.
     pub fn put(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
-        self.write(tree, key, Intent::Put(value), None).map(|_| ())
+        self.write(tree, key, Intent::Put(value.into()), None).map(|_| ())
     }
     /// Inserts a row; false, and nothing is changed, if there is one.
     pub fn insert(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
-        self.write(tree, key, Intent::Insert(value), None).map(|existed| !existed)
+        self.insert_flagged(tree, key, value.into())
+    }
+    /// As [`Transaction::insert`], with a flag.
+    pub fn insert_flagged(&mut self, tree: &Tree, key: &[u8], value: RowValue<'_>) -> Result<bool, TxnError> {
+        self.write(tree, key, Intent::Insert(value), None).map(|before| before.is_none())
     }
     /// Replaces a row; false if there is none.
     pub fn update(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
-        self.write(tree, key, Intent::Update(value), None)
+        self.write(tree, key, Intent::Update(value.into()), None).map(|before| before.is_some())
+    }
+    /// Replaces a row; true, with what its payload was in `old`, if there is one.
+    pub fn update_returning(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<bool, TxnError> {
+        self.update_flagged(tree, key, value.into(), old).map(|before| before.is_some())
+    }
+    /// As [`Transaction::update_returning`], with flags: that of the row before, or `None` if there is no row.
+    pub fn update_flagged(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        value: RowValue<'_>,
+        old: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
+        self.write(tree, key, Intent::Update(value), Some(old))
     }
     /// Inserts or replaces a row; true, with its payload in `old`, if there was one.
     pub fn replace(
@@ -62,11 +101,39 @@ impl Transaction {
         value: &[u8],
         old: &mut Vec<u8>,
     ) -> Result<bool, TxnError> {
+        self.replace_flagged(tree, key, value.into(), old).map(|before| before.is_some())
+    }
+    /// As [`Transaction::replace`], with flags: that of the row before, or `None` if there was none.
+    pub fn replace_flagged(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        value: RowValue<'_>,
+        old: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
         self.write(tree, key, Intent::Put(value), Some(old))
     }
     /// Deletes a row; true, with its payload in `old`, if there was one.
     pub fn remove(&mut self, tree: &Tree, key: &[u8], old: &mut Vec<u8>) -> Result<bool, TxnError> {
+        self.remove_flagged(tree, key, old).map(|before| before.is_some())
+    }
+    /// As [`Transaction::remove`]: the flag of the row before, or `None` if there was none.
+    pub fn remove_flagged(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
         self.write(tree, key, Intent::Delete, Some(old))
+    }
+
+    /// Names the next write of this transaction: its id, and the index of the undo entry that the write will
+    /// make. No other write ever has that name, in this life of the database or a later one, once this
+    /// write is made; until then it may be given out again.
+    pub fn next_write(&mut self) -> Result<(TxnId, u32), TxnError> {
+        self.begin_write()?;
+        let id = self.ensure_state();
+        Ok((id, self.savepoint().index))
     }
 
     /// Creates an empty tree, which is gone again if this transaction is rolled back.
@@ -117,17 +184,17 @@ impl Transaction {
         Ok(())
     }
 
-    /// Performs a write, waiting for locks as need be. Answers whether there was a row before.
+    /// Performs a write, waiting for locks as need be. Answers the flag of the row before, if there was one.
     fn write(
         &mut self,
         tree: &Tree,
         key: &[u8],
         intent: Intent<'_>,
         mut old: Option<&mut Vec<u8>>,
-    ) -> Result<bool, TxnError> {
+    ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
         if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
-            self.check_size(tree, key, value)?;
+            self.check_size(tree, key, value.payload)?;
         }
         self.ensure_state();
         let mut locked = self.options.isolation != Isolation::Serializable;
@@ -136,14 +203,14 @@ impl Transaction {
                 self.ensure_snapshot();
             }
             match self.try_write(tree, key, intent, old.as_deref_mut())? {
-                Outcome::Done { existed } => {
+                Outcome::Done { before } => {
                     self.exposed = true;
                     self.spill_if_over_budget()?;
-                    return Ok(existed);
+                    return Ok(before);
                 }
-                Outcome::Nothing { existed } if locked => {
+                Outcome::Nothing { before } if locked => {
                     self.exposed = true;
-                    return Ok(existed);
+                    return Ok(before);
                 }
                 Outcome::Nothing { .. } => {
                     // A write that finds nothing to do has only read: it must stay true that there is, or
@@ -199,14 +266,15 @@ impl Transaction {
                         return Ok(Outcome::Unseen(header.writer));
                     }
                 }
-                let existed = row.is_some_and(|(header, _)| !header.ghost);
+                let before = row.and_then(|(header, _)| (!header.ghost).then_some(header.flag));
+                let existed = before.is_some();
                 if let (Some(old), Some((_, payload)), true) = (old.as_deref_mut(), row, existed) {
                     old.clear();
                     old.extend_from_slice(payload);
                 }
                 let value = match (intent, existed) {
                     (Intent::Insert(_), true) | (Intent::Update(_) | Intent::Delete, false) => {
-                        return Ok(Outcome::Nothing { existed });
+                        return Ok(Outcome::Nothing { before });
                     }
                     (Intent::Put(value) | Intent::Insert(value) | Intent::Update(value), _) => Some(value),
                     (Intent::Delete, true) => None,
@@ -223,7 +291,7 @@ impl Transaction {
                 // Before the record is appended: a checkpoint that starts now sees what it must keep.
                 versions.push(&attachment[start..], manager.log.end());
                 pushed = true;
-                Ok(Outcome::Done { existed })
+                Ok(Outcome::Done { before })
             },
             |garbage_key, value| {
                 RowHeader::split(value).is_ok_and(|(header, _)| {
@@ -296,16 +364,17 @@ struct RowChange<'a> {
     key: &'a [u8],
     /// The version there is.
     row: Option<(RowHeader, &'a [u8])>,
-    /// The new payload; `None` makes a ghost.
-    value: Option<&'a [u8]>,
+    /// The new payload and flag; `None` makes a ghost.
+    value: Option<RowValue<'a>>,
     writer: TxnId,
     index: u32,
 }
 
 /// Writes the page change and appends the undo entry to `attachment`.
 fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut Vec<u8>, scratch: &mut Vec<u8>) {
-    let header = RowHeader { writer: row.writer, undo: row.index, ghost: row.value.is_none() };
-    let payload = row.value.unwrap_or_default();
+    let flag = row.value.is_some_and(|value| value.flag);
+    let header = RowHeader { writer: row.writer, undo: row.index, ghost: row.value.is_none(), flag };
+    let payload = row.value.map_or(&[][..], |value| value.payload);
     match row.row {
         None => undo::encode_absent(attachment, row.tree, row.key),
         Some((before, old)) if old.len() == payload.len() => {

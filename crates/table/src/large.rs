@@ -1,0 +1,380 @@
+//! Large values: rows too long to stand beside their keys in a leaf.
+//!
+//! The row keeps a *reference* (and the flag of its header set); the bytes are cut into *chunks*, rows of
+//! the table's own tree of large values:
+//!
+//! ```text
+//! 2  txn: u64 BE  sequence: u32 BE  chunk: u32 BE  →  bytes
+//! 1  txn: u64 BE  sequence: u32 BE                 →  nothing: the value is to be freed
+//! ```
+//!
+//! Invariants:
+//! * a value's name, (transaction, undo index of the write of its row), is never given out twice; so chunks
+//!   never change: they are inserted by the transaction that writes the row, and undone with it;
+//! * a version of a row that some transaction can see has all of its chunks. Whoever replaces or deletes it
+//!   only writes the mark *to be freed*, whatever the value's length; the chunks go when the mark is committed
+//!   and everybody has gone who may see a version from before it (see [`crate::reap`]);
+//! * so chunks are read without asking who may see them: a reference that one sees is enough.
+//!
+//! Crash: until the commit record is durable, recovery undoes reference, chunks and mark together. Chunks
+//! are freed before their mark, so an interrupted freeing is repeated.
+
+use crate::state::State;
+use crate::{TableError, show};
+use firn_base::codec::{Malformed, Reader, Writer};
+use firn_base::{TxnId, crc32c};
+use firn_btree::{Change, Direction, Position, Tree, Visit};
+use firn_log::LogClass;
+use firn_txn::{RowHeader, RowValue, Transaction, TxnErrorKind};
+
+/// Longest value of a row, in bytes: 64 MiB.
+pub const MAX_VALUE_LEN: usize = 64 << 20;
+
+/// Chunks written between two looks at the room in the log.
+const CHUNKS_BETWEEN_PACES: u32 = 32;
+/// Chunks taken out under one step of the background.
+const CHUNKS_FREED_MAX: usize = 256;
+
+const FREED: u8 = 1;
+const CHUNK: u8 = 2;
+
+/// Names a large value, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ValueId {
+    pub(crate) txn: TxnId,
+    pub(crate) sequence: u32,
+}
+
+impl ValueId {
+    fn key(self, kind: u8) -> [u8; 13] {
+        let mut key = [kind; 13];
+        key[1..9].copy_from_slice(&self.txn.0.to_be_bytes());
+        key[9..].copy_from_slice(&self.sequence.to_be_bytes());
+        key
+    }
+
+    fn chunk_key(self, chunk: u32) -> [u8; 17] {
+        let mut key = [0; 17];
+        key[..13].copy_from_slice(&self.key(CHUNK));
+        key[13..].copy_from_slice(&chunk.to_be_bytes());
+        key
+    }
+}
+
+impl std::fmt::Display for ValueId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.txn.0, self.sequence)
+    }
+}
+
+/// A key of the tree of large values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Freed(ValueId),
+    Chunk(ValueId, u32),
+}
+
+impl Part {
+    pub(crate) fn decode(key: &[u8]) -> Result<Part, Malformed> {
+        let unknown = Malformed { what: "an unknown key among large values" };
+        let id = |bytes: &[u8; 12]| ValueId {
+            txn: TxnId(u64::from_be_bytes(*bytes.first_chunk().expect("eight of twelve"))),
+            sequence: u32::from_be_bytes(*bytes.last_chunk().expect("four of twelve")),
+        };
+        match key.split_first() {
+            Some((&FREED, rest)) => Ok(Part::Freed(id(rest.try_into().map_err(|_| unknown)?))),
+            Some((&CHUNK, rest)) => {
+                let rest: &[u8; 16] = rest.try_into().map_err(|_| unknown)?;
+                let name = rest.first_chunk().expect("twelve of sixteen");
+                let chunk = rest.last_chunk().expect("four of sixteen");
+                Ok(Part::Chunk(id(name), u32::from_be_bytes(*chunk)))
+            }
+            _ => Err(unknown),
+        }
+    }
+}
+
+/// What a row holds in place of a large value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    pub(crate) id: ValueId,
+    pub(crate) len: u32,
+    /// CRC32C of the value.
+    pub(crate) checksum: u32,
+}
+
+impl Reference {
+    pub(crate) const LEN: usize = 20;
+
+    fn encode(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Reference::LEN);
+        out.put_u64(self.id.txn.0);
+        out.put_u32(self.id.sequence);
+        out.put_u32(self.len);
+        out.put_u32(self.checksum);
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Reference, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let id = ValueId { txn: TxnId(reader.u64()?), sequence: reader.u32()? };
+        let (len, checksum) = (reader.u32()?, reader.u32()?);
+        if !reader.is_empty() || len as usize > MAX_VALUE_LEN {
+            return Err(Malformed { what: "a reference to a large value" });
+        }
+        Ok(Reference { id, len, checksum })
+    }
+}
+
+/// Whether a value of this length stands beside its key, in pages of this size.
+pub(crate) fn fits_row(page_size: usize, key_len: usize, value_len: usize) -> bool {
+    key_len + value_len <= firn_txn::max_row_len(page_size)
+}
+
+/// Bytes of a chunk: so many that eight fill a page. A tree that grows at its end splits off the last entry
+/// of a full leaf, so pages of fewer entries would stay emptier; more would mean more log records.
+fn chunk_len(page_size: usize) -> usize {
+    // Header, prefix and fences of a page; then slot, row header and what is not shared of the key.
+    let (of_page, of_entry) = (110, 34);
+    let len = (page_size - of_page) / 8 - of_entry;
+    assert!(len >= 1 && fits_row(page_size, 17, len));
+    len
+}
+
+/// A value as its row is to hold it.
+pub(crate) enum Stored<'a> {
+    Inline(&'a [u8]),
+    Large { bytes: Vec<u8>, reference: Reference, value: &'a [u8] },
+}
+
+impl<'a> Stored<'a> {
+    /// Decides, and names a large value after the next write of `txn`: which must be that of its row.
+    pub(crate) fn new(
+        txn: &mut Transaction,
+        state: &State,
+        key: &[u8],
+        value: &'a [u8],
+    ) -> Result<Stored<'a>, TableError> {
+        let page_size = state.tree.pool().page_size();
+        if fits_row(page_size, key.len(), value.len()) {
+            return Ok(Stored::Inline(value));
+        }
+        let too_large = |message: String| {
+            Err(TableError::new(crate::TableErrorKind::Transaction(TxnErrorKind::TooLarge), message))
+        };
+        if value.len() > MAX_VALUE_LEN {
+            return too_large(format!("the value has {} bytes; {MAX_VALUE_LEN} is the limit", value.len()));
+        }
+        if !fits_row(page_size, key.len(), Reference::LEN) {
+            // The floor below says how long a key may be.
+            return Ok(Stored::Inline(value));
+        }
+        if state.large.is_none() {
+            return too_large(format!(
+                "table {:?} was created by a version without large values: copy it into a new table",
+                state.definition.name
+            ));
+        }
+        let (id, sequence) = txn.next_write()?;
+        let reference =
+            Reference { id: ValueId { txn: id, sequence }, len: value.len() as u32, checksum: crc32c(value) };
+        Ok(Stored::Large { bytes: reference.encode(), reference, value })
+    }
+
+    /// What to write as the row.
+    pub(crate) fn row(&self) -> RowValue<'_> {
+        match self {
+            Stored::Inline(value) => RowValue { payload: value, flag: false },
+            Stored::Large { bytes, .. } => RowValue { payload: bytes, flag: true },
+        }
+    }
+
+    /// Writes the chunks, once the row is written.
+    pub(crate) fn write_chunks(&self, txn: &mut Transaction, state: &State) -> Result<(), TableError> {
+        let Stored::Large { reference, value, .. } = self else { return Ok(()) };
+        let tree = state.large_tree()?;
+        let chunks = value.chunks(chunk_len(tree.pool().page_size()));
+        for (number, chunk) in (0u32..).zip(chunks) {
+            if number.is_multiple_of(CHUNKS_BETWEEN_PACES) {
+                txn.manager().pace()?;
+            }
+            if !txn.insert(tree, &reference.id.chunk_key(number), chunk)? {
+                return Err(TableError::damaged(format!(
+                    "table {:?} has a large value {} already",
+                    state.definition.name, reference.id
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Marks a value to be freed, once `txn` has taken the row's reference away.
+pub(crate) fn mark_freed(txn: &mut Transaction, state: &State, id: ValueId) -> Result<(), TableError> {
+    Ok(txn.put(state.large_tree()?, &id.key(FREED), &[])?)
+}
+
+/// Reads a value into `out`; false if its chunks are not whole: it has been freed, its writer was rolled
+/// back, or it is damaged.
+pub(crate) fn read(tree: &Tree, reference: Reference, out: &mut Vec<u8>) -> Result<bool, TableError> {
+    let len = reference.len as usize;
+    out.clear();
+    out.reserve(len);
+    let mut number = 0;
+    let mut position = Some(Position::At(reference.id.chunk_key(0).to_vec()));
+    while let Some(from) = position {
+        let mut ended = false;
+        position = tree.visit_leaf(&from, Direction::Forward, |key, value| {
+            let Ok((header, chunk)) = RowHeader::split(value) else {
+                ended = true;
+                return Visit::Stop;
+            };
+            let mine = Part::decode(key) == Ok(Part::Chunk(reference.id, number)) && !header.ghost;
+            if !mine || out.len() + chunk.len() > len {
+                ended = true;
+                return Visit::Stop;
+            }
+            out.extend_from_slice(chunk);
+            number += 1;
+            ended = out.len() == len;
+            if ended { Visit::Stop } else { Visit::Continue }
+        })?;
+        if ended {
+            break;
+        }
+    }
+    Ok(out.len() == len && crc32c(out) == reference.checksum)
+}
+
+/// Values marked to be freed, in the order of their names from `after` on, at most `limit`; as `txn` sees
+/// them.
+pub(crate) fn freed(
+    txn: &mut Transaction,
+    tree: &Tree,
+    after: Option<ValueId>,
+    limit: usize,
+) -> Result<Vec<ValueId>, TableError> {
+    let mut found = Vec::new();
+    let mut batch = firn_txn::RowBatch::new();
+    let mut position = Some(match after {
+        Some(id) => Position::Past(id.key(FREED).to_vec()),
+        None => Position::Start,
+    });
+    while let Some(from) = position {
+        position = txn.scan(tree, &from, Some(&[CHUNK]), Direction::Forward, &mut batch)?;
+        for (key, _) in batch.iter() {
+            match Part::decode(key)? {
+                Part::Freed(id) if found.len() < limit => found.push(id),
+                _ => return Ok(found),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether any value is marked to be freed, by a transaction that may not have ended.
+pub(crate) fn any_marked(tree: &Tree) -> Result<bool, TableError> {
+    let mut any = false;
+    let mut position = Some(Position::Start);
+    while let Some(from) = position {
+        let mut past = false;
+        position = tree.visit_leaf(&from, Direction::Forward, |key, _| {
+            past = true;
+            any = key.first() == Some(&FREED);
+            Visit::Stop
+        })?;
+        if past {
+            break;
+        }
+    }
+    Ok(any)
+}
+
+/// Takes out a bounded number of a value's chunks; its mark, when there are none. Whether it is all gone.
+/// Nobody may need the value any more: nothing here is undone.
+pub(crate) fn free_some(tree: &Tree, id: ValueId) -> Result<bool, TableError> {
+    let mut keys: Vec<[u8; 17]> = Vec::new();
+    let mut position = Some(Position::At(id.chunk_key(0).to_vec()));
+    let (mut past, mut whole) = (false, true);
+    while let Some(from) = position {
+        position = tree.visit_leaf(&from, Direction::Forward, |key, _| match Part::decode(key) {
+            Ok(Part::Chunk(found, number)) if found == id => {
+                keys.push(id.chunk_key(number));
+                Visit::Continue
+            }
+            _ => {
+                past = true;
+                Visit::Stop
+            }
+        })?;
+        if past {
+            break;
+        }
+        if keys.len() >= CHUNKS_FREED_MAX {
+            whole = position.is_none();
+            break;
+        }
+    }
+    for key in &keys {
+        take_out(tree, key)?;
+    }
+    if whole {
+        take_out(tree, &id.key(FREED))?;
+    }
+    Ok(whole)
+}
+
+fn take_out(tree: &Tree, key: &[u8]) -> Result<(), TableError> {
+    let decide = |current: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<(), TableError> {
+        if current.is_some() {
+            *change = Change::Remove;
+        }
+        Ok(())
+    };
+    tree.modify(key, LogClass::Normal, decide).map(|_| ())
+}
+
+/// What a row with a broken reference is called in a message.
+pub(crate) fn not_whole(table: &str, key: &[u8]) -> TableError {
+    TableError::damaged(format!(
+        "the large value of row {} of table {table:?} is not whole",
+        show::Bytes(key)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ValueId = ValueId { txn: TxnId(0x0102), sequence: 3 };
+
+    #[test]
+    fn keys_and_references_are_pinned() {
+        assert_eq!(ID.key(FREED), [1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3]);
+        assert_eq!(ID.chunk_key(258), [2, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 1, 2]);
+        let reference = Reference { id: ID, len: 1000, checksum: 0x0a0b_0c0d };
+        let bytes = reference.encode();
+        assert_eq!(bytes, [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0xe8, 3, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a]);
+        assert_eq!(bytes.len(), Reference::LEN);
+        assert_eq!(Reference::decode(&bytes), Ok(reference));
+    }
+
+    #[test]
+    fn broken_keys_and_references_are_refused() {
+        assert_eq!(Part::decode(&ID.key(FREED)), Ok(Part::Freed(ID)));
+        assert_eq!(Part::decode(&ID.chunk_key(9)), Ok(Part::Chunk(ID, 9)));
+        for bad in [&b""[..], b"\x01", b"\x03aaaabbbbcccc", &ID.chunk_key(0)[..16]] {
+            assert!(Part::decode(bad).is_err());
+        }
+        let long = Reference { id: ID, len: MAX_VALUE_LEN as u32 + 1, checksum: 0 };
+        assert!(Reference::decode(&long.encode()).is_err(), "an impossible length is not allocated");
+        assert!(Reference::decode(&long.encode()[..19]).is_err());
+    }
+
+    #[test]
+    fn chunks_fit_their_rows_in_every_page_size() {
+        for page_size in [1024, 4096, 65536] {
+            assert!(chunk_len(page_size) > 0);
+        }
+    }
+}

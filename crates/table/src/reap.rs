@@ -1,0 +1,87 @@
+//! Freeing large values that nobody can see any more, in the background.
+//!
+//! A statement that replaces or deletes a large value marks it (see [`crate::large`]). Its chunks may go
+//! when nobody can reach it: the mark is committed, so no snapshot to come sees the row that led to it; and a
+//! *fence* taken after that is past, so no transaction or snapshot from before it is left.
+//!
+//! Marks are found by looking at the trees of tables whose statements have made some since they were last
+//! looked at, and once at every tree after an opening. A batch of marks waits for one fence.
+
+use crate::catalog::Catalog;
+use crate::large::{self, ValueId};
+use crate::state::Shared;
+use crate::{Table, TableError, TableErrorKind};
+use firn_base::sync::Arc;
+use firn_base::sync::atomic::Ordering;
+use firn_base::{Progress, TxnId};
+use firn_txn::{TxnErrorKind, TxnOptions};
+
+/// Marks that wait for one fence.
+const BATCH_MAX: usize = 64;
+
+/// Values of one table that wait to be freed.
+#[derive(Debug, Default)]
+pub(crate) struct Reaping {
+    /// All of them are marked, and the marks were committed before the fence was taken.
+    batch: Vec<ValueId>,
+    fence: Option<TxnId>,
+}
+
+impl Catalog {
+    /// Frees a bounded piece of one large value that nobody needs any more.
+    pub(crate) fn reap_step(&self) -> Result<Progress, TableError> {
+        let marked: Vec<Arc<Shared>> = {
+            let tables = self.tables.read();
+            let marked = tables.values().filter(|table| table.shared.has_marks.load(Ordering::SeqCst));
+            marked.map(|table| table.shared.clone()).collect()
+        };
+        for shared in marked {
+            match (Table { shared }).reap() {
+                Ok(Progress::Idle) => {}
+                // Freeing waits for room like all background work.
+                Err(TableError { kind: TableErrorKind::Transaction(TxnErrorKind::LogFull), .. }) => {}
+                other => return other,
+            }
+        }
+        Ok(Progress::Idle)
+    }
+}
+
+impl Table {
+    fn reap(&self) -> Result<Progress, TableError> {
+        // Kept to the end: it keeps the tree from being cleared meanwhile.
+        let Ok(state) = self.shared.state() else { return Ok(Progress::Idle) };
+        let Some(tree) = &state.large else {
+            self.shared.has_marks.store(false, Ordering::SeqCst);
+            return Ok(Progress::Idle);
+        };
+        let manager = &self.shared.manager;
+        let mut reaping = self.shared.reaping.lock();
+        let Some(fence) = reaping.fence else {
+            // Cleared before the look: a mark made after it sets this again.
+            self.shared.has_marks.store(false, Ordering::SeqCst);
+            if large::any_marked(tree)? {
+                self.shared.has_marks.store(true, Ordering::SeqCst);
+            }
+            let mut txn = manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
+            reaping.batch = large::freed(&mut txn, tree, None, BATCH_MAX)?;
+            txn.rollback()?;
+            if !reaping.batch.is_empty() {
+                reaping.fence = Some(manager.fence());
+            }
+            return Ok(Progress::Idle);
+        };
+        if !manager.is_past(fence) {
+            return Ok(Progress::Idle);
+        }
+        if let Some(&id) = reaping.batch.last()
+            && large::free_some(tree, id)?
+        {
+            reaping.batch.pop();
+        }
+        if reaping.batch.is_empty() {
+            reaping.fence = None;
+        }
+        Ok(Progress::Worked)
+    }
+}
