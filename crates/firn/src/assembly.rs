@@ -96,8 +96,11 @@ pub(crate) fn pool(options: &Options, store: &Arc<Store>, log: &Arc<Log>) -> Res
     Ok(Arc::new(pool?))
 }
 
-pub(crate) fn manager_options(options: &Options) -> ManagerOptions {
-    ManagerOptions { version_budget_bytes: options.version_bytes }
+/// For a log of `log_bytes`. Before-images in DRAM are at most a small part of it: recovery finds them in the
+/// log, and needs as much room again to move them out of it.
+pub(crate) fn manager_options(options: &Options, log_bytes: u64) -> ManagerOptions {
+    let most = usize::try_from(log_bytes / 16).unwrap_or(usize::MAX);
+    ManagerOptions { version_budget_bytes: options.version_bytes.min(most) }
 }
 
 /// Creates a database on empty devices. `members` and `store_path` are what the superblock will say of
@@ -139,7 +142,13 @@ pub(crate) fn create(
     let undo_tree = Tree::create(pool.clone(), UNDO_TREE, LogClass::System, &[])?;
     superblock.catalog_root = catalog_tree.root();
     superblock.undo_root = undo_tree.root();
-    let txns = TxnManager::new(pool.clone(), undo_tree, TxnId(1), FIRST_USER_TREE, manager_options(options));
+    let txns = TxnManager::new(
+        pool.clone(),
+        undo_tree,
+        TxnId(1),
+        FIRST_USER_TREE,
+        manager_options(options, superblock.log_bytes()),
+    );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
     let engine = Engine::new(Parts { superblock, devices, log, store, pool, txns, catalog }, options);
     engine.checkpoint_all()?;

@@ -44,16 +44,13 @@ pub(crate) struct Engine {
     look_again_at: AtomicU64,
 }
 
-/// How often, in bytes of log, writers look at the log's space.
+/// How often, in bytes of log, writers look at the log's space; more often if the log is small.
 const LOOK_EVERY: u64 = 64 << 10;
 
 impl Engine {
     pub fn new(parts: Parts, options: &Options) -> Arc<Engine> {
         let Parts { superblock, devices, log, store, pool, txns, catalog } = parts;
-        let interval = options.checkpoint_log_bytes.unwrap_or_else(|| {
-            let log_bytes: u64 = superblock.members.iter().map(|member| member.bytes).sum();
-            log_bytes / 8
-        });
+        let interval = options.checkpoint_log_bytes.unwrap_or(superblock.log_bytes() / 8);
         let checkpointer = Checkpointer::new(interval, superblock.checkpoint);
         let engine = Arc::new(Engine {
             superblock: Mutex::new(superblock),
@@ -91,9 +88,18 @@ impl Engine {
         if end.0 < self.look_again_at.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.look_again_at.store(end.advance(LOOK_EVERY).0, Ordering::Relaxed);
-        self.checkpointer.consider(end);
         let space = self.log.space();
+        let look_again = LOOK_EVERY.min(space.capacity_bytes / 64);
+        self.look_again_at.store(end.advance(look_again).0, Ordering::Relaxed);
+        if self.checkpointer.is_served() {
+            self.checkpointer.consider(end);
+        } else if self.checkpointer.is_due(end) {
+            // Nobody else does it, and without checkpoints a transaction's before-images stay in the log
+            // until there is too little room left to move or undo them.
+            if let Err(error) = self.checkpoint() {
+                self.background_failed(&error);
+            }
+        }
         if space.used_bytes > space.capacity_bytes / 2 {
             self.checkpointer.request();
         }

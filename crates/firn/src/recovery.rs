@@ -95,8 +95,13 @@ pub(crate) fn open(
     let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, superblock.undo_root);
     let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, superblock.catalog_root);
     let (next_txn, next_tree) = (analysis.next_txn(), analysis.next_tree());
-    let txns =
-        TxnManager::new(pool.clone(), undo_tree, next_txn, next_tree, assembly::manager_options(options));
+    let txns = TxnManager::new(
+        pool.clone(),
+        undo_tree,
+        next_txn,
+        next_tree,
+        assembly::manager_options(options, superblock.log_bytes()),
+    );
     let LoserReport { losers, prepared } = txns.adopt(analysis);
     recovery.losers = losers;
     recovery.prepared = prepared;

@@ -77,6 +77,11 @@ impl Superblock {
         }
     }
 
+    /// Bytes of the log's devices together.
+    pub fn log_bytes(&self) -> u64 {
+        self.members.iter().map(|member| member.bytes).sum()
+    }
+
     /// The newest epoch.
     pub fn epoch(&self) -> Epoch {
         self.epochs.last().expect("a superblock has an epoch").0

@@ -17,7 +17,7 @@ use firn_btree::{Change, Tree};
 use firn_log::{LogClass, Record};
 
 /// How many entries are undone between two looks at the log's space.
-const ROOM_EVERY: usize = 64;
+const ROOM_EVERY: usize = 16;
 /// How often room is made for one and the same entry.
 const ROOM_ATTEMPTS: usize = 8;
 
@@ -80,7 +80,7 @@ impl TxnManager {
         let newest = state.versions.lock().next_index();
         let mut entry = Vec::new();
         for (done, index) in (down_to..newest).rev().enumerate() {
-            if done % ROOM_EVERY == ROOM_EVERY - 1
+            if done % ROOM_EVERY == 0
                 && let Some(room) = self.room.get()
             {
                 // Early, while spilling what is left still fits. If it cannot help, the log's reserve may do.
