@@ -26,6 +26,8 @@ pub struct TreeReport {
     pub entry_bytes: u64,
     /// Sentences, one for each broken invariant, with page and slot.
     pub damage: Vec<String>,
+    /// Whether it was being cleared, which is in `damage` too, but is none in a tree that is to be freed.
+    pub being_cleared: bool,
     /// Every page of the tree, for the check of the page map.
     pub pages: Vec<PageId>,
 }
@@ -145,7 +147,7 @@ impl Walk<'_> {
     }
 
     /// What of a node contradicts its parent, if anything.
-    fn misfit(&self, node: &Node<'_>, expected: &Expected) -> Option<String> {
+    fn misfit(&mut self, node: &Node<'_>, expected: &Expected) -> Option<String> {
         if node.tree() != self.tree.id() {
             return Some(format!("belongs to {:?}, not to {:?}", node.tree(), self.tree.id()));
         }
@@ -156,6 +158,7 @@ impl Walk<'_> {
             return Some("its fences are not the separators in its parent".to_owned());
         }
         if node.is_condemned() {
+            self.report.being_cleared = true;
             return Some("the tree was being cleared and must be cleared again".to_owned());
         }
         None

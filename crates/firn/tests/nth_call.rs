@@ -93,9 +93,9 @@ fn run_one(script: &Script, start: &Start, way: &Way, call: u64) -> Result<(), S
     let session = start.run(script, &plan);
     plan.heal();
     let mut broken = session.broken.clone();
-    let errors = session.errors.len();
-    if plan.fired() == 0 && errors > 0 && script.store_limit == u64::MAX {
-        broken.push(format!("no fault, and yet {:?}", session.errors[0]));
+    let session_errors = session.errors.clone();
+    if plan.fired() == 0 && !session_errors.is_empty() && script.store_limit == u64::MAX {
+        broken.push(format!("no fault, and yet {:?}", session_errors[0]));
     }
     let history = session.history.clone();
     let bed = session.into_bed();
@@ -106,7 +106,11 @@ fn run_one(script: &Script, start: &Start, way: &Way, call: u64) -> Result<(), S
     if let Err(sentence) = verified {
         broken.push(format!("healed, it {sentence}"));
     }
-    if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
+    if broken.is_empty() {
+        return Ok(());
+    }
+    broken.truncate(3);
+    Err(format!("{}; met before: {:?}", broken.join("; "), &session_errors[..session_errors.len().min(4)]))
 }
 
 fn run_script(script: &Script, sample: Option<u64>, dog: &Watchdog) -> (u64, Failures) {
@@ -137,7 +141,8 @@ fn run_all(sample: Option<u64>) {
     let only = std::env::var("FIRN_SCRIPT").ok();
     let dog = Watchdog::start();
     let (mut runs, mut failures) = (0, Failures::default());
-    for script in scripts::all().iter().filter(|script| only.as_ref().is_none_or(|only| script.name == only)) {
+    for script in scripts::all().iter().filter(|script| only.as_ref().is_none_or(|only| script.name == only))
+    {
         let (of_script, found) = run_script(script, sample, &dog);
         runs += of_script;
         failures.join(found);

@@ -68,13 +68,7 @@ pub fn record(script: &Script, options: Options, plan: CrashPlan, wrap: Wrap<'_>
     session.open();
     (script.run)(&mut session);
     session.close();
-    Record {
-        name: script.name.to_owned(),
-        plan,
-        session,
-        options: script.options_for(),
-        acknowledged,
-    }
+    Record { name: script.name.to_owned(), plan, session, options: script.options_for(), acknowledged }
 }
 
 /// Puts something between a database and the devices that record.

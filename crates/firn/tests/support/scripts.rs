@@ -43,7 +43,9 @@ impl Script {
     /// The options for this script's log devices.
     pub fn options_for(&self) -> Options {
         let logs = self.logs;
-        (self.options)().log_devices(logs).log_bytes(logs as u64 * LOG_BYTES)
+        // Whoever waits in a test of one thread would wait for himself.
+        let deadline = std::time::Duration::from_millis(1);
+        (self.options)().log_devices(logs).log_bytes(logs as u64 * LOG_BYTES).lock_deadline(deadline)
     }
 
     /// Prepares the devices: a session that has ended. What is on them is its bed.
@@ -63,6 +65,8 @@ impl Script {
     }
 }
 
+/// Bytes of a store with pages of 1 KiB that has one group, of about 4000 pages.
+const STORE_OF_ONE_GROUP: u64 = 4_700_000;
 /// Bytes of one log device: the least there may be.
 const LOG_BYTES: u64 = 256 << 10;
 
@@ -248,9 +252,9 @@ fn shapes() -> Vec<Script> {
         Script::new("merges", many_pages, |session| {
             for t in 0..5u32 {
                 session.transact(|work| {
-                    (0..700).filter(|i| i % 5 == t || i % 40 > 0).try_for_each(|i| {
-                        if i % 5 == t { work.delete("t", &key(i)) } else { Ok(()) }
-                    })
+                    (0..700)
+                        .filter(|i| i % 5 == t || i % 40 > 0)
+                        .try_for_each(|i| if i % 5 == t { work.delete("t", &key(i)) } else { Ok(()) })
                 });
                 session.steps(30);
             }
@@ -311,9 +315,7 @@ fn transactions() -> Vec<Script> {
             session.verify();
         }),
         Script::new("before-images spill, commit", many_pages, |session| {
-            session.transact(|work| {
-                (0..300).try_for_each(|i| work.put("t", &key(i), &value(i, 7, 100)))
-            });
+            session.transact(|work| (0..300).try_for_each(|i| work.put("t", &key(i), &value(i, 7, 100))));
             session.steps(10);
             session.verify();
         }),
@@ -590,13 +592,16 @@ fn mixture(session: &mut Session, seed: u64, count: u32) {
     session.verify();
 }
 
+/// Inserts and updates of some 700 bytes each, all in one transaction.
+fn large(work: &mut super::session::Work, count: u32) -> Result<(), Error> {
+    (0..count).try_for_each(|i| work.put("t", &key(i % 300), &value(i, 40 + i / 300, 600)))
+}
+
 fn limits() -> Vec<Script> {
     vec![
         Script::new("the log goes around", hundred_rows, |session| {
             for t in 1..34u32 {
-                session.transact(|work| {
-                    (0..20).try_for_each(|i| work.put("t", &key(i), &value(i, t, 600)))
-                });
+                session.transact(|work| (0..20).try_for_each(|i| work.put("t", &key(i), &value(i, t, 600))));
                 session.steps(2);
             }
             session.verify();
@@ -604,19 +609,32 @@ fn limits() -> Vec<Script> {
         .options(pages_of_4k),
         Script::new("the log goes around on two devices", hundred_rows, |session| {
             for t in 1..34u32 {
-                session.transact(|work| {
-                    (0..24).try_for_each(|i| work.put("t", &key(i), &value(i, t, 600)))
-                });
+                session.transact(|work| (0..24).try_for_each(|i| work.put("t", &key(i), &value(i, t, 600))));
                 session.steps(2);
             }
             session.verify();
         })
         .options(pages_of_4k)
         .logs(2),
+        Script::new("a rollback larger than the log", hundred_rows, |session| {
+            session.transact_and_roll_back(|work| large(work, 450));
+            session.transact(|work| work.put("t", &key(5), &value(5, 2, 30)));
+            session.verify();
+        })
+        .options(pages_of_4k),
+        Script::new(
+            "recovery of a transaction larger than the log",
+            |session| {
+                hundred_rows(session);
+                session.transact_around(|work| large(work, 450), Session::crash, false);
+                session.errors.clear();
+            },
+            |session| session.verify(),
+        )
+        .options(pages_of_4k)
+        .crashed(),
         Script::new("a transaction larger than the log", hundred_rows, |session| {
-            session.transact(|work| {
-                (0..700).try_for_each(|i| work.put("t", &key(i), &value(i, 1, 600)))
-            });
+            session.transact(|work| (0..700).try_for_each(|i| work.put("t", &key(i), &value(i, 1, 600))));
             session.transact(|work| work.put("t", &key(5), &value(5, 2, 30)));
             session.verify();
         })
@@ -627,12 +645,30 @@ fn limits() -> Vec<Script> {
                 session.create_table("t", &[]);
                 session.create_table("u", &[]);
                 fill(session, "t", 0..200, 40, 100);
+                // To the brim, then a little out again.
+                let mut full = false;
+                for t in 0..100u32 {
+                    session.transact(|work| {
+                        for i in 0..400 {
+                            if !full
+                                && !work.put_if_room("u", &key(t * 400 + i), &value(t * 400 + i, 0, 140))?
+                            {
+                                full = true;
+                            }
+                        }
+                        Ok(())
+                    });
+                }
+                assert!(full, "the store is larger than this script takes it for");
+                session.transact(|work| (0..60).try_for_each(|i| work.delete("u", &key(i))));
+                session.checkpoint();
+                session.steps(50);
             },
             |session| {
                 for t in 0..10u32 {
                     session.transact(|work| {
-                        for i in 0..40 {
-                            if !work.put_if_room("u", &key(t * 40 + i), &value(i, t, 110))? {
+                        for i in 0..100 {
+                            if !work.put_if_room("u", &key(50_000 + t * 100 + i), &value(i, t, 140))? {
                                 break;
                             }
                         }
@@ -651,7 +687,7 @@ fn limits() -> Vec<Script> {
                 session.verify();
             },
         )
-        .store_limit(600 << 10),
+        .store_limit(STORE_OF_ONE_GROUP),
     ]
 }
 

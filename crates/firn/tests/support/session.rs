@@ -135,13 +135,15 @@ impl Session {
 
     /// Notes an error. Whether its kind is one that a failing device may cause.
     fn note(&mut self, what: &str, error: &Error) {
-        use ErrorKind::{Closed, Damaged, Failed, Full, OutOfMemory, Unknown};
+        use ErrorKind::{Closed, Damaged, Failed, Full, Timeout, Unknown};
         let kind = error.kind();
         if kind == Unknown {
             self.uncertain = true;
         }
-        let clean = matches!(kind, Failed | Full | Unknown | Closed) || (self.uncertain && kind != Damaged);
-        if !clean || kind == OutOfMemory {
+        // Rows of a prepared transaction that could not be ended stay locked.
+        let locked = kind == Timeout && !self.history.newest().prepared.is_empty();
+        let expected = matches!(kind, Failed | Full | Unknown | Closed) || locked;
+        if !expected && (!self.uncertain || kind == Damaged) {
             self.broken.push(format!("{what} answered {}: {error}", kind.code()));
         }
         self.errors.push((kind, format!("{what}: {error}")));
@@ -288,8 +290,14 @@ impl Session {
         let Some(mut work) = self.work() else { return };
         let outcome = script(&mut work);
         self.broken.append(&mut work.broken);
-        let Work { db: _db, tx, state, .. } = work;
+        let Work { db: _db, tx, state, effects, .. } = work;
         match outcome {
+            // That a transaction without writes has ended says nothing of others.
+            Ok(()) if effects.is_empty() => {
+                if let Err(error) = tx.commit() {
+                    self.note("commit of a reader", &error);
+                }
+            }
             Ok(()) => {
                 let number = self.history.attempt(state);
                 self.mark_attempt(number);
@@ -324,8 +332,9 @@ impl Session {
             let Some(mut work) = self.work() else { return };
             let outcome = script(&mut work);
             self.broken.append(&mut work.broken);
-            let Work { db: _db, tx, state, .. } = work;
+            let Work { db: _db, tx, state, effects, .. } = work;
             match outcome {
+                Ok(()) if effects.is_empty() => {}
                 Ok(()) => {
                     let number = self.history.attempt(state);
                     self.mark_attempt(number);
@@ -363,7 +372,7 @@ impl Session {
         }
         meanwhile(self);
         let Work { db: _db, tx, effects, .. } = work;
-        if outcome.is_ok() && commit {
+        if outcome.is_ok() && commit && !effects.is_empty() {
             let state = applied(self.history.newest(), &effects);
             let number = self.history.attempt(state);
             self.mark_attempt(number);
@@ -382,6 +391,9 @@ impl Session {
         let Work { db: _db, tx, effects, .. } = work;
         if let Err(error) = outcome {
             return self.note("a statement", &error);
+        }
+        if effects.is_empty() {
+            return;
         }
         let mut state = (**self.history.newest()).clone();
         state.prepared.insert(gid.to_vec());

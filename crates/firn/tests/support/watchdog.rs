@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest time that one case may take. Cases take milliseconds; machines may be busy.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Watches over one test. Ends with it.
 #[derive(Clone)]
