@@ -41,6 +41,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
     /// The next `len` bytes.
+    #[inline]
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         if len > self.rest.len() {
             return Err(Malformed { what: "bytes end early" });
@@ -70,7 +71,18 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
     /// A LEB128 number of at most ten bytes.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, Malformed> {
+        match self.rest {
+            // Most numbers are small.
+            [byte, rest @ ..] if *byte < 0x80 => {
+                self.rest = rest;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+    fn long_varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -86,6 +98,7 @@ impl<'a> Reader<'a> {
         Err(Malformed { what: "a number of more than 64 bits" })
     }
     /// A LEB128 number that must fit a `usize` and not pass `max`.
+    #[inline]
     pub fn varint_max(&mut self, max: usize) -> Result<usize, Malformed> {
         match usize::try_from(self.varint()?) {
             Ok(value) if value <= max => Ok(value),
@@ -93,6 +106,7 @@ impl<'a> Reader<'a> {
         }
     }
     /// A LEB128 length and as many bytes.
+    #[inline]
     pub fn blob(&mut self) -> Result<&'a [u8], Malformed> {
         let len = self.varint_max(self.rest.len())?;
         self.bytes(len)
@@ -120,12 +134,20 @@ pub trait Writer {
         self.put(&value.to_le_bytes());
     }
     /// LEB128.
+    #[inline]
     fn put_varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.put_u8(value as u8 | 0x80);
-            value >>= 7;
+        if value < 0x80 {
+            return self.put_u8(value as u8);
         }
-        self.put_u8(value as u8);
+        // Put together first, so that the bytes are appended in one go.
+        let (mut bytes, mut len) = ([0; 10], 0);
+        while value >= 0x80 {
+            bytes[len] = value as u8 | 0x80;
+            value >>= 7;
+            len += 1;
+        }
+        bytes[len] = value as u8;
+        self.put(&bytes[..=len]);
     }
     /// A LEB128 length and the bytes.
     fn put_blob(&mut self, bytes: &[u8]) {
@@ -135,8 +157,13 @@ pub trait Writer {
 }
 
 impl Writer for Vec<u8> {
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
+    }
+    #[inline]
+    fn put_u8(&mut self, value: u8) {
+        self.push(value);
     }
 }
 

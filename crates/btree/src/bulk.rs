@@ -185,7 +185,7 @@ impl Tree {
             rest.into_iter().for_each(|(key, value)| filling.push(key, value));
             return self.finish(filling, class);
         }
-        let leaf = self.leaf_exclusive(Target::Last)?;
+        let (leaf, _) = self.leaf_exclusive(Target::Last)?;
         let shape = self.node(leaf.page(), &leaf, Some(0))?.shape();
         let shape = Shape { low: &filling.low, ..shape };
         let list = filling.list(0, 0..filling.entries.len());

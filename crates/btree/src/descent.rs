@@ -7,7 +7,8 @@
 //! structure change) exclusively. The level is part of what is checked on the way, so a damaged page
 //! cannot send a descent in circles.
 
-use crate::node::{MAX_LEVEL, Node};
+use crate::hint;
+use crate::node::{MAX_LEVEL, Node, Place};
 use crate::{Tree, TreeError};
 use firn_base::PageId;
 use firn_base::codec::Malformed;
@@ -59,7 +60,7 @@ pub(crate) enum Located<'p> {
 
 impl Tree {
     /// Reads a page as a node of this tree at `level` (at any, if `None`).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn node<'n>(
         &self,
         page: PageId,
@@ -90,20 +91,21 @@ impl Tree {
         )
     }
 
-    /// The leaf that `target` names, latched shared.
+    /// The leaf that `target` names, latched shared, and where its parts lie.
     #[inline]
-    pub(crate) fn leaf_shared(&self, target: Target<'_>) -> Result<SharedGuard<'_>, TreeError> {
+    pub(crate) fn leaf_shared(&self, target: Target<'_>) -> Result<(SharedGuard<'_>, Place), TreeError> {
         let pool = self.pool();
-        let mut guard = pool.shared(self.root())?;
+        let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
         let mut expected = None;
         loop {
-            let node = self.node(guard.page(), &guard, expected)?;
+            let node = self.node(page, &guard, expected)?;
             if node.is_leaf() {
-                return Ok(guard);
+                let place = node.place();
+                return Ok((guard, place));
             }
             expected = Some(node.level() - 1);
-            let child = target.child(guard.page(), &node)?;
-            let next = pool.shared(child)?;
+            page = target.child(page, &node)?;
+            let next = pool.shared(page)?;
             guard = next;
         }
     }
@@ -129,34 +131,66 @@ impl Tree {
         }
     }
 
-    /// The leaf that `target` names, latched exclusively.
-    pub(crate) fn leaf_exclusive(&self, target: Target<'_>) -> Result<ExclusiveGuard<'_>, TreeError> {
+    /// The leaf that `target` names, latched exclusively, and where its parts lie.
+    pub(crate) fn leaf_exclusive(
+        &self,
+        target: Target<'_>,
+    ) -> Result<(ExclusiveGuard<'_>, Place), TreeError> {
         let pool = self.pool();
-        loop {
-            let mut guard = pool.shared(self.root())?;
-            if self.node(guard.page(), &guard, None)?.is_leaf() {
-                // The root is the leaf: latches are not upgraded, so look again once it is exclusive.
-                drop(guard);
-                let guard = pool.exclusive(self.root())?;
-                if self.node(guard.page(), &guard, None)?.is_leaf() {
-                    return Ok(guard);
-                }
-                continue;
-            }
+        'root: loop {
+            let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
             let mut expected = None;
             loop {
-                let node = self.node(guard.page(), &guard, expected)?;
-                let (level, child) = (node.level() - 1, target.child(guard.page(), &node)?);
-                if level == 0 {
-                    let leaf = pool.exclusive(child)?;
-                    self.node(child, &leaf, Some(0))?;
-                    return Ok(leaf);
+                let node = self.node(page, &guard, expected)?;
+                if node.is_leaf() {
+                    // Only the root can be: latches are not upgraded, so look again once it is exclusive.
+                    drop(guard);
+                    let guard = pool.exclusive(page)?;
+                    let node = self.node(page, &guard, None)?;
+                    if !node.is_leaf() {
+                        continue 'root;
+                    }
+                    let place = node.place();
+                    return Ok((guard, place));
                 }
-                let next = pool.shared(child)?;
+                let level = node.level() - 1;
+                page = target.child(page, &node)?;
+                if level == 0 {
+                    let leaf = pool.exclusive(page)?;
+                    let place = self.node(page, &leaf, Some(0))?.place();
+                    return Ok((leaf, place));
+                }
+                let next = pool.shared(page)?;
                 guard = next;
                 expected = Some(level);
             }
         }
+    }
+
+    /// As [`Tree::leaf_exclusive`] for a key, trying first the leaf that this thread was at last.
+    pub(crate) fn leaf_for_change(&self, key: &[u8]) -> Result<(ExclusiveGuard<'_>, Place), TreeError> {
+        if let Some(found) = self.hinted_leaf(key) {
+            return Ok(found);
+        }
+        self.leaf_exclusive(Target::Key(key))
+    }
+
+    /// The leaf that this thread was at last, if `key` belongs there.
+    ///
+    /// A latched page that is a leaf of this tree with fences around the key *is* the key's leaf, however it
+    /// was found: fences of leaves never overlap, they change only under the leaf's exclusive latch, and the
+    /// frame of a page that is freed is forgotten under that latch too. It is the first latch taken, so the
+    /// order of latches is kept.
+    fn hinted_leaf(&self, key: &[u8]) -> Option<(ExclusiveGuard<'_>, Place)> {
+        let leaf = self.pool().exclusive_seen(hint::recall(self)?)?;
+        let node = Node::new(&leaf).ok()?;
+        let fits = node.tree() == self.id()
+            && node.is_leaf()
+            && !node.is_condemned()
+            && node.low() <= key
+            && node.high().is_none_or(|high| key < high);
+        let place = node.place();
+        fits.then_some((leaf, place))
     }
 
     /// The parent of the node of `level` that `target` names, latched exclusively.

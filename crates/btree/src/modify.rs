@@ -1,6 +1,6 @@
 //! Changing one entry: decided, logged and applied under the leaf's exclusive latch.
 
-use crate::descent::Target;
+use crate::hint;
 use crate::node::{Node, SLOT_LEN, max_entry_len, max_key_len};
 use crate::op;
 use crate::redo::PageChange;
@@ -8,7 +8,7 @@ use crate::scratch::{self, Scratch};
 use crate::{Change, Tree, TreeError, TreeErrorKind};
 use firn_base::Lsn;
 use firn_buffer::ExclusiveGuard;
-use firn_log::{Kind, LogClass, Record};
+use firn_log::{LogClass, Record};
 
 /// What a try at a change came to.
 enum Outcome<R> {
@@ -88,10 +88,11 @@ impl Tree {
         decide: &mut impl FnMut(Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
         garbage: &mut impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Outcome<R>, E> {
-        let leaf = self.leaf_exclusive(Target::Key(key))?;
+        let (leaf, place) = self.leaf_for_change(key)?;
         let page = leaf.page();
+        hint::remember(self, leaf.optimistic());
         let damaged = |error| TreeError::damaged(page, error);
-        let node = self.node(page, &leaf, Some(0))?;
+        let node = Node::at(&leaf, place);
         let found = node.search(key).map_err(damaged)?;
         let value = found.ok().map(|slot| node.value(slot)).transpose().map_err(damaged)?;
         let (mut change, Scratch { attachment, body, key: full_key }) = (Change::Keep, scratch);
@@ -114,8 +115,7 @@ impl Tree {
                 (op::replace(body, slot, value), need, node.free() + SLOT_LEN + node.slot(slot).len())
             }
             (Change::Patch(patches), Ok(slot)) => {
-                let end = patches.last().map_or(0, |(offset, bytes)| usize::from(*offset) + bytes.len());
-                assert!(end <= node.slot(slot).value_len, "patches lie within the value");
+                assert!(patches.end() <= node.slot(slot).value_len, "patches lie within the value");
                 (op::patch(body, slot, patches), 0, 0)
             }
             (Change::Remove, Ok(slot)) => (op::remove(body, slot), 0, 0),
@@ -131,26 +131,25 @@ impl Tree {
             return Ok(if swept.1 > 0 { Outcome::Again } else { Outcome::NoRoom(need) });
         }
         let removes = matches!(change, Change::Remove);
-        let (leaf, lsn) = self.log_and_apply(leaf, class, kind, body)?;
+        change.recycle();
+        let record = Record { kind, body };
+        let change = PageChange::decode(record).map_err(damaged)?;
+        change.rehearse_on(&node).map_err(damaged)?;
+        let (leaf, lsn) = self.log_and_apply(leaf, class, record, &change)?;
         match removes && self.is_underfull(&leaf)? {
             true => Ok(Outcome::Underfull(answer, lsn)),
             false => Ok(Outcome::Done(answer, Some(lsn))),
         }
     }
 
-    /// Appends a record of one page and performs it.
-    pub(crate) fn log_and_apply<'p>(
+    /// Appends a record of one page and performs its change, which was rehearsed on that page.
+    fn log_and_apply<'p>(
         &'p self,
         leaf: ExclusiveGuard<'p>,
         class: LogClass,
-        kind: Kind,
-        body: &[u8],
+        record: Record<'_>,
+        change: &PageChange<'_>,
     ) -> Result<(ExclusiveGuard<'p>, Lsn), TreeError> {
-        let page = leaf.page();
-        let damaged = |error| TreeError::damaged(page, error);
-        let record = Record { kind, body };
-        let change = PageChange::decode(record).map_err(damaged)?;
-        change.rehearse(&leaf).map_err(damaged)?;
         let intent = leaf.intend();
         // On an error the intent is withdrawn by its drop, and the page is as it was.
         let lsn = self.pool().log().append(class, record)?.first;
@@ -182,8 +181,10 @@ impl Tree {
             return Ok((leaf, 0));
         }
         op::begin(body, page, leaf.version(), &[]);
-        let kind = op::sweep(body, &slots);
-        let (leaf, _) = self.log_and_apply(leaf, class, kind, body)?;
+        let record = Record { kind: op::sweep(body, &slots), body };
+        let change = PageChange::decode(record).map_err(damaged)?;
+        change.rehearse_on(&node).map_err(damaged)?;
+        let (leaf, _) = self.log_and_apply(leaf, class, record, &change)?;
         Ok((leaf, slots.len()))
     }
 }

@@ -3,6 +3,7 @@
 //! The format is described in `docs/format/tree.md`. A body is encoded once, appended, and decoded again
 //! to be applied, at run time as in redo: there is no second way to change a page.
 
+use crate::node::edit::Level;
 use crate::node::pack::{EntryList, Packer, push_list, repack};
 use crate::node::{Node, Shape, edit, malformed};
 use firn_base::codec::{Malformed, Reader, Writer};
@@ -137,12 +138,12 @@ impl<'a> Op<'a> {
 
     /// Changes the page. On an error its bytes are undefined.
     pub(crate) fn apply(&self, page: &mut [u8]) -> Result<Changed, Malformed> {
-        self.check_level(page)?;
         match *self {
-            Op::Insert { slot, stored, value } => edit::insert(page, slot, stored, value),
+            Op::Insert { slot, stored, value } => edit::insert(page, Level::Leaf, slot, stored, value),
             Op::Replace { slot, value } => edit::replace(page, slot, value),
             Op::Patch { slot, patches } => edit::patch(page, slot, patches),
-            Op::Remove { slot } | Op::RemoveChild { slot } => edit::remove(page, slot),
+            Op::Remove { slot } => edit::remove(page, Level::Leaf, slot),
+            Op::RemoveChild { slot } => edit::remove(page, Level::Inner, slot),
             Op::Sweep { slots } => edit::sweep(page, &decode_slots(slots)?),
             Op::Format { ref shape, list } => {
                 let mut packer = Packer::start(page, shape)?;
@@ -155,7 +156,7 @@ impl<'a> Op<'a> {
                 repack(page, high, count, Some(list)).map(|()| Changed::Most)
             }
             Op::InsertChild { slot, stored, child } => {
-                edit::insert(page, slot, stored, &child.0.to_le_bytes())
+                edit::insert(page, Level::Inner, slot, stored, &child.0.to_le_bytes())
             }
             Op::Condemn => edit::condemn(page),
             Op::Drop => {
@@ -165,39 +166,56 @@ impl<'a> Op<'a> {
         }
     }
 
-    fn check_level(&self, page: &[u8]) -> Result<(), Malformed> {
-        let fits = match self {
-            Op::Format { .. } | Op::Drop => true,
-            Op::Trim { .. } | Op::Absorb { .. } | Op::Condemn => Node::new(page).is_ok(),
-            Op::InsertChild { .. } | Op::RemoveChild { .. } => !Node::new(page)?.is_leaf(),
-            _ => Node::new(page)?.is_leaf(),
-        };
-        if fits { Ok(()) } else { malformed("a record for another kind of node than its page holds") }
-    }
-
     /// Makes sure that [`Op::apply`] will succeed, without changing the page, so that the record may be
     /// appended. Constant time where the change is in place; else a trial on a copy.
     pub(crate) fn rehearse(&self, page: &[u8]) -> Result<(), Malformed> {
-        self.check_level(page)?;
+        match self {
+            Op::Format { .. } | Op::Drop => self.rehearse_on_copy(page),
+            _ => self.rehearse_on(&Node::new(page)?),
+        }
+    }
+
+    /// As [`Op::rehearse`], for a page whose header was checked already.
+    pub(crate) fn rehearse_on(&self, node: &Node<'_>) -> Result<(), Malformed> {
         let in_place = match *self {
             Op::Insert { slot, stored, value } => {
-                !edit::check_insert(&Node::new(page)?, slot, stored, value.len())?
+                Level::Leaf.check(node)?;
+                !edit::check_insert(node, slot, stored, value.len())?
             }
-            Op::InsertChild { slot, stored, .. } => !edit::check_insert(&Node::new(page)?, slot, stored, 8)?,
-            Op::Replace { slot, value } => !edit::check_replace(&Node::new(page)?, slot, value.len())?,
+            Op::InsertChild { slot, stored, .. } => {
+                Level::Inner.check(node)?;
+                !edit::check_insert(node, slot, stored, 8)?
+            }
+            Op::Replace { slot, value } => {
+                Level::Leaf.check(node)?;
+                !edit::check_replace(node, slot, value.len())?
+            }
             Op::Patch { slot, patches } => {
-                edit::check_patch(&Node::new(page)?, slot, patches).map(|()| true)?
+                Level::Leaf.check(node)?;
+                edit::check_patch(node, slot, patches).map(|()| true)?
             }
-            Op::Remove { slot } | Op::RemoveChild { slot } => {
-                edit::check_remove(&Node::new(page)?, slot).map(|()| true)?
+            Op::Remove { slot } => {
+                Level::Leaf.check(node)?;
+                edit::check_remove(node, slot).map(|()| true)?
             }
-            Op::Condemn | Op::Drop => true,
+            Op::RemoveChild { slot } => {
+                Level::Inner.check(node)?;
+                edit::check_remove(node, slot).map(|()| true)?
+            }
+            Op::Condemn => true,
             _ => false,
         };
-        if in_place {
-            return Ok(());
+        match in_place {
+            true => Ok(()),
+            false => self.rehearse_on_copy(node.bytes()),
         }
-        self.apply(&mut page.to_vec()).map(drop)
+    }
+
+    fn rehearse_on_copy(&self, page: &[u8]) -> Result<(), Malformed> {
+        match self {
+            Op::Drop => Ok(()),
+            _ => self.apply(&mut page.to_vec()).map(drop),
+        }
     }
 }
 
@@ -268,17 +286,9 @@ pub(crate) fn replace(body: &mut Vec<u8>, slot: usize, value: &[u8]) -> Kind {
     kind::REPLACE
 }
 
-/// Patches must ascend and not overlap.
-pub(crate) fn patch(body: &mut Vec<u8>, slot: usize, patches: &[(u16, Vec<u8>)]) -> Kind {
+pub(crate) fn patch(body: &mut Vec<u8>, slot: usize, patches: &crate::Patches) -> Kind {
     body.put_varint(slot as u64);
-    let mut end = 0;
-    for (offset, bytes) in patches {
-        let offset = usize::from(*offset);
-        assert!(offset >= end, "patches ascend and are disjoint");
-        body.put_varint((offset - end) as u64);
-        body.put_blob(bytes);
-        end = offset + bytes.len();
-    }
+    body.put(patches.encoded());
     kind::PATCH
 }
 

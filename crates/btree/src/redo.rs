@@ -1,5 +1,6 @@
 //! Log records of page changes, read back.
 
+use crate::node::Node;
 use crate::op::Op;
 use crate::{TreeError, TreeErrorKind};
 use firn_base::codec::{Malformed, Reader};
@@ -41,6 +42,11 @@ impl<'a> PageChange<'a> {
     /// before the record is appended: what is in the log can be applied.
     pub fn rehearse(&self, page: &[u8]) -> Result<(), Malformed> {
         self.op.rehearse(page)
+    }
+
+    /// As [`PageChange::rehearse`], for a page whose header was checked already.
+    pub(crate) fn rehearse_on(&self, node: &Node<'_>) -> Result<(), Malformed> {
+        self.op.rehearse_on(node)
     }
 
     /// Whether the record writes the whole page, so that redo may start from any content.

@@ -62,9 +62,9 @@ impl Tree {
         direction: Direction,
         mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<Option<Position>, TreeError> {
-        let leaf = self.leaf_shared(from.target(direction))?;
+        let (leaf, place) = self.leaf_shared(from.target(direction))?;
         let damaged = |error| TreeError::damaged(leaf.page(), error);
-        let node = self.node(leaf.page(), &leaf, Some(0))?;
+        let node = Node::at(&leaf, place);
         let (mut low, mut high) = from.ahead(&node, direction).map_err(damaged)?;
         scratch::with(|scratch| {
             let key = &mut scratch.key;
@@ -99,9 +99,9 @@ impl Tree {
         class: LogClass,
         mut judge: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(usize, Option<Position>), TreeError> {
-        let leaf = self.leaf_exclusive(from.target(Direction::Forward))?;
+        let (leaf, place) = self.leaf_exclusive(from.target(Direction::Forward))?;
         let damaged = |error| TreeError::damaged(leaf.page(), error);
-        let node = self.node(leaf.page(), &leaf, Some(0))?;
+        let node = Node::at(&leaf, place);
         let (first, _) = from.ahead(&node, Direction::Forward).map_err(damaged)?;
         let (low, next) = (node.low().to_vec(), Position::after(&node, Direction::Forward));
         let (leaf, removed) = scratch::with(|scratch| {

@@ -30,3 +30,20 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
     }
     result
 }
+
+thread_local! {
+    static SPARE_BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// An empty buffer for a change, with the memory of one that was given back.
+pub(crate) fn spare_bytes() -> Vec<u8> {
+    SPARE_BYTES.take()
+}
+
+/// Gives a change's buffer back.
+pub(crate) fn keep_bytes(mut bytes: Vec<u8>) {
+    if bytes.capacity() <= KEPT_BYTES_MAX {
+        bytes.clear();
+        SPARE_BYTES.set(bytes);
+    }
+}

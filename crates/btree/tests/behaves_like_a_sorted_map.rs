@@ -22,10 +22,10 @@ fn step(tree: &Tree, model: &mut Model, rng: &mut Rng, spread: u64, removals: u6
             if let Some(value) = model.get_mut(&key).filter(|value| !value.is_empty()) {
                 let at = rng.below(value.len() as u64) as usize;
                 value[at] ^= 0x55;
-                let patch = (at as u16, vec![value[at]]);
+                let patch = (at, vec![value[at]]);
                 tree.modify(&key, CLASS, |_, change, attachment| {
                     attachment.extend_from_slice(b"before-image");
-                    *change = Change::Patch(vec![patch.clone()]);
+                    *change = Change::Patch([patch.clone()].into_iter().collect());
                     Ok::<_, TreeError>(())
                 })
                 .expect("in place");

@@ -101,7 +101,7 @@ fn speed_of_the_common_calls() {
         let key = (rng.below(count).wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_be_bytes();
         tree.modify(&key, CLASS, |_, change, attachment| {
             attachment.extend_from_slice(&[0; 24]);
-            *change = Change::Patch(vec![(0, vec![7; 8]), (40, vec![8; 4])]);
+            *change = Change::Patch([(0, vec![7; 8]), (40, vec![8; 4])].into_iter().collect());
             Ok::<_, TreeError>(())
         })
         .unwrap();

@@ -38,6 +38,7 @@ impl ChangeSet {
     pub(crate) fn with_change(self, changed: &Changed, page_size: usize) -> ChangeSet {
         match changed {
             Changed::Most => ChangeSet::MOST,
+            Changed::Ranges(_) if self.most => self,
             Changed::Ranges(ranges) => ranges.iter().fold(self, |set, range| {
                 assert!(
                     range.start <= range.end && usize::from(range.end) <= page_size,
@@ -145,7 +146,7 @@ mod tests {
     const PAGE: usize = 4096;
 
     fn set_of(ranges: &[Range<u16>]) -> ChangeSet {
-        ChangeSet::NONE.with_change(&Changed::Ranges(ranges.to_vec()), PAGE)
+        ChangeSet::NONE.with_change(&Changed::Ranges(ranges.iter().cloned().collect()), PAGE)
     }
 
     #[test]
@@ -181,7 +182,7 @@ mod tests {
                 set = if rng.one_in(2) {
                     set.with_all(set_of(std::slice::from_ref(&(start..end))), PAGE)
                 } else {
-                    set.with_change(&Changed::Ranges(vec![start..end]), PAGE)
+                    set.with_change(&Changed::Ranges(std::iter::once(start..end).collect()), PAGE)
                 };
                 cell.set(set);
                 assert_eq!(cell.get(), set, "seed {seed}");

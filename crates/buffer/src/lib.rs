@@ -42,5 +42,5 @@ mod recovery_lsns;
 mod staging;
 
 pub use error::{BufferError, BufferErrorKind};
-pub use guard::{Changed, ExclusiveGuard, Fixed, IntentGuard, OptimisticRef, SharedGuard};
+pub use guard::{ByteRanges, Changed, ExclusiveGuard, Fixed, IntentGuard, OptimisticRef, SharedGuard};
 pub use pool::{BufferPool, BufferStatistics, PoolOptions};

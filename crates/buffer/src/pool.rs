@@ -12,8 +12,8 @@ use crate::staging::Staging;
 use crate::{BufferError, BufferErrorKind, ExclusiveGuard, OptimisticRef, SharedGuard};
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release},
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
 };
 use firn_base::{Lsn, PageId};
 use firn_log::Log;
@@ -72,7 +72,11 @@ pub struct BufferPool {
     /// Set when a panic left a page half changed: nothing is read or written any more.
     poisoned: AtomicBool,
     memory_bytes: usize,
+    serial: u64,
 }
+
+/// Numbers pools.
+static POOLS: AtomicU64 = AtomicU64::new(0);
 
 /// Where a page that was not found at first sight is.
 enum Located<'a> {
@@ -128,6 +132,7 @@ impl BufferPool {
             skips_wal,
             poisoned: AtomicBool::new(false),
             memory_bytes: layout.memory_bytes,
+            serial: POOLS.fetch_add(1, Relaxed),
         })
     }
 
@@ -204,6 +209,20 @@ impl BufferPool {
             self.note_hit(hold.frame());
             ExclusiveGuard::new(self, hold)
         })
+    }
+
+    /// Latches a page seen before, for changing, if it is still in that frame; it may have changed, so the
+    /// caller looks whether it is what was sought.
+    pub fn exclusive_seen(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
+        let hold = self.frames.exclusive(seen.frame, seen.page)?;
+        self.note_hit(hold.frame());
+        Some(ExclusiveGuard::new(self, hold))
+    }
+
+    /// A number that no other pool of this process has.
+    #[must_use]
+    pub fn serial(&self) -> u64 {
+        self.serial
     }
 
     fn note_hit(&self, frame: &Frame) {

@@ -159,7 +159,7 @@ impl TxnManager {
     fn spill_entry(&self, state: &TxnState, index: u32, scratch: &mut Vec<u8>) -> Result<(), TxnError> {
         if state.versions.lock().read(index, scratch) == crate::state::Entry::Copied {
             let decide = |_: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<(), TxnError> {
-                *change = Change::Put(scratch.clone());
+                *change = Change::put_parts(&[scratch]);
                 Ok(())
             };
             self.undo.modify(&undo_key(state.id, index), LogClass::System, decide)?;

@@ -13,7 +13,7 @@ use firn_base::TreeId;
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
-use firn_btree::{Change, Tree};
+use firn_btree::{Change, Patches, Tree};
 use firn_log::{LogClass, Record};
 
 /// How many entries are undone between two looks at the log's space.
@@ -165,17 +165,14 @@ impl TxnManager {
             compensation(attachment, state.id, index);
             *change = match before {
                 Before::Absent => Change::Remove,
-                Before::Full(header, old) => {
-                    let mut value = header.encode().to_vec();
-                    value.extend_from_slice(old);
-                    Change::Put(value)
-                }
+                Before::Full(header, old) => Change::put_parts(&[&header.encode(), old]),
                 Before::Patch(header, patches) => {
-                    let mut ranges = vec![(0, header.encode().to_vec())];
+                    let mut back = Patches::new();
+                    back.push(0, &header.encode());
                     for (at, old) in patches.ranges(payload.len())? {
-                        ranges.push(((RowHeader::LEN + at) as u16, old.to_vec()));
+                        back.push(RowHeader::LEN + at, old);
                     }
-                    Change::Patch(ranges)
+                    Change::Patch(back)
                 }
             };
             Ok(())

@@ -138,21 +138,23 @@ pub(crate) fn encode_full(out: &mut Vec<u8>, tree: TreeId, key: &[u8], header: R
     out.put(payload);
 }
 
-/// Appends an undo entry with the bytes of `payload` in `ranges` (ascending, disjoint).
-pub(crate) fn encode_patch(
-    out: &mut Vec<u8>,
-    tree: TreeId,
-    key: &[u8],
-    header: RowHeader,
-    payload: &[u8],
-    ranges: &[std::ops::Range<usize>],
-) {
-    put_row(out, PATCH, tree, key, Some(header));
-    let mut at = 0;
-    for range in ranges {
-        out.put_varint((range.start - at) as u64);
-        out.put_blob(&payload[range.clone()]);
-        at = range.end;
+/// Appends an undo entry with the bytes in which two versions of one length differ.
+pub(crate) struct PatchWriter<'o> {
+    out: &'o mut Vec<u8>,
+    at: usize,
+}
+
+impl<'o> PatchWriter<'o> {
+    /// Begins the entry; [`PatchWriter::push`] adds the ranges.
+    pub fn begin(out: &'o mut Vec<u8>, tree: TreeId, key: &[u8], header: RowHeader) -> PatchWriter<'o> {
+        put_row(out, PATCH, tree, key, Some(header));
+        PatchWriter { out, at: 0 }
+    }
+    /// Adds the old bytes at `start`, which must not lie before the end of those added last.
+    pub fn push(&mut self, start: usize, old: &[u8]) {
+        self.out.put_varint((start - self.at) as u64);
+        self.out.put_blob(old);
+        self.at = start + old.len();
     }
 }
 
@@ -168,6 +170,11 @@ mod tests {
     use super::*;
 
     const HEADER: RowHeader = RowHeader { writer: TxnId(300), undo: 2, ghost: true, flag: false };
+
+    fn encode_patch(out: &mut Vec<u8>, key: &[u8], payload: &[u8], ranges: &[std::ops::Range<usize>]) {
+        let mut writer = PatchWriter::begin(out, TreeId(1), key, HEADER);
+        ranges.iter().for_each(|range| writer.push(range.start, &payload[range.clone()]));
+    }
 
     #[test]
     fn entries_round_trip() {
@@ -201,7 +208,7 @@ mod tests {
         let old = *b"abcdefghij";
         let mut new = *b"abXXefghiY";
         let mut bytes = Vec::new();
-        encode_patch(&mut bytes, TreeId(1), b"k", HEADER, &old, &[2..4, 9..10]);
+        encode_patch(&mut bytes, b"k", &old, &[2..4, 9..10]);
         let Ok(Undo::Row { before: Before::Patch(header, patches), .. }) = Undo::decode(&bytes) else {
             panic!("a patch was encoded");
         };
@@ -214,7 +221,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let mut bytes = Vec::new();
-        encode_patch(&mut bytes, TreeId(1), b"k", HEADER, b"abcd", std::slice::from_ref(&(1..2)));
+        encode_patch(&mut bytes, b"k", b"abcd", std::slice::from_ref(&(1..2)));
         assert_eq!(bytes, [0x13, 1, 1, b'k', 0xac, 2, 2, 1, 1, b'b']);
     }
 }

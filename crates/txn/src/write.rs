@@ -8,7 +8,7 @@ use crate::{
 };
 use firn_base::sync::atomic::Ordering;
 use firn_base::{TreeId, TxnId};
-use firn_btree::{Change, Tree};
+use firn_btree::{Change, Patches, Tree};
 use firn_log::LogClass;
 use std::ops::Range;
 
@@ -236,7 +236,7 @@ impl Transaction {
         intent: Intent<'_>,
         mut old: Option<&mut Vec<u8>>,
     ) -> Result<Outcome, TxnError> {
-        let Transaction { manager, state, snapshot, scratch, options, .. } = self;
+        let Transaction { manager, state, snapshot, options, .. } = self;
         let manager = &**manager;
         let state = &**state.as_ref().expect("ensured by the caller");
         let serializable = options.isolation == Isolation::Serializable;
@@ -286,7 +286,6 @@ impl Transaction {
                     RowChange { tree: tree.id(), key, row, value, writer: state.id, index },
                     change,
                     attachment,
-                    scratch,
                 );
                 // Before the record is appended: a checkpoint that starts now sees what it must keep.
                 versions.push(&attachment[start..], manager.log.end());
@@ -371,52 +370,61 @@ struct RowChange<'a> {
 }
 
 /// Writes the page change and appends the undo entry to `attachment`.
-fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut Vec<u8>) {
     let flag = row.value.is_some_and(|value| value.flag);
     let header = RowHeader { writer: row.writer, undo: row.index, ghost: row.value.is_none(), flag };
     let payload = row.value.map_or(&[][..], |value| value.payload);
     match row.row {
         None => undo::encode_absent(attachment, row.tree, row.key),
         Some((before, old)) if old.len() == payload.len() => {
-            let ranges = differences(old, payload);
-            undo::encode_patch(attachment, row.tree, row.key, before, old, &ranges);
-            let mut patches = vec![(0, header.encode().to_vec())];
-            for range in ranges {
-                patches.push(((RowHeader::LEN + range.start) as u16, payload[range].to_vec()));
-            }
+            let mut undo = undo::PatchWriter::begin(attachment, row.tree, row.key, before);
+            let mut patches = Patches::new();
+            patches.push(0, &header.encode());
+            differences(old, payload, |range| {
+                undo.push(range.start, &old[range.clone()]);
+                patches.push(RowHeader::LEN + range.start, &payload[range]);
+            });
             *change = Change::Patch(patches);
             return;
         }
         Some((before, old)) => undo::encode_full(attachment, row.tree, row.key, before, old),
     }
-    scratch.clear();
-    scratch.extend_from_slice(&header.encode());
-    scratch.extend_from_slice(payload);
-    *change = Change::Put(scratch.clone());
+    *change = Change::put_parts(&[&header.encode(), payload]);
 }
 
 /// Bytes of equality that are cheaper to repeat than to leave out.
 const GAP: usize = 6;
 
-/// The ranges in which two payloads of one length differ; ascending, disjoint.
-fn differences(old: &[u8], new: &[u8]) -> Vec<Range<usize>> {
-    let mut ranges: Vec<Range<usize>> = Vec::new();
-    let mut at = 0;
-    while at < old.len() {
-        // Eight bytes at a time over what is equal.
-        if at + 8 <= old.len() && old[at..at + 8] == new[at..at + 8] {
-            at += 8;
-            continue;
-        }
-        if old[at] != new[at] {
-            match ranges.last_mut() {
-                Some(last) if at - last.end <= GAP => last.end = at + 1,
-                _ => ranges.push(at..at + 1),
+/// Tells the ranges in which two payloads of one length differ; ascending, disjoint.
+fn differences(old: &[u8], new: &[u8], mut tell: impl FnMut(Range<usize>)) {
+    let mut pending: Option<Range<usize>> = None;
+    let mut differs = |at: usize| match &mut pending {
+        Some(last) if at - last.end <= GAP => last.end = at + 1,
+        _ => {
+            if let Some(done) = pending.replace(at..at + 1) {
+                tell(done);
             }
         }
-        at += 1;
+    };
+    // Eight bytes at a time over what is equal.
+    let ((old_words, old_tail), (new_words, new_tail)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
+    for (i, (old, new)) in old_words.iter().zip(new_words).enumerate() {
+        // The lowest byte of the word comes first.
+        let mut difference = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
+        while difference != 0 {
+            let byte = difference.trailing_zeros() / 8;
+            differs(i * 8 + byte as usize);
+            difference &= !(0xff << (8 * byte));
+        }
     }
-    ranges
+    for (at, (old, new)) in (old_words.len() * 8..).zip(old_tail.iter().zip(new_tail)) {
+        if old != new {
+            differs(at);
+        }
+    }
+    if let Some(last) = pending {
+        tell(last);
+    }
 }
 
 #[cfg(test)]
@@ -427,6 +435,11 @@ mod tests {
     fn differences_cover_every_changed_byte_and_little_else() {
         let old = vec![0u8; 100];
         let mut new = old.clone();
+        let differences = |old: &[u8], new: &[u8]| {
+            let mut ranges = Vec::new();
+            differences(old, new, |range| ranges.push(range));
+            ranges
+        };
         assert_eq!(differences(&old, &new), []);
         new[3] = 1;
         new[5] = 1;

@@ -8,12 +8,38 @@ use super::layout::{FLAG_CONDEMNED, Node, SLOT_LEN, Slot, field};
 use super::pack::{compact, put_half};
 use super::{HEADER_LEN, head_of, malformed};
 use firn_base::codec::Malformed;
-use firn_buffer::Changed;
+use firn_buffer::{ByteRanges, Changed};
 use std::ops::Range;
+
+/// Which kind of node a change is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Leaf,
+    Inner,
+}
+
+impl Level {
+    /// Refuses a node of the other kind.
+    #[inline]
+    pub(crate) fn check(self, node: &Node<'_>) -> Result<(), Malformed> {
+        match node.is_leaf() == (self == Level::Leaf) {
+            true => Ok(()),
+            false => malformed("a record for another kind of node than its page holds"),
+        }
+    }
+
+    /// Reads a page as such a node.
+    #[inline]
+    fn node(self, page: &[u8]) -> Result<Node<'_>, Malformed> {
+        let node = Node::new(page)?;
+        self.check(&node)?;
+        Ok(node)
+    }
+}
 
 /// Byte ranges in the form the buffer takes them. The end of a 64 KiB page does not fit its type.
 fn ranges<const N: usize>(parts: [Range<usize>; N]) -> Changed {
-    let mut list = Vec::with_capacity(N);
+    let mut list = ByteRanges::default();
     for part in parts {
         match (u16::try_from(part.start), u16::try_from(part.end)) {
             (Ok(start), Ok(end)) if start < end => list.push(start..end),
@@ -70,12 +96,19 @@ pub(crate) fn check_insert(
 }
 
 /// Inserts an entry before slot `at`. Compacts if the free bytes lie scattered.
-pub(crate) fn insert(page: &mut [u8], at: usize, stored: &[u8], value: &[u8]) -> Result<Changed, Malformed> {
-    let scattered = check_insert(&Node::new(page)?, at, stored, value.len())?;
+pub(crate) fn insert(
+    page: &mut [u8],
+    level: Level,
+    at: usize,
+    stored: &[u8],
+    value: &[u8],
+) -> Result<Changed, Malformed> {
+    let mut node = level.node(page)?;
+    let scattered = check_insert(&node, at, stored, value.len())?;
     if scattered {
         compact(page)?;
+        node = Node::new(page)?;
     }
-    let node = Node::new(page)?;
     let len = stored.len() + value.len();
     if SLOT_LEN + len > node.gap() {
         return malformed("a node whose dead bytes are miscounted");
@@ -136,7 +169,7 @@ pub(crate) fn check_replace(node: &Node<'_>, at: usize, value_len: usize) -> Res
 
 /// Replaces the value of slot `at`. Compacts if a longer value finds the free bytes scattered.
 pub(crate) fn replace(page: &mut [u8], at: usize, value: &[u8]) -> Result<Changed, Malformed> {
-    let node = Node::new(page)?;
+    let node = Level::Leaf.node(page)?;
     let scattered = check_replace(&node, at, value.len())?;
     let slot = node.slot(at);
     if value.len() <= slot.value_len {
@@ -163,9 +196,9 @@ pub(crate) fn replace(page: &mut [u8], at: usize, value: &[u8]) -> Result<Change
 fn replace_compacting(page: &mut [u8], at: usize, value: &[u8]) -> Result<Changed, Malformed> {
     let node = Node::new(page)?;
     let (stored, (last_insert, run)) = (node.key(at)?.to_vec(), node.run());
-    remove(page, at)?;
+    remove(page, Level::Leaf, at)?;
     compact(page)?;
-    insert(page, at, &stored, value)?;
+    insert(page, Level::Leaf, at, &stored, value)?;
     page[field::RUN] = run as u8;
     put_half(page, field::LAST_INSERT, last_insert);
     Ok(Changed::Most)
@@ -214,24 +247,31 @@ pub(crate) fn check_patch<'a>(
     }
 }
 
-/// Overwrites parts of the value of slot `at`; nothing moves.
+/// Overwrites parts of the value of slot `at`; nothing moves. A patch beyond the value is an error, with those
+/// before it made.
 pub(crate) fn patch<'a>(
     page: &mut [u8],
     at: usize,
-    patches: impl Iterator<Item = Patch<'a>> + Clone,
+    patches: impl Iterator<Item = Patch<'a>>,
 ) -> Result<Changed, Malformed> {
-    let node = Node::new(page)?;
-    check_patch(&node, at, patches.clone())?;
+    let node = Level::Leaf.node(page)?;
+    let (_, value) = node.entry(at)?;
     let slot = node.slot(at);
-    let start = slot.offset + slot.key_len;
-    let mut list = Vec::new();
+    let (start, len) = (slot.offset + slot.key_len, value.len());
+    let mut list = ByteRanges::default();
+    let mut narrow = true;
     for (offset, bytes) in patches {
+        if offset + bytes.len() > len {
+            return malformed("a patch beyond its value");
+        }
         let range = start + offset..start + offset + bytes.len();
         page[range.clone()].copy_from_slice(bytes);
-        list.push(range);
+        match (u16::try_from(range.start), u16::try_from(range.end)) {
+            (Ok(start), Ok(end)) => list.push(start..end),
+            _ => narrow = false,
+        }
     }
-    let narrow = |range: Range<usize>| Some(u16::try_from(range.start).ok()?..u16::try_from(range.end).ok()?);
-    Ok(list.into_iter().map(narrow).collect::<Option<Vec<_>>>().map_or(Changed::Most, Changed::Ranges))
+    Ok(if narrow { Changed::Ranges(list) } else { Changed::Most })
 }
 
 /// Whether slot `at` is there and its bytes can be given back.
@@ -248,8 +288,8 @@ fn check_release(node: &Node<'_>, slot: Slot) -> Result<(), Malformed> {
 }
 
 /// Removes slot `at`.
-pub(crate) fn remove(page: &mut [u8], at: usize) -> Result<Changed, Malformed> {
-    let node = Node::new(page)?;
+pub(crate) fn remove(page: &mut [u8], level: Level, at: usize) -> Result<Changed, Malformed> {
+    let node = level.node(page)?;
     check_remove(&node, at)?;
     let (slot, base, count) = (node.slot(at), node.slots_start(), node.count());
     release(page, slot)?;
@@ -262,7 +302,7 @@ pub(crate) fn remove(page: &mut [u8], at: usize) -> Result<Changed, Malformed> {
 
 /// Removes several slots, given in ascending order.
 pub(crate) fn sweep(page: &mut [u8], slots: &[usize]) -> Result<Changed, Malformed> {
-    let node = Node::new(page)?;
+    let node = Level::Leaf.node(page)?;
     for (i, &at) in slots.iter().enumerate() {
         node.entry(at)?;
         if i > 0 && slots[i - 1] >= at {
@@ -272,7 +312,7 @@ pub(crate) fn sweep(page: &mut [u8], slots: &[usize]) -> Result<Changed, Malform
     let (base, count) = (node.slots_start(), node.count());
     let first = slots.first().copied().unwrap_or_default();
     for &at in slots.iter().rev() {
-        remove(page, at)?;
+        remove(page, Level::Leaf, at)?;
     }
     Ok(ranges([0..HEADER_LEN, slot_range(base, first, count)]))
 }

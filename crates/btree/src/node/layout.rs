@@ -66,6 +66,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    #[inline]
     pub(super) fn decode(bytes: &[u8; SLOT_LEN]) -> Slot {
         let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         Slot {
@@ -97,8 +98,39 @@ pub(crate) struct Node<'a> {
     prefix_len: usize,
 }
 
+/// Where a node's parts lie, as checked once: makes the node readable again without a check while its page
+/// stays latched and unchanged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    slots_start: usize,
+    count: usize,
+    prefix_len: usize,
+}
+
 impl<'a> Node<'a> {
+    /// The node at `place`, which [`Node::place`] answered for these very bytes.
+    #[inline]
+    pub(crate) fn at(page: &'a [u8], place: Place) -> Node<'a> {
+        let slots = &page[place.slots_start..place.slots_start + place.count * SLOT_LEN];
+        let (slots, _) = slots.as_chunks::<SLOT_LEN>();
+        let node = Node { page, slots, prefix_len: place.prefix_len };
+        debug_assert!(
+            Node::new(page).is_ok_and(|new| new.slots == slots && new.prefix_len == node.prefix_len)
+        );
+        node
+    }
+    /// Where its parts lie.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        Place { slots_start: self.slots_start(), count: self.count(), prefix_len: self.prefix_len }
+    }
+    /// The page's bytes.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.page
+    }
+
     /// Checks the header against the page's size; constant time.
+    #[inline]
     pub(crate) fn new(page: &'a [u8]) -> Result<Node<'a>, Malformed> {
         let Some(header) = page.first_chunk::<HEADER_LEN>() else {
             return malformed("a page shorter than a node's header");
@@ -125,6 +157,7 @@ impl<'a> Node<'a> {
         Ok(Node { page, slots, prefix_len })
     }
 
+    #[inline]
     pub(super) fn half(&self, at: usize) -> usize {
         usize::from(u16::from_le_bytes([self.page[at], self.page[at + 1]]))
     }
@@ -133,34 +166,42 @@ impl<'a> Node<'a> {
         self.page.len()
     }
     /// 0 for a leaf.
+    #[inline]
     pub(crate) fn level(&self) -> u8 {
         self.page[field::LEVEL]
     }
     /// Whether entries are rows rather than children.
+    #[inline]
     pub(crate) fn is_leaf(&self) -> bool {
         self.level() == 0
     }
     /// Whether it is the root of a tree whose clearing was begun.
+    #[inline]
     pub(crate) fn is_condemned(&self) -> bool {
         self.page[field::FLAGS] & FLAG_CONDEMNED != 0
     }
     /// Whose node.
+    #[inline]
     pub(crate) fn tree(&self) -> TreeId {
         TreeId(u32::from_le_bytes(self.page[field::TREE..field::TREE + 4].try_into().expect("four bytes")))
     }
     /// Entries; in an inner node, separators, one less than children.
+    #[inline]
     pub(crate) fn count(&self) -> usize {
         self.slots.len()
     }
     /// Bytes of every key that slots do not store.
+    #[inline]
     pub(crate) fn prefix(&self) -> &'a [u8] {
         &self.page[HEADER_LEN..HEADER_LEN + self.prefix_len]
     }
     /// Least key the node may hold.
+    #[inline]
     pub(crate) fn low(&self) -> &'a [u8] {
         &self.page[HEADER_LEN..HEADER_LEN + self.half(field::LOW_LEN)]
     }
     /// Least key above the node; `None` on the rightmost.
+    #[inline]
     pub(crate) fn high(&self) -> Option<&'a [u8]> {
         if self.page[field::FLAGS] & FLAG_OPEN != 0 {
             return None;
@@ -178,29 +219,36 @@ impl<'a> Node<'a> {
             first_child: self.first_child(),
         }
     }
+    #[inline]
     pub(super) fn first_child(&self) -> u64 {
         u64::from_le_bytes(self.page[field::FIRST_CHILD..HEADER_LEN].try_into().expect("eight bytes"))
     }
     /// First byte of the heap, which ends with the page.
+    #[inline]
     pub(super) fn heap_start(&self) -> usize {
         self.page.len() - self.half(field::HEAP_LEN)
     }
     /// First byte of the slots, after the fences.
+    #[inline]
     pub(super) fn slots_start(&self) -> usize {
         HEADER_LEN + self.half(field::LOW_LEN) + self.half(field::HIGH_LEN)
     }
+    #[inline]
     pub(super) fn slots_end(&self) -> usize {
         self.slots_start() + self.slots.len() * SLOT_LEN
     }
     /// Free bytes between slots and heap.
+    #[inline]
     pub(crate) fn gap(&self) -> usize {
         self.heap_start() - self.slots_end()
     }
     /// Bytes of heap that no entry uses.
+    #[inline]
     pub(crate) fn dead(&self) -> usize {
         self.half(field::DEAD)
     }
     /// Free bytes in all, after compaction.
+    #[inline]
     pub(crate) fn free(&self) -> usize {
         self.gap() + self.dead()
     }
@@ -215,10 +263,12 @@ impl<'a> Node<'a> {
     }
 
     /// Slot `at`, which must be below the count.
+    #[inline]
     pub(crate) fn slot(&self, at: usize) -> Slot {
         Slot::decode(&self.slots[at])
     }
     /// Stored key and value of slot `at`.
+    #[inline]
     pub(crate) fn entry(&self, at: usize) -> Result<(&'a [u8], &'a [u8]), Malformed> {
         let Some(slot) = self.slots.get(at) else {
             return malformed("a slot beyond a node's count");
@@ -230,10 +280,12 @@ impl<'a> Node<'a> {
         }
     }
     /// Stored key of slot `at`.
+    #[inline]
     pub(crate) fn key(&self, at: usize) -> Result<&'a [u8], Malformed> {
         self.entry(at).map(|(key, _)| key)
     }
     /// Value of slot `at`.
+    #[inline]
     pub(crate) fn value(&self, at: usize) -> Result<&'a [u8], Malformed> {
         self.entry(at).map(|(_, value)| value)
     }

@@ -4,6 +4,7 @@ use super::pack::{EntryList, repack};
 use super::split::{choose, merged_len};
 use super::validate::validate;
 use super::{HEADER_LEN, Node, SLOT_LEN, Shape, max_entry_len, max_key_len, prefix_between};
+use crate::Patches;
 use crate::op::{self, kind};
 use crate::redo::PageChange;
 use firn_base::rng::Rng;
@@ -120,9 +121,8 @@ fn step(page: &mut Vec<u8>, model: &mut Model, rng: &mut Rng, front: &[u8]) {
         }
         (Ok(slot), 4..6) => {
             let mut value = before.unwrap();
-            let patches: Vec<(u16, Vec<u8>)> =
-                (0..value.len()).step_by(3).map(|at| (at as u16, vec![!value[at]])).collect();
-            patches.iter().for_each(|(at, byte)| value[usize::from(*at)] = byte[0]);
+            let patches: Patches = (0..value.len()).step_by(3).map(|at| (at, [!value[at]])).collect();
+            value.iter_mut().step_by(3).for_each(|byte| *byte = !*byte);
             assert!(apply(page, &body(|body| op::patch(body, slot, &patches))));
             model.insert(key, value);
         }
@@ -301,7 +301,7 @@ fn records() -> Vec<(Kind, Vec<u8>)> {
     vec![
         body(|body| op::insert(body, 1, b"key", b"value")),
         body(|body| op::replace(body, 1, b"another value")),
-        body(|body| op::patch(body, 1, &[(0, vec![1, 2]), (3, vec![4])])),
+        body(|body| op::patch(body, 1, &[(0, vec![1, 2]), (3, vec![4])].into_iter().collect())),
         body(|body| op::remove(body, 0)),
         body(|body| op::sweep(body, &[0, 2])),
         body(|body| op::format(body, &node.shape(), &list)),
@@ -440,6 +440,6 @@ fn golden_bytes_of_every_record() {
 fn a_small_patch_takes_a_small_record() {
     let mut body = Vec::new();
     op::begin(&mut body, PageId(1 << 20), Lsn(1 << 40), &[]);
-    op::patch(&mut body, 100, &[(0, vec![0; 8]), (200, vec![0; 4])]);
+    op::patch(&mut body, 100, &[(0, vec![0; 8]), (200, vec![0; 4])].into_iter().collect());
     assert!(body.len() <= 30, "{} bytes", body.len());
 }

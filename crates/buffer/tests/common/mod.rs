@@ -238,7 +238,7 @@ pub fn count_up(page: PageId, bytes: &mut [u8]) -> Changed {
     bytes[at] = counter as u8;
     bytes[bytes.len() - 1] = !(counter as u8);
     let last = bytes.len() as u16;
-    Changed::Ranges(vec![0..16, at as u16..at as u16 + 1, last - 1..last])
+    Changed::Ranges([0..16, at as u16..at as u16 + 1, last - 1..last].into_iter().collect())
 }
 
 /// The counter of a page, after a look at whether it is that page and all of one version.
