@@ -173,9 +173,10 @@ pub struct BenchCommit {
     /// Log devices
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub log_devices: u32,
-    /// Keep both cores busy with spinning threads of equal priority
-    #[arg(long)]
-    pub spinners: bool,
+    /// Measure 8 clients also beside N threads that spin [2 if N is not given]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "2",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub spinners: Option<u32>,
     /// Write the results to this file as JSON, too
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

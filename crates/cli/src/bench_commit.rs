@@ -1,192 +1,187 @@
 //! `firn bench commit`: small durable commits beside the raw device's synchronous writes, in turn.
+//!
+//! In every round each client count is measured on Firn and on raw files, one right after the other and in
+//! alternating order; ratios are taken within a round, then their median over rounds. The raw writes are as
+//! many in flight as the log has at most for so many clients, and as large as the log's median write (rounded
+//! down to a power of two, which can only favour the raw device).
 
 use crate::adapter::FirnEngine;
 use crate::args::BenchCommit;
-use crate::commit_of_source;
-use crate::raw_device::{self, RawRun};
-use crate::{Failure, interrupt, progress, size};
-use comfy_table::{CellAlignment, Table, presets};
-use firn::{Isolation, Options};
+use crate::raw_device::{RawFiles, RawRun};
+use crate::{Failure, bench_commit_report, interrupt, progress};
+use firn::{IoCounts, Isolation, Options};
 use firn_workloads::commit_bench::{self, CommitOptions};
-use firn_workloads::results::{BenchResult, CommitRow, Conditions, Target};
 use firn_workloads::{DriverOptions, Length, RunReport};
-use serde_json::json;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Keys that commits are drawn from.
 const KEYS: u64 = 100_000;
+/// The client count that is measured beside spinning threads.
+pub const SPINNING_CLIENTS: u32 = 8;
 
-/// One client count, measured once.
-struct Round {
-    report: RunReport,
-    raw: RawRun,
-    log_bytes: f64,
-    writes_per_commit: f64,
-    write_bytes: usize,
+/// One client count, measured once on Firn.
+pub struct Run {
+    /// What the clients did.
+    pub report: RunReport,
+    /// Bytes that the log grew by for a commit.
+    pub log_bytes: f64,
+    /// Writes to the log's files for a commit.
+    pub writes_per_commit: f64,
+    /// Bytes that these writes were of, for a commit.
+    pub written_per_commit: f64,
+    /// The median write, rounded down to a power of two.
+    pub write_bytes: usize,
+}
+
+impl Run {
+    /// Median latency in microseconds.
+    pub fn p50_us(&self) -> f64 {
+        self.report.kinds[0].latency.p50
+    }
+}
+
+/// One client count in one round.
+pub struct Round {
+    /// With nothing else running.
+    pub idle: Run,
+    /// The raw device.
+    pub raw: RawRun,
+    /// Beside spinning threads, if that was asked for.
+    pub spinning: Option<Run>,
 }
 
 /// Runs the command.
 pub fn run(args: &BenchCommit) -> Result<(), Failure> {
     if !(args.seconds > 0.0 && args.seconds < 1e6) {
-        return Err(Failure::bad_argument("--seconds must be positive"));
+        return Err(Failure::bad_argument("--seconds must be a positive number below a million"));
+    }
+    if args.clients.iter().any(|clients| !(1..=1024).contains(clients)) {
+        return Err(Failure::bad_argument("--clients must be numbers from 1 to 1024"));
+    }
+    if args.spinners.is_some() && !args.clients.contains(&SPINNING_CLIENTS) {
+        return Err(Failure::bad_argument(format!(
+            "--spinners measures {SPINNING_CLIENTS} clients: name them in --clients"
+        )));
     }
     let stop = interrupt::install()?;
     let dir = args.dir.join(format!("firn-bench-commit-{}", std::process::id()));
-    let outcome = measure(args, &dir, stop);
+    let outcome = Bench::new(args, &dir, stop).and_then(|mut bench| bench.all());
     let _ = std::fs::remove_dir_all(&dir);
-    outcome
+    let (head, rounds) = outcome?;
+    bench_commit_report::report(args, head, &rounds)
 }
 
-fn measure(args: &BenchCommit, dir: &PathBuf, stop: &AtomicBool) -> Result<(), Failure> {
-    std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-    let options = Options::new().log_devices(args.log_devices as usize).buffer_bytes(256 << 20);
-    let db = options.open(dir.join("db"))?;
-    let engine = FirnEngine::new(db, commit_bench::schema(), Isolation::Snapshot)?;
-    let spinning = AtomicBool::new(true);
-    let mut rounds: Vec<Vec<Round>> = args.clients.iter().map(|_| Vec::new()).collect();
-    std::thread::scope(|scope| {
-        if args.spinners {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            for _ in 0..cores {
+struct Bench<'a> {
+    args: &'a BenchCommit,
+    stop: &'a AtomicBool,
+    engine: FirnEngine,
+    raw: RawFiles,
+    time: Duration,
+}
+
+/// By client count, what each round measured.
+pub type Rounds = Vec<Vec<Round>>;
+
+impl<'a> Bench<'a> {
+    fn new(args: &'a BenchCommit, dir: &Path, stop: &'a AtomicBool) -> Result<Bench<'a>, Failure> {
+        std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+        let options = Options::new().log_devices(args.log_devices as usize).buffer_bytes(256 << 20);
+        let db = options.open(dir.join("db"))?;
+        let engine = FirnEngine::new(db, commit_bench::schema(), Isolation::Snapshot)?;
+        let most = args.clients.iter().copied().max().unwrap_or(1).min(args.log_devices);
+        let raw = RawFiles::create(dir, most as usize)?;
+        Ok(Bench { args, stop, engine, raw, time: Duration::from_secs_f64(args.seconds) })
+    }
+
+    fn all(&mut self) -> Result<(firn_workloads::results::Conditions, Rounds), Failure> {
+        let mut head = bench_commit_report::head(self.args, &self.engine);
+        let started = std::time::Instant::now();
+        let mut rounds: Rounds = self.args.clients.iter().map(|_| Vec::new()).collect();
+        let bar = progress::bar("measuring", u64::from(self.args.rounds) * self.args.clients.len() as u64);
+        for number in 0..self.args.rounds {
+            for (place, &clients) in self.args.clients.iter().enumerate() {
+                let before = rounds[place].last().map(|round: &Round| round.idle.write_bytes);
+                rounds[place].push(self.round(number, clients, before)?);
+                bar.inc(1);
+                if self.stop.load(Ordering::SeqCst) {
+                    bar.finish_and_clear();
+                    return Err(Failure::interrupted("stopped before all was measured"));
+                }
+            }
+        }
+        bar.finish_and_clear();
+        head.seconds = started.elapsed().as_secs_f64();
+        Ok((head, rounds))
+    }
+
+    /// One client count. Every second round the order is the other one; `write_bytes` is what the round before
+    /// found.
+    fn round(&mut self, number: u32, clients: u32, write_bytes: Option<usize>) -> Result<Round, Failure> {
+        let streams = clients.min(self.args.log_devices) as usize;
+        let spinners = self.args.spinners.filter(|_| clients == SPINNING_CLIENTS);
+        if let Some(bytes) = write_bytes.filter(|_| number % 2 == 1) {
+            let raw = self.raw.run(streams, bytes, self.time)?;
+            let spinning = spinners.map(|count| self.beside_spinners(count, clients)).transpose()?;
+            return Ok(Round { raw, spinning, idle: self.commits(clients)? });
+        }
+        let idle = self.commits(clients)?;
+        let spinning = spinners.map(|count| self.beside_spinners(count, clients)).transpose()?;
+        let raw = self.raw.run(streams, idle.write_bytes, self.time)?;
+        Ok(Round { idle, raw, spinning })
+    }
+
+    /// With so many threads of equal priority that do nothing but run.
+    fn beside_spinners(&self, count: u32, clients: u32) -> Result<Run, Failure> {
+        let spinning = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            for _ in 0..count {
                 scope.spawn(|| {
                     while spinning.load(Ordering::Relaxed) {
-                        std::hint::spin_loop()
+                        std::hint::spin_loop();
                     }
                 });
             }
-        }
-        let total = u64::from(args.rounds) * args.clients.len() as u64;
-        let bar = progress::bar("measuring", total);
-        let mut work = || -> Result<(), Failure> {
-            for _ in 0..args.rounds {
-                for (place, &clients) in args.clients.iter().enumerate() {
-                    rounds[place].push(round(&engine, args, dir, clients as usize, stop)?);
-                    bar.inc(1);
-                    if stop.load(Ordering::SeqCst) {
-                        return Err(Failure::new("stopped before all was measured"));
-                    }
-                }
-            }
-            Ok(())
-        };
-        let outcome = work();
-        bar.finish_and_clear();
-        spinning.store(false, Ordering::Relaxed);
-        outcome
-    })?;
-    engine.into_database().close()?;
-    report(args, &rounds)
+            let run = self.commits(clients);
+            spinning.store(false, Ordering::Relaxed);
+            run
+        })
+    }
+
+    fn commits(&self, clients: u32) -> Result<Run, Failure> {
+        let mut driver = DriverOptions::new(clients as usize, self.time);
+        driver.length = Length::Time(self.time);
+        driver.warm_up = self.time / 5;
+        let db = self.engine.database();
+        let (before, statistics) = (db.io_counts(), db.statistics());
+        let options = CommitOptions { driver, keys: KEYS, seed: 1 };
+        let report = commit_bench::run(&self.engine, &options, self.stop, &mut |_| ())?;
+        let (io, after) = (db.io_counts().since(&before), db.statistics());
+        let commits = (after.txn.commits - statistics.txn.commits).max(1) as f64;
+        Ok(Run {
+            report,
+            log_bytes: (after.log.appended_bytes - statistics.log.appended_bytes) as f64 / commits,
+            writes_per_commit: io.log_total().write_ops as f64 / commits,
+            written_per_commit: io.log_total().write_bytes as f64 / commits,
+            write_bytes: median_write(&io),
+        })
+    }
 }
 
-fn round(
-    engine: &FirnEngine,
-    args: &BenchCommit,
-    dir: &PathBuf,
-    clients: usize,
-    stop: &AtomicBool,
-) -> Result<Round, Failure> {
-    let time = Duration::from_secs_f64(args.seconds);
-    let mut driver = DriverOptions::new(clients, time);
-    driver.length = Length::Time(time);
-    driver.warm_up = time / 5;
-    let before = engine.database().io_counts();
-    let log_before = engine.database().statistics().log.appended_bytes;
-    let commits_before = engine.database().statistics().txn.commits;
-    let run = commit_bench::run(engine, &CommitOptions { driver, keys: KEYS, seed: 1 }, stop, &mut |_| ())?;
-    let io = engine.database().io_counts().since(&before).log_total();
-    let commits = (engine.database().statistics().txn.commits - commits_before).max(1) as f64;
-    let log_bytes = (engine.database().statistics().log.appended_bytes - log_before) as f64 / commits;
-    // The raw writes are as large as the log's were, and as many are in flight as the log can have.
-    let write_bytes = (io.write_bytes / io.write_ops.max(1)) as usize;
-    let streams = clients.min(args.log_devices as usize);
-    let raw = raw_device::run(&dir.join("raw"), streams, write_bytes.max(512), time)?;
-    Ok(Round { report: run, raw, log_bytes, writes_per_commit: io.write_ops as f64 / commits, write_bytes })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-fn report(args: &BenchCommit, rounds: &[Vec<Round>]) -> Result<(), Failure> {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
-        "clients",
-        "commits/s",
-        "p50 us",
-        "p99 us",
-        "log B/commit",
-        "writes/commit",
-        "write size",
-        "raw writes/s",
-        "raw p50 us",
-        "p50 : raw p50",
-    ]);
-    let mut rows: Vec<CommitRow> = Vec::new();
-    let mut targets = Vec::new();
-    for (&clients, rounds) in args.clients.iter().zip(rounds) {
-        let of = |value: &dyn Fn(&Round) -> f64| median(rounds.iter().map(value).collect());
-        let rate = of(&|round| round.report.per_second(round.report.commits()));
-        let p50 = of(&|round| round.report.kinds[0].latency.p50 as f64);
-        let ratio = of(&|round| round.report.kinds[0].latency.p50 as f64 / round.raw.p50_us);
-        table.add_row([
-            clients.to_string(),
-            format!("{rate:.0}"),
-            format!("{p50:.0}"),
-            format!("{:.0}", of(&|round| round.report.kinds[0].latency.p99 as f64)),
-            format!("{:.0}", of(&|round| round.log_bytes)),
-            format!("{:.2}", of(&|round| round.writes_per_commit)),
-            size::show(of(&|round| round.write_bytes as f64) as u64),
-            format!("{:.0}", of(&|round| round.raw.writes_per_second)),
-            format!("{:.0}", of(&|round| round.raw.p50_us)),
-            format!("{ratio:.2}"),
-        ]);
-        rows.extend(rounds.iter().map(|round| {
-            let mut row = commit_bench::row("firn", clients as usize, &round.report);
-            row.log_bytes_per_commit = Some(round.log_bytes);
-            row
-        }));
-        if clients == 1 {
-            targets.push(Target {
-                name: "commit p50 over raw sync write p50, 1 client".into(),
-                value: Some(ratio),
-                target: 1.15,
-                better: "lower",
-                met: ratio <= 1.15,
-                reason: None,
-            });
+/// The least size of the class that the log's median write is in.
+fn median_write(io: &IoCounts) -> usize {
+    let mut counts = [0u64; firn::device::DeviceCounts::SIZES];
+    for log in &io.logs {
+        counts.iter_mut().zip(log.writes_by_size).for_each(|(sum, count)| *sum += count);
+    }
+    let all: u64 = counts.iter().sum();
+    let mut below = 0;
+    for (class, count) in counts.iter().enumerate() {
+        below += count;
+        if below * 2 >= all {
+            return 512 << class;
         }
     }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    println!(
-        "durable commits of one 100-byte value; medians of {} rounds of {} s, each beside the raw device",
-        args.rounds, args.seconds
-    );
-    println!("{table}");
-    for target in &targets {
-        println!(
-            "{}: {:.2}, wanted at most {}: {}",
-            target.name,
-            target.value.unwrap_or(f64::NAN),
-            target.target,
-            if target.met { "met" } else { "missed" }
-        );
-    }
-    if let Some(path) = &args.json {
-        let config = json!({
-            "clients": args.clients, "seconds": args.seconds, "rounds": args.rounds,
-            "log_devices": args.log_devices, "spinners": args.spinners,
-        });
-        let conditions = Conditions::now("firn-bench/1", commit_of_source(), config, 1);
-        let result = BenchResult { conditions, bench: "commit".into(), rows, targets, paper: Vec::new() };
-        let text = serde_json::to_string_pretty(&result).map_err(|error| Failure::new(error.to_string()))?;
-        std::fs::write(path, text + "\n")
-            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-    }
-    Ok(())
+    512
 }

@@ -5,26 +5,37 @@ use firn_workloads::EngineError;
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a command ended early: a sentence, and whether the arguments were at fault.
+/// Why a command ended early: a sentence, and the exit status.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
-    bad_argument: bool,
+    exit_code: u8,
 }
+
+/// Something went wrong.
+const FAILED: u8 = 1;
+/// The arguments make no sense.
+const BAD_ARGUMENT: u8 = 2;
+/// Ctrl-C, as shells have it: 128 and the signal's number.
+const INTERRUPTED: u8 = 130;
 
 impl Failure {
     /// Something went wrong.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), bad_argument: false }
+        Failure { message: message.into(), exit_code: FAILED }
     }
     /// The arguments make no sense.
     pub fn bad_argument(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), bad_argument: true }
+        Failure { message: message.into(), exit_code: BAD_ARGUMENT }
     }
-    /// 2 for bad arguments, 1 for everything else.
+    /// Ctrl-C ended it in order.
+    pub fn interrupted(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), exit_code: INTERRUPTED }
+    }
+    /// 2 for bad arguments, 130 for Ctrl-C, 1 for everything else.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(if self.bad_argument { 2 } else { 1 })
+        ExitCode::from(self.exit_code)
     }
 }
 
@@ -36,8 +47,8 @@ impl fmt::Display for Failure {
 
 impl From<firn::Error> for Failure {
     fn from(error: firn::Error) -> Failure {
-        let bad_argument = error.kind() == ErrorKind::BadArgument;
-        Failure { message: error.to_string(), bad_argument }
+        let exit_code = if error.kind() == ErrorKind::BadArgument { BAD_ARGUMENT } else { FAILED };
+        Failure { message: error.to_string(), exit_code }
     }
 }
 impl From<EngineError> for Failure {

@@ -1,8 +1,8 @@
 //! Looking into a database: check, stat, dump.
 
 use crate::args::{Check, Dump, Stat};
-use crate::{Failure, progress, size};
-use comfy_table::{Table, presets};
+use crate::output::say;
+use crate::{Failure, progress, size, table};
 use firn::{CheckPhase, Database, DumpWhat, Options, Statistics};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
@@ -36,7 +36,7 @@ pub fn check(args: &Check) -> Result<(), Failure> {
             "leaked_pages": report.leaked_pages, "faults": report.faults, "damage": report.damage,
         }))?;
     } else {
-        println!(
+        say!(
             "{}: {} pages ({} images read), {} trees with {} entries, {} tables with {} rows, {} log records",
             args.dir.display(),
             report.pages,
@@ -48,17 +48,14 @@ pub fn check(args: &Check) -> Result<(), Failure> {
             report.log_records
         );
         if report.leaked_pages > 0 {
-            println!(
-                "{} pages are allocated and belong to nothing; no data is affected",
-                report.leaked_pages
-            );
+            say!("{} pages are allocated and belong to nothing; no data is affected", report.leaked_pages);
         }
-        report.damage.iter().for_each(|sentence| println!("DAMAGE: {sentence}"));
+        report.damage.iter().for_each(|sentence| say!("DAMAGE: {sentence}"));
     }
     db.close()?;
     if report.is_clean() {
         if !args.json {
-            println!("no damage found");
+            say!("no damage found");
         }
         return Ok(());
     }
@@ -83,23 +80,23 @@ pub fn stat(args: &Stat) -> Result<(), Failure> {
 
 fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes: u64) {
     let recovery = &statistics.recovery;
-    println!("database {} in {}", statistics.database, dir.display());
-    println!(
+    say!("database {} in {}", statistics.database, dir.display());
+    say!(
         "  opened {} times, pages of {} B, {} on devices",
         statistics.epoch,
         statistics.page_size,
         size::show(bytes)
     );
-    println!(
-        "  {}: {} of log read again, {} changes repeated, {} transactions rolled back, {} prepared",
-        if recovery.clean { "was closed cleanly" } else { "was not closed" },
+    say!(
+        "  {}: {} of log read, {} changes repeated, {} transactions rolled back, {} prepared",
+        if recovery.clean { "had been closed cleanly" } else { "had not been closed" },
         size::show(recovery.log_bytes),
         recovery.redone,
         recovery.losers,
         recovery.prepared
     );
     let store = &statistics.store;
-    println!(
+    say!(
         "  store: {} pages allocated, {} places, {} free; {} in {}",
         store.pages_allocated,
         store.places,
@@ -108,7 +105,7 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes
         statistics.store_device.0
     );
     let space = &statistics.log_space;
-    println!(
+    say!(
         "  log: {} of {} in use, next LSN {}, checkpoint at {}, redo from {}, a checkpoint every {}",
         size::show(space.used_bytes),
         size::show(space.capacity_bytes),
@@ -118,14 +115,13 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes
         size::show(statistics.checkpoint_interval)
     );
     for (name, bytes) in &statistics.log_devices {
-        println!("    {name}: {}", size::show(*bytes));
+        say!("    {name}: {}", size::show(*bytes));
     }
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["table", "rows (about)"]);
+    let mut table = table::new(&["table", "rows (about)"]);
     for (name, count) in rows {
         table.add_row([name.clone(), count.to_string()]);
     }
-    println!("{table}");
+    say!("\n{}", table::text(table, 1));
 }
 
 fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
@@ -148,7 +144,7 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
 
 fn print_json(value: &Value) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
-    println!("{text}");
+    say!("{text}");
     Ok(())
 }
 
@@ -161,9 +157,35 @@ pub fn dump(args: &Dump) -> Result<(), Failure> {
         _ => DumpWhat::Catalog,
     };
     let db = open(&args.dir)?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    db.dump(&what, &mut out)?;
-    out.flush()?;
+    let mut out = Reader { out: BufWriter::new(std::io::stdout().lock()), gone: false };
+    let dumped = db.dump(&what, &mut out).map_err(Failure::from).and_then(|()| Ok(out.flush()?));
+    let gone = out.gone;
     drop(out);
-    Ok(db.close()?)
+    db.close()?;
+    // `firn dump DIR --log | head` has seen what it wanted.
+    if gone { Ok(()) } else { dumped }
+}
+
+/// Standard output, and whether whoever read it has gone away.
+struct Reader<W> {
+    out: W,
+    gone: bool,
+}
+
+impl<W: Write> Write for Reader<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let result = self.out.write(bytes);
+        self.note(result)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        let result = self.out.flush();
+        self.note(result)
+    }
+}
+
+impl<W> Reader<W> {
+    fn note<T>(&mut self, result: std::io::Result<T>) -> std::io::Result<T> {
+        self.gone |= matches!(&result, Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe);
+        result
+    }
 }

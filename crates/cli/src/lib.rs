@@ -1,12 +1,13 @@
 //! The `firn` command as a library: its commands, and Firn as one of the engines that workloads drive.
 //!
 //! Output is for people unless `--json FILE` asks for more. Errors are sentences on standard error; the exit
-//! status is 2 for bad arguments and 1 for failures.
+//! status is 2 for bad arguments, 1 for failures (damage found among them) and 130 after Ctrl-C.
 #![forbid(unsafe_code)]
 
 pub mod adapter;
 pub mod args;
 mod bench_commit;
+mod bench_commit_report;
 mod failure;
 mod inspect;
 mod interrupt;
@@ -14,6 +15,7 @@ mod output;
 mod progress;
 mod raw_device;
 mod size;
+mod table;
 mod torture;
 mod tpcc;
 mod tpcc_table;

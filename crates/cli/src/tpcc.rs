@@ -1,8 +1,9 @@
 //! `firn tpcc`: the main job. Loads, runs, checks and reports.
 
 use crate::adapter::FirnEngine;
-use crate::args::{CommitName, IsolationName, Tpcc};
-use crate::{Failure, commit_of_source, interrupt, progress, size, tpcc_table};
+use crate::args::{CommitName, IsolationName, ScaleName, Tpcc};
+use crate::output::{say, write_json};
+use crate::{Failure, commit_of_source, interrupt, progress, size, tpcc_table, whole_tables};
 use firn::{Database, IoCounts, Isolation, Options};
 use firn_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult};
 use firn_workloads::tpcc::{self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When};
@@ -30,7 +31,7 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
         IsolationName::Snapshot => Isolation::Snapshot,
         IsolationName::Serializable => Isolation::Serializable,
     };
-    let engine = FirnEngine::new(db, tpcc::schema(), isolation)?;
+    let engine = whole_tables::open(db, isolation)?;
     let outcome = run_on(&engine, args, stop);
     // Whatever happened, what is committed is written out before the process ends.
     let closing = progress::spinner("writing what is dirty");
@@ -38,7 +39,7 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     closing.finish_and_clear();
     outcome?;
     closed?;
-    println!(
+    say!(
         "\nThe database is in {}. Next: firn stat {0}, firn check {0}, or run the same command again.",
         args.dir.display()
     );
@@ -48,7 +49,7 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
 fn report_recovery(db: &Database, since: Instant) {
     let recovery = db.recovery_report();
     if !recovery.clean {
-        println!(
+        say!(
             "recovered in {:.2} s: {} of log, {} changes repeated, {} transactions rolled back",
             since.elapsed().as_secs_f64(),
             size::show(recovery.log_bytes),
@@ -62,10 +63,10 @@ fn run_on(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(), Fai
     let (population, fresh) = match Population::of(engine)? {
         Some(found) => {
             if found.scale.warehouses != args.warehouses && !args.check_only {
-                println!(
-                    "{} holds {} warehouses; going on with these",
+                say!(
+                    "{} holds {}; going on with that",
                     args.dir.display(),
-                    found.scale.warehouses
+                    tpcc_table::count(found.scale.warehouses.into(), "warehouse")
                 );
             }
             (found, false)
@@ -86,23 +87,30 @@ fn run_on(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(), Fai
         report_consistency(&consistency(engine, when)?)?;
     }
     if stop.load(Ordering::SeqCst) {
-        return Ok(());
+        return Err(Failure::interrupted("stopped after the load; run again to go on with it"));
     }
-    let before = engine.database().io_counts();
-    let (report, io) = measure(engine, args, stop, &before)?;
+    let head =
+        Conditions::now("firn-tpcc/1", commit_of_source(), config(engine, args, population), args.seed);
+    let (report, counts) = measure(engine, args, stop)?;
     let conditions = consistency(engine, When::AfterRun)?;
-    let result = result_of(engine, args, population, &report, &io, &conditions);
-    println!("\n{}", tpcc_table::of(&result, engine.database(), &io, &report));
+    let result = result_of(engine, (head, args, population), &report, &counts, &conditions);
+    say!("\n{}", tpcc_table::of(&result, engine.database(), &counts.io, &report));
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&result).map_err(|error| Failure::new(error.to_string()))?;
-        std::fs::write(path, text + "\n")
-            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        write_json(path, &result)?;
     }
-    report_consistency(&conditions).map(|_| ())
+    report_consistency(&conditions)?;
+    if stop.load(Ordering::SeqCst) {
+        return Err(Failure::interrupted("stopped before its time; the figures are of the time it ran"));
+    }
+    Ok(())
 }
 
 fn load(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<Population, Failure> {
-    let mut options = LoadOptions::new(Scale::full(args.warehouses), args.seed);
+    let scale = match args.scale {
+        ScaleName::Full => Scale::full(args.warehouses),
+        ScaleName::Tiny => Scale::tiny(args.warehouses),
+    };
+    let mut options = LoadOptions::new(scale, args.seed);
     options.threads = std::thread::available_parallelism().map_or(1, usize::from);
     let bar = progress::bar("loading", 1);
     let started = Instant::now();
@@ -111,50 +119,96 @@ fn load(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<Populatio
         bar.set_position(step.rows);
         bar.set_message(format!("{} rows", step.rows));
         if stop.load(Ordering::SeqCst) {
-            // Nothing of a load that was cut off is taken for a whole one.
+            // What is loaded so far is never taken for a whole population; the next run drops it.
+            eprintln!("firn: the load was cut off; the next run begins it anew");
             std::process::exit(130);
         }
     })?;
     bar.finish_and_clear();
-    println!(
-        "loaded {} warehouses in {:.1} s, {} on devices",
-        args.warehouses,
+    say!(
+        "loaded {} in {:.1} s, {} on devices",
+        tpcc_table::count(args.warehouses.into(), "warehouse"),
         started.elapsed().as_secs_f64(),
         size::show(engine.database().size_on_devices())
     );
     Ok(population)
 }
 
-/// Runs the clients; answers what they did, and the I/O of the measured interval.
-fn measure(
-    engine: &FirnEngine,
-    args: &Tpcc,
-    stop: &AtomicBool,
-    before: &IoCounts,
-) -> Result<(RunReport, IoCounts), Failure> {
-    let mut driver = DriverOptions::new(args.clients as usize, Duration::from_secs(args.seconds));
-    driver.warm_up = Duration::from_secs(args.warmup);
-    driver.length = Length::Time(Duration::from_secs(args.seconds));
+/// What the engine counted in the measured interval.
+struct Counts {
+    io: IoCounts,
+    buffer_hits: u64,
+    buffer_misses: u64,
+}
+
+impl Counts {
+    /// Since the opening.
+    fn now(db: &Database) -> Counts {
+        let buffer = db.statistics().buffer;
+        Counts { io: db.io_counts(), buffer_hits: buffer.hits, buffer_misses: buffer.misses }
+    }
+    fn since(&self, earlier: &Counts) -> Counts {
+        Counts {
+            io: self.io.since(&earlier.io),
+            buffer_hits: self.buffer_hits - earlier.buffer_hits,
+            buffer_misses: self.buffer_misses - earlier.buffer_misses,
+        }
+    }
+    /// Share of page accesses answered from DRAM.
+    fn hit_rate(&self) -> f64 {
+        let all = self.buffer_hits + self.buffer_misses;
+        if all == 0 { 1.0 } else { self.buffer_hits as f64 / all as f64 }
+    }
+}
+
+/// How closely the counters' start follows the end of the warm-up.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often the bar's rate is renewed.
+const SHOW: Duration = Duration::from_millis(500);
+
+fn driver_options(args: &Tpcc) -> DriverOptions {
+    let time = Duration::from_secs(args.seconds);
+    let mut driver = DriverOptions::new(args.clients as usize, time);
+    (driver.warm_up, driver.length) = match args.transactions {
+        Some(count) => (Duration::ZERO, Length::TransactionsPerClient(count)),
+        None => (Duration::from_secs(args.warmup), Length::Time(time)),
+    };
     driver.commit_mode = match args.commit {
         CommitName::Wait => CommitMode::Wait,
         CommitName::Async => CommitMode::Async,
     };
     driver.window = ASYNC_WINDOW;
-    driver.report_every = Duration::from_millis(500);
+    driver.report_every = LOOK;
+    driver
+}
+
+/// Runs the clients; answers what they did, and what the engine counted meanwhile.
+fn measure(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(RunReport, Counts), Failure> {
     let clients = ClientOptions { mix: tpcc::Mix::default(), terminals: Terminals::Drawn, seed: args.seed };
-    let bar = progress::bar("running", args.warmup + args.seconds);
-    let mut base = before.clone();
-    let report = tpcc::run(engine, &driver, &clients, stop, &mut |rate: LiveRate| {
-        bar.set_position(rate.elapsed.as_secs());
-        let state = if rate.warming_up { "warming up, " } else { "" };
-        bar.set_message(format!("{state}{:.0} transactions/s", rate.commits_per_second));
+    let total = match args.transactions {
+        Some(count) => count * u64::from(args.clients),
+        None => (args.warmup + args.seconds) * 1000,
+    };
+    let bar = progress::bar("running", total);
+    let mut base = Counts::now(engine.database());
+    let (mut shown, mut shown_commits) = (Duration::ZERO, 0);
+    let report = tpcc::run(engine, &driver_options(args), &clients, stop, &mut |rate: LiveRate| {
         if rate.warming_up {
-            base = engine.database().io_counts();
+            base = Counts::now(engine.database());
         }
+        if rate.elapsed - shown < SHOW {
+            return;
+        }
+        let done = if args.transactions.is_some() { rate.commits } else { rate.elapsed.as_millis() as u64 };
+        bar.set_position(done.min(total));
+        let state = if rate.warming_up { "warming up, " } else { "" };
+        let per_second = (rate.commits - shown_commits) as f64 / (rate.elapsed - shown).as_secs_f64();
+        bar.set_message(format!("{state}{per_second:.0} transactions/s"));
+        (shown, shown_commits) = (rate.elapsed, rate.commits);
     })?;
-    let io = engine.database().io_counts().since(&base);
+    let counts = Counts::now(engine.database()).since(&base);
     bar.finish_and_clear();
-    Ok((report, io))
+    Ok((report, counts))
 }
 
 fn consistency(engine: &FirnEngine, when: When) -> Result<Vec<Condition>, Failure> {
@@ -166,35 +220,41 @@ fn consistency(engine: &FirnEngine, when: When) -> Result<Vec<Condition>, Failur
 
 fn report_consistency(conditions: &[Condition]) -> Result<ConsistencyResult, Failure> {
     let result = ConsistencyResult::of(conditions);
-    let numbers: Vec<String> = result.checked.iter().map(ToString::to_string).collect();
     if result.failed.is_empty() {
-        println!("consistency conditions 3.3.2.{} hold", numbers.join(", "));
+        let numbers: Vec<String> =
+            result.checked.iter().filter(|number| **number > 0).map(ToString::to_string).collect();
+        say!("consistency: conditions {} of clause 3.3.2 hold, and every row is whole", numbers.join(", "));
         return Ok(result);
     }
     result.failures.iter().for_each(|sentence| eprintln!("{sentence}"));
     Err(Failure::new(format!("{} of the consistency conditions do not hold", result.failed.len())))
 }
 
-fn result_of(
-    engine: &FirnEngine,
-    args: &Tpcc,
-    population: Population,
-    report: &RunReport,
-    io: &IoCounts,
-    conditions: &[Condition],
-) -> TpccResult {
+/// The whole effective configuration.
+fn config(engine: &FirnEngine, args: &Tpcc, population: Population) -> Value {
     use firn_workloads::Engine;
     let settings: serde_json::Map<String, Value> =
         engine.settings().into_iter().map(|(name, value)| (name, Value::String(value))).collect();
-    let config = json!({
-        "warehouses": population.scale.warehouses, "clients": args.clients, "seconds": args.seconds,
-        "warmup": args.warmup, "buffer_bytes": args.buffer, "isolation": engine.isolation(),
-        "commit": format!("{:?}", args.commit).to_lowercase(), "engine": settings,
-    });
-    let head = Conditions::now("firn-tpcc/1", commit_of_source(), config, args.seed);
+    json!({
+        "warehouses": population.scale.warehouses, "full_scale": population.scale.is_full(),
+        "clients": args.clients, "seconds": args.seconds, "warmup": args.warmup,
+        "transactions_per_client": args.transactions, "buffer_bytes": args.buffer,
+        "isolation": engine.isolation(), "commit": format!("{:?}", args.commit).to_lowercase(),
+        "engine": settings,
+    })
+}
+
+fn result_of(
+    engine: &FirnEngine,
+    (head, args, population): (Conditions, &Tpcc, Population),
+    report: &RunReport,
+    counts: &Counts,
+    conditions: &[Condition],
+) -> TpccResult {
+    use firn_workloads::Engine;
     let scale = (population.scale, args.clients as usize);
     let mut result = TpccResult::new(head, ("firn", engine.isolation()), scale, report);
-    for (tier, total) in [("log", io.log_total()), ("store", io.store_total())] {
+    for (tier, total) in [("log", counts.io.log_total()), ("store", counts.io.store_total())] {
         let counts = TierIo {
             write_ops: total.write_ops,
             write_bytes: total.write_bytes,
@@ -203,9 +263,8 @@ fn result_of(
         };
         result.io.insert(tier.to_owned(), counts);
     }
-    let statistics = engine.database().statistics();
     result.buffer.insert("budget_bytes".into(), json!(args.buffer));
-    result.buffer.insert("hit_rate".into(), json!(tpcc_table::hit_rate(&statistics.buffer)));
+    result.buffer.insert("hit_rate".into(), json!(counts.hit_rate()));
     result.database_bytes = Some(engine.database().size_on_devices());
     result.consistency = ConsistencyResult::of(conditions);
     result

@@ -1,69 +1,58 @@
 //! The report of a TPC-C run, for people.
 
-use crate::size;
-use comfy_table::{CellAlignment, Table, presets};
+use crate::{size, table};
 use firn::{Database, IoCounts, IoTotal};
 use firn_workloads::results::TpccResult;
 use firn_workloads::{RunReport, tpcc};
 use std::fmt::Write;
 
-/// Share of page accesses answered from DRAM.
-pub fn hit_rate(buffer: &firn::BufferStatistics) -> f64 {
-    let all = buffer.hits + buffer.misses;
-    if all == 0 { 1.0 } else { buffer.hits as f64 / all as f64 }
+/// A number of things, in words.
+pub fn count(number: u64, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
 /// The whole report.
 pub fn of(result: &TpccResult, db: &Database, io: &IoCounts, report: &RunReport) -> String {
-    let mut text = String::new();
     let statistics = db.statistics();
-    let _ = writeln!(
+    let commits = result.commits.max(1) as f64;
+    let share = result.buffer.get("hit_rate").and_then(serde_json::Value::as_f64).unwrap_or(1.0);
+    let mut text = String::new();
+    let _ = write!(
         text,
-        "TPC-C, {} warehouses, {} clients, {} isolation, {:.1} s",
-        result.warehouses, result.clients, result.isolation, report.seconds
-    );
-    let _ = writeln!(text, "{}", transactions(result));
-    let _ = writeln!(
-        text,
-        "{:.0} tpmC, {:.0} durable commits a second; retried: {} conflicts, {} deadlocks; {} rolled back by intent",
+        "TPC-C: {}, {}, {} isolation, {:.1} s measured\n\n{}\n\n\
+         {:.0} tpmC, {:.0} durable commits per second\n\
+         run again: {} after conflicts, {} after deadlocks; rolled back because the input asks for it: {}\n\n\
+         {}\n\nlog writes by size: {}\n\
+         page buffer {}, hit rate {:.2} %; before-images {}; peak memory of the process {}; database {}",
+        count(result.warehouses.into(), "warehouse"),
+        count(result.clients as u64, "client"),
+        result.isolation,
+        report.seconds,
+        transactions(result),
         result.tpm_c,
         result.transactions_per_second,
         result.aborts.conflict,
         result.aborts.deadlock,
-        result.aborts.user
-    );
-    let commits = result.commits.max(1) as f64;
-    let _ = writeln!(
-        text,
-        "\nI/O a transaction\n{}",
-        io_table(&[("log", io.log_total()), ("store", io.store_total())], commits)
-    );
-    let _ = writeln!(text, "log writes by size: {}", sizes(io));
-    let _ = writeln!(
-        text,
-        "buffer: {} for pages, hit rate {:.2} %; before-images {}; peak memory of the process {}; database {}",
+        result.aborts.user,
+        io_table(&[("log", io.log_total()), ("store", io.store_total())], commits),
+        sizes(io),
         size::show(statistics.buffer.memory_bytes),
-        100.0 * hit_rate(&statistics.buffer),
+        100.0 * share,
         size::show(statistics.txn.version_bytes),
         result.memory_peak_bytes.map_or_else(|| "unknown".to_owned(), size::show),
         size::show(db.size_on_devices()),
     );
+    if !result.full_scale {
+        text.push_str("\nThe population is scaled down: these are not TPC-C's figures.");
+    }
     text
 }
 
-fn right(table: &mut Table) {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-}
-
-fn transactions(result: &TpccResult) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+fn transactions(result: &TpccResult) -> String {
+    let mut table = table::new(&[
         "transaction",
         "count",
-        "a second",
+        "per second",
         "p50 ms",
         "p95 ms",
         "p99 ms",
@@ -75,17 +64,15 @@ fn transactions(result: &TpccResult) -> Table {
         let latency = kind.latency_us;
         let mut row = vec![name.to_owned(), kind.count.to_string(), format!("{:.1}", kind.per_second)];
         let times = [latency.p50, latency.p95, latency.p99, latency.p999, latency.max];
-        row.extend(times.map(|us| format!("{:.2}", us as f64 / 1000.0)));
+        row.extend(times.map(|us| format!("{:.2}", us / 1000.0)));
         table.add_row(row);
     }
-    right(&mut table);
-    table
+    table::text(table, 1)
 }
 
-fn io_table(tiers: &[(&str, IoTotal)], commits: f64) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["tier", "writes", "bytes written", "flushes", "reads", "bytes read"]);
+fn io_table(tiers: &[(&str, IoTotal)], commits: f64) -> String {
+    let mut table =
+        table::new(&["I/O per transaction", "writes", "bytes written", "flushes", "reads", "bytes read"]);
     for (name, total) in tiers {
         let per = |count: u64| format!("{:.3}", count as f64 / commits);
         let bytes = |count: u64| format!("{:.0}", count as f64 / commits);
@@ -98,8 +85,7 @@ fn io_table(tiers: &[(&str, IoTotal)], commits: f64) -> Table {
             bytes(total.read_bytes),
         ]);
     }
-    right(&mut table);
-    table
+    table::text(table, 1)
 }
 
 /// Shares of the log's writes by their size.
@@ -109,8 +95,11 @@ fn sizes(io: &IoCounts) -> String {
         counts.iter_mut().zip(log.writes_by_size).for_each(|(sum, count)| *sum += count);
     }
     let all: u64 = counts.iter().sum();
-    let shares = counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(class, count)| {
-        format!("{} {:.0} %", size::show(512 << class), 100.0 * *count as f64 / all as f64)
+    if all == 0 {
+        return "none".to_owned();
+    }
+    let shares = counts.iter().enumerate().filter(|(_, count)| **count * 200 >= all).map(|(class, count)| {
+        format!("from {} {:.0} %", size::show(512 << class), 100.0 * *count as f64 / all as f64)
     });
     shares.collect::<Vec<_>>().join(", ")
 }
