@@ -52,6 +52,8 @@ struct Run {
     readers: Vec<(Transaction, Model)>,
     keys: u64,
     long: bool,
+    /// Whether some values are larger than a page.
+    large: bool,
     /// Whether every step is told, for people: `FIRN_TRACE=1`.
     trace: bool,
 }
@@ -86,6 +88,7 @@ impl Run {
         let tables = open_tables(&db);
         let keys = [6, 30, 200][rng.below(3) as usize];
         let long = rng.one_in(3);
+        let large = rng.one_in(2);
         Run {
             rng,
             page_size,
@@ -99,6 +102,7 @@ impl Run {
             readers: Vec::new(),
             keys,
             long,
+            large,
             trace: std::env::var_os("FIRN_TRACE").is_some(),
         }
     }
@@ -110,7 +114,9 @@ impl Run {
     fn value(&mut self, table: usize, key: &[u8]) -> Vec<u8> {
         let most = firn_txn::max_row_len(self.page_size) - key.len();
         let len = match self.rng.below(20) {
-            0 => most,
+            // The longest that stands beside its key, and longer ones, which are cut into chunks.
+            0 => most + self.rng.below(2) as usize,
+            1 if self.large => self.rng.below(self.page_size as u64 * 6) as usize,
             1 => 0,
             2..=6 => self.rng.below(most as u64 + 1) as usize,
             _ => self.rng.below(24) as usize,

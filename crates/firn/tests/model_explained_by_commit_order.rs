@@ -229,7 +229,9 @@ fn random_statement(rng: &mut Rng, keys: u64, unique: u32) -> Statement {
     let value = |rng: &mut Rng| {
         let mut value = vec![b'u', rng.below(keys) as u8, b'0' + rng.below(3) as u8];
         value.extend_from_slice(&unique.to_be_bytes());
-        value.resize(7 + rng.below(20) as usize, b'.');
+        // Some are longer than any page, and are kept in pieces.
+        let more = if rng.one_in(12) { rng.below(9000) } else { rng.below(20) };
+        value.resize(7 + more as usize, b'.');
         value
     };
     match rng.below(12) {
