@@ -26,7 +26,7 @@ use crate::{Index, Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::{Arc, thread};
 use firn_btree::{Direction, Position};
-use firn_txn::{CancelToken, Isolation, RowBatch, TxnOptions};
+use firn_txn::{CancelToken, Isolation, RowBatch, TxnErrorKind, TxnOptions};
 
 /// How often in a row one leaf may lose a deadlock before the build gives up.
 const ATTEMPTS_MAX: u32 = 1000;
@@ -49,6 +49,8 @@ impl Catalog {
         let built = self.fill(table, tree, cancel).and_then(|()| self.declare_ready(table, tree));
         match built {
             Ok(()) => Ok(Index { table: table.clone(), tree }),
+            // The next opening knows whether it is ready or to be dropped; nothing can be done before.
+            Err(error) if error.kind == TableErrorKind::Transaction(TxnErrorKind::Unknown) => Err(error),
             Err(error) => match self.take_index_out(table, tree) {
                 Ok(()) => Err(error),
                 Err(worse) => {
@@ -105,10 +107,7 @@ impl Catalog {
         while let Some(position) = &from {
             if cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
                 let message = format!("building index {:?} was cancelled", index.definition.spec.name);
-                return Err(TableError::new(
-                    TableErrorKind::Transaction(firn_txn::TxnErrorKind::Cancelled),
-                    message,
-                ));
+                return Err(TableError::new(TableErrorKind::Transaction(TxnErrorKind::Cancelled), message));
             }
             match self.fill_leaf(&state, index, position, &options, &mut batch) {
                 Ok(next) => {

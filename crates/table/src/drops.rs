@@ -65,13 +65,7 @@ impl Catalog {
             return self.abandon(table, index);
         }
         let Some(drop) = self.take_free_drop() else { return self.reap_step() };
-        match self.free(&drop) {
-            Ok(()) => Ok(Progress::Worked),
-            Err(error) => {
-                self.drops.lock().push(drop);
-                Err(error)
-            }
-        }
+        self.free(drop).map(|()| Progress::Worked)
     }
 
     /// How many dropped trees wait to be freed.
@@ -86,12 +80,15 @@ impl Catalog {
         Some(drops.remove(at))
     }
 
-    fn free(&self, drop: &PendingDrop) -> Result<(), TableError> {
+    fn free(&self, drop: PendingDrop) -> Result<(), TableError> {
         let tree = drop.open(&self.manager);
-        tree.clear(LogClass::Normal)?;
-        {
+        let erased = tree.clear(LogClass::Normal).map_err(TableError::from).and_then(|()| {
             let _writing = self.writing.lock();
-            self.commit(|txn| catalog_rows::erase_dropped(txn, &self.system, drop.tree))?;
+            self.commit(|txn| catalog_rows::erase_dropped(txn, &self.system, drop.tree))
+        });
+        if let Err(error) = erased {
+            self.drops.lock().push(drop);
+            return Err(error);
         }
         self.manager.forget_tree(drop.tree);
         // If this fails the root page is lost, as after a crash here; the row is gone, so it is not tried again.
