@@ -119,6 +119,8 @@ impl Transaction {
         let mut body = Vec::new();
         body.put_varint(state.id.0);
         body.put_blob(gid);
+        // Before anybody sees that it is prepared: see `Transaction::wait_for`.
+        manager.locks.release(state.id, &mut self.held);
         let end = {
             let _registry = manager.registry.lock();
             let record = Record { kind: kinds::PREPARE, body: &body };
@@ -126,7 +128,7 @@ impl Transaction {
             state.set_status(Status::Prepared);
             end
         };
-        manager.locks.release(state.id, &mut self.held);
+        manager.waits.ended(state.id);
         prepared.insert(gid.to_vec(), state);
         self.state = None;
         self.ended = true;
@@ -173,34 +175,30 @@ impl TxnManager {
     ///
     /// Errors: `BadArgument` if none has this id.
     pub fn commit_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
-        let state = self.take_prepared(gid)?;
-        match self.order(&state, &mut HeldLocks::default()) {
-            Ok(lsn) => Ok(CommitHandle { manager: self.clone(), lsn }),
-            Err(error) => {
-                self.prepared.lock().insert(gid.to_vec(), state);
-                Err(error)
-            }
-        }
+        self.check_usable()?;
+        // It stays among the prepared ones until its record is appended: a checkpoint in between must not take
+        // it for a transaction that recovery may roll back.
+        let mut prepared = self.prepared.lock();
+        let state = prepared.get(gid).ok_or_else(|| not_prepared(gid))?;
+        let lsn = self.order(state, &mut HeldLocks::default())?;
+        prepared.remove(gid);
+        Ok(CommitHandle { manager: self.clone(), lsn })
     }
 
     /// Rolls a prepared transaction back, from any thread.
     ///
     /// Errors: `BadArgument` if none has this id; else those after which the database must be opened again.
     pub fn rollback_prepared(&self, gid: &[u8]) -> Result<(), TxnError> {
-        let state = self.take_prepared(gid)?;
+        self.check_usable()?;
+        let state = self.prepared.lock().remove(gid).ok_or_else(|| not_prepared(gid))?;
         state.set_status(Status::Active);
         // Half undone it is in nobody's hands: nobody could ever end it, and its rows would stay locked.
         self.roll_back_state(&state, &mut HeldLocks::default())
             .inspect_err(|error| self.poison(error.clone()))
     }
+}
 
-    fn take_prepared(&self, gid: &[u8]) -> Result<Arc<TxnState>, TxnError> {
-        self.check_usable()?;
-        self.prepared.lock().remove(gid).ok_or_else(|| {
-            TxnError::new(
-                TxnErrorKind::BadArgument,
-                format!("no prepared transaction has the id {}", gid.escape_ascii()),
-            )
-        })
-    }
+fn not_prepared(gid: &[u8]) -> TxnError {
+    let message = format!("no prepared transaction has the id {}", gid.escape_ascii());
+    TxnError::new(TxnErrorKind::BadArgument, message)
 }

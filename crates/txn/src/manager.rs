@@ -276,6 +276,10 @@ impl TxnManager {
         id.0 < self.low_water.load(Ordering::SeqCst) || self.find(id).is_none_or(|state| state.has_ended())
     }
 
+    pub(crate) fn is_prepared(&self, id: TxnId) -> bool {
+        self.find(id).is_some_and(|state| state.status() == crate::state::Status::Prepared)
+    }
+
     pub(crate) fn low_water(&self) -> TxnId {
         TxnId(self.low_water.load(Ordering::SeqCst))
     }

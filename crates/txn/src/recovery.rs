@@ -99,11 +99,10 @@ impl Analysis {
     /// Starts from the last checkpoint's list. Then every record since its redo start is shown, in order.
     #[must_use]
     pub fn new(checkpoint: CheckpointState) -> Analysis {
-        let open = checkpoint.active.into_iter().map(|(id, entries, gid)| {
-            let mut found = Found { entries, gid, ..Found::default() };
-            found.versions.spilled = true;
-            (id, found)
-        });
+        let open = checkpoint
+            .active
+            .into_iter()
+            .map(|(id, entries, gid)| (id, Found { entries, gid, ..Found::default() }));
         Analysis { next_txn: checkpoint.next_txn, next_tree: checkpoint.next_tree, open: open.collect() }
     }
 
@@ -139,6 +138,9 @@ impl Analysis {
                 self.see(txn);
                 if let Some(found) = self.open.get_mut(&txn) {
                     found.versions.forget(index);
+                    // A prepared transaction of which something is undone was being rolled back: it cannot be
+                    // committed any more. (A return to a savepoint comes before the prepare record.)
+                    found.gid = None;
                 }
             }
         }
@@ -195,6 +197,8 @@ impl TxnManager {
             state.found_by_recovery = true;
             let versions = state.versions.get_mut();
             *versions = found.versions;
+            // It may have spilled some after the checkpoint.
+            versions.spilled = true;
             versions.start_at(found.entries);
             versions.account(&self.version_bytes);
             if found.gid.is_some() {
@@ -258,6 +262,26 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(CheckpointState::decode(&mut Reader::new(&bytes[..cut])).is_err(), "cut at {cut}");
         }
+    }
+
+    /// It was once found prepared again, with half of it undone.
+    #[test]
+    fn a_prepared_transaction_that_was_being_rolled_back_is_rolled_back() {
+        let state = CheckpointState {
+            next_txn: TxnId(5),
+            next_tree: TreeId(5),
+            active: vec![(TxnId(3), 2, Some(b"gid".to_vec())), (TxnId(4), 2, None)],
+        };
+        let mut analysis = Analysis::new(state);
+        let mut undone = Vec::new();
+        crate::attachment::compensation(&mut undone, TxnId(3), 1);
+        analysis.page_change(Lsn(5000), PageId(1), &undone).expect("well-formed");
+        assert_eq!(analysis.open[&TxnId(3)].gid, None);
+        // A return to a savepoint before the prepare record says nothing.
+        crate::attachment::compensation(&mut undone, TxnId(4), 1);
+        analysis.page_change(Lsn(5100), PageId(1), &undone).expect("well-formed");
+        analysis.record(Record { kind: kinds::PREPARE, body: &[4, 1, b'g'] }).expect("well-formed");
+        assert_eq!(analysis.open[&TxnId(4)].gid.as_deref(), Some(&b"g"[..]));
     }
 
     #[test]

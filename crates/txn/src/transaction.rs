@@ -26,6 +26,8 @@ pub struct Transaction {
     /// and a commit has nothing to wait for.
     pub(crate) exposed: bool,
     pub(crate) held: HeldLocks,
+    /// Prepared transactions that it has found in its way.
+    pub(crate) prepared_met: Vec<TxnId>,
     pub(crate) ended: bool,
     /// Buffers kept between calls.
     pub(crate) attachment: Vec<u8>,
@@ -41,6 +43,7 @@ impl Transaction {
             snapshot: None,
             exposed: false,
             held: HeldLocks::default(),
+            prepared_met: Vec::new(),
             ended: false,
             attachment: Vec::new(),
             scratch: Vec::new(),
@@ -123,13 +126,25 @@ impl Transaction {
         }
     }
 
-    /// Waits until one of `blockers` has ended.
+    /// Waits until one of `blockers` has ended, or was prepared and so gave its explicit locks back.
     pub(crate) fn wait_for(&mut self, blockers: &[TxnId]) -> Result<(), TxnError> {
         let me = self.ensure_state();
         let deadline = deadline_from(self.options.lock_deadline);
-        let manager = &self.manager;
+        let Transaction { manager, prepared_met, .. } = self;
+        // The locks were given back before it could be seen that it is prepared. So the caller looks once more,
+        // and if it still is in the way, it is by a row that it wrote.
+        let newly_prepared = |met: &[TxnId], id: TxnId| !met.contains(&id) && manager.is_prepared(id);
+        let met_before = prepared_met.len();
+        for &id in blockers {
+            if newly_prepared(prepared_met, id) {
+                prepared_met.push(id);
+            }
+        }
+        if prepared_met.len() > met_before {
+            return Ok(());
+        }
         // Poisoning wakes everyone who waits, and whoever comes later does not go to sleep.
-        let in_vain = |id| manager.is_broken() || manager.has_ended(id);
+        let in_vain = |id| manager.is_broken() || manager.has_ended(id) || newly_prepared(prepared_met, id);
         let outcome = manager.waits.wait(me, blockers, in_vain, deadline, self.options.cancel.as_ref());
         manager.check_usable()?;
         outcome

@@ -1,0 +1,40 @@
+//! What the tests share: a manager over a log and a tier in memory.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use firn_base::sync::Arc;
+use firn_base::{TreeId, TxnId};
+use firn_btree::Tree;
+use firn_buffer::{BufferPool, PoolOptions};
+use firn_log::LogClass;
+use firn_tier::testing::MemoryTier;
+use firn_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
+
+const UNDO_TREE: TreeId = TreeId(2);
+const TREE: TreeId = TreeId(16);
+
+pub struct World {
+    pub manager: Arc<TxnManager>,
+    pub tree: Tree,
+}
+
+impl World {
+    pub fn new(options: ManagerOptions) -> World {
+        let log = firn_log::testing::memory_log_with(64 << 20);
+        let tier = Arc::new(MemoryTier::new(1024));
+        let pool =
+            Arc::new(BufferPool::new(tier, log, PoolOptions { budget_bytes: 8 << 20 }).expect("a pool"));
+        let create = |id| Tree::create(pool.clone(), id, LogClass::System, &[]).expect("a tree");
+        let (undo, tree) = (create(UNDO_TREE), create(TREE));
+        let manager = TxnManager::new(pool, undo, TxnId(1), TreeId(17), options);
+        manager.register_tree(tree.clone());
+        World { manager, tree }
+    }
+
+    pub fn begin(&self) -> Transaction {
+        self.manager.begin(TxnOptions::default())
+    }
+
+    pub fn begin_at(&self, isolation: Isolation) -> Transaction {
+        self.manager.begin(TxnOptions { isolation, ..TxnOptions::default() })
+    }
+}
