@@ -1,7 +1,7 @@
 //! Forgetting what nobody needs any more, and spilling what must be kept: background steps.
 
 use crate::manager::undo_key;
-use crate::state::TxnState;
+use crate::state::{Entry, TxnState};
 use crate::{RowHeader, TxnError, TxnErrorKind, TxnManager};
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
@@ -155,19 +155,32 @@ impl TxnManager {
         Ok(())
     }
 
-    /// Moves one entry into the undo tree.
+    /// Moves one entry into the undo tree, unless it has been used or forgotten meanwhile.
     fn spill_entry(&self, state: &TxnState, index: u32, scratch: &mut Vec<u8>) -> Result<(), TxnError> {
-        if state.versions.lock().read(index, scratch) == crate::state::Entry::Copied {
-            let decide = |_: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<(), TxnError> {
-                *change = Change::put_parts(&[scratch]);
-                Ok(())
-            };
-            self.undo.modify(&undo_key(state.id, index), LogClass::System, decide)?;
-            self.counters.spilled.fetch_add(1, Ordering::Relaxed);
+        let _moving = state.moving.lock();
+        if state.versions.lock().read(index, scratch) != Entry::Copied {
+            return Ok(());
         }
-        let mut versions = state.versions.lock();
-        versions.mark_spilled(index);
-        versions.account(&self.version_bytes);
+        let key = undo_key(state.id, index);
+        let decide = |current: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<(), TxnError> {
+            // Recovery reads from the log what an earlier life had spilled already.
+            if current != Some(&scratch[..]) {
+                *change = Change::put_parts(&[scratch]);
+            }
+            Ok(())
+        };
+        self.undo.modify(&key, LogClass::System, decide)?;
+        let kept = {
+            let mut versions = state.versions.lock();
+            let kept = versions.mark_spilled(index);
+            versions.account(&self.version_bytes);
+            kept
+        };
+        if !kept {
+            // It committed and was purged: nobody else would take the entry out of the undo tree.
+            return self.remove_undo(&key);
+        }
+        self.counters.spilled.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

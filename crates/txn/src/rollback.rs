@@ -88,6 +88,7 @@ impl TxnManager {
             }
             // A part may be done again: an entry that was undone is recognised.
             self.with_room(|| {
+                let _moving = state.moving.lock();
                 if self.read_undo(state, index, &mut entry)? {
                     self.undo_entry(state, index, &entry)?;
                     self.forget_undo(state, index)?;

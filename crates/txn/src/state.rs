@@ -29,13 +29,22 @@ pub(crate) struct TxnState {
     status: AtomicU8,
     /// It ran in an earlier life of the database.
     pub found_by_recovery: bool,
+    /// Held while an entry moves to the undo tree, and while one is being undone: one that has been used is
+    /// not spilled. Taken before page latches.
+    pub moving: Mutex<()>,
     pub versions: Mutex<Versions>,
 }
 
 impl TxnState {
     pub fn new(id: TxnId) -> TxnState {
         let status = AtomicU8::new(Status::Active as u8);
-        TxnState { id, status, found_by_recovery: false, versions: Mutex::default() }
+        TxnState {
+            id,
+            status,
+            found_by_recovery: false,
+            moving: Mutex::default(),
+            versions: Mutex::default(),
+        }
     }
     pub fn status(&self) -> Status {
         match self.status.load(Ordering::SeqCst) {
@@ -203,12 +212,13 @@ impl Versions {
         self.oldest_before(Lsn::MAX).map(|(_, lsn)| lsn)
     }
 
-    /// Notes that an entry is in the undo tree now, and gives back the memory of a spilled front.
-    pub fn mark_spilled(&mut self, index: u32) {
+    /// Notes that an entry is in the undo tree now, and gives back the memory of a spilled front. False, and
+    /// nothing is noted, if the entry is not in memory any more.
+    pub fn mark_spilled(&mut self, index: u32) -> bool {
+        let slot = index.checked_sub(self.first).and_then(|i| self.slots.get_mut(i as usize));
+        let Some(slot @ Slot::Memory { .. }) = slot else { return false };
+        *slot = Slot::Spilled;
         self.spilled = true;
-        if let Some(slot) = index.checked_sub(self.first).and_then(|i| self.slots.get_mut(i as usize)) {
-            *slot = Slot::Spilled;
-        }
         while let Some(Slot::Spilled | Slot::Gone) = self.slots.front() {
             self.slots.pop_front();
             self.first += 1;
@@ -223,6 +233,7 @@ impl Versions {
         };
         self.arena.drain(..kept - self.origin);
         self.origin = kept;
+        true
     }
 
     /// Remembers a row to be removed physically once nobody needs it.
