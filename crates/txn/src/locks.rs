@@ -48,42 +48,129 @@ impl KeyRange {
 const SHARDS: usize = 64;
 /// A transaction with more key locks than this in one tree locks the whole tree instead.
 const ESCALATE_AT: usize = 4096;
+/// Slots of a shard kept for their memory while nobody locks anything in it.
+const SLOTS_KEPT: usize = 64;
+/// Ends a chain of slots.
+const END: u32 = u32::MAX;
 
-type PointKey = (TreeId, Box<[u8]>);
-/// Holders and modes, by key.
-type PointShard = Mutex<FixedMap<PointKey, Vec<(TxnId, Mode)>>>;
+/// A locked key. Slots are used again with their memory, so that a lock allocates nothing in the long run.
+#[derive(Debug)]
+struct Point {
+    hash: u64,
+    tree: TreeId,
+    key: Vec<u8>,
+    /// Holders and modes; empty in a free slot.
+    holders: Vec<(TxnId, Mode)>,
+    /// Next slot whose key has the same hash.
+    next: u32,
+}
+
+/// Locked keys of one shard. A slot stays where it is while anybody holds its key.
+#[derive(Debug, Default)]
+struct Points {
+    /// First slot of those with a hash.
+    by_hash: FixedMap<u64, u32>,
+    slots: Vec<Point>,
+    free: Vec<u32>,
+}
+
+impl Points {
+    fn find(&self, hash: u64, tree: TreeId, key: &[u8]) -> Option<u32> {
+        let mut at = *self.by_hash.get(&hash)?;
+        while at != END {
+            let point = &self.slots[at as usize];
+            if point.tree == tree && point.key == key {
+                return Some(at);
+            }
+            at = point.next;
+        }
+        None
+    }
+
+    fn claim(&mut self, hash: u64, tree: TreeId, key: &[u8]) -> u32 {
+        let at = self.free.pop().unwrap_or_else(|| {
+            let point = Point { hash, tree, key: Vec::new(), holders: Vec::new(), next: END };
+            self.slots.push(point);
+            (self.slots.len() - 1) as u32
+        });
+        let next = self.by_hash.insert(hash, at).unwrap_or(END);
+        let point = &mut self.slots[at as usize];
+        assert!(point.holders.is_empty(), "nobody holds what a free slot was");
+        (point.hash, point.tree, point.next) = (hash, tree, next);
+        point.key.clear();
+        point.key.extend_from_slice(key);
+        at
+    }
+
+    /// Takes `me` off a slot's holders, and frees the slot with the last of them.
+    fn release(&mut self, at: u32, me: TxnId) {
+        let point = &mut self.slots[at as usize];
+        let before = point.holders.len();
+        point.holders.retain(|(t, _)| *t != me);
+        assert!(point.holders.len() + 1 == before, "a held lock stands in the table, once");
+        if !point.holders.is_empty() {
+            return;
+        }
+        let (hash, next) = (point.hash, point.next);
+        let first = self.by_hash.get_mut(&hash).expect("a held key is found by its hash");
+        if *first == at && next == END {
+            self.by_hash.remove(&hash);
+        } else if *first == at {
+            *first = next;
+        } else {
+            let mut before = *first;
+            while self.slots[before as usize].next != at {
+                before = self.slots[before as usize].next;
+            }
+            self.slots[before as usize].next = next;
+        }
+        self.free.push(at);
+        if self.by_hash.is_empty() && self.slots.len() > SLOTS_KEPT {
+            *self = Points::default();
+        }
+    }
+}
+
+/// Keys whose hash falls on one number.
+#[derive(Debug, Default)]
+struct Shard {
+    /// Holders of its keys: lets a write pass by the lock when there are none.
+    count: AtomicUsize,
+    points: Mutex<Points>,
+}
 
 /// All explicit locks.
 #[derive(Debug)]
 pub(crate) struct LockTable {
-    /// How many there are: lets a write by-pass the table when nobody locks.
-    count: AtomicUsize,
-    points: Vec<PointShard>,
+    shards: Vec<Shard>,
+    /// How many range locks there are.
+    range_count: AtomicUsize,
     ranges: Mutex<FixedMap<TreeId, Vec<(TxnId, KeyRange)>>>,
 }
 
 /// The locks one transaction holds.
 #[derive(Debug, Default)]
 pub(crate) struct HeldLocks {
-    points: Vec<PointKey>,
+    /// Shards and slots of keys.
+    points: Vec<(u32, u32)>,
     range_trees: Vec<TreeId>,
 }
 
 impl Default for LockTable {
     fn default() -> LockTable {
         LockTable {
-            count: AtomicUsize::new(0),
-            points: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            range_count: AtomicUsize::new(0),
             ranges: Mutex::default(),
         }
     }
 }
 
-impl LockTable {
-    fn shard(&self, tree: TreeId, key: &[u8]) -> &PointShard {
-        &self.points[hash_bytes(u64::from(tree.0), key) as usize % SHARDS]
-    }
+fn hash_of(tree: TreeId, key: &[u8]) -> u64 {
+    hash_bytes(u64::from(tree.0), key)
+}
 
+impl LockTable {
     /// Locks a key, or names those who forbid it.
     pub fn lock_key(
         &self,
@@ -96,11 +183,15 @@ impl LockTable {
         if mode == Mode::Shared && self.range_covers(me, tree, key) {
             return Ok(());
         }
-        let mut shard = self.shard(tree, key).lock();
+        let hash = hash_of(tree, key);
+        let number = hash as usize % SHARDS;
+        let shard = &self.shards[number];
+        let mut points = shard.points.lock();
         let mut blockers: Vec<TxnId> = Vec::new();
-        let point = (tree, Box::from(key));
-        if let Some(holders) = shard.get(&point) {
+        let found = points.find(hash, tree, key);
+        if let Some(at) = found {
             let forbids = |theirs: Mode| mode == Mode::Exclusive || theirs == Mode::Exclusive;
+            let holders = &points.slots[at as usize].holders;
             blockers.extend(holders.iter().filter(|(t, m)| *t != me && forbids(*m)).map(|(t, _)| *t));
         }
         if mode == Mode::Exclusive {
@@ -109,7 +200,8 @@ impl LockTable {
         if !blockers.is_empty() {
             return Err(blockers);
         }
-        let holders = shard.entry(point.clone()).or_default();
+        let at = found.unwrap_or_else(|| points.claim(hash, tree, key));
+        let holders = &mut points.slots[at as usize].holders;
         match holders.iter_mut().find(|(t, _)| *t == me) {
             Some((_, mine)) => {
                 if mode == Mode::Exclusive {
@@ -118,11 +210,11 @@ impl LockTable {
             }
             None => {
                 holders.push((me, mode));
-                self.count.fetch_add(1, Ordering::SeqCst);
-                held.points.push(point);
+                shard.count.fetch_add(1, Ordering::SeqCst);
+                held.points.push((number as u32, at));
             }
         }
-        drop(shard);
+        drop(points);
         if mode == Mode::Shared && held.points.len() > ESCALATE_AT {
             self.escalate(me, tree, held);
         }
@@ -132,20 +224,16 @@ impl LockTable {
     /// Replaces `me`'s shared key locks in a tree by a lock on the whole tree.
     fn escalate(&self, me: TxnId, tree: TreeId, held: &mut HeldLocks) {
         self.lock_range(me, tree, KeyRange::ALL, held);
-        held.points.retain(|point| {
-            if point.0 != tree {
+        held.points.retain(|&(number, at)| {
+            let shard = &self.shards[number as usize];
+            let mut points = shard.points.lock();
+            let point = &points.slots[at as usize];
+            let exclusive = point.holders.iter().any(|&(t, mode)| t == me && mode == Mode::Exclusive);
+            if point.tree != tree || exclusive {
                 return true;
             }
-            let mut shard = self.shard(tree, &point.1).lock();
-            let holders = shard.get_mut(point).expect("a held lock stands in the table");
-            if holders.iter().any(|&(t, mode)| t == me && mode == Mode::Exclusive) {
-                return true;
-            }
-            holders.retain(|(t, _)| *t != me);
-            if holders.is_empty() {
-                shard.remove(point);
-            }
-            self.count.fetch_sub(1, Ordering::SeqCst);
+            points.release(at, me);
+            shard.count.fetch_sub(1, Ordering::SeqCst);
             false
         });
     }
@@ -158,12 +246,12 @@ impl LockTable {
             return;
         }
         // Up before down: a writer that saw zero in between would by-pass the locks of `me`.
-        self.count.fetch_add(1, Ordering::SeqCst);
+        self.range_count.fetch_add(1, Ordering::SeqCst);
         let mine = of_tree.iter().filter(|(t, _)| *t == me).count();
         if mine >= ESCALATE_AT || range == KeyRange::ALL {
             let before = of_tree.len();
             of_tree.retain(|(t, _)| *t != me);
-            self.count.fetch_sub(before - of_tree.len(), Ordering::SeqCst);
+            self.range_count.fetch_sub(before - of_tree.len(), Ordering::SeqCst);
             of_tree.push((me, KeyRange::ALL));
         } else {
             of_tree.push((me, range));
@@ -175,11 +263,17 @@ impl LockTable {
 
     /// Whether `me` has locked a range with this key.
     fn range_covers(&self, me: TxnId, tree: TreeId, key: &[u8]) -> bool {
+        if self.range_count.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
         let ranges = self.ranges.lock();
         ranges.get(&tree).is_some_and(|list| list.iter().any(|(t, range)| *t == me && range.contains(key)))
     }
 
     fn range_blockers(&self, me: TxnId, tree: TreeId, key: &[u8], blockers: &mut Vec<TxnId>) {
+        if self.range_count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
         let ranges = self.ranges.lock();
         if let Some(list) = ranges.get(&tree) {
             let others = list.iter().filter(|(t, range)| *t != me && range.contains(key)).map(|(t, _)| *t);
@@ -190,12 +284,12 @@ impl LockTable {
     /// Names those whose locks forbid `me` to write the key. Called under the leaf's exclusive latch.
     pub fn write_blockers(&self, me: TxnId, tree: TreeId, key: &[u8]) -> Vec<TxnId> {
         let mut blockers = Vec::new();
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return blockers;
-        }
-        {
-            let shard = self.shard(tree, key).lock();
-            if let Some(holders) = shard.get(&(tree, Box::from(key))) {
+        let hash = hash_of(tree, key);
+        let shard = &self.shards[hash as usize % SHARDS];
+        if shard.count.load(Ordering::SeqCst) > 0 {
+            let points = shard.points.lock();
+            if let Some(at) = points.find(hash, tree, key) {
+                let holders = &points.slots[at as usize].holders;
                 blockers.extend(holders.iter().filter(|(t, _)| *t != me).map(|(t, _)| *t));
             }
         }
@@ -211,15 +305,10 @@ impl LockTable {
 
     /// Gives back everything a transaction holds.
     pub fn release(&self, me: TxnId, held: &mut HeldLocks) {
-        for point in held.points.drain(..) {
-            let mut shard = self.shard(point.0, &point.1).lock();
-            if let Some(holders) = shard.get_mut(&point) {
-                holders.retain(|(t, _)| *t != me);
-                if holders.is_empty() {
-                    shard.remove(&point);
-                }
-            }
-            self.count.fetch_sub(1, Ordering::SeqCst);
+        for (number, at) in held.points.drain(..) {
+            let shard = &self.shards[number as usize];
+            shard.points.lock().release(at, me);
+            shard.count.fetch_sub(1, Ordering::SeqCst);
         }
         if held.range_trees.is_empty() {
             return;
@@ -229,9 +318,16 @@ impl LockTable {
             if let Some(list) = ranges.get_mut(&tree) {
                 let before = list.len();
                 list.retain(|(t, _)| *t != me);
-                self.count.fetch_sub(before - list.len(), Ordering::SeqCst);
+                self.range_count.fetch_sub(before - list.len(), Ordering::SeqCst);
             }
         }
+    }
+
+    /// How many locks there are.
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        let points: usize = self.shards.iter().map(|shard| shard.count.load(Ordering::SeqCst)).sum();
+        points + self.range_count.load(Ordering::SeqCst)
     }
 }
 
@@ -260,7 +356,7 @@ mod tests {
         assert!(table.write_blockers(TxnId(1), TREE, b"k").is_empty());
         assert!(table.write_blockers(TxnId(2), TREE, b"other").is_empty());
         table.release(TxnId(1), &mut a);
-        assert_eq!(table.count.load(Ordering::SeqCst), 0);
+        assert_eq!(table.count(), 0);
         assert!(!table.is_locked(TREE, b"k"));
     }
 
@@ -279,7 +375,7 @@ mod tests {
         assert_eq!(table.lock_key(TxnId(2), TREE, b"c", Mode::Shared, &mut other), Ok(()));
         table.release(TxnId(1), &mut held);
         table.release(TxnId(2), &mut other);
-        assert_eq!(table.count.load(Ordering::SeqCst), 0);
+        assert_eq!(table.count(), 0);
     }
 
     #[test]
@@ -291,10 +387,10 @@ mod tests {
                 .lock_key(TxnId(1), TREE, &i.to_be_bytes(), Mode::Shared, &mut held)
                 .expect("nobody else locks");
         }
-        assert_eq!(table.count.load(Ordering::SeqCst), 1);
+        assert_eq!(table.count(), 1);
         assert_eq!(table.write_blockers(TxnId(2), TREE, b"anything"), [TxnId(1)]);
         table.release(TxnId(1), &mut held);
-        assert_eq!(table.count.load(Ordering::SeqCst), 0);
+        assert_eq!(table.count(), 0);
         assert!(table.write_blockers(TxnId(2), TREE, b"anything").is_empty());
     }
 }

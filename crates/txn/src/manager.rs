@@ -4,7 +4,7 @@ use crate::locks::LockTable;
 use crate::read::View;
 use crate::registry::Registry;
 use crate::snapshot::Snapshot;
-use crate::state::{Entry, TxnState};
+use crate::state::{Entry, SpareMemory, TxnState};
 use crate::undo::{Before, Undo};
 use crate::waits::WaitGraph;
 use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnOptions};
@@ -92,6 +92,8 @@ pub struct TxnManager {
     /// The undo tree may hold entries of ended transactions before this id: left by an earlier life.
     pub(crate) orphans_below: AtomicU64,
     pub(crate) counters: Counters,
+    /// Locked alone.
+    pub(crate) spare: SpareMemory,
     /// Committed transactions up to this sequence have no before-images in memory any more.
     pub(crate) ended_spilled: AtomicU64,
     broken: AtomicBool,
@@ -133,6 +135,7 @@ impl TxnManager {
             prepared: Mutex::default(),
             orphans_below: AtomicU64::new(next_txn.0),
             counters: Counters::default(),
+            spare: SpareMemory::default(),
             ended_spilled: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             broken_by: OnceLock::new(),
@@ -256,6 +259,7 @@ impl TxnManager {
     /// Gives a transaction an id: from here on others can meet it.
     pub(crate) fn enroll(&self) -> Arc<TxnState> {
         let state = self.registry.lock().begin();
+        state.versions.lock().adopt(self.spare.take());
         self.shard(state.id).lock().insert(state.id, state.clone());
         state
     }

@@ -33,13 +33,16 @@ impl TxnManager {
             let mut versions = state.versions.lock();
             let ghosts = std::mem::take(&mut versions.ghosts);
             let spilled = versions.spilled;
-            versions.clear(&self.version_bytes);
+            let memory = versions.clear_for_reuse(&self.version_bytes);
             if !ghosts.is_empty() || spilled {
                 versions.ghosts = ghosts;
                 versions.spilled = spilled;
                 drop(versions);
                 self.ghosts.lock().push(state);
+            } else {
+                drop(versions);
             }
+            self.spare.keep(memory);
         }
         if count == BATCH { Progress::Worked } else { Progress::Idle }
     }

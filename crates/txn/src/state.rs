@@ -78,9 +78,11 @@ enum Slot {
 pub(crate) struct Versions {
     first: u32,
     slots: VecDeque<Slot>,
-    arena: VecDeque<u8>,
+    arena: Vec<u8>,
     /// Bytes dropped from the arena's front so far.
     origin: usize,
+    /// Bytes at the arena's front that no entry needs; dropped once they are half of it.
+    dead: usize,
     /// The newest entry's change is being made: it may yet be taken back, and its index used again. Such an
     /// entry is not spilled.
     pending: bool,
@@ -113,7 +115,7 @@ impl Versions {
     pub fn push(&mut self, undo: &[u8], lsn: Lsn) -> u32 {
         let index = self.next_index();
         let at = self.origin + self.arena.len();
-        self.arena.extend(undo);
+        self.arena.extend_from_slice(undo);
         self.slots.push_back(Slot::Memory { at, len: undo.len() as u32, lsn });
         self.pending = true;
         index
@@ -172,16 +174,7 @@ impl Versions {
         match self.slots.get(offset as usize) {
             Some(Slot::Memory { at, len, .. }) => {
                 let start = at - self.origin;
-                let range = start..start + *len as usize;
-                let (front, back) = self.arena.as_slices();
-                if range.end <= front.len() {
-                    out.extend_from_slice(&front[range]);
-                } else if range.start >= front.len() {
-                    out.extend_from_slice(&back[range.start - front.len()..range.end - front.len()]);
-                } else {
-                    out.extend_from_slice(&front[range.start..]);
-                    out.extend_from_slice(&back[..range.end - front.len()]);
-                }
+                out.extend_from_slice(&self.arena[start..start + *len as usize]);
                 Entry::Copied
             }
             Some(Slot::Spilled) => Entry::InUndoTree,
@@ -231,8 +224,12 @@ impl Versions {
             Some(at) => at,
             None => self.origin + self.arena.len(),
         };
-        self.arena.drain(..kept - self.origin);
-        self.origin = kept;
+        self.dead = kept - self.origin;
+        // Not at once: each time, what is left is moved.
+        if self.dead * 2 >= self.arena.len() {
+            self.arena.drain(..self.dead);
+            (self.origin, self.dead) = (kept, 0);
+        }
         true
     }
 
@@ -245,7 +242,7 @@ impl Versions {
 
     /// Keeps `total`, the bytes of all transactions' versions, up to date with this one's.
     pub fn account(&mut self, total: &AtomicUsize) {
-        let now = self.arena.len() + self.slots.len() * size_of::<Slot>();
+        let now = self.arena.len() - self.dead + self.slots.len() * size_of::<Slot>();
         if now >= self.accounted {
             total.fetch_add(now - self.accounted, Ordering::Relaxed);
         } else {
@@ -258,6 +255,59 @@ impl Versions {
     pub fn clear(&mut self, total: &AtomicUsize) {
         *self = Versions { accounted: self.accounted, ..Versions::default() };
         self.account(total);
+    }
+
+    /// As [`Versions::clear`], and answers the memory, empty, for another transaction.
+    pub fn clear_for_reuse(&mut self, total: &AtomicUsize) -> VersionMemory {
+        let mut memory = (std::mem::take(&mut self.slots), std::mem::take(&mut self.arena));
+        self.clear(total);
+        memory.0.clear();
+        memory.1.clear();
+        VersionMemory { slots: memory.0, arena: memory.1 }
+    }
+
+    /// Takes memory to begin with. There are no entries yet.
+    pub fn adopt(&mut self, memory: VersionMemory) {
+        assert!(self.slots.is_empty() && self.arena.is_empty());
+        (self.slots, self.arena) = (memory.slots, memory.arena);
+    }
+}
+
+/// Memory of a transaction's undo entries, empty.
+#[derive(Debug, Default)]
+pub(crate) struct VersionMemory {
+    slots: VecDeque<Slot>,
+    arena: Vec<u8>,
+}
+
+impl VersionMemory {
+    /// Bytes.
+    fn len(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>() + self.arena.capacity()
+    }
+}
+
+/// Memory of ended transactions for those to come: at most [`SpareMemory::COUNT_MAX`] times
+/// [`SpareMemory::BYTES_MAX`].
+#[derive(Debug, Default)]
+pub(crate) struct SpareMemory(Mutex<Vec<VersionMemory>>);
+
+impl SpareMemory {
+    const COUNT_MAX: usize = 32;
+    const BYTES_MAX: usize = 32 << 10;
+
+    /// Some memory, or none.
+    pub fn take(&self) -> VersionMemory {
+        self.0.lock().pop().unwrap_or_default()
+    }
+    /// Keeps memory, if it is little.
+    pub fn keep(&self, memory: VersionMemory) {
+        if (1..=SpareMemory::BYTES_MAX).contains(&memory.len()) {
+            let mut kept = self.0.lock();
+            if kept.len() < SpareMemory::COUNT_MAX {
+                kept.push(memory);
+            }
+        }
     }
 }
 
