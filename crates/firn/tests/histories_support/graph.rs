@@ -293,10 +293,10 @@ impl Graph {
         let mut todo = VecDeque::from([from]);
         while let Some(node) = todo.pop_front() {
             for &(next, edge) in self.edges[node].iter().filter(|(_, edge)| allowed(*edge)) {
-                if !before.contains_key(&next) {
-                    before.insert(next, (node, edge));
+                before.entry(next).or_insert_with(|| {
                     todo.push_back(next);
-                }
+                    (node, edge)
+                });
             }
             if before.contains_key(&to) {
                 break;
