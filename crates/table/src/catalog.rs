@@ -20,6 +20,7 @@ use crate::index::IndexState;
 use crate::state::{Shared, State};
 use crate::{Table, TableError, TableErrorKind};
 use firn_base::TreeId;
+use firn_base::sync::atomic::AtomicUsize;
 use firn_base::sync::{Arc, Mutex, RwLock};
 use firn_btree::Tree;
 use firn_txn::{Transaction, TxnManager, TxnOptions};
@@ -40,6 +41,8 @@ pub struct Catalog {
     pub(crate) drops: Mutex<Vec<PendingDrop>>,
     /// Builds that an earlier life of the database did not finish: (table, index).
     pub(crate) leftovers: Mutex<Vec<(TreeId, TreeId)>>,
+    /// Tables looked at for large values to be freed.
+    pub(crate) reaped: AtomicUsize,
 }
 
 impl Catalog {
@@ -87,6 +90,7 @@ impl Catalog {
             writing: Mutex::new(()),
             drops: Mutex::new(drops),
             leftovers: Mutex::new(leftovers),
+            reaped: AtomicUsize::new(0),
         })
     }
 

@@ -18,6 +18,8 @@ use firn_txn::{TxnErrorKind, TxnOptions};
 
 /// Marks that wait for one fence.
 const BATCH_MAX: usize = 64;
+/// Tables looked at in one step.
+const TABLES_MAX: usize = 16;
 
 /// Values of one table that wait to be freed.
 #[derive(Debug, Default)]
@@ -35,15 +37,20 @@ impl Catalog {
             let marked = tables.values().filter(|table| table.shared.has_marks.load(Ordering::SeqCst));
             marked.map(|table| table.shared.clone()).collect()
         };
-        for shared in marked {
+        // The next step goes on where this one ends, so that a table whose marks must wait stops no other.
+        let start = self.reaped.fetch_add(TABLES_MAX, Ordering::Relaxed);
+        let mut progress = Progress::Idle;
+        for at in 0..marked.len().min(TABLES_MAX) {
+            let shared = marked[start.wrapping_add(at) % marked.len()].clone();
             match (Table { shared }).reap() {
                 Ok(Progress::Idle) => {}
+                Ok(Progress::Worked) => progress = Progress::Worked,
                 // Freeing waits for room like all background work.
                 Err(TableError { kind: TableErrorKind::Transaction(TxnErrorKind::LogFull), .. }) => {}
-                other => return other,
+                Err(error) => return Err(error),
             }
         }
-        Ok(Progress::Idle)
+        Ok(progress)
     }
 }
 
@@ -60,9 +67,11 @@ impl Table {
         let Some(fence) = reaping.fence else {
             // Cleared before the look: a mark made after it sets this again.
             self.shared.has_marks.store(false, Ordering::SeqCst);
-            if large::any_marked(tree)? {
-                self.shared.has_marks.store(true, Ordering::SeqCst);
+            if !large::any_marked(tree)? {
+                // One table less to look at: the next one's turn comes.
+                return Ok(Progress::Worked);
             }
+            self.shared.has_marks.store(true, Ordering::SeqCst);
             let mut txn = manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
             reaping.batch = large::freed(&mut txn, tree, None, BATCH_MAX)?;
             txn.rollback()?;

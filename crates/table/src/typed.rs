@@ -5,6 +5,7 @@ use crate::range::KeyRange;
 use crate::schema::Schema;
 use crate::state::State;
 use crate::value::{Value, ValueRef};
+use crate::write::Bytes;
 use crate::{Cursor, Index, IndexCursor, Table, TableError};
 use firn_btree::Direction;
 use firn_txn::Transaction;
@@ -76,15 +77,15 @@ impl TypedTable {
 
     /// Inserts a row. Errors as [`Table::insert`].
     pub fn insert(&self, txn: &mut Transaction, row: &[ValueRef<'_>]) -> Result<(), TableError> {
-        self.write(txn, row, Table::insert_checked)
+        self.write(txn, row, Table::insert_bytes)
     }
     /// Inserts a row, or replaces the one with its primary key; whether there was one.
     pub fn put(&self, txn: &mut Transaction, row: &[ValueRef<'_>]) -> Result<bool, TableError> {
-        self.write(txn, row, Table::put_checked)
+        self.write(txn, row, Table::put_bytes)
     }
     /// Replaces the row with the same primary key; false if there is none.
     pub fn update(&self, txn: &mut Transaction, row: &[ValueRef<'_>]) -> Result<bool, TableError> {
-        self.write(txn, row, Table::update_checked)
+        self.write(txn, row, Table::update_bytes)
     }
     /// Deletes the row with this primary key; false if there is none.
     pub fn delete(&self, txn: &mut Transaction, key: &[ValueRef<'_>]) -> Result<bool, TableError> {
@@ -155,12 +156,12 @@ impl TypedTable {
         &self,
         txn: &mut Transaction,
         row: &[ValueRef<'_>],
-        write: impl FnOnce(&Table, &mut Transaction, &[u8], &[u8]) -> Result<R, TableError>,
+        write: impl FnOnce(&Table, &mut Transaction, &[u8], &[u8], Bytes) -> Result<R, TableError>,
     ) -> Result<R, TableError> {
         let state = self.table.state_for(txn)?;
         let (mut key, mut bytes) = (Vec::new(), Vec::new());
         schema(&state).encode(row, &mut key, &mut bytes)?;
-        write(&self.table, txn, &key, &bytes)
+        write(&self.table, txn, &key, &bytes, Bytes::Encoded)
     }
 }
 

@@ -25,20 +25,17 @@ impl Table {
     /// there is not), and the transaction's (`Conflict`, `Deadlock`: roll back and try again; `TooLarge`). A
     /// write that fails has changed nothing.
     pub fn insert(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<(), TableError> {
-        self.check_row(txn, key, value)?;
-        self.insert_checked(txn, key, value)
+        self.insert_bytes(txn, key, value, Bytes::Given)
     }
 
     /// Inserts the row, or replaces the one at its key; whether there was one.
     pub fn put(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<bool, TableError> {
-        self.check_row(txn, key, value)?;
-        self.put_checked(txn, key, value)
+        self.put_bytes(txn, key, value, Bytes::Given)
     }
 
     /// Replaces the row at `key`; false if there is none.
     pub fn update(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<bool, TableError> {
-        self.check_row(txn, key, value)?;
-        self.update_checked(txn, key, value)
+        self.update_bytes(txn, key, value, Bytes::Given)
     }
 
     /// Deletes the row at `key`; false if there is none.
@@ -57,13 +54,15 @@ impl Table {
         })
     }
 
-    pub(crate) fn insert_checked(
+    pub(crate) fn insert_bytes(
         &self,
         txn: &mut Transaction,
         key: &[u8],
         value: &[u8],
+        bytes: Bytes,
     ) -> Result<(), TableError> {
         self.statement(txn, |txn, state| {
+            bytes.check(state, key, value)?;
             let stored = Stored::new(txn, state, key, value)?;
             if !txn.insert_flagged(&state.tree, key, stored.row())? {
                 let message = format!(
@@ -80,13 +79,15 @@ impl Table {
         })
     }
 
-    pub(crate) fn put_checked(
+    pub(crate) fn put_bytes(
         &self,
         txn: &mut Transaction,
         key: &[u8],
         value: &[u8],
+        bytes: Bytes,
     ) -> Result<bool, TableError> {
         self.statement(txn, |txn, state| {
+            bytes.check(state, key, value)?;
             let stored = Stored::new(txn, state, key, value)?;
             let mut old = Vec::new();
             let before = txn.replace_flagged(&state.tree, key, stored.row(), &mut old)?;
@@ -95,13 +96,15 @@ impl Table {
         })
     }
 
-    pub(crate) fn update_checked(
+    pub(crate) fn update_bytes(
         &self,
         txn: &mut Transaction,
         key: &[u8],
         value: &[u8],
+        bytes: Bytes,
     ) -> Result<bool, TableError> {
         self.statement(txn, |txn, state| {
+            bytes.check(state, key, value)?;
             let stored = Stored::new(txn, state, key, value)?;
             let mut old = Vec::new();
             let before = txn.update_flagged(&state.tree, key, stored.row(), &mut old)?;
@@ -171,11 +174,21 @@ impl Table {
             }
         }
     }
+}
 
+/// Where the bytes of a row to be written come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bytes {
+    /// From the user: they may be no row of the table.
+    Given,
+    /// From the table's own encoding.
+    Encoded,
+}
+
+impl Bytes {
     /// Refuses bytes that are no row of a typed table.
-    fn check_row(&self, txn: &Transaction, key: &[u8], value: &[u8]) -> Result<(), TableError> {
-        let state = self.state_for(txn)?;
-        let TableKind::Typed(schema) = state.kind() else { return Ok(()) };
+    fn check(self, state: &State, key: &[u8], value: &[u8]) -> Result<(), TableError> {
+        let (Bytes::Given, TableKind::Typed(schema)) = (self, state.kind()) else { return Ok(()) };
         schema.decode(key, value, &mut Vec::new()).map_err(|error| {
             TableError::bad_argument(format!("not a row of table {:?}: {error}", state.definition.name))
         })
