@@ -319,6 +319,20 @@ impl Database {
         self.handle.close()
     }
 
+    /// Longest key of a row, in bytes: depends on the page size. An entry of a secondary index, its columns with
+    /// the row's key, may have so many too.
+    #[must_use]
+    pub fn max_key_len(&self) -> usize {
+        firn_txn::max_key_len(self.engine().pool.page_size())
+    }
+
+    /// Longest key and value together, in bytes, of a row that is kept in one piece: depends on the page size.
+    /// Values up to [`crate::MAX_VALUE_LEN`] bytes are kept apart from their keys.
+    #[must_use]
+    pub fn max_inline_len(&self) -> usize {
+        firn_txn::max_row_len(self.engine().pool.page_size())
+    }
+
     /// The isolation of [`Database::begin`].
     pub const DEFAULT_ISOLATION: Isolation = Isolation::Snapshot;
 }

@@ -61,8 +61,8 @@ pub use firn_base::{Lsn, PageId, Progress, TxnId};
 pub use firn_btree::Direction;
 pub use firn_device as device;
 pub use firn_table::{
-    Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, Schema, TableKind, Value,
-    ValueRef,
+    Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, Schema,
+    TableKind, Value, ValueRef,
 };
 pub use firn_txn::{CancelToken, Isolation, Savepoint, TxnOptions as TransactionOptions};
 

@@ -91,6 +91,9 @@ impl Default for Options {
     }
 }
 
+/// Sizes of pages, of which the powers of two: a smaller page would hold no row of a useful length.
+pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<usize> = 1024..=65536;
+
 impl Options {
     /// The defaults: creates the database if there is none, 128 MiB of buffer, 256 MiB of log in four files,
     /// pages of 4 KiB.
@@ -118,7 +121,8 @@ impl Options {
     }
     /// Bytes of a page: a power of two from 1024 to 65536, fixed when the database is created. Default: 4096.
     ///
-    /// A row, with what its undo needs, must fit a page four times: on smaller pages none would.
+    /// A page holds three rows of any length, with what their undo needs: so it limits the length of keys (see
+    /// [`crate::Database::max_key_len`]) and of index entries. Longer values are kept apart from their rows.
     #[must_use]
     pub fn page_size(mut self, bytes: usize) -> Options {
         self.page_size = bytes;
@@ -187,7 +191,7 @@ impl Options {
     /// Checks every option against its range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |message: String| Err(Error::new(ErrorKind::BadArgument, message));
-        if !self.page_size.is_power_of_two() || !(1024..=65536).contains(&self.page_size) {
+        if !self.page_size.is_power_of_two() || !PAGE_SIZES.contains(&self.page_size) {
             return refuse(format!(
                 "page_size is {}; it must be a power of two from 1024 to 65536",
                 self.page_size
@@ -203,7 +207,10 @@ impl Options {
         // Asked for memory that there is not, the allocator would end the process.
         let most = machine::memory_bytes();
         if self.buffer_bytes as u64 > most {
-            return refuse(format!("buffer_bytes is {}; this machine has {most} bytes of memory", self.buffer_bytes));
+            return refuse(format!(
+                "buffer_bytes is {}; this machine has {most} bytes of memory",
+                self.buffer_bytes
+            ));
         }
         if !(1..=64).contains(&self.log_devices) {
             return refuse(format!("log_devices is {}; it must be 1 to 64", self.log_devices));

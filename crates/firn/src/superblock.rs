@@ -199,7 +199,7 @@ impl Superblock {
     /// The invariants at the head of this file, and what the rest of the engine takes for granted.
     fn check(&self) -> Result<(), Malformed> {
         let fail = |what| Err(Malformed { what });
-        if !self.page_size.is_power_of_two() || !(512..=65536).contains(&self.page_size) {
+        if !self.page_size.is_power_of_two() || !crate::options::PAGE_SIZES.contains(&self.page_size) {
             return fail("a superblock with an impossible page size");
         }
         if self.epochs.is_empty() || self.members.is_empty() {

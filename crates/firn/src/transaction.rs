@@ -100,6 +100,11 @@ impl Transaction {
 
     /// Inserts a row, or replaces it; whether there was one.
     ///
+    /// A key has at most [`crate::Database::max_key_len`] bytes, a value [`crate::MAX_VALUE_LEN`]. A value too
+    /// long to stand beside its key ([`crate::Database::max_inline_len`]) costs one more read of a tree, and
+    /// about 1.3 times its length of pages; what it replaces is freed in the background once no snapshot sees
+    /// it. A value may be longer than the log: room is made while it is written.
+    ///
     /// Errors of all writes: `Conflict` and `Deadlock` (run the transaction again), `Duplicate` (a unique
     /// index), `Timeout`, `Cancelled`, `ReadOnly`, `BadArgument` (too long), `Full`.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool, Error> {

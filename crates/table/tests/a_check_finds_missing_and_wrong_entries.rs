@@ -56,3 +56,64 @@ fn both_ways() {
     let error = typed.delete(&mut world.begin(), &[0i64.into()]).unwrap_err();
     assert_eq!(error.kind, TableErrorKind::Damaged, "a missing entry is met by writers too");
 }
+
+#[test]
+fn of_large_values() {
+    let world = World::new(4096);
+    let table = world.catalog.create_table("big", TableKind::Raw, vec![]).unwrap();
+    let mut txn = world.begin();
+    for key in [b"a", b"b", b"c"] {
+        table.insert(&mut txn, key, &vec![key[0]; 10_000]).unwrap();
+    }
+    txn.commit().unwrap();
+    world.assert_sound(&table);
+    let chunks = tree_of(&world, "large values of table \"big\"");
+    let mut keys = Vec::new();
+    let mut batch = RowBatch::new();
+    let mut from = Some(Position::Start);
+    let mut txn = world.begin();
+    while let Some(position) = from {
+        from = txn.scan(&chunks, &position, None, Direction::Forward, &mut batch).unwrap();
+        keys.extend(batch.iter().map(|(key, _)| key.to_vec()));
+    }
+    let of_one = keys.iter().filter(|key| key[..13] == keys[0][..13]).count();
+    assert!(of_one > 10 && keys.len() == 3 * of_one);
+
+    // A byte of "a", a whole chunk of "b", and "c" has lost its row.
+    let mut bytes = Vec::new();
+    assert!(txn.get(&chunks, &keys[2], &mut bytes).unwrap());
+    bytes[7] ^= 1;
+    txn.put(&chunks, &keys[2], &bytes).unwrap();
+    assert!(txn.remove(&chunks, &keys[of_one + 3], &mut bytes).unwrap());
+    assert!(txn.remove(&tree_of(&world, "table \"big\""), b"c", &mut bytes).unwrap());
+    // A mark for a value that a row has.
+    let mut mark = keys[0][..13].to_vec();
+    mark[0] = 1;
+    txn.put(&chunks, &mark, b"").unwrap();
+    // A key that says nothing.
+    txn.put(&chunks, b"\x07", b"").unwrap();
+    txn.commit().unwrap();
+
+    let report = world.catalog.check_table(&table).unwrap();
+    assert_eq!((report.rows, report.large_values, report.findings), (2, 2, 5), "{:?}", report.damage);
+    for (found, expected) in report.damage.iter().zip([
+        "row \"a\" of table \"big\" is not whole",
+        "row \"b\" of table \"big\" is not whole",
+        "is a row's and is to be freed",
+        "is no row's",
+        "an unknown key",
+    ]) {
+        assert!(found.contains(expected), "{found}");
+    }
+    let mut value = Vec::new();
+    for key in [b"a", b"b"] {
+        let error = table.get(&mut world.begin(), key, &mut value).unwrap_err();
+        assert_eq!(error.kind, TableErrorKind::Damaged, "{error}");
+        let mut cursor = table.scan(KeyRange::prefix(key), Direction::Forward);
+        assert_eq!(cursor.next(&mut world.begin()).unwrap_err().kind, TableErrorKind::Damaged);
+        // Such a row can still be replaced.
+        let mut txn = world.begin();
+        assert!(table.put(&mut txn, key, b"short").unwrap());
+        txn.commit().unwrap();
+    }
+}
