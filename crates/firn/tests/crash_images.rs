@@ -8,8 +8,10 @@
 mod support;
 
 use firn::Devices;
-use firn::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, When};
+use firn::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, Survival, When};
+use firn_base::rng::Rng;
 use std::sync::Arc;
+use support::bed::Bed;
 use support::images::{Record, Tally, Walk, record};
 use support::scripts;
 use support::watchdog::Watchdog;
@@ -96,6 +98,39 @@ fn many_images() {
     let seed = number("FIRN_SEED").unwrap_or(2);
     let images = number("FIRN_IMAGES").unwrap_or(600) as usize;
     walk_all(Walk { images, again_one_in: 5, go_on_one_in: 10, seed });
+}
+
+/// A power cut during a creation leaves nothing that is taken for a database with contents; after it, all.
+#[test]
+fn a_creation_is_there_whole_or_not_at_all() {
+    let options = || scripts::named("inserts over two log devices").options_for();
+    let plan = CrashPlan::new();
+    let db = options().create_on(Bed::new(2).crashing(&plan)).expect("creates");
+    plan.mark(1);
+    drop(db);
+    let (mut replay, mut rng) = (plan.replay(), Rng::new(4));
+    let (mut before, mut after) = (0, 0);
+    loop {
+        for survival in Survival::ALL {
+            let bed = Bed::of_image(replay.image(survival, &mut rng));
+            match options().open_on(bed.plain()) {
+                Ok(db) => {
+                    assert_eq!(db.table_names(), Vec::<String>::new());
+                    assert!(db.check(&mut |_| {}).expect("can be checked").is_clean());
+                    after += 1;
+                }
+                Err(error) => {
+                    let at = replay.position();
+                    assert!(replay.marks().is_empty(), "{survival:?} at event {at}: {error}");
+                    before += 1;
+                }
+            }
+        }
+        if replay.step().is_none() {
+            break;
+        }
+    }
+    assert!(before > 0 && after > 0, "both were seen: {before}, {after}");
 }
 
 /// How many images of a broken engine fail.

@@ -15,6 +15,8 @@ pub struct Script {
     pub logs: usize,
     /// Bytes at which the store is full.
     pub store_limit: u64,
+    /// Whether a run takes long.
+    pub large: bool,
     /// Prepares the devices, without faults, from an open empty database.
     pub setup: fn(&mut Session),
     /// Whether the devices are left as a crash leaves them, not as closing does.
@@ -25,7 +27,16 @@ pub struct Script {
 
 impl Script {
     const fn new(name: &'static str, setup: fn(&mut Session), run: fn(&mut Session)) -> Script {
-        Script { name, options: tiny, logs: 1, store_limit: u64::MAX, setup, crashed: false, run }
+        Script {
+            name,
+            options: tiny,
+            logs: 1,
+            store_limit: u64::MAX,
+            large: false,
+            setup,
+            crashed: false,
+            run,
+        }
     }
     const fn options(self, options: fn() -> Options) -> Script {
         Script { options, ..self }
@@ -34,7 +45,7 @@ impl Script {
         Script { logs, ..self }
     }
     const fn store_limit(self, store_limit: u64) -> Script {
-        Script { store_limit, ..self }
+        Script { store_limit, large: true, ..self }
     }
     const fn crashed(self) -> Script {
         Script { crashed: true, ..self }
