@@ -1,11 +1,14 @@
 //! The command line.
 
 use crate::job::{Peer, Settings};
-use crate::{commit, tpcc};
+use crate::memory_limit::MemoryLimit;
+use crate::process_io::ProcessIo;
+use crate::{child, commit, tpcc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use firn_workloads::{EngineError, LiveRate, Outcome};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -26,10 +29,13 @@ enum Workload {
     Tpcc(tpcc::TpccArgs),
     /// Small durable commits, for each number of clients.
     Commit(commit::CommitArgs),
+    /// One run of one engine.
+    #[command(hide = true)]
+    Child,
 }
 
 /// What both workloads take.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct Common {
     /// Engines, in the order of their turns; all that are built in if not given.
     #[arg(long = "engine", value_delimiter = ',')]
@@ -43,6 +49,9 @@ pub struct Common {
     /// DRAM for an engine's cache, in MiB (LMDB has none of its own).
     #[arg(long, default_value_t = 512)]
     pub memory_mib: u64,
+    /// Most memory that an engine's process may have in all, page cache included, in MiB (needs root).
+    #[arg(long)]
+    pub memory_limit_mib: Option<u64>,
     /// Seed of all inputs.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -64,8 +73,9 @@ impl Command {
         let asked = stop.clone();
         ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed)).map_err(EngineError::fatal)?;
         match self.workload {
-            Workload::Tpcc(args) => tpcc::run(&args, &stop),
+            Workload::Tpcc(args) => tpcc::run(args.resolved(), &stop),
             Workload::Commit(args) => commit::run(&args, &stop),
+            Workload::Child => child::run(&stop),
         }
     }
 }
@@ -77,6 +87,11 @@ impl Common {
             [] => Peer::value_variants().iter().copied().filter(|&peer| peer != Peer::Memory).collect(),
             engines => engines.to_vec(),
         }
+    }
+
+    /// The control group that all runs share, if there is to be one.
+    pub fn limit(&self) -> Outcome<Option<MemoryLimit>> {
+        self.memory_limit_mib.map(|mebibytes| MemoryLimit::new(mebibytes << 20)).transpose()
     }
 
     /// Measured time of a run.
@@ -127,17 +142,37 @@ impl Common {
 /// A file that says that a directory is this program's own.
 const MARK: &str = "made-by-compare";
 
-/// Shows a run as it goes.
-pub fn show_progress(name: &str) -> impl FnMut(LiveRate) {
+/// How closely the I/O counters' start follows the end of the warm-up.
+pub const LOOK: Duration = Duration::from_millis(20);
+
+/// Shows a run as it goes, and notes in `base` what the process had read and written when counting began.
+pub fn show_progress(name: &str, base: &mut Option<ProcessIo>) -> impl FnMut(LiveRate) {
+    let mut shown = Duration::ZERO;
+    let mut shown_commits = 0;
     move |live| {
+        if live.warming_up {
+            *base = ProcessIo::now();
+        }
+        let since = live.elapsed - shown;
+        if since < Duration::from_secs(1) || !std::io::stderr().is_terminal() {
+            return;
+        }
         let phase = if live.warming_up { "warming up" } else { "measuring" };
         eprint!(
             "\r{name:<10} {phase:<10} {:>5.0} s {:>10.0} commits/s, {} retries   ",
             live.elapsed.as_secs_f64(),
-            live.commits_per_second,
+            (live.commits - shown_commits) as f64 / since.as_secs_f64(),
             live.retries
         );
         let _ = std::io::stderr().flush();
+        (shown, shown_commits) = (live.elapsed, live.commits);
+    }
+}
+
+/// Ends the line of a run's progress.
+pub fn end_progress() {
+    if std::io::stderr().is_terminal() {
+        eprintln!();
     }
 }
 

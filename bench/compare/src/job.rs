@@ -23,8 +23,13 @@ pub trait Job {
 }
 
 /// The engines built in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Peer {
+    /// Firn.
+    Firn,
     /// Maps in memory, nothing durable: the workload's own cost.
     Memory,
     /// SQLite.
@@ -43,6 +48,7 @@ impl Peer {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Peer::Firn => "firn",
             Peer::Memory => "memory",
             Peer::Sqlite => "sqlite",
             Peer::Redb => "redb",
@@ -57,6 +63,7 @@ impl Peer {
     pub fn single_writer(self) -> bool {
         match self {
             Peer::Memory | Peer::Sqlite | Peer::Redb | Peer::Lmdb => true,
+            Peer::Firn => false,
             #[cfg(feature = "rocksdb")]
             Peer::Rocksdb => false,
         }
@@ -65,6 +72,7 @@ impl Peer {
     /// Opens the engine, runs `job` on it and closes it.
     pub fn with<J: Job>(self, settings: &Settings, schema: &Schema, job: J) -> Outcome<J::Output> {
         match self {
+            Peer::Firn => crate::firn::with(settings, schema, job),
             Peer::Memory => job.run(&firn_workloads::MemoryEngine::new(schema)),
             Peer::Sqlite => crate::sqlite::with(settings, schema, job),
             Peer::Redb => crate::redb::with(settings, schema, job),

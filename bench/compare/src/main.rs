@@ -1,13 +1,18 @@
 //! `compare`: Firn and its peers on the same workloads, in turn, with medians.
 
+mod child;
 mod command;
 mod commit;
+mod firn;
 mod job;
 mod lmdb;
+mod memory_limit;
+mod process_io;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod sqlite;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod tpcc;

@@ -1,28 +1,49 @@
 //! `compare tpcc`.
 
-use crate::command::{Common, median, settings_json, show_progress, source_commit, write_json};
+use crate::child::{self, Task, Work};
+use crate::command::{
+    Common, LOOK, end_progress, median, settings_json, show_progress, source_commit, write_json,
+};
 use crate::job::{Job, Peer};
-use clap::Args;
-use firn_workloads::results::{BenchResult, Conditions, ConsistencyResult, TpccResult};
+use crate::process_io::{ProcessIo, json_for_each};
+use crate::targets::{self, Figures};
+use clap::{Args, ValueEnum};
+use firn_workloads::results::{BenchResult, Conditions, ConsistencyResult, Target, TpccResult};
 use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Population, Scale, Terminals, When};
-use firn_workloads::{DriverOptions, Engine, Outcome};
+use firn_workloads::{DriverOptions, Engine, EngineError, Outcome};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// What one warehouse takes on a device, about, in MiB.
+const WAREHOUSE_MIB: u64 = 100;
+
+/// Settings that a target is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Setting {
+    /// Caches that hold everything; two clients a core.
+    InMemory,
+    /// Caches of a tenth of the data, and a limit on all memory; two clients a core.
+    TenTimes,
+}
+
 /// Arguments of `compare tpcc`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct TpccArgs {
     #[command(flatten)]
     common: Common,
-    /// Warehouses; each is about 80 MB.
+    /// Warehouses; each is about 100 MB.
     #[arg(long, default_value_t = 2)]
     warehouses: u32,
-    /// Clients.
-    #[arg(long, default_value_t = 8)]
-    clients: usize,
+    /// Clients [8, or as the setting says].
+    #[arg(long)]
+    clients: Option<usize>,
+    /// A setting that a target is about; it sets --memory-mib, --memory-limit-mib and --clients.
+    #[arg(long, value_enum)]
+    setting: Option<Setting>,
     /// A population of a few hundred rows, to try the program out; its figures mean nothing.
     #[arg(long)]
     tiny: bool,
@@ -36,62 +57,171 @@ impl TpccArgs {
         if self.tiny { Scale::tiny(self.warehouses) } else { Scale::full(self.warehouses) }
     }
 
+    fn clients(&self) -> usize {
+        self.clients.unwrap_or(8)
+    }
+
+    /// With what the setting says filled in.
+    pub fn resolved(mut self) -> TpccArgs {
+        let Some(setting) = self.setting else { return self };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        self.clients = self.clients.or(Some(2 * processors));
+        let data = u64::from(self.warehouses) * WAREHOUSE_MIB;
+        match setting {
+            // A run adds to what was loaded.
+            Setting::InMemory => self.common.memory_mib = 4 * data,
+            Setting::TenTimes => {
+                self.common.memory_mib = (data / 10).max(8);
+                // Room for what engines have beside their caches, memtables above all; the page cache below
+                // the other engines' own gains by it, too.
+                let limit = 2 * self.common.memory_mib + 128;
+                self.common.memory_limit_mib = self.common.memory_limit_mib.or(Some(limit));
+            }
+        }
+        self
+    }
+
     /// The configuration that a result depends on.
     fn config(&self, engine: &str, settings: Value) -> Value {
         json!({
             "engine": engine, "settings": settings, "warehouses": self.warehouses, "tiny": self.tiny,
-            "clients": self.clients, "pinned": self.pinned, "seconds": self.common.seconds,
-            "memory_mib": self.common.memory_mib, "seed": self.common.seed, "mix": Mix::default().0,
+            "clients": self.clients(), "pinned": self.pinned, "seconds": self.common.seconds,
+            "memory_mib": self.common.memory_mib, "memory_limit_mib": self.common.memory_limit_mib,
+            "setting": self.setting, "seed": self.common.seed, "mix": Mix::default().0,
         })
     }
 }
 
 /// Loads every engine, runs them in turn, and shows and writes what came out.
-pub fn run(args: &TpccArgs, stop: &AtomicBool) -> Outcome<()> {
+pub fn run(args: TpccArgs, stop: &AtomicBool) -> Outcome<()> {
     let peers: Vec<Peer> = args.common.peers();
     let config = args.config("all", Value::Null);
     let mut conditions = Conditions::now("firn-bench/1", source_commit(), config, args.common.seed);
     conditions.seconds = args.common.seconds as f64;
+    let limit = args.common.limit()?;
+    let group = || limit.as_ref().map(|limit| limit.dir().to_owned());
+    let mut failed: BTreeMap<Peer, EngineError> = BTreeMap::new();
+    let mut fail = |peer: Peer, error: EngineError| {
+        eprintln!("{error}");
+        failed.insert(peer, error);
+    };
+    let mut running = Vec::new();
     for &peer in &peers {
-        let settings = args.common.fresh(peer, args.clients + 1)?;
-        if peer != Peer::Memory {
-            peer.with(&settings, &tpcc::schema(), Load { args, peer })?;
+        args.common.fresh(peer, args.clients() + 1)?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(EngineError::Fatal("stopped while loading".into()));
+        }
+        let load = Task { peer, group: group(), work: Work::TpccLoad(args.clone()) };
+        match if peer == Peer::Memory { Ok(Value::Null) } else { child::spawn(&load) } {
+            Ok(_) => running.push(peer),
+            Err(error) => fail(peer, error),
         }
     }
-    let mut rows: Vec<TpccResult> = Vec::new();
+    let mut rows: Vec<Value> = Vec::new();
     'rounds: for round in 0..args.common.rounds {
-        for &peer in &peers {
-            let settings = args.common.settings(peer, args.clients + 1);
+        for peer in running.clone() {
             let last = round + 1 == args.common.rounds;
-            let mut row = peer.with(&settings, &tpcc::schema(), Run { args, peer, round, last, stop })?;
-            row.database_bytes = Some(bytes_under(&settings.dir));
-            println!("{row}");
-            rows.push(row);
+            let work = Work::TpccRun(args.clone(), round, last);
+            match child::spawn(&Task { peer, group: group(), work }) {
+                Ok(row) => rows.push(row),
+                Err(error) => {
+                    running.retain(|other| *other != peer);
+                    fail(peer, error);
+                }
+            }
             if stop.load(Ordering::Relaxed) {
                 break 'rounds;
             }
         }
     }
-    show_medians(&rows);
-    let results = BenchResult { conditions, bench: "tpcc".into(), rows, targets: vec![], paper: vec![] };
+    show_medians(&peers, &rows);
+    let targets = targets_of(&args, &peers, &rows);
+    targets::show(&targets);
+    let broken = rows.iter().any(|row| row["consistency"]["failed"] != json!([]));
+    let results = BenchResult { conditions, bench: "tpcc".into(), rows, targets, paper: vec![] };
     write_json(args.common.json.as_deref(), &results)?;
-    args.common.clean_up(&peers)
+    args.common.clean_up(&peers)?;
+    if broken {
+        return Err(EngineError::Fatal("TPC-C's consistency conditions do not hold: see above".into()));
+    }
+    failed.into_values().next().map_or(Ok(()), Err)
 }
 
-fn show_medians(rows: &[TpccResult]) {
-    let mut by_engine: BTreeMap<&str, Vec<&TpccResult>> = BTreeMap::new();
-    rows.iter().for_each(|row| by_engine.entry(&row.engine).or_default().push(row));
-    println!("{:<10}{:>7}{:>12}{:>14}{:>14}", "medians", "rounds", "tpmC", "NO p50 us", "NO p99 us");
-    for (engine, rows) in by_engine {
-        let of = |value: fn(&TpccResult) -> f64| median(rows.iter().map(|row| value(row)).collect());
+fn rows_of(rows: &[Value], peer: Peer) -> impl Iterator<Item = &Value> {
+    rows.iter().filter(move |row| row["engine"] == peer.name())
+}
+
+fn targets_of(args: &TpccArgs, peers: &[Peer], rows: &[Value]) -> Vec<Target> {
+    let rate = |row: &Value| row["tpmC"].as_f64();
+    let figures: Figures =
+        peers.iter().map(|&peer| (peer, rows_of(rows, peer).filter_map(rate).collect())).collect();
+    let wanted = [
+        (
+            Setting::InMemory,
+            "TPC-C in memory, durable commits, 2 clients per core: tpmC over the best of four",
+            3.0,
+        ),
+        (Setting::TenTimes, "TPC-C, data 10 times the buffer: tpmC over the best of four", 1.0),
+    ];
+    let target = |(setting, name, limit): (Setting, &str, f64)| {
+        let value = match args.setting {
+            _ if args.tiny => Err("figures of --tiny mean nothing".to_owned()),
+            Some(found) if found == setting => targets::over_best(&figures),
+            _ => Err("run with the --setting that it is about".to_owned()),
+        };
+        targets::at_least(name, value, limit)
+    };
+    wanted.into_iter().map(target).collect()
+}
+
+fn show_medians(peers: &[Peer], rows: &[Value]) {
+    println!(
+        "{:<10}{:>7}{:>12}{:>14}{:>14}{:>15}{:>12}{:>12}{:>14}",
+        "medians",
+        "rounds",
+        "tpmC",
+        "NO p50 us",
+        "NO p99 us",
+        "B written/txn",
+        "B read/txn",
+        "peak MiB",
+        "database MiB"
+    );
+    for &peer in peers {
+        let middle =
+            |at: &str| median(rows_of(rows, peer).filter_map(|row| row.pointer(at)?.as_f64()).collect());
         println!(
-            "{engine:<10}{:>7}{:>12.0}{:>14.0}{:>14.0}",
-            rows.len(),
-            of(|row| row.tpm_c),
-            of(|row| row.transactions["new_order"].latency_us.p50),
-            of(|row| row.transactions["new_order"].latency_us.p99)
+            "{:<10}{:>7}{:>12.0}{:>14.0}{:>14.0}{:>15.0}{:>12.0}{:>12.0}{:>14.0}",
+            peer.name(),
+            rows_of(rows, peer).count(),
+            middle("/tpmC"),
+            middle("/transactions/new_order/latency_us/p50"),
+            middle("/transactions/new_order/latency_us/p99"),
+            middle("/process_io/write_bytes_per_transaction"),
+            middle("/process_io/read_bytes_per_transaction"),
+            middle("/memory_peak_bytes") / 1_048_576.0,
+            middle("/database_bytes") / 1_048_576.0,
         );
     }
+}
+
+/// Loads one engine, in this process.
+pub fn load(args: &TpccArgs, peer: Peer) -> Outcome<Value> {
+    let settings = args.common.settings(peer, args.clients() + 1);
+    peer.with(&settings, &tpcc::schema(), Load { args, peer }).map(|()| Value::Null)
+}
+
+/// One run of one engine, in this process.
+pub fn run_once(
+    args: &TpccArgs,
+    peer: Peer,
+    (round, last): (usize, bool),
+    stop: &AtomicBool,
+) -> Outcome<Value> {
+    let settings = args.common.settings(peer, args.clients() + 1);
+    let mut row = peer.with(&settings, &tpcc::schema(), Run { args, peer, round, last, stop })?;
+    row["database_bytes"] = json!(bytes_under(&settings.dir));
+    Ok(row)
 }
 
 struct Load<'a> {
@@ -110,12 +240,12 @@ impl Job for Load<'_> {
         let shown = AtomicU64::new(0);
         tpcc::load(engine, &options, &|progress| {
             let percent = (progress.rows * 100 / progress.rows_expected).min(100);
-            if shown.swap(percent, Ordering::Relaxed) != percent {
+            if shown.swap(percent, Ordering::Relaxed) != percent && std::io::stderr().is_terminal() {
                 eprint!("\r{name:<10} loading    {percent:>3} %  {:>10} rows   ", progress.rows);
                 let _ = std::io::stderr().flush();
             }
         })?;
-        eprintln!();
+        end_progress();
         Ok(())
     }
 }
@@ -130,9 +260,9 @@ struct Run<'a> {
 }
 
 impl Job for Run<'_> {
-    type Output = TpccResult;
+    type Output = Value;
 
-    fn run<E: Engine>(self, engine: &E) -> Outcome<TpccResult> {
+    fn run<E: Engine>(self, engine: &E) -> Outcome<Value> {
         let Run { args, peer, round, last, stop } = self;
         if Population::of(engine)?.is_none() {
             // The memory engine keeps nothing between rounds.
@@ -140,20 +270,30 @@ impl Job for Run<'_> {
         }
         let config = args.config(engine.name(), settings_json(engine.settings()));
         let conditions = Conditions::now("firn-tpcc/1", source_commit(), config, args.common.seed);
-        let driver = DriverOptions::new(args.clients, args.common.time());
+        let mut driver = DriverOptions::new(args.clients(), args.common.time());
+        driver.report_every = LOOK;
         let clients = ClientOptions {
             mix: Mix::default(),
             terminals: if args.pinned { Terminals::Pinned } else { Terminals::Drawn },
             seed: args.common.seed + round as u64,
         };
-        let report = tpcc::run(engine, &driver, &clients, stop, &mut show_progress(engine.name()))?;
-        eprintln!();
+        let mut before = ProcessIo::now();
+        let report = {
+            let mut progress = show_progress(engine.name(), &mut before);
+            tpcc::run(engine, &driver, &clients, stop, &mut progress)?
+        };
+        let io = json_for_each(before, ProcessIo::now(), report.commits());
+        end_progress();
         let names = (engine.name(), engine.isolation());
-        let mut result = TpccResult::new(conditions, names, (args.scale(), args.clients), &report);
+        let mut result = TpccResult::new(conditions, names, (args.scale(), args.clients()), &report);
         if last || stop.load(Ordering::Relaxed) {
             result.consistency = ConsistencyResult::of(&tpcc::check(engine, When::AfterRun)?);
         }
-        Ok(result)
+        eprintln!("{result}");
+        let mut row = serde_json::to_value(result).map_err(EngineError::fatal)?;
+        row["round"] = json!(round);
+        row["process_io"] = io;
+        Ok(row)
     }
 }
 

@@ -87,7 +87,7 @@ fn run_on(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(), Fai
         report_consistency(&consistency(engine, when)?)?;
     }
     if stop.load(Ordering::SeqCst) {
-        return Err(Failure::interrupted("stopped after the load; run again to go on with it"));
+        return Err(Failure::interrupted("stopped before the run; the database can be used"));
     }
     let head =
         Conditions::now("firn-tpcc/1", commit_of_source(), config(engine, args, population), args.seed);

@@ -11,8 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-/// Memtable size; two may wait to be flushed.
-pub const WRITE_BUFFER_BYTES: usize = 128 << 20;
+/// Memtable size for a block cache of so many bytes; two may wait to be flushed.
+pub fn write_buffer_bytes(cache_bytes: u64) -> usize {
+    (cache_bytes / 4).clamp(4 << 20, 128 << 20) as usize
+}
 /// `kSkipAnyCorruptedRecords`: RocksDB 7.8 recycles WAL files in this recovery mode only. Its recovery is
 /// not part of what is compared here.
 const WAL_RECOVERY_MODE: i32 = 3;
@@ -63,7 +65,7 @@ impl Db {
             rocksdb_options_set_create_if_missing(options, 1);
             rocksdb_options_set_recycle_log_file_num(options, 4);
             rocksdb_options_set_wal_recovery_mode(options, WAL_RECOVERY_MODE);
-            rocksdb_options_set_write_buffer_size(options, WRITE_BUFFER_BYTES);
+            rocksdb_options_set_write_buffer_size(options, write_buffer_bytes(cache_bytes));
             rocksdb_options_set_max_write_buffer_number(options, 3);
             rocksdb_options_set_max_background_jobs(options, 4);
             rocksdb_options_set_bytes_per_sync(options, 1 << 20);

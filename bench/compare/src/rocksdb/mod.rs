@@ -47,7 +47,7 @@ impl Engine for RocksEngine {
         vec![
             ("wal".into(), "sync at every commit, recycled files".into()),
             ("cache_bytes".into(), self.cache_bytes.to_string()),
-            ("write_buffer_bytes".into(), handle::WRITE_BUFFER_BYTES.to_string()),
+            ("write_buffer_bytes".into(), handle::write_buffer_bytes(self.cache_bytes).to_string()),
             ("compression".into(), "none".into()),
         ]
     }

@@ -99,7 +99,8 @@ impl Life<'_> {
                 Err(panic) => std::panic::resume_unwind(panic),
             };
             killed?;
-            ended.and(read)
+            // A reader that gave up ends the child by closing its pipe: its reason comes first.
+            read.and(ended)
         })
     }
 

@@ -1,0 +1,71 @@
+//! The ratios that Firn is to reach, from medians.
+
+use crate::command::median;
+use crate::job::Peer;
+use firn_workloads::results::Target;
+use std::collections::BTreeMap;
+
+/// By engine, one figure a round; more is better.
+pub type Figures = BTreeMap<Peer, Vec<f64>>;
+
+/// The four that Firn is compared with; RocksDB is not built in everywhere.
+const FOUR: [&str; 4] = ["sqlite", "redb", "lmdb", "rocksdb"];
+
+fn of(figures: &Figures, name: &str) -> Result<f64, String> {
+    let found = figures.iter().find(|(peer, values)| peer.name() == name && !values.is_empty());
+    let value = found.map(|(_, values)| median(values.clone()));
+    value.filter(|value| *value > 0.0).ok_or_else(|| format!("{name} was not measured"))
+}
+
+/// Firn's median over another engine's.
+pub fn over(figures: &Figures, name: &str) -> Result<f64, String> {
+    Ok(of(figures, "firn")? / of(figures, name)?)
+}
+
+/// Firn's median over the best of the four others'; all must have been measured.
+pub fn over_best(figures: &Figures) -> Result<f64, String> {
+    let others: Result<Vec<f64>, String> = FOUR.iter().map(|name| of(figures, name)).collect();
+    let best = others?.into_iter().fold(0.0, f64::max);
+    Ok(of(figures, "firn")? / best)
+}
+
+/// A target of at least `target`.
+pub fn at_least(name: impl Into<String>, value: Result<f64, String>, target: f64) -> Target {
+    let (value, reason) = match value {
+        Ok(value) => (Some(value), None),
+        Err(reason) => (None, Some(reason)),
+    };
+    let met = value.is_some_and(|value| value >= target);
+    Target { name: name.into(), value, target, better: "higher", met, reason }
+}
+
+/// Shows targets.
+pub fn show(targets: &[Target]) {
+    for target in targets {
+        let verdict = if target.met { "met" } else { "missed" };
+        match (target.value, &target.reason) {
+            (Some(value), _) => {
+                println!("{}: {value:.2}, at least {} wanted: {verdict}", target.name, target.target)
+            }
+            (None, reason) => println!("{}: not measured ({})", target.name, reason.as_deref().unwrap_or("")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_about_medians_and_needs_everybody_it_names() {
+        let mut figures = Figures::new();
+        figures.insert(Peer::Firn, vec![30.0, 10.0, 20.0]);
+        figures.insert(Peer::Sqlite, vec![4.0, 5.0, 100.0]);
+        assert_eq!(over(&figures, "sqlite"), Ok(4.0));
+        assert_eq!(over(&figures, "redb"), Err("redb was not measured".to_owned()));
+        assert_eq!(over_best(&figures), Err("redb was not measured".to_owned()));
+        let missing = at_least("t", over(&figures, "redb"), 1.0);
+        assert_eq!((missing.value, missing.met), (None, false));
+        assert!(at_least("t", over(&figures, "sqlite"), 4.0).met);
+    }
+}
