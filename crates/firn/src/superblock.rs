@@ -303,6 +303,19 @@ impl Superblock {
         }
     }
 
+    /// The copy that is written first: one that a crash or a failed write tore or left behind, so that the one
+    /// that counts is touched only once this is whole.
+    fn copy_to_begin_with(device: &Arc<dyn Device>) -> Result<u64, Error> {
+        let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
+        device.read(0, &mut buf)?;
+        let copies = [Superblock::decode(&buf[..COPY_BYTES]), Superblock::decode(&buf[COPY_BYTES..])];
+        Ok(match copies {
+            [Ok(a), Ok(b)] => u64::from(b.sequence < a.sequence),
+            [Ok(_), Err(_)] => 1,
+            [Err(_), _] => 0,
+        })
+    }
+
     /// Writes both copies, one after the other, and advances the sequence.
     pub fn write(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {
         self.sequence += 1;
@@ -310,7 +323,8 @@ impl Superblock {
         let bytes = self.encode()?;
         let mut buf = AlignedBuf::zeroed(COPY_BYTES);
         buf[..bytes.len()].copy_from_slice(&bytes);
-        for copy in 0..2 {
+        let first = Superblock::copy_to_begin_with(device)?;
+        for copy in [first, 1 - first] {
             device.write(copy * COPY_BYTES as u64, &buf, Durability::Durable)?;
         }
         Ok(())
@@ -331,7 +345,7 @@ fn text(bytes: &[u8]) -> Result<String, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_device::MemoryDevice;
+    use firn_device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, When};
 
     fn sample() -> Superblock {
         Superblock {
@@ -377,6 +391,34 @@ mod tests {
         }
         device.write(0, &vec![0xa5; 2 * COPY_BYTES], Durability::Durable).expect("writable");
         assert_eq!(Superblock::read(&device).expect_err("both are gone").kind(), ErrorKind::Damaged);
+    }
+
+    /// The copies were once always written in one order: a crash that tore the second, and another while the
+    /// next opening wrote the first, left none.
+    #[test]
+    fn a_write_begins_with_the_copy_that_does_not_count() {
+        for torn in 0..2 {
+            let device = device();
+            let mut superblock = sample();
+            superblock.store_path = "s".repeat(3000); // longer than a sector
+            superblock.write(&device).expect("writable");
+            let garbage = vec![0xa5; COPY_BYTES];
+            device.write(torn * COPY_BYTES as u64, &garbage, Durability::Durable).expect("writable");
+            let plan = FaultPlan::new(1);
+            plan.add(FaultRule {
+                calls: Calls::Writes,
+                device: None,
+                when: When::From(0),
+                fault: Fault::Torn { blocks: 1, error: Some(DeviceErrorKind::Failed) },
+            });
+            let failing: Arc<dyn Device> = Arc::new(Faulty::new(device.clone(), &plan));
+            let before = superblock.clone();
+            superblock.store_path = "t".repeat(3000);
+            superblock.write(&failing).expect_err("the first write fails");
+            assert_eq!(Superblock::read(&device).expect("a copy is left"), Found::Database(before));
+            superblock.write(&device).expect("writable again");
+            assert_eq!(Superblock::read(&device).expect("readable"), Found::Database(superblock));
+        }
     }
 
     #[test]
