@@ -192,14 +192,15 @@ impl Engine {
         let end = self.log.end();
         let needed =
             [self.pool.oldest_recovery_lsn(), self.store.oldest_needed_lsn(), self.txns.oldest_needed_lsn()];
-        let redo_start = needed.into_iter().flatten().fold(end, Lsn::min);
+        let before = self.superblock.lock().redo_start;
+        let redo_start = redo_start(needed, end, before);
         let state = self.txns.checkpoint_state();
         let body = encode(redo_start, &state);
         let record = self.log.append(LogClass::System, Record { kind: CHECKPOINT, body: &body })?;
         self.log.flush(record.end)?;
         {
             let mut superblock = self.superblock.lock();
-            assert!(redo_start >= superblock.redo_start, "the redo start never goes back");
+            assert!(superblock.redo_start == before, "one checkpoint is taken at a time");
             superblock.checkpoint = record.first;
             superblock.redo_start = redo_start;
             superblock.store_version = store_version;
@@ -213,10 +214,27 @@ impl Engine {
     }
 }
 
+/// Where redo starts: at the least of what is needed, and of `end`, the log's end before that was asked.
+///
+/// It never goes back behind `before`, its last value. A need may lie before that: who announces a change
+/// reads the log's end first and tells it a moment later, and a checkpoint may pass in between. The
+/// change's record is appended after both, so it lies at or after that checkpoint's redo start.
+fn redo_start(needed: [Option<Lsn>; 3], end: Lsn, before: Lsn) -> Lsn {
+    needed.into_iter().flatten().fold(end, Lsn::min).max(before)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use firn_base::TreeId;
+
+    /// It was once taken for a broken invariant: the checkpoint's thread panicked, and the database with it.
+    #[test]
+    fn the_redo_start_does_not_go_back_for_an_announcement_that_came_late() {
+        assert_eq!(redo_start([None, None, None], Lsn(200), Lsn(100)), Lsn(200));
+        assert_eq!(redo_start([Some(Lsn(150)), None, Some(Lsn(120))], Lsn(200), Lsn(100)), Lsn(120));
+        assert_eq!(redo_start([Some(Lsn(90)), None, None], Lsn(200), Lsn(100)), Lsn(100));
+    }
 
     #[test]
     fn the_record_round_trips() {
