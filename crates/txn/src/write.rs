@@ -197,6 +197,7 @@ impl Transaction {
             self.check_size(tree, key, value.payload)?;
         }
         self.ensure_state();
+        self.spill_if_over_budget()?;
         let mut locked = self.options.isolation != Isolation::Serializable;
         loop {
             if self.options.isolation != Isolation::Serializable {
@@ -205,7 +206,6 @@ impl Transaction {
             match self.try_write(tree, key, intent, old.as_deref_mut())? {
                 Outcome::Done { before } => {
                     self.exposed = true;
-                    self.spill_if_over_budget()?;
                     return Ok(before);
                 }
                 Outcome::Nothing { before } if locked => {
@@ -328,7 +328,8 @@ impl Transaction {
         if self.options.isolation == Isolation::Serializable {
             self.keep_locked_down_to(savepoint.index)?;
         }
-        self.undo_down_to(savepoint.index)
+        // Half undone, it could neither go on nor be committed.
+        self.undo_down_to(savepoint.index).inspect_err(|error| self.manager.poison(error.clone()))
     }
 
     /// Locks for reading the rows whose changes from `index` on are about to be undone: the caller has
@@ -347,13 +348,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// A transaction with more before-images than the budget allows moves its own into the undo tree.
+    /// A transaction with more before-images than the budget allows moves its own into the undo tree. Before a
+    /// write, since one that fails has changed nothing.
     fn spill_if_over_budget(&mut self) -> Result<(), TxnError> {
         let budget = self.manager.options.version_budget_bytes;
         if self.manager.version_bytes.load(Ordering::Relaxed) <= budget {
             return Ok(());
         }
-        self.manager.spill_for_budget(self.state.as_ref().expect("it has just written"))
+        self.manager.spill_for_budget(self.state.as_ref().expect("it is about to write"))
     }
 }
 
