@@ -44,6 +44,7 @@ impl Catalog {
         spec: IndexSpec,
         cancel: Option<CancelToken>,
     ) -> Result<Index, TableError> {
+        self.check_own(table)?;
         let _change = table.shared.definition_change.lock();
         let tree = self.define(table, spec)?;
         let built = self.fill(table, tree, cancel).and_then(|()| self.declare_ready(table, tree));

@@ -118,6 +118,7 @@ impl Catalog {
             );
             return Err(TableError::bad_argument(message));
         }
+        self.check_own(table)?;
         let _change = table.shared.definition_change.lock();
         let _writing = self.writing.lock();
         let state = table.shared.state()?;
@@ -137,6 +138,7 @@ impl Catalog {
 
     /// Drops an index. From when it returns every use of a handle of it fails.
     pub fn drop_index(&self, table: &Table, name: &str) -> Result<(), TableError> {
+        self.check_own(table)?;
         let _change = table.shared.definition_change.lock();
         let state = table.shared.state()?;
         let Some(at) = state.definition.index(name) else {
@@ -169,6 +171,14 @@ impl Catalog {
         table.shared.exchange(Some(state.redefined(definition, kept)));
         self.drops.lock().push(PendingDrop::of(&gone.tree));
         Ok(())
+    }
+
+    /// Refuses a table of another database, whose definition must not be written into this one.
+    pub(crate) fn check_own(&self, table: &Table) -> Result<(), TableError> {
+        match Arc::ptr_eq(&self.manager, &table.shared.manager) {
+            true => Ok(()),
+            false => Err(TableError::bad_argument("the table belongs to another database")),
+        }
     }
 
     fn check_free(&self, name: &str) -> Result<(), TableError> {
