@@ -14,9 +14,10 @@
 //! * **Undo is logical and idempotent**: an entry is undone only if the row still carries that very
 //!   (writer, index); so a crash in mid-rollback, any number of times, is harmless.
 //!
-//! Lock order, outermost first: page latches → registry → version shards → one transaction's versions →
-//! log. The wait graph's lock is taken with none of these held except by [`waits::WaitGraph::ended`], which
-//! is called with none held. Nobody waits for a transaction while holding a latch or one of these locks.
+//! Lock order, outermost first: the list of prepared transactions; one transaction's `moving` → page latches →
+//! registry → version shards → one transaction's versions → log. The wait graph's lock is the innermost but
+//! for version shards; [`waits::WaitGraph::ended`] is called with nothing held but the list of prepared
+//! transactions. Nobody waits for a transaction while holding a latch or one of these locks.
 //!
 //! How it fails: [`TxnError`]; after `Conflict` or `Deadlock` the caller rolls back and tries again. If a
 //! rollback itself fails the manager refuses further work until the database is opened again.

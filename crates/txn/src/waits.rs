@@ -121,7 +121,8 @@ impl WaitGraph {
         Ok(true)
     }
 
-    /// Wakes everyone who waits for `txn`, which has just ended. Called with no lock held.
+    /// Wakes everyone who waits for `txn`, which has just ended or was prepared. Called with no lock held but that
+    /// on the list of prepared transactions.
     pub fn ended(&self, txn: TxnId) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
