@@ -40,30 +40,30 @@ impl Setting {
 
 /// When a life ends.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum EndsAfter {
     /// So long after its start: while it opens, recovers or, if there was nothing, creates.
-    AfterStart(Duration),
+    Start(Duration),
     /// As soon as so many commits have been acknowledged.
-    AfterAcknowledgements(u64),
+    Acknowledgements(u64),
     /// So long after it was ready.
-    AfterReady(Duration),
+    Ready(Duration),
 }
 
-impl End {
-    fn draw(random: &mut Random, fresh: bool, longest: Duration) -> End {
+impl EndsAfter {
+    fn draw(random: &mut Random, fresh: bool, longest: Duration) -> EndsAfter {
         let part = |random: &mut Random, of: Duration| {
             Duration::from_micros(random.between(0, of.as_micros().max(1) as u64))
         };
         match random.between(0, 9) {
             0 | 1 => {
                 let opening = if fresh { 600 } else { 60 };
-                End::AfterStart(part(random, Duration::from_millis(opening)))
+                EndsAfter::Start(part(random, Duration::from_millis(opening)))
             }
             2..=6 => {
                 let magnitude = random.between(0, 12);
-                End::AfterAcknowledgements(random.between(1, 1 << magnitude))
+                EndsAfter::Acknowledgements(random.between(1, 1 << magnitude))
             }
-            _ => End::AfterReady(part(random, longest)),
+            _ => EndsAfter::Ready(part(random, longest)),
         }
     }
 }
@@ -85,7 +85,7 @@ pub struct Life<'a> {
 impl Life<'_> {
     /// Starts a child, kills it at a drawn moment, and notes what it had acknowledged.
     pub fn live_and_die(&self, random: &mut Random, received: &mut Received) -> Result<(), Failure> {
-        let end = End::draw(random, self.fresh, self.longest);
+        let end = EndsAfter::draw(random, self.fresh, self.longest);
         let mut child = self.start(random)?;
         let pipe = child.stdout.take().ok_or_else(|| Failure::new("the child has no pipe"))?;
         let (commits, ready) = (&AtomicU64::new(0), &AtomicU64::new(0));
@@ -133,7 +133,7 @@ impl Life<'_> {
     fn watch(
         &self,
         child: &mut Child,
-        end: End,
+        end: EndsAfter,
         commits: &AtomicU64,
         ready: &AtomicU64,
     ) -> Result<(), Failure> {
@@ -147,9 +147,9 @@ impl Life<'_> {
                 ready_at = Some(Instant::now());
             }
             let over = match end {
-                End::AfterStart(time) => started.elapsed() >= time,
-                End::AfterAcknowledgements(count) => commits.load(Ordering::Acquire) >= count,
-                End::AfterReady(time) => ready_at.is_some_and(|at| at.elapsed() >= time),
+                EndsAfter::Start(time) => started.elapsed() >= time,
+                EndsAfter::Acknowledgements(count) => commits.load(Ordering::Acquire) >= count,
+                EndsAfter::Ready(time) => ready_at.is_some_and(|at| at.elapsed() >= time),
             };
             if over
                 || ready_at
