@@ -97,6 +97,8 @@ pub(crate) struct Flight {
     /// Where the last request went, so that a seal goes elsewhere.
     pub last_device: usize,
     pub stopping: bool,
+    /// A worker was woken to write what is wanted and has not looked yet.
+    pub summoned: bool,
     pub requests_done: u64,
     pub written_bytes: u64,
     pub requests_by_size: [u64; 16],
@@ -123,6 +125,7 @@ impl Flight {
             watch: Watch::None,
             last_device: 0,
             stopping: false,
+            summoned: false,
             requests_done: 0,
             written_bytes: 0,
             requests_by_size: [0; 16],

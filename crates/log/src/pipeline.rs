@@ -25,6 +25,10 @@ use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use firn_base::{Epoch, Lsn};
 use firn_device::{AlignedBuf, Device, DeviceError, Durability};
 
+/// Bytes of log that gather behind a request, wanted durable by nobody who waits, before another device is
+/// set to work.
+const GATHERED_MAX: u64 = 32 << 10;
+
 /// The log without its threads.
 pub(crate) struct Pipeline {
     pub devices: Vec<Arc<dyn Device>>,
@@ -203,6 +207,14 @@ impl Pipeline {
     fn call(&self, flight: &mut Flight, list: &mut WakeList) {
         let wanted = flight.wanted > flight.covered && flight.has_idle_device();
         if !flight.call_leader(list) && wanted {
+            self.summon(flight);
+        }
+    }
+
+    /// Wakes a worker for what is wanted, unless one is on its way: it will see all that is wanted by then.
+    fn summon(&self, flight: &mut Flight) {
+        if !flight.summoned {
+            flight.summoned = true;
             self.work.notify_one();
         }
     }
@@ -270,11 +282,16 @@ impl Pipeline {
     }
 
     /// Writes a request and tells those it concerns. No lock is held on entry.
-    fn run(&self, mut job: Job) {
+    fn run(&self, job: Job) {
+        self.run_as(job, false);
+    }
+
+    /// As `run`. A worker looks itself afterwards for what is wanted.
+    fn run_as(&self, mut job: Job, worker: bool) {
         seal_all(&mut job.buf[..job.len]);
         let outcome = self.devices[job.device].write(job.offset, &job.buf[..job.len], Durability::Durable);
         match outcome {
-            Ok(()) => self.finish(job),
+            Ok(()) => self.finish(job, worker),
             Err(error) => {
                 self.fail(unknown_outcome(&error));
                 self.flight.lock().buffers[job.device] = Some(job.buf);
@@ -282,7 +299,7 @@ impl Pipeline {
         }
     }
 
-    fn finish(&self, job: Job) {
+    fn finish(&self, job: Job, worker: bool) {
         let mut flight = self.flight.lock();
         flight.requests_done += 1;
         flight.written_bytes += job.len as u64;
@@ -307,7 +324,11 @@ impl Pipeline {
             flight.watch = Watch::Called;
             self.work.notify_one();
         }
-        self.call(&mut flight, &mut list);
+        if worker {
+            flight.call_leader(&mut list);
+        } else {
+            self.call(&mut flight, &mut list);
+        }
         self.release(flight, list);
     }
 
@@ -337,8 +358,11 @@ impl Pipeline {
         flight.wanted = lsn;
         if lsn > flight.covered {
             self.plan_for(lsn);
-            if flight.has_idle_device() {
-                self.work.notify_one();
+            // Nobody waits for this: while a request is being written, its end calls for the next, which then
+            // holds all that has gathered. Only much log is worth a second device and a thread's waking.
+            let gathered = self.end().since(flight.covered);
+            if flight.has_idle_device() && (!flight.is_busy() || gathered >= GATHERED_MAX) {
+                self.summon(&mut flight);
             }
         }
     }
@@ -361,7 +385,7 @@ impl Pipeline {
     /// As `run`, for a worker.
     pub fn run_guarded(&self, job: Job) {
         let _guard = PanicGuard::new(self);
-        self.run(job);
+        self.run_as(job, true);
     }
 
     /// Writes a seal block if one is due; answers whether it did.

@@ -28,6 +28,7 @@ fn work(pipeline: &Pipeline) {
     let mut watched: Option<u64> = None;
     loop {
         let mut flight = pipeline.flight.lock();
+        flight.summoned = false;
         if flight.stopping {
             return;
         }
