@@ -13,7 +13,7 @@ use crate::TreeError;
 use crate::op::{self};
 use crate::redo::PageChange;
 use firn_base::{Lsn, PageId};
-use firn_buffer::{BufferPool, ExclusiveGuard, IntentGuard};
+use firn_buffer::{BufferPool, Changed, ExclusiveGuard, IntentGuard};
 use firn_log::{Appended, Kind, Log, LogClass, LogError, Record};
 use firn_tier::Allocation;
 
@@ -22,6 +22,8 @@ struct Member<'p> {
     fresh: bool,
     kind: Kind,
     body: Vec<u8>,
+    /// The page as the rehearsal made it, if it makes the whole page.
+    image: Option<Vec<u8>>,
 }
 
 /// A change of one page, encoded.
@@ -78,14 +80,14 @@ impl<'p> Group<'p> {
     /// Adds a change of a page.
     pub(crate) fn change(&mut self, guard: ExclusiveGuard<'p>, draft: Draft) {
         debug_assert_eq!(draft.page, guard.page());
-        self.members.push(Member { guard, fresh: false, kind: draft.kind, body: draft.body });
+        self.members.push(Member { guard, fresh: false, kind: draft.kind, body: draft.body, image: None });
     }
 
     /// Adds the first content of a new page.
     pub(crate) fn fill(&mut self, reserved: Reserved<'p>, draft: Draft) {
         debug_assert_eq!(draft.page, reserved.page());
         let guard = reserved.into_guard();
-        self.members.push(Member { guard, fresh: true, kind: draft.kind, body: draft.body });
+        self.members.push(Member { guard, fresh: true, kind: draft.kind, body: draft.body, image: None });
     }
 
     /// Frees a page, and forgets its frame.
@@ -108,9 +110,10 @@ impl<'p> Group<'p> {
     /// Appends the group and performs it. Answers the changed pages that were not freed, still latched, in
     /// the order in which they were added.
     pub(crate) fn commit(mut self) -> Result<Vec<ExclusiveGuard<'p>>, TreeError> {
-        let rehearsed = self.members.iter().try_for_each(|member| {
-            let change = decode(member)?;
-            change.rehearse(&member.guard).map_err(|error| TreeError::damaged(member.guard.page(), error))
+        let rehearsed = self.members.iter_mut().try_for_each(|member| {
+            let image = decode(member)?.rehearse_keeping(&member.guard);
+            member.image = image.map_err(|error| TreeError::damaged(member.guard.page(), error))?;
+            Ok(())
         });
         if let Err(error) = rehearsed {
             self.abandon();
@@ -118,14 +121,16 @@ impl<'p> Group<'p> {
         }
         let members = std::mem::take(&mut self.members);
         let mut announced: Vec<Announced<'p>> = Vec::with_capacity(members.len());
-        for Member { guard, fresh, kind, body } in members {
+        let mut images = Vec::with_capacity(members.len());
+        for Member { guard, fresh, kind, body, image } in members {
             announced.push((guard.intend(), fresh, kind, body));
+            images.push(image);
         }
         match self.append(&announced) {
-            Ok(first) => Ok(self.apply(announced, first)),
+            Ok(first) => Ok(self.apply(announced, images, first)),
             Err(error) => {
                 for (intent, fresh, kind, body) in announced {
-                    self.members.push(Member { guard: intent.withdraw(), fresh, kind, body });
+                    self.members.push(Member { guard: intent.withdraw(), fresh, kind, body, image: None });
                 }
                 self.abandon();
                 Err(error)
@@ -151,13 +156,27 @@ impl<'p> Group<'p> {
         Ok(appended.first.advance(tier_record_len))
     }
 
-    fn apply(&mut self, announced: Vec<Announced<'p>>, first: Lsn) -> Vec<ExclusiveGuard<'p>> {
+    fn apply(
+        &mut self,
+        announced: Vec<Announced<'p>>,
+        images: Vec<Option<Vec<u8>>>,
+        first: Lsn,
+    ) -> Vec<ExclusiveGuard<'p>> {
         let mut lsn = first;
         // All latches are held until all is applied: nobody sees half a structure change.
         let mut kept = Vec::with_capacity(announced.len());
-        for (intent, _, kind, body) in announced {
-            let change = PageChange::decode(Record { kind, body: &body }).expect("rehearsed");
-            let guard = intent.apply(lsn, |page| change.apply(page).expect("rehearsed before it was logged"));
+        for ((intent, _, kind, body), image) in announced.into_iter().zip(images) {
+            let guard = intent.apply(lsn, |page| match image {
+                // What the record makes of this page, by the code that redo runs: made once is enough.
+                Some(image) => {
+                    page.copy_from_slice(&image);
+                    Changed::Most
+                }
+                None => {
+                    let change = PageChange::decode(Record { kind, body: &body }).expect("rehearsed");
+                    change.apply(page).expect("rehearsed before it was logged")
+                }
+            });
             match self.freed.contains(&guard.page()) {
                 true => self.freed_frames.push(guard),
                 false => kept.push(guard),

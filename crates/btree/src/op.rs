@@ -67,9 +67,15 @@ pub(crate) enum Op<'a> {
 pub(crate) struct Patches<'a> {
     rest: Reader<'a>,
     end: usize,
+    /// Where the last of them ends.
+    last_end: usize,
 }
 
 impl<'a> Patches<'a> {
+    /// Where the last of them ends.
+    pub(crate) fn last_end(&self) -> usize {
+        self.last_end
+    }
     fn read(&mut self) -> Result<edit::Patch<'a>, Malformed> {
         let offset = self.end + self.rest.varint_max(HALF_MAX)?;
         let bytes = self.rest.blob()?;
@@ -84,7 +90,7 @@ impl<'a> Patches<'a> {
         while !all.rest.is_empty() {
             all.read()?;
         }
-        Ok(self)
+        Ok(Patches { last_end: all.end, ..self })
     }
 }
 impl<'a> Iterator for Patches<'a> {
@@ -110,7 +116,7 @@ impl<'a> Op<'a> {
             }
             kind::PATCH => {
                 let slot = body.varint_max(HALF_MAX)?;
-                let patches = Patches { rest: body, end: 0 }.check()?;
+                let patches = Patches { rest: body, end: 0, last_end: 0 }.check()?;
                 return Ok(Op::Patch { slot, patches });
             }
             kind::SWEEP => return Ok(Op::Sweep { slots: body.rest() }),
@@ -192,7 +198,7 @@ impl<'a> Op<'a> {
             }
             Op::Patch { slot, patches } => {
                 Level::Leaf.check(node)?;
-                edit::check_patch(node, slot, patches).map(|()| true)?
+                edit::check_patch(node, slot, patches.last_end()).map(|()| true)?
             }
             Op::Remove { slot } => {
                 Level::Leaf.check(node)?;
@@ -216,6 +222,11 @@ impl<'a> Op<'a> {
             Op::Drop => Ok(()),
             _ => self.apply(&mut page.to_vec()).map(drop),
         }
+    }
+
+    /// Whether the page is written anew: its image is as good as the operation then.
+    pub(crate) fn rewrites(&self) -> bool {
+        matches!(self, Op::Format { .. } | Op::Trim { .. } | Op::Absorb { .. })
     }
 }
 

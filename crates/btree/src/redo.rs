@@ -49,6 +49,16 @@ impl<'a> PageChange<'a> {
         self.op.rehearse_on(node)
     }
 
+    /// As [`PageChange::rehearse`]; where that means to make the page on a copy, answers the copy.
+    pub(crate) fn rehearse_keeping(&self, page: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+        if !self.op.rewrites() {
+            return self.op.rehearse(page).map(|()| None);
+        }
+        let mut image = page.to_vec();
+        self.op.apply(&mut image)?;
+        Ok(Some(image))
+    }
+
     /// Whether the record writes the whole page, so that redo may start from any content.
     #[must_use]
     pub fn overwrites(&self) -> bool {

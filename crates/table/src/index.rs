@@ -177,6 +177,8 @@ impl IndexSpec {
     pub(crate) fn entry(&self, row: &RowSource<'_>, entry: &mut Entry) -> Result<(), TableError> {
         entry.key.clear();
         entry.value.clear();
+        // Enough for most entries, so that one is not grown part by part.
+        entry.key.reserve(row.key.len() + 48);
         let mut has_null = false;
         match (&self.parts, &row.typed) {
             (IndexParts::Columns(columns), Some(typed)) => {

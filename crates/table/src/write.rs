@@ -89,9 +89,10 @@ impl Table {
         self.statement(txn, |txn, state| {
             bytes.check(state, key, value)?;
             let stored = Stored::new(txn, state, key, value)?;
-            let mut old = Vec::new();
+            let mut old = txn.take_buffer();
             let before = txn.replace_flagged(&state.tree, key, stored.row(), &mut old)?;
-            self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, old)))?;
+            self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, &mut old)))?;
+            txn.keep_buffer(old);
             Ok(before.is_some())
         })
     }
@@ -106,12 +107,13 @@ impl Table {
         self.statement(txn, |txn, state| {
             bytes.check(state, key, value)?;
             let stored = Stored::new(txn, state, key, value)?;
-            let mut old = Vec::new();
+            let mut old = txn.take_buffer();
             let before = txn.update_flagged(&state.tree, key, stored.row(), &mut old)?;
             if before.is_none() {
                 return Ok(false);
             }
-            self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, old)))?;
+            self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, &mut old)))?;
+            txn.keep_buffer(old);
             Ok(true)
         })
     }
@@ -124,15 +126,15 @@ impl Table {
         key: &[u8],
         stored: &Stored<'_>,
         value: &[u8],
-        before: Option<(bool, Vec<u8>)>,
+        before: Option<(bool, &mut Vec<u8>)>,
     ) -> Result<(), TableError> {
         let newer = self.shared.newer(state)?;
         let state = newer.as_deref().unwrap_or(state);
         match before {
             None => index_new(txn, state, key, value)?,
-            Some((flag, mut old)) => {
-                let gone = old_value(state, key, flag, &mut old)?;
-                index_changed(txn, state, key, &old, value)?;
+            Some((flag, old)) => {
+                let gone = old_value(state, key, flag, old)?;
+                index_changed(txn, state, key, old, value)?;
                 self.mark_freed(txn, state, gone)?;
             }
         }

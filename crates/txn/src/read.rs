@@ -18,6 +18,14 @@ impl View<'_> {
         Some(writer) == self.me || self.snapshot.sees(writer)
     }
 
+    /// The payload and flag of the version in the page, if this view sees it and it is a row.
+    #[inline]
+    pub fn resolve_now<'v>(&self, value: &'v [u8]) -> Result<Option<(&'v [u8], bool)>, TxnError> {
+        let (header, payload) = RowHeader::split(value)?;
+        let seen = !header.ghost && self.sees(header.writer);
+        Ok(seen.then_some((payload, header.flag)))
+    }
+
     /// Finds the version that this view sees, puts its payload into `out` and answers its flag; `None` if
     /// there is no row. Called under the leaf's latch, which keeps the chain from changing at its head.
     pub fn resolve(
@@ -104,6 +112,11 @@ impl RowBatch {
         self.ends.get(index).is_some_and(|ends| ends.2)
     }
     fn push(&mut self, key: &[u8], value: &[u8], flag: bool) {
+        if self.ends.is_empty() {
+            // Room for a leaf's rows as a rule: growing step by step would copy them over and over.
+            self.ends.reserve(32);
+            self.bytes.reserve(4096);
+        }
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len() as u32;
         self.bytes.extend_from_slice(value);
@@ -253,6 +266,17 @@ impl Transaction {
             if past_end(key, to, direction) {
                 ended = true;
                 return Visit::Stop;
+            }
+            match view.resolve_now(value) {
+                Ok(Some((payload, flag))) => {
+                    batch.push(key, payload, flag);
+                    return Visit::Continue;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    outcome = Err(error);
+                    return Visit::Stop;
+                }
             }
             match view.resolve(value, &mut payload, scratch) {
                 Ok(Some(flag)) => batch.push(key, &payload, flag),

@@ -32,6 +32,8 @@ pub struct Transaction {
     /// Buffers kept between calls.
     pub(crate) attachment: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
+    /// Lent to the floor above.
+    buffer: Vec<u8>,
 }
 
 impl Transaction {
@@ -47,6 +49,7 @@ impl Transaction {
             ended: false,
             attachment: Vec::new(),
             scratch: Vec::new(),
+            buffer: Vec::new(),
         }
     }
 
@@ -73,6 +76,17 @@ impl Transaction {
     #[must_use]
     pub fn has_writes(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.versions.lock().next_index() > 0)
+    }
+
+    /// Lends an empty buffer, with the memory of the one given back last by [`Transaction::keep_buffer`].
+    #[must_use]
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+    /// Takes a buffer back for the statements to come.
+    pub fn keep_buffer(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.buffer = buffer;
     }
 
     /// A mark to which [`Transaction::rollback_to`] can return.

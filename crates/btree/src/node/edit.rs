@@ -234,14 +234,9 @@ fn release(page: &mut [u8], slot: Slot) -> Result<(), Malformed> {
 /// Bytes written into a value: where in it, and what.
 pub(crate) type Patch<'a> = (usize, &'a [u8]);
 
-/// Whether all patches lie within the value of slot `at`.
-pub(crate) fn check_patch<'a>(
-    node: &Node<'_>,
-    at: usize,
-    mut patches: impl Iterator<Item = Patch<'a>>,
-) -> Result<(), Malformed> {
-    let len = node.value(at)?.len();
-    match patches.all(|(offset, bytes)| offset + bytes.len() <= len) {
+/// Whether patches that end at byte `end` lie within the value of slot `at`.
+pub(crate) fn check_patch(node: &Node<'_>, at: usize, end: usize) -> Result<(), Malformed> {
+    match end <= node.value(at)?.len() {
         true => Ok(()),
         false => malformed("a patch beyond its value"),
     }
