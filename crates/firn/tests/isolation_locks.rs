@@ -389,6 +389,14 @@ fn a_first_statement_that_waited_goes_on_with_what_it_waited_for() {
     assert_eq!(outcome.ends[&2], End::Refused(ErrorKind::Conflict), "{outcome:?}");
     let outcome = run(Isolation::Snapshot, "2 get y; 1 put x 11; 2 put x 12; 1 rollback; 2 commit");
     assert_eq!(outcome.rows, "x=12 y=20");
+    for script in [
+        "2 get y; 1 put x 11; 1 commit; 2 lock x; 2 commit",
+        "2 get y; 1 insert a 11; 1 commit; 2 lock a; 2 commit",
+        "2 get y; 1 delete x; 1 commit; 2 lock x; 2 commit",
+    ] {
+        let outcome = run(Isolation::Snapshot, script);
+        assert_eq!(outcome.ends[&2], End::Refused(ErrorKind::Conflict), "{script}: {outcome:?}");
+    }
     // Its writes are no obstacle to itself, and a conflict leaves nothing behind.
     let outcome = run(Isolation::Snapshot, "2 put y 22; 1 put x 11; 1 commit; 2 put x 12; 2 commit");
     assert_eq!(outcome.ends[&2], End::Refused(ErrorKind::Conflict), "{outcome:?}");
