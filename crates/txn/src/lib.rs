@@ -6,9 +6,9 @@
 //! that the log record carries for undo) and spill into the *undo tree* when they are too many or too old.
 //!
 //! * **Writers lock rows by writing them**: a row whose writer has not ended is locked. That costs
-//!   nothing, needs no memory, and comes back by itself after a crash. Explicit locks ([`locks`]) exist only
+//!   nothing, needs no memory, and comes back by itself after a crash. Explicit locks (`locks.rs`) exist only
 //!   for reading for update and for serializable reads (keys and key ranges, so phantoms are covered).
-//! * **Deadlocks are found** when a wait begins, by a walk over the wait-for graph ([`waits`]).
+//! * **Deadlocks are found** when a wait begins, by a walk over the wait-for graph (`waits.rs`).
 //! * **Commit in two calls**: *order* (the commit record is appended, locks fall, the changes are visible)
 //!   and *wait durable*. A transaction that only read waits until what it saw is durable.
 //! * **Undo is logical and idempotent**: an entry is undone only if the row still carries that very
@@ -16,7 +16,7 @@
 //!
 //! Lock order, outermost first: the list of prepared transactions; one transaction's `moving` → page latches →
 //! registry → version shards → one transaction's versions → log. The wait graph's lock is the innermost but
-//! for version shards; [`waits::WaitGraph::ended`] is called with nothing held but the list of prepared
+//! for version shards; `WaitGraph::ended` is called with nothing held but the list of prepared
 //! transactions. Nobody waits for a transaction while holding a latch or one of these locks.
 //!
 //! How it fails: [`TxnError`]; after `Conflict` or `Deadlock` the caller rolls back and tries again. If a
