@@ -89,6 +89,11 @@ fn run_on(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(), Fai
     if stop.load(Ordering::SeqCst) {
         return Err(Failure::interrupted("stopped before the run; the database can be used"));
     }
+    let time = match args.transactions {
+        Some(count) => format!("{count} transactions each"),
+        None => format!("{} s after {} s of warm-up", args.seconds, args.warmup),
+    };
+    say!("running {}: {time}", tpcc_table::count(args.clients.into(), "client"));
     let head =
         Conditions::now("firn-tpcc/1", commit_of_source(), config(engine, args, population), args.seed);
     let (report, counts) = measure(engine, args, stop)?;
