@@ -54,7 +54,7 @@ pub use firn_buffer::BufferStatistics;
 pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress};
 pub use recovery::RecoveryReport;
 pub use stat::{IoCounts, IoTotal, Statistics};
-pub use table::{Cursor, Index, IndexCursor, Table, TableSpec, TypedCursor, TypedTable};
+pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};
 pub use transaction::{Commit, Transaction};
 
 pub use firn_base::{Lsn, PageId, Progress, TxnId};

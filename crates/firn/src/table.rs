@@ -187,6 +187,9 @@ impl TypedTable {
     }
 }
 
+/// A row: its key and its value.
+pub type KeyValue<'a> = (&'a [u8], &'a [u8]);
+
 /// Rows of a range of a table. Owned: holds no latch and no lock between calls, and finds its place again
 /// by key.
 pub struct Cursor {
@@ -195,7 +198,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// The next row: its key and value, which live until the next call. `None` at the end.
-    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<(&'a [u8], &'a [u8])>, Error> {
+    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<KeyValue<'a>>, Error> {
         tx.check_open()?;
         Ok(self.inner.next(&mut tx.inner)?)
     }

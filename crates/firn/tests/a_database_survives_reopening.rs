@@ -25,7 +25,7 @@ fn closed_and_opened_again() {
     let mut expected = Vec::new();
     for life in 0..4u32 {
         let db = small().open(&path).expect("opens");
-        assert_eq!(db.recovery_report().clean, true, "life {life}");
+        assert!(db.recovery_report().clean, "life {life}");
         let table = db.open_table("t").expect("a table");
         assert_eq!(rows(&db, "t"), expected);
         for i in 0..500u32 {

@@ -66,6 +66,9 @@ pub enum Phenomenon {
 #[derive(Default)]
 pub struct Findings(pub BTreeMap<Phenomenon, String>);
 
+/// Which edges a phenomenon's cycle may go along.
+type EdgeFilter = fn(Edge) -> bool;
+
 impl Findings {
     pub fn has(&self, phenomenon: Phenomenon) -> bool {
         self.0.contains_key(&phenomenon)
@@ -258,7 +261,7 @@ impl Graph {
     }
 
     fn find_cycles(&self, txns: &[Txn], findings: &mut Findings) {
-        let kinds: [(Phenomenon, fn(Edge) -> bool); 4] = [
+        let kinds: [(Phenomenon, EdgeFilter); 4] = [
             (Phenomenon::G0, |edge| matches!(edge, Edge::Ww | Edge::Time)),
             (Phenomenon::G1c, |edge| !edge.is_rw()),
             (Phenomenon::G2Item, |edge| edge != Edge::RwPredicate),

@@ -381,7 +381,7 @@ fn transactions() -> Vec<Script> {
         Script::new("commits that are waited for later", empty_table, |session| {
             for t in 0..4u32 {
                 let scripts = (0..4u32).map(|i| {
-                    let script: Box<dyn FnOnce(&mut super::session::Work) -> Result<(), Error>> =
+                    let script: super::session::Script =
                         Box::new(move |work| work.put("t", &key(t * 4 + i), &value(i, t, 120)));
                     script
                 });

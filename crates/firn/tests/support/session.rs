@@ -49,6 +49,9 @@ pub fn by_unique() -> IndexSpec {
     IndexSpec::ranges("by unique", true, vec![IndexPart::Value(UNIQUE)])
 }
 
+/// What one transaction does.
+pub type Script = Box<dyn FnOnce(&mut Work) -> Result<(), Error>>;
+
 impl Session {
     pub fn plain(bed: Bed, options: Options) -> Session {
         Session::on(Ground::Plain(bed), options, History::new())
@@ -326,7 +329,7 @@ impl Session {
     }
 
     /// Runs several transactions, commits each without waiting, then waits for all.
-    pub fn transact_async(&mut self, scripts: Vec<Box<dyn FnOnce(&mut Work) -> Result<(), Error>>>) {
+    pub fn transact_async(&mut self, scripts: Vec<Script>) {
         let mut commits = Vec::new();
         for script in scripts {
             let Some(mut work) = self.work() else { return };
