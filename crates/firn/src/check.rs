@@ -5,6 +5,7 @@ use firn_base::PageId;
 use firn_btree::PageChange;
 use firn_device::Device;
 use firn_log::{Kind, LogScan};
+use firn_tier::TierErrorKind;
 use firn_tier::store::CheckProgress;
 use std::collections::BTreeMap;
 
@@ -94,9 +95,15 @@ impl Database {
     ) -> Result<(), Error> {
         let engine = self.engine();
         let mut owners: BTreeMap<PageId, Option<String>> = BTreeMap::new();
-        engine.store.pages(&mut |page, _| {
+        let listed = engine.store.pages(&mut |page, _| {
             owners.insert(page, None);
-        })?;
+        });
+        // A damaged map page was reported above; which of its pages are allocated is not known then.
+        let all_known = match listed {
+            Ok(()) => true,
+            Err(error) if error.kind == TierErrorKind::Damaged => false,
+            Err(error) => return Err(error.into()),
+        };
         let mut trees = engine.catalog.trees();
         trees.push(("the undo tree".to_owned(), engine.txns.undo_tree().clone()));
         for (what, tree) in trees {
@@ -120,7 +127,8 @@ impl Database {
                 match owners.insert(page, Some(what.clone())) {
                     Some(None) => {}
                     Some(Some(other)) => report.add(format!("page {page} belongs to {what} and to {other}")),
-                    None => report.add(format!("page {page} of {what} is not allocated")),
+                    None if all_known => report.add(format!("page {page} of {what} is not allocated")),
+                    None => {}
                 }
             }
         }

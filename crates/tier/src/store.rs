@@ -173,7 +173,7 @@ impl Store {
         policy: Policy,
     ) -> Result<Store, TierError> {
         policy.check()?;
-        let header = Header::load(&*device, database)?;
+        let (header, bad_slot) = Header::load(&*device, database)?;
         if header.page_size != options.page_size {
             let message = format!(
                 "the database has pages of {} bytes, {} were asked for: open it with its own page size",
@@ -193,7 +193,11 @@ impl Store {
             );
             return Err(TierError::new(TierErrorKind::Damaged, message));
         }
-        Store::assemble(device, header, geometry, &options, policy)
+        let store = Store::assemble(device, header, geometry, &options, policy)?;
+        if bad_slot {
+            store.check_header(header.groups)?;
+        }
+        Ok(store)
     }
 
     fn assemble(

@@ -70,8 +70,10 @@ impl Header {
         }))
     }
 
-    /// Finds the header of `database` on `device`.
-    pub(crate) fn load(device: &dyn Device, database: DatabaseId) -> Result<Header, TierError> {
+    /// Finds the header of `database` on `device`, and whether a slot holds something that is no header: a
+    /// write that a crash tore, or damage.
+    pub(crate) fn load(device: &dyn Device, database: DatabaseId) -> Result<(Header, bool), TierError> {
+        let mut bad_slot = false;
         let name = &device.info().name;
         let mut newest: Option<Header> = None;
         let mut foreign = None;
@@ -83,7 +85,7 @@ impl Header {
             }
             device.read(offset, &mut buf)?;
             match Header::decode(name, slot, &buf) {
-                None => {}
+                None => bad_slot |= buf.iter().any(|&byte| byte != 0),
                 Some(header) => {
                     let header = header?;
                     if header.database != database {
@@ -95,7 +97,7 @@ impl Header {
             }
         }
         match (newest, foreign) {
-            (Some(header), _) => Ok(header),
+            (Some(header), _) => Ok((header, bad_slot)),
             (None, Some(other)) => Err(TierError::new(
                 TierErrorKind::Damaged,
                 format!("{name} belongs to database {other}, not to {database}: check the paths"),
@@ -174,12 +176,12 @@ mod tests {
         let first = header();
         first.store(&device).unwrap();
         let second = first.store_next(&device, 4, Lsn(80)).unwrap();
-        assert_eq!(Header::load(&device, first.database).unwrap(), second);
+        assert_eq!(Header::load(&device, first.database).unwrap(), (second, false));
         let mut block = [0u8; 512];
         device.read(65536, &mut block).unwrap();
         block[41] ^= 1;
         device.write(65536, &block, Durability::Durable).unwrap();
-        assert_eq!(Header::load(&device, first.database).unwrap(), first);
+        assert_eq!(Header::load(&device, first.database).unwrap(), (first, true));
         let other = Header::load(&device, DatabaseId([1; 16])).unwrap_err();
         assert_eq!(other.kind, TierErrorKind::Damaged);
     }

@@ -10,7 +10,8 @@
 //! * loaded after recovery, or not changed by redo: damaged;
 //! * changed by redo: compared with the pages that must agree with it.
 //!
-//! The totals page is added up anew instead.
+//! The totals page is added up anew instead. A header with a bad slot is compared with the group that follows
+//! those it counts, which would be formatted over.
 //!
 //! What is left: a bitmap page that is damaged in its newer slot, and changed by redo, and whose lost
 //! changes concern places of pages of other groups only.
@@ -61,6 +62,27 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Of a header with a bad slot: makes sure that the other one is not the older. If the bad one was torn by a
+    /// crash, the groups that it would have counted are not in use yet.
+    pub(crate) fn check_header(&self, groups: u64) -> Result<(), TierError> {
+        if self.geometry.group_offset(groups + 1).is_none_or(|end| end > self.device.len()) {
+            return Ok(());
+        }
+        let beyond = self.load(&[MetaId::Bitmap(groups)]).pop().expect("one was asked for");
+        let in_use = beyond.is_ok_and(|loaded| {
+            let count = |which| bitmap::count(&self.geometry, &loaded.image.body, which);
+            count(Which::Pages) + count(Which::Places) > 0
+        });
+        if in_use {
+            return Err(damaged(format!(
+                "a header slot of {} is damaged, and the other counts {groups} groups although there are more: restore \
+                 the database from a backup",
+                self.device.info().name
+            )));
+        }
+        Ok(())
     }
 
     /// Compares a map page with the bitmap pages of its own group and of the places that it names.

@@ -2,7 +2,7 @@
 
 use super::harness::*;
 use crate::store::Store;
-use crate::store::geometry::Slot;
+use crate::store::geometry::{Geometry, Slot};
 use crate::store::journal::Journal;
 use crate::store::meta_page::MetaId;
 use crate::{PageTier, TierErrorKind, Written};
@@ -134,6 +134,23 @@ fn the_older_slot_is_not_believed_where_no_crash_can_have_torn_the_newer() {
         compare(&reopened, &intact);
         assert_eq!(reopened.check(true, &mut |_| {}).unwrap().damage, Vec::<String>::new(), "added up anew");
     }
+}
+
+/// Cause: the older header slot was believed. Effect: groups that it does not count were formatted over.
+#[test]
+fn the_older_header_is_not_believed_if_more_groups_are_in_use() {
+    let (device, log, store, _) = store_with_pages(300);
+    store.sync().unwrap();
+    drop(store);
+    let outcomes = [Slot::A, Slot::B].map(|slot| {
+        let device = Arc::new(device.duplicate());
+        flip(&device, Geometry::header_offset(slot));
+        recover(device, &[], log.end(), log.end())
+    });
+    let errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert_eq!(errors.len(), 1, "the older slot is not needed, the newer one is: {errors:?}");
+    assert_eq!(errors[0].kind, TierErrorKind::Damaged);
+    assert!(errors[0].message.contains("header"), "{}", errors[0]);
 }
 
 #[test]
