@@ -1,0 +1,352 @@
+//! Functions from any bytes to nothing at all, or to a panic, which is a fault.
+//!
+//! Decoders behind a checksum are reached by making the checksum right: the bytes are laid over a valid
+//! structure, which is then sealed again. Used by the fuzzers of this directory, and on stable by
+//! `crates/firn/tests/fuzz_runs_are_short_here.rs`, which includes this file.
+
+use firn::device::{Device, Durability, MemoryDevice};
+use firn::{Database, Devices, Direction, ErrorKind, KeyRange, Options, Savepoint, Table, Transaction};
+use firn_base::codec::Reader;
+use firn_base::sync::{Arc, OnceLock};
+use firn_base::{Crc32c, Lsn, crc32c};
+use firn_btree::{PageChange, check_page};
+use firn_log::testing::identity;
+use firn_log::{Kind, LogScan, Record};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+const PAGE: usize = 1024;
+
+fn options() -> Options {
+    Options::new()
+        .page_size(PAGE)
+        .buffer_bytes(64 * PAGE)
+        .version_bytes(2000)
+        .log_devices(1)
+        .log_bytes(256 << 10)
+        .background_threads(false)
+}
+
+#[derive(Clone)]
+struct Disks {
+    superblock: Arc<MemoryDevice>,
+    log: Arc<MemoryDevice>,
+    store: Arc<MemoryDevice>,
+}
+
+impl Disks {
+    fn new() -> Disks {
+        let device = |name| Arc::new(MemoryDevice::new(name));
+        Disks { superblock: device("superblock"), log: device("log"), store: device("store") }
+    }
+    fn duplicate(&self) -> Disks {
+        let copy = |device: &MemoryDevice| Arc::new(device.duplicate());
+        Disks { superblock: copy(&self.superblock), log: copy(&self.log), store: copy(&self.store) }
+    }
+    fn devices(&self) -> Devices {
+        Devices {
+            superblock: self.superblock.clone(),
+            logs: vec![self.log.clone()],
+            store: self.store.clone(),
+        }
+    }
+}
+
+/// A database with a few rows, made once.
+fn template() -> Disks {
+    static TEMPLATE: OnceLock<Disks> = OnceLock::new();
+    TEMPLATE
+        .get_or_init(|| {
+            let disks = Disks::new();
+            let db = options().create_on(disks.devices()).expect("created");
+            for name in ["a", "b"] {
+                let table = db.create_table(name).expect("a table");
+                db.transact(|tx| (0..200u8).try_for_each(|i| tx.put(&table, &[i, 7], &[i; 50]).map(drop)))
+                    .expect("committed");
+            }
+            db.checkpoint().expect("a checkpoint");
+            let table = db.table("a").expect("there");
+            db.transact(|tx| (0..90u8).try_for_each(|i| tx.put(&table, &[i, 8], &[i; 20]).map(drop)))
+                .expect("committed");
+            disks.duplicate()
+        })
+        .duplicate()
+}
+
+/// Opens, reads everything, writes, checks, closes: each may fail, none may panic.
+fn use_it(disks: &Disks) {
+    let Ok(db) = options().open_on(disks.devices()) else { return };
+    for name in db.table_names() {
+        let Ok(table) = db.table(&name) else { continue };
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut tx = db.snapshot();
+            let mut rows = tx.scan(&table, KeyRange::all(), direction);
+            // Whatever the pages say, there are not more rows than bytes.
+            for _ in 0..100_000 {
+                if !matches!(rows.next(&mut tx), Ok(Some(_))) {
+                    break;
+                }
+            }
+        }
+        let _ = db.transact(|tx| tx.put(&table, b"new", b"row"));
+    }
+    let _ = db.check(&mut |_| {});
+    let _ = db.close();
+}
+
+/// A page, and a log record that changes it.
+pub fn page(data: &[u8]) {
+    let Some((&kind, data)) = data.split_first() else { return };
+    let (image, body) = data.split_at(data.len().min(PAGE));
+    let mut bytes = vec![0; PAGE];
+    bytes[..image.len()].copy_from_slice(image);
+    let sound = check_page(&bytes).is_ok();
+    if let Ok(change) = PageChange::decode(Record { kind: Kind(0x20 | kind & 0x1f), body }) {
+        let _ = firn_txn::Attachment::decode(change.attachment);
+        if change.rehearse(&bytes).is_ok() {
+            change.apply(&mut bytes).expect("the rehearsal went well");
+            assert!(!sound || check_page(&bytes).is_ok(), "a good page stays good");
+        }
+    }
+    let _ = firn_txn::Attachment::decode(body);
+    let _ = firn_txn::CheckpointState::decode(&mut Reader::new(body));
+}
+
+/// Blocks of a log: bytes laid over some, which are sealed again.
+pub fn log(data: &[u8]) {
+    let device = log_device(&log_bytes());
+    let mut reader = Reader::new(data);
+    while let (Ok(block), Ok(at), Ok(piece)) = (reader.u16(), reader.u16(), reader.blob()) {
+        overlay(
+            &device,
+            u64::from(block) % (device.len() / 512) * 512,
+            512,
+            usize::from(at) % 512,
+            piece,
+            |bytes| {
+                let checksum = crc32c(&bytes[4..512]);
+                bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+            },
+        );
+    }
+    let Ok(scan) = LogScan::new(vec![device], identity(1), Lsn::FIRST, &mut |_, _| {}) else { return };
+    let mut records = scan.records(Lsn::FIRST);
+    while let Ok(Some((_, record))) = records.next() {
+        let _ = PageChange::decode(record);
+    }
+}
+
+/// The bytes of a log device with some records, made once.
+fn log_bytes() -> Vec<u8> {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES
+        .get_or_init(|| {
+            let device = Arc::new(MemoryDevice::new("log"));
+            device.grow(64 << 10, firn::device::Fill::Written).expect("memory grows");
+            let log = firn_log::Log::create(
+                vec![device.clone() as Arc<dyn Device>],
+                identity(1),
+                firn_base::Epoch(1),
+                firn_log::testing::options(),
+            )
+            .expect("created");
+            for i in 0..40 {
+                let body = vec![i; 10 + 7 * i as usize];
+                let end = log
+                    .append(firn_log::LogClass::Normal, Record { kind: Kind(0x20), body: &body })
+                    .expect("room")
+                    .end;
+                log.flush(end).expect("memory does not fail");
+            }
+            let mut bytes = vec![0; device.len() as usize];
+            device.read(0, &mut bytes).expect("memory is readable");
+            bytes
+        })
+        .clone()
+}
+
+fn log_device(bytes: &[u8]) -> Arc<dyn Device> {
+    let device = MemoryDevice::new("log");
+    device.grow(bytes.len() as u64, firn::device::Fill::Written).expect("memory grows");
+    device.write(0, bytes, Durability::Durable).expect("memory is writable");
+    Arc::new(device)
+}
+
+/// Lays `piece` over a structure of `len` bytes at `offset`, from its byte `at` on, and seals it again.
+fn overlay(
+    device: &Arc<dyn Device>,
+    offset: u64,
+    len: usize,
+    at: usize,
+    piece: &[u8],
+    seal: impl FnOnce(&mut [u8]),
+) {
+    let mut bytes = vec![0; len];
+    device.read(offset, &mut bytes).expect("inside the device");
+    let count = piece.len().min(len - at);
+    bytes[at..at + count].copy_from_slice(&piece[..count]);
+    seal(&mut bytes);
+    device.write(offset, &bytes, Durability::Durable).expect("inside the device");
+}
+
+/// A superblock: bytes laid over its body, in both copies, and sealed again.
+pub fn superblock(data: &[u8]) {
+    let disks = template();
+    let mut reader = Reader::new(data);
+    while let (Ok(at), Ok(piece)) = (reader.u8(), reader.blob()) {
+        for copy in 0..2 {
+            let device: Arc<dyn Device> = disks.superblock.clone();
+            overlay(&device, copy << 14, 512, usize::from(at), piece, |bytes| {
+                let len = u32::from_le_bytes(bytes[44..48].try_into().expect("four bytes")) as usize;
+                if let Some(covered) = bytes.get(12..48usize.saturating_add(len)) {
+                    let checksum = crc32c(covered);
+                    bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+                }
+            });
+        }
+    }
+    use_it(&disks);
+}
+
+/// The store's header and metadata: bytes laid over a slot, and sealed again; and any bytes of its log.
+pub fn store(data: &[u8]) {
+    let disks = template();
+    let device: Arc<dyn Device> = disks.store.clone();
+    let mut reader = Reader::new(data);
+    while let (Ok(which), Ok(at), Ok(piece)) = (reader.u8(), reader.u16(), reader.blob()) {
+        let at = usize::from(at) % 4096;
+        // Header and totals lie 64 KiB apart, the first group's metadata pages behind them one by one.
+        let (offset, checksum_at) = match which % 16 {
+            slot @ 0..=1 => (u64::from(slot) << 16, 64),
+            slot @ 2..=3 => (u64::from(slot) << 16, 60),
+            slot => ((256 << 10) + (u64::from(slot) - 4) * 4096, 60),
+        };
+        overlay(&device, offset, 4096, at, piece, |bytes| {
+            let checksum = Crc32c::new().with(&bytes[..checksum_at]).with(&bytes[checksum_at + 4..]).value();
+            bytes[checksum_at..checksum_at + 4].copy_from_slice(&checksum.to_le_bytes());
+        });
+    }
+    use_it(&disks);
+}
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Statements, transactions and lives of a database, as the bytes say, beside a sorted map.
+pub fn operations(data: &[u8]) {
+    let mut disks = Disks::new();
+    let mut db = options().create_on(disks.devices()).expect("created");
+    let mut table = db.create_table("t").expect("a table");
+    let mut committed = Rows::new();
+    let mut open: Option<(Transaction, Rows, Vec<(Savepoint, Rows)>)> = None;
+    let mut reader = Reader::new(data);
+    while let (Ok(operation), Ok(number)) = (reader.u8(), reader.u8()) {
+        // At the end of a life, what was open is lost.
+        if operation % 16 >= 13 {
+            open = None;
+        }
+        match operation % 16 {
+            0 => drop(db.checkpoint().expect("a checkpoint")),
+            1 => drop(db.step().expect("a step")),
+            2 => {
+                if let Some((tx, rows, _)) = open.take() {
+                    tx.commit().expect("committed");
+                    committed = rows;
+                }
+            }
+            3 => drop(open.take().map(|(tx, ..)| tx.rollback().expect("rolled back"))),
+            4 => compare(&db, &table, &committed),
+            13 => {
+                drop((table, db));
+                db = options().open_on(disks.devices()).expect("opens");
+                table = db.table("t").expect("there");
+                compare(&db, &table, &committed);
+            }
+            14 => {
+                drop(table);
+                db.close().expect("closed");
+                db = options().open_on(disks.devices()).expect("opens");
+                table = db.table("t").expect("there");
+                compare(&db, &table, &committed);
+            }
+            15 => {
+                disks = disks.duplicate();
+                db = options().open_on(disks.devices()).expect("opens");
+                table = db.table("t").expect("there");
+                compare(&db, &table, &committed);
+            }
+            statement => {
+                let (tx, rows, marks) =
+                    open.get_or_insert_with(|| (db.begin(), committed.clone(), Vec::new()));
+                if !state(statement, number, tx, &table, rows, marks) {
+                    open = None;
+                }
+            }
+        }
+    }
+    drop(open);
+    compare(&db, &table, &committed);
+    let report = db.check(&mut |_| {}).expect("checked");
+    assert!(report.is_clean(), "{report:?}");
+}
+
+/// One statement; false if the transaction has to end.
+fn state(
+    statement: u8,
+    number: u8,
+    tx: &mut Transaction,
+    table: &Table,
+    rows: &mut Rows,
+    marks: &mut Vec<(Savepoint, Rows)>,
+) -> bool {
+    let key = vec![number % 64; 1 + usize::from(number / 64) * 20];
+    let value = vec![number; usize::from(number) % 90];
+    let outcome = match statement {
+        5 | 6 => tx.put(table, &key, &value).map(|existed| {
+            assert_eq!(existed, rows.insert(key, value).is_some());
+        }),
+        7 => match tx.insert(table, &key, &value) {
+            Err(error) if error.kind() == ErrorKind::Duplicate => {
+                assert!(rows.contains_key(&key));
+                Ok(())
+            }
+            outcome => outcome.map(|()| assert_eq!(rows.insert(key, value), None)),
+        },
+        8 | 9 => tx.delete(table, &key).map(|existed| assert_eq!(existed, rows.remove(&key).is_some())),
+        10 => tx.get(table, &key).map(|found| assert_eq!(found.as_ref(), rows.get(&key))),
+        11 => {
+            marks.push((tx.savepoint(), rows.clone()));
+            Ok(())
+        }
+        _ => match marks.pop() {
+            Some((savepoint, before)) => {
+                *rows = before;
+                tx.rollback_to(&savepoint)
+            }
+            None => {
+                let range = KeyRange::new(Bound::Included(&key[..]), Bound::Unbounded);
+                let found = tx
+                    .scan(table, range, Direction::Forward)
+                    .next(tx)
+                    .map(|row| row.map(|(key, _)| key.to_vec()));
+                found.map(|found| assert_eq!(found.as_ref(), rows.range(key..).next().map(|(key, _)| key)))
+            }
+        },
+    };
+    match outcome {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            false
+        }
+    }
+}
+
+fn compare(db: &Database, table: &Table, rows: &Rows) {
+    let mut tx = db.snapshot();
+    let mut found = Rows::new();
+    let mut cursor = tx.scan(table, KeyRange::all(), Direction::Forward);
+    while let Some((key, value)) = cursor.next(&mut tx).expect("readable") {
+        found.insert(key.to_vec(), value.to_vec());
+    }
+    assert_eq!(&found, rows);
+}
