@@ -230,6 +230,8 @@ pub fn store(data: &[u8]) {
 }
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Savepoints, with the rows there were.
+type Marks = Vec<(Savepoint, Rows)>;
 
 /// Statements, transactions and lives of a database, as the bytes say, beside a sorted map.
 pub fn operations(data: &[u8]) {
@@ -237,7 +239,7 @@ pub fn operations(data: &[u8]) {
     let mut db = options().create_on(disks.devices()).expect("created");
     let mut table = db.create_table("t").expect("a table");
     let mut committed = Rows::new();
-    let mut open: Option<(Transaction, Rows, Vec<(Savepoint, Rows)>)> = None;
+    let mut open: Option<(Transaction, Rows, Marks)> = None;
     let mut reader = Reader::new(data);
     while let (Ok(operation), Ok(number)) = (reader.u8(), reader.u8()) {
         // At the end of a life, what was open is lost.
@@ -245,7 +247,7 @@ pub fn operations(data: &[u8]) {
             open = None;
         }
         match operation % 16 {
-            0 => drop(db.checkpoint().expect("a checkpoint")),
+            0 => db.checkpoint().expect("a checkpoint"),
             1 => drop(db.step().expect("a step")),
             2 => {
                 if let Some((tx, rows, _)) = open.take() {
@@ -253,7 +255,11 @@ pub fn operations(data: &[u8]) {
                     committed = rows;
                 }
             }
-            3 => drop(open.take().map(|(tx, ..)| tx.rollback().expect("rolled back"))),
+            3 => {
+                if let Some((tx, ..)) = open.take() {
+                    tx.rollback().expect("rolled back");
+                }
+            }
             4 => compare(&db, &table, &committed),
             13 => {
                 drop((table, db));
@@ -277,7 +283,7 @@ pub fn operations(data: &[u8]) {
             statement => {
                 let (tx, rows, marks) =
                     open.get_or_insert_with(|| (db.begin(), committed.clone(), Vec::new()));
-                if !state(statement, number, tx, &table, rows, marks) {
+                if !run_statement(statement, number, tx, &table, rows, marks) {
                     open = None;
                 }
             }
@@ -290,13 +296,13 @@ pub fn operations(data: &[u8]) {
 }
 
 /// One statement; false if the transaction has to end.
-fn state(
+fn run_statement(
     statement: u8,
     number: u8,
     tx: &mut Transaction,
     table: &Table,
     rows: &mut Rows,
-    marks: &mut Vec<(Savepoint, Rows)>,
+    marks: &mut Marks,
 ) -> bool {
     let key = vec![number % 64; 1 + usize::from(number / 64) * 20];
     let value = vec![number; usize::from(number) % 90];
