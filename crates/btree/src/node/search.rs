@@ -106,7 +106,7 @@ mod tests {
     fn keys_order_as_bytes_do() {
         let mut rng = Rng::new(5);
         for _ in 0..20_000 {
-            let mut key = |rng: &mut Rng| -> Vec<u8> {
+            let key = |rng: &mut Rng| -> Vec<u8> {
                 (0..rng.below(28)).map(|_| [0, 1, 0x7f, 0xff][rng.below(100) as usize / 97]).collect()
             };
             let (a, b) = (key(&mut rng), key(&mut rng));
