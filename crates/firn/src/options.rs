@@ -226,10 +226,10 @@ impl Options {
             ));
         }
         if let Some(bytes) = self.checkpoint_log_bytes
-            && (bytes < 64 << 10 || bytes > self.log_bytes / 3)
+            && (bytes < 64 << 10 || bytes > self.log_bytes / 6)
         {
             return refuse(format!(
-                "checkpoint_log_bytes is {bytes}; it must be at least 64 KiB and at most a third of log_bytes ({})",
+                "checkpoint_log_bytes is {bytes}; it must be at least 64 KiB and at most a sixth of log_bytes ({})",
                 self.log_bytes
             ));
         }

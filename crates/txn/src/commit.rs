@@ -83,7 +83,7 @@ impl Transaction {
                 self.manager.finish(&state, Status::Aborted, None, &mut self.held);
                 seen
             }
-            Some(state) => match self.manager.order(&state, &mut self.held) {
+            Some(state) => match self.manager.order_with_room(&state, &mut self.held) {
                 Ok(end) => end,
                 Err(error) => {
                     self.state = Some(state); // the drop rolls it back
@@ -138,6 +138,17 @@ impl Transaction {
 }
 
 impl TxnManager {
+    /// As [`TxnManager::order`]; if another transaction's undoing has used up the log's reserve, waits for
+    /// room and tries again. Called with no lock held.
+    fn order_with_room(&self, state: &Arc<TxnState>, held: &mut HeldLocks) -> Result<Lsn, TxnError> {
+        let mut end = Lsn::ZERO;
+        self.with_room(|| {
+            end = self.order(state, held)?;
+            Ok(())
+        })?;
+        Ok(end)
+    }
+
     /// Appends the commit record and makes the changes visible. Answers the record's end.
     fn order(&self, state: &Arc<TxnState>, held: &mut HeldLocks) -> Result<Lsn, TxnError> {
         let mut body = Vec::with_capacity(20);

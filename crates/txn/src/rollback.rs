@@ -100,8 +100,8 @@ impl TxnManager {
         Ok(())
     }
 
-    /// Runs a part of undoing; while the log is full, makes room and runs it again.
-    fn with_room(&self, mut work: impl FnMut() -> Result<(), TxnError>) -> Result<(), TxnError> {
+    /// Runs a part of undoing, or a commit; while the log is full, makes room and runs it again.
+    pub(crate) fn with_room(&self, mut work: impl FnMut() -> Result<(), TxnError>) -> Result<(), TxnError> {
         for _ in 0..ROOM_ATTEMPTS {
             match (work(), self.room.get()) {
                 (Err(error), Some(room)) if error.kind == TxnErrorKind::LogFull => room(true)?,
