@@ -433,9 +433,8 @@ impl Run {
             }
             assert_eq!(self.db.prepared(), [gid.to_vec()]);
             self.check_snapshots();
-            for which in 0..2 {
-                let changed =
-                    after[which].iter().find(|(key, row)| self.committed[which].get(*key) != Some(row));
+            for (which, rows) in after.iter().enumerate().take(2) {
+                let changed = rows.iter().find(|(key, row)| self.committed[which].get(*key) != Some(row));
                 if let Some((key, _)) = changed {
                     let mut other = self.db.begin();
                     let error = other.put(&self.tables[which], key, b"other").expect_err("it is locked");

@@ -122,7 +122,10 @@ impl Committed {
     }
 }
 
-fn apply(state: &mut State, writes: &[(usize, Vec<u8>, Option<Vec<u8>>)]) {
+/// A table's place, a key, and its row; none if it was deleted.
+type Write = (usize, Vec<u8>, Option<Vec<u8>>);
+
+fn apply(state: &mut State, writes: &[Write]) {
     for (table, key, value) in writes {
         match value {
             Some(value) => drop(state[*table].insert(key.clone(), value.clone())),
