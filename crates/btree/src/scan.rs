@@ -40,6 +40,22 @@ impl Position {
         })
     }
 
+    /// As [`Position::after`], making sure that this is ahead: on damaged trees, a leaf that is not where its
+    /// parent says would have a scan go round for ever.
+    fn onward(&self, node: &Node<'_>, direction: Direction) -> Result<Option<Position>, Malformed> {
+        let next = Position::after(node, direction);
+        let ahead = match (self, &next, direction) {
+            (Position::Start, ..) | (_, None | Some(Position::Start), _) => true,
+            (Position::At(from) | Position::Past(from), Some(Position::At(to) | Position::Past(to)), _) => {
+                match direction {
+                    Direction::Forward => to > from,
+                    Direction::Backward => to < from || (to == from && matches!(self, Position::At(_))),
+                }
+            }
+        };
+        ahead.then_some(next).ok_or(Malformed { what: "it is not where its parent says" })
+    }
+
     /// Where a scan goes on after a leaf; `None` after the last.
     pub(crate) fn after(node: &Node<'_>, direction: Direction) -> Option<Position> {
         match direction {
@@ -86,7 +102,7 @@ impl Tree {
                     Direction::Backward => high -= 1,
                 }
             }
-            Ok(Position::after(&node, direction))
+            from.onward(&node, direction).map_err(damaged)
         })
     }
 
@@ -103,7 +119,7 @@ impl Tree {
         let damaged = |error| TreeError::damaged(leaf.page(), error);
         let node = Node::at(&leaf, place);
         let (first, _) = from.ahead(&node, Direction::Forward).map_err(damaged)?;
-        let (low, next) = (node.low().to_vec(), Position::after(&node, Direction::Forward));
+        let (low, next) = (node.low().to_vec(), from.onward(&node, Direction::Forward).map_err(damaged)?);
         let (leaf, removed) = scratch::with(|scratch| {
             let (key, body) = (&mut scratch.key, &mut scratch.body);
             self.sweep_slots(leaf, class, key, body, |at, key, value| at >= first && judge(key, value))
