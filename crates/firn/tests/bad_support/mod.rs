@@ -218,6 +218,22 @@ pub fn examine(disks: &Disks, models: &[&Model]) -> Verdict {
 
 /// As [`examine`], of an open database.
 pub fn examine_open(db: &Database, models: &[&Model]) -> Verdict {
+    let errors = examine_reads(db, models);
+    let check = db.check(&mut |_| {});
+    if !errors.is_empty() {
+        assert!(
+            !matches!(&check, Ok(report) if report.is_clean()),
+            "a check is content with what could not be read: {errors:?}"
+        );
+    }
+    if let Ok(report) = &check {
+        assert!(report.is_clean() == report.damage.is_empty(), "faults are described: {report:?}");
+    }
+    Verdict::Opened(errors, check)
+}
+
+/// Reads everything and compares it with the models. The errors, which tell of damage.
+pub fn examine_reads(db: &Database, models: &[&Model]) -> Vec<Error> {
     let mut outcomes = models.iter().map(|model| read_everything(db, model));
     let errors = loop {
         match outcomes.next() {
@@ -233,17 +249,7 @@ pub fn examine_open(db: &Database, models: &[&Model]) -> Verdict {
             "reading what is damaged says so: {error:?}"
         );
     }
-    let check = db.check(&mut |_| {});
-    if !errors.is_empty() {
-        assert!(
-            !matches!(&check, Ok(report) if report.is_clean()),
-            "a check is content with what could not be read: {errors:?}"
-        );
-    }
-    if let Ok(report) = &check {
-        assert!(report.is_clean() == report.damage.is_empty(), "faults are described: {report:?}");
-    }
-    Verdict::Opened(errors, check)
+    errors
 }
 
 /// Reads every table both ways, by key and by index. The errors; `Err` if an answer is wrong.
