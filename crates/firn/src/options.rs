@@ -226,7 +226,7 @@ impl Options {
             ));
         }
         if let Some(bytes) = self.checkpoint_log_bytes
-            && (bytes < 64 << 10 || bytes > self.log_bytes / 6)
+            && (bytes < 64 << 10 || bytes > (self.log_bytes / 6).max(64 << 10))
         {
             return refuse(format!(
                 "checkpoint_log_bytes is {bytes}; it must be at least 64 KiB and at most a sixth of log_bytes ({})",
