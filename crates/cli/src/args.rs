@@ -101,9 +101,9 @@ pub struct Tpcc {
     /// Check the consistency conditions, run nothing
     #[arg(long)]
     pub check_only: bool,
-    /// Files of log of a new database, written at once
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub log_devices: u32,
+    /// Files of log of a new database, written at once [as many as the device's latency asks for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub log_devices: Option<u32>,
     /// Size of the population
     #[arg(long, value_enum, default_value_t = ScaleName::Full, hide = true)]
     pub scale: ScaleName,
@@ -170,9 +170,9 @@ pub struct BenchCommit {
     /// How often each measurement is made; medians are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Log devices
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub log_devices: u32,
+    /// Log devices [as many as the device's latency asks for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub log_devices: Option<u32>,
     /// Measure 8 clients also beside N threads that spin [2 if N is not given]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "2",
           value_parser = clap::value_parser!(u32).range(1..=1024))]

@@ -77,6 +77,8 @@ struct Bench<'a> {
     args: &'a BenchCommit,
     stop: &'a AtomicBool,
     engine: FirnEngine,
+    /// Of the database: as many writes can be in flight.
+    log_devices: u32,
     raw: RawFiles,
     time: Duration,
 }
@@ -87,12 +89,16 @@ pub type Rounds = Vec<Vec<Round>>;
 impl<'a> Bench<'a> {
     fn new(args: &'a BenchCommit, dir: &Path, stop: &'a AtomicBool) -> Result<Bench<'a>, Failure> {
         std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-        let options = Options::new().log_devices(args.log_devices as usize).buffer_bytes(256 << 20);
+        let mut options = Options::new().buffer_bytes(256 << 20);
+        if let Some(count) = args.log_devices {
+            options = options.log_devices(count as usize);
+        }
         let db = options.open(dir.join("db"))?;
+        let log_devices = db.statistics().log_devices.len() as u32;
         let engine = FirnEngine::new(db, commit_bench::schema(), Isolation::Snapshot)?;
-        let most = args.clients.iter().copied().max().unwrap_or(1).min(args.log_devices);
+        let most = args.clients.iter().copied().max().unwrap_or(1).min(log_devices);
         let raw = RawFiles::create(dir, most as usize)?;
-        Ok(Bench { args, stop, engine, raw, time: Duration::from_secs_f64(args.seconds) })
+        Ok(Bench { args, stop, engine, log_devices, raw, time: Duration::from_secs_f64(args.seconds) })
     }
 
     fn all(&mut self) -> Result<(firn_workloads::results::Conditions, Rounds), Failure> {
@@ -119,7 +125,7 @@ impl<'a> Bench<'a> {
     /// One client count. Every second round the order is the other one; `write_bytes` is what the round before
     /// found.
     fn round(&mut self, number: u32, clients: u32, write_bytes: Option<usize>) -> Result<Round, Failure> {
-        let streams = clients.min(self.args.log_devices) as usize;
+        let streams = clients.min(self.log_devices) as usize;
         let spinners = self.args.spinners.filter(|_| clients == SPINNING_CLIENTS);
         if let Some(bytes) = write_bytes.filter(|_| number % 2 == 1) {
             let raw = self.raw.run(streams, bytes, self.time)?;

@@ -23,7 +23,9 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     options = options.buffer_bytes(
         usize::try_from(args.buffer).map_err(|_| Failure::bad_argument("--buffer is too large"))?,
     );
-    options = options.log_devices(args.log_devices as usize);
+    if let Some(count) = args.log_devices {
+        options = options.log_devices(count as usize);
+    }
     let opening = Instant::now();
     let db = options.open(&args.dir)?;
     report_recovery(&db, opening);

@@ -8,8 +8,9 @@
 
 use crate::assembly::{self, Devices};
 use crate::engine::Engine;
+use crate::log_width;
 use crate::recovery::{self, RecoveryReport};
-use crate::superblock::{Found, Member, Superblock};
+use crate::superblock::{Found, Member, SECOND_COPY, Superblock};
 use crate::{Error, ErrorKind, Options};
 use firn_base::clock;
 use firn_base::sync::Arc;
@@ -103,10 +104,15 @@ fn build(
     superblock: Arc<dyn Device>,
     options: &Options,
 ) -> Result<(Arc<Engine>, RecoveryReport), Error> {
-    let members: Vec<Member> = assembly::members(options);
     let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
     let store_path = store_path.to_string_lossy().into_owned();
-    Superblock::mark_creating(&superblock, &assembly::file_names(&members, &store_path))?;
+    // The mark names the most files there may be.
+    Superblock::mark_creating(&superblock, &assembly::file_names(&assembly::members(options), &store_path))?;
+    let mut options = options.clone();
+    if options.probe_log_devices {
+        options = options.log_devices(log_width::probe(&superblock, SECOND_COPY)?);
+    }
+    let members: Vec<Member> = assembly::members(&options);
     let mut logs = Vec::new();
     for member in &members {
         logs.push(file(&dir.join(&member.path), true)?);
@@ -114,7 +120,7 @@ fn build(
     let store = file(&dir.join(&store_path), true)?;
     sync_directory(dir)?;
     let devices = Devices { superblock, logs, store };
-    let engine = assembly::create(devices, members, store_path, options)?;
+    let engine = assembly::create(devices, members, store_path, &options)?;
     Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
 }
 

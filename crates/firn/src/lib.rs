@@ -37,6 +37,7 @@ mod dump;
 mod engine;
 mod error;
 mod files;
+mod log_width;
 mod options;
 mod recovery;
 mod stat;

@@ -61,6 +61,8 @@ pub struct Options {
     pub(crate) buffer_bytes: usize,
     pub(crate) version_bytes: usize,
     pub(crate) log_devices: usize,
+    /// The device is asked how many there had best be; `log_devices` is the most.
+    pub(crate) probe_log_devices: bool,
     pub(crate) log_bytes: u64,
     pub(crate) log_paths: Vec<PathBuf>,
     pub(crate) store_path: Option<PathBuf>,
@@ -79,6 +81,7 @@ impl Default for Options {
             buffer_bytes: 128 << 20,
             version_bytes: 16 << 20,
             log_devices: 4,
+            probe_log_devices: true,
             log_bytes: 256 << 20,
             log_paths: Vec::new(),
             store_path: None,
@@ -95,7 +98,7 @@ impl Default for Options {
 pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<usize> = 1024..=65536;
 
 impl Options {
-    /// The defaults: creates the database if there is none, 128 MiB of buffer, 256 MiB of log in four files,
+    /// The defaults: creates the database if there is none, 128 MiB of buffer, 256 MiB of log,
     /// pages of 4 KiB.
     #[must_use]
     pub fn new() -> Options {
@@ -128,11 +131,13 @@ impl Options {
         self.page_size = bytes;
         self
     }
-    /// How many files the log is spread over when the database is created. Several small synchronous writes
-    /// in flight are faster than one, even on one SSD. Default: 4.
+    /// How many files the log is spread over when the database is created. Default: one if the device's
+    /// synchronous writes are fast (under 300 µs, timed at creation), else four, so that several in flight
+    /// hide their latency.
     #[must_use]
     pub fn log_devices(mut self, count: usize) -> Options {
         self.log_devices = count;
+        self.probe_log_devices = false;
         self
     }
     /// Bytes of online log in all, fixed when the database is created. Default: 256 MiB.
@@ -145,6 +150,7 @@ impl Options {
     #[must_use]
     pub fn log_paths(mut self, paths: Vec<PathBuf>) -> Options {
         self.log_devices = paths.len();
+        self.probe_log_devices = false;
         self.log_paths = paths;
         self
     }

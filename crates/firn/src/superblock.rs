@@ -23,6 +23,8 @@ const CREATING: &[u8; 8] = b"FIRNMAKE";
 /// Bytes of one copy; the second follows the first.
 const COPY_BYTES: usize = 16 << 10;
 const HEADER_BYTES: usize = 48;
+/// Where the second copy is.
+pub(crate) const SECOND_COPY: u64 = COPY_BYTES as u64;
 /// Bytes of the device.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 2 * COPY_BYTES as u64;
 
