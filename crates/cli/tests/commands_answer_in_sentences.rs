@@ -59,7 +59,8 @@ fn stat_and_dump_show_what_is_there() {
     assert_eq!(stat["page_size"], 4096);
     assert_eq!(stat["tables_rows_about"]["warehouse"], 2);
     assert_eq!(stat["recovery"]["clean"], true);
-    assert_eq!(stat["log"]["devices"].as_array().unwrap().len(), 4);
+    let devices = stat["log"]["devices"].as_array().unwrap().len();
+    assert!(devices == 1 || devices == 4, "as the device's latency asked for: {devices}");
 
     run(&db, "dump {db}").ended(0).says("the catalog: tree").says("index \"by_name\" of table \"customer\"");
     let rows = run(&db, "dump {db} --table district").ended(0).out;

@@ -26,10 +26,20 @@ fn spilled_now(world: &World) -> usize {
     count
 }
 
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Spills all the time beside `work`, for a while.
 fn beside_spilling(world: &World, mut work: impl FnMut(u32)) {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Ends the other thread if this one fails, too.
+        let _guard = SetOnDrop(&ended);
         scope.spawn(|| {
             while !ended.load(Ordering::SeqCst) {
                 world.manager.spill_older_than(Lsn::MAX).expect("the log has room");
@@ -38,11 +48,12 @@ fn beside_spilling(world: &World, mut work: impl FnMut(u32)) {
         let until = Instant::now() + Duration::from_secs(2);
         for i in 0.. {
             work(i);
-            if Instant::now() > until {
+            // Nobody takes checkpoints here: the log only fills.
+            let space = world.manager.log().space();
+            if Instant::now() > until || space.used_bytes > space.capacity_bytes / 2 {
                 break;
             }
         }
-        ended.store(true, Ordering::SeqCst);
     });
     while world.manager.maintenance_step().expect("usable") == firn_base::Progress::Worked {}
 }
