@@ -1,5 +1,6 @@
 //! Putting a database together from its devices: creating one, and what opening needs.
 
+use crate::devices::{Counted, Devices};
 use crate::engine::{Engine, Parts};
 use crate::superblock::{Member, Superblock};
 use crate::{Error, Options};
@@ -7,7 +8,7 @@ use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock, rng};
 use firn_btree::Tree;
 use firn_buffer::{BufferPool, PoolOptions};
-use firn_device::{Counting, Device, Fill};
+use firn_device::{Device, Fill};
 use firn_log::{Log, LogClass, LogOptions, MemberId};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::PageTier;
@@ -18,44 +19,6 @@ use firn_txn::{ManagerOptions, TxnManager};
 pub(crate) const UNDO_TREE: TreeId = TreeId(2);
 /// Trees of tables begin here.
 pub(crate) const FIRST_USER_TREE: TreeId = TreeId(16);
-
-/// The devices of a database, as they are or wrapped by something that counts, fails, crashes or delays.
-#[derive(Clone, Debug)]
-pub struct Devices {
-    /// Where everything else is found.
-    pub superblock: Arc<dyn Device>,
-    /// The log, in the order of its members.
-    pub logs: Vec<Arc<dyn Device>>,
-    /// The page store.
-    pub store: Arc<dyn Device>,
-}
-
-/// The devices, each with its counters.
-#[derive(Clone, Debug)]
-pub(crate) struct Counted {
-    pub superblock: Arc<Counting>,
-    pub logs: Vec<Arc<Counting>>,
-    pub store: Arc<Counting>,
-}
-
-impl Counted {
-    pub fn new(devices: Devices) -> Counted {
-        Counted {
-            superblock: Arc::new(Counting::new(devices.superblock)),
-            logs: devices.logs.into_iter().map(|log| Arc::new(Counting::new(log))).collect(),
-            store: Arc::new(Counting::new(devices.store)),
-        }
-    }
-    pub fn superblock(&self) -> Arc<dyn Device> {
-        self.superblock.clone()
-    }
-    pub fn logs(&self) -> Vec<Arc<dyn Device>> {
-        self.logs.iter().map(|log| log.clone() as Arc<dyn Device>).collect()
-    }
-    pub fn store(&self) -> Arc<dyn Device> {
-        self.store.clone()
-    }
-}
 
 /// Share of the buffer's budget that goes to the page map's cache, as a divisor: a fully cached map needs
 /// 24 bytes a page, 0.6 % of pages of 4 KiB.

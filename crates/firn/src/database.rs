@@ -1,6 +1,7 @@
 //! A database as its users hold it.
 
-use crate::assembly::{self, Devices};
+use crate::assembly;
+use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::files;
 use crate::recovery::{self, RecoveryReport};

@@ -1,7 +1,7 @@
 //! The engine: the floors of one open database, and what moves between them.
 
-use crate::assembly::Counted;
-use crate::checkpoint::Checkpointer;
+use crate::checkpointer::Checkpointer;
+use crate::devices::Counted;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};

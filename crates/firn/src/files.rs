@@ -6,7 +6,8 @@
 //! DIR/store        the page store
 //! ```
 
-use crate::assembly::{self, Devices};
+use crate::assembly;
+use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::log_width;
 use crate::recovery::{self, RecoveryReport};

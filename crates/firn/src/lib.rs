@@ -32,7 +32,9 @@
 mod assembly;
 mod check;
 mod checkpoint;
+mod checkpointer;
 mod database;
+mod devices;
 mod dump;
 mod engine;
 mod error;
@@ -46,9 +48,9 @@ mod table;
 mod threads;
 mod transaction;
 
-pub use assembly::Devices;
 pub use check::{CheckPhase, CheckReport};
 pub use database::Database;
+pub use devices::Devices;
 pub use dump::DumpWhat;
 pub use error::{Error, ErrorKind};
 pub use firn_buffer::BufferStatistics;

@@ -10,8 +10,9 @@
 //! A crash at any point leaves a database that the next recovery starts from the same superblock, with
 //! perhaps one epoch more: redo and undo are idempotent.
 
-use crate::assembly::{self, Counted, Devices};
+use crate::assembly;
 use crate::checkpoint;
+use crate::devices::{Counted, Devices};
 use crate::engine::{Engine, Parts};
 use crate::options::{RecoveryPhase, RecoveryProgress};
 use crate::superblock::Superblock;

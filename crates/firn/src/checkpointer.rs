@@ -1,0 +1,127 @@
+//! When checkpoints are due, and who waits for one. What a checkpoint does is in `checkpoint.rs`.
+
+use crate::{Error, ErrorKind};
+use firn_base::sync::atomic::{AtomicU64, Ordering};
+use firn_base::sync::{Condvar, Mutex};
+use firn_base::{Lsn, clock};
+use std::time::Duration;
+
+/// When checkpoints happen, and who waits for one.
+pub(crate) struct Checkpointer {
+    /// Bytes of log between two.
+    interval: u64,
+    /// Log end at the beginning of the last one.
+    pub(crate) last: AtomicU64,
+    /// Held while one is being taken.
+    pub(crate) running: Mutex<()>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether a thread takes checkpoints when they are asked for.
+    served: bool,
+    requested: bool,
+    stopped: bool,
+    /// How many have ended, well or not.
+    ended: u64,
+    /// How the last one ended.
+    failure: Option<Error>,
+}
+
+impl Checkpointer {
+    pub fn new(interval: u64, last: Lsn) -> Checkpointer {
+        Checkpointer {
+            interval,
+            last: AtomicU64::new(last.0),
+            running: Mutex::new(()),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Bytes of log between two checkpoints.
+    pub fn interval(&self) -> u64 {
+        self.interval
+    }
+
+    /// Whether so much log has been written since the last one that another should follow.
+    pub fn is_due(&self, log_end: Lsn) -> bool {
+        log_end.since(Lsn(self.last.load(Ordering::Relaxed))) >= self.interval
+    }
+
+    /// Asks for one if it is due.
+    pub fn consider(&self, log_end: Lsn) {
+        if self.is_due(log_end) {
+            self.request();
+        }
+    }
+
+    /// Asks for one.
+    pub fn request(&self) {
+        let mut state = self.state.lock();
+        if !state.requested {
+            state.requested = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends the thread that waits in [`Checkpointer::wait_for_request`].
+    pub fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether a thread takes checkpoints when they are asked for.
+    pub fn is_served(&self) -> bool {
+        self.state.lock().served
+    }
+
+    /// Blocks until one is asked for; false when the thread should end.
+    pub fn wait_for_request(&self) -> bool {
+        let mut state = self.state.lock();
+        state.served = true;
+        while !state.requested && !state.stopped {
+            self.changed.wait(&mut state);
+        }
+        state.requested = false;
+        !state.stopped
+    }
+
+    /// Asks for one and blocks until one that began after the call has ended.
+    pub fn wait_for_next(&self, limit: Duration) -> Result<(), Error> {
+        let deadline = clock::now().after(limit);
+        let mut state = self.state.lock();
+        // The one under way may have begun too early to help.
+        let target = state.ended + if self.running.is_locked() { 2 } else { 1 };
+        while state.ended < target && !state.stopped {
+            state.requested = true;
+            self.changed.notify_all();
+            match deadline {
+                Some(deadline) if !self.changed.wait_until(&mut state, deadline) => {
+                    return Err(Error::new(
+                        ErrorKind::Full,
+                        format!("the log is full, and a checkpoint did not end within {} s", limit.as_secs()),
+                    ));
+                }
+                Some(_) => {}
+                None => self.changed.wait(&mut state),
+            }
+        }
+        if state.stopped {
+            return Err(Error::new(ErrorKind::Closed, "the database has been closed"));
+        }
+        match &state.failure {
+            Some(failure) => Err(failure.clone().within("the log is full and a checkpoint failed")),
+            None => Ok(()),
+        }
+    }
+
+    pub fn ended(&self, outcome: &Result<(), Error>) {
+        let mut state = self.state.lock();
+        state.ended += 1;
+        state.failure = outcome.as_ref().err().cloned();
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,42 @@
+//! The devices of one database.
+
+use firn_base::sync::Arc;
+use firn_device::{Counting, Device};
+
+/// The devices of a database, as they are or wrapped by something that counts, fails, crashes or delays.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// Where everything else is found.
+    pub superblock: Arc<dyn Device>,
+    /// The log, in the order of its members.
+    pub logs: Vec<Arc<dyn Device>>,
+    /// The page store.
+    pub store: Arc<dyn Device>,
+}
+
+/// The devices, each with its counters.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted {
+    pub superblock: Arc<Counting>,
+    pub logs: Vec<Arc<Counting>>,
+    pub store: Arc<Counting>,
+}
+
+impl Counted {
+    pub fn new(devices: Devices) -> Counted {
+        Counted {
+            superblock: Arc::new(Counting::new(devices.superblock)),
+            logs: devices.logs.into_iter().map(|log| Arc::new(Counting::new(log))).collect(),
+            store: Arc::new(Counting::new(devices.store)),
+        }
+    }
+    pub fn superblock(&self) -> Arc<dyn Device> {
+        self.superblock.clone()
+    }
+    pub fn logs(&self) -> Vec<Arc<dyn Device>> {
+        self.logs.iter().map(|log| log.clone() as Arc<dyn Device>).collect()
+    }
+    pub fn store(&self) -> Arc<dyn Device> {
+        self.store.clone()
+    }
+}
