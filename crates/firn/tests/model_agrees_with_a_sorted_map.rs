@@ -625,5 +625,5 @@ fn run(seed: u64) {
 
 #[test]
 fn random_runs_agree_with_the_model() {
-    histories_support::within(Duration::from_secs(300), || for_seeds(600, run));
+    histories_support::within(Duration::from_secs(300), || for_seeds(2000, run));
 }
