@@ -34,3 +34,11 @@ pub enum Progress {
     /// Nothing to do now: wait until notified, or for the step's own interval.
     Idle,
 }
+
+impl Progress {
+    /// Of two steps together: `Worked` if either did.
+    #[must_use]
+    pub fn or(self, other: Progress) -> Progress {
+        if self == Progress::Worked { self } else { other }
+    }
+}

@@ -175,17 +175,11 @@ impl Engine {
     /// One small piece of each kind of background work; for databases without threads of their own.
     pub fn step(&self) -> Result<Progress, Error> {
         self.check_open()?;
-        let mut progress = Progress::Idle;
-        let mut note = |step: Progress| {
-            if step == Progress::Worked {
-                progress = Progress::Worked;
-            }
-        };
-        note(self.pool.clean_step()?);
-        note(self.maintenance_step()?);
+        let mut progress = self.pool.clean_step()?;
+        progress = progress.or(self.maintenance_step()?);
         if self.checkpointer.is_due(self.log.end()) {
             self.checkpoint()?;
-            note(Progress::Worked);
+            progress = Progress::Worked;
         }
         if progress == Progress::Idle {
             // Without threads the log has no workers to seal it when it falls idle.
@@ -196,16 +190,12 @@ impl Engine {
 
     /// Purges versions and ghosts, frees dropped tables, learns free space and gives some back.
     pub fn maintenance_step(&self) -> Result<Progress, Error> {
-        let mut progress = self.txns.maintenance_step()?;
-        let mut note = |step: Progress| {
-            if step == Progress::Worked {
-                progress = Progress::Worked;
-            }
-        };
-        note(self.catalog.drop_step()?);
-        note(self.store.learn_step()?);
-        note(self.store.give_back_step()?);
-        Ok(progress)
+        // Every step is taken, whatever those before it found.
+        let purged = self.txns.maintenance_step()?;
+        let dropped = self.catalog.drop_step()?;
+        let learned = self.store.learn_step()?;
+        let given_back = self.store.give_back_step()?;
+        Ok(purged.or(dropped).or(learned).or(given_back))
     }
 
     /// A background step failed. What may pass (no space) is tried again later; after anything else the
