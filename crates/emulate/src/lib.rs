@@ -1,0 +1,2 @@
+//! Devices that behave like others, in real and in virtual time.
+#![forbid(unsafe_code)]

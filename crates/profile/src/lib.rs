@@ -1,0 +1,35 @@
+//! Device profiles: what a storage device does, and how fast, as a TOML file.
+//!
+//! Place in the stack: beside `base`; it depends on nothing of Firn. `firn characterize` writes profiles, the
+//! emulator makes devices of them, and the engine takes its settings for a device (log width, batches,
+//! thresholds) from them.
+//!
+//! A profile holds four kinds of facts apart: `[model]`, what the emulator needs; `[[figure]]`, published or
+//! measured figures that the emulation is held against; `[[measured]]`, raw rows of a measurement;
+//! `[choices]`, what the engine concludes. What is not known is not hidden in a number: a `[[model.band]]`
+//! names the parameter and its range, and [`DeviceProfile::variants`] gives the ends for a sweep.
+//!
+//! Invariants: a profile that was read, or that [`DeviceProfile::check`] accepted, has positive finite
+//! times, tables in order of size, shares between 0 and 1; the emulator relies on it. Units are the last word of
+//! every name: `_us` microseconds, `_ms` milliseconds, `_mb_s` 10^6 bytes a second, `_bytes` bytes.
+//!
+//! How it fails: [`ProfileError`] names the file, the key and what was expected. `docs/profiles.md` tells
+//! every key for users.
+#![forbid(unsafe_code)]
+
+mod band;
+mod check;
+mod choices;
+mod error;
+mod figure;
+mod model;
+mod profile;
+mod table;
+
+pub use band::{Band, Parameter, Variant, VariantName};
+pub use choices::{Choice, Choices};
+pub use error::ProfileError;
+pub use figure::{Figure, MeasuredRow, Op, Pattern, Unit};
+pub use model::{Area, Blocks, Mechanics, ModelSection, Outliers, Reordering, WriteCache};
+pub use profile::{DeviceProfile, Origin, VERSION};
+pub use table::ServiceTable;

@@ -1,0 +1,224 @@
+//! What the emulator needs to know of a device.
+
+use crate::{Band, Op, ServiceTable};
+use serde::{Deserialize, Serialize};
+
+fn one() -> u32 {
+    1
+}
+fn eight() -> u32 {
+    8
+}
+fn sixty_four_kib() -> u64 {
+    64 << 10
+}
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+/// `[model]`: the device as a queueing system.
+///
+/// A device is either `channels` servers with times from tables (flash, network volumes), or spindles with
+/// [`Mechanics`] (disks): one of the two is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSection {
+    /// Requests served side by side; further ones wait in order of arrival. One for disks.
+    #[serde(default = "one")]
+    pub channels: u32,
+    /// Reads that go on where one of the last `read_streams` reads ended.
+    #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
+    pub read_sequential: ServiceTable,
+    /// All other reads.
+    #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
+    pub read_random: ServiceTable,
+    /// Durable writes that go on where one of the last `append_streams` writes ended.
+    #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
+    pub write_sequential: ServiceTable,
+    /// All other durable writes.
+    #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
+    pub write_random: ServiceTable,
+    /// Durable writes that overlap the write before them in their stream, as when a partly filled log block is
+    /// written again. Empty: they cost what sequential writes do.
+    #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
+    pub write_overlapping: ServiceTable,
+    /// A sync when nothing is left in a cache.
+    #[serde(default)]
+    pub sync_us: f64,
+    /// Most that all channels together read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_mb_s: Option<f64>,
+    /// Most that all channels together write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_mb_s: Option<f64>,
+    /// Most that all channels together transfer in both directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_mb_s: Option<f64>,
+    /// Most requests a second, evenly spaced, as network volumes limit them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iops: Option<f64>,
+    /// Sequential writers that the device tells apart; with one more, they cost as random.
+    #[serde(default = "one")]
+    pub append_streams: u32,
+    /// Sequential readers that the device tells apart.
+    #[serde(default = "eight")]
+    pub read_streams: u32,
+    /// Every service time is drawn uniformly from this fraction below to this fraction above the table's; 0 to 0.9.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub jitter: f64,
+    /// A disk's mechanics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mechanics: Option<Mechanics>,
+    /// A cache in which writes are acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache: Option<WriteCache>,
+    /// Requests that take far longer than most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outliers: Vec<Outliers>,
+    /// How random writes become slower (or faster) with the area that they are spread over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub area: Vec<Area>,
+    /// What is not known, and between which values it lies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub band: Vec<Band>,
+}
+
+impl Default for ModelSection {
+    fn default() -> ModelSection {
+        ModelSection {
+            channels: 1,
+            read_sequential: ServiceTable::default(),
+            read_random: ServiceTable::default(),
+            write_sequential: ServiceTable::default(),
+            write_random: ServiceTable::default(),
+            write_overlapping: ServiceTable::default(),
+            sync_us: 0.0,
+            read_mb_s: None,
+            write_mb_s: None,
+            total_mb_s: None,
+            max_iops: None,
+            append_streams: 1,
+            read_streams: 8,
+            jitter: 0.0,
+            mechanics: None,
+            write_cache: None,
+            outliers: Vec::new(),
+            area: Vec::new(),
+            band: Vec::new(),
+        }
+    }
+}
+
+/// `[model.mechanics]`: arms and platters; several spindles are a RAID-0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mechanics {
+    /// Rotations a minute.
+    pub rpm: f64,
+    /// Seek to the next track.
+    pub seek_track_ms: f64,
+    /// Mean over all pairs of tracks, as makers state it.
+    pub seek_average_ms: f64,
+    /// Seek from the first track to the last.
+    pub seek_full_ms: f64,
+    /// Added to each seek of a write: heads must settle more exactly.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub write_settle_ms: f64,
+    /// From and to the medium, of one spindle.
+    pub transfer_mb_s: f64,
+    /// Of the controller, before anything moves.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overhead_us: f64,
+    /// A read that goes on where one before it ended and whose data the disk has read ahead.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub buffered_us: f64,
+    /// Disks of the array.
+    #[serde(default = "one")]
+    pub spindles: u32,
+    /// Bytes on one disk of the array before the next one's turn.
+    #[serde(default = "sixty_four_kib")]
+    pub stripe_bytes: u64,
+    /// What the disk gains by choosing the nearest of several waiting requests: points of (requests waiting or
+    /// served on a spindle, factor on seek and rotation), linear in the logarithm of the number. Empty: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reordering: Vec<Reordering>,
+}
+
+/// One point of [`Mechanics::reordering`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reordering {
+    /// Requests at the spindle.
+    pub depth: u32,
+    /// On the seek and rotation of a request; above 0, at most 1.
+    pub factor: f64,
+}
+
+/// `[model.write_cache]`: writes that need not be durable return from it. If it survives a power cut, durable
+/// ones do, too, and a sync has nothing to wait for; if it does not, a sync waits until it is empty.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteCache {
+    /// Its size.
+    pub bytes: u64,
+    /// By battery or capacitor.
+    pub survives_power_cut: bool,
+    /// A write that the cache has room for.
+    pub accept_us: f64,
+    /// Rate at which it is emptied to the medium.
+    pub drain_mb_s: f64,
+    /// Added to the emptying of each write that is not sequential.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub drain_random_us: f64,
+}
+
+/// What an outlier holds up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Blocks {
+    /// That request only, as a slow path through a network does.
+    Request,
+    /// Its channel, as an erasure on one chip does.
+    #[default]
+    Channel,
+    /// All channels, as a controller that tidies up does.
+    Device,
+}
+
+/// `[[model.outliers]]`: requests that take between `from_us` and `to_us`, uniformly drawn, instead of their
+/// normal time (never less than that).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outliers {
+    /// Of which requests.
+    pub op: Op,
+    /// Smallest request counted; 0 if not given.
+    #[serde(default)]
+    pub min_bytes: u64,
+    /// Largest request counted; none if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// How many of them are outliers; above 0, at most 1.
+    pub share: f64,
+    /// Shortest.
+    pub from_us: f64,
+    /// Longest.
+    pub to_us: f64,
+    /// From one outlier to the next, the least and the most requests, uniformly drawn; their mean is 1 / share.
+    /// Not given: each request is one with the chance `share`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spacing: Option<(u32, u32)>,
+    /// What waits for it.
+    #[serde(default)]
+    pub blocks: Blocks,
+}
+
+/// `[[model.area]]`: one point of the factor on random writes, linear between points, flat beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Area {
+    /// Bytes from the lowest to the highest of the recent random writes.
+    pub bytes: u64,
+    /// On their service time.
+    pub factor: f64,
+}
