@@ -1,9 +1,7 @@
 //! The judge of histories finds what is wrong with histories made by hand, and nothing in good ones.
 
-mod histories_support;
-
-use histories_support::graph::Phenomenon::{self, *};
-use histories_support::graph::{Element, Event, Txn, judge};
+use firn_workloads::history::Phenomenon::{self, *};
+use firn_workloads::history::{Element, Event, Txn, judge};
 use std::collections::BTreeMap;
 
 const X: u32 = 1;

@@ -11,7 +11,7 @@ use firn::{
     TransactionOptions,
 };
 use firn_base::rng::Rng;
-use histories_support::graph::{Element, Event, Findings, Phenomenon, Txn, judge};
+use firn_workloads::history::{Element, Event, Findings, Phenomenon, Txn, judge};
 use histories_support::{Disks, for_seeds, within};
 use std::collections::BTreeMap;
 use std::ops::Bound;

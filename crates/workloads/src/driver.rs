@@ -9,10 +9,11 @@ use crate::engine::{Commit, CommitMode, EngineError, Outcome, PendingCommit, Ret
 use crate::latency::LatencyRecorder;
 use crate::random::Random;
 use crate::report::{KindReport, RetryCounts, RunReport};
+use firn_base::clock::{self, Moment};
+use firn_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use firn_base::sync::{Condvar, Mutex, thread};
 use std::collections::VecDeque;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What one client does, over and over. Made on the client's own thread and never leaves it.
 pub trait Client {
@@ -108,12 +109,12 @@ pub fn drive<C: Client>(
         options,
         stop,
         failed: AtomicBool::new(false),
-        started: OnceLock::new(),
+        started: StartGate::default(),
         ready: AtomicUsize::new(0),
         gone: AtomicUsize::new(0),
         live: (0..options.clients).map(|_| LiveCounts::default()).collect(),
     };
-    let tallies = std::thread::scope(|scope| {
+    let tallies = thread::scope(|scope| {
         let make = &make;
         let threads: Vec<_> = (0..options.clients)
             .map(|number| {
@@ -131,12 +132,39 @@ pub fn drive<C: Client>(
         }
         tallies
     });
-    let ended = Instant::now();
+    let ended = clock::now();
     let mut total = Tally::new(kinds.len());
     for tally in tallies {
         total.merge(&tally?);
     }
     Ok(run.report(total, kinds, ended))
+}
+
+/// Holds the clients back until all are ready.
+#[derive(Default)]
+struct StartGate {
+    /// When it was opened.
+    opened: Mutex<Option<Moment>>,
+    wake: Condvar,
+}
+
+impl StartGate {
+    /// Opens it now; answers when that was.
+    fn open(&self) -> Moment {
+        let now = *self.opened.lock().get_or_insert_with(clock::now);
+        self.wake.notify_all();
+        now
+    }
+    /// Waits until it is open; answers since when.
+    fn wait(&self) -> Moment {
+        let mut opened = self.opened.lock();
+        loop {
+            match *opened {
+                Some(moment) => return moment,
+                None => self.wake.wait(&mut opened),
+            }
+        }
+    }
 }
 
 /// What the clients of a run share.
@@ -147,7 +175,7 @@ struct Run<'a> {
     /// Set by a client that failed.
     failed: AtomicBool,
     /// When all clients were ready; they wait for it.
-    started: OnceLock<Instant>,
+    started: StartGate,
     /// Clients that are made, or failed to be.
     ready: AtomicUsize,
     /// Clients whose threads are done.
@@ -175,7 +203,7 @@ impl Drop for Departure<'_> {
 /// A transaction that is committed and not yet known durable.
 struct Outstanding {
     kind: usize,
-    began: Instant,
+    began: Moment,
     pending: Box<dyn PendingCommit>,
 }
 
@@ -216,7 +244,7 @@ impl Run<'_> {
             make(number)
         };
         let result = client.and_then(|client| {
-            let started = *self.started.wait();
+            let started = self.started.wait();
             let mut loop_ = ClientLoop {
                 run: self,
                 live: &self.live[number],
@@ -235,11 +263,11 @@ impl Run<'_> {
     }
 
     /// When counting begins and ends.
-    fn interval(&self, started: Instant) -> (Instant, Option<Instant>) {
+    fn interval(&self, started: Moment) -> (Moment, Option<Moment>) {
         match self.options.length {
             Length::Time(time) => {
-                let from = started + self.options.warm_up;
-                (from, Some(from + time))
+                let from = started.after(self.options.warm_up).unwrap_or(started);
+                (from, from.after(time))
             }
             Length::TransactionsPerClient(_) => (started, None),
         }
@@ -252,31 +280,31 @@ impl Run<'_> {
     /// Starts the clients once all are ready, and reports until all are gone.
     fn watch(&self, progress: &mut dyn FnMut(LiveRate)) {
         while self.ready.load(Ordering::Acquire) < self.options.clients {
-            std::thread::sleep(Duration::from_micros(200));
+            clock::sleep(Duration::from_micros(200));
         }
-        let started = *self.started.get_or_init(Instant::now);
+        let started = self.started.open();
         let (from, _) = self.interval(started);
         let (mut reported, mut reported_commits) = (started, 0);
         while self.gone.load(Ordering::Acquire) < self.options.clients {
-            std::thread::sleep(TICK.min(self.options.report_every));
-            let now = Instant::now();
-            if now - reported < self.options.report_every {
+            clock::sleep(TICK.min(self.options.report_every));
+            let now = clock::now();
+            if now.since(reported) < self.options.report_every {
                 continue;
             }
             let commits: u64 = self.live.iter().map(|live| live.commits.load(Ordering::Relaxed)).sum();
             progress(LiveRate {
-                elapsed: now - started,
+                elapsed: now.since(started),
                 warming_up: now < from,
                 commits,
-                commits_per_second: (commits - reported_commits) as f64 / (now - reported).as_secs_f64(),
+                commits_per_second: (commits - reported_commits) as f64 / now.since(reported).as_secs_f64(),
                 retries: self.live.iter().map(|live| live.retries.load(Ordering::Relaxed)).sum(),
             });
             (reported, reported_commits) = (now, commits);
         }
     }
 
-    fn report(&self, total: Tally, kinds: &[&'static str], ended: Instant) -> RunReport {
-        let (from, until) = self.interval(*self.started.get().expect("the clients have run"));
+    fn report(&self, total: Tally, kinds: &[&'static str], ended: Moment) -> RunReport {
+        let (from, until) = self.interval(self.started.wait());
         let until = until.map_or(ended, |until| until.min(ended));
         let kinds = total.kinds.into_iter().zip(kinds).map(|(tally, name)| KindReport {
             name,
@@ -286,7 +314,7 @@ impl Run<'_> {
             latency: tally.latency.summary(),
         });
         RunReport {
-            seconds: until.saturating_duration_since(from).as_secs_f64(),
+            seconds: until.since(from).as_secs_f64(),
             stopped: self.stop.load(Ordering::Relaxed),
             kinds: kinds.collect(),
         }
@@ -302,7 +330,7 @@ struct ClientLoop<'a, C> {
     outstanding: VecDeque<Outstanding>,
     backoff: Random,
     /// The measured interval; without an end if the run ends by count.
-    measured: (Instant, Option<Instant>),
+    measured: (Moment, Option<Moment>),
 }
 
 impl<C: Client> ClientLoop<'_, C> {
@@ -312,7 +340,7 @@ impl<C: Client> ClientLoop<'_, C> {
             Length::TransactionsPerClient(count) => count,
         };
         for _ in 0..limit {
-            let began = Instant::now();
+            let began = clock::now();
             if self.run.over() || self.measured.1.is_some_and(|until| began >= until) {
                 break;
             }
@@ -325,7 +353,7 @@ impl<C: Client> ClientLoop<'_, C> {
         Ok(())
     }
 
-    fn transaction(&mut self, began: Instant) -> Outcome<()> {
+    fn transaction(&mut self, began: Moment) -> Outcome<()> {
         let kind = self.client.draw();
         for attempt in 1..=ATTEMPTS_MAX {
             match self.client.attempt(self.run.options.commit_mode) {
@@ -338,7 +366,7 @@ impl<C: Client> ClientLoop<'_, C> {
                     return Ok(());
                 }
                 Ok(Attempt::UserAbort) => {
-                    self.tally.kinds[kind].user_aborts += u64::from(self.counts(Instant::now()));
+                    self.tally.kinds[kind].user_aborts += u64::from(self.counts(clock::now()));
                     return Ok(());
                 }
                 Err(EngineError::Retry(cause)) => self.retried(kind, cause, attempt),
@@ -351,27 +379,27 @@ impl<C: Client> ClientLoop<'_, C> {
         Err(EngineError::Fatal(format!("a transaction did not commit in {ATTEMPTS_MAX} attempts")))
     }
 
-    fn counts(&self, now: Instant) -> bool {
+    fn counts(&self, now: Moment) -> bool {
         now >= self.measured.0 && self.measured.1.is_none_or(|until| now < until)
     }
 
-    fn committed(&mut self, kind: usize, began: Instant) {
-        let now = Instant::now();
+    fn committed(&mut self, kind: usize, began: Moment) {
+        let now = clock::now();
         self.live.commits.fetch_add(1, Ordering::Relaxed);
         if self.counts(now) {
-            self.tally.kinds[kind].latency.record(now - began);
+            self.tally.kinds[kind].latency.record(now.since(began));
         }
     }
 
     fn retried(&mut self, kind: usize, cause: Retry, attempt: u32) {
         self.live.retries.fetch_add(1, Ordering::Relaxed);
-        if self.counts(Instant::now()) {
+        if self.counts(clock::now()) {
             self.tally.kinds[kind].retries.count(cause);
         }
         // Once at once, then after a random pause that doubles up to some milliseconds.
         if attempt > 1 {
             let longest_us = 50 << attempt.min(8);
-            std::thread::sleep(Duration::from_micros(self.backoff.between(0, longest_us)));
+            clock::sleep(Duration::from_micros(self.backoff.between(0, longest_us)));
         }
     }
 

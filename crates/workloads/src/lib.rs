@@ -12,6 +12,7 @@
 pub mod commit_bench;
 mod driver;
 mod engine;
+pub mod history;
 mod indexed;
 mod latency;
 mod layout;

@@ -1,11 +1,9 @@
 //! The wall clock, for dates in rows and reports.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Microseconds since the Unix epoch.
+/// Microseconds since the Unix epoch; inside a simulation, of its own time.
 #[must_use]
 pub fn now_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    firn_base::clock::unix_time_us()
 }
 
 /// A moment as `2026-11-20T10:12:00Z` (proleptic Gregorian, by Howard Hinnant's `civil_from_days`).

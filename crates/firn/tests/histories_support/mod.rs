@@ -1,7 +1,6 @@
 //! What the tests of models, isolation and histories share: databases in memory, seeds, and a watchdog.
 #![allow(dead_code, reason = "each test uses its part")]
 
-pub mod graph;
 pub mod script;
 
 use firn::device::MemoryDevice;

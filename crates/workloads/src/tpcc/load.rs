@@ -11,7 +11,8 @@ use super::tables;
 use crate::engine::{Access, Commit, CommitMode, Engine, EngineError, Outcome, Session, Transaction};
 use crate::random::Random;
 use crate::schema::TableId;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firn_base::{clock, sync::thread};
 use std::time::Duration;
 
 /// How to load.
@@ -105,7 +106,7 @@ pub fn load<E: Engine>(
         rows: AtomicU64::new(0),
         failed: AtomicBool::new(false),
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let loaders: Vec<_> = (0..options.threads).map(|_| scope.spawn(|| shared.load_parts())).collect();
         loaders.into_iter().try_for_each(|loader| match loader.join() {
             Ok(result) => result,
@@ -206,7 +207,7 @@ impl<S: Session> Batch<S> {
             attempt += 1;
             match self.try_commit() {
                 Err(EngineError::Retry(_)) if attempt < BATCH_ATTEMPTS => {
-                    std::thread::sleep(Duration::from_millis(1));
+                    clock::sleep(Duration::from_millis(1));
                 }
                 result => break result?,
             }

@@ -27,13 +27,18 @@ pub enum Event {
     Read(u32, Vec<Element>, bool),
 }
 
+/// One transaction as its client saw it.
 #[derive(Clone, Debug, Default)]
 pub struct Txn {
+    /// Number, unique in the history.
     pub id: u32,
+    /// Whether it committed.
     pub committed: bool,
+    /// What it did, in order.
     pub events: Vec<Event>,
     /// Ticks of one clock for all: before its first statement, and after its end was told.
     pub began: u64,
+    /// The later of the two ticks.
     pub ended: u64,
 }
 
@@ -70,6 +75,8 @@ pub struct Findings(pub BTreeMap<Phenomenon, String>);
 type EdgeFilter = fn(Edge) -> bool;
 
 impl Findings {
+    /// Whether this phenomenon was found.
+    #[must_use]
     pub fn has(&self, phenomenon: Phenomenon) -> bool {
         self.0.contains_key(&phenomenon)
     }
@@ -100,6 +107,7 @@ impl Edge {
 }
 
 /// Judges a history. `last` are the lists read when all had ended.
+#[must_use]
 pub fn judge(txns: &[Txn], last: &BTreeMap<u32, Vec<Element>>) -> Findings {
     let mut findings = Findings::default();
     let judge = Judge::new(txns, last);
