@@ -1,0 +1,185 @@
+//! Running a plan.
+
+use crate::cell::{Cell, Ground, Op, Pattern, Purpose};
+use crate::drive::{self, Tally};
+use crate::error::Error;
+use crate::plan::{Effort, Plan};
+use crate::target::Target;
+use firn_base::clock;
+use firn_base::rng::Rng;
+use firn_base::sync::Arc;
+use firn_base::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How far measuring is, for people who wait.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Time of the plan that is behind.
+    pub done: Duration,
+    /// Of so much.
+    pub total: Duration,
+    /// What is measured now.
+    pub what: String,
+}
+
+/// What a cell's rounds noted.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What was measured.
+    pub cell: Cell,
+    /// Requests a second of each round.
+    pub rounds: Vec<f64>,
+    /// All rounds together; its rates are medians over them.
+    pub tally: Tally,
+}
+
+impl Measured {
+    /// Requests (or batches) a second: the median of the rounds.
+    #[must_use]
+    pub fn requests_per_second(&self) -> f64 {
+        self.tally.requests_per_second
+    }
+
+    /// Megabytes (10^6) a second: the median of the rounds.
+    #[must_use]
+    pub fn mb_per_second(&self) -> f64 {
+        self.tally.bytes_per_second / 1e6
+    }
+
+    fn add(&mut self, round: Tally) {
+        self.rounds.push(round.requests_per_second);
+        let earlier = self.tally.timeline.len() as u64;
+        self.tally.requests += round.requests;
+        self.tally.latency.merge(&round.latency);
+        self.tally.aside.merge(&round.aside);
+        self.tally.ordered.extend(round.ordered);
+        let step_ms = drive::TIMELINE_STEP.as_millis() as u64;
+        self.tally.stalls.extend(round.stalls.iter().map(|&(at, lasted)| (at + earlier * step_ms, lasted)));
+        self.tally.timeline.extend(round.timeline);
+        self.tally.requests_per_second = median(&self.rounds);
+        let bytes = (self.cell.bytes * self.cell.batch) as f64;
+        self.tally.bytes_per_second = self.tally.requests_per_second * bytes;
+    }
+}
+
+/// The middle value; 0 of none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// What a plan measured.
+#[derive(Clone, Debug)]
+pub struct Measurements {
+    /// Which plan.
+    pub effort: Effort,
+    /// In the plan's order; cells that time did not suffice for are missing.
+    pub cells: Vec<Measured>,
+    /// Cells of the plan that have fewer rounds than planned, or none.
+    pub cut_short: usize,
+    /// Seconds that it took, but for preparing the area.
+    pub seconds: f64,
+    /// Bytes that requests fell into.
+    pub area: u64,
+}
+
+impl Measurements {
+    /// Results of a purpose, operation and pattern, in the order of request sizes, then of requests in flight, streams,
+    /// batches and areas.
+    #[must_use]
+    pub fn of(&self, purpose: Purpose, op: Op, pattern: Pattern) -> Vec<&Measured> {
+        let mut found: Vec<&Measured> = self
+            .cells
+            .iter()
+            .filter(|measured| {
+                let cell = &measured.cell;
+                cell.purpose == purpose && cell.op == op && cell.pattern == pattern
+            })
+            .collect();
+        found.sort_by_key(|measured| {
+            let cell = &measured.cell;
+            (cell.bytes, cell.depth, cell.streams, cell.batch, cell.area)
+        });
+        found
+    }
+
+    /// All results of a purpose, in the plan's order.
+    #[must_use]
+    pub fn about(&self, purpose: Purpose) -> Vec<&Measured> {
+        self.cells.iter().filter(|measured| measured.cell.purpose == purpose).collect()
+    }
+}
+
+/// Measures what `plan` lists on `target`. Ends with [`Error::Interrupted`] soon after `stop` is set.
+pub fn measure(
+    target: &Target,
+    plan: &Plan,
+    progress: &mut dyn FnMut(Step),
+    stop: &Arc<AtomicBool>,
+) -> Result<Measurements, Error> {
+    let mut plan = plan.clone();
+    plan.fit(target.device().info().logical_block, target.area());
+    let (begun, total) = (clock::now(), plan.budget());
+    let mut cells: Vec<Option<Measured>> = plan.cells.iter().map(|_| None).collect();
+    let mut seeds = Rng::new(plan.seed);
+    let mut done = Duration::ZERO;
+    'rounds: for _ in 0..plan.rounds.max(1) {
+        for (place, cell) in plan.cells.iter().enumerate() {
+            if begun.elapsed() >= plan.deadline {
+                break 'rounds;
+            }
+            progress(Step { done, total, what: cell.to_string() });
+            let budget = cell.budget / plan.rounds.max(1);
+            let seed = (seeds.next_u64(), seeds.next_u64());
+            if let Some(tally) = one_round(target, cell, budget, seed, stop)? {
+                let empty = || Measured { cell: *cell, rounds: Vec::new(), tally: Tally::default() };
+                cells[place].get_or_insert_with(empty).add(tally);
+            }
+            done += budget;
+        }
+    }
+    progress(Step { done: total, total, what: "done".to_owned() });
+    let short = |measured: &&Option<Measured>| {
+        measured.as_ref().is_none_or(|measured| measured.rounds.len() < plan.rounds as usize)
+    };
+    let cut_short = if begun.elapsed() >= plan.deadline { cells.iter().filter(short).count() } else { 0 };
+    Ok(Measurements {
+        effort: plan.effort,
+        cells: cells.into_iter().flatten().collect(),
+        cut_short,
+        seconds: begun.elapsed().as_secs_f64(),
+        area: target.area(),
+    })
+}
+
+/// Space of a round on unwritten ground: it is walked over once.
+const FRESH_BYTES: u64 = 128 << 20;
+
+/// `None` if the target has no such ground.
+fn one_round(
+    target: &Target,
+    cell: &Cell,
+    budget: Duration,
+    (seed, begun): (u64, u64),
+    stop: &Arc<AtomicBool>,
+) -> Result<Option<Tally>, Error> {
+    if cell.ground != Ground::Written {
+        let Some(fresh) = target.fresh(cell.ground, FRESH_BYTES.min(target.area() / 2))? else {
+            return Ok(None);
+        };
+        return drive::round(&fresh, cell, fresh.len(), budget, (seed, 0), stop).map(Some);
+    }
+    let places = target.area() / cell.bytes as u64;
+    let tally =
+        drive::round(target.device(), cell, target.area(), budget, (seed, begun % places.max(1)), stop)?;
+    if cell.op.writes() {
+        // What this cell left in a cache is not the next one's load.
+        target.device().sync()?;
+    }
+    Ok(Some(tally))
+}
