@@ -7,7 +7,8 @@
 //! * [`hash`] — maps whose hash is fixed;
 //! * [`sync`], [`clock`], [`rng`]: the only doors to locks, threads, time and randomness. Everything
 //!   above goes through them, so that the whole engine can be run by a scheduler that replays from a
-//!   seed. `.ci/seam` refuses engine code that goes around them.
+//!   seed. `.ci/seam` refuses engine code that goes around them;
+//! * [`sim`]: that scheduler, with a virtual clock.
 //!
 //! Invariants: nothing here does I/O (except for asking the system for entropy), nothing here panics on
 //! bytes from outside.
@@ -19,6 +20,7 @@ pub mod hash;
 pub mod ids;
 pub mod machine;
 pub mod rng;
+pub mod sim;
 pub mod sync;
 
 pub use checksum::{Crc32c, crc32c};

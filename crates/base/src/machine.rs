@@ -1,8 +1,11 @@
 //! What the machine has.
 
-/// Bytes of memory of this machine, used or not.
+/// Bytes of memory of this machine, used or not; in a simulation, what its options say.
 #[must_use]
 pub fn memory_bytes() -> u64 {
+    if let Some(bytes) = crate::sim::memory_bytes() {
+        return bytes;
+    }
     let info = rustix::system::sysinfo();
     // The field's type differs between architectures.
     #[allow(clippy::unnecessary_cast)]

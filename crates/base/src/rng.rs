@@ -49,9 +49,12 @@ impl Rng {
 }
 
 /// Bytes from the system's generator, for database ids. Falls back to clock and process id where the
-/// system has none, which is enough for telling databases apart.
+/// system has none, which is enough for telling databases apart. In a simulation they follow from its seed.
 #[must_use]
 pub fn entropy() -> [u8; 16] {
+    if let Some(bytes) = crate::sim::entropy() {
+        return bytes;
+    }
     let mut bytes = [0u8; 16];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     if filled != Ok(bytes.len()) {

@@ -1,0 +1,79 @@
+//! A latch without data.
+
+use super::lock::RawRwLock;
+use lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
+
+/// Shared and exclusive latch without data of its own, for page frames: the frame table owns the bytes.
+///
+/// Not fair, not recursive. A thread that holds it shared must not ask for it again.
+pub struct RawLatch(RawRwLock);
+
+impl Default for RawLatch {
+    fn default() -> RawLatch {
+        RawLatch::new()
+    }
+}
+
+impl RawLatch {
+    /// A free latch.
+    #[must_use]
+    pub const fn new() -> RawLatch {
+        RawLatch(RawRwLock::INIT)
+    }
+    /// Blocks until shared.
+    #[inline]
+    #[track_caller]
+    pub fn lock_shared(&self) {
+        self.0.lock_shared();
+    }
+    /// Shared, if nobody holds or waits for it exclusively.
+    #[must_use]
+    #[inline]
+    #[track_caller]
+    pub fn try_lock_shared(&self) -> bool {
+        self.0.try_lock_shared()
+    }
+    /// Blocks until exclusive.
+    #[inline]
+    #[track_caller]
+    pub fn lock_exclusive(&self) {
+        self.0.lock_exclusive();
+    }
+    /// Exclusive, if free.
+    #[must_use]
+    #[inline]
+    #[track_caller]
+    pub fn try_lock_exclusive(&self) -> bool {
+        self.0.try_lock_exclusive()
+    }
+    /// Gives back a shared hold.
+    ///
+    /// # Safety
+    /// The caller holds it shared and does not use the hold any more.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn unlock_shared(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.unlock_shared() }
+    }
+    /// Turns the exclusive hold into a shared one; nobody else gets it exclusively in between.
+    ///
+    /// # Safety
+    /// The caller holds it exclusively and uses the hold as a shared one from now on.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn downgrade(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.downgrade() }
+    }
+    /// Gives back the exclusive hold.
+    ///
+    /// # Safety
+    /// The caller holds it exclusively and does not use the hold any more.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn unlock_exclusive(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.unlock_exclusive() }
+    }
+}

@@ -1,0 +1,282 @@
+//! Mutexes and reader-writer locks: `lock_api`'s types over raw locks that know of simulations.
+
+use crate::sim::{self, Mode};
+use std::mem;
+use std::panic::Location;
+
+/// A mutual exclusion lock.
+pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
+/// What holds a [`Mutex`].
+pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
+/// What holds a [`Mutex`] for a part of what it protects.
+pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
+/// A lock for many readers or one writer. Writers that wait keep new readers out; a thread that reads must
+/// not read again.
+pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
+/// What holds an [`RwLock`] for reading.
+pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
+/// What holds an [`RwLock`] for writing.
+pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
+
+/// The lock below [`Mutex`].
+// A mutex without data, rather than parking_lot's raw one, because its condition variable asks for a guard.
+pub struct RawMutex(parking_lot::Mutex<()>);
+
+impl RawMutex {
+    pub(super) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Takes the lock if it is free, without asking the scheduler.
+    pub(super) fn attempt(&self) -> bool {
+        self.0.try_lock().map(mem::forget).is_some()
+    }
+
+    /// Gives the lock back without telling the scheduler.
+    ///
+    /// # Safety
+    /// The caller holds it.
+    pub(super) unsafe fn give_back(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.force_unlock() }
+    }
+
+    /// Runs `wait` with parking_lot's guard of the lock, which the caller holds before and after.
+    ///
+    /// # Safety
+    /// The caller holds it, and `wait` holds it when it returns or unwinds.
+    pub(super) unsafe fn with_guard<R>(
+        &self,
+        wait: impl FnOnce(&mut parking_lot::MutexGuard<'_, ()>) -> R,
+    ) -> R {
+        // SAFETY: the lock is held, says the caller; the guard is never dropped, so the hold stays the caller's.
+        let mut guard = mem::ManuallyDrop::new(unsafe { self.0.make_guard_unchecked() });
+        wait(&mut guard)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn lock_simulated(&self) -> bool {
+        let at = Location::caller();
+        sim::current(|context| context.acquire(self.address(), Mode::Exclusive, at, || self.attempt()))
+            .is_some()
+    }
+
+    #[cold]
+    #[track_caller]
+    fn try_lock_simulated(&self) -> Option<bool> {
+        let at = Location::caller();
+        sim::current(|context| context.try_acquire(self.address(), Mode::Exclusive, at, || self.attempt()))
+    }
+
+    /// # Safety
+    /// The caller holds the lock.
+    #[cold]
+    #[track_caller]
+    unsafe fn unlock_simulated(&self) -> bool {
+        let at = Location::caller();
+        let unlock = || {
+            // SAFETY: passed on to the caller; it is run once at most.
+            unsafe { self.give_back() };
+            true
+        };
+        sim::current(|context| context.release(self.address(), at, unlock)).is_some()
+    }
+}
+
+// SAFETY: every path takes and gives back the mutex inside, which excludes; a simulated thread waits elsewhere
+// but has the lock only after `try_lock` on that mutex.
+unsafe impl lock_api::RawMutex for RawMutex {
+    const INIT: RawMutex = RawMutex(parking_lot::Mutex::new(()));
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[inline]
+    #[track_caller]
+    fn lock(&self) {
+        if sim::simulating() && self.lock_simulated() {
+            return;
+        }
+        mem::forget(self.0.lock());
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock(&self) -> bool {
+        if sim::simulating()
+            && let Some(taken) = self.try_lock_simulated()
+        {
+            return taken;
+        }
+        self.attempt()
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds the lock; only one of the two gives it back.
+        unsafe {
+            if sim::simulating() && self.unlock_simulated() {
+                return;
+            }
+            self.give_back();
+        }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+}
+
+/// The lock below [`RwLock`] and [`super::RawLatch`].
+pub struct RawRwLock(parking_lot::RawRwLock);
+
+impl RawRwLock {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn attempt(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Shared => lock_api::RawRwLock::try_lock_shared(&self.0),
+            Mode::Exclusive => lock_api::RawRwLock::try_lock_exclusive(&self.0),
+        }
+    }
+
+    #[cold]
+    #[track_caller]
+    fn lock_simulated(&self, mode: Mode) -> bool {
+        let at = Location::caller();
+        sim::current(|context| context.acquire(self.address(), mode, at, || self.attempt(mode))).is_some()
+    }
+
+    #[cold]
+    #[track_caller]
+    fn try_lock_simulated(&self, mode: Mode) -> Option<bool> {
+        let at = Location::caller();
+        sim::current(|context| context.try_acquire(self.address(), mode, at, || self.attempt(mode)))
+    }
+
+    /// # Safety
+    /// The caller holds the lock in this mode.
+    #[cold]
+    #[track_caller]
+    unsafe fn unlock_simulated(&self, mode: Mode) -> bool {
+        let at = Location::caller();
+        let unlock = || {
+            // SAFETY: passed on to the caller; it is run once at most.
+            unsafe {
+                match mode {
+                    Mode::Shared => lock_api::RawRwLock::unlock_shared(&self.0),
+                    Mode::Exclusive => lock_api::RawRwLock::unlock_exclusive(&self.0),
+                }
+            }
+            !lock_api::RawRwLock::is_locked(&self.0)
+        };
+        sim::current(|context| context.release(self.address(), at, unlock)).is_some()
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    #[cold]
+    #[track_caller]
+    unsafe fn downgrade_simulated(&self) -> bool {
+        let at = Location::caller();
+        let downgrade = || {
+            // SAFETY: passed on to the caller; it is run once at most.
+            unsafe { lock_api::RawRwLockDowngrade::downgrade(&self.0) }
+        };
+        sim::current(|context| context.downgrade(self.address(), at, downgrade)).is_some()
+    }
+}
+
+// SAFETY: every path takes and gives back the lock inside, which excludes; a simulated thread waits elsewhere
+// but has the lock only after a successful try on that lock.
+unsafe impl lock_api::RawRwLock for RawRwLock {
+    const INIT: RawRwLock = RawRwLock(<parking_lot::RawRwLock as lock_api::RawRwLock>::INIT);
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[inline]
+    #[track_caller]
+    fn lock_shared(&self) {
+        if sim::simulating() && self.lock_simulated(Mode::Shared) {
+            return;
+        }
+        self.0.lock_shared();
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_shared(&self) -> bool {
+        if sim::simulating()
+            && let Some(taken) = self.try_lock_simulated(Mode::Shared)
+        {
+            return taken;
+        }
+        self.0.try_lock_shared()
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn unlock_shared(&self) {
+        // SAFETY: the caller holds the lock shared; only one of the two gives it back.
+        unsafe {
+            if sim::simulating() && self.unlock_simulated(Mode::Shared) {
+                return;
+            }
+            self.0.unlock_shared();
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn lock_exclusive(&self) {
+        if sim::simulating() && self.lock_simulated(Mode::Exclusive) {
+            return;
+        }
+        self.0.lock_exclusive();
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_exclusive(&self) -> bool {
+        if sim::simulating()
+            && let Some(taken) = self.try_lock_simulated(Mode::Exclusive)
+        {
+            return taken;
+        }
+        self.0.try_lock_exclusive()
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller holds the lock exclusively; only one of the two gives it back.
+        unsafe {
+            if sim::simulating() && self.unlock_simulated(Mode::Exclusive) {
+                return;
+            }
+            self.0.unlock_exclusive();
+        }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+}
+
+// SAFETY: as above; parking_lot's downgrade lets nobody in between.
+unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
+    #[inline]
+    #[track_caller]
+    unsafe fn downgrade(&self) {
+        // SAFETY: the caller holds the lock exclusively; only one of the two downgrades it.
+        unsafe {
+            if sim::simulating() && self.downgrade_simulated() {
+                return;
+            }
+            self.0.downgrade();
+        }
+    }
+}
