@@ -29,6 +29,9 @@ const ORDERED_MAX: usize = 1 << 18;
 /// Length of a step of the timeline.
 pub const TIMELINE_STEP: Duration = Duration::from_millis(100);
 
+/// Asked before each request: whether to end. It is called from several threads.
+pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// What one round noted.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -57,7 +60,7 @@ struct Shared {
     begun: Moment,
     budget: Duration,
     /// Of the caller: end in order.
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     /// A thread failed: the others need not go on.
     failed: AtomicBool,
     /// When a request last completed, in nanoseconds since `begun`.
@@ -74,7 +77,7 @@ pub fn round(
     area: u64,
     budget: Duration,
     (seed, begun): (u64, u64),
-    stop: &Arc<AtomicBool>,
+    stop: &Stop,
 ) -> Result<Tally, Error> {
     let area = cell.area.unwrap_or(area).min(area).min(device.len());
     if area < cell.bytes as u64 {
@@ -97,7 +100,7 @@ pub fn round(
     for outcome in outcomes {
         whole.add(outcome?);
     }
-    if stop.load(Ordering::Relaxed) {
+    if stop() {
         return Err(Error::Interrupted);
     }
     let shortest = STALL_TIMES as f64 * whole.latency.mean_us() / 1000.0;
@@ -152,7 +155,7 @@ impl Shared {
             let started = clock::now();
             let warm = started.since(self.begun) >= warm_up;
             let done = tally.requests > 0 && started.since(self.begun) >= self.budget;
-            if done || self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) {
+            if done || (self.stop)() || self.failed.load(Ordering::Relaxed) {
                 break;
             }
             let Some(timed) = self.request(walk, &mut memory, started)? else { break };

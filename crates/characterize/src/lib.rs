@@ -17,18 +17,26 @@
 #![forbid(unsafe_code)]
 
 mod cell;
+mod choices;
 mod distribution;
 mod drive;
 mod error;
+mod fit;
+mod head;
 mod measure;
+mod outliers;
 mod plan;
 mod target;
 mod walk;
 
 pub use cell::{Cell, Ground, Op, Pattern, Purpose};
+pub use choices::choices;
 pub use distribution::Distribution;
-pub use drive::{STALL, TIMELINE_STEP, Tally, round};
+pub use drive::{STALL, Stop, TIMELINE_STEP, Tally, round};
 pub use error::Error;
+pub use fit::{profile, sustained};
+pub use head::Head;
 pub use measure::{Measured, Measurements, Step, measure};
+pub use outliers::{OutlierClass, Outliers, outliers, threshold};
 pub use plan::{Effort, PAGE, Plan};
 pub use target::{Consent, Target, TargetKind, TargetOptions};

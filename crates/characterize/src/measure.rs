@@ -1,14 +1,12 @@
 //! Running a plan.
 
 use crate::cell::{Cell, Ground, Op, Pattern, Purpose};
-use crate::drive::{self, Tally};
+use crate::drive::{self, Stop, Tally};
 use crate::error::Error;
 use crate::plan::{Effort, Plan};
 use crate::target::Target;
 use firn_base::clock;
 use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How far measuring is, for people who wait.
@@ -115,12 +113,12 @@ impl Measurements {
     }
 }
 
-/// Measures what `plan` lists on `target`. Ends with [`Error::Interrupted`] soon after `stop` is set.
+/// Measures what `plan` lists on `target`. Ends with [`Error::Interrupted`] soon after `stop` says so.
 pub fn measure(
     target: &Target,
     plan: &Plan,
     progress: &mut dyn FnMut(Step),
-    stop: &Arc<AtomicBool>,
+    stop: &Stop,
 ) -> Result<Measurements, Error> {
     let mut plan = plan.clone();
     plan.fit(target.device().info().logical_block, target.area());
@@ -166,7 +164,7 @@ fn one_round(
     cell: &Cell,
     budget: Duration,
     (seed, begun): (u64, u64),
-    stop: &Arc<AtomicBool>,
+    stop: &Stop,
 ) -> Result<Option<Tally>, Error> {
     if cell.ground != Ground::Written {
         let Some(fresh) = target.fresh(cell.ground, FRESH_BYTES.min(target.area() / 2))? else {

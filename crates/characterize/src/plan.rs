@@ -77,6 +77,7 @@ impl Plan {
             [PAGE, MIB].map(|bytes| Cell::new(Purpose::BySize, WriteLater, Sequential, bytes, short)),
         );
         cells.push(page(Purpose::BySize, WriteLater, Random));
+        cells.extend([Read, WriteLater].map(|op| wide(op, short)));
         cells.extend([4, 16, 64].map(|batch| page(Purpose::ReadBatch, Read, Random).batch(batch)));
         cells.push(two_streams(Duration::from_secs(1)));
         cells.extend([2, 8, 32].map(|streams| append_streams(streams, short)));
@@ -163,6 +164,11 @@ impl Plan {
     pub fn budget(&self) -> Duration {
         self.cells.iter().map(|cell| cell.budget).sum()
     }
+}
+
+/// As many bytes a second as the device moves.
+fn wide(op: Op, budget: Duration) -> Cell {
+    Cell::new(Purpose::ByDepth, op, Sequential, MIB, budget).depth(4)
 }
 
 fn log_streams(bytes: usize, streams: usize, budget: Duration) -> Cell {

@@ -6,11 +6,12 @@
 //! refused always (the kernel answers an exclusive opening).
 
 use crate::cell::Ground;
+use crate::drive::Stop;
 use crate::error::Error;
 use firn_base::clock;
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill, Io, IoOp, remove_file};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,7 @@ impl Target {
         path: &Path,
         options: &TargetOptions,
         progress: &mut dyn FnMut(u64, u64),
-        stop: &AtomicBool,
+        stop: &Stop,
     ) -> Result<Target, Error> {
         let mut target = Target::find(path, options)?;
         if !target.device.info().direct {
@@ -193,7 +194,7 @@ impl Target {
         &mut self,
         options: &TargetOptions,
         progress: &mut dyn FnMut(u64, u64),
-        stop: &AtomicBool,
+        stop: &Stop,
     ) -> Result<(), Error> {
         let wanted = self.wanted_area(options)?;
         if self.kind == TargetKind::Files {
@@ -204,7 +205,7 @@ impl Target {
         let mut chunks: Vec<AlignedBuf> = (0..CHUNKS).map(|_| AlignedBuf::zeroed(CHUNK)).collect();
         let mut written = 0;
         while written + CHUNK as u64 <= wanted {
-            if stop.load(Ordering::Relaxed) {
+            if stop() {
                 return Err(Error::Interrupted);
             }
             if written >= AREA_LEAST && begun.elapsed() >= options.prepare {

@@ -1,7 +1,7 @@
 //! Where a target works, and what it leaves.
 
-use firn_base::sync::atomic::AtomicBool;
-use firn_characterize::{Consent, Error, Ground, Target, TargetKind, TargetOptions};
+use firn_base::sync::Arc;
+use firn_characterize::{Consent, Error, Ground, Stop, Target, TargetKind, TargetOptions};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,8 +16,12 @@ fn options() -> TargetOptions {
     }
 }
 
+fn never() -> Stop {
+    Arc::new(|| false)
+}
+
 fn open(path: &Path, options: &TargetOptions) -> Result<Target, Error> {
-    Target::open(path, options, &mut |_, _| {}, &AtomicBool::new(false))
+    Target::open(path, options, &mut |_, _| {}, &never())
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -83,7 +87,8 @@ fn wrong_places_are_answered_with_a_sentence() {
 #[test]
 fn a_stop_while_the_area_is_written_ends_it() {
     let dir = tempfile::tempdir().unwrap();
-    let outcome = Target::open(dir.path(), &options(), &mut |_, _| {}, &AtomicBool::new(true));
+    let stop: Stop = Arc::new(|| true);
+    let outcome = Target::open(dir.path(), &options(), &mut |_, _| {}, &stop);
     assert_eq!(outcome.err(), Some(Error::Interrupted));
     assert_eq!(names(dir.path()), [""; 0]);
 }

@@ -2,8 +2,8 @@
 
 use firn_base::clock;
 use firn_base::sync::Arc;
-use firn_base::sync::atomic::AtomicBool;
-use firn_characterize::{Cell, Error, Op, Pattern, Plan, Purpose, Target, measure, round};
+use firn_base::sync::atomic::{AtomicBool, Ordering};
+use firn_characterize::{Cell, Error, Op, Pattern, Plan, Purpose, Stop, Target, measure, round};
 use firn_device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, MemoryDevice};
 use std::time::Duration;
 
@@ -57,12 +57,16 @@ impl Device for Slow {
     }
 }
 
+fn never() -> Stop {
+    Arc::new(|| false)
+}
+
 fn cell(op: Op, pattern: Pattern) -> Cell {
     Cell::new(Purpose::BySize, op, pattern, 4096, Duration::from_millis(400))
 }
 
 fn go(cell: Cell) -> firn_characterize::Tally {
-    round(&slow(), &cell, 1 << 20, cell.budget, (1, 0), &Arc::new(AtomicBool::new(false))).unwrap()
+    round(&slow(), &cell, 1 << 20, cell.budget, (1, 0), &never()).unwrap()
 }
 
 /// At most `most`, and no more than a third below: sleeps overrun.
@@ -100,7 +104,7 @@ fn a_round_slower_than_its_budget_ends_after_one_request_a_thread() {
         1 << 20,
         Duration::from_millis(1),
         (1, 0),
-        &Arc::new(AtomicBool::new(false)),
+        &never(),
     )
     .unwrap();
     assert!(tally.requests >= 8 && begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
@@ -113,25 +117,22 @@ fn a_plan_takes_medians_over_rounds_and_stops_when_told() {
     let mut plan = Plan::new(firn_characterize::Effort::Quick);
     plan.cells = vec![cell(Op::Read, Pattern::Random), cell(Op::WriteDurable, Pattern::Rewrite)];
     let mut steps = Vec::new();
-    let stop = Arc::new(AtomicBool::new(false));
-    let measured = measure(&target, &plan, &mut |step| steps.push(step.done), &stop).unwrap();
+    let measured = measure(&target, &plan, &mut |step| steps.push(step.done), &never()).unwrap();
     assert_eq!((measured.cells.len(), measured.cut_short, steps.len()), (2, 0, 7));
     assert!(steps.windows(2).all(|pair| pair[0] <= pair[1]));
     let reads = measured.of(Purpose::BySize, Op::Read, Pattern::Random);
     assert_eq!(reads[0].rounds.len(), 3);
     near(reads[0].requests_per_second(), 200.0);
 
-    let stopping = stop.clone();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let asked = stopped.clone();
+    let stop: Stop = Arc::new(move || asked.load(Ordering::SeqCst));
     let mut left = 2;
-    let outcome = measure(
-        &target,
-        &plan,
-        &mut |_| {
-            left -= 1;
-            stopping.store(left <= 0, std::sync::atomic::Ordering::SeqCst);
-        },
-        &stop,
-    );
+    let mut progress = |_| {
+        left -= 1;
+        stopped.store(left <= 0, Ordering::SeqCst);
+    };
+    let outcome = measure(&target, &plan, &mut progress, &stop);
     assert_eq!(outcome.err(), Some(Error::Interrupted));
 }
 
@@ -139,7 +140,6 @@ fn a_plan_takes_medians_over_rounds_and_stops_when_told() {
 fn an_error_of_the_device_is_the_answer() {
     let mut over_all = cell(Op::WriteLater, Pattern::Sequential).depth(3);
     over_all.bytes = 1 << 20;
-    let outcome =
-        round(&slow(), &over_all, 64 << 20, over_all.budget, (1, 0), &Arc::new(AtomicBool::new(false)));
+    let outcome = round(&slow(), &over_all, 64 << 20, over_all.budget, (1, 0), &never());
     assert_eq!(outcome.err(), Some(Error::Failed("slow: bad place at 13 MiB".to_owned())));
 }

@@ -1,0 +1,160 @@
+//! What the engine had best do on a device, from what was measured. Pure.
+
+use crate::cell::{Op, Pattern, Purpose};
+use crate::measure::{Measured, Measurements};
+use crate::outliers;
+use crate::plan::PAGE;
+use firn_profile::{Choice, Choices};
+
+/// What comes so near to the best is as good: the rest costs more than it brings.
+const NEARLY: f64 = 0.9;
+/// Durable writes faster than this leave nothing to hide by several in flight: there the processor is the limit, and
+/// larger groups on one device are cheaper (docs/benchmarks.md, "How many log devices").
+const FAST_US: f64 = 300.0;
+/// Share of requests that may be taken for outliers.
+const OUTLIERS_MOST: f64 = 0.02;
+
+/// All choices that the measurements suffice for.
+#[must_use]
+pub fn choices(measurements: &Measurements) -> Choices {
+    Choices {
+        log_width: log_width(&log_streams(measurements)),
+        cache_batch_bytes: cache_batch(&sizes(measurements, Op::WriteDurable)),
+        read_batch: read_batch(&read_batches(measurements)),
+        outlier_threshold: outlier_threshold(&ordered(measurements)),
+        random_to_sequential_read: ratio(measurements, Op::Read, "read"),
+        random_to_sequential_write: ratio(measurements, Op::WriteDurable, "durable write"),
+    }
+}
+
+/// (streams, writes a second, median microseconds) of page-sized durable writes.
+fn log_streams(measurements: &Measurements) -> Vec<(u32, f64, f64)> {
+    let found = measurements.of(Purpose::LogStreams, Op::WriteDurable, Pattern::Sequential);
+    let pages = found.into_iter().filter(|measured| measured.cell.bytes == PAGE);
+    pages
+        .map(|one| (one.cell.streams as u32, one.requests_per_second(), one.tally.latency.quantile_us(0.5)))
+        .collect()
+}
+
+/// (bytes, MB/s) of sequential requests, ascending.
+fn sizes(measurements: &Measurements, op: Op) -> Vec<(u64, f64)> {
+    let found = measurements.of(Purpose::BySize, op, Pattern::Sequential);
+    found.into_iter().map(|measured| (measured.cell.bytes as u64, measured.mb_per_second())).collect()
+}
+
+/// (reads handed over at once, pages a second), ascending.
+fn read_batches(measurements: &Measurements) -> Vec<(u32, f64)> {
+    let one = measurements.of(Purpose::BySize, Op::Read, Pattern::Random);
+    let more = measurements.of(Purpose::ReadBatch, Op::Read, Pattern::Random);
+    let pages = one.into_iter().chain(more).filter(|measured| measured.cell.bytes == PAGE);
+    pages
+        .map(|measured| {
+            let batch = measured.cell.batch;
+            (batch as u32, measured.requests_per_second() * batch as f64)
+        })
+        .collect()
+}
+
+/// Latencies of page-sized durable sequential writes in order.
+pub(crate) fn ordered(measurements: &Measurements) -> Vec<u64> {
+    let long = measurements.of(Purpose::Outliers, Op::WriteDurable, Pattern::Sequential);
+    long.iter().find(|one| one.cell.bytes == PAGE).map_or(Vec::new(), |one| one.tally.ordered.clone())
+}
+
+/// The first, and so the least, whose value is nearly the best; and the best.
+fn least_nearly_best<T: Copy>(values: &[(T, f64)]) -> Option<((T, f64), f64)> {
+    let best = values.iter().map(|value| value.1).fold(0.0, f64::max);
+    let least = values.iter().find(|value| value.1 >= NEARLY * best)?;
+    (best > 0.0).then_some((*least, best))
+}
+
+/// The least number of streams that is nearly as fast as any.
+fn log_width(streams: &[(u32, f64, f64)]) -> Option<Choice<u32>> {
+    let &(_, rate, latency) = streams.iter().find(|stream| stream.0 == 1)?;
+    if latency < FAST_US {
+        let reason = format!(
+            "a durable write of a page takes {latency:.0} us, under {FAST_US} us: there is nothing to hide by writing several at once"
+        );
+        return Some(Choice::new(1, reason));
+    }
+    let rates: Vec<(u32, f64)> = streams.iter().map(|&(width, rate, _)| (width, rate)).collect();
+    let ((width, chosen), best) = least_nearly_best(&rates)?;
+    let reason = format!(
+        "{width} durable streams make {chosen:.0} writes a second, one makes {rate:.0}, the best number measured {best:.0}"
+    );
+    Some(Choice::new(width, reason))
+}
+
+/// The least size whose durable sequential throughput is nearly the best.
+fn cache_batch(sizes: &[(u64, f64)]) -> Option<Choice<u64>> {
+    let ((bytes, rate), best) = least_nearly_best(sizes)?;
+    let reason =
+        format!("durable sequential writes of {bytes} B reach {rate:.0} MB/s of at most {best:.0} MB/s");
+    Some(Choice::new(bytes, reason))
+}
+
+fn read_batch(batches: &[(u32, f64)]) -> Option<Choice<u32>> {
+    let ((batch, rate), best) = least_nearly_best(batches)?;
+    let reason = format!(
+        "{batch} random pages handed over at once reach {rate:.0} pages a second of at most {best:.0}"
+    );
+    Some(Choice::new(batch, reason))
+}
+
+fn outlier_threshold(ordered_ns: &[u64]) -> Option<Choice<f64>> {
+    if ordered_ns.is_empty() {
+        return None;
+    }
+    let factor = outliers::threshold(ordered_ns, OUTLIERS_MOST);
+    let found = outliers::outliers(ordered_ns);
+    let reason = format!(
+        "normal durable writes take {:.0} us; {:.2} % take over twice as long, typically {:.0} us; the least factor that at \
+         most {:.0} % exceed",
+        found.normal_us,
+        found.share * 100.0,
+        found.typical_us,
+        OUTLIERS_MOST * 100.0
+    );
+    Some(Choice::new(factor, reason))
+}
+
+/// How many times longer a random page takes than a sequential one (Myers, table 3.2).
+fn ratio(measurements: &Measurements, op: Op, what: &str) -> Option<Choice<f64>> {
+    let rate = |pattern| {
+        let found = measurements.of(Purpose::BySize, op, pattern);
+        let page = found.into_iter().find(|measured| measured.cell.bytes == PAGE);
+        page.map(Measured::requests_per_second).filter(|&rate| rate > 0.0)
+    };
+    let (sequential, random) = (rate(Pattern::Sequential)?, rate(Pattern::Random)?);
+    let reason = format!("{what}s of a page: {sequential:.0} a second sequentially, {random:.0} at random");
+    Some(Choice::new(sequential / random, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_as_wide_as_pays_and_no_wider() {
+        let slow = [(1, 500.0, 2000.0), (2, 980.0, 2040.0), (4, 1900.0, 2100.0), (8, 2000.0, 4000.0)];
+        assert_eq!(log_width(&slow).unwrap().value, 4);
+        let serial = [(1, 500.0, 2000.0), (2, 510.0, 3900.0), (8, 520.0, 15_000.0)];
+        assert_eq!(log_width(&serial).unwrap().value, 1);
+        let fast = [(1, 12_000.0, 80.0), (2, 20_000.0, 95.0), (4, 30_000.0, 120.0)];
+        let choice = log_width(&fast).unwrap();
+        assert!(choice.value == 1 && choice.reason.contains("nothing to hide"), "{choice:?}");
+        assert_eq!(log_width(&[]), None);
+    }
+
+    #[test]
+    fn a_batch_is_the_least_that_is_nearly_the_fastest() {
+        let flash = [(4096, 20.0), (65_536, 150.0), (262_144, 275.0), (1 << 20, 300.0)];
+        assert_eq!(cache_batch(&flash).unwrap().value, 262_144);
+        assert_eq!(
+            read_batch(&[(1, 10_000.0), (4, 35_000.0), (16, 80_000.0), (64, 82_000.0)]).unwrap().value,
+            16
+        );
+        assert_eq!(cache_batch(&[]), None);
+        assert_eq!(read_batch(&[(1, 0.0)]), None);
+    }
+}
