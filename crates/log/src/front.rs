@@ -222,6 +222,17 @@ impl Front {
         Ok(())
     }
 
+    /// Copies bytes of the stream out of the ring, which keeps them until others come to their place; false if it
+    /// does not hold all of them.
+    pub fn copy(&self, from: Lsn, out: &mut [u8]) -> bool {
+        let oldest = self.end.0.saturating_sub(self.ring.capacity() as u64).max(self.setup.start.0);
+        let held = from.0 >= oldest && from.0 + out.len() as u64 <= self.end.0;
+        if held {
+            self.ring.get(from, out);
+        }
+        held
+    }
+
     /// Promises all log appended so far as a request of its own, unless that is so already.
     pub fn plan(&mut self) {
         let from = self.plans.back().copied().unwrap_or(self.requested);

@@ -21,6 +21,7 @@
 //! database is opened again. Nothing is retried.
 #![forbid(unsafe_code)]
 
+pub mod archive;
 mod block;
 mod epochs;
 mod error;
@@ -38,6 +39,7 @@ mod records;
 mod ring;
 mod scan;
 mod space;
+mod tail;
 pub mod testing;
 mod worker;
 
@@ -48,3 +50,4 @@ pub use record::{Kind, Record};
 
 pub use records::Records;
 pub use scan::{LogIdentity, LogScan, MemberId};
+pub use tail::{LogTail, Piece};

@@ -1,5 +1,6 @@
 //! The log of an open database.
 
+use crate::archive::EpochMark;
 use crate::block::{self, Owner};
 use crate::front::{Front, FrontSetup};
 use crate::layout::{Geometry, MemberHeader, SectionHeader};
@@ -20,6 +21,7 @@ const DEVICES_MAX: usize = 64;
 /// The log of an open database. All calls may be made from any thread.
 pub struct Log {
     pipeline: Arc<Pipeline>,
+    mark: EpochMark,
     /// Locked alone, and only by `close` and `drop`.
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -67,6 +69,20 @@ impl Log {
         epoch: Epoch,
         options: LogOptions,
     ) -> Result<Arc<Log>, LogError> {
+        Log::create_at(devices, identity, epoch, Lsn::FIRST, options)
+    }
+
+    /// As [`Log::create`], with a stream that begins at or after `start`, at the block's begin that
+    /// [`Log::epoch_mark`] tells: for a database restored from one whose log had come that far. `identity` names no
+    /// epoch before it.
+    pub fn create_at(
+        devices: Vec<Arc<dyn Device>>,
+        identity: LogIdentity,
+        epoch: Epoch,
+        start: Lsn,
+        options: LogOptions,
+    ) -> Result<Arc<Log>, LogError> {
+        let start = Log::start_at(start);
         check_members(&devices, &identity)?;
         check_options(&options)?;
         let unit = unit_of(&devices);
@@ -89,23 +105,23 @@ impl Log {
             geometries.push(geometry);
         }
         let spaces = geometries.iter().map(|&g| DeviceSpace::empty(g)).collect();
-        let opening = Opening {
-            devices,
-            owners,
-            geometries,
-            spaces,
-            epoch,
-            start: Lsn::FIRST,
-            oldest: Lsn::FIRST,
-            previous_end: None,
-        };
+        let opening =
+            Opening { devices, owners, geometries, spaces, epoch, start, oldest: start, previous_end: None };
         Log::open(opening, options)
+    }
+
+    /// Where a log that is to begin at or after `lsn` begins.
+    #[must_use]
+    pub fn start_at(lsn: Lsn) -> Lsn {
+        if lsn <= Lsn::FIRST { Lsn::FIRST } else { block::next_base(lsn) }
     }
 
     pub(crate) fn open(opening: Opening, options: LogOptions) -> Result<Arc<Log>, LogError> {
         check_options(&options)?;
         let unit = opening.geometries[0].unit;
         assert!(opening.geometries.iter().all(|g| g.unit == unit), "the members of a log share its unit");
+        let previous_end = opening.previous_end.unwrap_or(opening.start);
+        let mark = EpochMark { epoch: opening.epoch, start: opening.start, previous_end };
         let capacity: u64 = opening.geometries.iter().map(Geometry::capacity_bytes).sum();
         let setup = FrontSetup {
             epoch: opening.epoch,
@@ -129,7 +145,7 @@ impl Log {
             body.put_u64(previous_end.0);
             pipeline.append(None, &[Record { kind: Kind::EPOCH_START, body: &body }])?;
         }
-        let log = Arc::new(Log { pipeline: Arc::clone(&pipeline), workers: Mutex::default() });
+        let log = Arc::new(Log { pipeline: Arc::clone(&pipeline), mark, workers: Mutex::default() });
         if workers {
             *log.workers.lock() = worker::start(&pipeline).map_err(|error| {
                 LogError::new(LogErrorKind::Failed, format!("a log thread could not be started: {error}"))
@@ -177,6 +193,19 @@ impl Log {
     /// The epoch in which this log appends.
     pub fn epoch(&self) -> Epoch {
         self.pipeline.epoch
+    }
+
+    /// That epoch, where it began, and where the log before it ended.
+    #[must_use]
+    pub fn epoch_mark(&self) -> EpochMark {
+        self.mark
+    }
+
+    /// Copies the stream's bytes from `from` on out of the log buffer; false if it does not hold all of them any
+    /// more. They were appended in this epoch.
+    #[must_use]
+    pub fn copy(&self, from: Lsn, out: &mut [u8]) -> bool {
+        self.pipeline.front.lock().copy(from, out)
     }
 
     /// How many devices the log lies on.

@@ -161,6 +161,15 @@ impl LogScan {
         &self.spans
     }
 
+    /// The epoch at a place of the table.
+    pub(crate) fn epoch(&self, place: usize) -> Epoch {
+        self.epochs.ranges()[place].epoch
+    }
+    /// Where it starts.
+    pub(crate) fn epoch_start(&self, place: usize) -> Lsn {
+        self.epochs.ranges()[place].start
+    }
+
     pub(crate) fn cursor(&self, epoch: usize, from: Lsn) -> Cursor {
         let readers = readers(&self.members, &self.epochs, from, Some(&self.last_blocks));
         Cursor::new(Arc::clone(&self.epochs), readers, epoch, from)

@@ -1,0 +1,104 @@
+//! The directory of an archive: which segment files there are, and opening them.
+
+use crate::{LogError, LogErrorKind};
+use firn_base::sync::Arc;
+use firn_device::{Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, Fill, remove_file};
+use std::path::{Path, PathBuf};
+
+/// Puts something around every segment that is written: tests of failing and slow archives.
+pub type WrapDevice = Arc<dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync>;
+
+/// The directory of an archive.
+#[derive(Clone)]
+pub struct ArchiveFiles {
+    directory: PathBuf,
+    wrap: Option<WrapDevice>,
+}
+
+const PREFIX: &str = "log-";
+const SUFFIX: &str = ".firn";
+
+impl ArchiveFiles {
+    /// In `directory`, which exists.
+    #[must_use]
+    pub fn new(directory: &Path) -> ArchiveFiles {
+        ArchiveFiles { directory: directory.to_path_buf(), wrap: None }
+    }
+
+    /// With something around every segment that is written.
+    #[must_use]
+    pub fn wrapped(mut self, wrap: Option<WrapDevice>) -> ArchiveFiles {
+        self.wrap = wrap;
+        self
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The sequence numbers of the segments, ascending.
+    pub(crate) fn list(&self) -> Result<Vec<u64>, LogError> {
+        let unusable = |error: std::io::Error| {
+            LogError::new(
+                LogErrorKind::Failed,
+                format!("the archive in {} cannot be listed: {error}", self.directory.display()),
+            )
+        };
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.directory).map_err(unusable)? {
+            let name = entry.map_err(unusable)?.file_name();
+            let number = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX))
+                .filter(|digits| digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit()));
+            found.extend(number.and_then(|digits| digits.parse::<u64>().ok()));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    pub(crate) fn path(&self, sequence: u64) -> PathBuf {
+        self.directory.join(format!("{PREFIX}{sequence:010}{SUFFIX}"))
+    }
+
+    /// Makes a segment's file with its space reserved, so that a full volume is met here, not in mid-write.
+    pub(crate) fn create(&self, sequence: u64, bytes: u64) -> Result<Arc<dyn Device>, LogError> {
+        let path = self.path(sequence);
+        let device: Arc<dyn Device> =
+            Arc::new(FileDevice::create(&path, &FileOptions::default()).map_err(named)?);
+        let device = match &self.wrap {
+            Some(wrap) => wrap(device),
+            None => device,
+        };
+        if let Err(error) = device.grow(bytes, Fill::Reserved) {
+            drop(device);
+            // Nothing is in it; left behind, it would be taken for an empty segment.
+            let _ = remove_file(&path);
+            return Err(named(error));
+        }
+        Ok(device)
+    }
+
+    /// Opens a segment to read it, while it may be written.
+    pub(crate) fn open(&self, sequence: u64) -> Result<Arc<dyn Device>, LogError> {
+        let options = FileOptions { read_only: true, lock: false, direct: false, io_uring: false };
+        Ok(Arc::new(FileDevice::open(&self.path(sequence), &options).map_err(named)?))
+    }
+}
+
+impl std::fmt::Debug for ArchiveFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ArchiveFiles({})", self.directory.display())
+    }
+}
+
+/// A device's error as the archive's.
+pub(crate) fn named(error: DeviceError) -> LogError {
+    let kind = match error.kind {
+        DeviceErrorKind::NoSpace => LogErrorKind::Full,
+        _ => LogErrorKind::Failed,
+    };
+    LogError::new(kind, format!("the archive: {}", error.message))
+}

@@ -1,0 +1,232 @@
+//! Segment headers and chunks, as bytes. See `docs/format/archive.md`.
+
+use crate::block::{LSN_MAX, u16_at, u32_at, u64_at};
+use firn_base::{DatabaseId, Epoch, Lsn, crc32c};
+
+/// Everything in a segment begins at a multiple of it. Fixed, so that archives move between file systems.
+pub(crate) const UNIT: usize = 4096;
+/// Most bytes of stream in one chunk.
+pub const CHUNK_MAX: usize = 1 << 20;
+/// Smallest segment: header, a chunk of a unit or more, seal.
+pub const SEGMENT_BYTES_MIN: u64 = 16 * UNIT as u64;
+/// Bytes of a chunk's header.
+pub(crate) const CHUNK_HEADER: usize = 64;
+/// Bytes of a segment's header that mean something.
+const HEADER: usize = 512;
+const MAGIC: u16 = 0x4146;
+const VERSION: u8 = 1;
+const TYPE_SEGMENT: u8 = 1;
+const TYPE_CHUNK: u8 = 2;
+const TYPE_SEAL: u8 = 3;
+/// Largest chunk on the device, padding included.
+pub(crate) const CHUNK_BYTES_MAX: usize = (CHUNK_HEADER + CHUNK_MAX).next_multiple_of(UNIT);
+
+/// Where an epoch of the log began, and where the log before it ended: what lies between is no log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochMark {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Its first LSN.
+    pub start: Lsn,
+    /// End of the log before it; equal to `start` for a database's first epoch.
+    pub previous_end: Lsn,
+}
+
+/// What a segment says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub database: DatabaseId,
+    /// 1, 2, … in the order in which segments were begun.
+    pub sequence: u64,
+    /// LSN of the first byte that it was begun for.
+    pub first: Lsn,
+    /// Where the archive ended before: less than `first` if the log between was given up for lost.
+    pub previous: Lsn,
+    /// Bytes reserved for it.
+    pub bytes: u64,
+    /// Microseconds since 1970.
+    pub created_us: u64,
+}
+
+impl SegmentHeader {
+    pub fn encode(&self, out: &mut [u8]) {
+        out[..UNIT].fill(0);
+        out[4..6].copy_from_slice(&MAGIC.to_le_bytes());
+        out[6] = TYPE_SEGMENT;
+        out[7] = VERSION;
+        out[8..24].copy_from_slice(&self.database.0);
+        out[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        out[32..40].copy_from_slice(&self.first.0.to_le_bytes());
+        out[40..48].copy_from_slice(&self.previous.0.to_le_bytes());
+        out[48..56].copy_from_slice(&self.bytes.to_le_bytes());
+        out[56..64].copy_from_slice(&self.created_us.to_le_bytes());
+        let crc = crc32c(&out[4..HEADER]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// `None` if the bytes are no whole header of this version.
+    pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
+        let ours = u16_at(bytes, 4) == MAGIC && bytes[6] == TYPE_SEGMENT && bytes[7] == VERSION;
+        if !ours || u32_at(bytes, 0) != crc32c(&bytes[4..HEADER]) {
+            return None;
+        }
+        let header = SegmentHeader {
+            database: DatabaseId(bytes[8..24].try_into().expect("sixteen bytes")),
+            sequence: u64_at(bytes, 24),
+            first: Lsn(u64_at(bytes, 32)),
+            previous: Lsn(u64_at(bytes, 40)),
+            bytes: u64_at(bytes, 48),
+            created_us: u64_at(bytes, 56),
+        };
+        (header.first.0 < LSN_MAX && header.previous <= header.first).then_some(header)
+    }
+
+    /// The format version of a header that another program wrote.
+    pub fn other_version(bytes: &[u8]) -> Option<u8> {
+        let ours = u16_at(bytes, 4) == MAGIC && bytes[6] == TYPE_SEGMENT && bytes[7] != VERSION;
+        (ours && u32_at(bytes, 0) == crc32c(&bytes[4..HEADER])).then(|| bytes[7])
+    }
+}
+
+/// What a chunk says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkHeader {
+    /// 32 bits that stand for the database.
+    pub tag: u32,
+    /// The segment's.
+    pub sequence: u64,
+    pub mark: EpochMark,
+    pub first: Lsn,
+    /// Bytes of stream.
+    pub len: usize,
+    /// A record, or the log after the last one, begins so many bytes before the chunk's end: from there the log can be
+    /// followed again.
+    pub resume_back: u32,
+    /// Microseconds since 1970 when it was written; never less than in the chunk before.
+    pub time_us: u64,
+    /// The segment's last: no bytes.
+    pub seal: bool,
+}
+
+impl ChunkHeader {
+    pub fn end(&self) -> Lsn {
+        Lsn(self.first.0 + self.len as u64)
+    }
+
+    /// Where the log can be followed from.
+    pub fn resume(&self) -> Lsn {
+        Lsn(self.end().0.saturating_sub(u64::from(self.resume_back)))
+    }
+
+    /// Bytes on the device.
+    pub fn padded(&self) -> usize {
+        (CHUNK_HEADER + self.len).next_multiple_of(UNIT)
+    }
+
+    /// Writes the header before its payload, which lies in `out` already, and zeros behind it.
+    pub fn encode(&self, out: &mut [u8]) {
+        assert!(self.len <= CHUNK_MAX && self.end().0 < LSN_MAX && (self.len == 0) == self.seal);
+        out[4..6].copy_from_slice(&MAGIC.to_le_bytes());
+        out[6] = if self.seal { TYPE_SEAL } else { TYPE_CHUNK };
+        out[7] = VERSION;
+        out[8..12].copy_from_slice(&self.tag.to_le_bytes());
+        out[12..16].copy_from_slice(&(self.len as u32).to_le_bytes());
+        out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        out[24..32].copy_from_slice(&self.first.0.to_le_bytes());
+        out[32..36].copy_from_slice(&self.mark.epoch.0.to_le_bytes());
+        out[36..40].copy_from_slice(&self.resume_back.to_le_bytes());
+        out[40..48].copy_from_slice(&self.mark.start.0.to_le_bytes());
+        out[48..56].copy_from_slice(&self.mark.previous_end.0.to_le_bytes());
+        out[56..64].copy_from_slice(&self.time_us.to_le_bytes());
+        out[CHUNK_HEADER + self.len..self.padded()].fill(0);
+        let crc = crc32c(&out[4..CHUNK_HEADER + self.len]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads the header, without the checksum, which covers the payload too. `None` if the bytes are no chunk
+    /// of segment `sequence` of the database with this tag.
+    pub fn decode(tag: u32, sequence: u64, bytes: &[u8]) -> Option<ChunkHeader> {
+        let kind = bytes[6];
+        let ours = u16_at(bytes, 4) == MAGIC
+            && (kind == TYPE_CHUNK || kind == TYPE_SEAL)
+            && bytes[7] == VERSION
+            && u32_at(bytes, 8) == tag
+            && u64_at(bytes, 16) == sequence;
+        let header = ChunkHeader {
+            tag,
+            sequence,
+            mark: EpochMark {
+                epoch: Epoch(u32_at(bytes, 32)),
+                start: Lsn(u64_at(bytes, 40)),
+                previous_end: Lsn(u64_at(bytes, 48)),
+            },
+            first: Lsn(u64_at(bytes, 24)),
+            len: u32_at(bytes, 12) as usize,
+            resume_back: u32_at(bytes, 36),
+            time_us: u64_at(bytes, 56),
+            seal: kind == TYPE_SEAL,
+        };
+        let sound = header.len <= CHUNK_MAX
+            && (header.len == 0) == header.seal
+            && header.first.0 < LSN_MAX
+            && header.mark.start <= header.first
+            && header.mark.previous_end <= header.mark.start;
+        (ours && sound).then_some(header)
+    }
+
+    /// Whether the checksum of header and payload is right; not so if `bytes` do not hold all of the payload.
+    pub fn verify(&self, bytes: &[u8]) -> bool {
+        bytes.get(4..CHUNK_HEADER + self.len).is_some_and(|covered| crc32c(covered) == u32_at(bytes, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_headers_have_golden_bytes_and_notice_every_flipped_bit() {
+        let header = SegmentHeader {
+            database: DatabaseId([7; 16]),
+            sequence: 3,
+            first: Lsn(0x0102_0304),
+            previous: Lsn(0x0102_0303),
+            bytes: 1 << 20,
+            created_us: 5,
+        };
+        let mut out = vec![0xEE; UNIT];
+        header.encode(&mut out);
+        assert_eq!(out[4..8], [0x46, 0x41, 1, 1]);
+        assert_eq!(out[24..48], [3, 0, 0, 0, 0, 0, 0, 0, 4, 3, 2, 1, 0, 0, 0, 0, 3, 3, 2, 1, 0, 0, 0, 0]);
+        assert_eq!(SegmentHeader::decode(&out), Some(header));
+        for bit in 0..HEADER * 8 {
+            out[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&out), None, "bit {bit}");
+            out[bit / 8] ^= 1 << (bit % 8);
+        }
+
+        let mark = EpochMark { epoch: Epoch(2), start: Lsn(472), previous_end: Lsn(470) };
+        let chunk = ChunkHeader {
+            tag: 9,
+            sequence: 3,
+            mark,
+            first: Lsn(500),
+            len: 3,
+            resume_back: 1,
+            time_us: 77,
+            seal: false,
+        };
+        let mut out = vec![0xEE; UNIT];
+        out[CHUNK_HEADER..CHUNK_HEADER + 3].copy_from_slice(b"log");
+        chunk.encode(&mut out);
+        assert_eq!(out[4..16], [0x46, 0x41, 2, 1, 9, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(ChunkHeader::decode(9, 3, &out), Some(chunk));
+        assert!(chunk.verify(&out) && out[CHUNK_HEADER + 3..].iter().all(|&byte| byte == 0));
+        for bit in 0..(CHUNK_HEADER + 3) * 8 {
+            out[bit / 8] ^= 1 << (bit % 8);
+            let found = ChunkHeader::decode(9, 3, &out).is_some_and(|chunk| chunk.verify(&out));
+            assert!(!found, "bit {bit}");
+            out[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

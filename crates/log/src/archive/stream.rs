@@ -1,0 +1,199 @@
+//! Reading the stream back from archives.
+//!
+//! Several directories may be read as one: a base backup brings the log of its own time along. Memory: the
+//! segments' headers, and one chunk.
+
+use super::files::ArchiveFiles;
+use super::format::{ChunkHeader, EpochMark, SegmentHeader};
+use super::segment::{Opened, SegmentReader};
+use crate::{LogError, LogErrorKind};
+use firn_base::{DatabaseId, Lsn};
+use std::path::Path;
+
+/// A segment that may be read.
+struct Segment {
+    /// Which directory.
+    files: usize,
+    header: SegmentHeader,
+}
+
+/// The stream that one or several archives of a database hold, from an LSN on.
+pub struct ArchiveLog {
+    files: Vec<ArchiveFiles>,
+    /// By first LSN, then in the order in which they were begun.
+    segments: Vec<Segment>,
+    current: Option<(usize, SegmentReader)>,
+    pos: Lsn,
+    /// The piece at hand: its place in the current chunk.
+    skip: usize,
+}
+
+/// What comes next in an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A piece of the stream: see [`ArchiveLog::bytes`].
+    Piece {
+        /// LSN of its first byte.
+        first: Lsn,
+        /// The epoch it belongs to.
+        mark: EpochMark,
+        /// When it was archived: microseconds since 1970, never less than in a piece before it.
+        time_us: u64,
+    },
+    /// Nothing lies behind.
+    End,
+    /// Log is missing: the archive goes on at this LSN only.
+    Gap(Lsn),
+}
+
+impl ArchiveLog {
+    /// Opens the archives in `directories`, which must be of one database (of `database`, if that is given), at
+    /// `from`.
+    ///
+    /// Errors: `BadArgument` if a segment is another database's; `Failed`.
+    pub fn open(
+        directories: &[&Path],
+        database: Option<DatabaseId>,
+        from: Lsn,
+    ) -> Result<ArchiveLog, LogError> {
+        let files: Vec<ArchiveFiles> = directories.iter().map(|path| ArchiveFiles::new(path)).collect();
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut expected = database;
+        for (index, directory) in files.iter().enumerate() {
+            for sequence in directory.list()? {
+                // One without a header holds nothing that can be read: what it held, if anything, is a gap.
+                let Opened::Segment(reader) = SegmentReader::open(directory, sequence)? else { continue };
+                let header = reader.header;
+                let expected = *expected.get_or_insert(header.database);
+                if header.database != expected {
+                    return Err(LogError::new(
+                        LogErrorKind::BadArgument,
+                        format!(
+                            "{} is of database {}, not of {expected}: name the archive that belongs to the backup",
+                            directory.path(sequence).display(),
+                            header.database
+                        ),
+                    ));
+                }
+                segments.push(Segment { files: index, header });
+            }
+        }
+        segments.sort_by_key(|segment| (segment.header.first, segment.files, segment.header.sequence));
+        Ok(ArchiveLog { files, segments, current: None, pos: from, skip: 0 })
+    }
+
+    /// LSN of the next byte.
+    #[must_use]
+    pub fn pos(&self) -> Lsn {
+        self.pos
+    }
+
+    /// First LSN of the first segment.
+    #[must_use]
+    pub fn first(&self) -> Option<Lsn> {
+        self.segments.first().map(|segment| segment.header.first)
+    }
+
+    /// The bytes of the piece that [`ArchiveLog::next_piece`] answered last.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.current.as_ref().map_or(&[], |(_, reader)| &reader.payload()[self.skip..])
+    }
+
+    /// Goes on to the next piece.
+    pub fn next_piece(&mut self) -> Result<Next, LogError> {
+        let mut exhausted = None;
+        if let Some((index, mut reader)) = self.current.take() {
+            if let Some(chunk) = seek(&mut reader, self.pos)? {
+                return Ok(self.take(index, reader, chunk));
+            }
+            exhausted = Some(index);
+        }
+        if let Some((index, reader, chunk)) = self.find(exhausted)? {
+            return Ok(self.take(index, reader, chunk));
+        }
+        self.beyond()
+    }
+
+    fn take(&mut self, index: usize, reader: SegmentReader, chunk: ChunkHeader) -> Next {
+        let first = self.pos.max(chunk.first);
+        self.skip = first.since(chunk.first) as usize;
+        self.pos = chunk.end();
+        self.current = Some((index, reader));
+        Next::Piece { first, mark: chunk.mark, time_us: chunk.time_us }
+    }
+
+    /// Looks for a segment with the byte at `pos`, or with the epoch that begins there. What was read to its end
+    /// lies before all that can follow in its directory.
+    fn find(
+        &self,
+        exhausted: Option<usize>,
+    ) -> Result<Option<(usize, SegmentReader, ChunkHeader)>, LogError> {
+        let before = self.segments.partition_point(|segment| segment.header.first <= self.pos);
+        // The nearest first: the byte lies there unless it was written twice.
+        let covering = (0..before).rev().filter(|&index| match exhausted.map(|e| &self.segments[e]) {
+            Some(old) => {
+                let segment = &self.segments[index];
+                segment.files != old.files || segment.header.sequence > old.header.sequence
+            }
+            None => true,
+        });
+        // A new epoch may begin in any segment that starts with it.
+        let next = self.segments.get(before).map(|segment| segment.header.first);
+        let jumping = (before..self.segments.len())
+            .take_while(|&index| Some(self.segments[index].header.first) == next);
+        for index in covering.chain(jumping) {
+            let segment = &self.segments[index];
+            let files = &self.files[segment.files];
+            let Opened::Segment(mut reader) = SegmentReader::open(files, segment.header.sequence)? else {
+                continue;
+            };
+            if let Some(chunk) = seek(&mut reader, self.pos)? {
+                return Ok(Some((index, *reader, chunk)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Nothing holds the byte at `pos`: is anything behind it?
+    fn beyond(&self) -> Result<Next, LogError> {
+        let mut least: Option<Lsn> = None;
+        for segment in &self.segments {
+            let opened = SegmentReader::open(&self.files[segment.files], segment.header.sequence)?;
+            let Opened::Segment(mut reader) = opened else { continue };
+            while reader.advance()? {
+                let chunk = reader.chunk().expect("just read");
+                if chunk.first > self.pos {
+                    least = Some(least.map_or(chunk.first, |least| least.min(chunk.first)));
+                    break;
+                }
+            }
+            if least.is_some() {
+                break;
+            }
+        }
+        Ok(least.map_or(Next::End, Next::Gap))
+    }
+}
+
+/// Reads on to the chunk with the byte at `pos`, or to the one that begins the epoch following on a log that
+/// ended at `pos`.
+fn seek(reader: &mut SegmentReader, pos: Lsn) -> Result<Option<ChunkHeader>, LogError> {
+    while reader.advance()? {
+        let chunk = reader.chunk().expect("just read");
+        let jumps = chunk.first == chunk.mark.start && chunk.mark.previous_end == pos;
+        if jumps || (chunk.first <= pos && pos < chunk.end()) {
+            return Ok(Some(chunk));
+        }
+    }
+    Ok(None)
+}
+
+impl std::fmt::Debug for ArchiveLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArchiveLog")
+            .field("files", &self.files)
+            .field("pos", &self.pos)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! What an archive holds, and whether it is whole.
+
+use super::files::ArchiveFiles;
+use super::format::SegmentHeader;
+use super::records::ArchiveRecords;
+use super::segment::{Opened, SegmentReader};
+use super::stream::ArchiveLog;
+use crate::LogError;
+use firn_base::{DatabaseId, Lsn};
+use std::path::{Path, PathBuf};
+
+/// One segment file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// The file.
+    pub path: PathBuf,
+    /// Its number.
+    pub sequence: u64,
+    /// LSN of its first byte of log.
+    pub first: Lsn,
+    /// First LSN after its last; equal to `first` if it holds none.
+    pub end: Lsn,
+    /// Where the archive ended before: less than `first` if the log between was given up.
+    pub previous: Lsn,
+    /// Chunks.
+    pub chunks: u64,
+    /// When its first and its last chunk were written: microseconds since 1970.
+    pub times_us: (u64, u64),
+    /// Whether it was ended properly; the newest of a running database is not, and one that a crash ended.
+    pub sealed: bool,
+}
+
+/// What an archive holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Whose archive it is; `None` if it is empty.
+    pub database: Option<DatabaseId>,
+    /// In the order in which they were begun.
+    pub segments: Vec<SegmentInfo>,
+    /// Runs of log without a hole, ascending: first LSN and end. Between two of them log is missing.
+    pub stretches: Vec<(Lsn, Lsn)>,
+    /// Records read, if the survey verified.
+    pub records: u64,
+    /// Sentences, one for each fault.
+    pub damage: Vec<String>,
+}
+
+/// Reads every chunk of the archive in `directory`; with `verify`, its records too.
+///
+/// Errors: only if it could not go on; damage is in the answer.
+pub fn survey(
+    directory: &Path,
+    verify: bool,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Survey, LogError> {
+    let files = ArchiveFiles::new(directory);
+    let mut survey = Survey::default();
+    let listed = files.list()?;
+    for (done, &sequence) in listed.iter().enumerate() {
+        let path = files.path(sequence);
+        match SegmentReader::open(&files, sequence)? {
+            Opened::Headless => {
+                // The newest may have been cut off by a crash as it was begun.
+                if done + 1 < listed.len() && holds_anything(&files, sequence)? {
+                    survey.damage.push(format!("{}: the segment's header is damaged", path.display()));
+                }
+            }
+            Opened::Segment(mut reader) => {
+                let owner = *survey.database.get_or_insert(reader.header.database);
+                if owner != reader.header.database {
+                    survey.damage.push(format!("{}: of another database", path.display()));
+                    continue;
+                }
+                let info = read_segment(path, &mut reader, &mut survey.damage)?;
+                survey.segments.push(info);
+            }
+        }
+        progress(done + 1, listed.len());
+    }
+    find_stretches(directory, &mut survey, verify)?;
+    Ok(survey)
+}
+
+/// Whether a file without a header holds a byte that is not zero.
+fn holds_anything(files: &ArchiveFiles, sequence: u64) -> Result<bool, LogError> {
+    let device = files.open(sequence)?;
+    let mut buf = firn_device::AlignedBuf::zeroed(super::format::UNIT);
+    let len = device.len().min(buf.len() as u64) as usize / device.info().logical_block
+        * device.info().logical_block;
+    device.read(0, &mut buf[..len]).map_err(super::files::named)?;
+    Ok(buf[..len].iter().any(|&byte| byte != 0))
+}
+
+fn read_segment(
+    path: PathBuf,
+    reader: &mut SegmentReader,
+    damage: &mut Vec<String>,
+) -> Result<SegmentInfo, LogError> {
+    let SegmentHeader { sequence, first, previous, .. } = reader.header;
+    let mut info = SegmentInfo {
+        path,
+        sequence,
+        first,
+        end: first,
+        previous,
+        chunks: 0,
+        times_us: (0, 0),
+        sealed: false,
+    };
+    while reader.advance()? {
+        let chunk = reader.chunk().expect("just read");
+        if info.chunks == 0 {
+            info.times_us.0 = chunk.time_us;
+        }
+        info.times_us.1 = chunk.time_us;
+        info.chunks += 1;
+        info.end = chunk.end();
+    }
+    info.sealed = reader.sealed;
+    for offset in &reader.damaged {
+        damage.push(format!("{}: damaged at byte {offset}", info.path.display()));
+    }
+    Ok(info)
+}
+
+/// Follows the stream from the first segment on.
+fn find_stretches(directory: &Path, survey: &mut Survey, verify: bool) -> Result<(), LogError> {
+    let mut from =
+        survey.segments.iter().filter(|segment| segment.chunks > 0).map(|segment| segment.first).min();
+    while let Some(first) = from {
+        let log = ArchiveLog::open(&[directory], survey.database, first)?;
+        let (end, next) = if verify { walk_records(log, survey) } else { walk(log) }?;
+        if end > first {
+            survey.stretches.push((first, end));
+        }
+        // A gap that the writer declared is in a segment's header; any other is damage.
+        if let Some(next) = next
+            && !survey.segments.iter().any(|segment| segment.first == next && segment.previous < next)
+        {
+            survey.damage.push(format!("the log from LSN {end} to LSN {next} is missing"));
+        }
+        from = next;
+    }
+    Ok(())
+}
+
+fn walk(mut log: ArchiveLog) -> Result<(Lsn, Option<Lsn>), LogError> {
+    loop {
+        match log.next_piece()? {
+            super::Next::Piece { .. } => {}
+            super::Next::End => return Ok((log.pos(), None)),
+            super::Next::Gap(next) => return Ok((log.pos(), Some(next))),
+        }
+    }
+}
+
+fn walk_records(log: ArchiveLog, survey: &mut Survey) -> Result<(Lsn, Option<Lsn>), LogError> {
+    let mut records = ArchiveRecords::new(log, Lsn::MAX);
+    loop {
+        match records.next() {
+            Ok(Some(_)) => survey.records += 1,
+            Ok(None) => return Ok((records.end(), records.gap())),
+            Err(error) if error.kind == crate::LogErrorKind::Damaged => {
+                survey.damage.push(error.message);
+                return Ok((records.end(), None));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Writing an archive.
+//!
+//! Why a crash at any point is harmless: a segment's file is created and its space reserved before its header is
+//! written; the header is durable before the first chunk; each chunk is durable before it is acknowledged. What a
+//! crash leaves behind the last whole chunk was never acknowledged, and the next writer begins a new segment.
+
+use super::files::{ArchiveFiles, named};
+use super::format::{
+    CHUNK_BYTES_MAX, CHUNK_HEADER, CHUNK_MAX, ChunkHeader, EpochMark, SEGMENT_BYTES_MIN, SegmentHeader, UNIT,
+};
+use super::segment::{Opened, SegmentReader};
+use crate::block::database_tag;
+use crate::{LogError, LogErrorKind, Piece};
+use firn_base::sync::Arc;
+use firn_base::{DatabaseId, Lsn};
+use firn_device::{AlignedBuf, Device, Durability};
+
+/// Appends to an archive. One at a time for a directory.
+pub struct ArchiveWriter {
+    files: ArchiveFiles,
+    database: DatabaseId,
+    segment_bytes: u64,
+    current: Option<Current>,
+    next_sequence: u64,
+    /// All before is archived; `None` while nothing is.
+    end: Option<Lsn>,
+    /// A record's first LSN, or the end of the last one, at or before `end`.
+    resume: Lsn,
+    /// Where the archive ended before log was given up; until a segment says so.
+    gap_from: Option<Lsn>,
+    /// The epoch of the last chunk.
+    mark: Option<EpochMark>,
+    time_us: u64,
+    buf: AlignedBuf,
+}
+
+/// The segment being filled.
+struct Current {
+    device: Arc<dyn Device>,
+    sequence: u64,
+    at: u64,
+}
+
+impl ArchiveWriter {
+    /// Goes on with the archive in `files`, or begins one. Reads the newest segment to find where it ends.
+    ///
+    /// Errors: `BadArgument` if it is another database's, or `segment_bytes` is too small; `Failed`.
+    pub fn open(
+        files: ArchiveFiles,
+        database: DatabaseId,
+        segment_bytes: u64,
+    ) -> Result<ArchiveWriter, LogError> {
+        if segment_bytes < SEGMENT_BYTES_MIN {
+            return Err(LogError::new(
+                LogErrorKind::BadArgument,
+                format!("an archive's segments have at least {SEGMENT_BYTES_MIN} bytes, not {segment_bytes}"),
+            ));
+        }
+        let listed = files.list()?;
+        let mut writer = ArchiveWriter {
+            database,
+            segment_bytes: segment_bytes.next_multiple_of(UNIT as u64),
+            current: None,
+            next_sequence: listed.last().map_or(1, |last| last + 1),
+            end: None,
+            resume: Lsn::ZERO,
+            gap_from: None,
+            mark: None,
+            time_us: 0,
+            buf: AlignedBuf::zeroed(CHUNK_BYTES_MAX),
+            files,
+        };
+        for sequence in listed.into_iter().rev() {
+            if writer.learn(sequence)? {
+                break;
+            }
+        }
+        writer.rewind();
+        Ok(writer)
+    }
+
+    /// Goes back to where the log can be followed from, at most a record and a chunk, in a new segment: after a failed
+    /// [`ArchiveWriter::append`], and at opening. What lies between is written twice.
+    pub fn rewind(&mut self) {
+        self.current = None;
+        self.end = self.end.map(|_| self.resume);
+    }
+
+    /// Takes the archive's end from a segment; false if it holds no chunk.
+    fn learn(&mut self, sequence: u64) -> Result<bool, LogError> {
+        let Opened::Segment(mut reader) = SegmentReader::open(&self.files, sequence)? else {
+            return Ok(false);
+        };
+        if reader.header.database != self.database {
+            return Err(LogError::new(
+                LogErrorKind::BadArgument,
+                format!(
+                    "{} is the archive of database {}, not of {}: give each database a directory of its own",
+                    self.files.directory().display(),
+                    reader.header.database,
+                    self.database
+                ),
+            ));
+        }
+        while reader.advance()? {
+            let chunk = reader.chunk().expect("just read");
+            if !reader.damaged.is_empty() {
+                // What is damaged, and all behind it, is archived once more.
+                break;
+            }
+            if self.end.is_none_or(|end| chunk.end() > end) {
+                (self.end, self.resume) = (Some(chunk.end()), chunk.resume());
+            }
+            self.mark = Some(chunk.mark);
+            self.time_us = self.time_us.max(chunk.time_us);
+        }
+        Ok(self.end.is_some())
+    }
+
+    /// All log before it is archived; `None` while nothing is.
+    #[must_use]
+    pub fn end(&self) -> Option<Lsn> {
+        self.end
+    }
+
+    /// Where to follow the log from: a record's first LSN, at or before the archive's end. The log must be kept from
+    /// there on.
+    #[must_use]
+    pub fn resume(&self) -> Option<Lsn> {
+        self.end.map(|_| self.resume)
+    }
+
+    /// The epoch of the last chunk.
+    #[must_use]
+    pub fn mark(&self) -> Option<EpochMark> {
+        self.mark
+    }
+
+    /// Segments begun since the archive exists.
+    #[must_use]
+    pub fn segments(&self) -> u64 {
+        self.next_sequence - 1
+    }
+
+    /// Gives up the log between the archive's end and `lsn`, at which a group begins: the next piece is that one, in a
+    /// new segment whose header says so.
+    pub fn skip_to(&mut self, lsn: Lsn) {
+        assert!(self.end.is_none_or(|end| end <= lsn), "an archive goes forward");
+        self.current = None;
+        if self.gap_from.is_none() {
+            self.gap_from = self.end;
+        }
+        (self.end, self.resume) = (Some(lsn), lsn);
+    }
+
+    /// Appends a piece of the stream; durable when it returns. `now_us` is the time, which may go backwards: what is
+    /// written never does.
+    ///
+    /// Errors: `Full` if the volume is, `Failed`. To try again, [`ArchiveWriter::rewind`], and follow the log from
+    /// [`ArchiveWriter::end`] on.
+    pub fn append(&mut self, piece: Piece, bytes: &[u8], now_us: u64) -> Result<(), LogError> {
+        let Piece { mark, first, resume } = piece;
+        let follows = |end| first == end || (first == mark.start && mark.previous_end == end);
+        assert!(self.end.is_none_or(follows), "{first:?} does not follow {:?}", self.end);
+        if self.end.is_none() {
+            self.resume = first;
+        }
+        self.time_us = self.time_us.max(now_us);
+        let mut rest = bytes;
+        let mut lsn = first;
+        while !rest.is_empty() {
+            let room = self.room(lsn)?;
+            let (now, later) = rest.split_at(rest.len().min(room).min(CHUNK_MAX));
+            let end = lsn.advance(now.len() as u64);
+            // Of a first part it is not known where its last record begins.
+            let resume = if later.is_empty() { resume } else { self.resume };
+            self.write_chunk(mark, lsn, resume, now)?;
+            (self.end, self.mark, self.resume) = (Some(end), Some(mark), resume);
+            (lsn, rest) = (end, later);
+        }
+        Ok(())
+    }
+
+    /// Bytes of stream that the current segment still takes; begins one if that is none.
+    fn room(&mut self, lsn: Lsn) -> Result<usize, LogError> {
+        let unit = UNIT as u64;
+        let free = |at: u64| (self.segment_bytes - at).saturating_sub(unit) as usize; // a unit for the seal
+        match &self.current {
+            Some(current) if free(current.at) >= UNIT => return Ok(free(current.at) - CHUNK_HEADER),
+            Some(_) => self.seal()?,
+            None => {}
+        }
+        let sequence = self.next_sequence;
+        // The number is used up even if what follows fails: the file may be there.
+        self.next_sequence += 1;
+        let device = self.files.create(sequence, self.segment_bytes)?;
+        let header = SegmentHeader {
+            database: self.database,
+            sequence,
+            first: lsn,
+            previous: self.gap_from.unwrap_or(lsn),
+            bytes: self.segment_bytes,
+            created_us: self.time_us,
+        };
+        header.encode(&mut self.buf);
+        device.write(0, &self.buf[..UNIT], Durability::Durable).map_err(named)?;
+        self.current = Some(Current { device, sequence, at: unit });
+        Ok((self.segment_bytes - 2 * unit) as usize - CHUNK_HEADER)
+    }
+
+    fn write_chunk(
+        &mut self,
+        mark: EpochMark,
+        first: Lsn,
+        resume: Lsn,
+        bytes: &[u8],
+    ) -> Result<(), LogError> {
+        let current = self.current.as_mut().expect("room() begins a segment");
+        self.buf[CHUNK_HEADER..CHUNK_HEADER + bytes.len()].copy_from_slice(bytes);
+        let chunk = ChunkHeader {
+            tag: database_tag(self.database),
+            sequence: current.sequence,
+            mark,
+            first,
+            len: bytes.len(),
+            resume_back: first.advance(bytes.len() as u64).since(resume).min(u64::from(u32::MAX)) as u32,
+            time_us: self.time_us,
+            seal: bytes.is_empty(),
+        };
+        chunk.encode(&mut self.buf);
+        let written = current.device.write(current.at, &self.buf[..chunk.padded()], Durability::Durable);
+        match written {
+            Ok(()) => {
+                current.at += chunk.padded() as u64;
+                if !chunk.seal {
+                    self.gap_from = None;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                // Whether it is there is unknown: nothing more goes into this segment.
+                self.current = None;
+                Err(named(error))
+            }
+        }
+    }
+
+    /// Ends the current segment, so that its end can be told from damage, and gives its unused space back. The next
+    /// piece begins a new one.
+    pub fn seal(&mut self) -> Result<(), LogError> {
+        let (Some(mark), Some(end)) = (self.mark, self.end) else { return Ok(()) };
+        if self.current.is_none() {
+            return Ok(());
+        }
+        self.write_chunk(mark, end, self.resume, &[])?;
+        let current = self.current.take().expect("looked at above");
+        // Space only: a segment that stays long is read as well.
+        let _ = current.device.shrink(current.at);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for ArchiveWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArchiveWriter")
+            .field("files", &self.files)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,244 @@
+//! Following the log as it becomes durable: what feeds an archive or a backup.
+//!
+//! The bytes come from the log buffer, which keeps them until it comes round to their place again, and from the
+//! log's devices if the reader is further behind. Whoever follows the log keeps it from being truncated past
+//! [`LogTail::needed`].
+
+use crate::archive::EpochMark;
+use crate::merge::Cursor;
+use crate::record::{FRAME, Frame};
+use crate::{Log, LogError, LogErrorKind, LogIdentity, LogScan};
+use firn_base::Lsn;
+use firn_base::sync::Arc;
+use firn_device::Device;
+
+/// Bytes copied from the log buffer under one hold of its lock.
+const COPY_BYTES: usize = 16 << 10;
+
+/// Follows the durable log from an LSN on.
+pub struct LogTail {
+    log: Arc<Log>,
+    devices: Vec<Arc<dyn Device>>,
+    identity: LogIdentity,
+    pos: Lsn,
+    framing: Framing,
+    /// While reading from the devices.
+    scan: Option<ScannedBytes>,
+}
+
+/// A piece of durable log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The epoch it belongs to.
+    pub mark: EpochMark,
+    /// LSN of its first byte.
+    pub first: Lsn,
+    /// A record's first LSN, or the end of the last one, at or before the piece's end.
+    pub resume: Lsn,
+}
+
+/// Where records begin in the bytes that went by: a scan of the devices can only begin at one.
+#[derive(Debug)]
+struct Framing {
+    /// Begin of the last record that began at or before the position.
+    record: Lsn,
+    /// Its framing as far as it went by.
+    frame: Vec<u8>,
+    /// Begin of the record behind it, once its framing is whole.
+    next: Option<Lsn>,
+}
+
+impl Framing {
+    fn at(record: Lsn) -> Framing {
+        Framing { record, frame: Vec::with_capacity(FRAME), next: None }
+    }
+
+    /// Notes that `bytes` went by, which begin at `lsn`.
+    fn pass(&mut self, mut lsn: Lsn, mut bytes: &[u8]) -> Result<(), LogError> {
+        loop {
+            if let Some(next) = self.next {
+                let count = (next.since(lsn) as usize).min(bytes.len());
+                (lsn, bytes) = (lsn.advance(count as u64), &bytes[count..]);
+                if lsn < next {
+                    return Ok(());
+                }
+                *self = Framing::at(next);
+            }
+            let count = (FRAME - self.frame.len()).min(bytes.len());
+            self.frame.extend_from_slice(&bytes[..count]);
+            (lsn, bytes) = (lsn.advance(count as u64), &bytes[count..]);
+            let Ok(frame) = self.frame[..].try_into() else { return Ok(()) };
+            let Some(frame) = Frame::decode(self.record, frame) else {
+                return Err(LogError::new(
+                    LogErrorKind::Damaged,
+                    format!("the log is damaged at LSN {}: no record begins there", self.record),
+                ));
+            };
+            self.next = Some(frame.end(self.record));
+        }
+    }
+}
+
+impl LogTail {
+    /// Follows `log`, which lies on `devices` with this identity, from `from` on: a record's LSN, or where an epoch
+    /// ended, not truncated yet.
+    #[must_use]
+    pub fn new(log: Arc<Log>, devices: Vec<Arc<dyn Device>>, identity: LogIdentity, from: Lsn) -> LogTail {
+        LogTail { log, devices, identity, pos: from, framing: Framing::at(from), scan: None }
+    }
+
+    /// The log has to be kept from here on.
+    #[must_use]
+    pub fn needed(&self) -> Lsn {
+        self.framing.record
+    }
+
+    /// LSN of the next byte.
+    #[must_use]
+    pub fn pos(&self) -> Lsn {
+        self.pos
+    }
+
+    /// Bytes of durable log not delivered yet; between two epochs, those that are no log included.
+    #[must_use]
+    pub fn behind(&self) -> u64 {
+        self.log.durable().since(self.pos)
+    }
+
+    /// Goes on at `lsn` with a group's first byte, leaving out what lies before.
+    pub fn skip_to(&mut self, lsn: Lsn) {
+        assert!(lsn >= self.pos, "a tail goes forward");
+        (self.pos, self.framing, self.scan) = (lsn, Framing::at(lsn), None);
+    }
+
+    /// Takes the next piece of durable log, at most `max` bytes and up to `until`, into `out`. `None` if there is none
+    /// now. Its bytes begin where the piece before ended, or where an epoch began.
+    pub fn next(&mut self, max: usize, until: Lsn, out: &mut Vec<u8>) -> Result<Option<Piece>, LogError> {
+        let Some((mark, first)) = self.read(max, until, out)? else { return Ok(None) };
+        if first > self.framing.record && first == mark.start {
+            self.framing = Framing::at(first);
+        }
+        self.framing.pass(first, out)?;
+        self.pos = first.advance(out.len() as u64);
+        Ok(Some(Piece { mark, first, resume: self.framing.record }))
+    }
+
+    fn read(
+        &mut self,
+        max: usize,
+        until: Lsn,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(EpochMark, Lsn)>, LogError> {
+        out.clear();
+        let current = self.log.epoch_mark();
+        let mut fresh = false;
+        loop {
+            if let Some(scan) = &mut self.scan {
+                if let Some(piece) = scan.next(max, until, out)? {
+                    return Ok(Some(piece));
+                }
+                self.pos = self.pos.max(scan.pos);
+                self.scan = None;
+            }
+            let durable = self.log.durable().min(until);
+            if self.pos >= current.previous_end && self.pos < current.start {
+                // What lies between the epochs is no log.
+                self.pos = current.start;
+            }
+            if self.pos >= durable {
+                return Ok(None);
+            }
+            let first = self.pos;
+            if first >= current.start && self.copy(max, durable, out) {
+                return Ok(Some((current, first)));
+            }
+            if std::mem::replace(&mut fresh, true) {
+                return Err(LogError::new(
+                    LogErrorKind::Damaged,
+                    format!("the log from LSN {first} on was durable and cannot be found on its devices"),
+                ));
+            }
+            self.scan = Some(ScannedBytes::new(self, self.log.durable())?);
+        }
+    }
+
+    /// Copies from the log buffer; false if that does not hold the byte at the position any more.
+    fn copy(&self, max: usize, durable: Lsn, out: &mut Vec<u8>) -> bool {
+        let len = (durable.since(self.pos) as usize).min(max);
+        while out.len() < len {
+            let at = out.len();
+            out.resize((at + COPY_BYTES).min(len), 0);
+            if !self.log.copy(self.pos.advance(at as u64), &mut out[at..]) {
+                out.truncate(at);
+                break;
+            }
+        }
+        !out.is_empty()
+    }
+}
+
+impl std::fmt::Debug for LogTail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogTail").field("pos", &self.pos).finish_non_exhaustive()
+    }
+}
+
+/// The stream's bytes as they lie on the log's devices.
+struct ScannedBytes {
+    scan: LogScan,
+    cursor: Option<Cursor>,
+    span: usize,
+    pos: Lsn,
+}
+
+impl ScannedBytes {
+    fn new(tail: &LogTail, until: Lsn) -> Result<ScannedBytes, LogError> {
+        let (devices, identity) = (tail.devices.clone(), tail.identity.clone());
+        let scan = LogScan::up_to(devices, identity, tail.needed(), until, &mut |_, _| {})?;
+        let span = scan.spans().iter().rposition(|span| span.start <= tail.pos).unwrap_or(0);
+        Ok(ScannedBytes { scan, cursor: None, span, pos: tail.pos })
+    }
+
+    fn next(
+        &mut self,
+        max: usize,
+        until: Lsn,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(EpochMark, Lsn)>, LogError> {
+        loop {
+            let Some(&span) = self.scan.spans().get(self.span) else { return Ok(None) };
+            if self.pos >= span.end {
+                self.span += 1;
+                if let Some(next) = self.scan.spans().get(self.span) {
+                    self.pos = next.start;
+                }
+                continue;
+            }
+            let end = span.end.min(until);
+            if self.pos >= end {
+                return Ok(None);
+            }
+            let (first, len) = (self.pos, (end.since(self.pos) as usize).min(max));
+            let cursor = self.cursor.get_or_insert_with(|| self.scan.cursor(span.epoch, first));
+            cursor.seek(span.epoch, first);
+            out.resize(len, 0);
+            if !cursor.read(out)? {
+                return Err(LogError::new(
+                    LogErrorKind::Damaged,
+                    format!("the log changed between LSN {first} and {end} while it was read"),
+                ));
+            }
+            self.pos = first.advance(len as u64);
+            return Ok(Some((self.mark(), first)));
+        }
+    }
+
+    /// Of the current span. Where the log before the first span ended does not matter: nothing is read of it.
+    fn mark(&self) -> EpochMark {
+        let spans = self.scan.spans();
+        let span = spans[self.span];
+        let before = self.span.checked_sub(1).map(|before| spans[before].end);
+        let start = self.scan.epoch_start(span.epoch);
+        EpochMark { epoch: self.scan.epoch(span.epoch), start, previous_end: before.unwrap_or(start) }
+    }
+}
