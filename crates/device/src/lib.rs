@@ -1,7 +1,7 @@
 //! Devices: where bytes meet hardware.
 //!
 //! Place in the stack: above `base`, below everything that stores. [`Device`] is the one seam for I/O:
-//! files and raw devices, memory, and wrappers that count, fail, crash (later: emulate, throttle) are
+//! files and raw devices, memory, and wrappers that count, record, fail, crash are
 //! chosen at assembly and look the same from above.
 //!
 //! Invariants: every read and write is whole logical blocks at block-aligned offsets; from memory aligned as
@@ -23,7 +23,9 @@ mod error;
 pub mod faulty;
 mod file;
 mod memory;
+mod recording;
 mod ring;
+pub mod trace;
 
 pub use aligned::AlignedBuf;
 pub use counting::{Count, Counting, DeviceCounts};
@@ -33,3 +35,4 @@ pub use error::{DeviceError, DeviceErrorKind};
 pub use faulty::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
 pub use file::{FileDevice, FileOptions, remove_file, sync_directory};
 pub use memory::MemoryDevice;
+pub use recording::Recording;
