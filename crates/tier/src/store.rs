@@ -27,6 +27,7 @@
 //! How it fails: a metadata page damaged in both slots, or in one that a crash cannot have torn, or an image whose checksum differs from its entry's,
 //! is reported as `Damaged`, with page, place and version; other pages are not affected.
 
+mod adopt;
 mod allocate;
 mod apply;
 mod bitmap;
@@ -53,6 +54,7 @@ mod totals;
 mod write;
 mod write_back;
 
+pub use adopt::page_lives;
 pub use check::{CheckProgress, StoreReport};
 pub use options::{Layout, Placement, Policy, StoreOptions};
 

@@ -20,7 +20,7 @@ pub(crate) fn concerned(geometry: &Geometry, changes: &[Change]) -> Vec<MetaId> 
     let mut ids = vec![MetaId::Totals];
     for change in changes {
         match *change {
-            Change::Allocate { page } => {
+            Change::Allocate { page } | Change::Adopt { page, .. } => {
                 ids.extend([geometry.map_of_page(page), geometry.bitmap_of_page(page)])
             }
             Change::Free { page, place } => {
@@ -73,11 +73,8 @@ struct Pages<'a> {
 impl Pages<'_> {
     fn apply(&mut self, lsn: Lsn, change: Change) -> Result<(), Malformed> {
         match change {
-            Change::Allocate { page } => {
-                self.entry(page, |old| (old == Entry::Free).then_some(Entry::Allocated { version: lsn }))?;
-                self.page_bit(page, true)?;
-                self.totals(|totals| totals.pages.checked_add(1).map(|pages| totals.pages = pages))
-            }
+            Change::Allocate { page } => self.allocate(page, lsn),
+            Change::Adopt { page, version } => self.allocate(page, version),
             Change::Free { page, place } => {
                 self.entry(page, |old| (old != Entry::Free && old.place() == place).then_some(Entry::Free))?;
                 self.page_bit(page, false)?;
@@ -120,6 +117,12 @@ impl Pages<'_> {
                 })
             }
         }
+    }
+
+    fn allocate(&mut self, page: PageId, version: Lsn) -> Result<(), Malformed> {
+        self.entry(page, |old| (old == Entry::Free).then_some(Entry::Allocated { version }))?;
+        self.page_bit(page, true)?;
+        self.totals(|totals| totals.pages.checked_add(1).map(|pages| totals.pages = pages))
     }
 
     /// The body of a page that does not have the record yet.

@@ -15,6 +15,9 @@ pub(crate) const MOVE: Kind = Kind(0x11);
 /// A group's places given back to the file system, or taken into use again.
 pub(crate) const BACKING: Kind = Kind(0x12);
 
+/// Pages that become allocated in versions of another database's log, while it is restored.
+pub(crate) const ADOPT: Kind = Kind(0x13);
+
 /// Most changes in one record: a bound on what redo holds in memory for it.
 pub(crate) const CHANGES_MAX: usize = 1 << 16;
 
@@ -23,6 +26,8 @@ pub(crate) const CHANGES_MAX: usize = 1 << 16;
 pub(crate) enum Change {
     /// A page becomes allocated; its version is the record's LSN.
     Allocate { page: PageId },
+    /// A page becomes allocated in a version of another log.
+    Adopt { page: PageId, version: Lsn },
     /// A page becomes free, and so does its place.
     Free { page: PageId, place: Option<Place> },
     /// A page has a new version at a new place.
@@ -81,6 +86,18 @@ pub(crate) fn encode_backing(group: u64, backed: bool) -> Vec<u8> {
     out
 }
 
+/// Body of an `ADOPT` record.
+pub(crate) fn encode_adopt(pages: &[(PageId, Lsn)]) -> Vec<u8> {
+    assert!(pages.len() <= CHANGES_MAX);
+    let mut out = Vec::with_capacity(4 + 12 * pages.len());
+    out.put_varint(pages.len() as u64);
+    for (page, version) in pages {
+        out.put_varint(page.0);
+        out.put_varint(version.0);
+    }
+    out
+}
+
 /// The changes of a record.
 pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
     let reader = &mut Reader::new(record.body);
@@ -103,6 +120,12 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
                     checksum: reader.u32()?,
                     old: place(reader)?,
                 });
+            }
+        }
+        ADOPT => {
+            for _ in 0..reader.varint_max(CHANGES_MAX)? {
+                let (page, version) = (PageId(reader.varint()?), Lsn(reader.varint()?));
+                changes.push(Change::Adopt { page, version });
             }
         }
         BACKING => {
@@ -151,6 +174,12 @@ mod tests {
         let moves = encode_moves(&[change]);
         assert_eq!(moves, [1, 1, 0x80, 0x20, 9, 4, 3, 2, 1, 4]);
         assert_eq!(decode(Record { kind: MOVE, body: &moves }).unwrap(), [change]);
+        let adopt = encode_adopt(&[(PageId(5), Lsn(300))]);
+        assert_eq!(adopt, [1, 5, 0xAC, 2]);
+        assert_eq!(
+            decode(Record { kind: ADOPT, body: &adopt }).unwrap(),
+            [Change::Adopt { page: PageId(5), version: Lsn(300) }]
+        );
         let backing = encode_backing(130, false);
         assert_eq!(backing, [0x82, 1, 0]);
         assert_eq!(
@@ -164,7 +193,7 @@ mod tests {
         let mut rng = Rng::new(1);
         for _ in 0..20_000 {
             let body: Vec<u8> = (0..rng.below(40)).map(|_| rng.next_u64() as u8).collect();
-            for kind in 0x10..0x14 {
+            for kind in 0x10..0x15 {
                 let _ = decode(Record { kind: Kind(kind), body: &body });
             }
         }

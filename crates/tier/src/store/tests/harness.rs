@@ -155,6 +155,7 @@ pub(crate) fn fold(records: &[Logged], cut: Lsn) -> Pages {
                     let old = pages.insert(page, (version, true)).expect("only allocated pages move");
                     assert!(old.0 <= version);
                 }
+                Change::Adopt { page, version } => assert!(pages.insert(page, (version, false)).is_none()),
                 Change::Backing { .. } => {}
             }
         }

@@ -1,5 +1,6 @@
 //! Tests of the store as a whole, over a log that the tests control.
 
+mod adopt;
 mod concurrency;
 mod crash;
 mod damage;

@@ -1,0 +1,88 @@
+//! Taking over pages with the numbers and versions that they had in another database: restoring.
+//!
+//! A restored page keeps its number, because trees name it, and its version, because the log that is repeated over it
+//! asks for it. So the pages are not allocated by a publication, whose LSN would be their version, but by an *adopt*
+//! record of this log that says the version. Only a store that is being restored has such records.
+
+use super::apply::{apply, concerned};
+use super::records::{self, ADOPT, CHANGES_MAX, Change};
+use super::{SLACK_BATCHES_NORMAL, Store};
+use crate::{TierError, TierErrorKind};
+use firn_base::codec::Malformed;
+use firn_base::{Lsn, PageId};
+use firn_log::Record;
+use std::collections::BTreeSet;
+
+/// What a map record says of pages coming to life and ending: each with its version if it became allocated, without
+/// if it became free. Where pages lie is left out.
+pub fn page_lives(lsn: Lsn, record: Record<'_>) -> Result<Vec<(PageId, Option<Lsn>)>, Malformed> {
+    let changes = records::decode(record)?;
+    Ok(changes
+        .into_iter()
+        .filter_map(|change| match change {
+            Change::Allocate { page } => Some((page, Some(lsn))),
+            Change::Adopt { page, version } => Some((page, Some(version))),
+            Change::Free { page, .. } => Some((page, None)),
+            Change::Move { .. } | Change::Backing { .. } => None,
+        })
+        .collect())
+}
+
+impl Store {
+    /// Allocates pages, none of which is, in the versions given; they have no image yet. The file grows as far as
+    /// their numbers ask.
+    ///
+    /// Errors: `Full`; `BadArgument` if a page is allocated already, or has an impossible number.
+    pub fn adopt(&self, pages: &[(PageId, Lsn)]) -> Result<(), TierError> {
+        self.check_poison()?;
+        pages.chunks(self.policy.batch_pages.min(CHANGES_MAX)).try_for_each(|chunk| self.adopt_chunk(chunk))
+    }
+
+    fn adopt_chunk(&self, pages: &[(PageId, Lsn)]) -> Result<(), TierError> {
+        let bad = |message: String| Err(TierError::new(TierErrorKind::BadArgument, message));
+        let Some(highest) = pages.iter().map(|(page, _)| page.0).max() else { return Ok(()) };
+        if pages.iter().any(|(page, _)| page.0 == 0) || highest >= 1 << 56 {
+            return bad(format!("page {highest} cannot be adopted: no store has a page of this number"));
+        }
+        self.write_back_if_crowded()?;
+        loop {
+            let (groups, enough) = {
+                let mut state = self.state.lock();
+                let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
+                let needed = state.totals().pages + state.space.reserved() + pages.len() as u64 + slack;
+                (state.space.groups(), needed <= self.backed_places(&mut state))
+            };
+            if enough && self.geometry.group_of_page(PageId(highest)) < groups {
+                break;
+            }
+            self.add_space(groups)?;
+        }
+        let changes: Vec<Change> =
+            pages.iter().map(|&(page, version)| Change::Adopt { page, version }).collect();
+        let ids = concerned(&self.geometry, &changes);
+        let _pins = self.pin(&ids)?;
+        let _order = self.order.lock();
+        {
+            let mut state = self.state.lock();
+            for (page, _) in pages {
+                if state.entry(self, *page)?.version().is_some() {
+                    return bad(format!("{page:?} is to be adopted twice"));
+                }
+            }
+        }
+        let body = records::encode_adopt(pages);
+        let appended = self.journal()?.append(Record { kind: ADOPT, body: &body })?;
+        let mut state = self.state.lock();
+        let groups = state.space.groups();
+        apply(&self.geometry, &mut state.cache, groups, appended.first, &changes).map_err(|error| {
+            let error = TierError::new(TierErrorKind::Damaged, format!("adopting pages: {error}"));
+            self.poison(&error);
+            error
+        })?;
+        // What is free is counted anew.
+        let touched: BTreeSet<u64> =
+            pages.iter().map(|(page, _)| self.geometry.group_of_page(*page)).collect();
+        touched.into_iter().for_each(|group| state.space.unlearn(group));
+        Ok(())
+    }
+}
