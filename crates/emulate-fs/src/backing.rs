@@ -1,0 +1,87 @@
+//! The directory that holds the files' bytes.
+//!
+//! It mirrors the emulated file system: same names, same permissions. `.firn-emulate` in it holds a lock, so
+//! that two emulations never share it, and what was removed but might come back in a power cut.
+
+use crate::error::EmulateError;
+use rustix::fs::FlockOperation;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The name in the backing directory that the emulated file system doesn't show.
+pub const RESERVED: &str = ".firn-emulate";
+
+/// A backing directory, locked.
+#[derive(Debug)]
+pub struct Backing {
+    root: PathBuf,
+    _lock: File,
+    /// Removes a temporary directory at the end.
+    temporary: Option<tempfile::TempDir>,
+}
+
+impl Backing {
+    /// Takes a directory, making it if it isn't there.
+    ///
+    /// # Errors
+    /// [`EmulateError::Backing`] if it cannot be used, [`EmulateError::BackingInUse`] if another emulation has it.
+    pub fn open(root: &Path) -> Result<Backing, EmulateError> {
+        Backing::lock(root, None)
+    }
+
+    /// Takes a fresh directory that vanishes with this value.
+    ///
+    /// # Errors
+    /// [`EmulateError::Backing`].
+    pub fn temporary() -> Result<Backing, EmulateError> {
+        let made = tempfile::Builder::new().prefix("firn-emulate-").tempdir();
+        let temporary =
+            made.map_err(|source| EmulateError::Backing { path: std::env::temp_dir(), source })?;
+        let root = temporary.path().to_owned();
+        Backing::lock(&root, Some(temporary))
+    }
+
+    fn lock(root: &Path, temporary: Option<tempfile::TempDir>) -> Result<Backing, EmulateError> {
+        let fail = |source| EmulateError::Backing { path: root.to_owned(), source };
+        let reserved = root.join(RESERVED);
+        std::fs::create_dir_all(reserved.join("held")).map_err(fail)?;
+        let root = root.canonicalize().map_err(fail)?;
+        let lock = File::create(reserved.join("lock")).map_err(fail)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| EmulateError::BackingInUse { path: root.clone() })?;
+        let backing = Backing { root, _lock: lock, temporary };
+        backing.forget_held().map_err(fail)?;
+        Ok(backing)
+    }
+
+    /// Removes what an emulation that was killed left aside: its removals had taken place.
+    fn forget_held(&self) -> std::io::Result<()> {
+        for entry in std::fs::read_dir(self.root.join(RESERVED).join("held"))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            } else {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+    /// Removes a temporary directory now, whoever still holds this value.
+    pub fn discard_temporary(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            // What cannot be removed is left to whoever cleans temporary directories.
+            let _ = temporary.close();
+        }
+    }
+    /// Where something removed is held aside.
+    #[must_use]
+    pub fn held(&self, inode: u64) -> PathBuf {
+        self.root.join(RESERVED).join("held").join(inode.to_string())
+    }
+}

@@ -1,0 +1,46 @@
+//! The emulated device: timing and faults together, under the one clock of the mount.
+
+use crate::faults::FaultPlan;
+use crate::timing::{DeviceRequest, Timing};
+use firn_base::clock::{self, Moment};
+use firn_base::rng::Rng;
+use firn_base::sync::Mutex;
+use std::time::Duration;
+
+/// A device that is asked and says when it would be done.
+pub struct EmulatedDevice {
+    mounted: Moment,
+    /// What is done when. The lock also keeps the times that the timing sees in order.
+    timing: Mutex<(Box<dyn Timing>, Rng)>,
+    /// What goes wrong.
+    pub plan: FaultPlan,
+}
+
+impl EmulatedDevice {
+    /// A device that is mounted now.
+    #[must_use]
+    pub fn new(timing: Box<dyn Timing>, plan: FaultPlan, seed: u64) -> EmulatedDevice {
+        EmulatedDevice { mounted: clock::now(), timing: Mutex::new((timing, Rng::new(seed))), plan }
+    }
+
+    /// Time since the mount.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.mounted.elapsed()
+    }
+
+    /// When the last of these requests, asked together now, is answered. Now if there are none.
+    #[must_use]
+    pub fn serve(&self, requests: &[DeviceRequest]) -> Duration {
+        let mut timing = self.timing.lock();
+        let (timing, rng) = &mut *timing;
+        let now = self.now();
+        let start = self.plan.starts(now);
+        let mut last = now;
+        for request in requests {
+            let end = timing.complete(start, request) + self.plan.spike(now, rng);
+            last = last.max(self.plan.ends(start, end));
+        }
+        last
+    }
+}

@@ -1,0 +1,560 @@
+//! The emulated file system's state, without time: every operation takes effect here at once, and answers what it
+//! asks of the device.
+//!
+//! Locks, in the order in which they are taken: `tree` (names, journal), a file's content, `space` (which extents are
+//! free). A power cut sets `dead` first and then takes each lock in turn, so an operation that saw power under a
+//! lock has ended before the cut touches what that lock protects; all others fail with `EIO`.
+
+use crate::backing::Backing;
+use crate::content::{Content, SyncTicket};
+use crate::error::EmulateError;
+use crate::journal::{Inode, Mark};
+use crate::space::{EXTENT, Extents, Space};
+use crate::timing::{DeviceOperation, DeviceRequest};
+use crate::tree::{Kind, SharedContent, Tree, errno};
+use firn_base::rng::Rng;
+use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firn_base::sync::{Arc, Mutex};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Earlier contents kept in memory for a power cut, all files together. The file that would exceed it counts as
+/// written back: what it holds is durable.
+pub const KEPT_LIMIT: u64 = 256 << 20;
+
+/// Written bytes of a file that wait in the emulated page cache; its next writer writes them out.
+pub const DIRTY_LIMIT: u64 = 16 << 20;
+
+/// The largest request a device is given, as by the kernel's block layer; longer ones are cut.
+pub const REQUEST_LIMIT: u64 = 512 << 10;
+
+/// The emulated file system's state.
+#[derive(Debug)]
+pub struct Store {
+    tree: Mutex<Tree>,
+    space: Mutex<Space>,
+    dead: AtomicBool,
+    kept: AtomicU64,
+    /// Where in its extent the journal is written next.
+    journal_at: AtomicU64,
+    sector: usize,
+}
+
+/// How a write is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Into the emulated page cache.
+    Cached,
+    /// To the device (`O_DIRECT`), durable after a sync.
+    Direct,
+    /// To the device, durable when answered (`O_SYNC`, `O_DSYNC`).
+    Durable,
+}
+
+/// A sync under way.
+#[derive(Debug)]
+pub struct SyncWork {
+    /// What the device has to write first.
+    pub writes: Vec<DeviceRequest>,
+    /// Then it syncs, if so; durable writes need none.
+    pub flush: bool,
+    content: Option<SharedContent>,
+    ticket: Option<SyncTicket>,
+    mark: Mark,
+}
+
+/// Free and all bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// What files may occupy.
+    pub total: u64,
+    /// What is free.
+    pub free: u64,
+}
+
+impl Store {
+    /// The file system in `backing`, on a device of `size` bytes whose sectors, the units that a power cut leaves
+    /// whole, have `sector` bytes (a power of two up to 4,096).
+    ///
+    /// # Errors
+    /// [`EmulateError::Size`] if the size is too small or too large, [`EmulateError::Backing`].
+    pub fn new(backing: Backing, size: u64, sector: usize) -> Result<Store, EmulateError> {
+        if !sector.is_power_of_two() || !(512..=4096).contains(&sector) {
+            return Err(EmulateError::Size(format!(
+                "sectors of {sector} bytes cannot be emulated; 512 to 4096 can"
+            )));
+        }
+        let mut space = Space::new(size).ok_or_else(|| {
+            EmulateError::Size(format!("a size of {size} bytes cannot be emulated; give 2 MiB to 4 PiB"))
+        })?;
+        let path = backing.root().to_owned();
+        let tree = Tree::scan(backing, &mut space)
+            .map_err(|source| EmulateError::Backing { path: path.clone(), source })?
+            .ok_or_else(|| {
+                EmulateError::Size(format!("what {} holds does not fit; give a larger size", path.display()))
+            })?;
+        Ok(Store {
+            tree: Mutex::new(tree),
+            space: Mutex::new(space),
+            dead: AtomicBool::new(false),
+            kept: AtomicU64::new(0),
+            journal_at: AtomicU64::new(0),
+            sector,
+        })
+    }
+
+    /// Whether power is gone.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+    fn alive(&self) -> Result<(), Errno> {
+        if self.is_dead() { Err(Errno::IO) } else { Ok(()) }
+    }
+
+    /// Works on the name space.
+    ///
+    /// # Errors
+    /// `EIO` without power, those of `work`.
+    pub fn names<R>(&self, work: impl FnOnce(&mut Tree) -> Result<R, Errno>) -> Result<R, Errno> {
+        let mut tree = self.tree.lock();
+        self.alive()?;
+        work(&mut tree)
+    }
+
+    /// Works on a file that is open, or opens it for the work.
+    fn with_file<R>(
+        &self,
+        inode: Inode,
+        work: impl FnOnce(&mut Content) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let shared = self.names(|tree| tree.file(inode))?;
+        let mut content = shared.lock();
+        if content.handle.is_none() {
+            // The name must not change between finding the backing file and opening it; locks go tree first.
+            drop(content);
+            let tree = self.tree.lock();
+            let path = tree.backing_path(inode);
+            content = shared.lock();
+            if content.handle.is_none() && !self.is_dead() {
+                content.handle = Some(open_backing(&path).map_err(|error| errno(&error))?);
+            }
+        }
+        self.alive()?;
+        let before = content.kept();
+        let result = work(&mut content);
+        if content.opens == 0 {
+            content.handle = None;
+        }
+        self.account(before, &mut content);
+        result
+    }
+
+    /// Keeps the bound on memory.
+    fn account(&self, before: u64, content: &mut Content) {
+        let change = content.kept().wrapping_sub(before);
+        let kept = self.kept.fetch_add(change, Ordering::SeqCst).wrapping_add(change);
+        if kept > KEPT_LIMIT {
+            let freed = content.kept();
+            content.settle();
+            self.kept.fetch_sub(freed - content.kept(), Ordering::SeqCst);
+        }
+    }
+
+    /// Makes an empty file and opens it.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn create(&self, parent: Inode, name: &OsStr, mode: u32, owner: (u32, u32)) -> Result<Inode, Errno> {
+        self.names(|tree| {
+            tree.make(parent, name, |path| {
+                let file =
+                    OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)?;
+                file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+                give_to(path, owner);
+                let mut content = Content::new(0, Extents::default());
+                content.handle = Some(file);
+                content.opens = 1;
+                Ok(Kind::File(Arc::new(Mutex::new(content))))
+            })
+        })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// Those of mkdir(2).
+    pub fn make_directory(
+        &self,
+        parent: Inode,
+        name: &OsStr,
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<Inode, Errno> {
+        self.names(|tree| {
+            tree.make(parent, name, |path| {
+                std::fs::create_dir(path)?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+                give_to(path, owner);
+                Ok(Kind::Directory(std::collections::BTreeMap::new()))
+            })
+        })
+    }
+
+    /// A file is opened.
+    ///
+    /// # Errors
+    /// `EISDIR`, `ESTALE`, those of the backing file.
+    pub fn open(&self, inode: Inode) -> Result<(), Errno> {
+        self.with_file(inode, |content| {
+            content.opens += 1;
+            Ok(())
+        })
+    }
+
+    /// A file is closed.
+    pub fn close(&self, inode: Inode) {
+        let mut tree = self.tree.lock();
+        let Ok(shared) = tree.file(inode) else { return };
+        let mut content = shared.lock();
+        content.opens = content.opens.saturating_sub(1);
+        if content.opens == 0 {
+            content.handle = None;
+            let removed = tree.path(inode).is_none();
+            if removed {
+                content.extents.release(0..u64::MAX, &mut self.space.lock());
+            }
+            drop(content);
+            tree.forget_if_unused(inode);
+        }
+    }
+
+    /// Removes a file or an empty directory.
+    ///
+    /// # Errors
+    /// Those of unlink(2) and rmdir(2).
+    pub fn remove(&self, parent: Inode, name: &OsStr, directory: bool) -> Result<(), Errno> {
+        self.names(|tree| {
+            let removed = tree.remove(parent, name, directory)?;
+            self.free_removed(tree, removed);
+            Ok(())
+        })
+    }
+
+    /// Gives something another name.
+    ///
+    /// # Errors
+    /// Those of rename(2).
+    pub fn rename(&self, from: (Inode, &OsStr), to: (Inode, &OsStr), replace: bool) -> Result<(), Errno> {
+        self.names(|tree| {
+            if let Some(replaced) = tree.rename(from, to, replace)? {
+                self.free_removed(tree, replaced);
+            }
+            Ok(())
+        })
+    }
+
+    /// The space of a file that was removed and is not open is free at once; its bytes are still held aside.
+    fn free_removed(&self, tree: &Tree, inode: Inode) {
+        if let Ok(shared) = tree.file(inode) {
+            let mut content = shared.lock();
+            if content.opens == 0 {
+                content.extents.release(0..u64::MAX, &mut self.space.lock());
+            }
+        }
+    }
+
+    /// Reads; answers the bytes and what the device is asked.
+    ///
+    /// # Errors
+    /// Those of the backing file.
+    pub fn read(
+        &self,
+        inode: Inode,
+        offset: u64,
+        length: usize,
+    ) -> Result<(Vec<u8>, Vec<DeviceRequest>), Errno> {
+        self.with_file(inode, |content| {
+            let bytes = content.read(offset, length).map_err(|error| errno(&error))?;
+            let range = offset..offset + bytes.len() as u64;
+            Ok((bytes, requests(DeviceOperation::Read, content, &[range])))
+        })
+    }
+
+    /// Writes. With `full`, nothing more can be allocated.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EFBIG`, those of the backing file.
+    pub fn write(
+        &self,
+        inode: Inode,
+        offset: u64,
+        bytes: &[u8],
+        mode: WriteMode,
+        full: bool,
+    ) -> Result<SyncWork, Errno> {
+        let range = offset..offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
+        self.with_shared_file(inode, |content, shared, mark| {
+            if full && !content.covered(range.clone()) {
+                return Err(Errno::NOSPC);
+            }
+            content.cover(range.clone(), &self.space).map_err(|_| Errno::NOSPC)?;
+            content.write(offset, bytes).map_err(|error| errno(&error))?;
+            let mut work = SyncWork {
+                writes: Vec::new(),
+                flush: false,
+                content: None,
+                ticket: None,
+                mark: Mark::default(),
+            };
+            match mode {
+                WriteMode::Direct => work.writes = requests(DeviceOperation::Write, content, &[range]),
+                WriteMode::Cached => {
+                    content.dirty.add(&range);
+                    if content.dirty.bytes() > DIRTY_LIMIT {
+                        work.writes = dirty_requests(content);
+                    }
+                }
+                WriteMode::Durable => {
+                    work.writes =
+                        requests(DeviceOperation::DurableWrite, content, std::slice::from_ref(&range));
+                    if content.metadata_waits() {
+                        work.writes.push(self.journal_write(DeviceOperation::DurableWrite));
+                    }
+                    work.ticket = Some(content.begin_sync(range));
+                    work.content = Some(shared);
+                    work.mark = mark;
+                }
+            }
+            Ok(work)
+        })
+    }
+
+    fn with_shared_file<R>(
+        &self,
+        inode: Inode,
+        work: impl FnOnce(&mut Content, SharedContent, Mark) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let (shared, mark) = self.names(|tree| Ok((tree.file(inode)?, tree.mark())))?;
+        self.with_file(inode, |content| work(content, shared, mark))
+    }
+
+    /// A sync of a file begins; `None` if there is nothing to do.
+    ///
+    /// # Errors
+    /// `ESTALE`, `EIO`.
+    pub fn begin_sync(&self, inode: Inode) -> Result<Option<SyncWork>, Errno> {
+        let changes = self.names(|tree| Ok(tree.changes_wait()))?;
+        self.with_shared_file(inode, |content, shared, mark| {
+            if !changes && content.is_durable() {
+                return Ok(None);
+            }
+            let mut writes = dirty_requests(content);
+            if changes || content.metadata_waits() {
+                writes.push(self.journal_write(DeviceOperation::Write));
+            }
+            let ticket = Some(content.begin_sync(0..u64::MAX));
+            Ok(Some(SyncWork { writes, flush: true, content: Some(shared), ticket, mark }))
+        })
+    }
+
+    /// A sync of a directory begins; `None` if there is nothing to do.
+    ///
+    /// # Errors
+    /// `EIO`.
+    pub fn begin_directory_sync(&self) -> Result<Option<SyncWork>, Errno> {
+        self.names(|tree| {
+            Ok(tree.changes_wait().then(|| SyncWork {
+                writes: vec![self.journal_write(DeviceOperation::Write)],
+                flush: true,
+                content: None,
+                ticket: None,
+                mark: tree.mark(),
+            }))
+        })
+    }
+
+    /// The device has done its part: what the sync covers is durable.
+    ///
+    /// # Errors
+    /// `EIO` if power went before.
+    pub fn end_sync(&self, work: SyncWork) -> Result<(), Errno> {
+        if let (Some(shared), Some(ticket)) = (&work.content, work.ticket) {
+            let mut content = shared.lock();
+            self.alive()?;
+            let before = content.kept();
+            content.end_sync(ticket);
+            self.kept.fetch_sub(before - content.kept(), Ordering::SeqCst);
+        }
+        let mut tree = self.tree.lock();
+        self.alive()?;
+        tree.commit(work.mark);
+        Ok(())
+    }
+
+    /// The journal's next block: changes of names, lengths and places cost one.
+    fn journal_write(&self, operation: DeviceOperation) -> DeviceRequest {
+        let at = self.journal_at.fetch_add(4096, Ordering::Relaxed) % EXTENT;
+        DeviceRequest { operation, range: at..at + 4096 }
+    }
+
+    /// Sets a file's length.
+    ///
+    /// # Errors
+    /// `EFBIG`, `EIO`, those of the backing file.
+    pub fn set_size(&self, inode: Inode, size: u64) -> Result<(), Errno> {
+        if i64::try_from(size).is_err() {
+            return Err(Errno::FBIG);
+        }
+        self.with_file(inode, |content| {
+            // What could not be kept anyway is not read: a truncation of so much counts as durable at once.
+            if content.size.saturating_sub(size) > KEPT_LIMIT {
+                content.settle();
+                let handle = content.handle.as_ref().ok_or(Errno::BADF)?;
+                handle.set_len(size).map_err(|error| errno(&error))?;
+                content.size = size;
+                content.settle();
+            } else {
+                content.set_size(size).map_err(|error| errno(&error))?;
+            }
+            content.extents.release(size..u64::MAX, &mut self.space.lock());
+            Ok(())
+        })
+    }
+
+    /// Gives a range of a file room, and grows the file to its end unless `keep_size`.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EFBIG`.
+    pub fn allocate(
+        &self,
+        inode: Inode,
+        range: Range<u64>,
+        keep_size: bool,
+        full: bool,
+    ) -> Result<(), Errno> {
+        self.with_file(inode, |content| {
+            if full && !content.covered(range.clone()) {
+                return Err(Errno::NOSPC);
+            }
+            content.cover(range.clone(), &self.space).map_err(|_| Errno::NOSPC)?;
+            if !keep_size && range.end > content.size {
+                content.set_size(range.end).map_err(|error| errno(&error))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes a range read as zeros; with `punch`, gives its extents back.
+    ///
+    /// # Errors
+    /// Those of the backing file.
+    pub fn zero(&self, inode: Inode, range: Range<u64>, punch: bool) -> Result<(), Errno> {
+        self.with_file(inode, |content| {
+            content.zero(range.clone()).map_err(|error| errno(&error))?;
+            if punch {
+                content.extents.release(range, &mut self.space.lock());
+            }
+            Ok(())
+        })
+    }
+
+    /// Free and all bytes.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        let space = self.space.lock();
+        Room { total: space.total() * EXTENT, free: space.free() * EXTENT }
+    }
+
+    /// Five seconds are over: names, lengths and places are durable as they are.
+    pub fn settle_metadata(&self) {
+        let mut tree = self.tree.lock();
+        if self.is_dead() {
+            return;
+        }
+        for (_, shared) in tree.files() {
+            let mut content = shared.lock();
+            if content.metadata_waits() {
+                let before = content.kept();
+                content.settle_metadata();
+                self.kept.fetch_sub(before - content.kept(), Ordering::SeqCst);
+            }
+        }
+        let mark = tree.mark();
+        tree.commit(mark);
+    }
+
+    /// Power goes. Answers true if it went now, false if it had gone before. The backing directory then holds what
+    /// the medium would.
+    ///
+    /// # Errors
+    /// Those of the backing directory, which is of no use then.
+    pub fn cut(&self, rng: &mut Rng) -> std::io::Result<bool> {
+        if self.dead.swap(true, Ordering::SeqCst) {
+            return Ok(false);
+        }
+        let mut tree = self.tree.lock();
+        for (inode, shared) in tree.files() {
+            let mut content = shared.lock();
+            if content.cut_changes() {
+                let file = match content.handle.take() {
+                    Some(file) => file,
+                    None => open_backing(&tree.backing_path(inode))?,
+                };
+                content.cut(&file, self.sector, rng)?;
+            }
+        }
+        tree.cut(rng)?;
+        tree.discard_all_held();
+        Ok(true)
+    }
+
+    /// The emulation ends; with power on, everything stays, but for a temporary backing directory.
+    pub fn end(&self) {
+        let was_dead = self.dead.swap(true, Ordering::SeqCst);
+        let mut tree = self.tree.lock();
+        if !was_dead {
+            tree.discard_all_held();
+        }
+        tree.discard_temporary();
+    }
+}
+
+/// Opens a backing file for all that may be asked of it.
+fn open_backing(path: &Path) -> std::io::Result<File> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        // A file that its owner may only read can be opened for reading; the kernel refuses the rest.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => File::open(path),
+        result => result,
+    }
+}
+
+/// Gives a new file to who made it; only root can, and for others it is theirs already.
+fn give_to(path: &Path, (user, group): (u32, u32)) {
+    let _ = std::os::unix::fs::chown(path, Some(user), Some(group));
+}
+
+fn dirty_requests(content: &mut Content) -> Vec<DeviceRequest> {
+    let ranges = content.dirty.take();
+    let mut requests = requests(DeviceOperation::Write, content, &ranges);
+    requests.sort_by_key(|request| request.range.start);
+    requests
+}
+
+/// What a device is asked for these ranges of a file.
+fn requests(operation: DeviceOperation, content: &Content, ranges: &[Range<u64>]) -> Vec<DeviceRequest> {
+    let mut requests = Vec::new();
+    for address in ranges.iter().flat_map(|range| content.extents.addresses(range.clone())) {
+        let mut at = address.start;
+        while at < address.end {
+            let end = (at + REQUEST_LIMIT).min(address.end);
+            requests.push(DeviceRequest { operation, range: at..end });
+            at = end;
+        }
+    }
+    requests
+}
