@@ -37,8 +37,8 @@ impl EmulatedDevice {
         let now = self.now();
         let start = self.plan.starts(now);
         let mut last = now;
-        for request in requests {
-            let end = timing.complete(start, request) + self.plan.spike(now, rng);
+        for end in timing.submit(start, requests) {
+            let end = end.max(start) + self.plan.spike(now, rng);
             last = last.max(self.plan.ends(start, end));
         }
         last

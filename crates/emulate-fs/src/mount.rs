@@ -70,19 +70,15 @@ impl Mounted {
     pub fn mount(options: &MountOptions, timing: Box<dyn Timing>) -> Result<Mounted, EmulateError> {
         let mount_point = check_mount_point(&options.mount_point)?;
         check_fuse()?;
+        // Before anything is made there, and again when links are resolved.
+        if let Some(backing) = &options.backing {
+            apart(&mount_point, &std::path::absolute(backing).unwrap_or_else(|_| backing.clone()))?;
+        }
         let backing = match &options.backing {
             Some(path) => Backing::open(path)?,
             None => Backing::temporary()?,
         };
-        if backing.root().starts_with(&mount_point) || mount_point.starts_with(backing.root()) {
-            return Err(EmulateError::MountPoint {
-                path: mount_point,
-                reason: format!(
-                    "it and the backing directory {} lie in each other",
-                    backing.root().display()
-                ),
-            });
-        }
+        apart(&mount_point, backing.root())?;
         let store = Store::new(backing, options.size, options.sector)?;
         let plan = FaultPlan::new(options.faults.clone());
         let emulation = Emulation::start(store, timing, plan, options.seed)
@@ -213,6 +209,17 @@ fn check_mount_point(path: &Path) -> Result<PathBuf, EmulateError> {
         return Err(fail("it is not empty; its files would be hidden".to_owned()));
     }
     Ok(path)
+}
+
+/// A file system whose bytes lie in itself would wait for itself.
+fn apart(mount_point: &Path, backing: &Path) -> Result<(), EmulateError> {
+    if backing.starts_with(mount_point) || mount_point.starts_with(backing) {
+        return Err(EmulateError::MountPoint {
+            path: mount_point.to_owned(),
+            reason: format!("it and the backing directory {} lie in each other", backing.display()),
+        });
+    }
+    Ok(())
 }
 
 fn check_fuse() -> Result<(), EmulateError> {

@@ -27,8 +27,9 @@ pub struct DeviceRequest {
 
 /// A device's timing, its queues included.
 pub trait Timing: Send {
-    /// When a request that arrives at `now` is answered; both since the mount. Called with times that never go back.
-    fn complete(&mut self, now: Duration, request: &DeviceRequest) -> Duration;
+    /// When each of these requests is answered that arrive together at `now`, all in time since the mount. Called
+    /// with times that never go back.
+    fn submit(&mut self, now: Duration, requests: &[DeviceRequest]) -> Vec<Duration>;
 }
 
 /// Each request takes a fixed time, one after the other. For trying out file systems, and for tests.
@@ -47,14 +48,17 @@ pub struct FixedTiming {
 }
 
 impl Timing for FixedTiming {
-    fn complete(&mut self, now: Duration, request: &DeviceRequest) -> Duration {
-        let time = match request.operation {
-            DeviceOperation::Read => self.read,
-            DeviceOperation::Write => self.write,
-            DeviceOperation::DurableWrite => self.durable_write,
-            DeviceOperation::Sync => self.sync,
+    fn submit(&mut self, now: Duration, requests: &[DeviceRequest]) -> Vec<Duration> {
+        let mut serve = |request: &DeviceRequest| {
+            let time = match request.operation {
+                DeviceOperation::Read => self.read,
+                DeviceOperation::Write => self.write,
+                DeviceOperation::DurableWrite => self.durable_write,
+                DeviceOperation::Sync => self.sync,
+            };
+            self.busy_until = self.busy_until.max(now) + time;
+            self.busy_until
         };
-        self.busy_until = self.busy_until.max(now) + time;
-        self.busy_until
+        requests.iter().map(&mut serve).collect()
     }
 }
