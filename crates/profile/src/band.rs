@@ -32,10 +32,12 @@ pub enum Parameter {
     AppendStreams,
     /// Mean seek.
     SeekAverageMs,
-    /// Rate of the medium.
+    /// Rate of the medium; a write cache is emptied faster or slower in proportion.
     TransferMbS,
     /// Time of a write that the cache takes.
     AcceptUs,
+    /// Requests at a spindle with which the greatest gain of reordering is reached.
+    ReorderingDepth,
 }
 
 /// `[[model.band]]`: a parameter that is not known; the model itself holds a value in between.
@@ -153,12 +155,23 @@ impl ModelSection {
             }
             Parameter::TransferMbS => {
                 if let Some(mechanics) = &mut self.mechanics {
+                    // A disk's cache is emptied at the rate of its medium.
+                    if let Some(cache) = &mut self.write_cache {
+                        cache.drain_mb_s *= value / mechanics.transfer_mb_s;
+                    }
                     mechanics.transfer_mb_s = value;
                 }
             }
             Parameter::AcceptUs => {
                 if let Some(cache) = &mut self.write_cache {
                     cache.accept_us = value;
+                }
+            }
+            Parameter::ReorderingDepth => {
+                if let Some(point) =
+                    self.mechanics.as_mut().and_then(|mechanics| mechanics.reordering.last_mut())
+                {
+                    point.depth = (value.round() as u32).max(1);
                 }
             }
         }

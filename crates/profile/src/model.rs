@@ -163,6 +163,10 @@ pub struct WriteCache {
     pub bytes: u64,
     /// By battery or capacitor.
     pub survives_power_cut: bool,
+    /// Durable writes and syncs return from it although it does not survive, as disks did whose cache was switched
+    /// on without anything flushing it. For times only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub acknowledges_durable: bool,
     /// A write that the cache has room for.
     pub accept_us: f64,
     /// Rate at which it is emptied to the medium.

@@ -43,6 +43,7 @@ fn flash() -> DeviceProfile {
             write_cache: Some(WriteCache {
                 bytes: 1 << 20,
                 survives_power_cut: false,
+                acknowledges_durable: false,
                 accept_us: 3.0,
                 drain_mb_s: 40.0,
                 drain_random_us: 0.0,

@@ -1,0 +1,146 @@
+//! A write cache: what it holds is written to the medium behind the device's back.
+//!
+//! It is emptied in order, one write at a time. Requests that go to the medium take precedence: each puts the
+//! emptying off by its own service time.
+
+use crate::time::{ns, transfer_ns};
+use firn_profile::WriteCache;
+use std::collections::VecDeque;
+
+/// The cache and what waits in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    stated: WriteCache,
+    /// (when it is on the medium, less what `put_off` was when it came; bytes), in order. The first is negative
+    /// where more was put off than time has passed.
+    waiting: VecDeque<(i64, u64)>,
+    held_bytes: u64,
+    /// Sum of all that put the emptying off.
+    put_off: u64,
+    /// When the last write is on the medium, less `put_off`.
+    empty_at: i64,
+}
+
+impl Cache {
+    /// Empty.
+    pub fn new(stated: &WriteCache) -> Cache {
+        Cache { stated: stated.clone(), waiting: VecDeque::new(), held_bytes: 0, put_off: 0, empty_at: 0 }
+    }
+
+    /// Whether a write may return from here.
+    pub fn takes(&self, durable: bool) -> bool {
+        !durable || self.stated.survives_power_cut || self.stated.acknowledges_durable
+    }
+
+    /// The moment that is written down as `relative`.
+    fn moment(&self, relative: i64) -> u64 {
+        self.put_off.saturating_add_signed(relative)
+    }
+
+    fn forget_written(&mut self, now: u64) {
+        while let Some(&(done, bytes)) = self.waiting.front() {
+            if self.moment(done) > now {
+                break;
+            }
+            self.waiting.pop_front();
+            self.held_bytes -= bytes;
+        }
+    }
+
+    /// Takes a write at `now`; answers when it returns.
+    pub fn take(&mut self, now: u64, bytes: u64, sequential: bool) -> u64 {
+        self.forget_written(now);
+        let random = if sequential { 0.0 } else { self.stated.drain_random_us };
+        let begins = self.moment(self.empty_at).max(now);
+        let written = begins + ns(random) + transfer_ns(bytes, self.stated.drain_mb_s);
+        // Room is there when enough of what came before is on the medium. A write larger than the cache
+        // returns when all before it is written and its own excess, too.
+        let mut room_at = now;
+        let mut held = self.held_bytes;
+        for &(done, earlier) in &self.waiting {
+            if held + bytes <= self.stated.bytes {
+                break;
+            }
+            held -= earlier;
+            room_at = self.moment(done);
+        }
+        if bytes > self.stated.bytes {
+            room_at = written - transfer_ns(self.stated.bytes, self.stated.drain_mb_s);
+        }
+        self.empty_at = written as i64 - self.put_off as i64;
+        self.waiting.push_back((self.empty_at, bytes));
+        self.held_bytes += bytes;
+        room_at + ns(self.stated.accept_us)
+    }
+
+    /// The medium is busy with something else for `service` nanoseconds.
+    pub fn put_off(&mut self, now: u64, service: u64) {
+        self.forget_written(now);
+        if !self.waiting.is_empty() {
+            self.put_off += service;
+        }
+    }
+
+    /// When all that it holds at `now` is safe.
+    pub fn safe_at(&mut self, now: u64) -> u64 {
+        self.forget_written(now);
+        if self.takes(true) || self.waiting.is_empty() {
+            return now;
+        }
+        self.moment(self.empty_at).max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(survives_power_cut: bool) -> Cache {
+        // 1 byte a nanosecond, 4096 bytes.
+        Cache::new(&WriteCache {
+            bytes: 4096,
+            survives_power_cut,
+            acknowledges_durable: false,
+            accept_us: 0.01,
+            drain_mb_s: 1000.0,
+            drain_random_us: 1.0,
+        })
+    }
+
+    #[test]
+    fn writes_return_at_once_until_the_cache_is_full_then_at_the_mediums_pace() {
+        let mut cache = cache(false);
+        assert_eq!((0..4).map(|_| cache.take(0, 1024, true)).collect::<Vec<_>>(), [10, 10, 10, 10]);
+        assert_eq!((0..3).map(|_| cache.take(0, 1024, true)).collect::<Vec<_>>(), [1034, 2058, 3082]);
+        assert_eq!(cache.take(100_000, 1024, true), 100_010, "it has been emptied");
+    }
+
+    #[test]
+    fn a_sync_waits_for_what_is_held_unless_the_cache_survives() {
+        for (survives, safe) in [(false, 1024 + 1024 + 1000), (true, 0)] {
+            let mut cache = cache(survives);
+            cache.take(0, 1024, true);
+            cache.take(0, 1024, false);
+            assert_eq!(cache.safe_at(0), safe);
+            assert_eq!(cache.safe_at(10_000), 10_000);
+        }
+    }
+
+    #[test]
+    fn reads_put_the_emptying_off() {
+        let mut cache = cache(false);
+        cache.take(0, 1024, true);
+        cache.put_off(0, 500);
+        assert_eq!(cache.safe_at(0), 1524);
+        cache.put_off(2000, 500);
+        assert_eq!(cache.safe_at(2000), 2000, "an empty cache is not put off");
+        cache.take(2000, 1024, true);
+        assert_eq!(cache.safe_at(2000), 3024);
+    }
+
+    #[test]
+    fn a_write_larger_than_the_cache_returns_when_its_excess_is_written() {
+        let mut cache = cache(false);
+        assert_eq!(cache.take(0, 8192, true), 4096 + 10);
+    }
+}

@@ -1,0 +1,142 @@
+//! A device that stores its bytes in another one and takes the time that a profile says.
+
+use crate::{Model, Pacer, Request, Statistics};
+use firn_base::sync::Arc;
+use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use firn_profile::{DeviceProfile, ProfileError};
+use std::time::Duration;
+
+/// Passes everything on to another device and returns when a device of the profile would.
+///
+/// The bytes are read and written at once; then the caller waits for what is left of the modelled time. In real
+/// time a call takes the longer of the two devices' times, so the device below should be fast: memory, or a file
+/// on something faster than the profile. A batch is submitted to the model at one moment and returns with the
+/// latest. Calls that fail take their time as well.
+///
+/// Growing, shrinking and discarding take no modelled time: experiments begin when their devices are ready.
+///
+/// Power cuts are not this wrapper's: put it over a `CrashDevice`, which keeps what is durable apart from what is
+/// only written. A profile's volatile write cache then loses what the `CrashDevice` may lose; a cache that survives
+/// makes syncs fast, and loses nothing that was synced. `Faulty` goes above it for faults that take no time,
+/// below it for faults that take as long as a success, and `Counting` anywhere.
+#[derive(Debug)]
+pub struct Emulated {
+    inner: Arc<dyn Device>,
+    info: DeviceInfo,
+    pacer: Pacer,
+}
+
+impl Emulated {
+    /// A device of this profile over `inner`, idle now; equal seeds give equal outliers. Its logical block is the
+    /// larger of the two. Fails if the profile contradicts itself.
+    pub fn new(inner: Arc<dyn Device>, profile: &DeviceProfile, seed: u64) -> Result<Emulated, ProfileError> {
+        Ok(Emulated::over(inner, profile, Model::new(profile, seed)?))
+    }
+
+    /// As [`Emulated::new`], with a model that was changed, by [`Model::spikes`] for example.
+    #[must_use]
+    pub fn over(inner: Arc<dyn Device>, profile: &DeviceProfile, model: Model) -> Emulated {
+        let below = inner.info();
+        let info = DeviceInfo {
+            name: format!("{} as {}", below.name, profile.name),
+            logical_block: below.logical_block.max(profile.logical_block as usize),
+            direct: below.direct,
+        };
+        Emulated { inner, info, pacer: Pacer::new(model) }
+    }
+
+    /// What the model counted: by kind, with waiting and outliers.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.pacer.statistics()
+    }
+
+    /// The device does nothing from `from` to `to`, both counted from now. Calls that are under way end as they
+    /// would have.
+    pub fn freeze(&self, from: Duration, to: Duration) {
+        self.pacer.freeze(from, to);
+    }
+
+    /// From now on, `share` of the reads and writes take `time`, while others go on beside them.
+    pub fn spikes(&self, share: f64, time: Duration) {
+        self.pacer.spikes(share, time);
+    }
+
+    fn timed<T>(&self, request: &Request, call: impl FnOnce() -> T) -> T {
+        let completion = self.pacer.submit(request);
+        let outcome = call();
+        self.pacer.wait_until(completion);
+        outcome
+    }
+
+    fn request(&self, io: &Io<'_>) -> Request {
+        match &io.op {
+            IoOp::Read(buf) => self.checked(Request::read(io.offset, buf.len() as u64)),
+            IoOp::Write(data, durability) => self.write_request(io.offset, data.len(), *durability),
+        }
+    }
+
+    fn write_request(&self, offset: u64, len: usize, durability: Durability) -> Request {
+        self.checked(match durability {
+            Durability::Later => Request::write(offset, len as u64),
+            Durability::Durable => Request::durable_write(offset, len as u64),
+        })
+    }
+
+    fn checked(&self, request: Request) -> Request {
+        let block = self.info.logical_block as u64;
+        assert!(
+            request.offset.is_multiple_of(block) && request.bytes.is_multiple_of(block),
+            "transfers are whole blocks: {}+{} on {}",
+            request.offset,
+            request.bytes,
+            self.info.name
+        );
+        request
+    }
+}
+
+impl Device for Emulated {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn len(&self) -> u64 {
+        let block = self.info.logical_block as u64;
+        self.inner.len() / block * block
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let request = self.checked(Request::read(offset, buf.len() as u64));
+        self.timed(&request, || self.inner.read(offset, buf))
+    }
+
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        let request = self.write_request(offset, data.len(), durability);
+        self.timed(&request, || self.inner.write(offset, data, durability))
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.timed(&Request::sync(), || self.inner.sync())
+    }
+
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let requests: Vec<Request> = batch.iter().map(|io| self.request(io)).collect();
+        let completion = self.pacer.submit_batch(&requests);
+        self.inner.submit(batch);
+        self.pacer.wait_until(completion);
+    }
+
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        // Whole blocks of this device are whole blocks of the one below; too large a length fails there.
+        self.inner.grow(len.checked_next_multiple_of(self.info.logical_block as u64).unwrap_or(len), fill)
+    }
+
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.shrink(len.checked_next_multiple_of(self.info.logical_block as u64).unwrap_or(len))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}

@@ -1,0 +1,202 @@
+//! A device's behaviour in time, without a device.
+
+use crate::cache::Cache;
+use crate::channels::{Channels, Service};
+use crate::disk::Disks;
+use crate::freezes::Freezes;
+use crate::limits::Limits;
+use crate::outliers::{Met, Rule};
+use crate::streams::{Course, Streams};
+use crate::{Request, RequestKind, Statistics};
+use firn_base::rng::Rng;
+use firn_profile::{Blocks, DeviceProfile, Op, Outliers, ProfileError};
+use std::time::Duration;
+
+/// When a device of this profile is done with which request.
+///
+/// Pure: completions follow from the profile, the seed, and the requests with their moments, and from nothing
+/// else. Moments are durations since the model was made. They never go back: a request that is submitted at an
+/// earlier moment than the one before it counts as submitted with it. Requests are promised their completion when they
+/// are submitted, so that later ones do not overtake them.
+#[derive(Clone, Debug)]
+pub struct Model {
+    server: Server,
+    cache: Option<Cache>,
+    limits: Limits,
+    writes: Streams,
+    outliers: Vec<Rule>,
+    rng: Rng,
+    freezes: Freezes,
+    /// The latest moment of submission, of the clock.
+    seen: u64,
+    /// Servers side by side, for what the cache is put off by.
+    width: u64,
+    statistics: Statistics,
+}
+
+#[derive(Clone, Debug)]
+enum Server {
+    /// Boxed: its tables are several times larger than the other's numbers.
+    Channels(Box<Channels>),
+    Disks(Disks),
+}
+
+impl Model {
+    /// A device of this profile that has been idle; equal seeds give equal outliers. Fails if the profile contradicts
+    /// itself. Bands are left alone: sweep [`DeviceProfile::variants`].
+    pub fn new(profile: &DeviceProfile, seed: u64) -> Result<Model, ProfileError> {
+        profile.check()?;
+        let stated = &profile.model;
+        let mut rng = Rng::new(seed);
+        let server = match &stated.mechanics {
+            Some(mechanics) => Server::Disks(Disks::new(mechanics, profile.capacity_bytes, stated.sync_us)),
+            None => Server::Channels(Box::new(Channels::new(stated))),
+        };
+        let width = stated.mechanics.as_ref().map_or(stated.channels, |mechanics| mechanics.spindles);
+        Ok(Model {
+            server,
+            cache: stated.write_cache.as_ref().map(Cache::new),
+            limits: Limits::new(stated),
+            writes: Streams::new(stated.append_streams),
+            outliers: stated.outliers.iter().map(|rule| Rule::new(rule, &mut rng)).collect(),
+            rng,
+            freezes: Freezes::default(),
+            seen: 0,
+            width: u64::from(width),
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// Adds outliers: `share` of the reads and writes, each on its own, take `time`; the others go on beside them. As
+    /// a network volume's spikes: `spikes(0.01, 100 ms)`.
+    pub fn spikes(&mut self, share: f64, time: Duration) {
+        let us = time.as_secs_f64() * 1e6;
+        for op in [Op::Read, Op::Write] {
+            let rule = Outliers {
+                op,
+                min_bytes: 0,
+                max_bytes: None,
+                share: share.clamp(0.0, 1.0),
+                from_us: us,
+                to_us: us,
+                spacing: None,
+                blocks: Blocks::Request,
+            };
+            self.outliers.push(Rule::new(&rule, &mut self.rng));
+        }
+    }
+
+    /// The device does nothing from `from` to `to`: what is under way stands still, what comes waits. Requests
+    /// that were submitted before this call keep the completion they were promised.
+    pub fn freeze(&mut self, from: Duration, to: Duration) {
+        self.freezes.add(self.seen, from, to);
+    }
+
+    /// Submits a request at `now`; answers when it completes, never before `now`.
+    pub fn submit(&mut self, now: Duration, request: &Request) -> Duration {
+        let now = self.arrive(now);
+        Duration::from_nanos(self.complete(now, request, false))
+    }
+
+    /// Submits all requests at once; answers when each completes, in their order. A disk that reorders serves them in
+    /// one sweep of its arm; everything else is as one after another at the same moment.
+    pub fn submit_batch(&mut self, now: Duration, requests: &[Request]) -> Vec<Duration> {
+        let now = self.arrive(now);
+        let mut completions = vec![Duration::ZERO; requests.len()];
+        let (order, swept) = match &self.server {
+            Server::Disks(disks) => (disks.elevator(requests), requests.len() > 1),
+            Server::Channels(_) => ((0..requests.len()).collect(), false),
+        };
+        for index in order {
+            completions[index] = Duration::from_nanos(self.complete(now, &requests[index], swept));
+        }
+        completions
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    fn arrive(&mut self, now: Duration) -> u64 {
+        self.seen = self.seen.max(now.as_nanos().min(u128::from(u64::MAX / 4)) as u64);
+        self.seen
+    }
+
+    /// The completion of one request, by the clock.
+    fn complete(&mut self, now: u64, request: &Request, swept: bool) -> u64 {
+        let own_now = self.freezes.own_time(now);
+        let own_end = match request.kind {
+            RequestKind::Sync => self.sync(own_now, request),
+            _ => self.transfer(own_now, request, swept),
+        };
+        // A freeze that began between the last request and this one holds up even what takes no time.
+        let end = self.freezes.clock_time(own_end).max(now);
+        self.count(request, end - now);
+        assert!(end >= now, "nothing completes before it is submitted");
+        end
+    }
+
+    fn sync(&mut self, now: u64, request: &Request) -> u64 {
+        let safe = self.cache.as_mut().map_or(now, |cache| cache.safe_at(now));
+        self.serve(safe, request, Course::Sequential, None, false).end
+    }
+
+    fn transfer(&mut self, now: u64, request: &Request, swept: bool) -> u64 {
+        let admitted = self.limits.admit(now);
+        let reads = request.kind == RequestKind::Read;
+        let course = if reads { Course::Sequential } else { self.writes.meet(request) };
+        let outlier = self.outlier(request);
+        let durable = request.kind == RequestKind::DurableWrite;
+        if let Some(cache) = self.cache.as_mut().filter(|cache| !reads && cache.takes(durable)) {
+            self.statistics.cached_writes += 1;
+            let taken = cache.take(admitted, request.bytes, course != Course::Random);
+            let late = outlier.map_or(0, |met| crate::time::ns(met.us));
+            return taken.max(self.limits.pass(admitted, request.bytes, false)).max(admitted + late);
+        }
+        let service = self.serve(admitted, request, course, outlier, swept);
+        self.statistics.queued += Duration::from_nanos(service.start - now);
+        if let Some(cache) = &mut self.cache {
+            cache.put_off(admitted, service.busy / self.width);
+        }
+        service.end.max(self.limits.pass(service.start, request.bytes, reads))
+    }
+
+    fn serve(
+        &mut self,
+        from: u64,
+        request: &Request,
+        course: Course,
+        outlier: Option<Met>,
+        swept: bool,
+    ) -> Service {
+        let service = match &mut self.server {
+            Server::Channels(channels) => channels.serve(from, request, course, outlier, &mut self.rng),
+            Server::Disks(disks) => disks.serve(from, request, swept, outlier),
+        };
+        assert!(from <= service.start && service.start <= service.end, "{service:?} from {from}");
+        self.statistics.busy += Duration::from_nanos(service.busy);
+        service
+    }
+
+    /// The longest of the outliers that the request meets. Every rule counts it.
+    fn outlier(&mut self, request: &Request) -> Option<Met> {
+        let rng = &mut self.rng;
+        let met = self.outliers.iter_mut().filter_map(|rule| rule.meet(request, rng));
+        let longest = met.max_by(|a, b| a.us.total_cmp(&b.us));
+        self.statistics.outliers += u64::from(longest.is_some());
+        longest
+    }
+
+    fn count(&mut self, request: &Request, latency: u64) {
+        let statistics = &mut self.statistics;
+        let kind = match request.kind {
+            RequestKind::Read => &mut statistics.reads,
+            RequestKind::Write => &mut statistics.writes,
+            RequestKind::DurableWrite => &mut statistics.durable_writes,
+            RequestKind::Sync => &mut statistics.syncs,
+        };
+        kind.count(request.bytes, latency);
+    }
+}

@@ -1,0 +1,81 @@
+//! A model on the engine's clock: waits until the device would be done.
+
+use crate::{Model, Request, Statistics};
+use firn_base::clock::{self, Moment};
+use firn_base::sync::{Mutex, thread};
+use std::time::Duration;
+
+/// A [`Model`] that threads share, and that makes them wait.
+///
+/// In a simulation the clock is virtual and waiting is exact. In real time a thread sleeps until
+/// [`Pacer::SPIN`] before the moment and then yields in a loop until it has come, because a sleep may end some
+/// tens of microseconds late; on a busy machine it may still be late, never early.
+#[derive(Debug)]
+pub struct Pacer {
+    /// The model's moment zero.
+    start: Moment,
+    /// Protects the device's state. Held while a completion is computed, never while anybody waits; no other lock
+    /// is taken under it.
+    model: Mutex<Model>,
+}
+
+impl Pacer {
+    /// How long before the moment a thread in real time stops sleeping and starts to poll the clock.
+    pub const SPIN: Duration = Duration::from_micros(60);
+
+    /// A pacer whose model begins now. To be made inside the simulation that it is used in.
+    #[must_use]
+    pub fn new(model: Model) -> Pacer {
+        Pacer { start: clock::now(), model: Mutex::new(model) }
+    }
+
+    /// Submits a request now; answers when it completes.
+    #[must_use]
+    pub fn submit(&self, request: &Request) -> Moment {
+        let completion = self.model.lock().submit(clock::now().since(self.start), request);
+        self.moment(completion)
+    }
+
+    /// Submits all requests now; answers when the last completes.
+    #[must_use]
+    pub fn submit_batch(&self, requests: &[Request]) -> Moment {
+        let completions = self.model.lock().submit_batch(clock::now().since(self.start), requests);
+        self.moment(completions.into_iter().max().unwrap_or_default())
+    }
+
+    /// Blocks until `moment`.
+    pub fn wait_until(&self, moment: Moment) {
+        loop {
+            let left = moment.since(clock::now());
+            if left.is_zero() {
+                return;
+            }
+            match left.checked_sub(Pacer::SPIN) {
+                Some(sleep) if !sleep.is_zero() => clock::sleep(sleep),
+                _ => thread::yield_now(),
+            }
+        }
+    }
+
+    /// See [`Model::freeze`]; `from` and `to` are counted from now.
+    pub fn freeze(&self, from: Duration, to: Duration) {
+        let now = clock::now().since(self.start);
+        self.model.lock().freeze(now.saturating_add(from), now.saturating_add(to));
+    }
+
+    /// See [`Model::spikes`].
+    pub fn spikes(&self, share: f64, time: Duration) {
+        self.model.lock().spikes(share, time);
+    }
+
+    /// See [`Model::statistics`].
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.model.lock().statistics()
+    }
+
+    fn moment(&self, completion: Duration) -> Moment {
+        // Model time is bounded to a quarter of the clock's range.
+        self.start.after(completion).unwrap_or(self.start)
+    }
+}
