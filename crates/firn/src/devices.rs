@@ -1,5 +1,6 @@
 //! The devices of one database.
 
+use crate::{Error, Options};
 use firn_base::sync::Arc;
 use firn_device::{Counting, Device};
 
@@ -12,6 +13,19 @@ pub struct Devices {
     pub logs: Vec<Arc<dyn Device>>,
     /// The page store.
     pub store: Arc<dyn Device>,
+}
+
+impl Devices {
+    /// With what the options want around each.
+    pub(crate) fn wrapped(self, options: &Options) -> Result<Devices, Error> {
+        let Some(wrap) = &options.wrap_device else { return Ok(self) };
+        let log = |(index, log)| wrap(&format!("log.{index}"), log);
+        Ok(Devices {
+            superblock: wrap("superblock", self.superblock)?,
+            logs: self.logs.into_iter().enumerate().map(log).collect::<Result<_, _>>()?,
+            store: wrap("store", self.store)?,
+        })
+    }
 }
 
 /// The devices, each with its counters.

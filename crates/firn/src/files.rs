@@ -79,7 +79,7 @@ fn open_found(
     }
     let store = released_file(&dir.join(&found.store_path))
         .map_err(|error| error.within(&missing("the page store")))?;
-    recovery::open(found, Devices { superblock, logs, store }, options)
+    recovery::open(found, Devices { superblock, logs, store }.wrapped(options)?, options)
 }
 
 /// Removes what an interrupted creation left, and creates anew. The superblock vouches that nothing was
@@ -120,7 +120,7 @@ fn build(
     }
     let store = file(&dir.join(&store_path), true)?;
     sync_directory(dir)?;
-    let devices = Devices { superblock, logs, store };
+    let devices = Devices { superblock, logs, store }.wrapped(&options)?;
     let engine = assembly::create(devices, members, store_path, &options)?;
     Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
 }

@@ -54,7 +54,7 @@ pub use devices::Devices;
 pub use dump::DumpWhat;
 pub use error::{Error, ErrorKind};
 pub use firn_buffer::BufferStatistics;
-pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress};
+pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn};
 pub use recovery::RecoveryReport;
 pub use stat::{IoCounts, IoTotal, Statistics};
 pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};

@@ -3,6 +3,7 @@
 use crate::{Error, ErrorKind};
 use firn_base::machine;
 use firn_base::sync::Arc;
+use firn_device::{Device, DeviceError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,6 +47,10 @@ impl RecoveryPhase {
 /// Called while recovery works.
 pub type ProgressFn = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
 
+/// Puts a device around one of a database's files (see [`Options::wrap_devices`]).
+pub type WrapDeviceFn =
+    Arc<dyn Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync>;
+
 /// How to open or create a database. The defaults suit one SSD (deployment shape 1).
 ///
 /// ```
@@ -70,6 +75,7 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) lock_deadline: Option<Duration>,
     pub(crate) progress: Option<ProgressFn>,
+    pub(crate) wrap_device: Option<WrapDeviceFn>,
     pub(crate) skip_wal_rule: bool,
 }
 
@@ -89,6 +95,7 @@ impl Default for Options {
             background: true,
             lock_deadline: None,
             progress: None,
+            wrap_device: None,
             skip_wal_rule: false,
         }
     }
@@ -184,6 +191,21 @@ impl Options {
     #[must_use]
     pub fn on_recovery(mut self, progress: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Options {
         self.progress = Some(Arc::new(progress));
+        self
+    }
+    /// Puts a device of the caller's around each file of the database: one that records
+    /// ([`crate::device::Recording`]), counts, fails, or takes its time as another device would. `wrap` is given a name
+    /// (`superblock`, `log.0`, `log.1`, …, `store`) and the file, and answers what the database shall use. It is
+    /// called once a file and opening. What the database does before (taking the files' locks, reading the superblock,
+    /// timing the device for [`Options::log_devices`]) is done to the file itself.
+    ///
+    /// The device that is answered must keep what [`Device`] promises; the database's durability rests on it.
+    #[must_use]
+    pub fn wrap_devices(
+        mut self,
+        wrap: impl Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync + 'static,
+    ) -> Options {
+        self.wrap_device = Some(Arc::new(wrap));
         self
     }
     /// Breaks the write-ahead rule, so that tests of crashes can show that they see failure.
