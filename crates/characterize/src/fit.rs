@@ -170,7 +170,14 @@ fn write_cache(measurements: &Measurements, notes: &mut Vec<String>) -> Option<W
     let slow = sustained(measurements).map(|(_, slow)| slow);
     let drain_mb_s = rounded(slow.unwrap_or(drain).max(0.01));
     let accept_us = rounded(later);
-    Some(WriteCache { bytes, survives_power_cut: false, accept_us, drain_mb_s, drain_random_us: 0.0 })
+    Some(WriteCache {
+        bytes,
+        survives_power_cut: false,
+        acknowledges_durable: false,
+        accept_us,
+        drain_mb_s,
+        drain_random_us: 0.0,
+    })
 }
 
 /// (MB/s in the first tenth, MB/s in the last half) of writing without a pause, if it slowed down by a third.

@@ -2,6 +2,7 @@
 
 use crate::{Model, Request, Statistics};
 use firn_base::clock::{self, Moment};
+use firn_base::sim;
 use firn_base::sync::{Mutex, thread};
 use std::time::Duration;
 
@@ -45,6 +46,10 @@ impl Pacer {
 
     /// Blocks until `moment`.
     pub fn wait_until(&self, moment: Moment) {
+        if sim::is_active() {
+            clock::sleep_until(moment);
+            return;
+        }
         loop {
             let left = moment.since(clock::now());
             if left.is_zero() {
