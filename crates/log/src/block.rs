@@ -1,7 +1,7 @@
 //! The 512-byte block: the unit in which the stream is framed on devices.
 //!
 //! ```text
-//!  0  u32  CRC32C of bytes 4..512        20  u8   stream: 0 main, 1 re-issued outliers (reserved)
+//!  0  u32  CRC32C of bytes 4..512        20  u8   stream: 0 main, 1 re-issued outliers
 //!  4  u16  magic 0x4C46 ("FL")           21  u8   flags: bit 0 seal
 //!  6  u8   type: 1 log block             22  u16  fill: payload bytes that are log
 //!  7  u8   format version: 1             24  u64  LSN of the first payload byte; a multiple of 472
@@ -28,8 +28,13 @@ pub(crate) const VERSION: u8 = 1;
 pub(crate) const TYPE_LOG: u8 = 1;
 pub(crate) const TYPE_SECTION: u8 = 2;
 pub(crate) const TYPE_MEMBER: u8 = 3;
-/// The only stream that is written yet.
+/// A member header that gives the device an area for re-issued outliers: who knows only version 1 must not
+/// read such a log, since it would miss part of it.
+pub(crate) const VERSION_WITH_AREA: u8 = 2;
+/// The stream that takes every request first.
 pub(crate) const STREAM_MAIN: u8 = 0;
+/// The stream of the area for re-issued outliers.
+pub(crate) const STREAM_AREA: u8 = 1;
 /// The block was written to say what is durable, not to add log.
 pub(crate) const FLAG_SEAL: u8 = 1;
 
@@ -51,11 +56,25 @@ pub(crate) fn next_base(lsn: Lsn) -> Lsn {
     Lsn(lsn.0.next_multiple_of(PAYLOAD as u64))
 }
 
-/// What all blocks of one log have in common on one device.
+/// What all blocks of one stream have in common on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub tag: u32,
     pub member: u32,
+    /// [`STREAM_MAIN`] or [`STREAM_AREA`].
+    pub stream: u8,
+}
+
+impl Owner {
+    /// Of a device's main stream.
+    pub fn main(tag: u32, member: u32) -> Owner {
+        Owner { tag, member, stream: STREAM_MAIN }
+    }
+
+    /// The same device's area for re-issued outliers.
+    pub fn area(self) -> Owner {
+        Owner { stream: STREAM_AREA, ..self }
+    }
 }
 
 /// A log block's header, without the parts that its [`Owner`] fixes.
@@ -73,14 +92,14 @@ impl BlockHeader {
     pub fn encode(&self, owner: Owner, block: &mut [u8]) {
         assert!(self.lsn.0.is_multiple_of(PAYLOAD as u64) && usize::from(self.fill) <= PAYLOAD);
         put_prefix(block, TYPE_LOG, owner, self.epoch);
-        block[20] = STREAM_MAIN;
+        block[20] = owner.stream;
         block[21] = self.flags;
         block[22..24].copy_from_slice(&self.fill.to_le_bytes());
         block[24..32].copy_from_slice(&self.lsn.0.to_le_bytes());
         block[32..40].copy_from_slice(&self.durable.0.to_le_bytes());
     }
 
-    /// Reads a block of the main stream of `owner`; `None` if it is anything else.
+    /// Reads a block of `owner`'s stream; `None` if it is anything else.
     pub fn decode(owner: Owner, block: &[u8]) -> Option<BlockHeader> {
         let epoch = check_prefix(block, TYPE_LOG, owner)?;
         let header = BlockHeader {
@@ -90,7 +109,7 @@ impl BlockHeader {
             lsn: Lsn(u64_at(block, 24)),
             durable: Lsn(u64_at(block, 32)),
         };
-        let sound = block[20] == STREAM_MAIN
+        let sound = block[20] == owner.stream
             && usize::from(header.fill) <= PAYLOAD
             && header.lsn.0.is_multiple_of(PAYLOAD as u64)
             && header.lsn.0 < LSN_MAX
@@ -117,12 +136,28 @@ pub(crate) fn put_prefix(block: &mut [u8], kind: u8, owner: Owner, epoch: Epoch)
 /// Checks type, owner and checksum of a block; answers its epoch.
 pub(crate) fn check_prefix(block: &[u8], kind: u8, owner: Owner) -> Option<Epoch> {
     assert_eq!(block.len(), BLOCK);
+    let known = block[7] == VERSION || (kind == TYPE_MEMBER && block[7] == VERSION_WITH_AREA);
     let ours = u16_at(block, 4) == MAGIC
         && block[6] == kind
-        && block[7] == VERSION
+        && known
         && u32_at(block, 8) == owner.tag
         && u32_at(block, 12) == owner.member;
     (ours && u32_at(block, 0) == crc32c(&block[4..])).then(|| Epoch(u32_at(block, 16)))
+}
+
+/// Whether a block that a writer composed carries log.
+pub(crate) fn is_log(block: &[u8]) -> bool {
+    u16_at(block, 4) == MAGIC && block[6] == TYPE_LOG
+}
+
+/// Copies a log block, made for another stream or device, for `owner`, without the checksum; answers the first LSN
+/// after its log.
+pub(crate) fn readdress(block: &[u8], owner: Owner, out: &mut [u8]) -> Lsn {
+    assert!(is_log(block) && u32_at(block, 8) == owner.tag);
+    out.copy_from_slice(block);
+    out[12..16].copy_from_slice(&owner.member.to_le_bytes());
+    out[20] = owner.stream;
+    Lsn(u64_at(block, 24) + u64::from(u16_at(block, 22)))
 }
 
 /// Writes the checksum of a block that is otherwise complete.

@@ -1,7 +1,14 @@
-//! Requests in flight, the threads that wait for them, and who writes next.
+//! Requests in flight, the devices that write them, the threads that wait for them, and who writes next.
+//!
+//! A request may be written more than once at the same time, since one that takes too long is issued again
+//! elsewhere. It is done with the first of its writes, or when another source says that its log is durable; what the
+//! others do later changes nothing but that their devices are free again.
 
 use crate::LogError;
+use crate::hiding::Hider;
+use crate::job::{Bytes, Job};
 use firn_base::Lsn;
+use firn_base::clock::Moment;
 use firn_base::sync::{Arc, Condvar, Mutex};
 use firn_device::AlignedBuf;
 use std::collections::VecDeque;
@@ -11,8 +18,10 @@ use std::collections::VecDeque;
 pub(crate) enum Wake {
     /// Its LSN is durable, or never will be.
     Settled,
-    /// Log waits that it needs, and a device is free: it is to write the next request.
+    /// Log waits that it needs, and a device is free: it is to write the next request, or a late one again.
     Lead,
+    /// What it waits for takes too long.
+    Alarm,
 }
 
 /// Where one thread sleeps. The lock protects the word; it is held for no other work.
@@ -28,13 +37,23 @@ impl Parker {
         self.woken.notify_one();
     }
 
-    pub fn wait(&self) -> Wake {
+    /// Waits for a word; `None` if there was none by `alarm`.
+    pub fn wait(&self, alarm: Option<Moment>) -> Option<Wake> {
         let mut word = self.word.lock();
         loop {
             if let Some(why) = word.take() {
-                return why;
+                return Some(why);
             }
-            self.woken.wait(&mut word);
+            let in_time = match alarm {
+                Some(alarm) => self.woken.wait_until(&mut word, alarm),
+                None => {
+                    self.woken.wait(&mut word);
+                    true
+                }
+            };
+            if !in_time {
+                return word.take();
+            }
         }
     }
 }
@@ -55,10 +74,47 @@ pub(crate) fn wake_all(list: &mut WakeList) {
     }
 }
 
-/// A request that a device may be writing.
-struct InFlight {
-    boundary: Lsn,
-    done: bool,
+/// A request that devices may be writing.
+pub(crate) struct InFlight {
+    /// First LSN it carries.
+    pub from: Lsn,
+    pub boundary: Lsn,
+    pub done: bool,
+    /// The device that was given it last.
+    pub carrier: usize,
+    /// The carrier was found to take too long: counted once.
+    pub detected: bool,
+}
+
+/// A write that a device performs, or that lies ready for it.
+pub(crate) struct Writing {
+    /// Number of the request; `None` for a seal.
+    pub request: Option<u64>,
+    pub bytes: Arc<Bytes>,
+    pub blocks: usize,
+    /// The device whose slow write it is to hide.
+    pub hides: Option<usize>,
+    /// The request was issued once more after it.
+    pub reissued: bool,
+    /// When another write of the request was done.
+    pub hidden_at: Option<Moment>,
+}
+
+/// A device as the pipeline uses it.
+pub(crate) struct Slot {
+    /// The device's request buffer; `None` while the device writes it. A device is given one write at a time,
+    /// whichever of its streams it is for.
+    pub buffer: Option<AlignedBuf>,
+    /// Whether the device may be given writes at all. Those that may are the log's devices in use.
+    pub usable: bool,
+    /// What it writes, where outliers may be hidden.
+    pub writing: Option<Writing>,
+}
+
+impl Slot {
+    pub fn is_ready(&self) -> bool {
+        self.usable && self.buffer.is_some()
+    }
 }
 
 /// Whether a worker watches for the log to fall idle.
@@ -74,14 +130,19 @@ pub(crate) enum Watch {
 
 /// Everything behind the flight lock.
 pub(crate) struct Flight {
-    /// In the order in which they were composed. While one device stalls, those written by others gather
-    /// behind its request: 16 bytes for each, and never more of them than units fit on the devices.
+    /// In the order in which they were composed. While one device stalls and cannot be hidden, those written by
+    /// others gather behind its request: 32 bytes for each, and never more of them than units fit on the devices.
     requests: VecDeque<InFlight>,
     /// Number of the oldest request of the queue.
     first_number: u64,
     pub waiters: Vec<Waiter>,
-    /// Each device's request buffer; `None` while the device writes it.
-    pub buffers: Vec<Option<AlignedBuf>>,
+    /// By device.
+    pub slots: Vec<Slot>,
+    /// Writes composed by committing threads for the workers to perform: at most one for each device.
+    pub jobs: VecDeque<Job>,
+    pub hider: Hider,
+    /// The earliest moment for which a waiter has set its alarm.
+    pub alarm: Option<Moment>,
     /// Which device is asked first for the next request.
     pub next_device: usize,
     /// Group boundary up to which requests were composed: a copy of the frontend's.
@@ -110,12 +171,18 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub fn new(buffers: Vec<AlignedBuf>, start: Lsn) -> Flight {
+    pub fn new(buffers: Vec<AlignedBuf>, hider: Hider, start: Lsn) -> Flight {
         Flight {
             requests: VecDeque::with_capacity(16 * buffers.len()),
             first_number: 0,
             waiters: Vec::new(),
-            buffers: buffers.into_iter().map(Some).collect(),
+            jobs: VecDeque::with_capacity(buffers.len()),
+            slots: buffers
+                .into_iter()
+                .map(|buffer| Slot { buffer: Some(buffer), usable: true, writing: None })
+                .collect(),
+            hider,
+            alarm: None,
             next_device: 0,
             covered: start,
             called: false,
@@ -136,18 +203,22 @@ impl Flight {
         }
     }
 
-    /// Notes a request composed up to `boundary`; answers its number.
-    pub fn begin(&mut self, boundary: Lsn) -> u64 {
+    /// Notes a request for `device` that carries log from `from` on, composed up to `boundary`; answers its number.
+    pub fn begin(&mut self, device: usize, from: Lsn, boundary: Lsn) -> u64 {
         assert!(self.requests.back().is_none_or(|r| r.boundary <= boundary), "requests are taken in order");
-        self.requests.push_back(InFlight { boundary, done: false });
+        self.requests.push_back(InFlight { from, boundary, done: false, carrier: device, detected: false });
         self.first_number + self.requests.len() as u64 - 1
     }
 
-    /// Notes that request `number` is written; answers up to where the log is durable by that, if it moved.
+    /// Notes that a write of request `number` is done; answers up to where the log is durable by that, if it moved.
+    /// Harmless if the request was done before.
     pub fn complete(&mut self, number: u64) -> Option<Lsn> {
-        let place = (number - self.first_number) as usize;
-        assert!(!self.requests[place].done, "a request is written once");
+        let place = number.checked_sub(self.first_number)? as usize;
         self.requests[place].done = true;
+        self.advance()
+    }
+
+    fn advance(&mut self) -> Option<Lsn> {
         let mut durable = None;
         while self.requests.front().is_some_and(|r| r.done) {
             durable = self.requests.pop_front().map(|r| r.boundary);
@@ -156,14 +227,37 @@ impl Flight {
         durable
     }
 
-    /// Whether any request is being written.
+    /// Request `number`, unless it is done.
+    pub fn unfinished(&self, number: u64) -> Option<&InFlight> {
+        let place = number.checked_sub(self.first_number)?;
+        Some(&self.requests[place as usize]).filter(|request| !request.done)
+    }
+
+    /// As `unfinished`.
+    pub fn unfinished_mut(&mut self, number: u64) -> Option<&mut InFlight> {
+        let place = number.checked_sub(self.first_number)?;
+        Some(&mut self.requests[place as usize]).filter(|request| !request.done)
+    }
+
+    /// The buffer of a device that is free and may be used.
+    pub fn take_buffer(&mut self, device: usize) -> Option<AlignedBuf> {
+        let slot = &mut self.slots[device];
+        if slot.usable { slot.buffer.take() } else { None }
+    }
+
+    /// Whether any request is not done.
     pub fn is_busy(&self) -> bool {
         !self.requests.is_empty()
     }
 
     /// Whether any device is free.
     pub fn has_idle_device(&self) -> bool {
-        self.buffers.iter().any(Option::is_some)
+        self.slots.iter().any(Slot::is_ready)
+    }
+
+    /// Whether somebody waits for log that no request holds.
+    pub fn is_needy(&self) -> bool {
+        self.waiters.iter().any(|w| w.lsn > self.covered)
     }
 
     /// Moves the waiters that `durable` satisfies to `list`.
@@ -183,17 +277,30 @@ impl Flight {
         list.extend(self.waiters.drain(..).map(|w| (w.parker, Wake::Settled)));
     }
 
+    /// Forgets a waiter whose alarm went off; false if it is no longer among them, since somebody is about to wake it.
+    pub fn forget(&mut self, parker: &Arc<Parker>) -> bool {
+        self.alarm = None;
+        let place = self.waiters.iter().position(|w| Arc::ptr_eq(&w.parker, parker));
+        place.map(|place| self.waiters.swap_remove(place)).is_some()
+    }
+
     /// Calls one waiter to write the next request, if a device is free and one needs log that no request
     /// holds: the one with the least LSN. One is enough, since it takes all that waits; if it cannot, it
     /// calls the next. Answers whether anybody is on the way.
     pub fn call_leader(&mut self, list: &mut WakeList) -> bool {
+        let covered = self.covered;
+        self.call_first_past(covered, list)
+    }
+
+    /// Calls the waiter with the least LSN past `lsn`, as `call_leader`.
+    pub fn call_first_past(&mut self, lsn: Lsn, list: &mut WakeList) -> bool {
         if self.called {
             return true;
         }
         if !self.has_idle_device() || self.failed.is_some() {
             return false;
         }
-        let needy = self.waiters.iter().enumerate().filter(|(_, w)| w.lsn > self.covered);
+        let needy = self.waiters.iter().enumerate().filter(|(_, w)| w.lsn > lsn);
         let Some((place, _)) = needy.min_by_key(|(_, w)| w.lsn) else { return false };
         let waiter = self.waiters.swap_remove(place);
         self.called = true;

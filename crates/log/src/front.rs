@@ -16,6 +16,8 @@
 //!   the next range when that range's first byte is admitted.
 //! * A seal is written only when nothing is unrequested and takes no more than is left over.
 //! * Truncation only adds room.
+//! * A request that is written again (`reissue`) goes to an area, which is no part of the room, or takes room that
+//!   neither admitted log nor a reserve has a claim on.
 //!
 //! `take` of a request therefore finds a device with room, at the latest when those in flight are done.
 //!
@@ -52,6 +54,8 @@ pub(crate) struct Front {
     setup: FrontSetup,
     ring: Ring,
     spaces: Vec<DeviceSpace>,
+    /// The areas for re-issued outliers; no part of the room.
+    areas: Vec<Option<DeviceSpace>>,
     /// Sum of the devices' room.
     room: u64,
     capacity: u64,
@@ -84,6 +88,10 @@ pub(crate) struct Composed {
     pub offset: u64,
     /// Bytes.
     pub len: usize,
+    /// Where the ring ends inside: how many bytes go to `offset`, and where the others go.
+    pub rest: Option<(usize, u64)>,
+    /// First LSN that is new in it.
+    pub from: Lsn,
     /// Once it and all before it are written, all log before this group boundary is durable.
     pub boundary: Lsn,
 }
@@ -96,12 +104,18 @@ pub(crate) enum Refused {
 }
 
 impl Front {
-    pub fn new(setup: FrontSetup, spaces: Vec<DeviceSpace>, capacity: u64) -> Front {
+    pub fn new(
+        setup: FrontSetup,
+        spaces: Vec<DeviceSpace>,
+        areas: Vec<Option<DeviceSpace>>,
+        capacity: u64,
+    ) -> Front {
         let room: u64 = spaces.iter().map(DeviceSpace::room_bytes).sum();
         let own_reserve = (OWN_RESERVE_UNITS * setup.unit).min(capacity / 4);
         Front {
             ring: Ring::new(setup.buffer_bytes),
             spaces,
+            areas,
             room,
             capacity,
             own_reserve,
@@ -127,6 +141,24 @@ impl Front {
     }
     pub fn covered(&self) -> Lsn {
         self.covered
+    }
+    pub fn epoch(&self) -> Epoch {
+        self.setup.epoch
+    }
+    pub fn space_mut(&mut self, device: usize) -> &mut DeviceSpace {
+        &mut self.spaces[device]
+    }
+    pub fn area_mut(&mut self, device: usize) -> Option<&mut DeviceSpace> {
+        self.areas[device].as_mut()
+    }
+    /// Room beyond all log admitted and all that is reserved.
+    pub fn room_to_spare(&self) -> u64 {
+        self.room.saturating_sub(self.cost_until(self.end) + self.reserve(Some(LogClass::Normal)))
+    }
+    /// Notes that `bytes` bytes of room were taken for log that was written before.
+    pub fn take_room(&mut self, bytes: u64) {
+        self.room -= bytes;
+        assert!(self.cost_until(self.end) <= self.room, "what was admitted can be placed");
     }
     pub fn group_max(&self) -> u64 {
         self.group_max
@@ -254,6 +286,7 @@ impl Front {
         if self.requested >= target {
             return None;
         }
+        let from = self.requested;
         let (reached, offset, len) = self.fill(device, owner, durable, target, buf)?;
         let planned = self.plans.front().is_some();
         if planned {
@@ -271,7 +304,7 @@ impl Front {
             self.walk_to(reached);
         }
         assert!(self.cost_until(self.end) <= self.room, "what was admitted can be placed");
-        Some(Composed { offset, len, boundary: self.covered })
+        Some(Composed { offset, len, rest: None, from, boundary: self.covered })
     }
 
     /// Writes units of blocks up to `target` into `buf`, section headers where sections begin. Answers how
@@ -288,13 +321,15 @@ impl Front {
         let epoch = self.setup.epoch;
         let space = &mut self.spaces[device];
         let room_before = space.room_bytes();
+        // The last unit is left: written again elsewhere, the request may need one more section header.
+        let buf_len = buf.len() - unit;
         let mut lsn = base(self.requested);
         let (mut offset, mut len) = (None, 0);
         while lsn < target {
             let section_full = space.is_section_full();
             let needed = if section_full { 2 * unit } else { unit };
             let apart = section_full && len > 0 && space.wraps_next();
-            if len + needed > buf.len() || apart || (section_full && !space.has_free_section()) {
+            if len + needed > buf_len || apart || (section_full && !space.has_free_section()) {
                 break;
             }
             if section_full {
@@ -376,7 +411,7 @@ impl Front {
         self.ring.get(lsn, &mut out[HEADER..HEADER + fill]);
         space.take_unit(lsn, self.end);
         self.room -= room_before - space.room_bytes();
-        Some(Composed { offset, len: len + unit, boundary: self.end })
+        Some(Composed { offset, len: len + unit, rest: None, from: self.end, boundary: self.end })
     }
 
     /// Frees what lies before `lsn`, which is durable.
@@ -385,7 +420,7 @@ impl Front {
             return;
         }
         self.oldest = lsn;
-        for space in &mut self.spaces {
+        for space in self.spaces.iter_mut().chain(self.areas.iter_mut().flatten()) {
             space.truncate(lsn);
         }
         self.room = self.spaces.iter().map(DeviceSpace::room_bytes).sum();

@@ -1,16 +1,18 @@
-//! How a device is divided: two copies of the member header, then a ring of equal sections.
+//! How a device is divided: two copies of the member header, then a ring of equal sections for the main stream,
+//! then, where outliers may be hidden, a second ring for the requests that are issued again.
 //!
 //! ```text
-//! | member header | its copy | section 0           | section 1 | ... | section n-1 |
-//!                            | header | blocks ... |
+//! | member header | its copy | section 0           | section 1 | ... | section n-1 | section 0 | ... | section a-1 |
+//!                            | header | blocks ... |            main stream        |             area            |
 //! ```
 //!
 //! Everything is aligned to the log's *unit*: the largest logical block of its devices, at least 512.
 //! Each header takes a whole unit. Section `i` carries the sequence numbers `s` with `(s - 1) % n == i`:
 //! sequence numbers grow by one a section for ever, so they give the ring's order and its newest section.
 //!
-//! Invariants: units divide sections; a section has a header and at least one unit for blocks; a log has
-//! at least [`SECTIONS_MIN`] sections on each device.
+//! Invariants: units divide sections; a section has a header and at least one unit for blocks; a main
+//! stream has at least [`SECTIONS_MIN`] sections on each device, an area [`AREA_SECTIONS_MIN`] or none; neither reaches
+//! into the other.
 
 use crate::block::{self, BLOCK, HEADER, LSN_MAX, Owner, TYPE_MEMBER, TYPE_SECTION, u16_at, u32_at, u64_at};
 use crate::{LogError, LogErrorKind, MemberId};
@@ -21,13 +23,20 @@ use firn_device::AlignedBuf;
 pub(crate) const SECTIONS_MIN: u64 = 6;
 /// LSNs of the section before that a section header has room for.
 pub(crate) const STRIDES: usize = (BLOCK - HEADER) / 8;
+/// Fewer would leave none to recycle while one is being filled.
+pub(crate) const AREA_SECTIONS_MIN: u64 = 2;
+/// Part of all sections that becomes the area for re-issued outliers, as a divisor. The area need only hold what is
+/// re-issued between two truncations, which is a few percent of the log.
+const AREA_SHARE: u64 = 16;
 const SECTION_BYTES_USUAL: u64 = 1 << 20;
 /// Copies of the member header at the device's start.
 pub(crate) const MEMBER_COPIES: u64 = 2;
 
-/// Sizes of one device's parts.
+/// Sizes of one ring of sections on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
+    /// Where the ring begins on the device, in bytes.
+    pub start: u64,
     /// Bytes.
     pub unit: u64,
     /// Units of a section, its header's included.
@@ -36,13 +45,29 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// For a device of `device_len` bytes; `wanted` section bytes, or 0.
-    pub fn choose(name: &str, device_len: u64, unit: u64, wanted: u64) -> Result<Geometry, LogError> {
-        let area = device_len.saturating_sub(MEMBER_COPIES * unit);
-        let usual = if wanted > 0 { wanted } else { SECTION_BYTES_USUAL.max(area / 1024) };
-        let section_units = (usual.min(area / 16) / unit).max(2);
-        let geometry = Geometry { unit, section_units, sections: area / (section_units * unit) };
-        if !geometry.is_sound(device_len) {
+    /// For a device of `device_len` bytes; `wanted` section bytes, or 0. Answers the rings of the main stream and,
+    /// if `hides` and the device is large enough, of the area for re-issued outliers.
+    pub fn choose(
+        name: &str,
+        device_len: u64,
+        unit: u64,
+        wanted: u64,
+        hides: bool,
+    ) -> Result<(Geometry, Option<Geometry>), LogError> {
+        let start = MEMBER_COPIES * unit;
+        let space = device_len.saturating_sub(start);
+        let usual = if wanted > 0 { wanted } else { SECTION_BYTES_USUAL.max(space / 1024) };
+        let section_units = (usual.min(space / 16) / unit).max(2);
+        let sections = space / (section_units * unit);
+        let area_sections = (sections / AREA_SHARE).max(AREA_SECTIONS_MIN);
+        let split = hides && sections >= SECTIONS_MIN + area_sections;
+        let geometry = Geometry {
+            start,
+            unit,
+            section_units,
+            sections: if split { sections - area_sections } else { sections },
+        };
+        if !geometry.is_sound(device_len, SECTIONS_MIN) {
             let least = (MEMBER_COPIES + 2 * SECTIONS_MIN) * unit;
             return Err(LogError::new(
                 LogErrorKind::BadArgument,
@@ -51,17 +76,22 @@ impl Geometry {
                 ),
             ));
         }
-        Ok(geometry)
+        Ok((geometry, split.then(|| geometry.area(area_sections))))
     }
 
-    fn is_sound(&self, device_len: u64) -> bool {
+    /// The ring of `sections` sections behind this one.
+    fn area(&self, sections: u64) -> Geometry {
+        Geometry { start: self.start + self.ring_bytes(), sections, ..*self }
+    }
+
+    fn is_sound(&self, device_len: u64, sections_min: u64) -> bool {
         let Some(section) = self.section_units.checked_mul(self.unit) else { return false };
-        let Some(area) = section.checked_mul(self.sections) else { return false };
+        let Some(ring) = section.checked_mul(self.sections) else { return false };
         let unit_sound = self.unit.is_power_of_two() && (512..=65536).contains(&self.unit);
         unit_sound
             && self.section_units >= 2
-            && self.sections >= SECTIONS_MIN
-            && area.checked_add(MEMBER_COPIES * self.unit).is_some_and(|end| end <= device_len)
+            && self.sections >= sections_min
+            && ring.checked_add(self.start).is_some_and(|end| end <= device_len)
     }
 
     pub fn section_bytes(&self) -> u64 {
@@ -82,7 +112,7 @@ impl Geometry {
     }
     /// Place of a linear position on the device.
     pub fn offset(&self, linear: u64) -> u64 {
-        MEMBER_COPIES * self.unit + linear % self.ring_bytes()
+        self.start + linear % self.ring_bytes()
     }
     /// Units between two entries of the index that a section header holds.
     pub fn stride_units(&self) -> u64 {
@@ -118,7 +148,7 @@ impl SectionHeader {
     /// Fills one block, without the checksum.
     pub fn encode(&self, owner: Owner, out: &mut [u8]) {
         block::put_prefix(out, TYPE_SECTION, owner, self.epoch);
-        out[20] = block::STREAM_MAIN;
+        out[20] = owner.stream;
         out[21] = 0;
         out[22..24].copy_from_slice(&(STRIDES as u16).to_le_bytes());
         out[24..32].copy_from_slice(&self.first.0.to_le_bytes());
@@ -139,7 +169,7 @@ impl SectionHeader {
             SectionHeader { epoch, first: Lsn(u64_at(bytes, 24)), sequence: u64_at(bytes, 32), index };
         let placed = header.sequence == 0 || (header.sequence - 1) % geometry.sections == place;
         let bounded = header.sequence < LSN_MAX / geometry.section_bytes() && header.first.0 < LSN_MAX;
-        (placed && bounded && bytes[20] == block::STREAM_MAIN && usize::from(u16_at(bytes, 22)) == STRIDES)
+        (placed && bounded && bytes[20] == owner.stream && usize::from(u16_at(bytes, 22)) == STRIDES)
             .then_some(header)
     }
 }
@@ -153,7 +183,8 @@ impl SectionHeader {
 /// 28  u32  unit in bytes
 /// 32  u64  section size in bytes
 /// 40  u64  sections of the main stream
-/// 48  u64  sections of the area for re-issued outliers (0: none)
+/// 48  u64  sections of the area for re-issued outliers, which follow those of the main stream; 0 if there is
+///          none, and then the format's version is 1, else 2
 /// 56  16B  database id
 /// 72       zero
 /// ```
@@ -165,6 +196,8 @@ pub(crate) struct MemberHeader {
     pub members: u32,
     pub place: u32,
     pub geometry: Geometry,
+    /// The ring for re-issued outliers, if the device has one.
+    pub area: Option<Geometry>,
 }
 
 impl MemberHeader {
@@ -174,13 +207,17 @@ impl MemberHeader {
         let mut out = AlignedBuf::zeroed(unit * MEMBER_COPIES as usize);
         for copy in out.chunks_exact_mut(unit) {
             let first = &mut copy[..BLOCK];
-            let owner = Owner { tag: block::database_tag(self.database), member: self.member.0 };
+            let owner = Owner::main(block::database_tag(self.database), self.member.0);
             block::put_prefix(first, TYPE_MEMBER, owner, self.epoch);
             first[20..24].copy_from_slice(&self.members.to_le_bytes());
             first[24..28].copy_from_slice(&self.place.to_le_bytes());
             first[28..32].copy_from_slice(&(self.geometry.unit as u32).to_le_bytes());
             first[32..40].copy_from_slice(&self.geometry.section_bytes().to_le_bytes());
             first[40..48].copy_from_slice(&self.geometry.sections.to_le_bytes());
+            if let Some(area) = self.area {
+                first[7] = block::VERSION_WITH_AREA;
+                first[48..56].copy_from_slice(&area.sections.to_le_bytes());
+            }
             first[56..72].copy_from_slice(&self.database.0);
             block::seal(first);
         }
@@ -190,12 +227,23 @@ impl MemberHeader {
     /// Whosever member header `bytes` is; `None` if it is none, or one that the device cannot carry.
     pub fn decode(bytes: &[u8], device_len: u64) -> Option<MemberHeader> {
         let member = MemberId(u32_at(bytes, 12));
-        let epoch =
-            block::check_prefix(bytes, TYPE_MEMBER, Owner { tag: u32_at(bytes, 8), member: member.0 })?;
+        let epoch = block::check_prefix(bytes, TYPE_MEMBER, Owner::main(u32_at(bytes, 8), member.0))?;
         let unit = u64::from(u32_at(bytes, 28));
         let section_bytes = u64_at(bytes, 32);
-        let geometry =
-            Geometry { unit, section_units: section_bytes.checked_div(unit)?, sections: u64_at(bytes, 40) };
+        let geometry = Geometry {
+            start: MEMBER_COPIES * unit,
+            unit,
+            section_units: section_bytes.checked_div(unit)?,
+            sections: u64_at(bytes, 40),
+        };
+        if !geometry.is_sound(device_len, SECTIONS_MIN) || geometry.section_bytes() != section_bytes {
+            return None;
+        }
+        let area_sections = u64_at(bytes, 48);
+        let area = (area_sections > 0).then(|| geometry.area(area_sections));
+        if area.is_some_and(|area| !area.is_sound(device_len, AREA_SECTIONS_MIN)) {
+            return None;
+        }
         let header = MemberHeader {
             database: DatabaseId(bytes[56..72].try_into().expect("sixteen bytes")),
             epoch,
@@ -203,8 +251,9 @@ impl MemberHeader {
             members: u32_at(bytes, 20),
             place: u32_at(bytes, 24),
             geometry,
+            area,
         };
-        let sound = geometry.is_sound(device_len) && geometry.section_bytes() == section_bytes;
-        sound.then_some(header)
+        // An area makes a log of version 2, and nothing else does.
+        (area.is_some() == (bytes[7] == block::VERSION_WITH_AREA)).then_some(header)
     }
 }

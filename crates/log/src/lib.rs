@@ -3,7 +3,7 @@
 //! Place in the stack: above `device`; used by every floor above. Knows nothing of what records mean.
 //! How it works, its lock order and the argument about space: `docs/log.md`. Bytes: `docs/format/log.md`.
 //! Source: the FlashLogging paper (SIGMOD 2009), sections 3.3 (unconventional array), 3.5 (algorithm),
-//! 3.6 (section index, parallel scan) and 4 (no overlapping writes).
+//! 3.4 and 3.5 (outliers), 3.6 (section index, parallel scan) and 4 (no overlapping writes).
 //!
 //! A *record* is a kind byte and a body. Its LSN is the stream offset of its first byte. A *group* is a
 //! run of records appended together: recovery delivers all of them or, at the log's end, none.
@@ -21,21 +21,27 @@
 //! database is opened again. Nothing is retried.
 #![forbid(unsafe_code)]
 
+mod adaptive;
 pub mod archive;
 mod block;
 mod epochs;
 mod error;
 mod flight;
 mod front;
+mod hiding;
+mod job;
 mod layout;
 mod log;
 mod member;
 mod merge;
 mod options;
+mod outliers;
 mod pipeline;
 mod reader;
 mod record;
 mod records;
+mod reissue;
+mod rescue;
 mod ring;
 mod scan;
 mod space;
@@ -44,6 +50,7 @@ pub mod testing;
 mod worker;
 
 pub use error::{LogError, LogErrorKind};
+pub use hiding::{DeviceHiding, Hiding, HidingStatistics, OutlierOptions};
 pub use log::Log;
 pub use options::{Appended, Compose, LogClass, LogOptions, LogSpace, LogStatistics};
 pub use record::{Kind, Record};

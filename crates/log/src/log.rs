@@ -3,6 +3,7 @@
 use crate::archive::EpochMark;
 use crate::block::{self, Owner};
 use crate::front::{Front, FrontSetup};
+use crate::hiding::Hiding;
 use crate::layout::{Geometry, MemberHeader, SectionHeader};
 use crate::options::{Appended, LogClass, LogOptions, LogSpace, LogStatistics};
 use crate::pipeline::Pipeline;
@@ -30,8 +31,9 @@ pub struct Log {
 pub(crate) struct Opening {
     pub devices: Vec<Arc<dyn Device>>,
     pub owners: Vec<Owner>,
-    pub geometries: Vec<Geometry>,
     pub spaces: Vec<DeviceSpace>,
+    /// The areas for re-issued outliers.
+    pub areas: Vec<Option<DeviceSpace>>,
     pub epoch: Epoch,
     pub start: Lsn,
     pub oldest: Lsn,
@@ -88,10 +90,12 @@ impl Log {
         let unit = unit_of(&devices);
         let tag = block::database_tag(identity.database);
         let mut owners = Vec::new();
-        let mut geometries = Vec::new();
+        let (mut spaces, mut areas) = (Vec::new(), Vec::new());
+        let hides = devices.len() > 1 && options.hiding != Hiding::Off;
         for (place, (device, &member)) in devices.iter().zip(&identity.members).enumerate() {
-            let geometry = Geometry::choose(&device.info().name, device.len(), unit, options.section_bytes)?;
-            let owner = Owner { tag, member: member.0 };
+            let (geometry, area) =
+                Geometry::choose(&device.info().name, device.len(), unit, options.section_bytes, hides)?;
+            let owner = Owner::main(tag, member.0);
             let header = MemberHeader {
                 database: identity.database,
                 epoch,
@@ -99,14 +103,15 @@ impl Log {
                 members: devices.len() as u32,
                 place: place as u32,
                 geometry,
+                area,
             };
             format(&**device, owner, &header)?;
             owners.push(owner);
-            geometries.push(geometry);
+            spaces.push(DeviceSpace::empty(geometry));
+            areas.push(area.map(DeviceSpace::empty));
         }
-        let spaces = geometries.iter().map(|&g| DeviceSpace::empty(g)).collect();
         let opening =
-            Opening { devices, owners, geometries, spaces, epoch, start, oldest: start, previous_end: None };
+            Opening { devices, owners, spaces, areas, epoch, start, oldest: start, previous_end: None };
         Log::open(opening, options)
     }
 
@@ -118,11 +123,11 @@ impl Log {
 
     pub(crate) fn open(opening: Opening, options: LogOptions) -> Result<Arc<Log>, LogError> {
         check_options(&options)?;
-        let unit = opening.geometries[0].unit;
-        assert!(opening.geometries.iter().all(|g| g.unit == unit), "the members of a log share its unit");
+        let unit = opening.spaces[0].unit_bytes();
+        assert!(opening.spaces.iter().all(|s| s.unit_bytes() == unit), "the members of a log share its unit");
         let previous_end = opening.previous_end.unwrap_or(opening.start);
         let mark = EpochMark { epoch: opening.epoch, start: opening.start, previous_end };
-        let capacity: u64 = opening.geometries.iter().map(Geometry::capacity_bytes).sum();
+        let capacity: u64 = opening.spaces.iter().map(DeviceSpace::capacity_bytes).sum();
         let setup = FrontSetup {
             epoch: opening.epoch,
             start: opening.start,
@@ -134,8 +139,10 @@ impl Log {
         };
         // Room for a section header and at least one unit of blocks.
         let request_bytes = options.request_bytes.next_multiple_of(unit as usize).max(2 * unit as usize);
-        let buffers = opening.devices.iter().map(|_| AlignedBuf::zeroed(request_bytes)).collect();
-        let front = Front::new(setup, opening.spaces, capacity);
+        // A request that is issued again may meet one section's end more than the first time.
+        let buffer_bytes = request_bytes + unit as usize;
+        let buffers = opening.devices.iter().map(|_| AlignedBuf::zeroed(buffer_bytes)).collect();
+        let front = Front::new(setup, opening.spaces, opening.areas, capacity);
         let workers = options.workers;
         let pipeline =
             Arc::new(Pipeline::new(opening.devices, opening.owners, opening.epoch, options, front, buffers));
@@ -261,6 +268,7 @@ impl Log {
             hand_overs: flight.hand_overs,
             buffer_waits: self.pipeline.buffer_waits(),
             refused: front.refused,
+            hiding: flight.hider.statistics(),
         }
     }
 
@@ -315,12 +323,14 @@ fn check_options(options: &LogOptions) -> Result<(), LogError> {
 /// Writes the header of every section as never used, then the member header: a device whose formatting
 /// was interrupted is no member.
 fn format(device: &dyn Device, owner: Owner, header: &MemberHeader) -> Result<(), LogError> {
-    let geometry = &header.geometry;
-    let mut unit = AlignedBuf::zeroed(geometry.unit as usize);
-    SectionHeader::unused(header.epoch).encode(owner, &mut unit[..block::BLOCK]);
-    block::seal(&mut unit[..block::BLOCK]);
-    for sequence in 1..=geometry.sections {
-        device.write(geometry.offset(geometry.linear(sequence)), &unit, Durability::Later)?;
+    let rings = [(owner, Some(header.geometry)), (owner.area(), header.area)];
+    for (owner, geometry) in rings.into_iter().filter_map(|(owner, ring)| ring.map(|ring| (owner, ring))) {
+        let mut unit = AlignedBuf::zeroed(geometry.unit as usize);
+        SectionHeader::unused(header.epoch).encode(owner, &mut unit[..block::BLOCK]);
+        block::seal(&mut unit[..block::BLOCK]);
+        for sequence in 1..=geometry.sections {
+            device.write(geometry.offset(geometry.linear(sequence)), &unit, Durability::Later)?;
+        }
     }
     device.sync()?;
     device.write(0, &header.encode(), Durability::Later)?;

@@ -1,4 +1,6 @@
-//! One device of a log as recovery finds it: its member header and the headers of its sections.
+//! One stream of a log device as recovery finds it: the member header and the headers of the stream's sections.
+//!
+//! The area for re-issued outliers is a stream, hence a member to be read, of its own (3.4: a "pseudo device").
 
 use crate::block::{self, BLOCK, Owner, PAYLOAD, base};
 use crate::layout::{Geometry, MEMBER_COPIES, MemberHeader, SectionHeader};
@@ -13,7 +15,7 @@ use std::ops::Range;
 /// Section headers read by one batch.
 const BATCH: usize = 32;
 
-/// A member of the log, its sections known.
+/// A stream of a member of the log, its sections known.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub device: Arc<dyn Device>,
@@ -30,8 +32,13 @@ fn damaged(message: String) -> LogError {
 }
 
 impl Member {
-    /// Reads the device at `place` of the list handed in.
-    pub fn read(device: Arc<dyn Device>, identity: &LogIdentity, place: usize) -> Result<Member, LogError> {
+    /// Reads the device at `place` of the list handed in: its main stream and, if there is one, its area for
+    /// re-issued outliers.
+    pub fn read(
+        device: Arc<dyn Device>,
+        identity: &LogIdentity,
+        place: usize,
+    ) -> Result<(Member, Option<Member>), LogError> {
         let header = read_member_header(&*device)?;
         let name = &device.info().name;
         let expected = identity.members[place];
@@ -65,10 +72,16 @@ impl Member {
                 header.geometry.unit
             )));
         }
-        let owner = Owner { tag: block::database_tag(identity.database), member: expected.0 };
-        let headers = read_section_headers(&*device, owner, &header.geometry)?;
+        let owner = Owner::main(block::database_tag(identity.database), expected.0);
+        let main = Member::read_stream(&device, owner, header.geometry)?;
+        let area = header.area.map(|geometry| Member::read_stream(&device, owner.area(), geometry));
+        Ok((main, area.transpose()?))
+    }
+
+    fn read_stream(device: &Arc<dyn Device>, owner: Owner, geometry: Geometry) -> Result<Member, LogError> {
+        let headers = read_section_headers(&**device, owner, &geometry)?;
         let newest = headers.iter().flatten().map(|h| h.sequence).max().unwrap_or(0);
-        Ok(Member { device, owner, geometry: header.geometry, headers, newest })
+        Ok(Member { device: Arc::clone(device), owner, geometry, headers, newest })
     }
 
     fn header(&self, sequence: u64) -> Option<&SectionHeader> {

@@ -1,5 +1,6 @@
 //! How a log is set up, and what it answers about itself.
 
+use crate::hiding::{Hiding, HidingStatistics, OutlierOptions};
 use firn_base::Lsn;
 use std::time::Duration;
 
@@ -26,6 +27,11 @@ pub struct LogOptions {
     /// Whether threads of the log's own serve `request_flush` and write seal blocks when the log falls
     /// idle. Without, call `Log::step`.
     pub workers: bool,
+    /// What is done about writes that take much too long, where there are two devices or more. A log created with
+    /// `Off`, or on one device, has no areas for the other policies to write to, whatever it is opened with later.
+    pub hiding: Hiding,
+    /// What takes too long.
+    pub outliers: OutlierOptions,
     /// Wanted section size in bytes when a log is created; 0 chooses 1 MiB, less on small devices and
     /// more on those of over a GiB.
     pub section_bytes: u64,
@@ -44,6 +50,8 @@ impl Default for LogOptions {
             request_bytes: 256 << 10,
             compose: Compose::default(),
             workers: true,
+            hiding: Hiding::default(),
+            outliers: OutlierOptions::default(),
             section_bytes: 0,
             rollback_reserve_percent: 25,
             system_reserve_percent: 12,
@@ -108,4 +116,6 @@ pub struct LogStatistics {
     pub buffer_waits: u64,
     /// Appends refused for lack of space.
     pub refused: u64,
+    /// Outliers and what became of them.
+    pub hiding: HidingStatistics,
 }

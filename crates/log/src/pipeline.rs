@@ -14,16 +14,18 @@
 //! A newcomer may take the free device before that one has woken up: the device does not idle for
 //! the length of a thread switch.
 
-use crate::block::{Owner, seal_all};
-use crate::flight::{Flight, Parker, Waiter, Wake, WakeList, Watch, wake_all};
+use crate::block::Owner;
+use crate::flight::{Flight, Parker, Slot, Waiter, Wake, WakeList, wake_all};
 use crate::front::{Front, Refused};
+use crate::hiding::Hider;
+use crate::job::{Job, Task};
 use crate::options::{Appended, Compose, LogClass, LogOptions};
 use crate::record::Record;
 use crate::{LogError, LogErrorKind};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use firn_base::{Epoch, Lsn};
-use firn_device::{AlignedBuf, Device, DeviceError, Durability};
+use firn_device::{AlignedBuf, Device};
 
 /// Bytes of log that gather behind a request, wanted durable by nobody who waits, before another device is
 /// set to work.
@@ -44,21 +46,6 @@ pub(crate) struct Pipeline {
     buffer_waits: AtomicU64,
 }
 
-/// What a thread that has taken a device is to write.
-pub(crate) struct Job {
-    device: usize,
-    buf: AlignedBuf,
-    offset: u64,
-    len: usize,
-    task: Task,
-}
-
-#[derive(Clone, Copy)]
-enum Task {
-    Request(u64),
-    Seal(Lsn),
-}
-
 thread_local! {
     /// Where this thread sleeps: made once, so that a wait allocates nothing. A thread waits for one log at a time.
     static PARKER: Arc<Parker> = Arc::default();
@@ -74,6 +61,7 @@ impl Pipeline {
         buffers: Vec<AlignedBuf>,
     ) -> Pipeline {
         let start = front.end();
+        let hider = Hider::new(options.hiding, &options.outliers, devices.len());
         Pipeline {
             devices,
             owners,
@@ -81,7 +69,7 @@ impl Pipeline {
             options,
             end: AtomicU64::new(start.0),
             durable: AtomicU64::new(start.0),
-            flight: Mutex::new(Flight::new(buffers, start)),
+            flight: Mutex::new(Flight::new(buffers, hider, start)),
             front: Mutex::new(front),
             work: Condvar::new(),
             buffer_waits: AtomicU64::new(0),
@@ -94,6 +82,11 @@ impl Pipeline {
 
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Under the flight lock.
+    pub fn set_durable(&self, durable: Lsn) {
+        self.durable.store(durable.0, Ordering::Release);
     }
 
     pub fn buffer_waits(&self) -> u64 {
@@ -151,16 +144,31 @@ impl Pipeline {
             if let Some(error) = &flight.failed {
                 return Err(error.clone());
             }
-            if lsn > flight.covered {
-                self.plan_for(lsn);
-                if let Some(job) = self.take(&mut flight) {
-                    self.pass_on(flight);
-                    self.run(job);
-                    continue;
-                }
+            let mut own = None;
+            while own.is_none()
+                && let Some(job) = self.next_for(&mut flight, lsn)
+            {
+                own = self.hand_over(&mut flight, job);
+            }
+            if let Some(job) = own {
+                self.pass_on(flight);
+                self.run(job);
+                continue;
             }
             lead = self.wait(flight, lsn)? == Wake::Lead;
         }
+    }
+
+    /// What a thread that needs the log up to `lsn` can have written: a late request, before new log.
+    fn next_for(&self, flight: &mut Flight, lsn: Lsn) -> Option<Job> {
+        if let Some(job) = self.take_late(flight, lsn) {
+            return Some(job);
+        }
+        if lsn <= flight.covered {
+            return None;
+        }
+        self.plan_for(lsn);
+        self.take(flight)
     }
 
     /// Under the paper's policy, promises the log up to `lsn` as a request.
@@ -174,7 +182,7 @@ impl Pipeline {
     }
 
     fn wait(&self, mut flight: MutexGuard<'_, Flight>, lsn: Lsn) -> Result<Wake, LogError> {
-        if !flight.is_busy() && !flight.called && flight.buffers.iter().all(Option::is_some) {
+        if !flight.is_busy() && !flight.called && flight.slots.iter().all(|slot| slot.buffer.is_some()) {
             // Every device is free, yet none took the log: the argument of `front` would be wrong.
             drop(flight);
             let error = LogError::new(
@@ -185,6 +193,7 @@ impl Pipeline {
             return Err(error);
         }
         let parker = PARKER.with(Arc::clone);
+        let alarm = self.alarm(&mut flight, lsn);
         flight.waits += 1;
         flight.waiters.push(Waiter { lsn, parker: Arc::clone(&parker) });
         if lsn <= flight.covered {
@@ -194,7 +203,14 @@ impl Pipeline {
         } else {
             drop(flight);
         }
-        Ok(parker.wait())
+        if let Some(wake) = parker.wait(alarm) {
+            return Ok(wake);
+        }
+        if self.flight.lock().forget(&parker) {
+            return Ok(Wake::Alarm);
+        }
+        // Somebody has taken this thread off the list and is about to wake it.
+        Ok(parker.wait(None).unwrap_or(Wake::Settled))
     }
 
     /// Releases the lock after calling for another leader if log and a device wait for one.
@@ -204,11 +220,32 @@ impl Pipeline {
         self.release(flight, list);
     }
 
-    fn call(&self, flight: &mut Flight, list: &mut WakeList) {
+    /// Finds somebody for what a free device could do: a worker where workers write, else a waiting thread.
+    pub fn call(&self, flight: &mut Flight, list: &mut WakeList) {
+        if let Some(from) = self.first_late(flight) {
+            if self.has_workers(flight) {
+                return self.summon(flight);
+            }
+            if flight.call_first_past(from, list) {
+                return;
+            }
+        }
         let wanted = flight.wanted > flight.covered && flight.has_idle_device();
-        if !flight.call_leader(list) && wanted {
+        let led = if self.workers_lead(flight) { false } else { flight.call_leader(list) };
+        if !led && (wanted || self.workers_lead(flight) && flight.is_needy()) {
             self.summon(flight);
         }
+    }
+
+    /// Whether there are threads that perform what is handed to them.
+    pub fn has_workers(&self, flight: &Flight) -> bool {
+        self.options.workers && !flight.stopping
+    }
+
+    /// Whether workers take the next request, since the device that is free is not one for the committing threads.
+    pub fn workers_lead(&self, flight: &Flight) -> bool {
+        let free = flight.slots.iter().position(Slot::is_ready);
+        self.has_workers(flight) && free.is_some_and(|device| flight.hider.hands_over(device, 1))
     }
 
     /// Wakes a worker for what is wanted, unless one is on its way: it will see all that is wanted by then.
@@ -219,7 +256,7 @@ impl Pipeline {
         }
     }
 
-    fn release(&self, mut flight: MutexGuard<'_, Flight>, mut list: WakeList) {
+    pub fn release(&self, mut flight: MutexGuard<'_, Flight>, mut list: WakeList) {
         if list.is_empty() {
             flight.scratch = list;
             return;
@@ -236,7 +273,7 @@ impl Pipeline {
         let count = self.devices.len();
         for i in 0..count {
             let device = (flight.next_device + i) % count;
-            let Some(mut buf) = flight.buffers[device].take() else { continue };
+            let Some(mut buf) = flight.take_buffer(device) else { continue };
             let composed = {
                 let mut front = self.front.lock();
                 let composed = front.compose(device, self.owners[device], self.durable(), &mut buf);
@@ -244,13 +281,13 @@ impl Pipeline {
                 composed
             };
             let Some(composed) = composed else {
-                flight.buffers[device] = Some(buf);
+                flight.slots[device].buffer = Some(buf);
                 continue;
             };
             flight.next_device = (device + 1) % count;
             flight.last_device = device;
-            let task = Task::Request(flight.begin(composed.boundary));
-            return Some(Job { device, buf, offset: composed.offset, len: composed.len, task });
+            let task = Task::Request(flight.begin(device, composed.from, composed.boundary));
+            return Some(self.job(flight, device, buf, composed, task));
         }
         None
     }
@@ -265,7 +302,7 @@ impl Pipeline {
         let count = self.devices.len();
         for i in 1..=count {
             let device = (flight.last_device + i) % count;
-            let Some(mut buf) = flight.buffers[device].take() else { continue };
+            let Some(mut buf) = flight.take_buffer(device) else { continue };
             let mut front = self.front.lock();
             // Under `front` the end cannot move: what the seal says is true when it is composed.
             let still = front.end() == durable;
@@ -273,76 +310,11 @@ impl Pipeline {
                 if still { front.compose_seal(device, self.owners[device], &mut buf) } else { None };
             drop(front);
             if let Some(composed) = composed {
-                let task = Task::Seal(durable);
-                return Some(Job { device, buf, offset: composed.offset, len: composed.len, task });
+                return Some(self.job(flight, device, buf, composed, Task::Seal(durable)));
             }
-            flight.buffers[device] = Some(buf);
+            flight.slots[device].buffer = Some(buf);
         }
         None
-    }
-
-    /// Writes a request and tells those it concerns. No lock is held on entry.
-    fn run(&self, job: Job) {
-        self.run_as(job, false);
-    }
-
-    /// As `run`. A worker looks itself afterwards for what is wanted.
-    fn run_as(&self, mut job: Job, worker: bool) {
-        seal_all(&mut job.buf[..job.len]);
-        let outcome = self.devices[job.device].write(job.offset, &job.buf[..job.len], Durability::Durable);
-        match outcome {
-            Ok(()) => self.finish(job, worker),
-            Err(error) => {
-                self.fail(unknown_outcome(&error));
-                self.flight.lock().buffers[job.device] = Some(job.buf);
-            }
-        }
-    }
-
-    fn finish(&self, job: Job, worker: bool) {
-        let mut flight = self.flight.lock();
-        flight.requests_done += 1;
-        flight.written_bytes += job.len as u64;
-        let size = (job.len / crate::block::BLOCK).ilog2() as usize;
-        flight.requests_by_size[size.min(15)] += 1;
-        flight.buffers[job.device] = Some(job.buf);
-        let mut list = std::mem::take(&mut flight.scratch);
-        match job.task {
-            Task::Request(number) => {
-                if let Some(durable) = flight.complete(number) {
-                    assert!(durable >= self.durable() && durable <= self.end());
-                    self.durable.store(durable.0, Ordering::Release);
-                    flight.settle(durable, &mut list);
-                }
-            }
-            Task::Seal(lsn) => {
-                flight.seals += 1;
-                flight.sealed = lsn;
-            }
-        }
-        if self.options.workers && flight.watch == Watch::None && self.is_unsealed(&flight) {
-            flight.watch = Watch::Called;
-            self.work.notify_one();
-        }
-        if worker {
-            flight.call_leader(&mut list);
-        } else {
-            self.call(&mut flight, &mut list);
-        }
-        self.release(flight, list);
-    }
-
-    /// Ends the log's life: nothing is appended or acknowledged any more.
-    fn fail(&self, error: LogError) {
-        let mut list = Vec::new();
-        {
-            let mut flight = self.flight.lock();
-            flight.failed.get_or_insert_with(|| error.clone());
-            flight.settle_all(&mut list);
-            self.front.lock().refuse(error);
-            self.work.notify_all();
-        }
-        wake_all(&mut list);
     }
 
     /// Has the log flushed to `lsn` by a worker, or by the next `step`.
@@ -367,8 +339,25 @@ impl Pipeline {
         }
     }
 
+    /// What a worker has to do: what was handed to it, a late request, new log, in this order.
+    pub fn next_job(&self, flight: &mut Flight) -> Option<Job> {
+        if let Some(job) = flight.jobs.pop_front() {
+            return Some(job);
+        }
+        let job = self.take_late(flight, Lsn::ZERO).or_else(|| {
+            let needed = self.workers_lead(flight) && flight.is_needy() && flight.failed.is_none();
+            if needed { self.take(flight) } else { self.take_wanted(flight) }
+        })?;
+        let more = flight.has_idle_device()
+            && (flight.wanted > flight.covered || (self.workers_lead(flight) && flight.is_needy()));
+        if more {
+            self.summon(flight);
+        }
+        Some(job)
+    }
+
     /// Composes the next request if `request_flush` asked for it and a device has room.
-    pub fn take_wanted(&self, flight: &mut Flight) -> Option<Job> {
+    fn take_wanted(&self, flight: &mut Flight) -> Option<Job> {
         if flight.wanted <= flight.covered || flight.failed.is_some() {
             return None;
         }
@@ -380,12 +369,6 @@ impl Pipeline {
         let _guard = PanicGuard::new(self);
         let job = self.take_wanted(&mut self.flight.lock());
         job.map(|job| self.run(job)).is_some()
-    }
-
-    /// As `run`, for a worker.
-    pub fn run_guarded(&self, job: Job) {
-        let _guard = PanicGuard::new(self);
-        self.run_as(job, true);
     }
 
     /// Writes a seal block if one is due; answers whether it did.
@@ -401,26 +384,16 @@ impl Pipeline {
     }
 }
 
-fn unknown_outcome(error: &DeviceError) -> LogError {
-    LogError::new(
-        LogErrorKind::Failed,
-        format!(
-            "the log failed: {error}. Whether commits that were not acknowledged yet are durable is unknown \
-             until the database is opened again"
-        ),
-    )
-}
-
 /// Fails the log if its thread panics, so that nobody waits for ever for a request it held. Made before any
 /// lock is taken, so that it acts after all are released.
-struct PanicGuard<'a> {
+pub(crate) struct PanicGuard<'a> {
     pipeline: &'a Pipeline,
     /// Not so in a thread that unwinds already, and flushes from a destructor.
     armed: bool,
 }
 
 impl<'a> PanicGuard<'a> {
-    fn new(pipeline: &'a Pipeline) -> PanicGuard<'a> {
+    pub fn new(pipeline: &'a Pipeline) -> PanicGuard<'a> {
         PanicGuard { pipeline, armed: !thread::panicking() }
     }
 }

@@ -51,7 +51,10 @@ pub(crate) struct Span {
 
 /// The log as found on the devices, up to its end.
 pub struct LogScan {
+    /// The main streams, in the order of the devices.
     members: Vec<Arc<Member>>,
+    /// All streams: the main ones, then the areas for re-issued outliers.
+    streams: Vec<Arc<Member>>,
     epochs: Arc<EpochTable>,
     from: Lsn,
     /// Ascending; at least one.
@@ -59,7 +62,7 @@ pub struct LogScan {
     next_start: Lsn,
     /// The log was read whole, up to its end.
     whole: bool,
-    /// By device: linear position of the last block that is log.
+    /// By stream: linear position of the last block that is log.
     last_blocks: Vec<Option<u64>>,
 }
 
@@ -110,9 +113,10 @@ impl LogScan {
                 format!("LSN {from} lies in no epoch of the log: {:?}", identity.epochs),
             ));
         };
-        let members = read_members(devices, &identity)?;
+        let (members, areas) = read_members(devices, &identity)?;
+        let streams: Vec<Arc<Member>> = members.iter().cloned().chain(areas).collect();
         let mut cursor =
-            Cursor::new(Arc::clone(&epochs), readers(&members, &epochs, from, None), first, from);
+            Cursor::new(Arc::clone(&epochs), readers(&streams, &epochs, from, None), first, from);
         let mut walks = walk_epochs(&mut cursor, &epochs, first, from..until, progress)?;
         cursor.drain()?;
         progress(cursor.bytes_read, cursor.bytes_read);
@@ -128,13 +132,14 @@ impl LogScan {
             // before later log lies elsewhere.
             return Err(missing(seen, from));
         }
-        let begun = members.iter().map(|m| m.newest_first()).max().unwrap_or(end);
+        let begun = streams.iter().map(|m| m.newest_first()).max().unwrap_or(end);
         Ok(LogScan {
             whole: until.0 == LSN_MAX,
             next_start: next_base(end.max(seen).max(begun).max(epochs.last().start)),
             last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
             spans: walks.drain(..).map(|w| w.span).collect(),
             members,
+            streams,
             epochs,
             from,
         })
@@ -171,7 +176,7 @@ impl LogScan {
     }
 
     pub(crate) fn cursor(&self, epoch: usize, from: Lsn) -> Cursor {
-        let readers = readers(&self.members, &self.epochs, from, Some(&self.last_blocks));
+        let readers = readers(&self.streams, &self.epochs, from, Some(&self.last_blocks));
         Cursor::new(Arc::clone(&self.epochs), readers, epoch, from)
     }
 
@@ -198,17 +203,19 @@ impl LogScan {
                 ),
             ));
         }
-        let spaces = self
-            .members
-            .iter()
-            .zip(&self.last_blocks)
-            .map(|(member, &last)| member.resume(last, self.from, start))
-            .collect();
+        let resumed = self.streams.iter().zip(&self.last_blocks);
+        let mut spaces: Vec<_> =
+            resumed.map(|(stream, &last)| (stream.owner, stream.resume(last, self.from, start))).collect();
+        let mut found_areas = spaces.split_off(self.members.len());
+        let areas = self.members.iter().map(|member| {
+            let place = found_areas.iter().position(|(owner, _)| *owner == member.owner.area())?;
+            Some(found_areas.swap_remove(place).1)
+        });
         let opening = Opening {
             devices: self.members.iter().map(|m| Arc::clone(&m.device)).collect(),
             owners: self.members.iter().map(|m| m.owner).collect(),
-            geometries: self.members.iter().map(|m| m.geometry).collect(),
-            spaces,
+            areas: areas.collect(),
+            spaces: spaces.into_iter().map(|(_, space)| space).collect(),
             epoch,
             start,
             oldest: self.from,
@@ -224,8 +231,11 @@ impl std::fmt::Debug for LogScan {
     }
 }
 
-fn read_members(devices: Vec<Arc<dyn Device>>, identity: &LogIdentity) -> Result<Vec<Arc<Member>>, LogError> {
-    let outcomes: Vec<Result<Member, LogError>> = if devices.len() == 1 {
+/// All main streams, and all areas for re-issued outliers.
+type Streams = (Vec<Arc<Member>>, Vec<Arc<Member>>);
+
+fn read_members(devices: Vec<Arc<dyn Device>>, identity: &LogIdentity) -> Result<Streams, LogError> {
+    let outcomes: Vec<Result<(Member, Option<Member>), LogError>> = if devices.len() == 1 {
         devices.into_iter().map(|device| Member::read(device, identity, 0)).collect()
     } else {
         thread::scope(|scope| {
@@ -240,8 +250,12 @@ fn read_members(devices: Vec<Arc<dyn Device>>, identity: &LogIdentity) -> Result
                 .collect()
         })
     };
-    let members: Vec<Arc<Member>> =
-        outcomes.into_iter().map(|outcome| outcome.map(Arc::new)).collect::<Result<_, _>>()?;
+    let (mut members, mut areas) = (Vec::new(), Vec::new());
+    for outcome in outcomes {
+        let (main, area) = outcome?;
+        members.push(Arc::new(main));
+        areas.extend(area.map(Arc::new));
+    }
     match members.iter().find(|m| m.geometry.unit != members[0].geometry.unit) {
         Some(other) => Err(LogError::new(
             LogErrorKind::Damaged,
@@ -251,11 +265,11 @@ fn read_members(devices: Vec<Arc<dyn Device>>, identity: &LogIdentity) -> Result
                 other.device.info().name
             ),
         )),
-        None => Ok(members),
+        None => Ok((members, areas)),
     }
 }
 
-/// A reader for each member from the first block that may matter; up to the last block of log, if known.
+/// A reader for each stream from the first block that may matter; up to the last block of log, if known.
 fn readers(
     members: &[Arc<Member>],
     epochs: &Arc<EpochTable>,

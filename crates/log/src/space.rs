@@ -1,9 +1,10 @@
-//! Where the next request goes on one device, and which sections may be used again.
+//! Where the next request of one stream goes on its device, and which sections may be used again.
 //!
 //! Invariants: the live sections have consecutive sequence numbers and the newest is the one being filled;
 //! there are never more of them than the ring has sections; a section leaves the list only when all log in
-//! it lies before the truncation point, and never while it is the newest.
+//! it lies before the truncation point, and never while it is the newest; LSNs never decrease.
 
+use crate::block::base;
 use crate::layout::{Geometry, STRIDES, SectionHeader};
 use firn_base::{Epoch, Lsn};
 use std::collections::VecDeque;
@@ -27,6 +28,8 @@ pub(crate) struct DeviceSpace {
     live: VecDeque<LiveSection>,
     /// LSNs at the strides of the newest section, for the next section's header.
     index: [u64; STRIDES],
+    /// LSN of the block written last.
+    last_block: Lsn,
 }
 
 impl DeviceSpace {
@@ -39,7 +42,8 @@ impl DeviceSpace {
     pub fn resume(geometry: Geometry, sequence: u64, unit: u64, live: VecDeque<LiveSection>) -> DeviceSpace {
         let mut own = VecDeque::with_capacity(geometry.sections as usize);
         own.extend(live);
-        let space = DeviceSpace { geometry, sequence, unit, live: own, index: [0; STRIDES] };
+        let space =
+            DeviceSpace { geometry, sequence, unit, live: own, index: [0; STRIDES], last_block: Lsn::ZERO };
         space.check();
         space
     }
@@ -60,6 +64,27 @@ impl DeviceSpace {
         let units = self.geometry.section_units - self.unit
             + self.free_sections() * (self.geometry.section_units - 1);
         units * self.geometry.unit
+    }
+
+    /// Whether log from `lsn` on may follow: none of it lies before what the stream holds.
+    pub fn may_follow(&self, lsn: Lsn) -> bool {
+        self.live.back().is_none_or(|newest| newest.end <= lsn)
+    }
+
+    /// Units, section headers included, that `units` units of blocks would take.
+    pub fn units_with_headers(&self, units: u64) -> u64 {
+        let left = self.geometry.section_units - self.unit;
+        units + units.saturating_sub(left).div_ceil(self.geometry.section_units - 1)
+    }
+
+    /// What everything on the device is aligned to.
+    pub fn unit_bytes(&self) -> u64 {
+        self.geometry.unit
+    }
+
+    /// Bytes of blocks that all sections can hold.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.geometry.capacity_bytes()
     }
 
     /// Whether the next unit needs a new section.
@@ -104,7 +129,8 @@ impl DeviceSpace {
         }
         self.unit += 1;
         let newest = self.live.back_mut().expect("the newest section is live");
-        assert!(newest.end <= end, "LSNs on a device never decrease");
+        assert!(self.last_block <= first && newest.end <= end, "LSNs of a stream never decrease");
+        self.last_block = if end > first { base(Lsn(end.0 - 1)) } else { first };
         newest.end = end;
     }
 
@@ -123,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_section_is_freed_exactly_when_its_last_byte_lies_before_the_truncation_point() {
-        let geometry = Geometry { unit: 512, section_units: 3, sections: 6 };
+        let geometry = Geometry { start: 1024, unit: 512, section_units: 3, sections: 6 };
         let mut space = DeviceSpace::empty(geometry);
         assert_eq!(space.room_bytes(), 6 * 2 * 512);
         let mut lsn = Lsn(4720);

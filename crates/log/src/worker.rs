@@ -1,4 +1,5 @@
-//! The log's own threads: they serve `request_flush` and seal the log when it falls idle.
+//! The log's own threads: they serve `request_flush`, seal the log when it falls idle, and, where outliers may be
+//! hidden, perform the devices' writes, so that no committing thread is stuck with a device that stalls.
 //!
 //! They sleep otherwise: for ever while the log is sealed, else for the time after which a seal is due.
 
@@ -7,7 +8,7 @@ use crate::pipeline::Pipeline;
 use firn_base::sync::Arc;
 use firn_base::sync::thread::{self, JoinHandle};
 
-/// Starts one worker for each device.
+/// Starts one worker for each device: as a device has one write at a time, there is a thread for every write.
 pub(crate) fn start(pipeline: &Arc<Pipeline>) -> std::io::Result<Vec<JoinHandle<()>>> {
     (0..pipeline.devices.len())
         .map(|i| {
@@ -29,10 +30,11 @@ fn work(pipeline: &Pipeline) {
     loop {
         let mut flight = pipeline.flight.lock();
         flight.summoned = false;
-        if flight.stopping {
+        // What was handed over is performed even so: somebody waits for it.
+        if flight.stopping && flight.jobs.is_empty() {
             return;
         }
-        if let Some(job) = pipeline.take_wanted(&mut flight) {
+        if let Some(job) = pipeline.next_job(&mut flight) {
             drop(flight);
             pipeline.run_guarded(job);
             continue;

@@ -30,6 +30,11 @@ impl<T> OnceLock<T> {
         self.cell.get()
     }
 
+    /// What was in it.
+    pub fn into_inner(self) -> Option<T> {
+        self.cell.into_inner()
+    }
+
     /// Fills it; gives `value` back if it is full.
     #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {

@@ -7,7 +7,9 @@ use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevic
 use firn_log::testing::identity;
 use firn_log::{Appended, Kind, LogIdentity, LogScan, Record};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 /// What the log should hold: every record ever appended that may still be there.
 #[derive(Default, Clone)]
@@ -150,4 +152,66 @@ impl Device for Hooked {
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.inner.discard(offset, len)
     }
+}
+
+/// Holds back whoever passes while it is shut.
+#[derive(Default)]
+pub struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+    held: AtomicUsize,
+}
+
+impl Gate {
+    pub fn shut(&self) {
+        *self.shut.lock().unwrap() = true;
+    }
+    pub fn open(&self) {
+        *self.shut.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+    /// Threads held back at present.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+    pub fn pass(&self) {
+        let mut shut = self.shut.lock().unwrap();
+        self.held.fetch_add(1, Ordering::SeqCst);
+        while *shut {
+            shut = self.opened.wait(shut).unwrap();
+        }
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Opens a gate at the end of a test, failed or not: otherwise a log could not end its threads.
+pub struct Opening(pub Arc<Gate>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Stream of the first log block of a request; `None` for headers only.
+pub fn stream_of(data: &[u8]) -> Option<u8> {
+    data.chunks_exact(512).find(|b| b[4..6] == [0x46, 0x4c] && b[6] == 1).map(|b| b[20])
+}
+
+/// Log blocks of one stream on a device in the order of their places.
+pub fn stream_blocks(bytes: &[u8], stream: u8) -> Vec<(usize, Lsn, u16, u32)> {
+    log_blocks(bytes).into_iter().filter(|&(at, ..)| bytes[at + 20] == stream).collect()
+}
+
+/// A device whose writes take `usual`, and which holds them back while its gate is shut.
+pub fn gated(inner: Arc<dyn Device>, usual: Duration, gate: &Arc<Gate>) -> Arc<dyn Device> {
+    let gate = gate.clone();
+    let before = Box::new(move |_: u64, data: &[u8]| {
+        if stream_of(data).is_some() {
+            std::thread::sleep(usual);
+            gate.pass();
+        }
+        Ok(())
+    });
+    Arc::new(Hooked { inner, before })
 }

@@ -1,0 +1,280 @@
+//! Hiding outliers: how it is set up, what it has done, and what it decides (3.4, 3.5).
+//!
+//! The decisions are pure: [`Hider`] is told what writes took and answers from when on one is late, whether it is
+//! worth issuing again, and who had best perform a device's writes. `rescue.rs` carries that out.
+
+use crate::adaptive::{Outcome, Switch};
+use crate::outliers::{LatencyModel, Lateness};
+use std::time::Duration;
+
+/// What is done about a write that takes much longer than such writes usually do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Hiding {
+    /// Nothing: its commits wait. Always so on one device.
+    Off,
+    /// It is issued again to the main stream of another free device, if its LSNs may still follow there,
+    /// which they seldom may: the paper's "naive hiding", for comparison.
+    Naive,
+    /// It is issued again to another free device's area for outliers: the paper's "2 streams".
+    TwoStream,
+    /// As `TwoStream`, for those devices whose outliers take so long that hiding them gains more than it costs, as
+    /// measured all the time, and within `extra_bytes_percent`; stalls are hidden on all. The default.
+    #[default]
+    Adaptive,
+}
+
+/// What counts as an outlier. The defaults need no knowledge of the devices.
+#[derive(Clone, Debug)]
+pub struct OutlierOptions {
+    /// For each device (or one for all): request bytes, and what a durable sequential write of them usually takes, as
+    /// a device profile says. Answers until enough writes were seen; empty: only what is seen counts.
+    pub expected: Vec<Vec<(usize, Duration)>>,
+    /// Whether the usual latencies are learned from the writes themselves.
+    pub learn: bool,
+    /// An outlier takes longer than this many percent of the usual latency.
+    pub factor_percent: u32,
+    /// Nothing shorter is an outlier.
+    pub floor: Duration,
+    /// A write that takes longer than this and four times the usual latency is a stall: it is issued again
+    /// even where hiding outliers is not worth it.
+    pub stall_after: Duration,
+    /// On a device that usually writes faster than this, and has had no outlier for hundreds of writes, the committing
+    /// thread writes itself: handing the write to a thread of the log's own costs a thread switch each way. If
+    /// such a device stalls, the one thread inside the call is stuck with it, and all others are not. Zero
+    /// hands over always.
+    pub direct_below: Duration,
+    /// Bytes that `Hiding::Adaptive` may write again, in percent of all log bytes written; stalls are exempt.
+    pub extra_bytes_percent: u32,
+}
+
+impl Default for OutlierOptions {
+    fn default() -> OutlierOptions {
+        OutlierOptions {
+            expected: Vec::new(),
+            learn: true,
+            factor_percent: 200,
+            floor: Duration::from_micros(100),
+            stall_after: Duration::from_millis(5),
+            direct_below: Duration::from_micros(100),
+            extra_bytes_percent: 5,
+        }
+    }
+}
+
+/// What hiding has done since the log was opened.
+#[derive(Clone, Debug, Default)]
+pub struct HidingStatistics {
+    /// The policy in force: `Off` if the log has one device.
+    pub policy: Hiding,
+    /// Requests found to take too long while they were written and somebody waited for them.
+    pub detected: u64,
+    /// Writes issued again.
+    pub reissued: u64,
+    /// Of these, how many were for nothing: the slow write was done first.
+    pub wasted: u64,
+    /// Bytes written again.
+    pub reissued_bytes: u64,
+    /// Sum of the times by which requests were done earlier than by their slow writes.
+    pub gained: Duration,
+    /// By device.
+    pub devices: Vec<DeviceHiding>,
+}
+
+/// One log device as hiding sees it.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceHiding {
+    /// Whether its outliers are hidden at present; stalls always are.
+    pub is_on: bool,
+    /// Whether its writes are performed by the log's own threads at present.
+    pub hands_over: bool,
+    /// Its writes that took longer than is usual for it, hidden or not.
+    pub outliers: u64,
+    /// What a write of 4 KiB is expected to take; `None` if nothing is known yet.
+    pub usual: Option<Duration>,
+}
+
+/// Writes without an outlier after which a fast device is trusted with the committing thread itself.
+const TRUSTED_AFTER: u32 = 256;
+/// Bytes that may be written again at once, saved up from quieter times.
+const SAVED_BYTES_MAX: u64 = 1 << 20;
+/// Blocks of the request by which devices are compared: 4 KiB.
+const TYPICAL_BLOCKS: usize = 8;
+
+/// What is known of one device.
+#[derive(Debug)]
+struct Judged {
+    model: LatencyModel,
+    switch: Switch,
+    outliers: u64,
+    /// Writes since the last outlier.
+    quiet: u32,
+}
+
+/// A write that was performed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Performed {
+    pub device: usize,
+    pub blocks: usize,
+    pub took: Duration,
+    /// The device whose slow write this one was to hide.
+    pub hides: Option<usize>,
+    /// The write was itself found to take too long, and issued again.
+    pub reissued: bool,
+    /// How long before its end its request was done by another write.
+    pub hidden_for: Option<Duration>,
+}
+
+/// Decides. Lives behind the flight lock.
+#[derive(Debug)]
+pub(crate) struct Hider {
+    policy: Hiding,
+    lateness: Lateness,
+    direct_below: Duration,
+    extra_bytes_percent: u64,
+    devices: Vec<Judged>,
+    /// Hundredths of bytes that may be written again.
+    saved: u64,
+    detected: u64,
+    reissued: u64,
+    wasted: u64,
+    reissued_bytes: u64,
+    gained: Duration,
+}
+
+impl Hider {
+    /// For a log of `devices` devices. Needs two to do anything.
+    pub fn new(policy: Hiding, options: &OutlierOptions, devices: usize) -> Hider {
+        let table = |device: usize| match &options.expected[..] {
+            [one] => one.clone(),
+            tables => tables.get(device).cloned().unwrap_or_default(),
+        };
+        let judged = |device| Judged {
+            model: LatencyModel::new(table(device), options.learn),
+            switch: Switch::new(),
+            outliers: 0,
+            quiet: 0,
+        };
+        Hider {
+            policy: if devices > 1 { policy } else { Hiding::Off },
+            lateness: Lateness {
+                factor_percent: options.factor_percent,
+                floor: options.floor,
+                stall_after: options.stall_after,
+            },
+            direct_below: options.direct_below,
+            extra_bytes_percent: u64::from(options.extra_bytes_percent),
+            devices: (0..devices).map(judged).collect(),
+            saved: 100 * SAVED_BYTES_MAX / 4,
+            detected: 0,
+            reissued: 0,
+            wasted: 0,
+            reissued_bytes: 0,
+            gained: Duration::ZERO,
+        }
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Hiding {
+        self.policy
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.policy != Hiding::Off
+    }
+
+    /// The times after which a write of `blocks` blocks is issued again: as an outlier, if the device's are
+    /// hidden, and as a stall.
+    pub fn limits(&self, device: usize, blocks: usize) -> (Option<Duration>, Duration) {
+        let judged = &self.devices[device];
+        let limits = self.lateness.limits(judged.model.expected(blocks));
+        (limits.outlier.filter(|_| self.hides_outliers_of(device)), limits.stall)
+    }
+
+    fn hides_outliers_of(&self, device: usize) -> bool {
+        match self.policy {
+            Hiding::Off => false,
+            Hiding::Naive | Hiding::TwoStream => true,
+            Hiding::Adaptive => self.devices[device].switch.is_on(),
+        }
+    }
+
+    /// Whether an outlier that is no stall may be written again in `bytes` bytes.
+    pub fn may_spend(&self, bytes: u64) -> bool {
+        self.policy != Hiding::Adaptive || self.saved >= 100 * bytes
+    }
+
+    /// Whether a thread of the log's own is to perform a write of `blocks` blocks, so that the committing thread can
+    /// be answered even if the device stalls.
+    pub fn hands_over(&self, device: usize, blocks: usize) -> bool {
+        let judged = &self.devices[device];
+        let fast = judged.model.expected(blocks).is_some_and(|expected| expected < self.direct_below);
+        self.is_active() && !(fast && judged.quiet >= TRUSTED_AFTER)
+    }
+
+    /// Notes that a request is late.
+    pub fn detect(&mut self) {
+        self.detected += 1;
+    }
+
+    /// Notes that `bytes` bytes are written again.
+    pub fn reissue(&mut self, bytes: u64) {
+        self.reissued += 1;
+        self.reissued_bytes += bytes;
+        self.saved = self.saved.saturating_sub(100 * bytes);
+    }
+
+    /// Learns from a write that is done.
+    pub fn performed(&mut self, write: Performed) {
+        if !self.is_active() {
+            return;
+        }
+        if write.reissued && write.hidden_for.is_none() {
+            self.wasted += 1;
+        }
+        let expected = self.devices[write.device].model.expected(write.blocks);
+        if let Some(slow) = write.hides {
+            if let Some(expected) = expected {
+                self.devices[slow].switch.reissued(write.took, expected);
+            }
+            return;
+        }
+        let earned = write.blocks as u64 * crate::block::BLOCK as u64 * self.extra_bytes_percent;
+        self.saved = (self.saved + earned).min(100 * SAVED_BYTES_MAX);
+        self.gained += write.hidden_for.unwrap_or_default();
+        let outlier = self.lateness.limits(expected).outlier;
+        let judged = &mut self.devices[write.device];
+        judged.model.record(write.blocks, write.took);
+        judged.quiet = judged.quiet.saturating_add(1);
+        // A stall is an outlier even on a device of which nothing is known.
+        let late = outlier.is_some_and(|limit| write.took > limit);
+        if !late && !write.reissued {
+            return;
+        }
+        judged.outliers += 1;
+        judged.quiet = 0;
+        let outcome = match write.hidden_for {
+            Some(earlier) => Outcome::Hidden(earlier),
+            None if write.reissued => Outcome::Wasted,
+            None => Outcome::Endured(write.took.saturating_sub(outlier.unwrap_or_default())),
+        };
+        judged.switch.judge(outcome, expected.unwrap_or(write.took));
+    }
+
+    pub fn statistics(&self) -> HidingStatistics {
+        let device = |device: usize| DeviceHiding {
+            is_on: self.hides_outliers_of(device),
+            hands_over: self.hands_over(device, TYPICAL_BLOCKS),
+            outliers: self.devices[device].outliers,
+            usual: self.devices[device].model.expected(TYPICAL_BLOCKS),
+        };
+        HidingStatistics {
+            policy: self.policy,
+            detected: self.detected,
+            reissued: self.reissued,
+            wasted: self.wasted,
+            reissued_bytes: self.reissued_bytes,
+            gained: self.gained,
+            devices: (0..self.devices.len()).map(device).collect(),
+        }
+    }
+}

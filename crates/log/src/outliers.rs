@@ -1,0 +1,262 @@
+//! What a write usually takes on a device, by its size, and from when on it counts as an outlier (3.4).
+//!
+//! Learned online: each size class (powers of two of blocks) keeps a histogram of the latencies seen, which forgets by
+//! halving, and its median is what a write of that size is expected to take. The median does not move when a
+//! few writes take a thousand times as long, which an average would. A class not seen often enough borrows from
+//! its neighbours; a table from a device profile, if one was given, answers until the device has.
+//!
+//! Pure: no clock, no I/O.
+
+use crate::block::BLOCK;
+use std::time::Duration;
+
+/// Size classes: class i holds requests of 2^i blocks and up to twice as many less one; the last all larger ones.
+pub(crate) const CLASSES: usize = 16;
+/// Writes of a class before its median counts.
+const KNOWN: u32 = 8;
+/// Writes of a class after which all its counts are halved: what lies four times as far back weighs a sixteenth.
+const HALVED_AT: u32 = 512;
+/// Steps of the histogram in an octave: 9 % to 12 % wide each.
+const STEPS: u64 = 8;
+/// From 2 µs to 9 minutes; what is outside counts at the ends.
+const OCTAVES: u64 = 28;
+/// Nanoseconds of a histogram's unit, as a shift: with eight units the steps begin.
+const UNIT_SHIFT: u32 = 8;
+
+/// The size class of a request of `blocks` blocks.
+pub(crate) fn class_of(blocks: usize) -> usize {
+    (blocks.max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+/// Latencies of one size class.
+#[derive(Clone, Debug)]
+struct Histogram {
+    counts: Vec<u16>,
+    total: u32,
+    median: Duration,
+}
+
+impl Histogram {
+    fn new() -> Histogram {
+        Histogram { counts: vec![0; (STEPS * OCTAVES) as usize], total: 0, median: Duration::ZERO }
+    }
+
+    fn step_of(latency: Duration) -> usize {
+        let units = (u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX) >> UNIT_SHIFT).max(STEPS);
+        let octave = units.ilog2() - STEPS.ilog2();
+        let step = u64::from(octave) * STEPS + (units >> octave) - STEPS;
+        step.min(STEPS * OCTAVES - 1) as usize
+    }
+
+    /// The latency in the middle of a step.
+    fn value_of(step: usize) -> Duration {
+        let (octave, within) = (step as u64 / STEPS, step as u64 % STEPS);
+        let doubled = 2 * (STEPS + within) + 1;
+        Duration::from_nanos((doubled << octave << UNIT_SHIFT) / 2)
+    }
+
+    fn record(&mut self, latency: Duration) {
+        self.counts[Histogram::step_of(latency)] += 1;
+        self.total += 1;
+        if self.total >= HALVED_AT {
+            self.counts.iter_mut().for_each(|count| *count /= 2);
+            self.total = self.counts.iter().map(|&count| u32::from(count)).sum();
+        }
+        // The median of few changes with each; that of many hardly at all.
+        if self.total < 4 * KNOWN || self.total.is_multiple_of(KNOWN) {
+            self.median = self.quantile(50);
+        }
+    }
+
+    fn quantile(&self, percent: u32) -> Duration {
+        let wanted = (self.total * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (step, &count) in self.counts.iter().enumerate() {
+            seen += u32::from(count);
+            if seen >= wanted {
+                return Histogram::value_of(step);
+            }
+        }
+        Duration::ZERO
+    }
+}
+
+/// What writes to one device take.
+#[derive(Clone, Debug)]
+pub(crate) struct LatencyModel {
+    /// By size class; made at the first write of the class.
+    classes: [Option<Box<Histogram>>; CLASSES],
+    /// Request bytes and what a write of them takes, by a profile; ascending.
+    table: Vec<(usize, Duration)>,
+    learns: bool,
+}
+
+impl LatencyModel {
+    /// Knows `table` to begin with; learns if `learns`.
+    pub fn new(mut table: Vec<(usize, Duration)>, learns: bool) -> LatencyModel {
+        table.sort_unstable();
+        LatencyModel { classes: Default::default(), table, learns }
+    }
+
+    /// Notes that a write of `blocks` blocks took `latency`.
+    pub fn record(&mut self, blocks: usize, latency: Duration) {
+        if self.learns {
+            let class = &mut self.classes[class_of(blocks)];
+            class.get_or_insert_with(|| Box::new(Histogram::new())).record(latency);
+        }
+    }
+
+    /// What a write of `blocks` blocks is expected to take; `None` if nothing is known.
+    pub fn expected(&self, blocks: usize) -> Option<Duration> {
+        let class = class_of(blocks);
+        let known =
+            |class: usize| self.classes[class].as_deref().filter(|h| h.total >= KNOWN).map(|h| h.median);
+        if let Some(median) = known(class) {
+            return Some(median);
+        }
+        if !self.table.is_empty() {
+            return Some(self.interpolate(blocks * BLOCK));
+        }
+        // A larger write takes at least as long; a smaller one at least its share.
+        let larger = (class + 1..CLASSES).find_map(known);
+        larger.or_else(|| {
+            (0..class).rev().find_map(|c| known(c).map(|median| median.saturating_mul(1 << (class - c))))
+        })
+    }
+
+    /// By the profile's table: linear between its points and beyond the last two, constant before the first; with
+    /// one point only, larger requests take longer by their bytes.
+    fn interpolate(&self, bytes: usize) -> Duration {
+        let next = self.table.partition_point(|&(at, _)| at < bytes);
+        if next == 0 {
+            return self.table[0].1;
+        }
+        let (high_at, high) = self.table[next.min(self.table.len() - 1)];
+        let low =
+            next.min(self.table.len() - 1).checked_sub(1).map_or((0, Duration::ZERO), |i| self.table[i]);
+        let share = (bytes - low.0) as f64 / (high_at - low.0).max(1) as f64;
+        let seconds = low.1.as_secs_f64() * (1.0 - share) + high.as_secs_f64() * share;
+        Duration::from_secs_f64(seconds.clamp(0.0, 3600.0))
+    }
+}
+
+/// From when on a write is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// An outlier (3.4), worth hiding if the device's outliers are; `None` if nothing is known of the device yet.
+    pub outlier: Option<Duration>,
+    /// A stall, always worth hiding.
+    pub stall: Duration,
+}
+
+/// The rules by which a write is late.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lateness {
+    /// Percent of the expected latency; the paper's is 200.
+    pub factor_percent: u32,
+    /// Less is never an outlier: it would be the operating system's noise.
+    pub floor: Duration,
+    /// Less is never a stall.
+    pub stall_after: Duration,
+}
+
+impl Lateness {
+    /// The limits of a write that is expected to take `expected`.
+    pub fn limits(&self, expected: Option<Duration>) -> Limits {
+        let outlier = expected.map(|e| (e.saturating_mul(self.factor_percent) / 100).max(self.floor));
+        // Several times what an outlier is, so that slow devices are not taken for stalled ones.
+        let stall = outlier.map_or(self.stall_after, |o| self.stall_after.max(o.saturating_mul(2)));
+        Limits { outlier, stall }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(count: u64) -> Duration {
+        Duration::from_micros(count)
+    }
+
+    fn is_about(found: Option<Duration>, expected: Duration) -> bool {
+        found.is_some_and(|f| f >= expected.mul_f64(0.92) && f <= expected.mul_f64(1.08))
+    }
+
+    #[test]
+    fn the_median_is_learned_and_outliers_do_not_move_it() {
+        for (usual, rare, every) in
+            [(us(100), us(100_000), 5), (us(900), us(2_000), 3), (us(3), us(4000), 100)]
+        {
+            let mut model = LatencyModel::new(Vec::new(), true);
+            assert_eq!(model.expected(8), None);
+            for i in 1..2000u32 {
+                model.record(8, if i % every == 0 { rare } else { usual });
+                if i > 20 {
+                    assert!(is_about(model.expected(8), usual), "{usual:?} {i}: {:?}", model.expected(8));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_that_became_slower_is_followed() {
+        let mut model = LatencyModel::new(Vec::new(), true);
+        (0..5000).for_each(|_| model.record(1, us(100)));
+        let writes = (1..2000).find(|_| {
+            model.record(1, us(400));
+            is_about(model.expected(1), us(400))
+        });
+        assert!(writes.is_some_and(|count| count < 600), "{writes:?}");
+    }
+
+    #[test]
+    fn sizes_not_seen_yet_borrow_from_their_neighbours() {
+        let mut model = LatencyModel::new(Vec::new(), true);
+        (0..20).for_each(|_| model.record(8, us(200)));
+        for (blocks, expected) in [(8, 200), (15, 200), (1, 200), (16, 400), (64, 1600)] {
+            assert!(is_about(model.expected(blocks), us(expected)), "{blocks}: {:?}", model.expected(blocks));
+        }
+        (0..20).for_each(|_| model.record(64, us(300)));
+        assert!(is_about(model.expected(16), us(300)));
+    }
+
+    #[test]
+    fn a_table_answers_until_the_device_has() {
+        let table = vec![(4096, us(400)), (512, us(100)), (65536, us(2000))];
+        let mut model = LatencyModel::new(table.clone(), true);
+        for (blocks, expected) in [(1, 100), (8, 400), (128, 2000), (256, 3707), (4, 228)] {
+            assert!(is_about(model.expected(blocks), us(expected)), "{blocks}: {:?}", model.expected(blocks));
+        }
+        (0..20).for_each(|_| model.record(8, us(50)));
+        assert!(is_about(model.expected(8), us(50)) && is_about(model.expected(1), us(100)));
+        let mut fixed = LatencyModel::new(table, false);
+        (0..20).for_each(|_| fixed.record(8, us(50)));
+        assert!(is_about(fixed.expected(8), us(400)));
+    }
+
+    #[test]
+    fn limits_by_what_is_expected() {
+        let lateness = Lateness { factor_percent: 200, floor: us(100), stall_after: us(5000) };
+        let table = [
+            (None, None, 5000),
+            (Some(10), Some(100), 5000),
+            (Some(400), Some(800), 5000),
+            (Some(4000), Some(8000), 16_000),
+        ];
+        for (expected, outlier, stall) in table {
+            let limits = lateness.limits(expected.map(us));
+            assert_eq!(limits, Limits { outlier: outlier.map(us), stall: us(stall) }, "{expected:?}");
+        }
+    }
+
+    #[test]
+    fn every_latency_has_a_step_near_it() {
+        for exponent in 0..63 {
+            let latency = Duration::from_nanos((1u64 << exponent) + (1 << exponent >> 2));
+            let value = Histogram::value_of(Histogram::step_of(latency));
+            if (us(3)..Duration::from_secs(500)).contains(&latency) {
+                assert!(is_about(Some(value), latency), "{latency:?} {value:?}");
+            }
+        }
+    }
+}
