@@ -24,6 +24,8 @@ pub enum Command {
     Stat(Stat),
     /// Show what is stored: the log, a page, a table, or the catalog
     Dump(Dump),
+    /// Measure a device and write its profile; or show two profiles side by side
+    Characterize(crate::characterize::CharacterizeArgs),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),

@@ -8,6 +8,10 @@ pub mod adapter;
 pub mod args;
 mod bench_commit;
 mod bench_commit_report;
+mod characterize;
+mod characterize_compare;
+mod characterize_pictures;
+mod characterize_report;
 mod failure;
 mod inspect;
 mod interrupt;
@@ -32,6 +36,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Check(check) => inspect::check(&check),
         Command::Stat(stat) => inspect::stat(&stat),
         Command::Dump(dump) => inspect::dump(&dump),
+        Command::Characterize(characterize) => characterize::run(&characterize),
         Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
         Command::Torture(Torture::Kill(kill)) => torture::kill(&kill),
         Command::Torture(Torture::Child(child)) => torture::child::run(&child),
