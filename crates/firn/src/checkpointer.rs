@@ -96,8 +96,11 @@ impl Checkpointer {
         // The one under way may have begun too early to help.
         let target = state.ended + if self.running.is_locked() { 2 } else { 1 };
         while state.ended < target && !state.stopped {
-            state.requested = true;
-            self.changed.notify_all();
+            // Only once: a notification wakes the others who wait in here, too, and they would wake this one.
+            if !state.requested {
+                state.requested = true;
+                self.changed.notify_all();
+            }
             match deadline {
                 Some(deadline) if !self.changed.wait_until(&mut state, deadline) => {
                     return Err(Error::new(
@@ -123,5 +126,40 @@ impl Checkpointer {
         state.ended += 1;
         state.failure = outcome.as_ref().err().cloned();
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_base::sim::{self, SimOptions};
+    use firn_base::sync::{Arc, thread};
+
+    #[test]
+    fn those_who_wait_for_a_checkpoint_do_not_wake_each_other() {
+        for seed in 0..20 {
+            let options = SimOptions { step_limit: 100_000, ..SimOptions::seeded(seed) };
+            let outcome = sim::run(options, || {
+                let checkpointer = Arc::new(Checkpointer::new(1, Lsn(0)));
+                let served = checkpointer.clone();
+                let server = thread::spawn("server", move || {
+                    while served.wait_for_request() {
+                        let running = served.running.lock();
+                        clock::sleep(Duration::from_millis(10));
+                        served.ended(&Ok(()));
+                        drop(running);
+                    }
+                });
+                thread::scope(|scope| {
+                    for _ in 0..4 {
+                        scope.spawn(|| checkpointer.wait_for_next(Duration::from_secs(1)).expect("it ends"));
+                    }
+                });
+                checkpointer.stop();
+                server.expect("a thread").join().expect("no panic");
+            });
+            let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}"));
+            assert!(outcome.steps < 1000, "seed {seed}: {} steps for four waits", outcome.steps);
+        }
     }
 }
