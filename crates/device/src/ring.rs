@@ -10,8 +10,8 @@
 //! Locks: `RingPool::idle` protects the list of idle rings; it is held for a push or a pop only, and no
 //! other lock is taken under it.
 
-use firn_base::sync::atomic::{AtomicUsize, Ordering};
-use firn_base::sync::{Mutex, OnceLock};
+use firn_base::sync::Mutex;
+use firn_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use io_uring::{IoUring, Probe, opcode, types};
 use rustix::fd::RawFd;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -80,14 +80,25 @@ impl std::fmt::Debug for RingPool {
 impl RingPool {
     /// Whether this system lets the process use io_uring for reads and writes; asked once.
     pub(crate) fn is_available() -> bool {
-        static ANSWER: OnceLock<bool> = OnceLock::new();
-        *ANSWER.get_or_init(|| {
-            let Ok(ring) = IoUring::new(2) else { return false };
-            let mut probe = Probe::new();
-            ring.submitter().register_probe(&mut probe).is_ok()
-                && probe.is_supported(opcode::Read::CODE)
-                && probe.is_supported(opcode::Write::CODE)
-        })
+        // Two threads may both ask, and get one answer. No lock: a lock that outlives a simulation would make
+        // the next one differ from it.
+        static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+        const UNKNOWN: u8 = 0;
+        const NO: u8 = 1;
+        const YES: u8 = 2;
+        if ANSWER.load(Ordering::Relaxed) == UNKNOWN {
+            let answer = if Self::ask_the_system() { YES } else { NO };
+            ANSWER.store(answer, Ordering::Relaxed);
+        }
+        ANSWER.load(Ordering::Relaxed) == YES
+    }
+
+    fn ask_the_system() -> bool {
+        let Ok(ring) = IoUring::new(2) else { return false };
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe).is_ok()
+            && probe.is_supported(opcode::Read::CODE)
+            && probe.is_supported(opcode::Write::CODE)
     }
 
     /// Performs `transfers` on `fd` side by side. Those that could not be handed to the kernel, because
