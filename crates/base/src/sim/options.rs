@@ -33,6 +33,8 @@ pub struct SimOptions {
     /// With [`Policy::Random`]: one scheduling point in so many preempts, on average. 0: none does; then
     /// threads change only where one blocks, yields or ends.
     pub preempt_one_in: u32,
+    /// One wait on a condition variable in so many ends at once without a notification, as every wait may. 0: none.
+    pub spurious_one_in: u32,
     /// Modelled processors: what `charge` occupies and `available_parallelism` answers. At least 1.
     pub cores: usize,
     /// What `machine::memory_bytes` answers.
@@ -63,6 +65,7 @@ impl Default for SimOptions {
             seed: 0,
             policy: Policy::Random,
             preempt_one_in: 8,
+            spurious_one_in: 0,
             cores: 4,
             memory_bytes: 8 << 30,
             step_limit: 200_000_000,

@@ -7,6 +7,7 @@ use crate::rng::Rng;
 pub(super) struct Chooser {
     policy: Policy,
     preempt_one_in: u64,
+    spurious_one_in: u64,
     rng: Rng,
     /// Scheduling points until the next preemption; for [`Policy::Random`].
     until_preemption: u64,
@@ -29,6 +30,7 @@ impl Chooser {
         let mut chooser = Chooser {
             policy: options.policy,
             preempt_one_in: u64::from(options.preempt_one_in),
+            spurious_one_in: u64::from(options.spurious_one_in),
             rng,
             until_preemption: 0,
             priorities: Vec::new(),
@@ -101,6 +103,11 @@ impl Chooser {
                 places.max_by_key(|place| self.priorities[runnable[*place]]).expect("not empty")
             }
         }
+    }
+
+    /// Whether a wait that begins now ends at once.
+    pub fn wakes_without_cause(&mut self) -> bool {
+        self.spurious_one_in > 0 && self.rng.one_in(self.spurious_one_in)
     }
 
     /// Which of `waiting` threads a notification wakes, as a place in the order of their coming.

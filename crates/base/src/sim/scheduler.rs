@@ -184,13 +184,19 @@ impl Simulation {
         attempt: impl Fn() -> bool,
     ) -> bool {
         let mut state = self.step(self.state.lock(), me, Action::Wait, at);
-        let key = Key::Condvar(condvar);
-        state.enter(key, me, Mode::Exclusive);
         unlock();
         state.drop_hold(me, lock);
         state.wake_for_lock(lock, true);
-        let state = self.block(state, me, Wait::Queue(key, Mode::Exclusive), deadline);
-        let notified = !state.threads[me].timed_out;
+        let spurious = state.chooser.wakes_without_cause();
+        let state = if spurious {
+            let now = state.now;
+            self.block(state, me, Wait::Time, Some(now))
+        } else {
+            let key = Key::Condvar(condvar);
+            state.enter(key, me, Mode::Exclusive);
+            self.block(state, me, Wait::Queue(key, Mode::Exclusive), deadline)
+        };
+        let notified = spurious || !state.threads[me].timed_out;
         drop(state);
         self.acquire(me, lock, Mode::Exclusive, at, attempt);
         notified

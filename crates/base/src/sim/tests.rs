@@ -267,6 +267,21 @@ fn waits_end_in_time_and_say_so() {
 }
 
 #[test]
+fn waits_end_without_cause_if_told_to() {
+    let wakes = |spurious_one_in| {
+        let options = SimOptions { spurious_one_in, ..SimOptions::seeded(4) };
+        let outcome = ended(run(options, || {
+            let pair = (Mutex::new(()), Condvar::new());
+            let mut guard = pair.0.lock();
+            (0..1000).filter(|_| pair.1.wait_for(&mut guard, MS)).count()
+        }));
+        outcome.value
+    };
+    assert_eq!(wakes(0), 0);
+    assert!((150..250).contains(&wakes(5)), "{}", wakes(5));
+}
+
+#[test]
 fn a_waiting_writer_keeps_new_readers_out() {
     for seed in 0..20 {
         ended(run(SimOptions { preempt_one_in: 0, ..SimOptions::seeded(seed) }, || {
