@@ -26,6 +26,8 @@ pub enum Command {
     Dump(Dump),
     /// Measure a device and write its profile; or show two profiles side by side
     Characterize(crate::characterize::CharacterizeArgs),
+    /// Mount a file system whose files behave as if they lay on another device
+    Emulate(crate::emulate::Emulate),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),

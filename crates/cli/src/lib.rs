@@ -12,6 +12,8 @@ mod characterize;
 mod characterize_compare;
 mod characterize_pictures;
 mod characterize_report;
+mod emulate;
+mod emulate_report;
 mod failure;
 mod inspect;
 mod interrupt;
@@ -37,6 +39,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Stat(stat) => inspect::stat(&stat),
         Command::Dump(dump) => inspect::dump(&dump),
         Command::Characterize(characterize) => characterize::run(&characterize),
+        Command::Emulate(emulate) => emulate::run(&emulate),
         Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
         Command::Torture(Torture::Kill(kill)) => torture::kill(&kill),
         Command::Torture(Torture::Child(child)) => torture::child::run(&child),

@@ -25,6 +25,7 @@ mod error;
 mod faults;
 mod filesystem;
 mod journal;
+mod model;
 mod mount;
 pub mod script;
 mod space;
@@ -35,6 +36,7 @@ mod undo;
 
 pub use counters::{Counts, KINDS, Kind, KindCounts};
 pub use error::EmulateError;
+pub use model::timing_of;
 pub use mount::{Ending, MountOptions, Mounted};
 pub use space::EXTENT;
 pub use timing::{DeviceOperation, DeviceRequest, FixedTiming, Timing};

@@ -135,11 +135,10 @@ impl Mounted {
         if self.is_unmounted() {
             return Ok(true);
         }
-        match rustix::mount::unmount(&self.mount_point, UnmountFlags::empty()) {
-            Ok(()) => Ok(true),
+        match unmount(&self.mount_point, false) {
+            // Gone already.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(true),
             Err(Errno::BUSY) => Ok(false),
-            // Gone already; or only fusermount3 may do it, which the session does at its end.
-            Err(Errno::INVAL | Errno::NOENT | Errno::PERM) => Ok(true),
             Err(error) => Err(EmulateError::Session { source: error.into() }),
         }
     }
@@ -153,7 +152,7 @@ impl Mounted {
         let was_busy = !self.try_unmount()?;
         if was_busy {
             // The name goes now; the rest when the last file is closed, or this process ends.
-            let _ = rustix::mount::unmount(&self.mount_point, UnmountFlags::DETACH);
+            let _ = unmount(&self.mount_point, true);
         }
         if self.emulation.plan().power_cut_at_unmount() {
             self.emulation.cut_power();
@@ -184,10 +183,28 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.session.is_some() {
-            let _ = rustix::mount::unmount(&self.mount_point, UnmountFlags::DETACH);
+            let _ = unmount(&self.mount_point, true);
             self.close();
         }
     }
+}
+
+/// Unmounts; `lazy` takes the name away and leaves the rest until the last file is closed. Users but root need
+/// fusermount3 for it, which doesn't say why it fails: that counts as busy.
+fn unmount(mount_point: &Path, lazy: bool) -> Result<(), Errno> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(mount_point, flags) {
+        Err(Errno::PERM) => {}
+        result => return result,
+    }
+    for program in ["fusermount3", "fusermount"] {
+        let option = if lazy { "-uqz" } else { "-uq" };
+        let status = std::process::Command::new(program).arg(option).arg("--").arg(mount_point).status();
+        if let Ok(status) = status {
+            return if status.success() { Ok(()) } else { Err(Errno::BUSY) };
+        }
+    }
+    Err(Errno::PERM)
 }
 
 fn check_mount_point(path: &Path) -> Result<PathBuf, EmulateError> {
