@@ -172,10 +172,15 @@ fn simulated(options: SimOptions) -> (SimOutcome<()>, Vec<u64>) {
 fn replay(seeds: std::ops::Range<u64>, policy: Policy) -> std::collections::BTreeSet<u64> {
     let mut seen = std::collections::BTreeSet::new();
     for seed in seeds {
-        // Every second run has waits that end without a notification.
-        let spurious_one_in = if seed % 2 == 1 { 10 } else { 0 };
-        let options =
-            SimOptions { policy, spurious_one_in, step_limit: 5_000_000, ..SimOptions::seeded(seed) };
+        let options = SimOptions {
+            policy,
+            // From almost every scheduling point to few.
+            preempt_one_in: [8, 2, 64, 1][seed as usize % 4],
+            // Every second run has waits that end without a notification.
+            spurious_one_in: if seed % 2 == 1 { 10 } else { 0 },
+            step_limit: 5_000_000,
+            ..SimOptions::seeded(seed)
+        };
         let ((a, a_bytes), (b, b_bytes)) = (simulated(options.clone()), simulated(options));
         assert_eq!(
             (a.trace_hash, a.steps, a.switches, a.virtual_time),
@@ -183,7 +188,11 @@ fn replay(seeds: std::ops::Range<u64>, policy: Policy) -> std::collections::BTre
             "seed {seed} under {policy:?} replays"
         );
         assert_eq!(a_bytes, b_bytes, "seed {seed} under {policy:?} leaves the same bytes");
-        println!("{policy:?} seed {seed}: {} steps, {} switches, {:?}", a.steps, a.switches, a.virtual_time);
+        // Read by the test that compares processes.
+        println!(
+            "{policy:?} seed {seed}: {} steps, {} switches, {:?}, trace {:016x}, bytes {a_bytes:016x?}",
+            a.steps, a.switches, a.virtual_time, a.trace_hash
+        );
         seen.insert(a.trace_hash);
     }
     seen
@@ -208,4 +217,21 @@ fn twenty_seeds_replay_to_the_byte_and_differ_from_each_other() {
 fn runs_by_priorities_and_without_preemption_replay_too() {
     replay(seeds(4), Policy::Priorities { changes: 5, over_steps: 100_000 });
     replay(seeds(2), Policy::Fair);
+}
+
+/// Within one process addresses repeat more than they do between two, where the system draws them anew.
+#[test]
+fn another_process_replays_the_same_run() {
+    let told = || {
+        let this = std::env::current_exe().expect("the test's own path");
+        let output = std::process::Command::new(this)
+            .args(["--exact", "twenty_seeds_replay_to_the_byte_and_differ_from_each_other", "--nocapture"])
+            .env("FIRN_SEED", "3")
+            .output()
+            .expect("a process");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.contains("Random seed 3:")).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no account of seed 3 in {text}"))
+    };
+    assert_eq!(told(), told());
 }

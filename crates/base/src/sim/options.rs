@@ -72,7 +72,7 @@ impl Default for SimOptions {
             time_limit: Duration::from_secs(24 * 3600),
             linger: Duration::from_secs(10),
             yield_pause: Duration::from_micros(1),
-            stuck_after: Duration::from_secs(60),
+            stuck_after: Duration::from_secs(120),
             // 1 January 2026.
             unix_start_us: 1_767_225_600_000_000,
             history: 64,
