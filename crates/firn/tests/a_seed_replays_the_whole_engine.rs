@@ -235,3 +235,30 @@ fn another_process_replays_the_same_run() {
     };
     assert_eq!(told(), told());
 }
+
+/// Real files take no virtual time and answer alike, so a database in a directory replays, too.
+#[test]
+fn a_database_in_files_replays_too() {
+    let run = || {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().to_owned();
+        let outcome = sim::run(SimOptions::seeded(11), move || {
+            let db = options().log_devices(1).open(&path).expect("creates");
+            let table = db.create_table("accounts").expect("creates");
+            db.transact(|tx| (0..ACCOUNTS).try_for_each(|account| set(tx, &table, account, OPENING)))
+                .expect("loads");
+            thread::scope(|scope| {
+                for no in 0..4 {
+                    let (db, table) = (&db, &table);
+                    scope.spawn(move || client(db, table, 11, no));
+                }
+            });
+            assert_eq!(total(&db, &table), ACCOUNTS * OPENING);
+            drop(table);
+            db.close().expect("closes");
+        });
+        let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}"));
+        (outcome.trace_hash, outcome.steps, outcome.virtual_time)
+    };
+    assert_eq!(run(), run());
+}
