@@ -26,6 +26,7 @@ mod head;
 mod measure;
 mod outliers;
 mod plan;
+mod quick;
 mod target;
 mod walk;
 
@@ -39,4 +40,5 @@ pub use head::Head;
 pub use measure::{Measured, Measurements, Step, measure};
 pub use outliers::{OutlierClass, Outliers, outliers, threshold};
 pub use plan::{Effort, PAGE, Plan};
+pub use quick::quick;
 pub use target::{Consent, Target, TargetKind, TargetOptions};

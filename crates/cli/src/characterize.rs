@@ -5,13 +5,14 @@ use crate::{Failure, characterize_compare, characterize_pictures, characterize_r
 use crate::{interrupt, output, progress, size};
 use clap::Args;
 use firn_characterize::{
-    Consent, Effort, Error, Head, Measurements, Plan, Stop, Target, TargetOptions, measure,
+    Cell, Consent, Effort, Error, Head, Measurements, Plan, Stop, Target, TargetOptions, measure,
 };
 use firn_profile::DeviceProfile;
 use firn_workloads::wall;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// `firn characterize`.
 #[derive(Args, Debug)]
@@ -49,9 +50,15 @@ pub struct CharacterizeArgs {
     /// Equal seeds choose equal places
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Measure only this, as a result's description has it ("read random 4096 B, 16 in flight"); writes no profile
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["out", "pictures"])]
+    pub only: Option<String>,
+    /// With --only: for so long
+    #[arg(long, default_value_t = 2.0, requires = "only")]
+    pub seconds: f64,
     /// Measure nothing; show these two profiles side by side
     #[arg(long, num_args = 2, value_names = ["A", "B"],
-          conflicts_with_all = ["path", "quick", "out", "area", "pictures", "json", "destroy_contents", "keep"])]
+          conflicts_with_all = ["path", "quick", "out", "area", "pictures", "json", "only", "destroy_contents", "keep"])]
     pub compare: Option<Vec<PathBuf>>,
 }
 
@@ -81,8 +88,14 @@ pub fn run(args: &CharacterizeArgs) -> Result<(), Failure> {
 
     let mut plan = Plan::new(if args.quick { Effort::Quick } else { Effort::Full });
     plan.seed = args.seed;
+    if let Some(only) = &args.only {
+        plan = narrowed(plan, only, args.seconds)?;
+    }
     let target = prepare(args, path, &plan, &stop)?;
     let measured = measure_with_bar(&target, &plan, &stop)?;
+    if args.only.is_some() {
+        return report_only(args, &measured);
+    }
     let head = Head::of(path, &target, plan.effort, &args.name, &started);
     drop(target);
 
@@ -99,6 +112,44 @@ pub fn run(args: &CharacterizeArgs) -> Result<(), Failure> {
     }
     say!("profile: {}", out.display());
     Ok(())
+}
+
+/// The plan's cell of this description alone, in one round.
+fn narrowed(mut plan: Plan, only: &str, seconds: f64) -> Result<Plan, Failure> {
+    if !(seconds > 0.0 && seconds < 1e6) {
+        return Err(Failure::bad_argument("--seconds must be a positive number below a million"));
+    }
+    let Some(cell) = plan.cells.iter().copied().find(|cell| cell.to_string() == only) else {
+        let mut known: Vec<String> = plan.cells.iter().map(|cell| format!("  {cell}")).collect();
+        known.dedup();
+        return Err(Failure::bad_argument(format!("--only {only:?}: the plan has\n{}", known.join("\n"))));
+    };
+    plan.cells = vec![Cell { budget: Duration::from_secs_f64(seconds), ..cell }];
+    plan.rounds = 1;
+    plan.deadline = Duration::MAX;
+    Ok(plan)
+}
+
+fn report_only(args: &CharacterizeArgs, measured: &Measurements) -> Result<(), Failure> {
+    let [one] = &measured.cells[..] else {
+        return Err(Failure::new(
+            "this device cannot do that: its blocks are larger, or the area is too small",
+        ));
+    };
+    let latency = &one.tally.latency;
+    say!(
+        "{}: {:.0} a second, {:.1} MB/s, mean {:.1} us, p50 {:.1} us, p99 {:.1} us",
+        one.cell,
+        one.requests_per_second(),
+        one.mb_per_second(),
+        latency.mean_us(),
+        latency.quantile_us(0.5),
+        latency.quantile_us(0.99)
+    );
+    match &args.json {
+        Some(json) => output::write_json(json, &characterize_report::row(one)),
+        None => Ok(()),
+    }
 }
 
 /// What would be sad to learn after six minutes.
@@ -122,7 +173,7 @@ fn check_before(args: &CharacterizeArgs, path: &Path, out: &Path) -> Result<(), 
             return Err(Failure::bad_argument(format!("{}: is a directory; name a file", file.display())));
         }
     }
-    if out.exists() && DeviceProfile::load(out).is_err() {
+    if args.only.is_none() && out.exists() && DeviceProfile::load(out).is_err() {
         return Err(Failure::bad_argument(format!(
             "{}: exists and is no profile; name another file with --out",
             out.display()

@@ -3,7 +3,7 @@
 use crate::characterize::CharacterizeArgs;
 use crate::output::say;
 use crate::{commit_of_source, size, table};
-use firn_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose, outliers};
+use firn_characterize::{Measured, Measurements, Op, Pattern, Purpose, outliers};
 use firn_profile::{Choice, DeviceProfile};
 use firn_workloads::results::config_hash;
 use serde_json::{Value, json};
@@ -163,7 +163,8 @@ pub fn json(
     })
 }
 
-fn row(one: &Measured) -> Value {
+/// One cell's results.
+pub fn row(one: &Measured) -> Value {
     let (cell, tally) = (&one.cell, &one.tally);
     let latency = |latency: &firn_characterize::Distribution| {
         json!({
@@ -192,6 +193,5 @@ fn row(one: &Measured) -> Value {
             "normal_us": found.normal_us, "share": found.share, "typical_us": found.typical_us,
             "spacing_p5_p50_p95": found.spacing, "spacing_variation": found.spacing_variation,
         })),
-        "main_figure": cell.bytes == PAGE && cell.purpose == Purpose::BySize,
     })
 }

@@ -117,6 +117,10 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes
     for (name, bytes) in &statistics.log_devices {
         say!("    {name}: {}", size::show(*bytes));
     }
+    for setting in &statistics.settings {
+        let reason = if setting.reason.is_empty() { String::new() } else { format!(": {}", setting.reason) };
+        say!("  {}: {} ({}{reason})", setting.name, setting.value, setting.origin);
+    }
     let mut table = table::new(&["table", "rows (about)"]);
     for (name, count) in rows {
         table.add_row([name.clone(), count.to_string()]);
@@ -130,6 +134,10 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
     json!({
         "database": statistics.database, "epoch": statistics.epoch, "page_size": statistics.page_size,
         "tables_rows_about": tables,
+        "settings": statistics.settings.iter().map(|setting| json!({
+            "name": setting.name, "value": setting.value, "origin": setting.origin.to_string(),
+            "reason": setting.reason,
+        })).collect::<Vec<_>>(),
         "store": {"pages_allocated": statistics.store.pages_allocated, "places": statistics.store.places,
                   "places_free": statistics.store.places_free, "bytes": statistics.store_device.1},
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,

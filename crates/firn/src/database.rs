@@ -79,7 +79,7 @@ impl Options {
 
     /// Creates a database on empty devices, instead of files in a directory.
     pub fn create_on(self, devices: Devices) -> Result<Database, Error> {
-        let options = self.log_devices(devices.logs.len());
+        let options = self.log_devices(devices.logs.len()).with_profiles(None)?;
         options.check()?;
         let members = assembly::members(&options);
         let engine = assembly::create(devices, members, "store".to_owned(), &options)?;
@@ -88,6 +88,7 @@ impl Options {
 
     /// Opens a database from its devices, instead of files in a directory.
     pub fn open_on(self, devices: Devices) -> Result<Database, Error> {
+        let options = self.with_profiles(None)?;
         let Found::Database(superblock) = Superblock::read(&devices.superblock)? else {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -101,7 +102,7 @@ impl Options {
                 devices.logs.len()
             )));
         }
-        let (engine, recovery) = recovery::open(superblock, devices, &self)?;
+        let (engine, recovery) = recovery::open(superblock, devices, &options)?;
         Database::start(engine, recovery, None)
     }
 }

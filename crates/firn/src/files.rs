@@ -24,6 +24,7 @@ const STORE: &str = "store";
 
 /// Opens the database in `dir`, or creates it there.
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+    let options = &options.with_profiles(Some(dir))?;
     options.check()?;
     let path = dir.join(SUPERBLOCK);
     refuse_one_name_twice(dir, options)?;
@@ -109,10 +110,13 @@ fn build(
     let store_path = store_path.to_string_lossy().into_owned();
     // The mark names the most files there may be.
     Superblock::mark_creating(&superblock, &assembly::file_names(&assembly::members(options), &store_path))?;
-    let mut options = options.clone();
+    let mut options = options.clone().with_measured_profile(dir)?;
     if options.probe_log_devices {
-        options = options.log_devices(log_width::probe(&superblock, SECOND_COPY)?);
+        options = options.with_timed_width(log_width::probe(&superblock, SECOND_COPY)?);
     }
+    refuse_others(dir, &options)?;
+    // Measured, the log may have got more files than was thought.
+    Superblock::mark_creating(&superblock, &assembly::file_names(&assembly::members(&options), &store_path))?;
     let members: Vec<Member> = assembly::members(&options);
     let mut logs = Vec::new();
     for member in &members {
@@ -121,6 +125,7 @@ fn build(
     let store = file(&dir.join(&store_path), true)?;
     sync_directory(dir)?;
     let devices = Devices { superblock, logs, store }.wrapped(&options)?;
+    let options = options.noted_as_created(dir)?;
     let engine = assembly::create(devices, members, store_path, &options)?;
     Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
 }

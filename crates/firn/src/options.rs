@@ -1,5 +1,6 @@
 //! How a database is opened.
 
+use crate::settings::Tuning;
 use crate::{Error, ErrorKind};
 use firn_base::machine;
 use firn_base::sync::Arc;
@@ -76,6 +77,7 @@ pub struct Options {
     pub(crate) lock_deadline: Option<Duration>,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) wrap_device: Option<WrapDeviceFn>,
+    pub(crate) tuning: Tuning,
     pub(crate) skip_wal_rule: bool,
 }
 
@@ -96,6 +98,7 @@ impl Default for Options {
             lock_deadline: None,
             progress: None,
             wrap_device: None,
+            tuning: Tuning::default(),
             skip_wal_rule: false,
         }
     }
@@ -206,6 +209,32 @@ impl Options {
         wrap: impl Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync + 'static,
     ) -> Options {
         self.wrap_device = Some(Arc::new(wrap));
+        self
+    }
+    /// The profile (`firn characterize`) of the device that log and store are on. What it says counts unless an
+    /// option says otherwise; `docs/characterize.md` lists what is taken from it.
+    #[must_use]
+    pub fn profile(self, path: impl Into<PathBuf>) -> Options {
+        let path = path.into();
+        self.profile_log(path.clone()).profile_store(path)
+    }
+    /// The profile of the log's devices.
+    #[must_use]
+    pub fn profile_log(mut self, path: impl Into<PathBuf>) -> Options {
+        self.tuning.log_path = Some(path.into());
+        self
+    }
+    /// The profile of the page store's device.
+    #[must_use]
+    pub fn profile_store(mut self, path: impl Into<PathBuf>) -> Options {
+        self.tuning.store_path = Some(path.into());
+        self
+    }
+    /// Whether creating a database in a directory begins with measuring it, for at most half a minute, unless a profile
+    /// is named. The profile is kept in the directory as `profile.toml` and counts at every opening. Default: no.
+    #[must_use]
+    pub fn characterize_quick(mut self, measure: bool) -> Options {
+        self.tuning.measure = measure;
         self
     }
     /// Breaks the write-ahead rule, so that tests of crashes can show that they see failure.

@@ -2,6 +2,7 @@
 
 use crate::Database;
 use crate::recovery::RecoveryReport;
+use crate::settings::Setting;
 use firn_base::Lsn;
 use firn_buffer::BufferStatistics;
 use firn_device::{Counting, DeviceCounts};
@@ -106,6 +107,8 @@ pub struct Statistics {
     pub io: IoCounts,
     /// What recovery did at opening.
     pub recovery: RecoveryReport,
+    /// Settings that devices decide, and who decided them.
+    pub settings: Vec<Setting>,
 }
 
 impl Database {
@@ -147,6 +150,7 @@ impl Database {
             store_device: named(&engine.devices.store),
             io: self.io_counts(),
             recovery: self.recovery_report(),
+            settings: engine.options.settings(self.directory(), engine.devices.logs.len()),
         }
     }
 }

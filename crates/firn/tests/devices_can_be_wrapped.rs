@@ -74,7 +74,7 @@ fn a_wrapper_that_refuses_makes_the_opening_fail_with_its_sentence() {
         "store" => Err(DeviceError::new(DeviceErrorKind::Unusable, "no store today")),
         _ => Ok(device),
     });
-    let error = options.open(dir.path().join("db")).err().expect("refused");
+    let error = options.open(dir.path().join("db")).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Unusable);
     assert!(error.to_string().contains("no store today"), "{error}");
 }
