@@ -28,6 +28,8 @@ pub enum Command {
     Characterize(crate::characterize::CharacterizeArgs),
     /// Mount a file system whose files behave as if they lay on another device
     Emulate(crate::emulate::Emulate),
+    /// List the device profiles that ship, or show one
+    Profiles(crate::profiles::Profiles),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),

@@ -18,6 +18,7 @@ mod failure;
 mod inspect;
 mod interrupt;
 mod output;
+mod profiles;
 mod progress;
 mod raw_device;
 mod size;
@@ -40,6 +41,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Dump(dump) => inspect::dump(&dump),
         Command::Characterize(characterize) => characterize::run(&characterize),
         Command::Emulate(emulate) => emulate::run(&emulate),
+        Command::Profiles(profiles) => profiles::run(&profiles),
         Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
         Command::Torture(Torture::Kill(kill)) => torture::kill(&kill),
         Command::Torture(Torture::Child(child)) => torture::child::run(&child),

@@ -26,6 +26,9 @@ fn arguments_that_make_no_sense_end_with_status_2_and_a_sentence() {
         ("bench commit --clients 0,1", "--clients must be numbers from 1 to 1024"),
         ("bench commit --clients 1 --spinners", "--spinners measures 8 clients"),
         ("torture kill --rounds 0", "0 is not in"),
+        ("profiles no-such-device", "shipped profiles are flash-a,"),
+        ("profiles /no/such/file.toml", "/no/such/file.toml: "),
+        ("profiles --toml", "required arguments were not provided"),
         ("conjure", "unrecognized subcommand 'conjure'"),
     ] {
         run(none, arguments).ended(2).warns(sentence);
@@ -40,7 +43,7 @@ fn arguments_that_make_no_sense_end_with_status_2_and_a_sentence() {
 #[test]
 fn every_command_explains_itself() {
     let none = Path::new("");
-    for command in ["tpcc", "check", "stat", "dump", "bench", "torture"] {
+    for command in ["tpcc", "check", "stat", "dump", "profiles", "bench", "torture"] {
         let all = run(none, "--help").ended(0).says(command);
         drop(all);
         let help = run(none, &format!("{command} --help")).ended(0).says("Usage: firn");
@@ -49,6 +52,28 @@ fn every_command_explains_itself() {
     run(none, "--version").ended(0).says("firn 0.");
     run(none, "torture kill --help").ended(0).says("--rounds");
     run(none, "bench commit --help").ended(0).says("--spinners");
+}
+
+#[test]
+fn profiles_are_listed_shown_and_printed_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("profiles.json");
+    run(&json, "profiles --json {db}").ended(0).says("x25-e").says("disk-7200").says("4K commit");
+    let listed: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let x25e = listed["profiles"].as_array().unwrap().iter().find(|row| row["name"] == "x25-e").unwrap();
+    let reads = x25e["random_reads_per_second"].as_f64().unwrap();
+    assert!((38_427.0 * 0.95..38_427.0 * 1.05).contains(&reads), "{reads}");
+    run(&json, "profiles x25-e")
+        .ended(0)
+        .says("38427 /s")
+        .says("FaCE (VLDB 2012), table 1")
+        .says("not known");
+    // What is printed is a profile, and a file is shown as a shipped one is.
+    let file = dir.path().join("mine.toml");
+    std::fs::write(&file, run(&json, "profiles nvme --toml").ended(0).out).unwrap();
+    run(&file, "profiles {db}").ended(0).says("500000 /s");
+    std::fs::write(&file, "version = 1\nname = 3\n").unwrap();
+    run(&file, "profiles {db}").ended(2).warns("mine.toml").warns("name");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod disk;
 mod emulated;
 mod freezes;
 mod limits;
+mod load;
 mod model;
 pub mod nand;
 mod outliers;
@@ -29,6 +30,7 @@ mod streams;
 mod time;
 
 pub use emulated::Emulated;
+pub use load::{Load, LoadOutcome};
 pub use model::Model;
 pub use pacer::Pacer;
 pub use request::{Request, RequestKind};

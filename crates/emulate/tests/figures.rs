@@ -1,20 +1,11 @@
 //! Every shipped profile, held against its own figures and against what its paper prints.
 
-mod load;
-
-use firn_emulate::{Model, profiles};
+use firn_emulate::{Load, Model, profiles};
 use firn_profile::{DeviceProfile, Figure, Op, Pattern, Unit};
-use load::Load;
 
 fn measured(profile: &DeviceProfile, figure: &Figure) -> f64 {
     let mut model = Model::new(profile, 42).unwrap();
-    let load = Load { op: figure.op, pattern: figure.pattern, bytes: figure.bytes, durable: figure.durable };
-    let result = load::closed_loop(&mut model, profile.capacity_bytes, load, figure.depth, 20_000);
-    match figure.unit {
-        Unit::Iops => result.iops,
-        Unit::MbS => result.iops * figure.bytes as f64 / 1e6,
-        Unit::Us => result.mean_us,
-    }
+    Load::of(figure).run(&mut model, profile.capacity_bytes, 20_000, 7).value(figure.unit)
 }
 
 #[test]
@@ -70,12 +61,12 @@ fn every_variant_of_every_profile_makes_a_model_and_the_slow_one_is_not_faster()
     for profile in profiles::all() {
         let variants = profile.variants();
         assert_eq!(variants.len(), if profile.model.band.is_empty() { 1 } else { 3 });
-        let load = Load { op: Op::Write, pattern: Pattern::Random, bytes: 4096, durable: true };
+        let load = Load { op: Op::Write, pattern: Pattern::Random, bytes: 4096, durable: true, depth: 4 };
         let rates: Vec<f64> = variants
             .iter()
             .map(|variant| {
                 let mut model = Model::new(&variant.profile, 1).unwrap();
-                load::closed_loop(&mut model, profile.capacity_bytes, load, 4, 12_000).iops
+                load.run(&mut model, profile.capacity_bytes, 12_000, 7).iops
             })
             .collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] * 0.97), "{}: {rates:?}", profile.name);

@@ -1,11 +1,8 @@
 //! Properties of every model, whatever its profile.
 
-mod load;
-
 use firn_base::rng::Rng;
-use firn_emulate::{Model, Request, profiles};
+use firn_emulate::{Load, Model, Request, profiles};
 use firn_profile::{Blocks, DeviceProfile, Op, Outliers, Pattern, ServiceTable, WriteCache};
-use load::Load;
 use std::time::Duration;
 
 const US: Duration = Duration::from_micros(1);
@@ -69,8 +66,9 @@ fn another_seed_draws_other_outliers() {
     for profile in profiles::all().into_iter().filter(|profile| !profile.model.outliers.is_empty()) {
         let slow = |seed: u64| {
             let mut model = Model::new(&profile, seed).unwrap();
-            let load = Load { op: Op::Write, pattern: Pattern::Sequential, bytes: 4096, durable: true };
-            let latencies = load::closed_loop(&mut model, profile.capacity_bytes, load, 1, 6000).latencies_us;
+            let load =
+                Load { op: Op::Write, pattern: Pattern::Sequential, bytes: 4096, durable: true, depth: 1 };
+            let latencies = load.run(&mut model, profile.capacity_bytes, 6000, 7).latencies_us;
             let limit = 1.5 * profile.model.write_sequential.us(4096);
             latencies.iter().enumerate().filter(|(_, us)| **us > limit).map(|(i, _)| i).collect::<Vec<_>>()
         };
@@ -167,8 +165,8 @@ fn an_outlier_holds_up_what_its_rule_says() {
 fn spikes_take_their_share_and_let_others_pass() {
     let mut model = Model::new(&profiles::get("network-volume").unwrap(), 1).unwrap();
     model.spikes(0.01, Duration::from_millis(100));
-    let load = Load { op: Op::Write, pattern: Pattern::Random, bytes: 4096, durable: true };
-    let latencies = load::closed_loop(&mut model, 1 << 30, load, 1, 30_000).latencies_us;
+    let load = Load { op: Op::Write, pattern: Pattern::Random, bytes: 4096, durable: true, depth: 1 };
+    let latencies = load.run(&mut model, 1 << 30, 30_000, 7).latencies_us;
     let (slow, fast): (Vec<f64>, Vec<f64>) = latencies.iter().partition(|&&us| us > 50_000.0);
     let share = slow.len() as f64 / latencies.len() as f64;
     assert!((0.008..0.012).contains(&share), "{share}");

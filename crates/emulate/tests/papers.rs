@@ -1,17 +1,14 @@
 //! What the papers print of their devices besides figures: ratios and bounds.
 
-mod load;
-
-use firn_emulate::{Model, profiles};
+use firn_emulate::{Load, Model, profiles};
 use firn_profile::{Op, Pattern};
-use load::Load;
 
 /// Mean latency of durable writes, or of reads, one at a time; microseconds.
 fn mean_us(name: &str, op: Op, pattern: Pattern, bytes: u64) -> f64 {
     let profile = profiles::get(name).unwrap();
     let mut model = Model::new(&profile, 9).unwrap();
-    let load = Load { op, pattern, bytes, durable: true };
-    load::closed_loop(&mut model, profile.capacity_bytes, load, 1, 30_000).mean_us
+    let load = Load { op, pattern, bytes, durable: true, depth: 1 };
+    load.run(&mut model, profile.capacity_bytes, 30_000, 7).mean_us
 }
 
 fn close(what: &str, value: f64, printed: f64) {
@@ -121,8 +118,8 @@ fn flashlogging_writes_are_bimodal() {
         let profile = profiles::get(device).unwrap();
         let normal = profile.model.write_sequential.us(4096);
         let mut model = Model::new(&profile, 9).unwrap();
-        let load = Load { op: Op::Write, pattern: Pattern::Sequential, bytes: 4096, durable: true };
-        let latencies = load::closed_loop(&mut model, profile.capacity_bytes, load, 1, 60_000).latencies_us;
+        let load = Load { op: Op::Write, pattern: Pattern::Sequential, bytes: 4096, durable: true, depth: 1 };
+        let latencies = load.run(&mut model, profile.capacity_bytes, 60_000, 7).latencies_us;
         let outliers = latencies.iter().filter(|&&us| us > 1.5 * normal).count();
         close(device, outliers as f64 / latencies.len() as f64, share);
     }
@@ -134,9 +131,8 @@ fn face_random_writes_are_10_to_13_percent_of_sequential_bandwidth_and_reads_48_
         let profile = profiles::get(device).unwrap();
         let mb_s = |op, pattern, bytes: u64, depth| {
             let mut model = Model::new(&profile, 9).unwrap();
-            let load = Load { op, pattern, bytes, durable: true };
-            load::closed_loop(&mut model, profile.capacity_bytes, load, depth, 20_000).iops * bytes as f64
-                / 1e6
+            let load = Load { op, pattern, bytes, durable: true, depth };
+            load.run(&mut model, profile.capacity_bytes, 20_000, 7).mb_s
         };
         let share = |op| mb_s(op, Pattern::Random, 4096, 32) / mb_s(op, Pattern::Sequential, 1 << 20, 4);
         assert!((0.10 * 0.95..0.13 * 1.05).contains(&share(Op::Write)), "{device}: {}", share(Op::Write));
