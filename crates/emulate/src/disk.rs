@@ -76,6 +76,9 @@ impl Disks {
             let start = self.spindles.iter().map(|spindle| spindle.free_at).max().unwrap_or(from).max(from);
             return Service { start, end: start + self.sync_ns, busy: self.sync_ns };
         }
+        if request.bytes == 0 {
+            return Service { start: from, end: from, busy: 0 };
+        }
         let mut service = Service { start: u64::MAX, end: from, busy: 0 };
         for (index, offset, bytes) in self.parts(request) {
             let part = self.serve_part(index, from, offset, bytes, request.kind, swept);

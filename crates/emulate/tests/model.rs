@@ -218,6 +218,20 @@ fn a_volatile_cache_returns_writes_at_once_and_makes_a_sync_wait() {
 }
 
 #[test]
+fn a_request_of_no_bytes_and_one_beyond_the_end_are_served_somehow() {
+    for profile in profiles::all() {
+        let mut model = Model::new(&profile, 1).unwrap();
+        for request in [
+            Request::read(0, 0),
+            Request::write(0, 0),
+            Request::durable_write(profile.capacity_bytes * 2, 4096),
+        ] {
+            assert!(model.submit(US, &request) >= US, "{}", profile.name);
+        }
+    }
+}
+
+#[test]
 fn statistics_add_up() {
     let mut model = Model::new(&plain(), 0).unwrap();
     for i in 0..4 {
