@@ -1,7 +1,7 @@
 //! Every shipped profile, held against its own figures and against what its paper prints.
 
 use firn_emulate::{Load, Model, profiles};
-use firn_profile::{DeviceProfile, Figure, Op, Pattern, Unit};
+use firn_profile::{DeviceProfile, Figure, Op, Pattern};
 
 fn measured(profile: &DeviceProfile, figure: &Figure) -> f64 {
     let mut model = Model::new(profile, 42).unwrap();
