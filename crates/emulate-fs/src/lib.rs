@@ -27,12 +27,14 @@ mod filesystem;
 mod journal;
 mod model;
 mod mount;
+mod names;
 pub mod script;
 mod space;
 mod store;
 mod timing;
 mod tree;
 mod undo;
+mod work;
 
 pub use counters::{Counts, KINDS, Kind, KindCounts};
 pub use error::EmulateError;

@@ -6,20 +6,19 @@
 //! lock has ended before the cut touches what that lock protects; all others fail with `EIO`.
 
 use crate::backing::Backing;
-use crate::content::{Content, SyncTicket};
+use crate::content::Content;
 use crate::error::EmulateError;
 use crate::journal::{Inode, Mark};
-use crate::space::{EXTENT, Extents, Space};
+use crate::space::{EXTENT, Space};
 use crate::timing::{DeviceOperation, DeviceRequest};
-use crate::tree::{Kind, SharedContent, Tree, errno};
+use crate::tree::{SharedContent, Tree, errno};
+use crate::work::{SyncWork, dirty_requests, requests};
 use firn_base::rng::Rng;
+use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::sync::{Arc, Mutex};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Earlier contents kept in memory for a power cut, all files together. The file that would exceed it counts as
@@ -29,14 +28,11 @@ pub const KEPT_LIMIT: u64 = 256 << 20;
 /// Written bytes of a file that wait in the emulated page cache; its next writer writes them out.
 pub const DIRTY_LIMIT: u64 = 16 << 20;
 
-/// The largest request a device is given, as by the kernel's block layer; longer ones are cut.
-pub const REQUEST_LIMIT: u64 = 512 << 10;
-
 /// The emulated file system's state.
 #[derive(Debug)]
 pub struct Store {
     tree: Mutex<Tree>,
-    space: Mutex<Space>,
+    pub(crate) space: Mutex<Space>,
     dead: AtomicBool,
     kept: AtomicU64,
     /// Where in its extent the journal is written next.
@@ -53,18 +49,6 @@ pub enum WriteMode {
     Direct,
     /// To the device, durable when answered (`O_SYNC`, `O_DSYNC`).
     Durable,
-}
-
-/// A sync under way.
-#[derive(Debug)]
-pub struct SyncWork {
-    /// What the device has to write first.
-    pub writes: Vec<DeviceRequest>,
-    /// Then it syncs, if so; durable writes need none.
-    pub flush: bool,
-    content: Option<SharedContent>,
-    ticket: Option<SyncTicket>,
-    mark: Mark,
 }
 
 /// Free and all bytes.
@@ -165,46 +149,6 @@ impl Store {
         }
     }
 
-    /// Makes an empty file and opens it.
-    ///
-    /// # Errors
-    /// Those of open(2).
-    pub fn create(&self, parent: Inode, name: &OsStr, mode: u32, owner: (u32, u32)) -> Result<Inode, Errno> {
-        self.names(|tree| {
-            tree.make(parent, name, |path| {
-                let file =
-                    OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)?;
-                file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-                give_to(path, owner);
-                let mut content = Content::new(0, Extents::default());
-                content.handle = Some(file);
-                content.opens = 1;
-                Ok(Kind::File(Arc::new(Mutex::new(content))))
-            })
-        })
-    }
-
-    /// Makes a directory.
-    ///
-    /// # Errors
-    /// Those of mkdir(2).
-    pub fn make_directory(
-        &self,
-        parent: Inode,
-        name: &OsStr,
-        mode: u32,
-        owner: (u32, u32),
-    ) -> Result<Inode, Errno> {
-        self.names(|tree| {
-            tree.make(parent, name, |path| {
-                std::fs::create_dir(path)?;
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-                give_to(path, owner);
-                Ok(Kind::Directory(std::collections::BTreeMap::new()))
-            })
-        })
-    }
-
     /// A file is opened.
     ///
     /// # Errors
@@ -230,41 +174,6 @@ impl Store {
             }
             drop(content);
             tree.forget_if_unused(inode);
-        }
-    }
-
-    /// Removes a file or an empty directory.
-    ///
-    /// # Errors
-    /// Those of unlink(2) and rmdir(2).
-    pub fn remove(&self, parent: Inode, name: &OsStr, directory: bool) -> Result<(), Errno> {
-        self.names(|tree| {
-            let removed = tree.remove(parent, name, directory)?;
-            self.free_removed(tree, removed);
-            Ok(())
-        })
-    }
-
-    /// Gives something another name.
-    ///
-    /// # Errors
-    /// Those of rename(2).
-    pub fn rename(&self, from: (Inode, &OsStr), to: (Inode, &OsStr), replace: bool) -> Result<(), Errno> {
-        self.names(|tree| {
-            if let Some(replaced) = tree.rename(from, to, replace)? {
-                self.free_removed(tree, replaced);
-            }
-            Ok(())
-        })
-    }
-
-    /// The space of a file that was removed and is not open is free at once; its bytes are still held aside.
-    fn free_removed(&self, tree: &Tree, inode: Inode) {
-        if let Ok(shared) = tree.file(inode) {
-            let mut content = shared.lock();
-            if content.opens == 0 {
-                content.extents.release(0..u64::MAX, &mut self.space.lock());
-            }
         }
     }
 
@@ -531,30 +440,4 @@ fn open_backing(path: &Path) -> std::io::Result<File> {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => File::open(path),
         result => result,
     }
-}
-
-/// Gives a new file to who made it; only root can, and for others it is theirs already.
-fn give_to(path: &Path, (user, group): (u32, u32)) {
-    let _ = std::os::unix::fs::chown(path, Some(user), Some(group));
-}
-
-fn dirty_requests(content: &mut Content) -> Vec<DeviceRequest> {
-    let ranges = content.dirty.take();
-    let mut requests = requests(DeviceOperation::Write, content, &ranges);
-    requests.sort_by_key(|request| request.range.start);
-    requests
-}
-
-/// What a device is asked for these ranges of a file.
-fn requests(operation: DeviceOperation, content: &Content, ranges: &[Range<u64>]) -> Vec<DeviceRequest> {
-    let mut requests = Vec::new();
-    for address in ranges.iter().flat_map(|range| content.extents.addresses(range.clone())) {
-        let mut at = address.start;
-        while at < address.end {
-            let end = (at + REQUEST_LIMIT).min(address.end);
-            requests.push(DeviceRequest { operation, range: at..end });
-            at = end;
-        }
-    }
-    requests
 }
