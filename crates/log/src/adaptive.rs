@@ -6,7 +6,8 @@
 //! * one that was not re-issued *would* have gained what it took beyond detection and re-issue, as far as those are
 //!   known. So a device whose hiding is off is judged by the same measure, for nothing.
 //!
-//! The cost is the time for which a re-issue occupies another device. Gains and costs are sums that forget; hiding is
+//! The cost is the time for which a re-issue occupies another device: all of it while log waits for a device, and next to
+//! nothing while the device would be idle. Gains and costs are sums that forget; hiding is
 //! on while the gains exceed the costs, with some play, so that it does not flutter. What re-issues take compared with
 //! ordinary writes is learned, too: where all devices stall together, since they are one device in truth, re-issues
 //! take as long as the outliers and gain nothing. While hiding is off nothing is learned of that, and the belief
@@ -22,6 +23,8 @@ const FIRST_DECISION: u32 = 4;
 const FORGETTING: f64 = 31.0 / 32.0;
 /// Gains over costs at which hiding is switched on again; it is switched off at 1.
 const ON_AGAIN: f64 = 2.0;
+/// What the time of a device counts for that would be idle otherwise: it may be wanted before the re-issue is done.
+const IDLE_COST: f64 = 0.1;
 /// How fast the re-issues' cost is learned, and how fast it is forgotten while nothing is re-issued.
 const LEARNING: f64 = 1.0 / 8.0;
 const RETURNING: f64 = 1.0 / 1024.0;
@@ -67,17 +70,19 @@ impl Switch {
         self.reissue_factor += (factor.min(1000.0) - self.reissue_factor) * LEARNING;
     }
 
-    /// Judges an outlier of which an ordinary write was expected to take `expected`.
-    pub fn judge(&mut self, outcome: Outcome, expected: Duration) {
-        let cost = expected.as_secs_f64() * self.reissue_factor;
+    /// Judges an outlier of which an ordinary write was expected to take `expected`. `contended`: log waited for a
+    /// device when it was, or could have been, re-issued.
+    pub fn judge(&mut self, outcome: Outcome, expected: Duration, contended: bool) {
+        let reissue = expected.as_secs_f64() * self.reissue_factor;
         let gain = match outcome {
             Outcome::Hidden(earlier) => earlier.as_secs_f64(),
             Outcome::Wasted => 0.0,
-            Outcome::Endured(beyond) => (beyond.as_secs_f64() - cost).max(0.0),
+            Outcome::Endured(beyond) => (beyond.as_secs_f64() - reissue).max(0.0),
         };
         if matches!(outcome, Outcome::Endured(_)) {
             self.reissue_factor += (1.0 - self.reissue_factor) * RETURNING;
         }
+        let cost = if contended { reissue } else { reissue * IDLE_COST };
         self.gains = self.gains * FORGETTING + gain;
         self.costs = self.costs * FORGETTING + cost;
         self.judged = self.judged.saturating_add(1);
@@ -111,10 +116,14 @@ mod tests {
         for (outcome, on) in table {
             for first in [Outcome::Endured(ms(50)), Outcome::Wasted] {
                 let mut switch = Switch::new();
-                (0..10).for_each(|_| switch.judge(first, ms(1)));
+                (0..10).for_each(|_| switch.judge(first, ms(1), true));
                 assert_eq!(switch.is_on(), first != Outcome::Wasted);
-                (0..400).for_each(|_| switch.judge(outcome, ms(1)));
+                (0..400).for_each(|_| switch.judge(outcome, ms(1), true));
                 assert_eq!(switch.is_on(), on, "{first:?} then {outcome:?}");
+                // Where the other devices are idle, all but what gains nothing is worth it.
+                (0..400).for_each(|_| switch.judge(outcome, ms(1), false));
+                let nothing = matches!(outcome, Outcome::Wasted | Outcome::Endured(Duration::ZERO));
+                assert_eq!(switch.is_on(), !nothing, "{first:?} then {outcome:?}, idle");
             }
         }
     }
@@ -122,9 +131,9 @@ mod tests {
     #[test]
     fn it_begins_on_and_waits_for_a_few_outliers() {
         let mut switch = Switch::new();
-        (1..FIRST_DECISION).for_each(|_| switch.judge(Outcome::Wasted, ms(1)));
+        (1..FIRST_DECISION).for_each(|_| switch.judge(Outcome::Wasted, ms(1), true));
         assert!(switch.is_on());
-        switch.judge(Outcome::Wasted, ms(1));
+        switch.judge(Outcome::Wasted, ms(1), true);
         assert!(!switch.is_on());
     }
 
@@ -137,9 +146,9 @@ mod tests {
             if switch.is_on() {
                 tried += 1;
                 switch.reissued(ms(20), ms(1));
-                switch.judge(Outcome::Wasted, ms(1));
+                switch.judge(Outcome::Wasted, ms(1), true);
             } else {
-                switch.judge(Outcome::Endured(ms(20)), ms(1));
+                switch.judge(Outcome::Endured(ms(20)), ms(1), true);
             }
         }
         assert!((5..200).contains(&tried), "{tried}");
@@ -154,7 +163,7 @@ mod tests {
             // About as much gained as it costs.
             let outcome =
                 if i % 2 == 0 { Outcome::Wasted } else { Outcome::Hidden(Duration::from_micros(1900)) };
-            switch.judge(if before { outcome } else { Outcome::Endured(ms(2)) }, ms(1));
+            switch.judge(if before { outcome } else { Outcome::Endured(ms(2)) }, ms(1), true);
             turns += u32::from(before != switch.is_on());
         }
         assert!(turns <= 2, "{turns}");

@@ -4,7 +4,7 @@
 //! worth issuing again, and who had best perform a device's writes. `rescue.rs` carries that out.
 
 use crate::adaptive::{Outcome, Switch};
-use crate::outliers::{LatencyModel, Lateness};
+use crate::outliers::{LatencyModel, Lateness, Limits};
 use std::time::Duration;
 
 /// What is done about a write that takes much longer than such writes usually do.
@@ -31,12 +31,16 @@ pub struct OutlierOptions {
     pub expected: Vec<Vec<(usize, Duration)>>,
     /// Whether the usual latencies are learned from the writes themselves.
     pub learn: bool,
-    /// An outlier takes longer than this many percent of the usual latency.
+    /// An outlier takes longer than this many percent of the usual latency (the median of those seen lately; the paper
+    /// takes twice the average).
     pub factor_percent: u32,
+    /// Or longer than this many percent of what 98 % of the writes of its size stay below, where that is less: on
+    /// a device whose writes take much the same, one is noticed sooner.
+    pub margin_percent: u32,
     /// Nothing shorter is an outlier.
     pub floor: Duration,
-    /// A write that takes longer than this and four times the usual latency is a stall: it is issued again
-    /// even where hiding outliers is not worth it.
+    /// A write that takes so much longer than usual, and at least twice as long, is a stall: it is issued again even
+    /// where hiding outliers is not worth it.
     pub stall_after: Duration,
     /// On a device that usually writes faster than this, and has had no outlier for hundreds of writes, the committing
     /// thread writes itself: handing the write to a thread of the log's own costs a thread switch each way. If
@@ -53,6 +57,7 @@ impl Default for OutlierOptions {
             expected: Vec::new(),
             learn: true,
             factor_percent: 200,
+            margin_percent: 115,
             floor: Duration::from_micros(100),
             stall_after: Duration::from_millis(5),
             direct_below: Duration::from_micros(100),
@@ -110,6 +115,12 @@ struct Judged {
     quiet: u32,
 }
 
+impl Judged {
+    fn limits(&self, lateness: &Lateness, blocks: usize) -> Limits {
+        lateness.limits(self.model.expected(blocks), self.model.nearly_all(blocks))
+    }
+}
+
 /// A write that was performed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Performed {
@@ -120,6 +131,8 @@ pub(crate) struct Performed {
     pub hides: Option<usize>,
     /// The write was itself found to take too long, and issued again.
     pub reissued: bool,
+    /// Log waited for a device when it was issued again, or when it ended.
+    pub contended: bool,
     /// How long before its end its request was done by another write.
     pub hidden_for: Option<Duration>,
 }
@@ -158,6 +171,7 @@ impl Hider {
             policy: if devices > 1 { policy } else { Hiding::Off },
             lateness: Lateness {
                 factor_percent: options.factor_percent,
+                margin_percent: options.margin_percent,
                 floor: options.floor,
                 stall_after: options.stall_after,
             },
@@ -186,7 +200,7 @@ impl Hider {
     /// hidden, and as a stall.
     pub fn limits(&self, device: usize, blocks: usize) -> (Option<Duration>, Duration) {
         let judged = &self.devices[device];
-        let limits = self.lateness.limits(judged.model.expected(blocks));
+        let limits = judged.limits(&self.lateness, blocks);
         (limits.outlier.filter(|_| self.hides_outliers_of(device)), limits.stall)
     }
 
@@ -241,8 +255,8 @@ impl Hider {
         let earned = write.blocks as u64 * crate::block::BLOCK as u64 * self.extra_bytes_percent;
         self.saved = (self.saved + earned).min(100 * SAVED_BYTES_MAX);
         self.gained += write.hidden_for.unwrap_or_default();
-        let outlier = self.lateness.limits(expected).outlier;
         let judged = &mut self.devices[write.device];
+        let outlier = judged.limits(&self.lateness, write.blocks).outlier;
         judged.model.record(write.blocks, write.took);
         judged.quiet = judged.quiet.saturating_add(1);
         // A stall is an outlier even on a device of which nothing is known.
@@ -257,7 +271,7 @@ impl Hider {
             None if write.reissued => Outcome::Wasted,
             None => Outcome::Endured(write.took.saturating_sub(outlier.unwrap_or_default())),
         };
-        judged.switch.judge(outcome, expected.unwrap_or(write.took));
+        judged.switch.judge(outcome, expected.unwrap_or(write.took), write.contended);
     }
 
     pub fn statistics(&self) -> HidingStatistics {
