@@ -1,5 +1,6 @@
 //! How a database is opened.
 
+use crate::archive_options::ArchiveOptions;
 use crate::settings::Tuning;
 use crate::{Error, ErrorKind};
 use firn_base::machine;
@@ -79,6 +80,7 @@ pub struct Options {
     pub(crate) wrap_device: Option<WrapDeviceFn>,
     pub(crate) tuning: Tuning,
     pub(crate) skip_wal_rule: bool,
+    pub(crate) archive: ArchiveOptions,
 }
 
 impl Default for Options {
@@ -100,6 +102,7 @@ impl Default for Options {
             wrap_device: None,
             tuning: Tuning::default(),
             skip_wal_rule: false,
+            archive: ArchiveOptions::default(),
         }
     }
 }
@@ -290,7 +293,7 @@ impl Options {
                 self.log_bytes
             ));
         }
-        Ok(())
+        self.check_archive()
     }
 }
 
