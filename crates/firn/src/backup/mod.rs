@@ -32,7 +32,7 @@ use firn_tier::{PageRead, PageTier, TierError, TierErrorKind};
 use manifest::{LOG, MANIFEST, Manifest, PAGES};
 use pages::{BATCH_PAGES, PageEntry, PagesReader, PagesWriter};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What a backup is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,7 +299,7 @@ fn prepare_directory(directory: &Path) -> Result<(), Error> {
     }
 }
 
-fn create_file(engine: &Engine, path: &PathBuf) -> Result<Arc<dyn Device>, Error> {
+fn create_file(engine: &Engine, path: &Path) -> Result<Arc<dyn Device>, Error> {
     let device: Arc<dyn Device> = Arc::new(FileDevice::create(path, &FileOptions::default())?);
     Ok(match &engine.options.archive.wrap {
         Some(wrap) => wrap(device),
