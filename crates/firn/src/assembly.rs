@@ -38,6 +38,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         buffer_bytes: share,
         request_bytes: default.request_bytes.min(share / 2),
         workers: options.background,
+        hiding: options.log_hiding,
         outliers: options.outlier_options(),
         ..default
     }

@@ -77,6 +77,7 @@ pub use transaction::{Commit, Transaction};
 pub use firn_base::{Lsn, PageId, Progress, TxnId};
 pub use firn_btree::Direction;
 pub use firn_device as device;
+pub use firn_log::{DeviceHiding, Hiding, HidingStatistics};
 pub use firn_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, Schema,
     TableKind, Value, ValueRef,

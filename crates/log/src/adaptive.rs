@@ -29,6 +29,33 @@ const IDLE_COST: f64 = 0.1;
 const LEARNING: f64 = 1.0 / 8.0;
 const RETURNING: f64 = 1.0 / 1024.0;
 
+/// Writes before a device can be trusted; about so many are remembered.
+const TRUST_WRITES: u32 = 256;
+/// What handing a write to another thread and being woken by it takes, about: `tests/what_handing_over_costs.rs`.
+const HANDING_OVER: f64 = 15e-6;
+
+/// Whether a device's outliers are so few that a committing thread had better perform its writes itself: what
+/// hiding gains is less than what handing over costs, a write.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trust {
+    writes: u32,
+    /// Seconds gained, or that could have been, by the writes remembered.
+    gains: f64,
+}
+
+impl Trust {
+    /// Notes a write, and what hiding it gained or could have, in seconds.
+    pub fn wrote(&mut self, gain: f64) {
+        self.writes = self.writes.saturating_add(1);
+        self.gains += gain - self.gains / f64::from(TRUST_WRITES);
+    }
+
+    /// Whether the device can be trusted.
+    pub fn is_earned(&self) -> bool {
+        self.writes >= TRUST_WRITES && self.gains < HANDING_OVER * f64::from(TRUST_WRITES)
+    }
+}
+
 /// What became of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -71,8 +98,8 @@ impl Switch {
     }
 
     /// Judges an outlier of which an ordinary write was expected to take `expected`. `contended`: log waited for a
-    /// device when it was, or could have been, re-issued.
-    pub fn judge(&mut self, outcome: Outcome, expected: Duration, contended: bool) {
+    /// device when it was, or could have been, re-issued. Answers what was gained, or could have been, in seconds.
+    pub fn judge(&mut self, outcome: Outcome, expected: Duration, contended: bool) -> f64 {
         let reissue = expected.as_secs_f64() * self.reissue_factor;
         let gain = match outcome {
             Outcome::Hidden(earlier) => earlier.as_secs_f64(),
@@ -90,6 +117,7 @@ impl Switch {
             let wanted = if self.on { 1.0 } else { ON_AGAIN };
             self.on = self.gains >= wanted * self.costs;
         }
+        gain
     }
 }
 
@@ -116,12 +144,12 @@ mod tests {
         for (outcome, on) in table {
             for first in [Outcome::Endured(ms(50)), Outcome::Wasted] {
                 let mut switch = Switch::new();
-                (0..10).for_each(|_| switch.judge(first, ms(1), true));
+                (0..10).for_each(|_| _ = switch.judge(first, ms(1), true));
                 assert_eq!(switch.is_on(), first != Outcome::Wasted);
-                (0..400).for_each(|_| switch.judge(outcome, ms(1), true));
+                (0..400).for_each(|_| _ = switch.judge(outcome, ms(1), true));
                 assert_eq!(switch.is_on(), on, "{first:?} then {outcome:?}");
                 // Where the other devices are idle, all but what gains nothing is worth it.
-                (0..400).for_each(|_| switch.judge(outcome, ms(1), false));
+                (0..400).for_each(|_| _ = switch.judge(outcome, ms(1), false));
                 let nothing = matches!(outcome, Outcome::Wasted | Outcome::Endured(Duration::ZERO));
                 assert_eq!(switch.is_on(), !nothing, "{first:?} then {outcome:?}, idle");
             }
@@ -131,7 +159,7 @@ mod tests {
     #[test]
     fn it_begins_on_and_waits_for_a_few_outliers() {
         let mut switch = Switch::new();
-        (1..FIRST_DECISION).for_each(|_| switch.judge(Outcome::Wasted, ms(1), true));
+        (1..FIRST_DECISION).for_each(|_| _ = switch.judge(Outcome::Wasted, ms(1), true));
         assert!(switch.is_on());
         switch.judge(Outcome::Wasted, ms(1), true);
         assert!(!switch.is_on());
@@ -152,6 +180,29 @@ mod tests {
             }
         }
         assert!((5..200).contains(&tried), "{tried}");
+    }
+
+    #[test]
+    fn trust_is_earned_by_quiet_writes_and_lost_by_what_handing_over_would_have_saved() {
+        // One write in so many gains so many microseconds: noise, rare spikes, frequent ones.
+        for (every, gain_us, earned) in
+            [(50, 50, true), (10_000, 100, true), (100, 100_000, false), (10, 400, false)]
+        {
+            let mut trust = Trust::default();
+            (1..TRUST_WRITES).for_each(|_| trust.wrote(0.0));
+            assert!(!trust.is_earned());
+            (1..=5000).for_each(|i| trust.wrote(if i % every == 0 { gain_us as f64 * 1e-6 } else { 0.0 }));
+            assert_eq!(trust.is_earned(), earned, "{gain_us} us every {every}");
+        }
+        // A stall of seconds is remembered for hundreds of writes, not for ever.
+        let mut trust = Trust::default();
+        (0..300).for_each(|_| trust.wrote(0.0));
+        trust.wrote(5.0);
+        let writes = (1..100_000).find(|_| {
+            trust.wrote(0.0);
+            trust.is_earned()
+        });
+        assert!(writes.is_some_and(|count| (1000..4000).contains(&count)), "{writes:?}");
     }
 
     #[test]

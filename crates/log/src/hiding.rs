@@ -3,7 +3,7 @@
 //! The decisions are pure: [`Hider`] is told what writes took and answers from when on one is late, whether it is
 //! worth issuing again, and who had best perform a device's writes. `rescue.rs` carries that out.
 
-use crate::adaptive::{Outcome, Switch};
+use crate::adaptive::{Outcome, Switch, Trust};
 use crate::outliers::{LatencyModel, Lateness, Limits};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct OutlierOptions {
     /// A write that takes so much longer than usual, and at least twice as long, is a stall: it is issued again even
     /// where hiding outliers is not worth it.
     pub stall_after: Duration,
-    /// On a device that usually writes faster than this, and has had no outlier for hundreds of writes, the committing
+    /// On a device that usually writes faster than this, and whose outliers would not be worth it, the committing
     /// thread writes itself: handing the write to a thread of the log's own costs a thread switch each way. If
     /// such a device stalls, the one thread inside the call is stuck with it, and all others are not. Zero
     /// hands over always.
@@ -60,7 +60,7 @@ impl Default for OutlierOptions {
             margin_percent: 115,
             floor: Duration::from_micros(100),
             stall_after: Duration::from_millis(5),
-            direct_below: Duration::from_micros(100),
+            direct_below: Duration::from_micros(400),
             extra_bytes_percent: 5,
         }
     }
@@ -98,8 +98,6 @@ pub struct DeviceHiding {
     pub usual: Option<Duration>,
 }
 
-/// Writes without an outlier after which a fast device is trusted with the committing thread itself.
-const TRUSTED_AFTER: u32 = 256;
 /// Bytes that may be written again at once, saved up from quieter times.
 const SAVED_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of the request by which devices are compared: 4 KiB.
@@ -111,8 +109,7 @@ struct Judged {
     model: LatencyModel,
     switch: Switch,
     outliers: u64,
-    /// Writes since the last outlier.
-    quiet: u32,
+    trust: Trust,
 }
 
 impl Judged {
@@ -165,7 +162,7 @@ impl Hider {
             model: LatencyModel::new(table(device), options.learn),
             switch: Switch::new(),
             outliers: 0,
-            quiet: 0,
+            trust: Trust::default(),
         };
         Hider {
             policy: if devices > 1 { policy } else { Hiding::Off },
@@ -222,7 +219,7 @@ impl Hider {
     pub fn hands_over(&self, device: usize, blocks: usize) -> bool {
         let judged = &self.devices[device];
         let fast = judged.model.expected(blocks).is_some_and(|expected| expected < self.direct_below);
-        self.is_active() && !(fast && judged.quiet >= TRUSTED_AFTER)
+        self.is_active() && !(fast && judged.trust.is_earned())
     }
 
     /// Notes that a request is late.
@@ -258,20 +255,19 @@ impl Hider {
         let judged = &mut self.devices[write.device];
         let outlier = judged.limits(&self.lateness, write.blocks).outlier;
         judged.model.record(write.blocks, write.took);
-        judged.quiet = judged.quiet.saturating_add(1);
         // A stall is an outlier even on a device of which nothing is known.
         let late = outlier.is_some_and(|limit| write.took > limit);
         if !late && !write.reissued {
-            return;
+            return judged.trust.wrote(0.0);
         }
         judged.outliers += 1;
-        judged.quiet = 0;
         let outcome = match write.hidden_for {
             Some(earlier) => Outcome::Hidden(earlier),
             None if write.reissued => Outcome::Wasted,
             None => Outcome::Endured(write.took.saturating_sub(outlier.unwrap_or_default())),
         };
-        judged.switch.judge(outcome, expected.unwrap_or(write.took), write.contended);
+        let gain = judged.switch.judge(outcome, expected.unwrap_or(write.took), write.contended);
+        judged.trust.wrote(gain);
     }
 
     pub fn statistics(&self) -> HidingStatistics {

@@ -5,7 +5,7 @@
 mod emulation;
 
 use emulation::{Fault, Found, Run};
-use firn_log::Hiding;
+use firn_log::{Hiding, OutlierOptions};
 use std::time::Duration;
 
 fn throughput(run: &Run, hiding: Hiding) -> (f64, Found) {
@@ -112,4 +112,20 @@ fn spikes_of_one_device_are_hardly_seen() {
     assert!(hidden < normal.mul_f64(1.6), "{hidden:?}, normal {normal:?}");
     let endured = Run { hiding: Hiding::Off, ..spiky }.go().quantile(0.999);
     assert!(endured > 20 * normal, "{endured:?}");
+}
+
+#[test]
+fn a_quick_device_without_outliers_is_trusted_and_its_stall_catches_one_client_at_most() {
+    let outliers = OutlierOptions { direct_below: Duration::from_secs(1), ..OutlierOptions::default() };
+    let run = Run { profile: "nvme", clients: 4, outliers, ..Run::default() };
+    let hands_over = |found: &Found| found.statistics.hiding.devices.iter().any(|device| device.hands_over);
+    assert!(!hands_over(&run.go()));
+    let spikes = Fault { device: 1, spikes: Some((0.01, Duration::from_millis(100))), frozen: None };
+    assert!(hands_over(&Run { fault: Some(spikes), ..run.clone() }.go()));
+    let frozen = Some((Duration::from_millis(1500), Duration::from_millis(3000)));
+    let fault = Fault { device: 1, spikes: None, frozen };
+    let found = Run { fault: Some(fault), time: Duration::from_secs(4), ..run }.go();
+    let caught = found.latencies.iter().filter(|&&time| time > Duration::from_millis(20)).count();
+    assert_eq!(caught, 1);
+    assert!(found.commits_a_second() > 2000.0, "{}", found.commits_a_second());
 }
