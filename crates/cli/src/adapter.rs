@@ -4,8 +4,8 @@ use firn::{
     Database, Direction, ErrorKind, Index, Isolation, KeyRange, Table, TableSpec, TransactionOptions,
 };
 use firn_workloads::{
-    Access, Commit, CommitMode, Engine, EngineError, IndexId, Outcome, Part, PendingCommit, Retry, Scan,
-    Schema, Session, TableId, Transaction, Visit, Visitor,
+    Access, Charged, Commit, CommitMode, Engine, EngineError, IndexId, Outcome, Part, PendingCommit, Retry,
+    Scan, Schema, Session, TableId, Transaction, Visit, Visitor,
 };
 
 /// A Firn database with a workload's tables.
@@ -49,6 +49,24 @@ impl FirnEngine {
     #[must_use]
     pub fn into_database(self) -> Database {
         self.db
+    }
+}
+
+/// An engine that is a Firn database, perhaps with something in between.
+pub trait OnFirn: Engine {
+    /// The database.
+    fn database(&self) -> &Database;
+}
+
+impl OnFirn for FirnEngine {
+    fn database(&self) -> &Database {
+        &self.db
+    }
+}
+
+impl OnFirn for Charged<FirnEngine> {
+    fn database(&self) -> &Database {
+        &self.inner().db
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::sim::Sim;
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ pub enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
+    /// Run whole databases under faults and power cuts, in virtual time, each from a seed
+    Sim(Sim),
     /// Look for lost or half transactions
     #[command(subcommand)]
     Torture(Torture),
@@ -66,7 +69,7 @@ pub enum ScaleName {
 }
 
 /// `firn tpcc`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Tpcc {
     /// The database's directory; a second run on it goes on with it
     #[arg(long, default_value = "tpcc-db")]
@@ -116,10 +119,34 @@ pub struct Tpcc {
     /// Run so many transactions a client, all of them counted, instead of --seconds
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub transactions: Option<u64>,
+    /// Simulated machines instead of this one.
+    #[command(flatten)]
+    pub simulated: TpccSim,
+}
+
+/// `firn tpcc --sim`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Simulation")]
+pub struct TpccSim {
+    /// Run in virtual time on emulated devices, in memory: equal arguments give equal figures on any machine
+    #[arg(long)]
+    pub sim: bool,
+    /// Profile of a log device (a name that `firn profiles` lists, or a TOML file); again for each device
+    #[arg(long, value_name = "PROFILE", requires = "sim", default_value = "nvme")]
+    pub profile_log: Vec<String>,
+    /// Profile of the page store's device
+    #[arg(long, value_name = "PROFILE", requires = "sim", default_value = "nvme")]
+    pub profile_data: String,
+    /// Cores of the simulated machine
+    #[arg(long, value_name = "N", requires = "sim", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub sim_cores: u32,
+    /// How many times as slow as Firn's measured cost its work is charged
+    #[arg(long, value_name = "FACTOR", requires = "sim", default_value_t = 1.0)]
+    pub cpu: f64,
 }
 
 /// `firn check`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Check {
     /// The database's directory
     pub dir: PathBuf,
@@ -129,7 +156,7 @@ pub struct Check {
 }
 
 /// `firn stat`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Stat {
     /// The database's directory
     pub dir: PathBuf,
@@ -139,7 +166,7 @@ pub struct Stat {
 }
 
 /// `firn dump`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Dump {
     /// The database's directory
     pub dir: PathBuf,
@@ -162,7 +189,7 @@ pub enum Bench {
 }
 
 /// `firn bench commit`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct BenchCommit {
     /// Where the database and the raw file are made, and removed again
     #[arg(long, default_value = ".")]
@@ -199,7 +226,7 @@ pub enum Torture {
 }
 
 /// `firn torture kill`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct TortureKill {
     /// A directory for the database, on the file system in question; made, and removed again
     #[arg(long, default_value = "firn-torture")]
@@ -237,7 +264,7 @@ pub struct TortureKill {
 }
 
 /// `firn torture child`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct TortureChild {
     /// The database's directory
     #[arg(long)]

@@ -21,10 +21,12 @@ mod output;
 mod profiles;
 mod progress;
 mod raw_device;
+pub mod sim;
 mod size;
 mod table;
 mod torture;
 mod tpcc;
+mod tpcc_sim;
 mod tpcc_table;
 mod whole_tables;
 
@@ -43,6 +45,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Emulate(emulate) => emulate::run(&emulate),
         Command::Profiles(profiles) => profiles::run(&profiles),
         Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
+        Command::Sim(args) => sim::run(&args),
         Command::Torture(Torture::Kill(kill)) => torture::kill(&kill),
         Command::Torture(Torture::Child(child)) => torture::child::run(&child),
     }

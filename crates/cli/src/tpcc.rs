@@ -1,22 +1,27 @@
 //! `firn tpcc`: the main job. Loads, runs, checks and reports.
 
-use crate::adapter::FirnEngine;
+use crate::adapter::OnFirn;
 use crate::args::{CommitName, IsolationName, ScaleName, Tpcc};
 use crate::output::{say, write_json};
-use crate::{Failure, commit_of_source, interrupt, progress, size, tpcc_table, whole_tables};
+use crate::{Failure, commit_of_source, interrupt, progress, size, tpcc_sim, tpcc_table, whole_tables};
 use firn::{Database, IoCounts, Isolation, Options};
+use firn_base::clock;
+use firn_base::sync::thread;
 use firn_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult};
 use firn_workloads::tpcc::{self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When};
 use firn_workloads::{CommitMode, DriverOptions, Length, LiveRate, RunReport};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Commits that an asynchronous client may have outstanding.
 const ASYNC_WINDOW: usize = 1024;
 
 /// Runs the command.
 pub fn run(args: &Tpcc) -> Result<(), Failure> {
+    if args.simulated.sim {
+        return tpcc_sim::run(args);
+    }
     let stop = interrupt::install()?;
     let mut options =
         Options::new().create(!args.no_load && !args.check_only).on_recovery(progress::recovery());
@@ -26,7 +31,7 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     if let Some(count) = args.log_devices {
         options = options.log_devices(count as usize);
     }
-    let opening = Instant::now();
+    let opening = clock::now();
     let db = options.open(&args.dir)?;
     report_recovery(&db, opening);
     let isolation = match args.isolation {
@@ -48,7 +53,7 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     Ok(())
 }
 
-fn report_recovery(db: &Database, since: Instant) {
+fn report_recovery(db: &Database, since: clock::Moment) {
     let recovery = db.recovery_report();
     if !recovery.clean {
         say!(
@@ -61,7 +66,7 @@ fn report_recovery(db: &Database, since: Instant) {
     }
 }
 
-fn run_on(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run_on(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<(), Failure> {
     let (population, fresh) = match Population::of(engine)? {
         Some(found) => {
             if found.scale.warehouses != args.warehouses && !args.check_only {
@@ -112,15 +117,15 @@ fn run_on(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(), Fai
     Ok(())
 }
 
-fn load(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<Population, Failure> {
+fn load(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<Population, Failure> {
     let scale = match args.scale {
         ScaleName::Full => Scale::full(args.warehouses),
         ScaleName::Tiny => Scale::tiny(args.warehouses),
     };
     let mut options = LoadOptions::new(scale, args.seed);
-    options.threads = std::thread::available_parallelism().map_or(1, usize::from);
+    options.threads = thread::available_parallelism().map_or(1, usize::from);
     let bar = progress::bar("loading", 1);
-    let started = Instant::now();
+    let started = clock::now();
     let population = tpcc::load(engine, &options, &|step| {
         bar.set_length(step.rows_expected);
         bar.set_position(step.rows);
@@ -190,7 +195,7 @@ fn driver_options(args: &Tpcc) -> DriverOptions {
 }
 
 /// Runs the clients; answers what they did, and what the engine counted meanwhile.
-fn measure(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(RunReport, Counts), Failure> {
+fn measure(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<(RunReport, Counts), Failure> {
     let clients = ClientOptions { mix: tpcc::Mix::default(), terminals: Terminals::Drawn, seed: args.seed };
     let total = match args.transactions {
         Some(count) => count * u64::from(args.clients),
@@ -218,7 +223,7 @@ fn measure(engine: &FirnEngine, args: &Tpcc, stop: &AtomicBool) -> Result<(RunRe
     Ok((report, counts))
 }
 
-fn consistency(engine: &FirnEngine, when: When) -> Result<Vec<Condition>, Failure> {
+fn consistency(engine: &impl OnFirn, when: When) -> Result<Vec<Condition>, Failure> {
     let spinner = progress::spinner("checking TPC-C's consistency conditions");
     let conditions = tpcc::check(engine, when)?;
     spinner.finish_and_clear();
@@ -238,8 +243,7 @@ fn report_consistency(conditions: &[Condition]) -> Result<ConsistencyResult, Fai
 }
 
 /// The whole effective configuration.
-fn config(engine: &FirnEngine, args: &Tpcc, population: Population) -> Value {
-    use firn_workloads::Engine;
+fn config(engine: &impl OnFirn, args: &Tpcc, population: Population) -> Value {
     let settings: serde_json::Map<String, Value> =
         engine.settings().into_iter().map(|(name, value)| (name, Value::String(value))).collect();
     json!({
@@ -252,13 +256,12 @@ fn config(engine: &FirnEngine, args: &Tpcc, population: Population) -> Value {
 }
 
 fn result_of(
-    engine: &FirnEngine,
+    engine: &impl OnFirn,
     (head, args, population): (Conditions, &Tpcc, Population),
     report: &RunReport,
     counts: &Counts,
     conditions: &[Condition],
 ) -> TpccResult {
-    use firn_workloads::Engine;
     let scale = (population.scale, args.clients as usize);
     let mut result = TpccResult::new(head, ("firn", engine.isolation()), scale, report);
     for (tier, total) in [("log", counts.io.log_total()), ("store", counts.io.store_total())] {

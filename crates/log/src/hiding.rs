@@ -3,8 +3,8 @@
 //! The decisions are pure: [`Hider`] is told what writes took and answers from when on one is late, whether it is
 //! worth issuing again, and who had best perform a device's writes. `rescue.rs` carries that out.
 
-use crate::adaptive::{Outcome, Switch, Trust};
-use crate::outliers::{LatencyModel, Lateness, Limits};
+use crate::adaptive::{Outcome, Switch};
+use crate::outliers::{LatencyModel, Lateness};
 use std::time::Duration;
 
 /// What is done about a write that takes much longer than such writes usually do.
@@ -31,18 +31,14 @@ pub struct OutlierOptions {
     pub expected: Vec<Vec<(usize, Duration)>>,
     /// Whether the usual latencies are learned from the writes themselves.
     pub learn: bool,
-    /// An outlier takes longer than this many percent of the usual latency (the median of those seen lately; the paper
-    /// takes twice the average).
+    /// An outlier takes longer than this many percent of the usual latency.
     pub factor_percent: u32,
-    /// Or longer than this many percent of what 98 % of the writes of its size stay below, where that is less: on
-    /// a device whose writes take much the same, one is noticed sooner.
-    pub margin_percent: u32,
     /// Nothing shorter is an outlier.
     pub floor: Duration,
-    /// A write that takes so much longer than usual, and at least twice as long, is a stall: it is issued again even
-    /// where hiding outliers is not worth it.
+    /// A write that takes longer than this and four times the usual latency is a stall: it is issued again
+    /// even where hiding outliers is not worth it.
     pub stall_after: Duration,
-    /// On a device that usually writes faster than this, and whose outliers would not be worth it, the committing
+    /// On a device that usually writes faster than this, and has had no outlier for hundreds of writes, the committing
     /// thread writes itself: handing the write to a thread of the log's own costs a thread switch each way. If
     /// such a device stalls, the one thread inside the call is stuck with it, and all others are not. Zero
     /// hands over always.
@@ -57,10 +53,9 @@ impl Default for OutlierOptions {
             expected: Vec::new(),
             learn: true,
             factor_percent: 200,
-            margin_percent: 115,
             floor: Duration::from_micros(100),
             stall_after: Duration::from_millis(5),
-            direct_below: Duration::from_micros(400),
+            direct_below: Duration::from_micros(100),
             extra_bytes_percent: 5,
         }
     }
@@ -98,6 +93,8 @@ pub struct DeviceHiding {
     pub usual: Option<Duration>,
 }
 
+/// Writes without an outlier after which a fast device is trusted with the committing thread itself.
+const TRUSTED_AFTER: u32 = 256;
 /// Bytes that may be written again at once, saved up from quieter times.
 const SAVED_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of the request by which devices are compared: 4 KiB.
@@ -109,13 +106,8 @@ struct Judged {
     model: LatencyModel,
     switch: Switch,
     outliers: u64,
-    trust: Trust,
-}
-
-impl Judged {
-    fn limits(&self, lateness: &Lateness, blocks: usize) -> Limits {
-        lateness.limits(self.model.expected(blocks), self.model.nearly_all(blocks))
-    }
+    /// Writes since the last outlier.
+    quiet: u32,
 }
 
 /// A write that was performed.
@@ -128,8 +120,6 @@ pub(crate) struct Performed {
     pub hides: Option<usize>,
     /// The write was itself found to take too long, and issued again.
     pub reissued: bool,
-    /// Log waited for a device when it was issued again, or when it ended.
-    pub contended: bool,
     /// How long before its end its request was done by another write.
     pub hidden_for: Option<Duration>,
 }
@@ -162,13 +152,12 @@ impl Hider {
             model: LatencyModel::new(table(device), options.learn),
             switch: Switch::new(),
             outliers: 0,
-            trust: Trust::default(),
+            quiet: 0,
         };
         Hider {
             policy: if devices > 1 { policy } else { Hiding::Off },
             lateness: Lateness {
                 factor_percent: options.factor_percent,
-                margin_percent: options.margin_percent,
                 floor: options.floor,
                 stall_after: options.stall_after,
             },
@@ -197,7 +186,7 @@ impl Hider {
     /// hidden, and as a stall.
     pub fn limits(&self, device: usize, blocks: usize) -> (Option<Duration>, Duration) {
         let judged = &self.devices[device];
-        let limits = judged.limits(&self.lateness, blocks);
+        let limits = self.lateness.limits(judged.model.expected(blocks));
         (limits.outlier.filter(|_| self.hides_outliers_of(device)), limits.stall)
     }
 
@@ -219,7 +208,7 @@ impl Hider {
     pub fn hands_over(&self, device: usize, blocks: usize) -> bool {
         let judged = &self.devices[device];
         let fast = judged.model.expected(blocks).is_some_and(|expected| expected < self.direct_below);
-        self.is_active() && !(fast && judged.trust.is_earned())
+        self.is_active() && !(fast && judged.quiet >= TRUSTED_AFTER)
     }
 
     /// Notes that a request is late.
@@ -252,22 +241,23 @@ impl Hider {
         let earned = write.blocks as u64 * crate::block::BLOCK as u64 * self.extra_bytes_percent;
         self.saved = (self.saved + earned).min(100 * SAVED_BYTES_MAX);
         self.gained += write.hidden_for.unwrap_or_default();
+        let outlier = self.lateness.limits(expected).outlier;
         let judged = &mut self.devices[write.device];
-        let outlier = judged.limits(&self.lateness, write.blocks).outlier;
         judged.model.record(write.blocks, write.took);
+        judged.quiet = judged.quiet.saturating_add(1);
         // A stall is an outlier even on a device of which nothing is known.
         let late = outlier.is_some_and(|limit| write.took > limit);
         if !late && !write.reissued {
-            return judged.trust.wrote(0.0);
+            return;
         }
         judged.outliers += 1;
+        judged.quiet = 0;
         let outcome = match write.hidden_for {
             Some(earlier) => Outcome::Hidden(earlier),
             None if write.reissued => Outcome::Wasted,
             None => Outcome::Endured(write.took.saturating_sub(outlier.unwrap_or_default())),
         };
-        let gain = judged.switch.judge(outcome, expected.unwrap_or(write.took), write.contended);
-        judged.trust.wrote(gain);
+        judged.switch.judge(outcome, expected.unwrap_or(write.took));
     }
 
     pub fn statistics(&self) -> HidingStatistics {

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod charged;
 pub mod commit_bench;
 mod driver;
 mod engine;
@@ -24,6 +25,7 @@ mod schema;
 pub mod tpcc;
 pub mod wall;
 
+pub use charged::{Charged, ChargedSession, ChargedTransaction, CostModel};
 pub use driver::{Attempt, Client, DriverOptions, Length, LiveRate, drive};
 pub use engine::{
     Access, Commit, CommitMode, Engine, EngineError, KeyRange, Outcome, PendingCommit, Retry, Scan, Session,

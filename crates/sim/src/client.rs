@@ -1,0 +1,362 @@
+//! What one client does: random transactions over shared lists and rows of its own.
+
+use crate::ledger::{Entry, Fate, Lists, RowChanges, Rows, contents};
+use firn::{
+    Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Table,
+    TableSpec, Transaction, TransactionOptions,
+};
+use firn_base::rng::Rng;
+use firn_base::sync::Arc;
+use firn_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use firn_workloads::history::{Element, Event, Txn};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// Rows that a client has at most.
+const ROWS: u64 = 60;
+/// Bytes of a row before its indexed part.
+const TAG: usize = 4;
+
+/// Numbers that all clients of all rounds share.
+#[derive(Debug)]
+pub struct Counters {
+    /// Ticks whenever a transaction begins or has ended.
+    clock: AtomicU64,
+    next: AtomicU32,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters { clock: AtomicU64::new(1), next: AtomicU32::new(1) }
+    }
+}
+
+impl Counters {
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// The tables of an open database.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    lists: [Table; 2],
+    rows: Table,
+}
+
+impl Tables {
+    /// Finds the tables, or creates those that are not there.
+    pub fn open(db: &Database) -> Result<Tables, Error> {
+        let rows = match db.table("rows") {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let tag = IndexPart::Value(0..TAG);
+                db.create_table_with(
+                    "rows",
+                    TableSpec::raw().with_index(IndexSpec::ranges("tag", false, vec![tag])),
+                )?
+            }
+            other => other?,
+        };
+        Ok(Tables { lists: [db.open_table("even")?, db.open_table("odd")?], rows })
+    }
+
+    fn list(&self, key: u32) -> &Table {
+        &self.lists[key as usize % 2]
+    }
+
+    /// All lists.
+    pub fn read_lists(&self, tx: &mut Transaction, keys: u32) -> Result<Lists, Error> {
+        (0..keys)
+            .map(|key| {
+                let found = tx.get(self.list(key), &key.to_be_bytes())?;
+                Ok((key, decode(&found.unwrap_or_default())))
+            })
+            .collect()
+    }
+
+    /// The rows of every client.
+    pub fn read_rows(&self, tx: &mut Transaction, clients: usize) -> Result<Vec<Rows>, Error> {
+        let mut rows = vec![Rows::new(); clients];
+        let mut cursor = tx.scan(&self.rows, KeyRange::all(), Direction::Forward);
+        while let Some((key, value)) = cursor.next(tx)? {
+            let (client, number) = row_of(key);
+            rows[client as usize].insert(number, value.get(TAG..).unwrap_or_default().to_vec());
+        }
+        Ok(rows)
+    }
+}
+
+fn row_key(client: u32, number: u32) -> [u8; 8] {
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&client.to_be_bytes());
+    key[4..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn row_of(key: &[u8]) -> (u32, u32) {
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
+    (number(&key[..4]), number(&key[4..]))
+}
+
+fn encode(list: &[Element]) -> Vec<u8> {
+    list.iter().flat_map(|(txn, part)| [txn.to_be_bytes(), part.to_be_bytes()].concat()).collect()
+}
+
+fn decode(bytes: &[u8]) -> Vec<Element> {
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
+    bytes.chunks_exact(8).map(|pair| (number(&pair[..4]), number(&pair[4..]))).collect()
+}
+
+/// What a client needs.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its number.
+    pub client: usize,
+    /// The database.
+    pub db: Database,
+    /// Its tables.
+    pub tables: Tables,
+    /// Shared numbers.
+    pub counters: Arc<Counters>,
+    /// Of all transactions.
+    pub isolation: Isolation,
+    /// How many lists there are.
+    pub keys: u32,
+}
+
+/// Why a client stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All its transactions are done.
+    Done,
+    /// The database took no more.
+    Refused(Error),
+    /// The database answered what it must not.
+    Wrong(String),
+}
+
+impl Client {
+    /// Runs `count` transactions; answers all of them in their order.
+    pub fn run(&self, count: u64, rng: &mut Rng) -> (Vec<Entry>, Stop) {
+        let mut entries: Vec<Entry> = Vec::new();
+        // Commits not waited for yet, with their places among the entries.
+        let mut pending: Vec<(usize, Commit)> = Vec::new();
+        let mut stop = Stop::Done;
+        for _ in 0..count {
+            match self.transaction(rng, entries.len(), &mut pending) {
+                Ok(entry) => entries.push(entry),
+                Err((entry, why)) => {
+                    entries.extend(entry);
+                    stop = why;
+                    break;
+                }
+            }
+            if pending.len() > 3 || rng.one_in(4) {
+                settle(&mut entries, &mut pending);
+            }
+        }
+        settle(&mut entries, &mut pending);
+        (entries, stop)
+    }
+
+    /// One transaction. An error carries its entry, if its fate is open, and why the client must stop.
+    fn transaction(
+        &self,
+        rng: &mut Rng,
+        place: usize,
+        pending: &mut Vec<(usize, Commit)>,
+    ) -> Result<Entry, (Option<Entry>, Stop)> {
+        let began = self.counters.tick();
+        let id = self.counters.next.fetch_add(1, Ordering::SeqCst);
+        let options = TransactionOptions { isolation: self.isolation, ..Default::default() };
+        let mut running = Running {
+            client: self,
+            tx: self.db.begin_with(options),
+            id,
+            appended: 0,
+            parts: 0,
+            events: Vec::new(),
+            rows: RowChanges::new(),
+        };
+        let outcome = running.statements(rng);
+        let Running { tx, events, rows, .. } = running;
+        let wrote = !rows.is_empty() || events.iter().any(|event| matches!(event, Event::Append(..)));
+        let mut entry = Entry {
+            client: self.client,
+            txn: Txn { id, committed: false, events, began, ended: 0 },
+            rows,
+            fate: Fate::Aborted,
+        };
+        let ended = match outcome {
+            Ok(()) if rng.one_in(8) => tx.rollback(),
+            Ok(()) if rng.one_in(2) => tx.commit().map(|()| entry.fate = Fate::Committed),
+            Ok(()) => tx.commit_async().map(|commit| {
+                entry.fate = Fate::Unknown;
+                pending.push((place, commit));
+            }),
+            Err(Trouble::Error(error)) => tx.rollback().and(Err(error)),
+            Err(Trouble::Wrong(sentence)) => return Err((None, Stop::Wrong(sentence))),
+        };
+        entry.txn.ended = self.counters.tick();
+        match ended {
+            Ok(()) => Ok(entry),
+            Err(error) => match error.kind() {
+                ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::Timeout | ErrorKind::Full => Ok(entry),
+                ErrorKind::Unknown if wrote => {
+                    entry.fate = Fate::Unknown;
+                    Err((Some(entry), Stop::Refused(error)))
+                }
+                _ => Err((Some(entry), Stop::Refused(error))),
+            },
+        }
+    }
+}
+
+/// Waits for the pending commits, in their order; the fates of those that fail stay unknown.
+fn settle(entries: &mut [Entry], pending: &mut Vec<(usize, Commit)>) {
+    for (place, commit) in pending.drain(..) {
+        if commit.wait().is_ok() {
+            entries[place].fate = Fate::Committed;
+        }
+    }
+}
+
+enum Trouble {
+    Error(Error),
+    Wrong(String),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Error(error)
+    }
+}
+
+struct Running<'a> {
+    client: &'a Client,
+    tx: Transaction,
+    id: u32,
+    appended: u32,
+    parts: u32,
+    events: Vec<Event>,
+    rows: RowChanges,
+}
+
+impl Running<'_> {
+    fn statements(&mut self, rng: &mut Rng) -> Result<(), Trouble> {
+        for _ in 0..rng.between(1, 6) {
+            let key = rng.below(u64::from(self.client.keys)) as u32;
+            match rng.below(16) {
+                0..=3 => self.append(key, rng)?,
+                4..=6 => drop(self.read(key, rng.one_in(4))?),
+                7 => self.scan(rng)?,
+                8 => self.and_back(key, rng)?,
+                9..=13 => self.put_row(rng)?,
+                14 => self.delete_row(rng)?,
+                _ => self.read_own_rows()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, key: u32, lock: bool) -> Result<Vec<Element>, Error> {
+        let (table, bytes) = (self.client.tables.list(key), key.to_be_bytes());
+        let found = if lock { self.tx.get_for_update(table, &bytes)? } else { self.tx.get(table, &bytes)? };
+        let list = decode(&found.unwrap_or_default());
+        self.events.push(Event::Read(key, list.clone(), false));
+        Ok(list)
+    }
+
+    fn append(&mut self, key: u32, rng: &mut Rng) -> Result<(), Error> {
+        // Under read committed only a read for update keeps others from writing in between.
+        let lock = self.client.isolation == Isolation::ReadCommitted || rng.one_in(3);
+        let mut list = self.read(key, lock)?;
+        let element = (self.id, self.appended);
+        list.push(element);
+        self.tx.put(self.client.tables.list(key), &key.to_be_bytes(), &encode(&list))?;
+        self.appended += 1;
+        self.events.push(Event::Append(key, element));
+        Ok(())
+    }
+
+    /// Appends, and goes back to a savepoint before it.
+    fn and_back(&mut self, key: u32, rng: &mut Rng) -> Result<(), Error> {
+        let savepoint = self.tx.savepoint();
+        let before = self.events.len();
+        self.append(key, rng)?;
+        self.tx.rollback_to(&savepoint)?;
+        let undone: Vec<Event> = self.events[before..]
+            .iter()
+            .filter_map(|event| match event {
+                Event::Append(key, element) => Some(Event::Undo(*key, *element)),
+                _ => None,
+            })
+            .collect();
+        self.events.extend(undone);
+        Ok(())
+    }
+
+    /// Reads all lists of a range of one table, those that are not there included.
+    fn scan(&mut self, rng: &mut Rng) -> Result<(), Trouble> {
+        let keys = u64::from(self.client.keys);
+        let (a, b) = (rng.below(keys) as u32, rng.below(keys) as u32);
+        let (low, high) = (a.min(b), a.max(b));
+        let which = rng.below(2) as u32;
+        let (from, to) = (low.to_be_bytes(), high.to_be_bytes());
+        let range = KeyRange::new(Bound::Included(&from), Bound::Included(&to));
+        let direction = if rng.one_in(2) { Direction::Forward } else { Direction::Backward };
+        let mut cursor = self.tx.scan(self.client.tables.list(which), range, direction);
+        let mut found = BTreeMap::new();
+        while let Some((key, value)) = cursor.next(&mut self.tx)? {
+            found.insert(u32::from_be_bytes(key.try_into().expect("four bytes")), decode(value));
+        }
+        for key in (low..=high).filter(|key| key % 2 == which) {
+            self.events.push(Event::Read(key, found.remove(&key).unwrap_or_default(), true));
+        }
+        match found.is_empty() {
+            true => Ok(()),
+            false => {
+                Err(Trouble::Wrong(format!("a scan of {low}..={high} met rows outside of it: {found:?}")))
+            }
+        }
+    }
+
+    fn put_row(&mut self, rng: &mut Rng) -> Result<(), Error> {
+        let number = rng.below(ROWS) as u32;
+        let len = match rng.below(40) {
+            0 => rng.between(3_000, 30_000),
+            1..=8 => rng.between(200, 600),
+            _ => rng.below(80),
+        };
+        let contents = contents(self.id, self.parts, len as usize);
+        self.parts += 1;
+        let tag = (rng.below(10) as u32).to_be_bytes();
+        let value = [&tag[..], &contents].concat();
+        self.tx.put(&self.client.tables.rows, &row_key(self.client.client as u32, number), &value)?;
+        self.rows.insert(number, Some(contents));
+        Ok(())
+    }
+
+    fn delete_row(&mut self, rng: &mut Rng) -> Result<(), Error> {
+        let number = rng.below(ROWS) as u32;
+        self.tx.delete(&self.client.tables.rows, &row_key(self.client.client as u32, number))?;
+        self.rows.insert(number, None);
+        Ok(())
+    }
+
+    /// Its own changes are seen by itself.
+    fn read_own_rows(&mut self) -> Result<(), Trouble> {
+        for (&number, expected) in &self.rows {
+            let key = row_key(self.client.client as u32, number);
+            let found = self.tx.get(&self.client.tables.rows, &key)?;
+            let found = found.as_deref().map(|value| &value[TAG..]);
+            if found != expected.as_deref() {
+                return Err(Trouble::Wrong(format!(
+                    "transaction {} does not see its own change of row {number}",
+                    self.id
+                )));
+            }
+        }
+        Ok(())
+    }
+}

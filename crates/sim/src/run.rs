@@ -1,0 +1,405 @@
+//! One seed: rounds of clients, faults and power cuts, and what must be true after each.
+//!
+//! A round opens the database (perhaps the power fails during that), compares it with what the clients
+//! know, lets them work, and ends with a close, a dropped handle or a power cut. After the last the devices
+//! are healed; then `check` must find nothing, and the whole history of all rounds must hold no
+//! phenomenon that its isolation level forbids.
+
+use crate::client::{Client, Counters, Stop, Tables};
+use crate::ledger::{Entry, Ledger};
+use crate::machine::Machine;
+use crate::medium::Survival;
+use crate::scenario::{End, Round, Scenario, Severity};
+use firn::{Database, Error, ErrorKind, Isolation};
+use firn_base::clock::{self, Moment};
+use firn_base::rng::Rng;
+use firn_base::sim::{self, SimFailure, SimOptions};
+use firn_base::sync::atomic::{AtomicBool, Ordering};
+use firn_base::sync::{Arc, Mutex, thread};
+use firn_workloads::history::{Phenomenon, judge};
+use std::time::Duration;
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Commits acknowledged.
+    pub committed: u64,
+    /// Transactions rolled back or refused.
+    pub aborted: u64,
+    /// Commits of unknown fate that turned out to be lost, and to be there.
+    pub unknown: [u64; 2],
+    /// Device calls that went wrong on purpose.
+    pub faults: u64,
+    /// Power cuts.
+    pub cuts: u64,
+    /// Openings that found a database to recover.
+    pub recoveries: u64,
+    /// Whether damage was done and reported, which ends a run early.
+    pub damaged: bool,
+    /// Virtual time.
+    pub time: Duration,
+    /// Scheduling decisions, and their hash: equal for equal seeds.
+    pub steps: u64,
+    /// Of the scheduling decisions.
+    pub trace: u64,
+}
+
+/// What was found of a seed.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// What the run did, as far as it came.
+    pub summary: Summary,
+    /// What happened, a line each.
+    pub narrative: Vec<String>,
+    /// What must not be: empty for a good run.
+    pub wrong: Vec<String>,
+}
+
+/// Longest virtual time of a run.
+const TIME_LIMIT: Duration = Duration::from_secs(3600);
+/// Most scheduling decisions of a run.
+const STEP_LIMIT: u64 = 40_000_000;
+
+/// Runs the scenario.
+#[must_use]
+pub fn run(scenario: &Scenario) -> Verdict {
+    let findings = std::sync::Arc::new(std::sync::Mutex::new(Verdict {
+        summary: Summary::default(),
+        narrative: Vec::new(),
+        wrong: Vec::new(),
+    }));
+    let options = SimOptions {
+        seed: scenario.seed,
+        cores: scenario.cores,
+        preempt_one_in: scenario.preempt_one_in,
+        step_limit: STEP_LIMIT,
+        time_limit: TIME_LIMIT,
+        ..SimOptions::default()
+    };
+    let (for_body, of_scenario) = (findings.clone(), scenario.clone());
+    let outcome = sim::run(options, move || {
+        let mut story = Story::new(of_scenario);
+        story.tell();
+        *for_body.lock().expect("only the body locks it") = story.verdict();
+    });
+    let mut verdict = findings.lock().expect("the body has ended").clone();
+    match outcome {
+        Ok(outcome) => {
+            verdict.summary.time = outcome.virtual_time;
+            verdict.summary.steps = outcome.steps;
+            verdict.summary.trace = outcome.trace_hash;
+        }
+        Err(failure) => verdict.wrong.push(describe(&failure)),
+    }
+    verdict
+}
+
+fn describe(failure: &SimFailure) -> String {
+    failure.to_string()
+}
+
+struct Story {
+    scenario: Scenario,
+    began: Moment,
+    rng: Rng,
+    counters: Arc<Counters>,
+    ledger: Ledger,
+    summary: Summary,
+    narrative: Vec<String>,
+    wrong: Vec<String>,
+    /// Damage was done: errors may say so.
+    spoilt: bool,
+}
+
+/// How an attempt to open ended.
+enum Opened {
+    Yes(Database, Tables),
+    /// The power failed, or a device did; what is left.
+    No,
+    /// It is damaged, and said so.
+    Damaged,
+}
+
+impl Story {
+    fn new(scenario: Scenario) -> Story {
+        Story {
+            began: clock::now(),
+            rng: Rng::new(scenario.seed),
+            counters: Arc::default(),
+            ledger: Ledger::new(scenario.clients as usize),
+            summary: Summary::default(),
+            narrative: Vec::new(),
+            wrong: Vec::new(),
+            spoilt: false,
+            scenario,
+        }
+    }
+
+    fn verdict(self) -> Verdict {
+        let (committed, aborted, lost, there) = self.ledger.counts();
+        let summary = Summary { committed, aborted, unknown: [lost, there], ..self.summary };
+        Verdict { summary, narrative: self.narrative, wrong: self.wrong }
+    }
+
+    fn say(&mut self, sentence: impl Into<String>) {
+        let time = clock::now().since(self.began);
+        self.narrative.push(format!("{:>12.6} s  {}", time.as_secs_f64(), sentence.into()));
+    }
+
+    fn accuse(&mut self, sentence: String) {
+        self.say(format!("WRONG: {sentence}"));
+        self.wrong.push(sentence);
+    }
+
+    /// Whether an error may be: of damage only after damage, of failure only after a fault or a cut.
+    fn judge_error(&mut self, doing: &str, error: &Error, excused: bool) {
+        self.say(format!("{doing}: {error}"));
+        let bad = match error.kind() {
+            ErrorKind::Damaged => !self.spoilt,
+            ErrorKind::Failed | ErrorKind::Unknown | ErrorKind::Closed => !excused,
+            ErrorKind::Full | ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::Timeout => false,
+            _ => true,
+        };
+        if bad {
+            self.accuse(format!("{doing}: {error}"));
+        }
+    }
+
+    fn tell(&mut self) {
+        let Some(mut contents) = self.create() else { return };
+        for (number, round) in self.scenario.rounds.clone().into_iter().enumerate() {
+            self.say(format!("round {number}"));
+            match self.round(&round, contents) {
+                Some(left) => contents = left,
+                None => return,
+            }
+        }
+        self.say("the last opening, on healthy devices");
+        let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
+        if let Opened::Yes(db, _) = self.open(&machine) {
+            self.check(&db);
+            if let Err(error) = db.close() {
+                self.judge_error("the last close", &error, false);
+            }
+            self.judge_history();
+        } else if !self.spoilt {
+            self.accuse("it does not open on healthy devices".to_owned());
+        }
+    }
+
+    /// Creates the database, on devices without faults.
+    fn create(&mut self) -> Option<Vec<Vec<u8>>> {
+        let machine = Machine::switched_on(&self.scenario, Machine::blank(&self.scenario), &mut self.rng);
+        let created = self.scenario.options().create_on(machine.devices());
+        let made = created.and_then(|db| Tables::open(&db).map(|_| db)).and_then(Database::close);
+        if let Err(error) = made {
+            self.accuse(format!("creating it: {error}"));
+            return None;
+        }
+        Some(machine.cut(Survival::None, &mut self.rng))
+    }
+
+    /// Opens the database and compares it with what must be in it.
+    fn open(&mut self, machine: &Machine) -> Opened {
+        self.summary.recoveries += 1;
+        let before = machine.faults_met();
+        let excused = |machine: &Machine| machine.faults_met() > before;
+        let found = self.scenario.options().open_on(machine.devices()).and_then(|db| {
+            let tables = Tables::open(&db)?;
+            let mut tx = db.snapshot();
+            let lists = tables.read_lists(&mut tx, self.scenario.keys)?;
+            let rows = tables.read_rows(&mut tx, self.scenario.clients as usize)?;
+            tx.commit()?;
+            Ok((db, tables, lists, rows))
+        });
+        match found {
+            Ok((db, tables, lists, rows)) => {
+                let recovery = db.recovery_report();
+                self.say(format!(
+                    "opened: {} bytes of log, {} losers{}",
+                    recovery.log_bytes,
+                    recovery.losers,
+                    if recovery.clean { ", had been closed" } else { "" }
+                ));
+                for difference in self.ledger.compare(&lists, &rows) {
+                    self.accuse(format!("after an opening: {difference}"));
+                }
+                Opened::Yes(db, tables)
+            }
+            Err(error) => {
+                let excused = excused(machine);
+                self.judge_error("opening it", &error, excused);
+                if error.kind() == ErrorKind::Damaged && self.spoilt { Opened::Damaged } else { Opened::No }
+            }
+        }
+    }
+
+    /// One round; what is left on the devices, unless the run is over.
+    fn round(&mut self, round: &Round, contents: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+        let mut contents = contents;
+        if let Some((after, survival)) = round.cut_in_recovery {
+            contents = self.interrupted_opening(contents, after, survival);
+        }
+        let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
+        let (db, tables) = match self.open(&machine) {
+            Opened::Yes(db, tables) => (db, tables),
+            Opened::No => return Some(machine.cut(Survival::Any, &mut self.rng)),
+            Opened::Damaged => {
+                self.summary.damaged = true;
+                return None;
+            }
+        };
+        let transient = self.spoilt;
+        for trouble in &round.troubles {
+            machine.trouble(trouble.rule.clone());
+            self.spoilt |= trouble.severity == Severity::Detected;
+        }
+        let left = self.work(round, &machine, db, tables);
+        self.summary.faults += machine.faults_met();
+        // A read spoilt once has spoilt nothing that is stored.
+        self.spoilt = transient;
+        let Some((device, bits)) = round.rot else { return Some(left) };
+        let dark = Machine::switched_on(&self.scenario, left, &mut self.rng);
+        let sentence = dark.rot(device, bits, &mut self.rng);
+        self.say(sentence);
+        self.spoilt = true;
+        Some(dark.cut(Survival::None, &mut self.rng))
+    }
+
+    /// Switches the power off after a while, from a thread of its own. The answer's flag says that it is off.
+    fn switch(&mut self, machine: &Machine, after: Duration, survival: Survival) -> Switch {
+        let left = Arc::new(Mutex::new(None));
+        let off = Arc::new(AtomicBool::new(false));
+        let (machine, for_thread, flag) = (machine.clone(), left.clone(), off.clone());
+        let mut rng = Rng::new(self.rng.next_u64());
+        let handle = thread::spawn("power", move || {
+            clock::sleep(after);
+            flag.store(true, Ordering::SeqCst);
+            *for_thread.lock() = Some(machine.cut(survival, &mut rng));
+        });
+        Switch { left, off, handle: handle.expect("a thread") }
+    }
+
+    fn interrupted_opening(
+        &mut self,
+        contents: Vec<Vec<u8>>,
+        after: Duration,
+        survival: Survival,
+    ) -> Vec<Vec<u8>> {
+        let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
+        let switch = self.switch(&machine, after, survival);
+        let opened = self.scenario.options().open_on(machine.devices());
+        if let Err(error) = &opened {
+            let off = switch.is_off();
+            self.judge_error("the opening under which the power failed", error, off);
+        }
+        drop(opened);
+        self.summary.cuts += 1;
+        switch.wait()
+    }
+
+    /// Clients at work, until the round's end.
+    fn work(&mut self, round: &Round, machine: &Machine, db: Database, tables: Tables) -> Vec<Vec<u8>> {
+        let switch = match round.end {
+            End::PowerCut(after, survival) => Some(self.switch(machine, after, survival)),
+            End::Close | End::Drop => None,
+        };
+        let handles: Vec<_> = (0..self.scenario.clients as usize)
+            .map(|client| {
+                let client = Client {
+                    client,
+                    db: db.clone(),
+                    tables: tables.clone(),
+                    counters: self.counters.clone(),
+                    isolation: self.scenario.isolation,
+                    keys: self.scenario.keys,
+                };
+                let (count, mut rng) = (round.transactions, Rng::new(self.rng.next_u64()));
+                let name = format!("client-{}", client.client);
+                thread::spawn(&name, move || client.run(count, &mut rng)).expect("a thread")
+            })
+            .collect();
+        let ended: Vec<(Vec<Entry>, Stop)> =
+            handles.into_iter().map(|handle| handle.join().expect("a client does not panic")).collect();
+        let excused = machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
+        for (client, (entries, stop)) in ended.into_iter().enumerate() {
+            entries.into_iter().for_each(|entry| self.ledger.add(entry));
+            match stop {
+                Stop::Done => {}
+                Stop::Refused(error) => self.judge_error(&format!("client {client}"), &error, excused),
+                Stop::Wrong(sentence) => self.accuse(format!("client {client}: {sentence}")),
+            }
+        }
+        drop(tables);
+        let excused =
+            |switch: &Option<Switch>| machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
+        match round.end {
+            End::Close => {
+                machine.heal();
+                if let Err(error) = db.close() {
+                    let excused = excused(&switch);
+                    self.judge_error("closing it", &error, excused);
+                }
+                machine.cut(Survival::Any, &mut self.rng)
+            }
+            End::Drop => {
+                drop(db);
+                machine.cut(Survival::Any, &mut self.rng)
+            }
+            End::PowerCut(..) => {
+                let switch = switch.expect("set up above");
+                // The background threads go on until the power fails.
+                let left = switch.wait();
+                drop(db);
+                self.summary.cuts += 1;
+                self.say("the power failed");
+                left
+            }
+        }
+    }
+
+    fn check(&mut self, db: &Database) {
+        match db.check(&mut |_| {}) {
+            Ok(report) if report.is_clean() => {}
+            Ok(report) if self.spoilt => self.say(format!("check: {:?}", report.damage)),
+            Ok(report) => self.accuse(format!("check: {:?}", report.damage)),
+            Err(error) => self.judge_error("check", &error, false),
+        }
+    }
+
+    fn judge_history(&mut self) {
+        use Phenomenon::*;
+        let forbidden: &[Phenomenon] = match self.scenario.isolation {
+            Isolation::ReadCommitted => &[Internal, LostUpdate, G0, G1a, G1b, G1c],
+            Isolation::Snapshot => &[Internal, LostUpdate, G0, G1a, G1b, G1c, GSingle, GNonadjacent],
+            Isolation::Serializable => {
+                &[Internal, LostUpdate, G0, G1a, G1b, G1c, GSingle, GNonadjacent, G2Item, G2]
+            }
+        };
+        let findings = judge(self.ledger.history(), self.ledger.lists());
+        for phenomenon in forbidden {
+            if let Some(example) = findings.0.get(phenomenon) {
+                self.accuse(format!("{:?} shows {phenomenon:?}: {example}", self.scenario.isolation));
+            }
+        }
+    }
+}
+
+/// A power switch that goes off by itself.
+struct Switch {
+    left: Arc<Mutex<Option<Vec<Vec<u8>>>>>,
+    off: Arc<AtomicBool>,
+    handle: thread::JoinHandle<()>,
+}
+
+impl Switch {
+    fn is_off(&self) -> bool {
+        self.off.load(Ordering::SeqCst)
+    }
+
+    /// Waits for it; what is left on the devices.
+    fn wait(self) -> Vec<Vec<u8>> {
+        self.handle.join().expect("the switch does not panic");
+        self.left.lock().take().expect("the power is off")
+    }
+}

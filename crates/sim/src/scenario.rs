@@ -1,0 +1,277 @@
+//! What a seed stands for: the machine, the options, the clients, and what goes wrong.
+
+use crate::medium::{Survival, Timing, Uniform};
+use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
+use firn::{Isolation, Options};
+use firn_base::rng::Rng;
+use std::fmt;
+use std::time::Duration;
+
+/// What may happen to the data under a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Everything acknowledged survives, and no error speaks of damage.
+    Survived,
+    /// Errors may speak of damage; no answer is ever wrong.
+    Detected,
+}
+
+/// One thing that goes wrong in a round.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    /// For people.
+    pub name: &'static str,
+    /// The rule for the devices.
+    pub rule: FaultRule,
+    /// What may come of it.
+    pub severity: Severity,
+}
+
+/// How a round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The database is closed; then the power fails, which must not matter.
+    Close,
+    /// The handle is dropped in the middle of things, without a close.
+    Drop,
+    /// The power fails after so much time.
+    PowerCut(Duration, Survival),
+}
+
+/// From opening to the end of power.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// Clients run so many transactions each.
+    pub transactions: u64,
+    /// What goes wrong.
+    pub troubles: Vec<Trouble>,
+    /// A power cut so long after the beginning of the opening, which then comes before anything else.
+    pub cut_in_recovery: Option<(Duration, Survival)>,
+    /// How it ends.
+    pub end: End,
+    /// Bits that flip in the medium of this number, while the power is off.
+    pub rot: Option<(usize, u32)>,
+}
+
+/// Everything that follows from a seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The seed.
+    pub seed: u64,
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Pages in DRAM.
+    pub frames: usize,
+    /// Bytes for before-images.
+    pub version_bytes: usize,
+    /// Log devices.
+    pub log_devices: usize,
+    /// Bytes of each.
+    pub log_bytes_each: u64,
+    /// Bytes that the store may take.
+    pub store_limit: u64,
+    /// Longest time of a device call.
+    pub slowest: Vec<Duration>,
+    /// Clients at the same time.
+    pub clients: u64,
+    /// Rows and lists that they work on.
+    pub keys: u32,
+    /// Of all transactions.
+    pub isolation: Isolation,
+    /// Longest wait for a lock.
+    pub lock_deadline: Option<Duration>,
+    /// Processor cores.
+    pub cores: usize,
+    /// A thread loses its turn once in so many chances.
+    pub preempt_one_in: u32,
+    /// The rounds.
+    pub rounds: Vec<Round>,
+    /// The write-ahead rule is broken: a bug that must be found.
+    pub canary: bool,
+}
+
+fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+    from[rng.below(from.len() as u64) as usize]
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Scenario {
+        let rng = &mut Rng::new(seed ^ 0x5CE9_A810);
+        let page_size = pick(rng, &[1024, 1024, 1024, 2048, 4096]);
+        let log_devices = pick(rng, &[1, 1, 2, 3, 4]);
+        let names: Vec<String> = device_names(log_devices);
+        let rounds = (0..rng.between(2, 5)).map(|_| Round::draw(rng, &names)).collect();
+        Scenario {
+            seed,
+            page_size,
+            frames: pick(rng, &[64, 80, 128, 512]),
+            version_bytes: pick(rng, &[1000, 20_000, 1 << 20]),
+            log_devices,
+            log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),
+            // A store begins with about 4,096 places.
+            store_limit: 4096 * page_size as u64 * pick(rng, &[5, 8, 16, 16]) / 4,
+            slowest: names.iter().map(|_| Duration::from_micros(pick(rng, &[20, 100, 400, 8000]))).collect(),
+            clients: rng.between(1, 6),
+            keys: pick(rng, &[3, 8, 24]),
+            isolation: pick(
+                rng,
+                &[
+                    Isolation::Snapshot,
+                    Isolation::Snapshot,
+                    Isolation::Serializable,
+                    Isolation::ReadCommitted,
+                ],
+            ),
+            lock_deadline: rng.one_in(3).then(|| Duration::from_millis(rng.between(1, 50))),
+            cores: pick(rng, &[1, 2, 4]),
+            preempt_one_in: pick(rng, &[2, 5, 20, 100]),
+            rounds,
+            canary: false,
+        }
+    }
+
+    /// The same with the write-ahead rule broken, and a power cut that can show it.
+    #[must_use]
+    pub fn with_canary(mut self) -> Scenario {
+        self.canary = true;
+        self.frames = 64;
+        for round in &mut self.rounds {
+            (round.troubles, round.rot, round.cut_in_recovery) = (Vec::new(), None, None);
+            if !matches!(round.end, End::PowerCut(..)) {
+                round.end = End::PowerCut(Duration::from_millis(5), Survival::None);
+            }
+        }
+        self
+    }
+
+    /// The options for opening and creating.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        let mut options = Options::new()
+            .page_size(self.page_size)
+            .buffer_bytes(self.frames * self.page_size * 17 / 16)
+            .version_bytes(self.version_bytes)
+            .log_devices(self.log_devices)
+            .log_bytes(self.log_bytes_each * self.log_devices as u64);
+        if let Some(deadline) = self.lock_deadline {
+            options = options.lock_deadline(deadline);
+        }
+        if self.canary {
+            options = options.unsafe_skip_wal_rule();
+        }
+        options
+    }
+
+    /// How long the device of this number takes.
+    #[must_use]
+    pub fn timing(&self, device: usize, rng: &mut Rng) -> Box<dyn Timing> {
+        let (least, most) = (Duration::from_micros(5), self.slowest[device]);
+        Box::new(Uniform { least, most, rng: Rng::new(rng.next_u64()) })
+    }
+}
+
+/// Superblock, log devices, store.
+#[must_use]
+pub fn device_names(logs: usize) -> Vec<String> {
+    let logs = (0..logs).map(|log| format!("log.{log}"));
+    ["superblock".to_owned()].into_iter().chain(logs).chain(["store".to_owned()]).collect()
+}
+
+impl Round {
+    fn draw(rng: &mut Rng, names: &[String]) -> Round {
+        let survival =
+            |rng: &mut Rng| pick(rng, &[Survival::None, Survival::Ended, Survival::Any, Survival::Any]);
+        let troubles = (0..pick(rng, &[0, 0, 0, 1, 1, 2])).map(|_| Trouble::draw(rng, names)).collect();
+        let end = match rng.below(6) {
+            0 => End::Close,
+            1 => End::Drop,
+            _ => End::PowerCut(Duration::from_micros(rng.between(50, 60_000)), survival(rng)),
+        };
+        let cut_in_recovery =
+            rng.one_in(3).then(|| (Duration::from_micros(rng.between(20, 10_000)), survival(rng)));
+        let rot = rng.one_in(12).then(|| (rng.below(names.len() as u64) as usize, rng.between(1, 3) as u32));
+        Round { transactions: rng.between(5, 40), troubles, cut_in_recovery, end, rot }
+    }
+}
+
+impl Trouble {
+    fn draw(rng: &mut Rng, names: &[String]) -> Trouble {
+        let device = (!rng.one_in(4)).then(|| names[rng.below(names.len() as u64) as usize].clone());
+        let nth = When::Nth(rng.below(200));
+        let (name, calls, fault, when, severity) = match rng.below(9) {
+            0 => {
+                let time = Duration::from_millis(pick(rng, &[1, 50, 5000]));
+                ("a stall", Calls::Any, Fault::Stall(time), nth, Severity::Survived)
+            }
+            1 => {
+                let time = Duration::from_millis(pick(rng, &[1, 10]));
+                let when = When::OneIn(rng.between(5, 50));
+                ("spikes", Calls::Any, Fault::Stall(time), when, Severity::Survived)
+            }
+            2 => ("EIO once", Calls::Any, Fault::Fail(DeviceErrorKind::Failed), nth, Severity::Survived),
+            3 => {
+                let when = When::From(rng.below(200));
+                ("a device gone", Calls::Any, Fault::Fail(DeviceErrorKind::Failed), when, Severity::Survived)
+            }
+            4 => (
+                "done, and EIO",
+                Calls::Any,
+                Fault::FailLate(DeviceErrorKind::Failed),
+                nth,
+                Severity::Survived,
+            ),
+            5 => {
+                let when = When::From(rng.below(20));
+                ("ENOSPC", Calls::Grows, Fault::Fail(DeviceErrorKind::NoSpace), when, Severity::Survived)
+            }
+            6 => {
+                let fault = Fault::Torn { blocks: rng.below(4), error: Some(DeviceErrorKind::Failed) };
+                ("a torn write", Calls::Writes, fault, nth, Severity::Survived)
+            }
+            7 => ("a spoilt read", Calls::Reads, Fault::BitRot { bits: 1 }, nth, Severity::Detected),
+            _ => {
+                let by = 512 * pick(rng, &[-8, -1, 1, 8]);
+                ("a misdirected read", Calls::Reads, Fault::Misdirected { by }, nth, Severity::Detected)
+            }
+        };
+        Trouble { name, rule: FaultRule { calls, device, when, fault }, severity }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} clients on {} keys, {:?}, {} cores, a turn is lost once in {}",
+            self.clients, self.keys, self.isolation, self.cores, self.preempt_one_in
+        )?;
+        writeln!(
+            f,
+            "pages of {}, {} frames, {} log devices of {} KiB, store of at most {} MiB{}",
+            self.page_size,
+            self.frames,
+            self.log_devices,
+            self.log_bytes_each >> 10,
+            self.store_limit >> 20,
+            if self.canary { ", WITHOUT the write-ahead rule" } else { "" }
+        )?;
+        for (number, round) in self.rounds.iter().enumerate() {
+            write!(f, "round {number}: {} transactions a client", round.transactions)?;
+            if let Some((after, survival)) = round.cut_in_recovery {
+                write!(f, "; first a power cut {after:?} into the opening ({survival:?} survives)")?;
+            }
+            for trouble in &round.troubles {
+                let device = trouble.rule.device.as_deref().unwrap_or("any device");
+                write!(f, "; {} on {device} ({:?})", trouble.name, trouble.rule.when)?;
+            }
+            write!(f, "; ends with {:?}", round.end)?;
+            if let Some((device, bits)) = round.rot {
+                write!(f, "; then {bits} bits of device {device} rot")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

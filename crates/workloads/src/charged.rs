@@ -1,0 +1,232 @@
+//! An engine whose work takes simulated processor time, by a stated model.
+//!
+//! In virtual time the engine's own code takes none. What it would take is charged here, in one place,
+//! by counting what is asked of it: so much for each statement, row shown, and commit. The
+//! charge occupies one of the simulation's cores ([`firn_base::sim::charge`]); outside of a simulation it is nothing.
+
+use crate::engine::{Access, Commit, CommitMode, Engine, Outcome, Scan, Session, Transaction, Visitor};
+use crate::schema::{IndexId, Schema, TableId};
+use firn_base::sim;
+use std::time::Duration;
+
+/// Processor time by what is asked of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostModel {
+    /// Beginning a transaction.
+    pub begin: Duration,
+    /// A statement on one row by its key.
+    pub statement: Duration,
+    /// Starting a scan.
+    pub scan: Duration,
+    /// Each row that a scan shows.
+    pub row: Duration,
+    /// Ending a transaction.
+    pub commit: Duration,
+}
+
+impl CostModel {
+    /// Nothing takes any time.
+    pub const FREE: CostModel = CostModel::uniform(Duration::ZERO);
+
+    /// Firn's own cost on a core of 2024, from TPC-C in memory: about 70 µs a transaction of the standard mix.
+    /// `docs/simulation.md` says how it was measured.
+    pub const FIRN: CostModel = CostModel {
+        begin: Duration::from_nanos(500),
+        statement: Duration::from_nanos(1800),
+        scan: Duration::from_nanos(2500),
+        row: Duration::from_nanos(250),
+        commit: Duration::from_nanos(5000),
+    };
+
+    /// The same for each statement, scan, and commit; rows of scans are free.
+    #[must_use]
+    pub const fn uniform(each: Duration) -> CostModel {
+        CostModel { begin: Duration::ZERO, statement: each, scan: each, row: Duration::ZERO, commit: each }
+    }
+
+    /// So many times as slow.
+    #[must_use]
+    pub fn times(self, factor: f64) -> CostModel {
+        CostModel {
+            begin: self.begin.mul_f64(factor),
+            statement: self.statement.mul_f64(factor),
+            scan: self.scan.mul_f64(factor),
+            row: self.row.mul_f64(factor),
+            commit: self.commit.mul_f64(factor),
+        }
+    }
+}
+
+/// Charges are collected up to this, so that the scheduler is not asked for every statement.
+const GRANULE: Duration = Duration::from_micros(20);
+
+/// An engine whose work is charged.
+#[derive(Debug)]
+pub struct Charged<E> {
+    inner: E,
+    cost: CostModel,
+}
+
+impl<E> Charged<E> {
+    /// Charges what is asked of `inner`.
+    pub fn new(inner: E, cost: CostModel) -> Charged<E> {
+        Charged { inner, cost }
+    }
+    /// The engine itself.
+    pub fn inner(&self) -> &E {
+        &self.inner
+    }
+    /// Ends the charging.
+    pub fn into_inner(self) -> E {
+        self.inner
+    }
+}
+
+/// What is owed and not charged yet.
+#[derive(Debug)]
+struct Meter {
+    owed: Duration,
+}
+
+impl Meter {
+    fn add(&mut self, cost: Duration) {
+        self.owed += cost;
+        if self.owed >= GRANULE {
+            self.settle();
+        }
+    }
+    fn settle(&mut self) {
+        let owed = std::mem::take(&mut self.owed);
+        if owed > Duration::ZERO {
+            sim::charge(owed);
+        }
+    }
+}
+
+impl<E: Engine> Engine for Charged<E> {
+    type Session<'e>
+        = ChargedSession<E::Session<'e>>
+    where
+        Self: 'e;
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn isolation(&self) -> &str {
+        self.inner.isolation()
+    }
+    fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = self.inner.settings();
+        settings.push(("cost_model".into(), format!("{:?}", self.cost)));
+        settings
+    }
+    fn schema(&self) -> &Schema {
+        self.inner.schema()
+    }
+    fn session(&self) -> Outcome<Self::Session<'_>> {
+        Ok(ChargedSession { inner: self.inner.session()?, cost: self.cost })
+    }
+}
+
+/// One client of a [`Charged`] engine.
+#[derive(Debug)]
+pub struct ChargedSession<S> {
+    inner: S,
+    cost: CostModel,
+}
+
+impl<S: Session> Session for ChargedSession<S> {
+    type Transaction<'s>
+        = ChargedTransaction<S::Transaction<'s>>
+    where
+        Self: 's;
+
+    fn begin(&mut self, access: Access) -> Outcome<Self::Transaction<'_>> {
+        let cost = self.cost;
+        let meter = Meter { owed: cost.begin };
+        Ok(ChargedTransaction { inner: self.inner.begin(access)?, cost, meter })
+    }
+}
+
+/// A transaction on a [`Charged`] engine.
+#[derive(Debug)]
+pub struct ChargedTransaction<T> {
+    inner: T,
+    cost: CostModel,
+    meter: Meter,
+}
+
+impl<T: Transaction> ChargedTransaction<T> {
+    fn one(&mut self) -> &mut T {
+        self.meter.add(self.cost.statement);
+        &mut self.inner
+    }
+    /// Runs a scan whose rows are counted.
+    fn scanned(
+        &mut self,
+        visit: Visitor<'_>,
+        scan: impl FnOnce(&mut T, Visitor<'_>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        self.meter.add(self.cost.scan);
+        let mut rows = 0;
+        let outcome = scan(&mut self.inner, &mut |key, row| {
+            rows += 1;
+            visit(key, row)
+        });
+        self.meter.add(self.cost.row * rows);
+        outcome
+    }
+}
+
+impl<T: Transaction> Transaction for ChargedTransaction<T> {
+    fn get(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
+        self.one().get(table, key, row)
+    }
+    fn get_for_update(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
+        self.one().get_for_update(table, key, row)
+    }
+    fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {
+        self.one().insert(table, key, row)
+    }
+    fn put(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {
+        self.one().put(table, key, row)
+    }
+    fn delete(&mut self, table: TableId, key: &[u8]) -> Outcome<bool> {
+        self.one().delete(table, key)
+    }
+    fn scan(&mut self, table: TableId, scan: Scan<'_>, visit: Visitor<'_>) -> Outcome<()> {
+        self.scanned(visit, |inner, visit| inner.scan(table, scan, visit))
+    }
+    fn scan_index(
+        &mut self,
+        table: TableId,
+        index: IndexId,
+        scan: Scan<'_>,
+        visit: Visitor<'_>,
+    ) -> Outcome<()> {
+        self.scanned(visit, |inner, visit| inner.scan_index(table, index, scan, visit))
+    }
+    fn commit(mut self, mode: CommitMode) -> Outcome<Commit> {
+        self.meter.owed += self.cost.commit;
+        self.meter.settle();
+        self.inner.commit(mode)
+    }
+    fn rollback(mut self) -> Outcome<()> {
+        self.meter.owed += self.cost.commit;
+        self.meter.settle();
+        self.inner.rollback()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_scale_every_cost() {
+        let twice = CostModel::FIRN.times(2.0);
+        assert_eq!(twice.statement, CostModel::FIRN.statement * 2);
+        assert_eq!(twice.commit, CostModel::FIRN.commit * 2);
+        assert_eq!(CostModel::FREE.times(7.0), CostModel::FREE);
+    }
+}
