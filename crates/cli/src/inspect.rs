@@ -3,7 +3,7 @@
 use crate::args::{Check, Dump, Stat};
 use crate::output::say;
 use crate::{Failure, progress, size, table};
-use firn::{CheckPhase, Database, DumpWhat, Options, Statistics};
+use firn::{CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, Statistics};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -117,6 +117,7 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes
     for (name, bytes) in &statistics.log_devices {
         say!("    {name}: {}", size::show(*bytes));
     }
+    print_hiding(&statistics.log.hiding);
     for setting in &statistics.settings {
         let reason = if setting.reason.is_empty() { String::new() } else { format!(": {}", setting.reason) };
         say!("  {}: {} ({}{reason})", setting.name, setting.value, setting.origin);
@@ -126,6 +127,37 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes
         table.add_row([name.clone(), count.to_string()]);
     }
     say!("\n{}", table::text(table, 1));
+}
+
+/// Nothing if the log has one device.
+fn print_hiding(hiding: &HidingStatistics) {
+    if hiding.policy == Hiding::Off {
+        return;
+    }
+    let on = hiding.devices.iter().filter(|device| device.is_on).count();
+    say!(
+        "  log outliers: hiding {:?}, on for {on} of {} devices; since opening {} noticed, {} written again ({}), {} of \
+         them for nothing, {:.1} ms gained",
+        hiding.policy,
+        hiding.devices.len(),
+        hiding.detected,
+        hiding.reissued,
+        size::show(hiding.reissued_bytes),
+        hiding.wasted,
+        hiding.gained.as_secs_f64() * 1e3
+    );
+}
+
+fn hiding_json(hiding: &HidingStatistics) -> Value {
+    let devices = hiding.devices.iter().map(|device| {
+        json!({"on": device.is_on, "hands_over": device.hands_over, "outliers": device.outliers,
+               "usual_us": device.usual.map(|usual| usual.as_secs_f64() * 1e6)})
+    });
+    json!({
+        "policy": format!("{:?}", hiding.policy), "detected": hiding.detected, "reissued": hiding.reissued,
+        "wasted": hiding.wasted, "reissued_bytes": hiding.reissued_bytes,
+        "gained_us": hiding.gained.as_secs_f64() * 1e6, "devices": devices.collect::<Vec<_>>(),
+    })
 }
 
 fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
@@ -143,7 +175,7 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,
                 "checkpoint_lsn": statistics.checkpoint.0.0, "redo_start_lsn": statistics.checkpoint.1.0,
-                "devices": statistics.log_devices},
+                "devices": statistics.log_devices, "hiding": hiding_json(&statistics.log.hiding)},
         "recovery": {"clean": statistics.recovery.clean, "log_bytes": statistics.recovery.log_bytes,
                      "records": statistics.recovery.records, "redone": statistics.recovery.redone,
                      "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared},

@@ -1,7 +1,10 @@
 //! Putting a database together from its devices: creating one, and what opening needs.
 
+use crate::archive::Archive;
 use crate::devices::{Counted, Devices};
 use crate::engine::{Engine, Parts};
+use crate::extensions::Extensions;
+use crate::keep::LogKeep;
 use crate::superblock::{Member, Superblock};
 use crate::{Error, Options};
 use firn_base::sync::Arc;
@@ -35,6 +38,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         buffer_bytes: share,
         request_bytes: default.request_bytes.min(share / 2),
         workers: options.background,
+        hiding: options.log_hiding,
         outliers: options.outlier_options(),
         ..default
     }
@@ -77,10 +81,7 @@ pub(crate) fn create(
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
     let devices = Counted::new(devices);
-    Superblock::mark_creating(&devices.superblock(), &file_names(&members, &store_path))?;
-    for (log, member) in devices.logs.iter().zip(&members) {
-        log.grow(member.bytes, Fill::Written)?;
-    }
+    let names = file_names(&members, &store_path);
     let mut superblock = Superblock {
         database: DatabaseId(rng::entropy()),
         sequence: 0,
@@ -95,7 +96,15 @@ pub(crate) fn create(
         members,
         store_path,
         store_version: Lsn::ZERO,
+        extensions: Extensions { log_start: None, archive: options.archive_text()? },
     };
+    let keep = LogKeep::default();
+    // Before anything is written: the directory may be another database's.
+    let archive = Archive::open(&superblock, Lsn::FIRST, &options.archive, &keep)?;
+    Superblock::mark_creating(&devices.superblock(), &names)?;
+    for (log, member) in devices.logs.iter().zip(&superblock.members) {
+        log.grow(member.bytes, Fill::Written)?;
+    }
     let log = Log::create(devices.logs(), superblock.log_identity(), Epoch(1), log_options(options))?;
     let store =
         Store::create(devices.store(), superblock.database, store_options(options, options.page_size))?;
@@ -114,7 +123,8 @@ pub(crate) fn create(
         manager_options(options, superblock.log_bytes()),
     );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let engine = Engine::new(Parts { superblock, devices, log, store, pool, txns, catalog }, options);
+    let engine =
+        Engine::new(Parts { superblock, devices, log, store, pool, txns, catalog, keep, archive }, options);
     engine.checkpoint_all()?;
     Ok(engine)
 }

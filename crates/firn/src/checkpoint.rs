@@ -3,7 +3,7 @@
 //! A checkpoint writes what was dirty at the *previous* one, so that work goes on meanwhile and a page
 //! changed all the time is written once an interval. The redo start is the least of what the buffer, the
 //! tiers and the open transactions still need; the log before it is given back. After a crash at most about
-//! two intervals are read again.
+//! two intervals are read again. What the archive and running backups still need (`keep.rs`) is kept beyond that.
 //!
 //! Order, each step durable before the next: pages → page map → checkpoint record → superblock →
 //! truncation. A crash between two of them finds the previous checkpoint whole.
@@ -76,17 +76,20 @@ impl Engine {
         let body = encode(redo_start, &state);
         let record = self.log.append(LogClass::System, Record { kind: CHECKPOINT, body: &body })?;
         self.log.flush(record.end)?;
-        {
+        let log_start = {
             let mut superblock = self.superblock.lock();
             assert!(superblock.redo_start == before, "one checkpoint is taken at a time");
             superblock.checkpoint = record.first;
             superblock.redo_start = redo_start;
             superblock.store_version = store_version;
             superblock.clean = clean;
+            // The archive and backups may need older log than recovery does.
+            superblock.extensions.log_start = self.keep.oldest().filter(|held| *held < redo_start);
             superblock.prune_epochs();
             superblock.write(&self.devices.superblock())?;
-        }
-        self.log.truncate(redo_start);
+            superblock.log_start()
+        };
+        self.log.truncate(log_start);
         self.checkpointer.last.store(began.0, Ordering::Relaxed);
         Ok(())
     }

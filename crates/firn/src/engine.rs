@@ -1,12 +1,14 @@
 //! The engine: the floors of one open database, and what moves between them.
 
+use crate::archive::Archive;
 use crate::checkpointer::Checkpointer;
 use crate::devices::Counted;
+use crate::keep::LogKeep;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
+use firn_base::Progress;
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Arc, Mutex};
-use firn_base::{Lsn, Progress};
 use firn_buffer::BufferPool;
 use firn_log::Log;
 use firn_table::Catalog;
@@ -23,11 +25,13 @@ pub(crate) struct Parts {
     pub pool: Arc<BufferPool>,
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
+    pub keep: LogKeep,
+    pub archive: Option<Archive>,
 }
 
 /// One open database. Shared by the handles that users hold and by the background threads.
 ///
-/// Lock order: `checkpointer`'s own → `superblock` → everything in the floors.
+/// Lock order: the archive's `work` → `checkpointer`'s own → `superblock` → `keep` → everything in the floors.
 pub(crate) struct Engine {
     /// As on the device.
     pub superblock: Mutex<Superblock>,
@@ -37,6 +41,9 @@ pub(crate) struct Engine {
     pub pool: Arc<BufferPool>,
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
+    /// Who else needs log to be kept.
+    pub keep: LogKeep,
+    pub archive: Option<Archive>,
     pub checkpointer: Checkpointer,
     pub options: Options,
     closed: AtomicBool,
@@ -46,10 +53,12 @@ pub(crate) struct Engine {
 
 /// How often, in bytes of log, writers look at the log's space; more often if the log is small.
 const LOOK_EVERY: u64 = 64 << 10;
+/// The longest that closing waits for the archive: what it lacks then, the next opening gives it.
+const ARCHIVE_CLOSE_MAX: Duration = Duration::from_secs(5);
 
 impl Engine {
     pub fn new(parts: Parts, options: &Options) -> Arc<Engine> {
-        let Parts { superblock, devices, log, store, pool, txns, catalog } = parts;
+        let Parts { superblock, devices, log, store, pool, txns, catalog, keep, archive } = parts;
         let interval = options.checkpoint_log_bytes.unwrap_or(superblock.log_bytes() / 8);
         let checkpointer = Checkpointer::new(interval, superblock.checkpoint);
         let engine = Arc::new(Engine {
@@ -60,6 +69,8 @@ impl Engine {
             pool,
             txns,
             catalog,
+            keep,
+            archive,
             checkpointer,
             options: options.clone(),
             closed: AtomicBool::new(false),
@@ -100,7 +111,9 @@ impl Engine {
                 self.background_failed(&error);
             }
         }
-        if space.used_bytes > space.capacity_bytes / 2 {
+        // Where the archive or a backup holds the oldest log, a checkpoint would free none.
+        let held = self.keep.oldest().is_some_and(|held| held <= space.oldest);
+        if space.used_bytes > space.capacity_bytes / 2 && !held {
             self.checkpointer.request();
         }
         // The log keeps a reserve of its own; waiting begins earlier, so that it is not met in normal work.
@@ -110,54 +123,6 @@ impl Engine {
         }
         self.look_again_at.store(0, Ordering::Relaxed);
         self.make_log_space()
-    }
-
-    /// Waits for (or performs) checkpoints; fails if they did not free any log.
-    pub fn make_log_space(&self) -> Result<(), Error> {
-        let before = self.log.space();
-        let mut after = before;
-        // A checkpoint writes what was dirty at the one before it: the second frees what the first, after
-        // a long time without any, could not.
-        for _ in 0..2 {
-            self.wait_for_checkpoint()?;
-            after = self.log.space();
-            if after.normal_bytes > before.normal_bytes || after.normal_bytes >= after.capacity_bytes / 16 {
-                return Ok(());
-            }
-        }
-        Err(Error::new(
-            ErrorKind::Full,
-            format!(
-                "the log is full ({} of {} bytes) and a checkpoint could not free any of it: {}; roll back, or make the log larger",
-                after.used_bytes,
-                after.capacity_bytes,
-                self.log_pinned_by(after.oldest)
-            ),
-        ))
-    }
-
-    fn wait_for_checkpoint(&self) -> Result<(), Error> {
-        // During recovery the thread that takes checkpoints has not started yet.
-        if self.checkpointer.is_served() {
-            self.checkpointer.wait_for_next(Duration::from_secs(60))
-        } else {
-            self.checkpoint()
-        }
-    }
-
-    fn log_pinned_by(&self, oldest: Lsn) -> String {
-        let mut holders = Vec::new();
-        if self.pool.oldest_recovery_lsn().is_some_and(|lsn| lsn <= oldest) {
-            holders.push("pages that are not written yet");
-        }
-        if self.txns.oldest_needed_lsn().is_some_and(|lsn| lsn <= oldest) {
-            holders.push("open transactions");
-        }
-        if holders.is_empty() {
-            "nothing holds it".to_owned()
-        } else {
-            format!("{} hold it", holders.join(" and "))
-        }
     }
 
     /// Runs a write; if the log is full, makes space and runs it again.
@@ -181,11 +146,22 @@ impl Engine {
             self.checkpoint()?;
             progress = Progress::Worked;
         }
+        progress = progress.or(self.archive_step());
         if progress == Progress::Idle {
             // Without threads the log has no workers to seal it when it falls idle.
             progress = self.log.step();
         }
         Ok(progress)
+    }
+
+    /// Archives a piece of log if there is enough of it.
+    pub fn archive_step(&self) -> Progress {
+        self.archive.as_ref().map_or(Progress::Idle, |archive| archive.step(self, false))
+    }
+
+    /// Whether the database runs threads of its own, and they have started.
+    pub fn threads_run(&self) -> bool {
+        self.checkpointer.is_served()
     }
 
     /// Purges versions and ghosts, frees dropped tables, learns free space and gives some back.
@@ -219,6 +195,9 @@ impl Engine {
         self.txns.abandon();
         let written = usable.and_then(|()| self.checkpoint_clean(idle));
         let sealed = self.log.close().map_err(Error::from);
+        if let Some(archive) = &self.archive {
+            archive.finish(self, ARCHIVE_CLOSE_MAX);
+        }
         written.and(sealed)
     }
 }

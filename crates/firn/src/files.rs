@@ -24,7 +24,9 @@ const STORE: &str = "store";
 
 /// Opens the database in `dir`, or creates it there.
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<(Arc<Engine>, RecoveryReport), Error> {
-    let options = &options.with_profiles(Some(dir))?;
+    let mut options = options.with_profiles(Some(dir))?;
+    options.archive.base = Some(dir.to_path_buf());
+    let options = &options;
     options.check()?;
     let path = dir.join(SUPERBLOCK);
     refuse_one_name_twice(dir, options)?;
@@ -91,11 +93,7 @@ fn recreate(
     superblock: Arc<dyn Device>,
     options: &Options,
 ) -> Result<(Arc<Engine>, RecoveryReport), Error> {
-    for path in files.iter().map(|file| dir.join(file)) {
-        if exists(&path)? {
-            remove_file(&path)?;
-        }
-    }
+    remove_files(dir, files)?;
     // Under other options than then, other files.
     refuse_others(dir, options)?;
     build(dir, superblock, options)
@@ -106,6 +104,23 @@ fn build(
     superblock: Arc<dyn Device>,
     options: &Options,
 ) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+    let laid_out = lay_out(dir, superblock, options)?;
+    let LaidOut { devices, members, store_path, options } = laid_out;
+    let engine = assembly::create(devices, members, store_path, &options)?;
+    Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
+}
+
+/// The files of a database that is being created, of which the mark says so.
+pub(crate) struct LaidOut {
+    pub devices: Devices,
+    pub members: Vec<Member>,
+    pub store_path: String,
+    /// With what was found out.
+    pub options: Options,
+}
+
+/// Marks the superblock's device and makes the other files.
+fn lay_out(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result<LaidOut, Error> {
     let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
     let store_path = store_path.to_string_lossy().into_owned();
     // The mark names the most files there may be.
@@ -126,8 +141,43 @@ fn build(
     sync_directory(dir)?;
     let devices = Devices { superblock, logs, store }.wrapped(&options)?;
     let options = options.noted_as_created(dir)?;
-    let engine = assembly::create(devices, members, store_path, &options)?;
-    Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
+    Ok(LaidOut { devices, members, store_path, options })
+}
+
+/// Makes the files of a database in `dir`, where there is none. Until its superblock is written, opening it finds the
+/// creation interrupted.
+pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Error> {
+    options.check()?;
+    let path = dir.join(SUPERBLOCK);
+    refuse_one_name_twice(dir, options)?;
+    let superblock = if exists(&path)? {
+        let superblock = file(&path, false)?;
+        let Found::Creating(files) = Superblock::read(&superblock)? else {
+            return Err(Error::new(
+                ErrorKind::Exists,
+                format!("{} holds a database: name a directory without one", dir.display()),
+            ));
+        };
+        remove_files(dir, &files)?;
+        refuse_others(dir, options)?;
+        superblock
+    } else {
+        refuse_others(dir, options)?;
+        make_directory(dir)?;
+        refuse_one_name_twice(dir, options)?;
+        file(&path, true)?
+    };
+    lay_out(dir, superblock, options)
+}
+
+/// Removes what an interrupted creation left.
+fn remove_files(dir: &Path, files: &[String]) -> Result<(), Error> {
+    for path in files.iter().map(|file| dir.join(file)) {
+        if exists(&path)? {
+            remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The files that a database made with these options has, but for the superblock.
@@ -208,7 +258,7 @@ fn exists(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(|error| Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())))
 }
 
-fn make_directory(dir: &Path) -> Result<(), Error> {
+pub(crate) fn make_directory(dir: &Path) -> Result<(), Error> {
     use std::os::unix::fs::DirBuilderExt;
     let unusable = |error: std::io::Error| {
         Error::new(ErrorKind::Unusable, format!("{}: cannot make the directory: {error}", dir.display()))

@@ -29,7 +29,10 @@
 //! runs the threads; it decides how much log is kept.
 #![forbid(unsafe_code)]
 
+mod archive;
+mod archive_options;
 mod assembly;
+mod backup;
 mod check;
 mod checkpoint;
 mod checkpointer;
@@ -38,10 +41,15 @@ mod devices;
 mod dump;
 mod engine;
 mod error;
+mod extensions;
 mod files;
+mod keep;
+mod log_space;
 mod log_width;
 mod options;
 mod recovery;
+mod redo;
+mod restore;
 mod settings;
 mod stat;
 mod superblock;
@@ -49,6 +57,9 @@ mod table;
 mod threads;
 mod transaction;
 
+pub use archive::ArchiveStatistics;
+pub use archive_options::ArchiveFull;
+pub use backup::{BackupProgress, BackupReport, verify_backup};
 pub use check::{CheckPhase, CheckReport};
 pub use database::Database;
 pub use devices::Devices;
@@ -57,6 +68,7 @@ pub use error::{Error, ErrorKind};
 pub use firn_buffer::BufferStatistics;
 pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn};
 pub use recovery::RecoveryReport;
+pub use restore::{RestoreReport, RestoreTo};
 pub use settings::{Setting, SettingOrigin};
 pub use stat::{IoCounts, IoTotal, Statistics};
 pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};
@@ -65,6 +77,7 @@ pub use transaction::{Commit, Transaction};
 pub use firn_base::{Lsn, PageId, Progress, TxnId};
 pub use firn_btree::Direction;
 pub use firn_device as device;
+pub use firn_log::{DeviceHiding, Hiding, HidingStatistics};
 pub use firn_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, Schema,
     TableKind, Value, ValueRef,

@@ -1,10 +1,12 @@
 //! How a database is opened.
 
+use crate::archive_options::ArchiveOptions;
 use crate::settings::Tuning;
 use crate::{Error, ErrorKind};
 use firn_base::machine;
 use firn_base::sync::Arc;
 use firn_device::{Device, DeviceError};
+use firn_log::Hiding;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -71,6 +73,7 @@ pub struct Options {
     pub(crate) probe_log_devices: bool,
     pub(crate) log_bytes: u64,
     pub(crate) log_paths: Vec<PathBuf>,
+    pub(crate) log_hiding: Hiding,
     pub(crate) store_path: Option<PathBuf>,
     pub(crate) checkpoint_log_bytes: Option<u64>,
     pub(crate) background: bool,
@@ -79,6 +82,7 @@ pub struct Options {
     pub(crate) wrap_device: Option<WrapDeviceFn>,
     pub(crate) tuning: Tuning,
     pub(crate) skip_wal_rule: bool,
+    pub(crate) archive: ArchiveOptions,
 }
 
 impl Default for Options {
@@ -92,6 +96,7 @@ impl Default for Options {
             probe_log_devices: true,
             log_bytes: 256 << 20,
             log_paths: Vec::new(),
+            log_hiding: Hiding::default(),
             store_path: None,
             checkpoint_log_bytes: None,
             background: true,
@@ -100,6 +105,7 @@ impl Default for Options {
             wrap_device: None,
             tuning: Tuning::default(),
             skip_wal_rule: false,
+            archive: ArchiveOptions::default(),
         }
     }
 }
@@ -162,6 +168,13 @@ impl Options {
         self.log_devices = paths.len();
         self.probe_log_devices = false;
         self.log_paths = paths;
+        self
+    }
+    /// What is done about log writes that take much too long, if the log has two devices or more. Default:
+    /// [`Hiding::Adaptive`]. A database created with `Off` keeps no place for the others on its log devices.
+    #[must_use]
+    pub fn log_hiding(mut self, hiding: Hiding) -> Options {
+        self.log_hiding = hiding;
         self
     }
     /// Where the page store's file (or raw device) is, instead of the database's directory.
@@ -290,7 +303,7 @@ impl Options {
                 self.log_bytes
             ));
         }
-        Ok(())
+        self.check_archive()
     }
 }
 

@@ -10,18 +10,19 @@
 //! A crash at any point leaves a database that the next recovery starts from the same superblock, with
 //! perhaps one epoch more: redo and undo are idempotent.
 
+use crate::archive::Archive;
 use crate::assembly;
 use crate::checkpoint;
 use crate::devices::{Counted, Devices};
 use crate::engine::{Engine, Parts};
+use crate::keep::LogKeep;
 use crate::options::{RecoveryPhase, RecoveryProgress};
+use crate::redo::redo;
 use crate::superblock::Superblock;
 use crate::{Error, Options};
 use firn_base::sync::{Arc, thread};
-use firn_base::{Lsn, PageId};
-use firn_btree::{PageChange, Redone, Tree};
-use firn_buffer::BufferPool;
-use firn_log::{Kind, LogScan, Record};
+use firn_btree::{PageChange, Tree};
+use firn_log::{Kind, LogErrorKind, LogScan, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::Store;
 use firn_txn::{Analysis, LoserReport, TxnManager};
@@ -43,9 +44,6 @@ pub struct RecoveryReport {
     pub prepared: u64,
 }
 
-/// Redo reads this much log before it hands it to the workers.
-const REDO_CHUNK_BYTES: usize = 4 << 20;
-
 /// Opens a database from its devices.
 pub(crate) fn open(
     superblock: Superblock,
@@ -63,14 +61,12 @@ pub(crate) fn open(
     let store_options = assembly::store_options(options, superblock.page_size);
     let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
     store.expect_metadata(superblock.store_version)?;
-    let scan = LogScan::new(
-        devices.logs(),
-        superblock.log_identity(),
-        superblock.redo_start,
-        &mut |done, total| {
-            report(RecoveryPhase::Scan, done, total);
-        },
-    )?;
+    if options.archive.none || options.archive.path.is_some() {
+        superblock.extensions.archive = options.archive_text()?;
+    }
+    let scan = find_log(&devices, &mut superblock, &|done, total| report(RecoveryPhase::Scan, done, total))?;
+    let keep = LogKeep::default();
+    let archive = Archive::open(&superblock, scan.end(), &options.archive, &keep)?;
     let mut recovery = RecoveryReport {
         clean: superblock.clean,
         log_bytes: scan.end().since(superblock.redo_start),
@@ -91,7 +87,13 @@ pub(crate) fn open(
     // of failing devices replay.
     let workers =
         if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
-    redo(&scan, superblock.redo_start, workers, &pool, &mut recovery, &report)?;
+    let (from, log_bytes) = (superblock.redo_start, recovery.log_bytes);
+    let mut records = scan.records(from);
+    recovery.redone = redo(&mut records, workers, &pool, &mut |lsn| {
+        report(RecoveryPhase::Redo, lsn.since(from), log_bytes);
+        Ok(())
+    })?;
+    drop(records);
 
     let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, superblock.undo_root);
     let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, superblock.catalog_root);
@@ -108,12 +110,34 @@ pub(crate) fn open(
     recovery.prepared = prepared;
     // Reads by snapshot: what the losers did to the catalog is not seen.
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, pool, txns, catalog };
+    let parts = Parts { superblock, devices, log, store, pool, txns, catalog, keep, archive };
     let engine = Engine::new(parts, options);
     undo(&engine, losers, &report)?;
     drop(scan);
     engine.checkpoint_all()?;
     Ok((engine, recovery))
+}
+
+/// Finds the log: all that is kept, if the archive may want it.
+fn find_log(
+    devices: &Counted,
+    superblock: &mut Superblock,
+    progress: &dyn Fn(u64, u64),
+) -> Result<LogScan, Error> {
+    let scan = |superblock: &Superblock, from| {
+        LogScan::new(devices.logs(), superblock.log_identity(), from, &mut |done, total| {
+            progress(done, total)
+        })
+    };
+    let from = superblock.log_start();
+    if from < superblock.redo_start {
+        match scan(superblock, from) {
+            // Of log that recovery does not need damage is the archive's loss only, which it will report.
+            Err(error) if error.kind == LogErrorKind::Damaged => superblock.extensions.log_start = None,
+            other => return Ok(other?),
+        }
+    }
+    Ok(scan(superblock, superblock.redo_start)?)
 }
 
 /// Shows every record since the redo start to the page map and to the analysis of transactions.
@@ -156,79 +180,12 @@ fn analyse(
     Ok(analysis)
 }
 
-/// A page change copied out of the log, for a redo worker.
-struct Change {
-    lsn: Lsn,
-    page: PageId,
-    kind: Kind,
-    body: Vec<u8>,
-}
-
-/// Repeats page changes, `workers` pages at once; those of one page stay in order.
-fn redo(
-    scan: &LogScan,
-    from: Lsn,
-    workers: usize,
-    pool: &Arc<BufferPool>,
-    recovery: &mut RecoveryReport,
+/// Rolls back what had not committed.
+pub(crate) fn undo(
+    engine: &Engine,
+    losers: u64,
     report: &dyn Fn(RecoveryPhase, u64, u64),
 ) -> Result<(), Error> {
-    let mut records = scan.records(from);
-    let mut ended = false;
-    while !ended {
-        let mut lists: Vec<Vec<Change>> = (0..workers).map(|_| Vec::new()).collect();
-        let mut bytes = 0;
-        let mut last = from;
-        while bytes < REDO_CHUNK_BYTES {
-            let Some((lsn, record)) = records.next()? else {
-                ended = true;
-                break;
-            };
-            if let Kind(0x20..=0x3f) = record.kind {
-                let page = PageChange::decode(record)?.page;
-                bytes += record.body.len();
-                let list = &mut lists[page.0 as usize % workers];
-                list.push(Change { lsn, page, kind: record.kind, body: record.body.to_vec() });
-            }
-            last = lsn;
-        }
-        for outcome in redo_lists(&lists, pool) {
-            recovery.redone += outcome?;
-        }
-        report(RecoveryPhase::Redo, last.since(from), recovery.log_bytes);
-    }
-    Ok(())
-}
-
-fn redo_lists(lists: &[Vec<Change>], pool: &BufferPool) -> Vec<Result<u64, Error>> {
-    if let [list] = lists {
-        return vec![redo_list(list, pool)];
-    }
-    thread::scope(|scope| {
-        let handles: Vec<_> = lists.iter().map(|list| scope.spawn(|| redo_list(list, pool))).collect();
-        handles
-            .into_iter()
-            .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
-}
-
-fn redo_list(list: &[Change], pool: &BufferPool) -> Result<u64, Error> {
-    let mut redone = 0;
-    for change in list {
-        // The map alone knows of most pages that they need nothing: they are not read.
-        let version = pool.tier().version_of(change.page)?;
-        if version.is_none_or(|version| version >= change.lsn) {
-            continue;
-        }
-        let record = Record { kind: change.kind, body: &change.body };
-        redone += u64::from(firn_btree::redo(pool, change.lsn, record)? == Redone::Applied);
-    }
-    Ok(redone)
-}
-
-/// Rolls back what had not committed.
-fn undo(engine: &Engine, losers: u64, report: &dyn Fn(RecoveryPhase, u64, u64)) -> Result<(), Error> {
     let mut done = 0;
     while engine.txns.rollback_loser()? {
         done += 1;

@@ -1,8 +1,8 @@
 //! What a database says of itself.
 
-use crate::Database;
 use crate::recovery::RecoveryReport;
 use crate::settings::Setting;
+use crate::{ArchiveStatistics, Database};
 use firn_base::Lsn;
 use firn_buffer::BufferStatistics;
 use firn_device::{Counting, DeviceCounts};
@@ -105,6 +105,8 @@ pub struct Statistics {
     pub store_device: (String, u64),
     /// I/O since opening.
     pub io: IoCounts,
+    /// The archive, if there is one.
+    pub archive: Option<ArchiveStatistics>,
     /// What recovery did at opening.
     pub recovery: RecoveryReport,
     /// Settings that devices decide, and who decided them.
@@ -121,6 +123,13 @@ impl Database {
             store: devices.store.snapshot(),
             superblock: devices.superblock.snapshot(),
         }
+    }
+
+    /// How the archive does, if there is one.
+    #[must_use]
+    pub fn archive_statistics(&self) -> Option<ArchiveStatistics> {
+        let engine = self.engine();
+        engine.archive.as_ref().map(|archive| archive.statistics(engine.log.durable()))
     }
 
     /// Counters and state of every floor.
@@ -149,6 +158,7 @@ impl Database {
             log_devices: engine.devices.logs.iter().map(|log| named(log)).collect(),
             store_device: named(&engine.devices.store),
             io: self.io_counts(),
+            archive: self.archive_statistics(),
             recovery: self.recovery_report(),
             settings: engine.options.settings(self.directory(), engine.devices.logs.len()),
         }

@@ -6,6 +6,7 @@
 //! * the sequence number grows with every write; the valid copy with the higher one counts;
 //! * epochs ascend, and so do their starts; the redo start is never after the checkpoint record.
 
+use crate::extensions::Extensions;
 use crate::{Error, ErrorKind};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::sync::Arc;
@@ -57,6 +58,8 @@ pub(crate) struct Superblock {
     /// The store's metadata contained the records up to this LSN, durably, before the last checkpoint: a
     /// store that knows less is an old copy.
     pub store_version: Lsn,
+    /// What a database may do without.
+    pub extensions: Extensions,
 }
 
 /// What a superblock's device holds.
@@ -96,9 +99,15 @@ impl Superblock {
         epoch
     }
 
-    /// Forgets epochs of which no log is left: those whose successor starts at or before the redo start.
+    /// The log is kept from here on.
+    pub fn log_start(&self) -> Lsn {
+        self.extensions.log_start.unwrap_or(self.redo_start)
+    }
+
+    /// Forgets epochs of which no log is left: those whose successor starts at or before the log that is kept.
     pub fn prune_epochs(&mut self) {
-        let kept = self.epochs.iter().rposition(|(_, start)| *start <= self.redo_start).unwrap_or(0);
+        let log_start = self.log_start();
+        let kept = self.epochs.iter().rposition(|(_, start)| *start <= log_start).unwrap_or(0);
         self.epochs.drain(..kept);
     }
 
@@ -123,6 +132,7 @@ impl Superblock {
         }
         body.put_blob(self.store_path.as_bytes());
         body.put_varint(self.store_version.0);
+        self.extensions.encode(&mut body);
         let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
         bytes.put(MAGIC);
         bytes.put_u32(0);
@@ -179,6 +189,7 @@ impl Superblock {
         }
         let store_path = text(reader.blob()?)?;
         let store_version = Lsn(reader.varint()?);
+        let extensions = Extensions::decode(&mut reader)?;
         let superblock = Superblock {
             database,
             sequence,
@@ -193,6 +204,7 @@ impl Superblock {
             members,
             store_path,
             store_version,
+            extensions,
         };
         superblock.check()?;
         Ok(superblock)
@@ -212,6 +224,9 @@ impl Superblock {
         }
         if self.redo_start > self.checkpoint {
             return fail("a superblock whose redo start lies after its checkpoint");
+        }
+        if self.log_start() > self.redo_start {
+            return fail("a superblock whose log starts after its redo start");
         }
         Ok(())
     }
@@ -364,6 +379,7 @@ mod tests {
             members: vec![Member { id: MemberId(1), path: "log.0".into(), bytes: 1 << 20 }],
             store_path: "store".into(),
             store_version: Lsn(7000),
+            extensions: Extensions::default(),
         }
     }
 

@@ -5,10 +5,10 @@
 
 use crate::engine::Engine;
 use crate::{Error, ErrorKind};
-use firn_base::Progress;
 use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_base::sync::thread::{self, JoinHandle};
 use firn_base::sync::{Arc, Condvar, Mutex};
+use firn_base::{Progress, clock};
 use firn_txn::{TxnError, TxnErrorKind};
 use std::time::Duration;
 
@@ -16,13 +16,20 @@ use std::time::Duration;
 const CLEANER_NAP: Duration = Duration::from_millis(100);
 /// How often maintenance looks for work.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
+/// How often the archive looks for log.
+const ARCHIVE_NAP: Duration = Duration::from_millis(5);
+/// How long stopping waits for a write to the archive that does not end.
+const ARCHIVE_STOP_MAX: Duration = Duration::from_secs(5);
 /// How long background work rests after a failure that may pass.
 const FAILURE_NAP: Duration = Duration::from_millis(250);
+
+/// Its name: the only thread that may be left behind.
+const ARCHIVE_THREAD: &str = "firn-archive";
 
 /// The running threads.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
-    handles: Mutex<Vec<JoinHandle<()>>>,
+    handles: Mutex<Vec<(&'static str, JoinHandle<()>)>>,
 }
 
 struct Shared {
@@ -41,11 +48,15 @@ impl Threads {
             wake: Condvar::new(),
         });
         let threads = Threads { shared, handles: Mutex::default() };
-        for (name, body) in [
+        let mut bodies = vec![
             ("firn-cleaner", Shared::clean as fn(&Shared)),
             ("firn-checkpoint", Shared::checkpoint),
             ("firn-maintain", Shared::maintain),
-        ] {
+        ];
+        if engine.archive.is_some() {
+            bodies.push((ARCHIVE_THREAD, Shared::archive));
+        }
+        for (name, body) in bodies {
             let shared = threads.shared.clone();
             let handle = thread::spawn(name, move || {
                 let guard = PoisonOnPanic(&shared.engine);
@@ -53,7 +64,7 @@ impl Threads {
                 drop(guard);
             });
             match handle {
-                Ok(handle) => threads.handles.lock().push(handle),
+                Ok(handle) => threads.handles.lock().push((name, handle)),
                 Err(error) => {
                     threads.stop();
                     return Err(Error::new(ErrorKind::Failed, format!("could not start a thread: {error}")));
@@ -71,7 +82,11 @@ impl Threads {
             let _guard = self.shared.sleep.lock();
             self.shared.wake.notify_all();
         }
-        for handle in self.handles.lock().drain(..) {
+        for (name, handle) in self.handles.lock().drain(..) {
+            if name == ARCHIVE_THREAD && !self.shared.leaves_the_archive(&handle) {
+                // It is caught in a write. Closing must not hang for an archive; the thread ends after it.
+                continue;
+            }
             // A panic has poisoned the database already.
             let _ = handle.join();
         }
@@ -102,6 +117,27 @@ impl Shared {
                 }
             }
         }
+    }
+
+    fn archive(&self) {
+        while !self.is_stopping() {
+            match self.engine.archive_step() {
+                Progress::Worked => {}
+                Progress::Idle => self.nap(ARCHIVE_NAP),
+            }
+        }
+    }
+
+    /// Whether the archive's thread ends in time.
+    fn leaves_the_archive(&self, handle: &JoinHandle<()>) -> bool {
+        let begun = clock::now();
+        while !handle.is_finished() {
+            if begun.elapsed() > ARCHIVE_STOP_MAX {
+                return false;
+            }
+            clock::sleep(Duration::from_millis(1));
+        }
+        true
     }
 
     fn checkpoint(&self) {

@@ -6,7 +6,8 @@
 //! * one that was not re-issued *would* have gained what it took beyond detection and re-issue, as far as those are
 //!   known. So a device whose hiding is off is judged by the same measure, for nothing.
 //!
-//! The cost is the time for which a re-issue occupies another device. Gains and costs are sums that forget; hiding is
+//! The cost is the time for which a re-issue occupies another device: all of it while log waits for a device, and next to
+//! nothing while the device would be idle. Gains and costs are sums that forget; hiding is
 //! on while the gains exceed the costs, with some play, so that it does not flutter. What re-issues take compared with
 //! ordinary writes is learned, too: where all devices stall together, since they are one device in truth, re-issues
 //! take as long as the outliers and gain nothing. While hiding is off nothing is learned of that, and the belief
@@ -22,9 +23,38 @@ const FIRST_DECISION: u32 = 4;
 const FORGETTING: f64 = 31.0 / 32.0;
 /// Gains over costs at which hiding is switched on again; it is switched off at 1.
 const ON_AGAIN: f64 = 2.0;
+/// What the time of a device counts for that would be idle otherwise: it may be wanted before the re-issue is done.
+const IDLE_COST: f64 = 0.1;
 /// How fast the re-issues' cost is learned, and how fast it is forgotten while nothing is re-issued.
 const LEARNING: f64 = 1.0 / 8.0;
 const RETURNING: f64 = 1.0 / 1024.0;
+
+/// Writes before a device can be trusted; about so many are remembered.
+const TRUST_WRITES: u32 = 256;
+/// What handing a write to another thread and being woken by it takes, about: `tests/what_handing_over_costs.rs`.
+const HANDING_OVER: f64 = 15e-6;
+
+/// Whether a device's outliers are so few that a committing thread had better perform its writes itself: what
+/// hiding gains is less than what handing over costs, a write.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trust {
+    writes: u32,
+    /// Seconds gained, or that could have been, by the writes remembered.
+    gains: f64,
+}
+
+impl Trust {
+    /// Notes a write, and what hiding it gained or could have, in seconds.
+    pub fn wrote(&mut self, gain: f64) {
+        self.writes = self.writes.saturating_add(1);
+        self.gains += gain - self.gains / f64::from(TRUST_WRITES);
+    }
+
+    /// Whether the device can be trusted.
+    pub fn is_earned(&self) -> bool {
+        self.writes >= TRUST_WRITES && self.gains < HANDING_OVER * f64::from(TRUST_WRITES)
+    }
+}
 
 /// What became of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,17 +97,19 @@ impl Switch {
         self.reissue_factor += (factor.min(1000.0) - self.reissue_factor) * LEARNING;
     }
 
-    /// Judges an outlier of which an ordinary write was expected to take `expected`.
-    pub fn judge(&mut self, outcome: Outcome, expected: Duration) {
-        let cost = expected.as_secs_f64() * self.reissue_factor;
+    /// Judges an outlier of which an ordinary write was expected to take `expected`. `contended`: log waited for a
+    /// device when it was, or could have been, re-issued. Answers what was gained, or could have been, in seconds.
+    pub fn judge(&mut self, outcome: Outcome, expected: Duration, contended: bool) -> f64 {
+        let reissue = expected.as_secs_f64() * self.reissue_factor;
         let gain = match outcome {
             Outcome::Hidden(earlier) => earlier.as_secs_f64(),
             Outcome::Wasted => 0.0,
-            Outcome::Endured(beyond) => (beyond.as_secs_f64() - cost).max(0.0),
+            Outcome::Endured(beyond) => (beyond.as_secs_f64() - reissue).max(0.0),
         };
         if matches!(outcome, Outcome::Endured(_)) {
             self.reissue_factor += (1.0 - self.reissue_factor) * RETURNING;
         }
+        let cost = if contended { reissue } else { reissue * IDLE_COST };
         self.gains = self.gains * FORGETTING + gain;
         self.costs = self.costs * FORGETTING + cost;
         self.judged = self.judged.saturating_add(1);
@@ -85,6 +117,7 @@ impl Switch {
             let wanted = if self.on { 1.0 } else { ON_AGAIN };
             self.on = self.gains >= wanted * self.costs;
         }
+        gain
     }
 }
 
@@ -111,10 +144,14 @@ mod tests {
         for (outcome, on) in table {
             for first in [Outcome::Endured(ms(50)), Outcome::Wasted] {
                 let mut switch = Switch::new();
-                (0..10).for_each(|_| switch.judge(first, ms(1)));
+                (0..10).for_each(|_| _ = switch.judge(first, ms(1), true));
                 assert_eq!(switch.is_on(), first != Outcome::Wasted);
-                (0..400).for_each(|_| switch.judge(outcome, ms(1)));
+                (0..400).for_each(|_| _ = switch.judge(outcome, ms(1), true));
                 assert_eq!(switch.is_on(), on, "{first:?} then {outcome:?}");
+                // Where the other devices are idle, all but what gains nothing is worth it.
+                (0..400).for_each(|_| _ = switch.judge(outcome, ms(1), false));
+                let nothing = matches!(outcome, Outcome::Wasted | Outcome::Endured(Duration::ZERO));
+                assert_eq!(switch.is_on(), !nothing, "{first:?} then {outcome:?}, idle");
             }
         }
     }
@@ -122,9 +159,9 @@ mod tests {
     #[test]
     fn it_begins_on_and_waits_for_a_few_outliers() {
         let mut switch = Switch::new();
-        (1..FIRST_DECISION).for_each(|_| switch.judge(Outcome::Wasted, ms(1)));
+        (1..FIRST_DECISION).for_each(|_| _ = switch.judge(Outcome::Wasted, ms(1), true));
         assert!(switch.is_on());
-        switch.judge(Outcome::Wasted, ms(1));
+        switch.judge(Outcome::Wasted, ms(1), true);
         assert!(!switch.is_on());
     }
 
@@ -137,12 +174,35 @@ mod tests {
             if switch.is_on() {
                 tried += 1;
                 switch.reissued(ms(20), ms(1));
-                switch.judge(Outcome::Wasted, ms(1));
+                switch.judge(Outcome::Wasted, ms(1), true);
             } else {
-                switch.judge(Outcome::Endured(ms(20)), ms(1));
+                switch.judge(Outcome::Endured(ms(20)), ms(1), true);
             }
         }
         assert!((5..200).contains(&tried), "{tried}");
+    }
+
+    #[test]
+    fn trust_is_earned_by_quiet_writes_and_lost_by_what_handing_over_would_have_saved() {
+        // One write in so many gains so many microseconds: noise, rare spikes, frequent ones.
+        for (every, gain_us, earned) in
+            [(50, 50, true), (10_000, 100, true), (100, 100_000, false), (10, 400, false)]
+        {
+            let mut trust = Trust::default();
+            (1..TRUST_WRITES).for_each(|_| trust.wrote(0.0));
+            assert!(!trust.is_earned());
+            (1..=5000).for_each(|i| trust.wrote(if i % every == 0 { gain_us as f64 * 1e-6 } else { 0.0 }));
+            assert_eq!(trust.is_earned(), earned, "{gain_us} us every {every}");
+        }
+        // A stall of seconds is remembered for hundreds of writes, not for ever.
+        let mut trust = Trust::default();
+        (0..300).for_each(|_| trust.wrote(0.0));
+        trust.wrote(5.0);
+        let writes = (1..100_000).find(|_| {
+            trust.wrote(0.0);
+            trust.is_earned()
+        });
+        assert!(writes.is_some_and(|count| (1000..4000).contains(&count)), "{writes:?}");
     }
 
     #[test]
@@ -154,7 +214,7 @@ mod tests {
             // About as much gained as it costs.
             let outcome =
                 if i % 2 == 0 { Outcome::Wasted } else { Outcome::Hidden(Duration::from_micros(1900)) };
-            switch.judge(if before { outcome } else { Outcome::Endured(ms(2)) }, ms(1));
+            switch.judge(if before { outcome } else { Outcome::Endured(ms(2)) }, ms(1), true);
             turns += u32::from(before != switch.is_on());
         }
         assert!(turns <= 2, "{turns}");

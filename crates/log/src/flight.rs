@@ -94,8 +94,8 @@ pub(crate) struct Writing {
     pub blocks: usize,
     /// The device whose slow write it is to hide.
     pub hides: Option<usize>,
-    /// The request was issued once more after it.
-    pub reissued: bool,
+    /// The request was issued once more after it; whether log waited for a device then.
+    pub reissued: Option<bool>,
     /// When another write of the request was done.
     pub hidden_at: Option<Moment>,
 }

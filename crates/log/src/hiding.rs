@@ -3,8 +3,8 @@
 //! The decisions are pure: [`Hider`] is told what writes took and answers from when on one is late, whether it is
 //! worth issuing again, and who had best perform a device's writes. `rescue.rs` carries that out.
 
-use crate::adaptive::{Outcome, Switch};
-use crate::outliers::{LatencyModel, Lateness};
+use crate::adaptive::{Outcome, Switch, Trust};
+use crate::outliers::{LatencyModel, Lateness, Limits};
 use std::time::Duration;
 
 /// What is done about a write that takes much longer than such writes usually do.
@@ -31,14 +31,18 @@ pub struct OutlierOptions {
     pub expected: Vec<Vec<(usize, Duration)>>,
     /// Whether the usual latencies are learned from the writes themselves.
     pub learn: bool,
-    /// An outlier takes longer than this many percent of the usual latency.
+    /// An outlier takes longer than this many percent of the usual latency (the median of those seen lately; the paper
+    /// takes twice the average).
     pub factor_percent: u32,
+    /// Or longer than this many percent of what 98 % of the writes of its size stay below, where that is less: on
+    /// a device whose writes take much the same, one is noticed sooner.
+    pub margin_percent: u32,
     /// Nothing shorter is an outlier.
     pub floor: Duration,
-    /// A write that takes longer than this and four times the usual latency is a stall: it is issued again
-    /// even where hiding outliers is not worth it.
+    /// A write that takes so much longer than usual, and at least twice as long, is a stall: it is issued again even
+    /// where hiding outliers is not worth it.
     pub stall_after: Duration,
-    /// On a device that usually writes faster than this, and has had no outlier for hundreds of writes, the committing
+    /// On a device that usually writes faster than this, and whose outliers would not be worth it, the committing
     /// thread writes itself: handing the write to a thread of the log's own costs a thread switch each way. If
     /// such a device stalls, the one thread inside the call is stuck with it, and all others are not. Zero
     /// hands over always.
@@ -53,9 +57,10 @@ impl Default for OutlierOptions {
             expected: Vec::new(),
             learn: true,
             factor_percent: 200,
+            margin_percent: 115,
             floor: Duration::from_micros(100),
             stall_after: Duration::from_millis(5),
-            direct_below: Duration::from_micros(100),
+            direct_below: Duration::from_micros(400),
             extra_bytes_percent: 5,
         }
     }
@@ -93,8 +98,6 @@ pub struct DeviceHiding {
     pub usual: Option<Duration>,
 }
 
-/// Writes without an outlier after which a fast device is trusted with the committing thread itself.
-const TRUSTED_AFTER: u32 = 256;
 /// Bytes that may be written again at once, saved up from quieter times.
 const SAVED_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of the request by which devices are compared: 4 KiB.
@@ -106,8 +109,13 @@ struct Judged {
     model: LatencyModel,
     switch: Switch,
     outliers: u64,
-    /// Writes since the last outlier.
-    quiet: u32,
+    trust: Trust,
+}
+
+impl Judged {
+    fn limits(&self, lateness: &Lateness, blocks: usize) -> Limits {
+        lateness.limits(self.model.expected(blocks), self.model.nearly_all(blocks))
+    }
 }
 
 /// A write that was performed.
@@ -120,6 +128,8 @@ pub(crate) struct Performed {
     pub hides: Option<usize>,
     /// The write was itself found to take too long, and issued again.
     pub reissued: bool,
+    /// Log waited for a device when it was issued again, or when it ended.
+    pub contended: bool,
     /// How long before its end its request was done by another write.
     pub hidden_for: Option<Duration>,
 }
@@ -152,12 +162,13 @@ impl Hider {
             model: LatencyModel::new(table(device), options.learn),
             switch: Switch::new(),
             outliers: 0,
-            quiet: 0,
+            trust: Trust::default(),
         };
         Hider {
             policy: if devices > 1 { policy } else { Hiding::Off },
             lateness: Lateness {
                 factor_percent: options.factor_percent,
+                margin_percent: options.margin_percent,
                 floor: options.floor,
                 stall_after: options.stall_after,
             },
@@ -186,7 +197,7 @@ impl Hider {
     /// hidden, and as a stall.
     pub fn limits(&self, device: usize, blocks: usize) -> (Option<Duration>, Duration) {
         let judged = &self.devices[device];
-        let limits = self.lateness.limits(judged.model.expected(blocks));
+        let limits = judged.limits(&self.lateness, blocks);
         (limits.outlier.filter(|_| self.hides_outliers_of(device)), limits.stall)
     }
 
@@ -208,7 +219,7 @@ impl Hider {
     pub fn hands_over(&self, device: usize, blocks: usize) -> bool {
         let judged = &self.devices[device];
         let fast = judged.model.expected(blocks).is_some_and(|expected| expected < self.direct_below);
-        self.is_active() && !(fast && judged.quiet >= TRUSTED_AFTER)
+        self.is_active() && !(fast && judged.trust.is_earned())
     }
 
     /// Notes that a request is late.
@@ -241,23 +252,22 @@ impl Hider {
         let earned = write.blocks as u64 * crate::block::BLOCK as u64 * self.extra_bytes_percent;
         self.saved = (self.saved + earned).min(100 * SAVED_BYTES_MAX);
         self.gained += write.hidden_for.unwrap_or_default();
-        let outlier = self.lateness.limits(expected).outlier;
         let judged = &mut self.devices[write.device];
+        let outlier = judged.limits(&self.lateness, write.blocks).outlier;
         judged.model.record(write.blocks, write.took);
-        judged.quiet = judged.quiet.saturating_add(1);
         // A stall is an outlier even on a device of which nothing is known.
         let late = outlier.is_some_and(|limit| write.took > limit);
         if !late && !write.reissued {
-            return;
+            return judged.trust.wrote(0.0);
         }
         judged.outliers += 1;
-        judged.quiet = 0;
         let outcome = match write.hidden_for {
             Some(earlier) => Outcome::Hidden(earlier),
             None if write.reissued => Outcome::Wasted,
             None => Outcome::Endured(write.took.saturating_sub(outlier.unwrap_or_default())),
         };
-        judged.switch.judge(outcome, expected.unwrap_or(write.took));
+        let gain = judged.switch.judge(outcome, expected.unwrap_or(write.took), write.contended);
+        judged.trust.wrote(gain);
     }
 
     pub fn statistics(&self) -> HidingStatistics {

@@ -98,7 +98,7 @@ impl Pipeline {
                 bytes: Arc::clone(&bytes),
                 blocks: composed.len / BLOCK,
                 hides: task.hides(),
-                reissued: false,
+                reissued: None,
                 hidden_at: None,
             });
         }
@@ -164,12 +164,14 @@ impl Pipeline {
         let ended = clock::now();
         let mut flight = self.flight.lock();
         if let (Some(writing), Some(begun)) = (flight.slots[device].writing.take(), bytes.begun()) {
+            let contended = writing.reissued.unwrap_or_else(|| flight.is_needy());
             flight.hider.performed(Performed {
                 device,
                 blocks: writing.blocks,
                 took: ended.since(begun.at),
                 hides: writing.hides,
-                reissued: writing.reissued,
+                reissued: writing.reissued.is_some(),
+                contended,
                 hidden_for: writing.hidden_at.map(|at| ended.since(at)),
             });
         }

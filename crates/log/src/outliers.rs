@@ -2,7 +2,8 @@
 //!
 //! Learned online: each size class (powers of two of blocks) keeps a histogram of the latencies seen, which forgets by
 //! halving, and its median is what a write of that size is expected to take. The median does not move when a
-//! few writes take a thousand times as long, which an average would. A class not seen often enough borrows from
+//! few writes take a thousand times as long, which an average would. Where nearly all writes take much the same, a write
+//! is late sooner: what all but the slowest 2 % stay below is a better measure than a multiple of the median. A class not seen often enough borrows from
 //! its neighbours; a table from a device profile, if one was given, answers until the device has.
 //!
 //! Pure: no clock, no I/O.
@@ -14,6 +15,8 @@ use std::time::Duration;
 pub(crate) const CLASSES: usize = 16;
 /// Writes of a class before its median counts.
 const KNOWN: u32 = 8;
+/// Writes of a class before its slowest 2 % are told from the others.
+const KNOWN_WELL: u32 = 64;
 /// Writes of a class after which all its counts are halved: what lies four times as far back weighs a sixteenth.
 const HALVED_AT: u32 = 512;
 /// Steps of the histogram in an octave: 9 % to 12 % wide each.
@@ -34,11 +37,18 @@ struct Histogram {
     counts: Vec<u16>,
     total: u32,
     median: Duration,
+    /// All but the slowest 2 % stay below; zero until enough were seen to say so.
+    high: Duration,
 }
 
 impl Histogram {
     fn new() -> Histogram {
-        Histogram { counts: vec![0; (STEPS * OCTAVES) as usize], total: 0, median: Duration::ZERO }
+        Histogram {
+            counts: vec![0; (STEPS * OCTAVES) as usize],
+            total: 0,
+            median: Duration::ZERO,
+            high: Duration::ZERO,
+        }
     }
 
     fn step_of(latency: Duration) -> usize {
@@ -65,6 +75,9 @@ impl Histogram {
         // The median of few changes with each; that of many hardly at all.
         if self.total < 4 * KNOWN || self.total.is_multiple_of(KNOWN) {
             self.median = self.quantile(50);
+            if self.total >= KNOWN_WELL {
+                self.high = self.quantile(98);
+            }
         }
     }
 
@@ -124,6 +137,12 @@ impl LatencyModel {
         })
     }
 
+    /// What nearly all writes of `blocks` blocks stay below, if enough were seen.
+    pub fn nearly_all(&self, blocks: usize) -> Option<Duration> {
+        let class = self.classes[class_of(blocks)].as_deref()?;
+        Some(class.high).filter(|high| !high.is_zero())
+    }
+
     /// By the profile's table: linear between its points and beyond the last two, constant before the first; with
     /// one point only, larger requests take longer by their bytes.
     fn interpolate(&self, bytes: usize) -> Duration {
@@ -154,19 +173,27 @@ pub(crate) struct Limits {
 pub(crate) struct Lateness {
     /// Percent of the expected latency; the paper's is 200.
     pub factor_percent: u32,
+    /// Percent of what nearly all writes stay below, if that is less.
+    pub margin_percent: u32,
     /// Less is never an outlier: it would be the operating system's noise.
     pub floor: Duration,
-    /// Less is never a stall.
+    /// Beyond what is expected, less is never a stall.
     pub stall_after: Duration,
 }
 
 impl Lateness {
-    /// The limits of a write that is expected to take `expected`.
-    pub fn limits(&self, expected: Option<Duration>) -> Limits {
-        let outlier = expected.map(|e| (e.saturating_mul(self.factor_percent) / 100).max(self.floor));
-        // Several times what an outlier is, so that slow devices are not taken for stalled ones.
-        let stall = outlier.map_or(self.stall_after, |o| self.stall_after.max(o.saturating_mul(2)));
-        Limits { outlier, stall }
+    /// The limits of a write that is expected to take `expected`, where nearly all take less than `nearly_all`.
+    pub fn limits(&self, expected: Option<Duration>, nearly_all: Option<Duration>) -> Limits {
+        let percent = |time: Duration, percent: u32| time.saturating_mul(percent) / 100;
+        let outlier = expected.map(|expected| {
+            let by_median = percent(expected, self.factor_percent);
+            let by_spread = nearly_all.map_or(by_median, |high| percent(high, self.margin_percent));
+            by_median.min(by_spread).max(self.floor)
+        });
+        // Twice what is expected at least, so that slow devices are not taken for stalled ones.
+        let expected = expected.unwrap_or_default();
+        let stall = expected.saturating_add(expected.max(self.stall_after));
+        Limits { outlier, stall: stall.max(outlier.unwrap_or_default()) }
     }
 }
 
@@ -236,15 +263,19 @@ mod tests {
 
     #[test]
     fn limits_by_what_is_expected() {
-        let lateness = Lateness { factor_percent: 200, floor: us(100), stall_after: us(5000) };
+        let lateness =
+            Lateness { factor_percent: 200, margin_percent: 125, floor: us(100), stall_after: us(5000) };
         let table = [
-            (None, None, 5000),
-            (Some(10), Some(100), 5000),
-            (Some(400), Some(800), 5000),
-            (Some(4000), Some(8000), 16_000),
+            (None, None, None, 5000),
+            (Some(10), None, Some(100), 5010),
+            (Some(400), None, Some(800), 5400),
+            // Nearly all take as long as the median; or a twentieth of them takes ten times as long.
+            (Some(400), Some(440), Some(550), 5400),
+            (Some(400), Some(4000), Some(800), 5400),
+            (Some(8000), None, Some(16_000), 16_000),
         ];
-        for (expected, outlier, stall) in table {
-            let limits = lateness.limits(expected.map(us));
+        for (expected, nearly_all, outlier, stall) in table {
+            let limits = lateness.limits(expected.map(us), nearly_all.map(us));
             assert_eq!(limits, Limits { outlier: outlier.map(us), stall: us(stall) }, "{expected:?}");
         }
     }

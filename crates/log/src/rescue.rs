@@ -57,6 +57,7 @@ impl Pipeline {
         if !std::mem::replace(&mut request.detected, true) {
             flight.hider.detect();
         }
+        let contended = flight.is_needy();
         let bytes = Arc::clone(&flight.slots[late.device].writing.as_ref()?.bytes);
         let begun = bytes.begun()?;
         let late_bytes = &begun.buf[..begun.len];
@@ -75,7 +76,7 @@ impl Pipeline {
             };
             flight.hider.reissue(composed.len as u64);
             if let Some(writing) = &mut flight.slots[late.device].writing {
-                writing.reissued = true;
+                writing.reissued = Some(contended);
             }
             if let Some(request) = flight.unfinished_mut(late.number) {
                 (request.carrier, request.detected) = (device, false);

@@ -79,7 +79,8 @@ impl World {
 }
 
 fn hiding(policy: Hiding, workers: bool) -> LogOptions {
-    LogOptions { hiding: policy, workers, ..options() }
+    let outliers = OutlierOptions { direct_below: Duration::ZERO, ..OutlierOptions::default() };
+    LogOptions { hiding: policy, outliers, workers, ..options() }
 }
 
 #[test]
@@ -187,6 +188,7 @@ fn eager(policy: Hiding) -> LogOptions {
         expected: vec![[512, 1 << 20].map(|bytes| (bytes, Duration::from_micros(1500))).to_vec()],
         learn: false,
         stall_after: Duration::from_secs(60),
+        direct_below: Duration::ZERO,
         ..OutlierOptions::default()
     };
     LogOptions { outliers, ..hiding(policy, true) }

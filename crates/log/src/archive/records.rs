@@ -82,6 +82,12 @@ impl ArchiveRecords {
         }
     }
 
+    /// Whether the archive's end is why [`ArchiveRecords::next`] answered `None`: nothing lies behind.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.stop == Some(Next::End)
+    }
+
     /// Reads the next whole group; false if there is none up to `until`.
     fn load_group(&mut self) -> Result<bool, LogError> {
         assert!(self.group.is_empty());

@@ -215,3 +215,58 @@ pub fn gated(inner: Arc<dyn Device>, usual: Duration, gate: &Arc<Gate>) -> Arc<d
     });
     Arc::new(Hooked { inner, before })
 }
+
+/// A device of which some writes take long, before or after the bytes have reached the device below.
+#[derive(Debug)]
+pub struct Jittery {
+    inner: Arc<dyn Device>,
+    rng: Mutex<Rng>,
+    one_in: u64,
+}
+
+impl Jittery {
+    pub fn new(inner: Arc<dyn Device>, seed: u64, one_in: u64) -> Jittery {
+        Jittery { inner, rng: Mutex::new(Rng::new(seed)), one_in }
+    }
+
+    fn pause(&self) {
+        let time = {
+            let mut rng = self.rng.lock().unwrap();
+            if rng.one_in(self.one_in) { rng.between(200, 2500) } else { 0 }
+        };
+        std::thread::sleep(Duration::from_micros(time));
+    }
+}
+
+impl Device for Jittery {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        if stream_of(data).is_none() {
+            return self.inner.write(offset, data, durability);
+        }
+        self.pause();
+        let outcome = self.inner.write(offset, data, durability);
+        self.pause();
+        outcome
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.inner.sync()
+    }
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        self.inner.grow(len, fill)
+    }
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.shrink(len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}

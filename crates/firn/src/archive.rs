@@ -1,0 +1,357 @@
+//! The archive of an open database: takes durable log and appends it to segment files, in steps that a thread of its
+//! own or a test drives.
+//!
+//! FlashLogging, section 3.7: log is archived as soon as there are 32 KiB of it. Here the archive takes durable log
+//! only, so that it never holds what the database has not, and commits never wait for it. The online log is kept
+//! until it is archived; when it is nearly full all the same, `log_space.rs` decides.
+//!
+//! Invariants:
+//! * the hold on the log ([`LogKeep`]) is never past what is archived durably;
+//! * whoever finds the hold revoked gives up the log in between, and says so in the next segment's header;
+//! * a failed write ends the segment; the log is followed again from the last whole record.
+//!
+//! Locks: `work` is held during the archive's I/O and never waited for by a commit; `status` briefly. Order: `work` →
+//! `superblock` → `keep`; `work` → `status`.
+//!
+//! How it fails: commits are not affected. The failure is in [`ArchiveStatistics`], and the step is tried again after
+//! a pause.
+
+use crate::archive_options::ArchiveOptions;
+use crate::engine::Engine;
+use crate::keep::LogKeep;
+use crate::superblock::Superblock;
+use crate::{Error, ErrorKind};
+use firn_base::clock::{self, Moment};
+use firn_base::sync::{Condvar, Mutex};
+use firn_base::{DatabaseId, Lsn, Progress};
+use firn_log::archive::{ArchiveFiles, ArchiveWriter};
+use firn_log::{LogError, LogErrorKind, LogTail};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Most bytes of log in one write.
+const WRITE_BYTES: usize = 256 << 10;
+/// Pause after a failure: doubled with each, up to the second.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+
+/// What the archive of an open database says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchiveStatistics {
+    /// Its directory.
+    pub directory: PathBuf,
+    /// All log before is archived, gaps apart; `None` until it is known.
+    pub archived: Option<Lsn>,
+    /// Bytes of durable log that are not archived yet.
+    pub behind_bytes: u64,
+    /// Writes since the database was opened.
+    pub writes: u64,
+    /// Bytes of log archived since the database was opened.
+    pub bytes: u64,
+    /// Gaps found or declared since the database was opened: log that the archive will never have.
+    pub gaps: Vec<(Lsn, Lsn)>,
+    /// Why it does not go on at the moment.
+    pub failing: Option<String>,
+}
+
+/// The archive of an open database.
+pub(crate) struct Archive {
+    directory: PathBuf,
+    options: ArchiveOptions,
+    database: DatabaseId,
+    work: Mutex<Work>,
+    status: Mutex<ArchiveStatistics>,
+    /// Locked alone or under `status`.
+    failing_since: Mutex<Option<Moment>>,
+    /// With `status`: something was archived, or failed.
+    moved: Condvar,
+}
+
+struct Work {
+    /// `None` while the directory cannot be used.
+    writer: Option<ArchiveWriter>,
+    tail: Option<LogTail>,
+    bytes: Vec<u8>,
+    /// When a little log began to wait.
+    waiting_since: Option<Moment>,
+    not_before: Option<Moment>,
+    pause: Duration,
+}
+
+impl Archive {
+    /// The archive that `superblock` names, and its hold on the log. A directory that cannot be used now is tried
+    /// again later.
+    ///
+    /// Errors: `BadArgument` if it is another database's, or holds more log than this database has.
+    pub fn open(
+        superblock: &Superblock,
+        log_end: Lsn,
+        options: &ArchiveOptions,
+        keep: &LogKeep,
+    ) -> Result<Option<Archive>, Error> {
+        let Some(path) = &superblock.extensions.archive else { return Ok(None) };
+        let directory = options.resolve(path);
+        if options.path.is_some() {
+            // Asked for anew: it may not be there yet.
+            crate::files::make_directory(&directory)?;
+        }
+        let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
+        let writer = match open_writer(&directory, superblock.database, options) {
+            Ok(writer) => Some(writer),
+            Err(error) if error.kind == LogErrorKind::BadArgument => return Err(archive_error(error)),
+            Err(error) => {
+                status.failing = Some(error.message);
+                None
+            }
+        };
+        let failing_since = status.failing.is_some().then(clock::now);
+        if let Some(writer) = &writer {
+            refuse_the_future(writer, superblock, log_end)?;
+            status.archived = writer.end();
+        }
+        // What the archive has already need not be kept; of one that cannot be asked nothing is known.
+        let archived = writer.as_ref().and_then(ArchiveWriter::resume).unwrap_or(Lsn::ZERO);
+        keep.hold_archive(archived.max(superblock.log_start()));
+        Ok(Some(Archive {
+            directory,
+            options: options.clone(),
+            database: superblock.database,
+            work: Mutex::new(Work {
+                writer,
+                tail: None,
+                bytes: Vec::new(),
+                waiting_since: None,
+                not_before: None,
+                pause: PAUSE.0,
+            }),
+            status: Mutex::new(status),
+            failing_since: Mutex::new(failing_since),
+            moved: Condvar::new(),
+        }))
+    }
+
+    /// Archives one piece of log if there is enough, or `all` there is. Does nothing while another thread does.
+    pub fn step(&self, engine: &Engine, all: bool) -> Progress {
+        let Some(mut work) = self.work.try_lock() else { return Progress::Idle };
+        if !all && work.not_before.is_some_and(|moment| moment > clock::now()) {
+            return Progress::Idle;
+        }
+        match self.advance(engine, &mut work, all) {
+            Ok(progress) => progress,
+            Err(error) => {
+                self.failed(&mut work, &error);
+                Progress::Idle
+            }
+        }
+    }
+
+    fn advance(&self, engine: &Engine, work: &mut Work, all: bool) -> Result<Progress, LogError> {
+        if work.writer.is_none() {
+            let writer = open_writer(&self.directory, self.database, &self.options)?;
+            refuse_the_future(&writer, &engine.superblock.lock(), engine.log.durable())
+                .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
+            work.writer = Some(writer);
+        }
+        if work.tail.is_none() || engine.keep.archive().is_none() {
+            work.tail = Some(self.follow(engine, work)?);
+        }
+        let (Some(writer), Some(tail)) = (&mut work.writer, &mut work.tail) else {
+            unreachable!("both were just made")
+        };
+        let behind = tail.behind();
+        if behind == 0 {
+            work.waiting_since = None;
+            return Ok(Progress::Idle);
+        }
+        let since = *work.waiting_since.get_or_insert_with(clock::now);
+        if behind < self.options.eager_bytes && !all && since.elapsed() < self.options.delay {
+            return Ok(Progress::Idle);
+        }
+        let Some(piece) = tail.next(WRITE_BYTES, Lsn::MAX, &mut work.bytes)? else {
+            return Ok(Progress::Idle);
+        };
+        writer.append(piece, &work.bytes, clock::unix_time_us())?;
+        work.waiting_since = None;
+        (work.not_before, work.pause) = (None, PAUSE.0);
+        engine.keep.advance_archive(tail.needed());
+        let mut status = self.status.lock();
+        status.archived = writer.end();
+        status.writes += 1;
+        status.bytes += work.bytes.len() as u64;
+        status.failing = None;
+        *self.failing_since.lock() = None;
+        drop(status);
+        self.moved.notify_all();
+        Ok(Progress::Worked)
+    }
+
+    /// Begins to follow the log where the archive ends, or, if that log is gone, where the log begins.
+    fn follow(&self, engine: &Engine, work: &mut Work) -> Result<LogTail, LogError> {
+        let writer = work.writer.as_mut().expect("the caller has opened it");
+        // The hold and what it is worth do not change under the superblock's lock.
+        let (identity, from) = {
+            let superblock = engine.superblock.lock();
+            let held = engine.keep.archive().unwrap_or_else(|| {
+                // It was revoked: the log before may be gone. All durable log ends with a group.
+                let durable = engine.log.durable();
+                engine.keep.hold_archive(durable);
+                durable
+            });
+            (superblock.log_identity(), held)
+        };
+        let archived = writer.resume();
+        let from = match archived {
+            Some(archived) if archived >= from => {
+                writer.rewind();
+                engine.keep.advance_archive(archived);
+                archived
+            }
+            Some(archived) if !self.is_only_a_jump(engine, archived, from) => {
+                self.note_gap(archived, from);
+                writer.skip_to(from);
+                from
+            }
+            Some(archived) => archived,
+            None => from,
+        };
+        Ok(LogTail::new(engine.log.clone(), engine.devices.logs(), identity, from))
+    }
+
+    fn note_gap(&self, from: Lsn, to: Lsn) {
+        let mut status = self.status.lock();
+        match status.gaps.last_mut() {
+            // Nothing was archived in between.
+            Some(last) if last.1 == from => last.1 = to,
+            _ => status.gaps.push((from, to)),
+        }
+        status.archived = Some(to);
+    }
+
+    /// Whether between the archive's end and the log's begin nothing was ever written: the log before this epoch ended
+    /// there.
+    fn is_only_a_jump(&self, engine: &Engine, archived: Lsn, from: Lsn) -> bool {
+        let mark = engine.log.epoch_mark();
+        archived >= mark.previous_end && from <= mark.start
+    }
+
+    fn failed(&self, work: &mut Work, error: &LogError) {
+        if let Some(writer) = &mut work.writer {
+            writer.rewind();
+        }
+        work.tail = None;
+        if error.kind == LogErrorKind::BadArgument {
+            // Of another database by now: looked at afresh each time.
+            work.writer = None;
+        }
+        work.not_before = clock::now().after(work.pause);
+        work.pause = (work.pause * 2).min(PAUSE.1);
+        let mut status = self.status.lock();
+        status.failing = Some(error.message.clone());
+        self.failing_since.lock().get_or_insert_with(clock::now);
+        drop(status);
+        self.moved.notify_all();
+    }
+
+    /// Waits until more is archived than `seen`; false if it did not come within the archive's patience, or has been
+    /// failing for that long already.
+    pub fn wait_beyond(&self, seen: Option<Lsn>) -> bool {
+        let mut status = self.status.lock();
+        let begun = clock::now();
+        loop {
+            if status.archived > seen {
+                return true;
+            }
+            let since = self.failing_since.lock().unwrap_or(begun);
+            match since.after(self.options.patience) {
+                Some(deadline) if !self.moved.wait_until(&mut status, deadline) => {
+                    return status.archived > seen;
+                }
+                Some(_) => {}
+                None => self.moved.wait(&mut status),
+            }
+        }
+    }
+
+    /// How far it is.
+    pub fn archived(&self) -> Option<Lsn> {
+        self.status.lock().archived
+    }
+
+    /// Archives what is left and seals the segment, for at most `limit`. For a database being closed.
+    pub fn finish(&self, engine: &Engine, limit: Duration) {
+        let begun = clock::now();
+        while begun.elapsed() < limit {
+            if self.step(engine, true) == Progress::Worked {
+                continue;
+            }
+            // Idle: all is archived, or it fails, or another thread is caught in a write.
+            let Some(mut work) = self.work.try_lock() else {
+                clock::sleep(Duration::from_millis(1));
+                continue;
+            };
+            if let Some(writer) = &mut work.writer {
+                // A seal only tells an end from damage; the next opening begins a new segment either way.
+                let _ = writer.seal();
+            }
+            return;
+        }
+    }
+
+    /// What it says of itself.
+    pub fn statistics(&self, durable: Lsn) -> ArchiveStatistics {
+        let mut status = self.status.lock().clone();
+        status.behind_bytes = status.archived.map_or(0, |archived| durable.since(archived));
+        status
+    }
+
+    /// Why it does not go on, for people.
+    pub fn trouble(&self) -> String {
+        let status = self.status.lock();
+        match &status.failing {
+            Some(message) => format!("the archive in {} fails ({message})", self.directory.display()),
+            None => format!("the archive in {} is too slow", self.directory.display()),
+        }
+    }
+
+    /// Its options.
+    pub fn options(&self) -> &ArchiveOptions {
+        &self.options
+    }
+}
+
+fn open_writer(
+    directory: &Path,
+    database: DatabaseId,
+    options: &ArchiveOptions,
+) -> Result<ArchiveWriter, LogError> {
+    let files = ArchiveFiles::new(directory).wrapped(options.wrap.clone());
+    ArchiveWriter::open(files, database, options.segment_bytes)
+}
+
+/// Refuses an archive that holds log which this database does not have, or in an epoch of another history: the database is
+/// an older copy of itself, and would write a second history into it.
+fn refuse_the_future(writer: &ArchiveWriter, superblock: &Superblock, log_end: Lsn) -> Result<(), Error> {
+    let Some((end, mark)) = writer.end().zip(writer.mark()) else { return Ok(()) };
+    let known = superblock.epochs.iter().find(|(epoch, _)| *epoch == mark.epoch);
+    let other_history =
+        known.is_some_and(|(_, start)| *start != mark.start) || mark.epoch > superblock.epoch();
+    if end <= log_end && !other_history {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::BadArgument,
+        format!(
+            "the archive holds log up to LSN {end} of epoch {}, which this database does not have (its log ends at \
+             {log_end}): this is an older copy of the database. Open it with another archive directory, or restore \
+             from the archive instead",
+            mark.epoch
+        ),
+    ))
+}
+
+/// A log error of the archive as one of the database: its full volume is not a full log.
+pub(crate) fn archive_error(error: LogError) -> Error {
+    match error.kind {
+        LogErrorKind::Full => Error::new(ErrorKind::Full, error.message),
+        _ => Error::from(error),
+    }
+}

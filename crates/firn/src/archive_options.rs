@@ -1,0 +1,154 @@
+//! How the log is archived.
+
+use crate::{Error, ErrorKind, Options};
+use firn_log::archive::{SEGMENT_BYTES_MIN, WrapDevice};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What happens when the online log is nearly full because the archive has not taken it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArchiveFull {
+    /// Commits go on. The log that the archive lacks is given up for it: the gap is final and reported, and restoring
+    /// beyond it needs a new base backup.
+    #[default]
+    Gap,
+    /// Nothing is given up. Writes fail with `Full` until the archive takes log again.
+    Refuse,
+}
+
+/// The options of archiving.
+#[derive(Clone)]
+pub(crate) struct ArchiveOptions {
+    pub path: Option<PathBuf>,
+    /// Forget the archive that the database has.
+    pub none: bool,
+    pub segment_bytes: u64,
+    pub eager_bytes: u64,
+    pub delay: Duration,
+    pub when_full: ArchiveFull,
+    pub patience: Duration,
+    pub wrap: Option<WrapDevice>,
+    /// The database's directory, from which relative paths count.
+    pub base: Option<PathBuf>,
+}
+
+impl Default for ArchiveOptions {
+    fn default() -> ArchiveOptions {
+        ArchiveOptions {
+            path: None,
+            none: false,
+            segment_bytes: 64 << 20,
+            eager_bytes: 32 << 10,
+            delay: Duration::from_secs(1),
+            when_full: ArchiveFull::default(),
+            patience: Duration::from_secs(10),
+            wrap: None,
+            base: None,
+        }
+    }
+}
+
+impl ArchiveOptions {
+    /// Where the archive at `path`, as the superblock has it, is.
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        match &self.base {
+            Some(base) => base.join(path),
+            None => PathBuf::from(path),
+        }
+    }
+}
+
+impl Options {
+    /// Archives all log in this directory (relative to the database's, or absolute), which is made if its parent is
+    /// there, for restoring to any commit ([`Options::restore`]). The database remembers it. Take a backup
+    /// ([`crate::Database::backup`]) afterwards: restoring begins from one. Default: none, or the one that the
+    /// database has.
+    #[must_use]
+    pub fn archive(mut self, directory: impl Into<PathBuf>) -> Options {
+        self.archive.path = Some(directory.into());
+        self.archive.none = false;
+        self
+    }
+
+    /// Forgets the archive that the database has. What is in it stays.
+    #[must_use]
+    pub fn no_archive(mut self) -> Options {
+        self.archive.path = None;
+        self.archive.none = true;
+        self
+    }
+
+    /// Bytes of an archive's segment file. Default: 64 MiB.
+    #[must_use]
+    pub fn archive_segment_bytes(mut self, bytes: u64) -> Options {
+        self.archive.segment_bytes = bytes;
+        self
+    }
+
+    /// So much durable log that is not archived yet is archived at once; less of it, after
+    /// [`Options::archive_delay`]. Default: 32 KiB.
+    #[must_use]
+    pub fn archive_eager_bytes(mut self, bytes: u64) -> Options {
+        self.archive.eager_bytes = bytes;
+        self
+    }
+
+    /// The longest that a little durable log waits to be archived. Default: a second.
+    #[must_use]
+    pub fn archive_delay(mut self, delay: Duration) -> Options {
+        self.archive.delay = delay;
+        self
+    }
+
+    /// What happens when the online log is nearly full because the archive has not taken it. Default:
+    /// [`ArchiveFull::Gap`].
+    #[must_use]
+    pub fn archive_when_full(mut self, then: ArchiveFull) -> Options {
+        self.archive.when_full = then;
+        self
+    }
+
+    /// How long writes wait, when the online log is nearly full, for an archive that does not move, before
+    /// [`Options::archive_when_full`] decides. One that fails is not waited for. Default: ten seconds.
+    #[must_use]
+    pub fn archive_patience(mut self, patience: Duration) -> Options {
+        self.archive.patience = patience;
+        self
+    }
+
+    /// Puts something around every file that the archive and backups write: tests of failing, slow and crashing ones.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn wrap_archive(mut self, wrap: WrapDevice) -> Options {
+        self.archive.wrap = Some(wrap);
+        self
+    }
+
+    /// As [`Options::check`], of the archive's options.
+    pub(crate) fn check_archive(&self) -> Result<(), Error> {
+        let archive = &self.archive;
+        let refuse = |message: String| Err(Error::new(ErrorKind::BadArgument, message));
+        if archive.segment_bytes < SEGMENT_BYTES_MIN {
+            return refuse(format!(
+                "archive_segment_bytes is {}; it must be at least {SEGMENT_BYTES_MIN}",
+                archive.segment_bytes
+            ));
+        }
+        if archive.path.as_deref().is_some_and(|path: &Path| path.as_os_str().is_empty()) {
+            return refuse("the archive's path is empty; name a directory".to_owned());
+        }
+        self.archive_text().map(|_| ())
+    }
+
+    /// The archive's path as the superblock keeps it.
+    pub(crate) fn archive_text(&self) -> Result<Option<String>, Error> {
+        let Some(path) = &self.archive.path else { return Ok(None) };
+        match path.to_str() {
+            Some(text) => Ok(Some(text.to_owned())),
+            None => Err(Error::new(
+                ErrorKind::BadArgument,
+                format!("{} is no text in UTF-8; give the directory another name", path.display()),
+            )),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Who, beside recovery, needs log to be kept: the archive and running backups.
+//!
+//! Truncation asks here, under the superblock's lock, each time it moves; so whoever takes a hold under that lock, at
+//! or after the redo start, finds its log. A hold can be revoked when the log is nearly full: commits go on, and the
+//! holder learns of it when it wants to move.
+//!
+//! Lock order: `superblock` → `holds`.
+
+use firn_base::Lsn;
+use firn_base::sync::Mutex;
+use std::collections::BTreeMap;
+
+/// The holds on the log.
+#[derive(Debug, Default)]
+pub(crate) struct LogKeep {
+    holds: Mutex<Holds>,
+}
+
+#[derive(Debug, Default)]
+struct Holds {
+    archive: Option<Lsn>,
+    backups: BTreeMap<u64, Lsn>,
+    next_backup: u64,
+}
+
+impl LogKeep {
+    /// The log is to be kept from here on; `None` if nobody holds it.
+    pub fn oldest(&self) -> Option<Lsn> {
+        let holds = self.holds.lock();
+        holds.backups.values().copied().chain(holds.archive).min()
+    }
+
+    /// Where the archive holds the log.
+    pub fn archive(&self) -> Option<Lsn> {
+        self.holds.lock().archive
+    }
+
+    /// Lets the archive hold the log from `lsn` on.
+    pub fn hold_archive(&self, lsn: Lsn) {
+        self.holds.lock().archive = Some(lsn);
+    }
+
+    /// Moves the archive's hold forward; false if it was revoked.
+    pub fn advance_archive(&self, lsn: Lsn) -> bool {
+        let mut holds = self.holds.lock();
+        match &mut holds.archive {
+            Some(held) => {
+                *held = lsn.max(*held);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the archive's hold away.
+    pub fn revoke_archive(&self) {
+        self.holds.lock().archive = None;
+    }
+
+    /// Holds the log from `lsn` on for a backup; answers its number.
+    pub fn begin_backup(&self, lsn: Lsn) -> u64 {
+        let mut holds = self.holds.lock();
+        holds.next_backup += 1;
+        let number = holds.next_backup;
+        holds.backups.insert(number, lsn);
+        number
+    }
+
+    /// Moves a backup's hold forward; false if it was revoked.
+    pub fn advance_backup(&self, number: u64, lsn: Lsn) -> bool {
+        let mut holds = self.holds.lock();
+        match holds.backups.get_mut(&number) {
+            Some(held) => {
+                *held = lsn.max(*held);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends a backup's hold, revoked or not.
+    pub fn end_backup(&self, number: u64) {
+        self.holds.lock().backups.remove(&number);
+    }
+
+    /// Takes all backups' holds away; whether there were any.
+    pub fn revoke_backups(&self) -> bool {
+        let mut holds = self.holds.lock();
+        let any = !holds.backups.is_empty();
+        holds.backups.clear();
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_hold_counts_until_it_is_revoked() {
+        let keep = LogKeep::default();
+        assert_eq!(keep.oldest(), None);
+        keep.hold_archive(Lsn(50));
+        let backup = keep.begin_backup(Lsn(40));
+        assert_eq!(keep.oldest(), Some(Lsn(40)));
+        assert!(keep.advance_backup(backup, Lsn(60)) && keep.advance_archive(Lsn(55)));
+        assert_eq!(keep.oldest(), Some(Lsn(55)));
+        assert!(keep.revoke_backups() && !keep.revoke_backups());
+        assert!(!keep.advance_backup(backup, Lsn(70)));
+        keep.revoke_archive();
+        assert!(!keep.advance_archive(Lsn(70)), "a hold that was revoked does not come back by itself");
+        assert_eq!((keep.oldest(), keep.archive()), (None, None));
+    }
+}

@@ -1,0 +1,115 @@
+//! What happens when the log is nearly full: checkpoints, and then whoever else holds it.
+
+use crate::archive::Archive;
+use crate::archive_options::ArchiveFull;
+use crate::engine::Engine;
+use crate::{Error, ErrorKind};
+use firn_base::{Lsn, Progress};
+use firn_log::LogSpace;
+use std::time::Duration;
+
+impl Engine {
+    /// Waits for (or performs) checkpoints; then makes those let go who hold log that recovery does not need. Fails if
+    /// that did not free any log.
+    pub fn make_log_space(&self) -> Result<(), Error> {
+        let before = self.log.space();
+        let enough = |after: LogSpace| {
+            after.normal_bytes > before.normal_bytes || after.normal_bytes >= after.capacity_bytes / 16
+        };
+        // A checkpoint writes what was dirty at the one before it: the second frees what the first, after
+        // a long time without any, could not.
+        for _ in 0..2 {
+            self.wait_for_checkpoint()?;
+            if enough(self.log.space()) {
+                return Ok(());
+            }
+        }
+        // Bounded: a backup and the archive are each revoked once, and the archive moves or is.
+        while self.loosen()? {
+            self.wait_for_checkpoint()?;
+            if enough(self.log.space()) {
+                return Ok(());
+            }
+        }
+        let after = self.log.space();
+        Err(Error::new(
+            ErrorKind::Full,
+            format!(
+                "the log is full ({} of {} bytes) and a checkpoint could not free any of it: {}; roll back, or make the log larger",
+                after.used_bytes,
+                after.capacity_bytes,
+                self.log_pinned_by(after.oldest)
+            ),
+        ))
+    }
+
+    fn wait_for_checkpoint(&self) -> Result<(), Error> {
+        // During recovery the thread that takes checkpoints has not started yet.
+        if self.checkpointer.is_served() {
+            self.checkpointer.wait_for_next(Duration::from_secs(60))
+        } else {
+            self.checkpoint()
+        }
+    }
+
+    /// Has the archive, or a backup, need less log; whether any of them was in the way.
+    fn loosen(&self) -> Result<bool, Error> {
+        let redo_start = self.superblock.lock().redo_start;
+        if self.keep.oldest().is_none_or(|held| held >= redo_start) {
+            return Ok(false);
+        }
+        // A backup can be taken again.
+        if self.keep.revoke_backups() {
+            return Ok(true);
+        }
+        let Some(archive) = &self.archive else { return Ok(false) };
+        if self.archive_moves(archive, redo_start) {
+            return Ok(true);
+        }
+        match archive.options().when_full {
+            ArchiveFull::Gap => {
+                self.keep.revoke_archive();
+                Ok(true)
+            }
+            ArchiveFull::Refuse => Err(Error::new(
+                ErrorKind::Full,
+                format!(
+                    "the log is full because it is kept until it is archived, and {}: make room there or mend it, or \
+                     allow a gap",
+                    archive.trouble()
+                ),
+            )),
+        }
+    }
+
+    /// Whether the archive takes log, within its patience: up to `redo_start`, or enough to be worth a checkpoint.
+    fn archive_moves(&self, archive: &Archive, redo_start: Lsn) -> bool {
+        let begun: Option<Lsn> = archive.archived();
+        if !self.threads_run() {
+            while archive.step(self, true) == Progress::Worked {}
+            return archive.archived() > begun;
+        }
+        let space = self.log.space();
+        let target = redo_start.min(space.oldest.advance(space.capacity_bytes / 8));
+        let mut seen = begun;
+        while self.keep.archive().is_some_and(|held| held < target) && archive.wait_beyond(seen) {
+            seen = archive.archived();
+        }
+        seen > begun
+    }
+
+    fn log_pinned_by(&self, oldest: Lsn) -> String {
+        let mut holders = Vec::new();
+        if self.pool.oldest_recovery_lsn().is_some_and(|lsn| lsn <= oldest) {
+            holders.push("pages that are not written yet");
+        }
+        if self.txns.oldest_needed_lsn().is_some_and(|lsn| lsn <= oldest) {
+            holders.push("open transactions");
+        }
+        if holders.is_empty() {
+            "nothing holds it".to_owned()
+        } else {
+            format!("{} hold it", holders.join(" and "))
+        }
+    }
+}
