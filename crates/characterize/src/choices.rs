@@ -21,7 +21,7 @@ pub fn choices(measurements: &Measurements) -> Choices {
         log_width: log_width(&log_streams(measurements)),
         cache_batch_bytes: cache_batch(&sizes(measurements, Op::WriteDurable)),
         read_batch: read_batch(&read_batches(measurements)),
-        outlier_threshold: outlier_threshold(&ordered(measurements)),
+        outlier_threshold: long_run(measurements).map(outlier_threshold),
         random_to_sequential_read: ratio(measurements, Op::Read, "read"),
         random_to_sequential_write: ratio(measurements, Op::WriteDurable, "durable write"),
     }
@@ -55,10 +55,10 @@ fn read_batches(measurements: &Measurements) -> Vec<(u32, f64)> {
         .collect()
 }
 
-/// Latencies of page-sized durable sequential writes in order.
-pub(crate) fn ordered(measurements: &Measurements) -> Vec<u64> {
-    let long = measurements.of(Purpose::Outliers, Op::WriteDurable, Pattern::Sequential);
-    long.iter().find(|one| one.cell.bytes == PAGE).map_or(Vec::new(), |one| one.tally.ordered.clone())
+/// The long run of page-sized durable sequential writes.
+pub(crate) fn long_run(measurements: &Measurements) -> Option<&Measured> {
+    let runs = measurements.of(Purpose::Outliers, Op::WriteDurable, Pattern::Sequential);
+    runs.into_iter().find(|one| one.cell.bytes == PAGE && !one.tally.ordered.is_empty())
 }
 
 /// The first, and so the least, whose value is nearly the best; and the best.
@@ -101,12 +101,9 @@ fn read_batch(batches: &[(u32, f64)]) -> Option<Choice<u32>> {
     Some(Choice::new(batch, reason))
 }
 
-fn outlier_threshold(ordered_ns: &[u64]) -> Option<Choice<f64>> {
-    if ordered_ns.is_empty() {
-        return None;
-    }
-    let factor = outliers::threshold(ordered_ns, OUTLIERS_MOST);
-    let found = outliers::outliers(ordered_ns);
+fn outlier_threshold(run: &Measured) -> Choice<f64> {
+    let factor = outliers::threshold(&run.tally.ordered, OUTLIERS_MOST);
+    let found = run.outliers();
     let reason = format!(
         "normal durable writes take {:.0} us; {:.2} % take over twice as long, typically {:.0} us; the least factor that at \
          most {:.0} % exceed",
@@ -115,19 +112,22 @@ fn outlier_threshold(ordered_ns: &[u64]) -> Option<Choice<f64>> {
         found.typical_us,
         OUTLIERS_MOST * 100.0
     );
-    Some(Choice::new(factor, reason))
+    Choice::new(factor, reason)
 }
 
-/// How many times longer a random page takes than a sequential one (Myers, table 3.2).
+/// How many times longer a random page takes than a sequential one (Myers, table 3.2): of the means of all requests, since
+/// the median of a few short rounds holds too many outliers or none.
 fn ratio(measurements: &Measurements, op: Op, what: &str) -> Option<Choice<f64>> {
-    let rate = |pattern| {
+    let mean = |pattern| {
         let found = measurements.of(Purpose::BySize, op, pattern);
         let page = found.into_iter().find(|measured| measured.cell.bytes == PAGE);
-        page.map(Measured::requests_per_second).filter(|&rate| rate > 0.0)
+        page.map(|page| page.tally.latency.mean_us()).filter(|&us| us > 0.0)
     };
-    let (sequential, random) = (rate(Pattern::Sequential)?, rate(Pattern::Random)?);
-    let reason = format!("{what}s of a page: {sequential:.0} a second sequentially, {random:.0} at random");
-    Some(Choice::new(sequential / random, reason))
+    let (sequential, random) = (mean(Pattern::Sequential)?, mean(Pattern::Random)?);
+    let reason = format!(
+        "{what}s of a page take {sequential:.0} us sequentially and {random:.0} us at random, on average"
+    );
+    Some(Choice::new(random / sequential, reason))
 }
 
 #[cfg(test)]

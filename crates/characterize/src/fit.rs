@@ -4,11 +4,11 @@
 //! mean of all comes out as it was measured. What the model cannot say, or what was not measured, is in the notes.
 
 use crate::cell::{Cell, Ground, Op, Pattern, Purpose};
-use crate::choices::{choices, ordered};
+use crate::choices::{choices, long_run};
 use crate::error::Error;
 use crate::head::Head;
 use crate::measure::{Measured, Measurements, median};
-use crate::outliers::{normal_ns, outliers};
+use crate::outliers::normal_ns;
 use crate::plan::PAGE;
 use firn_profile::{
     Area, Band, Blocks, DeviceProfile, MeasuredRow, ModelSection, Origin, Outliers, Parameter, ServiceTable,
@@ -204,12 +204,12 @@ fn sustained_cache(measurements: &Measurements) -> Option<u64> {
 
 fn all_outliers(measurements: &Measurements) -> Vec<Outliers> {
     let random = measurements.of(Purpose::BySize, Op::Read, Pattern::Random);
-    let reads = random.iter().find(|measured| measured.cell.bytes == PAGE);
-    let reads = reads.map_or(Vec::new(), |measured| measured.tally.ordered.clone());
-    let kinds = [(firn_profile::Op::Read, reads), (firn_profile::Op::Write, ordered(measurements))];
+    let reads = random.into_iter().find(|measured| measured.cell.bytes == PAGE);
+    let kinds = [(firn_profile::Op::Read, reads), (firn_profile::Op::Write, long_run(measurements))];
     let mut all = Vec::new();
-    for (op, ordered_ns) in kinds {
-        all.extend(outliers(&ordered_ns).classes.into_iter().map(|class| Outliers {
+    for (op, run) in kinds {
+        let classes = run.map_or(Vec::new(), |run| run.outliers().classes);
+        all.extend(classes.into_iter().map(|class| Outliers {
             op,
             min_bytes: 0,
             max_bytes: None,
@@ -253,7 +253,7 @@ fn row(measured: &Measured, area: u64) -> MeasuredRow {
         Op::Mixed { read_percent } => Some(f64::from(read_percent) / 100.0),
         _ => None,
     };
-    let found = outliers(&tally.ordered);
+    let found = measured.outliers();
     MeasuredRow {
         op: if cell.op.writes() && read_share.is_none() {
             firn_profile::Op::Write

@@ -38,7 +38,7 @@ pub use error::Error;
 pub use fit::{profile, sustained};
 pub use head::Head;
 pub use measure::{Measured, Measurements, Step, measure};
-pub use outliers::{OutlierClass, Outliers, outliers, threshold};
+pub use outliers::{OutlierClass, Outliers, outliers, outliers_of_runs, threshold};
 pub use plan::{Effort, PAGE, Plan};
 pub use quick::quick;
 pub use target::{Consent, Target, TargetKind, TargetOptions};

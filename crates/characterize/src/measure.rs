@@ -3,6 +3,7 @@
 use crate::cell::{Cell, Ground, Op, Pattern, Purpose};
 use crate::drive::{self, Stop, Tally};
 use crate::error::Error;
+use crate::outliers::{Outliers, outliers_of_runs};
 use crate::plan::{Effort, Plan};
 use crate::target::Target;
 use firn_base::clock;
@@ -29,6 +30,8 @@ pub struct Measured {
     pub rounds: Vec<f64>,
     /// All rounds together; its rates are medians over them.
     pub tally: Tally,
+    /// Where each round begins in the tally's ordered latencies.
+    pub seams: Vec<usize>,
 }
 
 impl Measured {
@@ -44,12 +47,19 @@ impl Measured {
         self.tally.bytes_per_second / 1e6
     }
 
+    /// The outliers among its requests; of cells with one request in flight.
+    #[must_use]
+    pub fn outliers(&self) -> Outliers {
+        outliers_of_runs(&self.tally.ordered, &self.seams)
+    }
+
     fn add(&mut self, round: Tally) {
         self.rounds.push(round.requests_per_second);
         let earlier = self.tally.timeline.len() as u64;
         self.tally.requests += round.requests;
         self.tally.latency.merge(&round.latency);
         self.tally.aside.merge(&round.aside);
+        self.seams.push(self.tally.ordered.len());
         self.tally.ordered.extend(round.ordered);
         let step_ms = drive::TIMELINE_STEP.as_millis() as u64;
         self.tally.stalls.extend(round.stalls.iter().map(|&(at, lasted)| (at + earlier * step_ms, lasted)));
@@ -135,7 +145,12 @@ pub fn measure(
             let budget = cell.budget / plan.rounds.max(1);
             let seed = (seeds.next_u64(), seeds.next_u64());
             if let Some(tally) = one_round(target, cell, budget, seed, stop)? {
-                let empty = || Measured { cell: *cell, rounds: Vec::new(), tally: Tally::default() };
+                let empty = || Measured {
+                    cell: *cell,
+                    rounds: Vec::new(),
+                    tally: Tally::default(),
+                    seams: Vec::new(),
+                };
                 cells[place].get_or_insert_with(empty).add(tally);
             }
             done += budget;

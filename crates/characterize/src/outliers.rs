@@ -50,18 +50,25 @@ const ITERATIONS: usize = 32;
 /// Finds the outliers among latencies in the order in which requests were made, in nanoseconds.
 #[must_use]
 pub fn outliers(ordered_ns: &[u64]) -> Outliers {
+    outliers_of_runs(ordered_ns, &[])
+}
+
+/// As [`outliers`], of several runs one behind the other: `seams` are the places where a run begins. What lies between an
+/// outlier before a seam and one behind it says nothing about spacing.
+#[must_use]
+pub fn outliers_of_runs(ordered_ns: &[u64], seams: &[usize]) -> Outliers {
     if ordered_ns.is_empty() {
         return Outliers::default();
     }
     let normal = normal_ns(ordered_ns);
     let limit = FACTOR * normal;
     let mut all = picked(ordered_ns, |ns| ns > limit);
-    let spacings = spacings(&all);
+    let spacings = spacings(&all, seams);
     let mut lengths: Vec<f64> = all.drain(..).map(|(_, ns)| ns).collect();
     lengths.sort_by(f64::total_cmp);
     let classes = CLASSES.windows(2).filter_map(|limits| {
         let members = picked(ordered_ns, |ns| ns > limits[0] * normal && ns <= limits[1] * normal);
-        class(&members, ordered_ns.len())
+        class(&members, seams, ordered_ns.len())
     });
     Outliers {
         normal_us: normal / 1000.0,
@@ -107,14 +114,16 @@ fn picked(ordered_ns: &[u64], which: impl Fn(f64) -> bool) -> Vec<(usize, f64)> 
     all.filter(|&(_, ns)| which(ns)).collect()
 }
 
-/// Requests from each to the next, ascending.
-fn spacings(picked: &[(usize, f64)]) -> Vec<f64> {
-    let mut spacings: Vec<f64> = picked.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64).collect();
+/// Requests from each to the next within a run, ascending.
+fn spacings(picked: &[(usize, f64)], seams: &[usize]) -> Vec<f64> {
+    let within = |pair: &&[(usize, f64)]| !seams.iter().any(|&seam| pair[0].0 < seam && seam <= pair[1].0);
+    let pairs = picked.windows(2).filter(within);
+    let mut spacings: Vec<f64> = pairs.map(|pair| (pair[1].0 - pair[0].0) as f64).collect();
     spacings.sort_by(f64::total_cmp);
     spacings
 }
 
-fn class(members: &[(usize, f64)], of: usize) -> Option<OutlierClass> {
+fn class(members: &[(usize, f64)], seams: &[usize], of: usize) -> Option<OutlierClass> {
     if members.is_empty() {
         return None;
     }
@@ -124,7 +133,7 @@ fn class(members: &[(usize, f64)], of: usize) -> Option<OutlierClass> {
     // The uniform distribution that begins where they do and has their mean.
     let from = at(&lengths, 0.05).min(mean);
     let share = members.len() as f64 / of as f64;
-    let spacings = spacings(members);
+    let spacings = spacings(members, seams);
     let rhythm = spacings.len() >= REGULAR_LEAST && variation(&spacings) < REGULAR;
     let regular = rhythm.then(|| {
         let least = at(&spacings, 0.05).max(1.0);
@@ -192,6 +201,16 @@ mod tests {
             assert!(((class.from_us + class.to_us) / 2.0 / mean - 1.0).abs() < 0.05, "{class:?}");
             assert!(class.from_us < mean && mean < class.to_us);
         }
+    }
+
+    #[test]
+    fn what_lies_between_two_runs_is_no_spacing() {
+        let run = |first: u64| samples(1000, |index, _| (index % 100 == first).then_some(30_000));
+        let runs = [run(10), run(90), run(40)].concat();
+        assert!(outliers(&runs).spacing_variation > 0.1, "the gaps at the seams are 180 and 50");
+        let found = outliers_of_runs(&runs, &[0, 1000, 2000]);
+        assert_eq!((found.spacing, found.spacing_variation), (Some([100.0; 3]), 0.0));
+        assert_eq!(found.classes[0].regular, Some((100, 100)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::characterize::CharacterizeArgs;
 use crate::output::say;
 use crate::{commit_of_source, size, table};
-use firn_characterize::{Measured, Measurements, Op, Pattern, Purpose, outliers};
+use firn_characterize::{Measured, Measurements, Op, Pattern, Purpose};
 use firn_profile::{Choice, DeviceProfile};
 use firn_workloads::results::config_hash;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn print_rest(measured: &Measurements) {
 
 fn print_outliers(measured: &Measurements) {
     for one in measured.about(Purpose::Outliers) {
-        let found = outliers(&one.tally.ordered);
+        let found = one.outliers();
         let spacing = found.spacing.map_or(String::new(), |[least, middle, most]| {
             let rhythm = if found.spacing_variation < 0.25 { "regularly" } else { "irregularly" };
             format!(", {rhythm} {middle:.0} writes apart ({least:.0} to {most:.0})")
@@ -173,7 +173,7 @@ pub fn row(one: &Measured) -> Value {
             "p999": latency.quantile_us(0.999), "max": latency.max_us(),
         })
     };
-    let found = outliers(&tally.ordered);
+    let found = one.outliers();
     json!({
         "purpose": cell.purpose.name(), "op": cell.op.name(), "pattern": cell.pattern.name(),
         "read_percent": match cell.op { Op::Mixed { read_percent } => Some(read_percent), _ => None },
