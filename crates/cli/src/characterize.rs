@@ -56,10 +56,10 @@ pub struct CharacterizeArgs {
     /// With --only: for so long
     #[arg(long, default_value_t = 2.0, requires = "only")]
     pub seconds: f64,
-    /// Measure nothing; show these two profiles side by side
+    /// Measure nothing; show two profiles side by side: files, or names that `firn profiles` lists
     #[arg(long, num_args = 2, value_names = ["A", "B"],
           conflicts_with_all = ["path", "quick", "out", "area", "pictures", "json", "only", "destroy_contents", "keep"])]
-    pub compare: Option<Vec<PathBuf>>,
+    pub compare: Option<Vec<String>>,
 }
 
 impl From<Error> for Failure {

@@ -4,12 +4,12 @@ use crate::characterize_report::show_us;
 use crate::output::say;
 use crate::{Failure, size, table};
 use comfy_table::Table;
+use firn_emulate::profiles;
 use firn_profile::{DeviceProfile, MeasuredRow, ModelSection, Op, Pattern, ServiceTable};
-use std::path::Path;
 
 /// Runs the command.
-pub fn run(first: &Path, second: &Path) -> Result<(), Failure> {
-    let load = |path: &Path| DeviceProfile::load(path).map_err(|error| Failure::new(error.to_string()));
+pub fn run(first: &str, second: &str) -> Result<(), Failure> {
+    let load = |name: &str| profiles::find(name).map_err(|error| Failure::bad_argument(error.to_string()));
     let (a, b) = (load(first)?, load(second)?);
     say!("A  {}: {} ({})", a.name, a.title, a.source);
     say!("B  {}: {} ({})", b.name, b.title, b.source);
