@@ -50,7 +50,7 @@ fio_run() { # arguments: rw, size, jobs, sync; prints requests a second
   local sync=()
   [ -z "$4" ] || sync=(--sync="$4")
   fio --name=check --filename="$file" --size="$area" --rw="$1" --bs="$2" --numjobs="$3" --thread --group_reporting \
-    --direct=1 --ioengine=psync --time_based --runtime=2 --ramp_time=0.2 --refill_buffers --output-format=json "${sync[@]}" |
+    --direct=1 --ioengine=psync --time_based --runtime=2 --ramp_time=0.2 --output-format=json "${sync[@]}" |
     jq '.jobs[0] | .read.iops + .write.iops'
 }
 
