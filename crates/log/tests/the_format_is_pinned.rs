@@ -4,7 +4,7 @@
 mod support;
 
 use firn_base::{Epoch, Lsn};
-use firn_device::Device;
+use firn_device::{Device, Durability};
 use firn_log::testing::{identity, options};
 use firn_log::{Kind, Log, LogClass, LogOptions, Record};
 use std::sync::Arc;
@@ -53,3 +53,31 @@ const SEAL_HEADER: &str = "95ab7672464c01014a05ec1a000000000100000000015701c00e0
 const EPOCH_START: &str = "cd6bff92464c01014a05ec1a000000000200000000001200981000000000000098100000000000000c00000001a0020000001710000000000000000000000000";
 const SECOND_SECTION_HEADER: &str = "618a3e4f464c02014a05ec1a000000000200000000003b009810000000000000020000000000000000000000000000000000000000000000";
 const REWRITTEN_BLOCK: &str = "956208f8464c01014a05ec1a000000000200000000001d009810000000000000aa100000000000000c00000001a00200000017100000000000000500000020d66669727374000000000000";
+
+#[test]
+fn a_device_with_an_area_has_a_version_2_header_and_a_second_ring() {
+    let devices: Vec<_> =
+        (0..2).map(|i| device_with(&format!("log {i}"), 512, 64 << 10) as Arc<dyn Device>).collect();
+    let options = LogOptions { section_bytes: 2048, ..options() };
+    drop(Log::create(devices.clone(), identity(2), Epoch(1), options).unwrap());
+    let bytes = contents(&*devices[1]);
+    // 31 sections of 2048 bytes fit behind the two headers: 29 for the main stream, 2 for the area.
+    assert_eq!((bytes[6], bytes[7]), (3, 2));
+    assert_eq!(bytes[40..56], [[29, 0, 0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0]].concat());
+    let section = |place: usize| &bytes[1024 + place * 2048..][..40];
+    for place in 0..31 {
+        let header = section(place);
+        assert_eq!((header[6], header[7]), (2, 1), "section headers keep version 1");
+        assert_eq!(header[20], u8::from(place >= 29), "the stream of section {place}");
+        assert_eq!(header[32..40], [0; 8], "never used");
+    }
+    // Who knows version 1 only must refuse the log: without the area's version it is no member header.
+    let mut first = bytes[..512].to_vec();
+    first[7] = 1;
+    let checksum = firn_base::crc32c(&first[4..]).to_le_bytes();
+    first[..4].copy_from_slice(&checksum);
+    for copy in [0, 512] {
+        devices[1].write(copy, &first, Durability::Durable).unwrap();
+    }
+    assert!(scan(&devices, &[(Epoch(1), Lsn::FIRST)], Lsn::FIRST).is_err());
+}
