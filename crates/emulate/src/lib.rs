@@ -12,6 +12,7 @@
 //! timing cannot fail, and errors are those of the device below. `docs/profiles.md` tells users about profiles.
 #![forbid(unsafe_code)]
 
+pub mod blkparse;
 mod cache;
 mod channels;
 mod disk;

@@ -46,20 +46,7 @@ impl Pacer {
 
     /// Blocks until `moment`.
     pub fn wait_until(&self, moment: Moment) {
-        if sim::is_active() {
-            clock::sleep_until(moment);
-            return;
-        }
-        loop {
-            let left = moment.since(clock::now());
-            if left.is_zero() {
-                return;
-            }
-            match left.checked_sub(Pacer::SPIN) {
-                Some(sleep) if !sleep.is_zero() => clock::sleep(sleep),
-                _ => thread::yield_now(),
-            }
-        }
+        wait_until(moment);
     }
 
     /// See [`Model::freeze`]; `from` and `to` are counted from now.
@@ -82,5 +69,22 @@ impl Pacer {
     fn moment(&self, completion: Duration) -> Moment {
         // Model time is bounded to a quarter of the clock's range.
         self.start.after(completion).unwrap_or(self.start)
+    }
+}
+
+/// Blocks until `moment`, polling the clock at the end (see [`Pacer`]).
+pub(crate) fn wait_until(moment: Moment) {
+    if sim::is_active() {
+        return clock::sleep_until(moment);
+    }
+    loop {
+        let left = moment.since(clock::now());
+        if left.is_zero() {
+            return;
+        }
+        match left.checked_sub(Pacer::SPIN) {
+            Some(sleep) if !sleep.is_zero() => clock::sleep(sleep),
+            _ => thread::yield_now(),
+        }
     }
 }

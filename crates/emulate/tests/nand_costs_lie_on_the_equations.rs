@@ -46,7 +46,7 @@ fn amplification(victim: VictimPolicy, logical_share: f64, seed: u64) -> f64 {
     let geometry = Geometry {
         page_bytes: 4096,
         pages_per_block: 32,
-        blocks_per_chip: 512,
+        blocks_per_chip: 256,
         chips: 1,
         chips_per_channel: 1,
     };
@@ -65,11 +65,11 @@ fn amplification(victim: VictimPolicy, logical_share: f64, seed: u64) -> f64 {
         layer.write(LogicalPage(page), 0, 0).expect("nothing wears out");
     };
     (0..logical).for_each(|page| write(&mut layer, page));
-    for _ in 0..4 * logical {
+    for _ in 0..3 * logical {
         write(&mut layer, rng.below(u64::from(logical)) as u32);
     }
     let before = layer.flash().counts().programs;
-    let writes = 8 * logical;
+    let writes = 6 * logical;
     for _ in 0..writes {
         write(&mut layer, rng.below(u64::from(logical)) as u32);
     }
@@ -80,8 +80,8 @@ fn amplification(victim: VictimPolicy, logical_share: f64, seed: u64) -> f64 {
 fn greedy_cleaning_amplifies_uniform_writes_as_published_and_less_than_random_cleaning() {
     for share in [0.6, 0.75, 0.85, 0.9] {
         let greedy = amplification(VictimPolicy::Greedy, share, 1);
-        // One block of 512 is the reserve: it holds nothing live.
-        let theory = greedy_amplification(share * 512.0 / 511.0, 32);
+        // One block of 256 is the reserve: it holds nothing live.
+        let theory = greedy_amplification(share * 256.0 / 255.0, 32);
         assert!(
             (greedy / theory - 1.0).abs() < 0.03,
             "at {share}: simulated {greedy:.3}, theory {theory:.3}"
@@ -89,7 +89,7 @@ fn greedy_cleaning_amplifies_uniform_writes_as_published_and_less_than_random_cl
         let random = amplification(VictimPolicy::Random, share, 1);
         assert!(greedy <= random, "at {share}: greedy {greedy:.3}, random {random:.3}");
         // Full blocks are no victims here, so it can only be better than drawing among all.
-        let bound = random_amplification(share * 512.0 / 511.0);
+        let bound = random_amplification(share * 256.0 / 255.0);
         assert!(
             random <= bound * 1.01 && random > 0.7 * bound,
             "at {share}: {random:.3} of at most {bound:.3}"

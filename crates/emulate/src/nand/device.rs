@@ -4,6 +4,7 @@
 //! device below works.
 
 use super::{Nand, NandConfig, NandError, NandReport};
+use crate::pacer;
 use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, Mutex};
 use firn_device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// Any device, whose calls end no sooner than simulated flash would be done with them.
 ///
 /// Bytes are kept by the device below, which should be faster than the flash. There is no write buffer: a write is
-/// in flash when it returns, durable or not. When the flash is worn out, writes fail with kind `Failed`, and reads
+/// in flash when it returns, durable or not. Growth by written zeros is a write. When the flash is worn out, writes fail with kind `Failed`, and reads
 /// go on.
 #[derive(Debug)]
 pub struct NandDevice {
@@ -55,10 +56,10 @@ impl NandDevice {
         }
     }
 
+    /// Waits for the moment at which the flash is done; not at all if that is beyond what the clock can show.
     fn sleep_until(&self, done_ns: u64) {
-        let left = Duration::from_nanos(done_ns).saturating_sub(self.began.elapsed());
-        if !left.is_zero() {
-            clock::sleep(left);
+        if let Some(done) = self.began.after(Duration::from_nanos(done_ns)) {
+            pacer::wait_until(done);
         }
     }
 

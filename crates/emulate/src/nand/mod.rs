@@ -24,6 +24,7 @@ mod geometry;
 mod mapping;
 mod naive;
 mod page;
+pub mod replay;
 mod report;
 mod simulated;
 mod victim;
