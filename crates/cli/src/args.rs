@@ -39,6 +39,9 @@ pub enum Command {
     /// Look for lost or half transactions
     #[command(subcommand)]
     Torture(Torture),
+    /// Replay I/O traces into simulated flash, or compare the cost of its writes with theory
+    #[command(subcommand)]
+    Nand(crate::nand::Nand),
 }
 
 /// Isolation levels that TPC-C may run at.
@@ -113,6 +116,9 @@ pub struct Tpcc {
     /// Files of log of a new database, written at once [as many as the device's latency asks for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub log_devices: Option<u32>,
+    /// Record what is asked of each of the database's files, as DIR/NAME.trace (see firn nand replay)
+    #[arg(long, value_name = "DIR", conflicts_with = "sim")]
+    pub trace: Option<PathBuf>,
     /// Size of the population
     #[arg(long, value_enum, default_value_t = ScaleName::Full, hide = true)]
     pub scale: ScaleName,

@@ -17,6 +17,10 @@ mod emulate_report;
 mod failure;
 mod inspect;
 mod interrupt;
+mod nand;
+mod nand_cost;
+mod nand_replay;
+mod nand_report;
 mod output;
 mod profiles;
 mod progress;
@@ -24,6 +28,7 @@ mod raw_device;
 pub mod sim;
 mod size;
 mod table;
+mod tape;
 mod torture;
 mod tpcc;
 mod tpcc_sim;
@@ -46,6 +51,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Profiles(profiles) => profiles::run(&profiles),
         Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
         Command::Sim(args) => sim::run(&args),
+        Command::Nand(nand) => nand.run(),
         Command::Torture(Torture::Kill(kill)) => torture::kill(&kill),
         Command::Torture(Torture::Child(child)) => torture::child::run(&child),
     }

@@ -3,6 +3,7 @@
 use crate::adapter::OnFirn;
 use crate::args::{CommitName, IsolationName, ScaleName, Tpcc};
 use crate::output::{say, write_json};
+use crate::tape::Tapes;
 use crate::{Failure, commit_of_source, interrupt, progress, size, tpcc_sim, tpcc_table, whole_tables};
 use firn::{Database, IoCounts, Isolation, Options};
 use firn_base::clock;
@@ -31,6 +32,10 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     if let Some(count) = args.log_devices {
         options = options.log_devices(count as usize);
     }
+    let tapes = args.trace.as_deref().map(Tapes::in_directory).transpose()?;
+    if let Some(tapes) = &tapes {
+        options = tapes.record(options);
+    }
     let opening = clock::now();
     let db = options.open(&args.dir)?;
     report_recovery(&db, opening);
@@ -44,8 +49,10 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     let closing = progress::spinner("writing what is dirty");
     let closed = engine.into_database().close();
     closing.finish_and_clear();
+    let taped = tapes.map_or(Ok(()), |tapes| tapes.finish());
     outcome?;
     closed?;
+    taped?;
     say!(
         "\nThe database is in {}. Next: firn stat {0}, firn check {0}, or run the same command again.",
         args.dir.display()

@@ -29,6 +29,12 @@ fn arguments_that_make_no_sense_end_with_status_2_and_a_sentence() {
         ("profiles no-such-device", "shipped profiles are flash-a,"),
         ("profiles /no/such/file.toml", "/no/such/file.toml: "),
         ("profiles --toml", "required arguments were not provided"),
+        ("nand replay", "required arguments were not provided"),
+        ("nand replay x --ftl magic", "[possible values: page, block, naive, dynamic]"),
+        ("nand replay x --fill 2", "--fill is 2; it is a share from 0 to 1"),
+        ("nand replay x --device sda", "is no device; write for example 8,16"),
+        ("nand cost --read-us -1", "unexpected argument '-1'"),
+        ("nand cost --erase-us 1e9", "--erase-us is 1000000000"),
         ("conjure", "unrecognized subcommand 'conjure'"),
     ] {
         run(none, arguments).ended(2).warns(sentence);
@@ -43,7 +49,7 @@ fn arguments_that_make_no_sense_end_with_status_2_and_a_sentence() {
 #[test]
 fn every_command_explains_itself() {
     let none = Path::new("");
-    for command in ["tpcc", "check", "stat", "dump", "profiles", "bench", "torture"] {
+    for command in ["tpcc", "check", "stat", "dump", "profiles", "bench", "torture", "nand"] {
         let all = run(none, "--help").ended(0).says(command);
         drop(all);
         let help = run(none, &format!("{command} --help")).ended(0).says("Usage: firn");
