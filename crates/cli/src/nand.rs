@@ -222,6 +222,9 @@ impl From<NandError> for Failure {
     }
 }
 
+/// Bytes up to which a trace's reach is no reason to advise `--dense`.
+const LARGE: u64 = 1 << 30;
+
 /// Microseconds of the command line in nanoseconds; at most a minute.
 pub fn nanoseconds(what: &str, us: f64) -> Result<u64, Failure> {
     if (0.0..=60e6).contains(&us) {
@@ -264,7 +267,16 @@ impl Replay {
         };
         let capacity = self.capacity.unwrap_or(touched);
         let geometry = self.chips.geometry()?;
-        let mut config = NandConfig::sized_with(geometry, translation, capacity, self.over_provisioning)?;
+        let sized = NandConfig::sized_with(geometry, translation, capacity, self.over_provisioning);
+        let mut config = sized.map_err(|error| match error {
+            NandError::BadConfig(message) if self.capacity.is_none() && !self.dense && touched > LARGE => {
+                Failure::bad_argument(format!(
+                    "{message}. The trace touches places up to {}; --dense leaves out what lies untouched between them",
+                    size::show(touched)
+                ))
+            }
+            other => other.into(),
+        })?;
         config.times = self.chips.times()?;
         config.erase_limit = self.erase_limit;
         config.seed = self.seed;

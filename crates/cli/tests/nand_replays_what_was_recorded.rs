@@ -17,16 +17,17 @@ fn a_recorded_run_is_replayed_through_every_translation_layer() {
     let tpcc = "tpcc --dir {db} --scale tiny --warehouses 2 --clients 2 --transactions 100 --buffer 1M \
                 --log-devices 1 --trace {db}.traces --json {db}.tpcc";
     run(&db, tpcc).ended(0).says("recorded").says("store.trace").says("log.0.trace");
-    for (layer, gc) in [
-        ("page", "greedy"),
-        ("page", "cost-benefit"),
-        ("block", "random"),
-        ("naive", "greedy"),
-        ("dynamic", "greedy"),
+    for (layer, gc, rounds) in [
+        ("page", "greedy", 2),
+        ("page", "cost-benefit", 2),
+        ("block", "random", 2),
+        ("naive", "greedy", 1),
+        ("dynamic", "greedy", 2),
     ] {
         let command = format!(
-            "nand replay {{db}}.traces/log.0.trace --ftl {layer} --gc {gc} --warm-up 1 --repeat 2 --pace closed \
-             --page 512 --json {{db}}.json"
+            "nand replay {{db}}.traces/log.0.trace --ftl {layer} --gc {gc} --warm-up {} --repeat {rounds} \
+             --pace closed --page 16k --json {{db}}.json",
+            rounds - 1
         );
         run(&db, &command).ended(0).says("write amplification").says("life left");
         let (of_flash, of_engine) = (json(&db.with_extension("json")), json(&db.with_extension("tpcc")));
@@ -38,10 +39,10 @@ fn a_recorded_run_is_replayed_through_every_translation_layer() {
             layer != "naive" || amplification > 4.0,
             "a static map rewrites whole blocks: {amplification}"
         );
-        // Replayed twice, load included: more than the measured part of the run wrote.
+        // The load is in the trace as well: more than the measured part of the run wrote, each time.
         let written = of_flash["host"]["write_bytes"].as_u64().expect("written");
         let measured = of_engine["io"]["log"]["write_bytes"].as_u64().expect("counted");
-        assert!(written > 2 * measured, "{layer}: {written} of {measured}");
+        assert!(measured > 0 && written > rounds * measured, "{layer}: {written} of {measured}");
     }
 }
 
@@ -55,7 +56,7 @@ fn traces_of_blkparse_are_told_by_their_look() {
     // Far apart on a large disk: 64 pages, written again and again.
     let text: String = (0..2000).map(|number| line(number, (number * 37 % 64) * 80_000_000)).collect();
     std::fs::write(&trace, text + "\nCPU1 (sdb):\n Writes Queued: 2000\n").expect("written");
-    run(&trace, "nand replay {db}").ended(2).warns("more than the model can hold");
+    run(&trace, "nand replay {db}").ended(2).warns("--dense leaves out what lies untouched");
     run(&trace, "nand replay {db} --dense --json {db}.json").ended(0).says("256.0 KiB");
     let results = json(&dir.path().join("trace.json"));
     assert_eq!(results["host"]["writes"], 2000);
