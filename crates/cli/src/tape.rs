@@ -10,10 +10,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Each file's trace and recording, by the file's name.
+type ByName = BTreeMap<String, (PathBuf, Arc<Recording>)>;
+
 /// The recordings of one database, each a file of the directory.
 pub struct Tapes {
     dir: PathBuf,
-    recordings: Arc<Mutex<BTreeMap<String, (PathBuf, Arc<Recording>)>>>,
+    recordings: Arc<Mutex<ByName>>,
 }
 
 impl Tapes {
