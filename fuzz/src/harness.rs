@@ -48,6 +48,7 @@ impl Disks {
             superblock: self.superblock.clone(),
             logs: vec![self.log.clone()],
             store: self.store.clone(),
+            cache: None,
         }
     }
 }

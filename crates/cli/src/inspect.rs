@@ -3,7 +3,7 @@
 use crate::args::{Check, Dump, Stat};
 use crate::output::say;
 use crate::{Failure, progress, size, table};
-use firn::{CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, Statistics};
+use firn::{CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, Statistics};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn check(args: &Check) -> Result<(), Failure> {
     bar.finish_and_clear();
     if args.json {
         print_json(&json!({
-            "pages": report.pages, "images": report.images, "trees": report.trees, "entries": report.entries,
+            "pages": report.pages, "images": report.images, "cached": report.cached, "trees": report.trees, "entries": report.entries,
             "tables": report.tables, "rows": report.rows, "log_records": report.log_records,
             "leaked_pages": report.leaked_pages, "faults": report.faults, "damage": report.damage,
         }))?;
@@ -104,6 +104,9 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes
         size::show(statistics.store_device.1),
         statistics.store_device.0
     );
+    if let Some(cache) = &statistics.cache {
+        print_cache(cache, statistics.cache_device.as_ref());
+    }
     let space = &statistics.log_space;
     say!(
         "  log: {} of {} in use, next LSN {}, checkpoint at {}, redo from {}, a checkpoint every {}",
@@ -160,6 +163,30 @@ fn hiding_json(hiding: &HidingStatistics) -> Value {
     })
 }
 
+fn print_cache(cache: &CacheStatistics, device: Option<&(String, u64)>) {
+    let (name, bytes) = device.map_or(("", 0), |(name, bytes)| (name.as_str(), *bytes));
+    say!(
+        "  flash cache: {} of {} places in use, {} pages valid, {} of them newer than the store's ({:.0} % duplicates); {} \
+         in {name}{}",
+        cache.slots_used,
+        cache.slots,
+        cache.pages_valid,
+        cache.pages_dirty,
+        100.0 * cache.duplicate_share(),
+        size::show(bytes),
+        if cache.write_through { ", write-through" } else { "" }
+    );
+    say!(
+        "    since opening: {} hits, {} misses; {} dirty and {} clean pages taken, {} written back, {} second chances",
+        cache.hits,
+        cache.misses,
+        cache.dirty_enqueued,
+        cache.clean_enqueued,
+        cache.write_backs,
+        cache.second_chances
+    );
+}
+
 fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
     let tables: serde_json::Map<String, Value> =
         rows.iter().map(|(name, rows)| (name.clone(), json!(rows))).collect();
@@ -176,9 +203,25 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,
                 "checkpoint_lsn": statistics.checkpoint.0.0, "redo_start_lsn": statistics.checkpoint.1.0,
                 "devices": statistics.log_devices, "hiding": hiding_json(&statistics.log.hiding)},
+        "cache": statistics.cache.as_ref().map(cache_json),
         "recovery": {"clean": statistics.recovery.clean, "log_bytes": statistics.recovery.log_bytes,
                      "records": statistics.recovery.records, "redone": statistics.recovery.redone,
                      "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared},
+    })
+}
+
+fn cache_json(cache: &CacheStatistics) -> Value {
+    json!({
+        "slots": cache.slots, "slots_used": cache.slots_used, "pages_valid": cache.pages_valid,
+        "pages_dirty": cache.pages_dirty, "duplicate_share": cache.duplicate_share(),
+        "hits": cache.hits, "misses": cache.misses, "hit_share": cache.hit_share(),
+        "dirty_enqueued": cache.dirty_enqueued, "clean_enqueued": cache.clean_enqueued,
+        "clean_declined": cache.clean_declined, "write_backs": cache.write_backs,
+        "write_reduction": cache.write_reduction(), "second_chances": cache.second_chances,
+        "discarded_invalid": cache.discarded_invalid, "discarded_clean": cache.discarded_clean,
+        "writes_by_size_kib_log2": cache.writes_by_size, "write_bytes": cache.write_bytes,
+        "segments_written": cache.segments_written, "faults": cache.faults,
+        "directory_bytes": cache.directory_bytes, "write_through": cache.write_through, "lost": cache.lost,
     })
 }
 

@@ -59,6 +59,7 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
                     .map(|(at, profile)| emulated(&format!("log.{at}"), profile, args.seed + at as u64))
                     .collect::<Result<_, _>>()?,
                 store: emulated("store", &data, args.seed + 1000)?,
+                cache: None,
             };
             let db = Options::new().buffer_bytes(buffer).create_on(devices)?;
             let engine: FirnEngine = whole_tables::open(db, isolation)?;

@@ -1,6 +1,7 @@
 //! Putting a database together from its devices: creating one, and what opening needs.
 
 use crate::archive::Archive;
+use crate::cache;
 use crate::devices::{Counted, Devices};
 use crate::engine::{Engine, Parts};
 use crate::extensions::Extensions;
@@ -14,8 +15,8 @@ use firn_buffer::{BufferPool, PoolOptions};
 use firn_device::{Device, Fill};
 use firn_log::{Log, LogClass, LogOptions, MemberId};
 use firn_table::{Catalog, SYSTEM_TREE};
-use firn_tier::PageTier;
 use firn_tier::store::{Store, StoreOptions};
+use firn_tier::{PageCache, PageTier};
 use firn_txn::{ManagerOptions, TxnManager};
 
 /// The tree of spilled before-images.
@@ -52,8 +53,17 @@ pub(crate) fn attach(options: &Options, store: &Store, log: &Arc<Log>) {
     }
 }
 
-pub(crate) fn pool(options: &Options, store: &Arc<Store>, log: &Arc<Log>) -> Result<Arc<BufferPool>, Error> {
-    let tier: Arc<dyn PageTier> = store.clone();
+/// The buffer over the cache, if there is one, over the store.
+pub(crate) fn pool(
+    options: &Options,
+    store: &Arc<Store>,
+    cache: Option<&Arc<dyn PageCache>>,
+    log: &Arc<Log>,
+) -> Result<Arc<BufferPool>, Error> {
+    let tier: Arc<dyn PageTier> = match cache {
+        Some(cache) => cache.clone(),
+        None => store.clone(),
+    };
     let budget_bytes = options.buffer_bytes - options.buffer_bytes / MAP_SHARE;
     let pool_options = PoolOptions { budget_bytes };
     let pool = if options.skip_wal_rule {
@@ -81,7 +91,7 @@ pub(crate) fn create(
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
     let devices = Counted::new(devices);
-    let names = file_names(&members, &store_path);
+    let names = file_names(&members, &store_path, cache::path(None, options));
     let mut superblock = Superblock {
         database: DatabaseId(rng::entropy()),
         sequence: 0,
@@ -96,7 +106,7 @@ pub(crate) fn create(
         members,
         store_path,
         store_version: Lsn::ZERO,
-        extensions: Extensions { log_start: None, archive: options.archive_text()? },
+        extensions: Extensions { archive: options.archive_text()?, ..Extensions::default() },
     };
     let keep = LogKeep::default();
     // Before anything is written: the directory may be another database's.
@@ -109,8 +119,9 @@ pub(crate) fn create(
     let store =
         Store::create(devices.store(), superblock.database, store_options(options, options.page_size))?;
     let store = Arc::new(store);
+    let cache = cache::make(&mut superblock, &devices, &store, options)?;
     attach(options, &store, &log);
-    let pool = pool(options, &store, &log)?;
+    let pool = pool(options, &store, cache.as_ref(), &log)?;
     let catalog_tree = Tree::create(pool.clone(), SYSTEM_TREE, LogClass::System, &[])?;
     let undo_tree = Tree::create(pool.clone(), UNDO_TREE, LogClass::System, &[])?;
     superblock.catalog_root = catalog_tree.root();
@@ -123,16 +134,16 @@ pub(crate) fn create(
         manager_options(options, superblock.log_bytes()),
     );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let engine =
-        Engine::new(Parts { superblock, devices, log, store, pool, txns, catalog, keep, archive }, options);
+    let parts = Parts { superblock, devices, log, store, cache, pool, txns, catalog, keep, archive };
+    let engine = Engine::new(parts, options);
     engine.checkpoint_all()?;
     Ok(engine)
 }
 
 /// The files that a creation makes, but for the superblock.
-pub(crate) fn file_names(members: &[Member], store_path: &str) -> Vec<String> {
+pub(crate) fn file_names(members: &[Member], store_path: &str, cache_path: Option<String>) -> Vec<String> {
     let logs = members.iter().map(|member| member.path.clone());
-    logs.chain([store_path.to_owned()]).collect()
+    logs.chain([store_path.to_owned()]).chain(cache_path).collect()
 }
 
 /// The log's members for `options`, all files in the database's directory unless paths were given.

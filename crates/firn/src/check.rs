@@ -29,6 +29,8 @@ pub struct CheckReport {
     pub pages: u64,
     /// Page images read and verified.
     pub images: u64,
+    /// Pages read and verified in the flash cache.
+    pub cached: u64,
     /// Trees walked.
     pub trees: u64,
     /// Entries in them.
@@ -67,7 +69,7 @@ impl Database {
     pub fn check(&self, progress: &mut dyn FnMut(CheckPhase)) -> Result<CheckReport, Error> {
         let engine = self.engine();
         engine.check_open()?;
-        // Everything dirty goes to the store, so that the images checked are the newest.
+        // Everything dirty goes to the store or the cache, so that the images checked are the newest.
         engine.checkpoint_all()?;
         let mut report = CheckReport::default();
         let store = engine.store.check(true, &mut |step| {
@@ -79,6 +81,9 @@ impl Database {
         report.images = store.images_read;
         report.faults += store.faults;
         report.damage.extend(store.damage);
+        if let Some(cache) = &engine.cache {
+            report.cached = cache.check(&mut |sentence| report.add(sentence))?;
+        }
         self.check_trees(&mut report, progress)?;
         self.check_tables(&mut report, progress);
         progress(CheckPhase::Log);
@@ -185,6 +190,8 @@ impl Database {
     #[must_use]
     pub fn size_on_devices(&self) -> u64 {
         let devices = &self.engine().devices;
-        devices.logs.iter().map(|log| log.len()).sum::<u64>() + devices.store.len() + devices.superblock.len()
+        let cache = devices.cache.as_ref().map_or(0, |cache| cache.len());
+        let logs = devices.logs.iter().map(|log| log.len()).sum::<u64>();
+        logs + devices.store.len() + devices.superblock.len() + cache
     }
 }

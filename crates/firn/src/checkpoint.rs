@@ -5,7 +5,7 @@
 //! tiers and the open transactions still need; the log before it is given back. After a crash at most about
 //! two intervals are read again. What the archive and running backups still need (`keep.rs`) is kept beyond that.
 //!
-//! Order, each step durable before the next: pages → page map → checkpoint record → superblock →
+//! Order, each step durable before the next: pages (to the flash cache, if there is one) → page map → checkpoint record → superblock →
 //! truncation. A crash between two of them finds the previous checkpoint whole.
 
 use crate::Error;
@@ -14,7 +14,7 @@ use firn_base::Lsn;
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::sync::atomic::Ordering;
 use firn_log::{Kind, LogClass, Record};
-use firn_tier::PageTier;
+use firn_tier::cache::CacheState;
 use firn_txn::CheckpointState;
 
 /// Kind of the checkpoint record. Body: redo start u64, then [`CheckpointState`].
@@ -65,11 +65,15 @@ impl Engine {
         self.pool.write_older_than(write_before)?;
         // What the metadata contains now, the device will.
         let store_version = self.store.metadata_version();
-        self.store.sync()?;
+        self.pool.tier().sync()?;
+        let cache = self.cache.as_ref().map(|cache| cache.state());
         // The log's end first: whatever was appended before it has announced what it needs.
         let end = self.log.end();
-        let needed =
-            [self.pool.oldest_recovery_lsn(), self.store.oldest_needed_lsn(), self.txns.oldest_needed_lsn()];
+        let needed = [
+            self.pool.oldest_recovery_lsn(),
+            self.pool.tier().oldest_needed_lsn(),
+            self.txns.oldest_needed_lsn(),
+        ];
         let before = self.superblock.lock().redo_start;
         let redo_start = redo_start(needed, end, before);
         let state = self.txns.checkpoint_state();
@@ -82,6 +86,15 @@ impl Engine {
             superblock.checkpoint = record.first;
             superblock.redo_start = redo_start;
             superblock.store_version = store_version;
+            match cache {
+                // Given up: it must not be believed any more once the log since then is gone.
+                Some(CacheState { lost: true, .. }) => superblock.extensions.cache = None,
+                Some(CacheState { durable, .. }) => {
+                    let member = superblock.extensions.cache.as_mut();
+                    member.expect("an open cache is in the superblock").durable = durable;
+                }
+                None => {}
+            }
             superblock.clean = clean;
             // The archive and backups may need older log than recovery does.
             superblock.extensions.log_start = self.keep.oldest().filter(|held| *held < redo_start);

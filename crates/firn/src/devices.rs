@@ -13,6 +13,8 @@ pub struct Devices {
     pub logs: Vec<Arc<dyn Device>>,
     /// The page store.
     pub store: Arc<dyn Device>,
+    /// The flash cache over the store, if there is one.
+    pub cache: Option<Arc<dyn Device>>,
 }
 
 impl Devices {
@@ -24,6 +26,7 @@ impl Devices {
             superblock: wrap("superblock", self.superblock)?,
             logs: self.logs.into_iter().enumerate().map(log).collect::<Result<_, _>>()?,
             store: wrap("store", self.store)?,
+            cache: self.cache.map(|cache| wrap("cache", cache)).transpose()?,
         })
     }
 }
@@ -34,6 +37,7 @@ pub(crate) struct Counted {
     pub superblock: Arc<Counting>,
     pub logs: Vec<Arc<Counting>>,
     pub store: Arc<Counting>,
+    pub cache: Option<Arc<Counting>>,
 }
 
 impl Counted {
@@ -42,6 +46,7 @@ impl Counted {
             superblock: Arc::new(Counting::new(devices.superblock)),
             logs: devices.logs.into_iter().map(|log| Arc::new(Counting::new(log))).collect(),
             store: Arc::new(Counting::new(devices.store)),
+            cache: devices.cache.map(|cache| Arc::new(Counting::new(cache))),
         }
     }
     pub fn superblock(&self) -> Arc<dyn Device> {
@@ -52,5 +57,8 @@ impl Counted {
     }
     pub fn store(&self) -> Arc<dyn Device> {
         self.store.clone()
+    }
+    pub fn cache(&self) -> Option<Arc<dyn Device>> {
+        self.cache.clone().map(|cache| cache as Arc<dyn Device>)
     }
 }

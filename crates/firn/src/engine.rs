@@ -12,6 +12,7 @@ use firn_base::sync::{Arc, Mutex};
 use firn_buffer::BufferPool;
 use firn_log::Log;
 use firn_table::Catalog;
+use firn_tier::PageCache;
 use firn_tier::store::Store;
 use firn_txn::{TxnError, TxnErrorKind, TxnManager};
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(crate) struct Parts {
     pub devices: Counted,
     pub log: Arc<Log>,
     pub store: Arc<Store>,
+    pub cache: Option<Arc<dyn PageCache>>,
     pub pool: Arc<BufferPool>,
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
@@ -38,6 +40,7 @@ pub(crate) struct Engine {
     pub devices: Counted,
     pub log: Arc<Log>,
     pub store: Arc<Store>,
+    pub cache: Option<Arc<dyn PageCache>>,
     pub pool: Arc<BufferPool>,
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
@@ -58,7 +61,7 @@ const ARCHIVE_CLOSE_MAX: Duration = Duration::from_secs(5);
 
 impl Engine {
     pub fn new(parts: Parts, options: &Options) -> Arc<Engine> {
-        let Parts { superblock, devices, log, store, pool, txns, catalog, keep, archive } = parts;
+        let Parts { superblock, devices, log, store, cache, pool, txns, catalog, keep, archive } = parts;
         let interval = options.checkpoint_log_bytes.unwrap_or(superblock.log_bytes() / 8);
         let checkpointer = Checkpointer::new(interval, superblock.checkpoint);
         let engine = Arc::new(Engine {
@@ -66,6 +69,7 @@ impl Engine {
             devices,
             log,
             store,
+            cache,
             pool,
             txns,
             catalog,
@@ -171,7 +175,8 @@ impl Engine {
         let dropped = self.catalog.drop_step()?;
         let learned = self.store.learn_step()?;
         let given_back = self.store.give_back_step()?;
-        Ok(purged.or(dropped).or(learned).or(given_back))
+        let cached = self.cache.as_ref().map_or(Ok(Progress::Idle), |cache| cache.step())?;
+        Ok(purged.or(dropped).or(learned).or(given_back).or(cached))
     }
 
     /// A background step failed. What may pass (no space) is tried again later; after anything else the

@@ -9,6 +9,7 @@ use firn_base::codec::{Malformed, Reader, Writer};
 /// Tags.
 const LOG_START: u64 = 1;
 const ARCHIVE: u64 = 2;
+const CACHE: u64 = 3;
 
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,63 @@ pub(crate) struct Extensions {
     pub log_start: Option<Lsn>,
     /// The archive's directory: relative to the database's, or absolute.
     pub archive: Option<String>,
+    /// The flash cache.
+    pub cache: Option<CacheMember>,
+}
+
+/// What kind of cache lies over the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheKind {
+    /// FaCE's, which remembers what it holds.
+    Flash,
+}
+
+/// The flash cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CacheMember {
+    /// Drawn when the cache was made.
+    pub id: [u8; 16],
+    /// Relative to the database's directory, or absolute.
+    pub path: String,
+    pub kind: CacheKind,
+    /// Nothing in it is the only copy.
+    pub write_through: bool,
+    /// What was durable in it at the last checkpoint: a cache that knows less is an older copy.
+    pub durable: u64,
+}
+
+impl CacheMember {
+    fn encode(&self) -> Vec<u8> {
+        let mut field = self.id.to_vec();
+        field.put_u8(match self.kind {
+            CacheKind::Flash => 1,
+        });
+        field.put_u8(u8::from(self.write_through));
+        field.put_varint(self.durable);
+        field.put(self.path.as_bytes());
+        field
+    }
+
+    fn decode(field: &[u8]) -> Result<CacheMember, Malformed> {
+        let reader = &mut Reader::new(field);
+        let id = reader.array()?;
+        let kind = match reader.u8()? {
+            1 => CacheKind::Flash,
+            _ => return Err(Malformed { what: "a flash cache of an unknown kind; use a newer program" }),
+        };
+        let write_through = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed { what: "a flash cache of an unknown mode; use a newer program" }),
+        };
+        let durable = reader.varint()?;
+        Ok(CacheMember { id, path: text(reader.rest())?, kind, write_through, durable })
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<String, Malformed> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Malformed { what: "a path that is not UTF-8" })?;
+    Ok(text.to_owned())
 }
 
 impl Extensions {
@@ -30,6 +88,10 @@ impl Extensions {
         if let Some(path) = &self.archive {
             body.put_varint(ARCHIVE);
             body.put_blob(path.as_bytes());
+        }
+        if let Some(cache) = &self.cache {
+            body.put_varint(CACHE);
+            body.put_blob(&cache.encode());
         }
     }
 
@@ -45,11 +107,8 @@ impl Extensions {
             last = tag;
             match tag {
                 LOG_START => found.log_start = Some(Lsn(Reader::new(field).varint()?)),
-                ARCHIVE => {
-                    let path = std::str::from_utf8(field);
-                    let path = path.map_err(|_| Malformed { what: "a path that is not UTF-8" })?;
-                    found.archive = Some(path.to_owned());
-                }
+                ARCHIVE => found.archive = Some(text(field)?),
+                CACHE => found.cache = Some(CacheMember::decode(field)?),
                 _ => {
                     return Err(Malformed {
                         what: "a field that this program does not know; use a newer one",
@@ -67,7 +126,19 @@ mod tests {
 
     #[test]
     fn they_round_trip_and_have_golden_bytes() {
-        let all = Extensions { log_start: Some(Lsn(300)), archive: Some("arch".into()) };
+        let cache = CacheMember {
+            id: *b"0123456789abcdef",
+            path: "cache".into(),
+            kind: CacheKind::Flash,
+            write_through: true,
+            durable: 300,
+        };
+        let all = Extensions { cache: Some(cache), ..Extensions::default() };
+        let mut bytes = Vec::new();
+        all.encode(&mut bytes);
+        assert_eq!(bytes, b"\x03\x190123456789abcdef\x01\x01\xac\x02cache");
+        assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(all));
+        let all = Extensions { log_start: Some(Lsn(300)), archive: Some("arch".into()), cache: None };
         let mut bytes = Vec::new();
         all.encode(&mut bytes);
         assert_eq!(bytes, b"\x01\x02\xac\x02\x02\x04arch");
@@ -77,7 +148,8 @@ mod tests {
         assert!(Extensions::decode(&mut Reader::new(b"\x02\x01a\x01\x01\x05")).is_err(), "out of order");
         for cut in 1..bytes.len() {
             let cut = Extensions::decode(&mut Reader::new(&bytes[..cut]));
-            assert!(cut.is_err() || cut == Ok(Extensions { log_start: Some(Lsn(300)), archive: None }));
+            let first = Extensions { log_start: Some(Lsn(300)), ..Extensions::default() };
+            assert!(cut.is_err() || cut == Ok(first));
         }
     }
 }

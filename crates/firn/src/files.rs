@@ -4,9 +4,11 @@
 //! DIR/superblock   where everything else is found; locked while the database is open
 //! DIR/log.0 …      the log, pre-written, recycled
 //! DIR/store        the page store
+//! DIR/cache        the flash cache, if one was asked for
 //! ```
 
 use crate::assembly;
+use crate::cache;
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::log_width;
@@ -82,7 +84,25 @@ fn open_found(
     }
     let store = released_file(&dir.join(&found.store_path))
         .map_err(|error| error.within(&missing("the page store")))?;
-    recovery::open(found, Devices { superblock, logs, store }.wrapped(options)?, options)
+    let cache = match (&found.extensions.cache, cache::path(Some(&found), options)) {
+        (_, None) => None,
+        (Some(known), Some(path)) => match released_file(&dir.join(path)) {
+            Ok(device) => Some(device),
+            Err(_) if known.write_through => None,
+            Err(error) => {
+                let what = "the flash cache, which holds pages that nothing else has,";
+                return Err(error.within(&missing(what)));
+            }
+        },
+        (None, Some(path)) => {
+            let path = dir.join(path);
+            // One that was given up may still be there.
+            let device = if exists(&path)? { released_file(&path)? } else { file(&path, true)? };
+            sync_directory(path.parent().unwrap_or(dir))?;
+            Some(device)
+        }
+    };
+    recovery::open(found, Devices { superblock, logs, store, cache }.wrapped(options)?, options)
 }
 
 /// Removes what an interrupted creation left, and creates anew. The superblock vouches that nothing was
@@ -124,22 +144,27 @@ fn lay_out(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result
     let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
     let store_path = store_path.to_string_lossy().into_owned();
     // The mark names the most files there may be.
-    Superblock::mark_creating(&superblock, &assembly::file_names(&assembly::members(options), &store_path))?;
+    let cache_path = cache::path(None, options);
+    let names = |options: &Options| {
+        assembly::file_names(&assembly::members(options), &store_path, cache_path.clone())
+    };
+    Superblock::mark_creating(&superblock, &names(options))?;
     let mut options = options.clone().with_measured_profile(dir)?;
     if options.probe_log_devices {
         options = options.with_timed_width(log_width::probe(&superblock, SECOND_COPY)?);
     }
     refuse_others(dir, &options)?;
     // Measured, the log may have got more files than was thought.
-    Superblock::mark_creating(&superblock, &assembly::file_names(&assembly::members(&options), &store_path))?;
+    Superblock::mark_creating(&superblock, &names(&options))?;
     let members: Vec<Member> = assembly::members(&options);
     let mut logs = Vec::new();
     for member in &members {
         logs.push(file(&dir.join(&member.path), true)?);
     }
     let store = file(&dir.join(&store_path), true)?;
+    let cache = cache_path.as_ref().map(|path| file(&dir.join(path), true)).transpose()?;
     sync_directory(dir)?;
-    let devices = Devices { superblock, logs, store }.wrapped(&options)?;
+    let devices = Devices { superblock, logs, store, cache }.wrapped(&options)?;
     let options = options.noted_as_created(dir)?;
     Ok(LaidOut { devices, members, store_path, options })
 }
@@ -185,6 +210,7 @@ fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         assembly::members(options).iter().map(|member| dir.join(&member.path)).collect();
     paths.push(dir.join(options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE))));
+    paths.extend(cache::path(None, options).map(|path| dir.join(path)));
     paths
 }
 

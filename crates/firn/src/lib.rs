@@ -33,6 +33,7 @@ mod archive;
 mod archive_options;
 mod assembly;
 mod backup;
+mod cache;
 mod check;
 mod checkpoint;
 mod checkpointer;
@@ -82,6 +83,7 @@ pub use firn_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, Schema,
     TableKind, Value, ValueRef,
 };
+pub use firn_tier::cache::{CachePolicy, CacheStatistics};
 pub use firn_txn::{CancelToken, Isolation, Savepoint, TxnOptions as TransactionOptions};
 
 /// The README's example compiles and runs.

@@ -106,6 +106,9 @@ impl Engine {
         if self.txns.oldest_needed_lsn().is_some_and(|lsn| lsn <= oldest) {
             holders.push("open transactions");
         }
+        if self.pool.tier().oldest_needed_lsn().is_some_and(|lsn| lsn <= oldest) {
+            holders.push("the page map and the flash cache");
+        }
         if holders.is_empty() {
             "nothing holds it".to_owned()
         } else {

@@ -7,6 +7,7 @@ use firn_base::machine;
 use firn_base::sync::Arc;
 use firn_device::{Device, DeviceError};
 use firn_log::Hiding;
+use firn_tier::cache::CachePolicy;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -75,6 +76,11 @@ pub struct Options {
     pub(crate) log_paths: Vec<PathBuf>,
     pub(crate) log_hiding: Hiding,
     pub(crate) store_path: Option<PathBuf>,
+    pub(crate) cache_path: Option<PathBuf>,
+    pub(crate) cache_bytes: Option<u64>,
+    pub(crate) cache_policy: CachePolicy,
+    pub(crate) cache_group_pages: usize,
+    pub(crate) cache_write_through: bool,
     pub(crate) checkpoint_log_bytes: Option<u64>,
     pub(crate) background: bool,
     pub(crate) lock_deadline: Option<Duration>,
@@ -98,6 +104,11 @@ impl Default for Options {
             log_paths: Vec::new(),
             log_hiding: Hiding::default(),
             store_path: None,
+            cache_path: None,
+            cache_bytes: None,
+            cache_policy: CachePolicy::default(),
+            cache_group_pages: 64,
+            cache_write_through: false,
             checkpoint_log_bytes: None,
             background: true,
             lock_deadline: None,
@@ -183,6 +194,41 @@ impl Options {
         self.store_path = Some(path.into());
         self
     }
+    /// Keeps pages that leave DRAM in a flash cache of so many bytes, over a store on something slower; see
+    /// `docs/cache.md`. Given at creation or at any opening: a database that has no cache gets one, one that has
+    /// one keeps it. Default: no cache.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Options {
+        self.cache_bytes = Some(bytes);
+        self
+    }
+    /// Where a new flash cache is, instead of the database's directory. Needs [`Options::cache_bytes`].
+    #[must_use]
+    pub fn cache_path(mut self, path: impl Into<PathBuf>) -> Options {
+        self.cache_path = Some(path.into());
+        self
+    }
+    /// Who stays in the flash cache and who goes. Default: group second chance.
+    #[must_use]
+    pub fn cache_policy(mut self, policy: CachePolicy) -> Options {
+        self.cache_policy = policy;
+        self
+    }
+    /// Pages that a new flash cache writes and replaces at a time, 1 to 1024: about an erase block of its
+    /// device. Default: 64.
+    #[must_use]
+    pub fn cache_group_pages(mut self, pages: usize) -> Options {
+        self.cache_group_pages = pages;
+        self
+    }
+    /// Whether a new flash cache sends dirty pages to the store at once, too. It then speeds up reads only, and if
+    /// its device fails or is missing the database goes on without it. Default: no, and the device is as
+    /// precious as the store.
+    #[must_use]
+    pub fn cache_write_through(mut self, write_through: bool) -> Options {
+        self.cache_write_through = write_through;
+        self
+    }
     /// A checkpoint begins when so many bytes of log have been appended since the last one: about this much,
     /// and at most twice as much, is read again after a crash. Default: an eighth of the log.
     #[must_use]
@@ -211,7 +257,7 @@ impl Options {
     }
     /// Puts a device of the caller's around each file of the database: one that records
     /// ([`crate::device::Recording`]), counts, fails, or takes its time as another device would. `wrap` is given a name
-    /// (`superblock`, `log.0`, `log.1`, …, `store`) and the file, and answers what the database shall use. It is
+    /// (`superblock`, `log.0`, `log.1`, …, `store`, `cache`) and the file, and answers what the database shall use. It is
     /// called once a file and opening. What the database does before (taking the files' locks, reading the superblock,
     /// timing the device for [`Options::log_devices`]) is done to the file itself.
     ///
@@ -285,9 +331,22 @@ impl Options {
         if !(1..=64).contains(&self.log_devices) {
             return refuse(format!("log_devices is {}; it must be 1 to 64", self.log_devices));
         }
-        if let Some(path) = self.log_paths.iter().chain(&self.store_path).find(|path| path.to_str().is_none())
+        if let Some(path) = self
+            .log_paths
+            .iter()
+            .chain(&self.store_path)
+            .chain(&self.cache_path)
+            .find(|path| path.to_str().is_none())
         {
             return refuse(format!("{} is no text in UTF-8; give the file another name", path.display()));
+        }
+        if self.cache_path.is_some() && self.cache_bytes.is_none() {
+            return refuse(
+                "cache_path is given without cache_bytes; say how large the cache is to be".into(),
+            );
+        }
+        if self.cache_bytes.is_some() && !(1..=1024).contains(&self.cache_group_pages) {
+            return refuse(format!("cache_group_pages is {}; it must be 1 to 1024", self.cache_group_pages));
         }
         if self.log_bytes / (self.log_devices as u64) < 256 << 10 {
             return refuse(format!(

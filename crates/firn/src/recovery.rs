@@ -12,6 +12,7 @@
 
 use crate::archive::Archive;
 use crate::assembly;
+use crate::cache;
 use crate::checkpoint;
 use crate::devices::{Counted, Devices};
 use crate::engine::{Engine, Parts};
@@ -24,6 +25,7 @@ use firn_base::sync::{Arc, thread};
 use firn_btree::{PageChange, Tree};
 use firn_log::{Kind, LogErrorKind, LogScan, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
+use firn_tier::PageCache;
 use firn_tier::store::Store;
 use firn_txn::{Analysis, LoserReport, TxnManager};
 
@@ -72,17 +74,22 @@ pub(crate) fn open(
         log_bytes: scan.end().since(superblock.redo_start),
         ..RecoveryReport::default()
     };
-    let analysis = analyse(&scan, &superblock, &store, &mut recovery, &report)?;
+    let log_range = superblock.redo_start..scan.end();
+    let mut cache = cache::open(&superblock, &devices, &store, options, log_range)?;
+    let analysis = analyse(&scan, &superblock, &store, cache.as_deref(), &mut recovery, &report)?;
     store.finish_redo(scan.end())?;
 
     let start = scan.next_epoch_start();
     let epoch = superblock.open_epoch(start);
     superblock.clean = false;
+    if cache.is_none() {
+        cache = cache::make(&mut superblock, &devices, &store, options)?;
+    }
     superblock.write(&devices.superblock())?;
     let log = scan.open_log(epoch, start, assembly::log_options(options))?;
     assembly::attach(options, &store, &log);
 
-    let pool = assembly::pool(options, &store, &log)?;
+    let pool = assembly::pool(options, &store, cache.as_ref(), &log)?;
     // A database without threads of its own recovers without any too: its I/O has one order, which tests
     // of failing devices replay.
     let workers =
@@ -94,6 +101,9 @@ pub(crate) fn open(
         Ok(())
     })?;
     drop(records);
+    if let Some(cache) = &cache {
+        cache.end_recovery();
+    }
 
     let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, superblock.undo_root);
     let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, superblock.catalog_root);
@@ -110,7 +120,7 @@ pub(crate) fn open(
     recovery.prepared = prepared;
     // Reads by snapshot: what the losers did to the catalog is not seen.
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, pool, txns, catalog, keep, archive };
+    let parts = Parts { superblock, devices, log, store, cache, pool, txns, catalog, keep, archive };
     let engine = Engine::new(parts, options);
     undo(&engine, losers, &report)?;
     drop(scan);
@@ -145,6 +155,7 @@ fn analyse(
     scan: &LogScan,
     superblock: &Superblock,
     store: &Store,
+    cache: Option<&dyn PageCache>,
     recovery: &mut RecoveryReport,
     report: &dyn Fn(RecoveryPhase, u64, u64),
 ) -> Result<Analysis, Error> {
@@ -164,6 +175,7 @@ fn analyse(
         let seen = match record.kind {
             Kind(0x10..=0x1f) => {
                 store.redo(lsn, record)?;
+                cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
                 Ok(())
             }
             Kind(0x20..=0x3f) => PageChange::decode(record)

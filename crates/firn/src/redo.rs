@@ -88,9 +88,8 @@ fn redo_lists(lists: &[Vec<Change>], pool: &BufferPool) -> Vec<Result<u64, Error
 fn redo_list(list: &[Change], pool: &BufferPool) -> Result<u64, Error> {
     let mut redone = 0;
     for change in list {
-        // The map alone knows of most pages that they need nothing: they are not read.
-        let version = pool.tier().version_of(change.page)?;
-        if version.is_none_or(|version| version >= change.lsn) {
+        // Of most pages it is known without reading them that they need nothing.
+        if pool.tier().has_change(change.page, change.lsn)?.unwrap_or(true) {
             continue;
         }
         let record = Record { kind: change.kind, body: &change.body };

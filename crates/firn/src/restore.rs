@@ -383,7 +383,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         members,
         store_path,
         store_version: Lsn::ZERO,
-        extensions: Extensions { log_start: None, archive: options.archive_text()? },
+        extensions: Extensions { archive: options.archive_text()?, ..Extensions::default() },
     };
     let keep = LogKeep::default();
     let archive = Archive::open(&superblock, start, &options.archive, &keep)?;
@@ -395,7 +395,8 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let store_options = assembly::store_options(&options, manifest.page_size);
     let store = Arc::new(Store::create(devices.store(), superblock.database, store_options)?);
     assembly::attach(&options, &store, &log);
-    let pool = assembly::pool(&options, &store, &log)?;
+    // A flash cache, if the options ask for one, is made at the next opening.
+    let pool = assembly::pool(&options, &store, None, &log)?;
     let site = Site { log, store, pool };
 
     let pages = site.take_pages(source, &plan, &|done| tell(RecoveryPhase::Scan, done, manifest.pages))?;
@@ -421,7 +422,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     );
     let LoserReport { losers, prepared } = txns.adopt(plan.analysis);
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, pool, txns, catalog, keep, archive };
+    let parts = Parts { superblock, devices, log, store, cache: None, pool, txns, catalog, keep, archive };
     let engine = Engine::new(parts, &options);
     recovery::undo(&engine, losers, &tell)?;
     engine.checkpoint_all()?;

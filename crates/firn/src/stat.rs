@@ -7,6 +7,7 @@ use firn_base::Lsn;
 use firn_buffer::BufferStatistics;
 use firn_device::{Counting, DeviceCounts};
 use firn_log::{LogSpace, LogStatistics};
+use firn_tier::cache::CacheStatistics;
 use firn_tier::{PageTier, TierStatistics};
 use firn_txn::TxnStatistics;
 
@@ -19,6 +20,8 @@ pub struct IoCounts {
     pub store: DeviceCounts,
     /// Of the superblock.
     pub superblock: DeviceCounts,
+    /// Of the flash cache.
+    pub cache: Option<DeviceCounts>,
 }
 
 /// Write operations, write bytes, read operations and read bytes of one tier.
@@ -59,6 +62,11 @@ impl IoCounts {
     pub fn store_total(&self) -> IoTotal {
         IoTotal::of([&self.store])
     }
+    /// The flash cache.
+    #[must_use]
+    pub fn cache_total(&self) -> IoTotal {
+        IoTotal::of(&self.cache)
+    }
     /// What was added since `earlier`, of the same database in the same life.
     #[must_use]
     pub fn since(&self, earlier: &IoCounts) -> IoCounts {
@@ -66,6 +74,10 @@ impl IoCounts {
             logs: self.logs.iter().zip(&earlier.logs).map(|(now, then)| now.since(then)).collect(),
             store: self.store.since(&earlier.store),
             superblock: self.superblock.since(&earlier.superblock),
+            cache: self.cache.as_ref().map(|cache| match &earlier.cache {
+                Some(earlier) => cache.since(earlier),
+                None => *cache,
+            }),
         }
     }
 }
@@ -87,6 +99,8 @@ pub struct Statistics {
     pub buffer: BufferStatistics,
     /// The page store.
     pub store: TierStatistics,
+    /// The flash cache, if there is one.
+    pub cache: Option<CacheStatistics>,
     /// The log.
     pub log: LogStatistics,
     /// The log's space.
@@ -103,6 +117,8 @@ pub struct Statistics {
     pub log_devices: Vec<(String, u64)>,
     /// The store's device: name and bytes.
     pub store_device: (String, u64),
+    /// The flash cache's device: name and bytes.
+    pub cache_device: Option<(String, u64)>,
     /// I/O since opening.
     pub io: IoCounts,
     /// The archive, if there is one.
@@ -122,6 +138,7 @@ impl Database {
             logs: devices.logs.iter().map(|log| log.snapshot()).collect(),
             store: devices.store.snapshot(),
             superblock: devices.superblock.snapshot(),
+            cache: devices.cache.as_ref().map(|cache| cache.snapshot()),
         }
     }
 
@@ -157,6 +174,8 @@ impl Database {
             checkpoint_interval: engine.checkpointer.interval(),
             log_devices: engine.devices.logs.iter().map(|log| named(log)).collect(),
             store_device: named(&engine.devices.store),
+            cache: engine.cache.as_ref().map(|cache| cache.cache_statistics()),
+            cache_device: engine.devices.cache.as_ref().map(|cache| named(cache)),
             io: self.io_counts(),
             archive: self.archive_statistics(),
             recovery: self.recovery_report(),

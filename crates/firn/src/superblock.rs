@@ -64,6 +64,7 @@ pub(crate) struct Superblock {
 
 /// What a superblock's device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "there is one, at an opening")]
 pub(crate) enum Found {
     /// A database.
     Database(Superblock),

@@ -68,9 +68,9 @@ impl Device for Slow {
 }
 
 fn slow(bed: &Bed, seed: u64) -> Devices {
-    let Devices { superblock, logs, store } = bed.plain();
+    let Devices { superblock, logs, store, cache } = bed.plain();
     let logs = (0..).zip(logs).map(|(i, log)| Slow::over(log, seed + 2 + i)).collect();
-    Devices { superblock: Slow::over(superblock, seed), logs, store: Slow::over(store, seed + 1) }
+    Devices { superblock: Slow::over(superblock, seed), logs, store: Slow::over(store, seed + 1), cache }
 }
 
 /// Small enough that the cleaner and the checkpointer have work.

@@ -18,6 +18,7 @@ fn faulty(disks: &Disks, plan: &FaultPlan) -> Devices {
         superblock: wrap(devices.superblock),
         logs: devices.logs.into_iter().map(wrap).collect(),
         store: wrap(devices.store),
+        cache: devices.cache.map(wrap),
     }
 }
 

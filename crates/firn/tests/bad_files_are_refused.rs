@@ -336,14 +336,14 @@ fn older_copies_of_one_file() {
 fn of_a_newer_format_version() {
     let template = template(12);
     template.refused(
-        "a superblock of version 2",
+        "a superblock of version 3",
         ErrorKind::Unusable,
-        &["superblock", "version 2", "newer"],
+        &["superblock", "version 3", "newer"],
         |dir| {
             let mut bytes = template.files["superblock"].clone();
             for copy in [0, 16 << 10] {
                 let bytes = &mut bytes[copy..copy + (16 << 10)];
-                bytes[12..16].copy_from_slice(&2u32.to_le_bytes());
+                bytes[12..16].copy_from_slice(&3u32.to_le_bytes());
                 let len = 48 + u32::from_le_bytes(bytes[44..48].try_into().expect("four")) as usize;
                 let checksum = crc32c(&bytes[12..len]);
                 bytes[8..12].copy_from_slice(&checksum.to_le_bytes());

@@ -28,6 +28,7 @@ impl Disks {
             superblock: self.superblock.clone(),
             logs: vec![self.log.clone()],
             store: self.store.clone(),
+            cache: None,
         }
     }
     /// What a crash now would leave.

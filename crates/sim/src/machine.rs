@@ -43,7 +43,7 @@ impl Machine {
         let superblock = devices.next().expect("a superblock");
         let mut logs: Vec<Arc<dyn Device>> = devices.collect();
         let store = logs.pop().expect("a store");
-        Devices { superblock, logs, store }
+        Devices { superblock, logs, store, cache: None }
     }
 
     /// Lets something go wrong from now on.

@@ -1,7 +1,8 @@
 //! Where a page lives when it is not in DRAM.
 //!
 //! Place in the stack: above `log`, below `buffer`. [`PageTier`] is the seam: [`store::Store`] (a page map
-//! over pages written out of place) implements it; the flash cache and the delta layer go over the store.
+//! over pages written out of place) implements it; [`cache::FlashCache`] (FaCE) goes over the store, and so will the
+//! delta layer.
 //!
 //! Invariants: a page that a tier took is durable, or rebuilt by redo from the recovery LSN it came with, as
 //! long as the log is kept from [`PageTier::oldest_needed_lsn`]; an older version never replaces a newer one;
@@ -14,10 +15,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 mod error;
 mod page_tier;
 pub mod store;
 pub mod testing;
 
 pub use error::{TierError, TierErrorKind};
-pub use page_tier::{Allocation, Found, Lifetime, PageRead, PageTier, PageWrite, TierStatistics, Written};
+pub use page_tier::{
+    Allocation, Found, Lifetime, PageCache, PageRead, PageTier, PageWrite, TierStatistics, Written,
+};

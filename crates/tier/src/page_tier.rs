@@ -1,7 +1,8 @@
 //! The seam between the buffer and what lies below it.
 
 use crate::TierError;
-use firn_base::{Lsn, PageId};
+use crate::cache::{CacheState, CacheStatistics};
+use firn_base::{Lsn, PageId, Progress};
 use firn_log::{Appended, LogClass, LogError, Record};
 use std::ops::Range;
 
@@ -45,6 +46,7 @@ pub struct PageWrite<'a> {
     /// LSN of the last change in `data`.
     pub version: Lsn,
     /// LSN of the first change that no tier holds yet. Equal to `version` or earlier; meaningless if clean.
+    /// `Lsn::MAX` from a tier that holds the version itself until the one below has it durably.
     pub recovery_lsn: Lsn,
     /// Whether `data` is newer than what the tier answered at its last read or took at its last write.
     pub dirty: bool,
@@ -144,9 +146,37 @@ pub trait PageTier: Send + Sync {
     /// The newest version the tier holds; `None` if the page is not allocated.
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError>;
 
+    /// Whether the newest version the tier holds surely has the change that was logged at `lsn`; `None` if the
+    /// page is not allocated. For redo: may answer no where only a read of the page would tell.
+    fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+        Ok(self.version_of(page)?.map(|version| version >= lsn))
+    }
+
     /// The log must be kept from here on for what the tier holds; `None` if it needs none.
     fn oldest_needed_lsn(&self) -> Option<Lsn>;
 
     /// Counters.
     fn statistics(&self) -> TierStatistics;
+}
+
+/// A page tier that is a cache over the store: what the engine asks beyond pages.
+pub trait PageCache: PageTier {
+    /// Applies what a record of the store (kinds 0x10–0x1f) means for cached pages. For recovery, after the
+    /// store's own redo of that record.
+    fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError>;
+
+    /// Redo of pages has ended: what was kept for it may go.
+    fn end_recovery(&self);
+
+    /// What must be remembered outside of the cache, once [`PageTier::sync`] has returned.
+    fn state(&self) -> CacheState;
+
+    /// A piece of background work.
+    fn step(&self) -> Result<Progress, TierError>;
+
+    /// Reads every cached page and tells of faults; answers how many pages were read.
+    fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError>;
+
+    /// Counters of the cache. Those of [`PageTier::statistics`] are the store's.
+    fn cache_statistics(&self) -> CacheStatistics;
 }

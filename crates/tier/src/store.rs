@@ -31,13 +31,14 @@ mod adopt;
 mod allocate;
 mod apply;
 mod bitmap;
+pub(crate) mod changes;
 mod check;
 mod entry;
 mod geometry;
 mod give_back;
 mod grow;
 mod header;
-mod journal;
+pub(crate) mod journal;
 mod meta_cache;
 mod meta_page;
 mod options;
@@ -49,7 +50,7 @@ mod redo;
 mod space;
 mod suspects;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod totals;
 mod write;
 mod write_back;
@@ -287,7 +288,7 @@ impl Store {
         self.attach_journal(Arc::new(journal::Presumed(log)));
     }
 
-    fn attach_journal(&self, journal: Arc<dyn Journal>) {
+    pub(crate) fn attach_journal(&self, journal: Arc<dyn Journal>) {
         assert!(self.journal.set(journal).is_ok(), "a log is attached once");
         self.state.lock().recovering = false;
     }
@@ -321,6 +322,16 @@ impl Store {
         }
         assert!(journal.durable() >= end, "the log is durable as far as it said");
         Ok(())
+    }
+
+    /// Where the newest map record ends that gave up places or numbers and is not durable yet; zero if there is
+    /// none. Until it is durable the places of what it moved keep the versions before.
+    pub(crate) fn records_end(&self) -> Lsn {
+        self.state.lock().space.pending_end().unwrap_or(Lsn::ZERO)
+    }
+    /// Makes the log durable up to `end`. For the tier above, which must not give up what records before it moved.
+    pub(crate) fn flush_records(&self, end: Lsn) -> Result<(), TierError> {
+        if end == Lsn::ZERO { Ok(()) } else { self.flush_log(end) }
     }
 
     fn not_allocated(&self, page: PageId) -> TierError {

@@ -45,6 +45,7 @@ impl Disks {
             superblock: self.superblock.clone(),
             logs: self.logs.iter().map(|log| log.clone() as _).collect(),
             store: self.store.clone(),
+            cache: None,
         }
     }
     /// A copy with a life of its own: what a crash now would leave, if nobody writes meanwhile.

@@ -33,6 +33,7 @@ impl Disks {
             superblock: self.superblock.clone(),
             logs: self.logs.iter().map(|log| log.clone() as _).collect(),
             store: self.store.clone(),
+            cache: None,
         }
     }
     /// What a crash now would leave: every byte written, and nothing that is only in memory. To be called

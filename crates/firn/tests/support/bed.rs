@@ -14,6 +14,8 @@ pub struct Bed {
     pub superblock: Arc<MemoryDevice>,
     pub logs: Vec<Arc<MemoryDevice>>,
     pub store: Arc<MemoryDevice>,
+    /// Used by databases whose options ask for a flash cache.
+    pub cache: Arc<MemoryDevice>,
 }
 
 impl Bed {
@@ -28,14 +30,16 @@ impl Bed {
             superblock: Arc::new(MemoryDevice::new("superblock")),
             logs: (0..logs).map(|i| Arc::new(MemoryDevice::new(&format!("log.{i}")))).collect(),
             store: Arc::new(MemoryDevice::with("store", 512, limit)),
+            cache: Arc::new(MemoryDevice::new("cache")),
         }
     }
 
     /// From what a crash left, in the order of [`Bed::crashing`].
     pub fn of_image(mut image: Vec<Arc<MemoryDevice>>) -> Bed {
+        let cache = image.pop().expect("a cache");
         let store = image.pop().expect("a store");
         let superblock = image.remove(0);
-        Bed { superblock, logs: image, store }
+        Bed { superblock, logs: image, store, cache }
     }
 
     /// Devices of their own with the same contents: what a crash of the process leaves.
@@ -44,6 +48,7 @@ impl Bed {
             superblock: Arc::new(self.superblock.duplicate()),
             logs: self.logs.iter().map(|log| Arc::new(log.duplicate())).collect(),
             store: Arc::new(self.store.duplicate()),
+            cache: Arc::new(self.cache.duplicate()),
         }
     }
 
@@ -52,6 +57,7 @@ impl Bed {
             superblock: wrap(&self.superblock),
             logs: self.logs.iter().map(wrap).collect(),
             store: wrap(&self.store),
+            cache: Some(wrap(&self.cache)),
         }
     }
 
@@ -68,7 +74,7 @@ impl Bed {
         })
     }
 
-    /// Recorded by `plan`, in the order superblock, logs, store.
+    /// Recorded by `plan`, in the order superblock, logs, store, cache.
     pub fn crashing(&self, plan: &CrashPlan) -> Devices {
         let superblock = plan.device_holding(&self.superblock);
         let mut logs: Vec<Arc<dyn Device>> = Vec::new();
@@ -76,7 +82,8 @@ impl Bed {
             logs.push(plan.device_holding(log));
         }
         let store = plan.device_holding(&self.store);
-        Devices { superblock, logs, store }
+        let cache: Arc<dyn Device> = plan.device_holding(&self.cache);
+        Devices { superblock, logs, store, cache: Some(cache) }
     }
 }
 

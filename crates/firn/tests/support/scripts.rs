@@ -19,6 +19,8 @@ pub struct Script {
     pub large: bool,
     /// Prepares the devices, without faults, from an open empty database.
     pub setup: fn(&mut Session),
+    /// What a flash cache adds to the options.
+    pub cache: Option<fn(Options) -> Options>,
     /// Whether the devices are left as a crash leaves them, not as closing does.
     pub crashed: bool,
     /// What is tested. Begins with a database that has just been opened.
@@ -34,6 +36,7 @@ impl Script {
             store_limit: u64::MAX,
             large: false,
             setup,
+            cache: None,
             crashed: false,
             run,
         }
@@ -47,6 +50,10 @@ impl Script {
     const fn store_limit(self, store_limit: u64) -> Script {
         Script { store_limit, large: true, ..self }
     }
+    /// The same over a flash cache.
+    pub fn over_cache(self, cache: fn(Options) -> Options) -> Script {
+        Script { cache: Some(cache), ..self }
+    }
     const fn crashed(self) -> Script {
         Script { crashed: true, ..self }
     }
@@ -56,7 +63,12 @@ impl Script {
         let logs = self.logs;
         // Whoever waits in a test of one thread would wait for himself.
         let deadline = std::time::Duration::from_millis(1);
-        (self.options)().log_devices(logs).log_bytes(logs as u64 * LOG_BYTES).lock_deadline(deadline)
+        let options =
+            (self.options)().log_devices(logs).log_bytes(logs as u64 * LOG_BYTES).lock_deadline(deadline);
+        match self.cache {
+            Some(cache) => cache(options),
+            None => options,
+        }
     }
 
     /// Prepares the devices: a session that has ended. What is on them is its bed.

@@ -6,7 +6,7 @@ mod crash;
 mod damage;
 mod full;
 mod give_back;
-mod harness;
+pub(crate) mod harness;
 mod model;
 mod open;
 mod redo;

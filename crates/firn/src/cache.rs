@@ -1,0 +1,104 @@
+//! The flash cache of a database: made with it or later, found again, and left out when it was given up.
+
+use crate::devices::Counted;
+use crate::extensions::{CacheKind, CacheMember};
+use crate::superblock::Superblock;
+use crate::{Error, ErrorKind, Options};
+use firn_base::Lsn;
+use firn_base::rng;
+use firn_base::sync::Arc;
+use firn_tier::PageCache;
+use firn_tier::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
+use firn_tier::store::Store;
+use std::ops::Range;
+
+/// The file of the cache, where no path was given.
+pub(crate) const CACHE: &str = "cache";
+
+/// Where the cache of a database is, or is to be made. `None` without one.
+pub(crate) fn path(superblock: Option<&Superblock>, options: &Options) -> Option<String> {
+    let remembered = superblock
+        .and_then(|superblock| superblock.extensions.cache.as_ref())
+        .map(|cache| cache.path.clone());
+    let wanted = || {
+        options.cache_bytes?;
+        let path = options.cache_path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        Some(path.unwrap_or_else(|| CACHE.to_owned()))
+    };
+    remembered.or_else(wanted)
+}
+
+/// Opens the cache that the superblock names. `log` is the part of the log that recovery reads. `None` if there
+/// is none, or one that failed and held nothing that the store lacks.
+pub(crate) fn open(
+    superblock: &Superblock,
+    devices: &Counted,
+    store: &Arc<Store>,
+    options: &Options,
+    log: Range<Lsn>,
+) -> Result<Option<Arc<dyn PageCache>>, Error> {
+    let Some(member) = &superblock.extensions.cache else { return Ok(None) };
+    let device = match devices.cache() {
+        Some(device) => device,
+        None if member.write_through => return Ok(None),
+        None => {
+            return Err(Error::new(
+                ErrorKind::Unusable,
+                format!(
+                    "the flash cache {} is missing: it holds pages that nothing else has. Put it in place",
+                    member.path
+                ),
+            ));
+        }
+    };
+    let opened = match member.kind {
+        CacheKind::Flash => {
+            let policy = match options.cache_policy {
+                CachePolicy::LazyCleaning => CachePolicy::default(),
+                policy => policy,
+            };
+            let (database, id) = (superblock.database, CacheId(member.id));
+            FlashCache::open(device, store.clone(), database, id, policy, member.durable, log)
+        }
+    };
+    match opened {
+        Ok(cache) => Ok(Some(Arc::new(cache))),
+        // Nothing in it is the only copy.
+        Err(_) if member.write_through => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a cache if the options ask for one and there is none, and notes it in the superblock, which the caller
+/// writes before the first page goes into it. Forgets one that was given up.
+pub(crate) fn make(
+    superblock: &mut Superblock,
+    devices: &Counted,
+    store: &Arc<Store>,
+    options: &Options,
+) -> Result<Option<Arc<dyn PageCache>>, Error> {
+    superblock.extensions.cache = None;
+    let (Some(bytes), Some(path)) = (options.cache_bytes, path(None, options)) else { return Ok(None) };
+    let Some(device) = devices.cache() else {
+        return Err(Error::new(
+            ErrorKind::BadArgument,
+            "the options ask for a flash cache, and no device was given for it",
+        ));
+    };
+    let id = CacheId(rng::entropy());
+    let chosen = CacheOptions {
+        bytes,
+        policy: options.cache_policy,
+        group_pages: options.cache_group_pages,
+        write_through: options.cache_write_through,
+    };
+    let cache = FlashCache::create(device, store.clone(), superblock.database, id, chosen)?;
+    superblock.extensions.cache = Some(CacheMember {
+        id: id.0,
+        path,
+        kind: CacheKind::Flash,
+        write_through: options.cache_write_through,
+        durable: 0,
+    });
+    Ok(Some(Arc::new(cache)))
+}

@@ -1,0 +1,148 @@
+//! Whatever a power cut leaves of a database with a flash cache, at any moment and in any mixture of sectors: the
+//! database opens, holds every acknowledged commit and nothing that was not committed, and is not damaged.
+//!
+//! The caches are as small as can be, so that groups, laps, replacements, segments and checkpoints follow each other
+//! within one script. The usual run takes a sample of moments and mixtures, `many_images` more.
+
+mod support;
+
+use firn::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, When};
+use firn::{CachePolicy, Devices, Options};
+use std::sync::Arc;
+use support::images::{Record, Tally, Walk, record};
+use support::scripts;
+use support::watchdog::Watchdog;
+
+/// Scripts in which pages leave DRAM, are freed and come again, and recovery has something to do.
+const WALKED: [&str; 12] = [
+    "updates of more than fits into DRAM",
+    "scans of more than fits into DRAM",
+    "inserts over two log devices",
+    "deletes",
+    "secondary indexes",
+    "splits in the middle",
+    "merges",
+    "space given back",
+    "before-images spill, rollback",
+    "tables are dropped",
+    "closing and opening",
+    "recovery of more than fits into DRAM",
+];
+const LONG: [&str; 2] = ["the log goes around", "a bit of everything, in little DRAM"];
+
+type Cache = fn(Options) -> Options;
+
+/// A few groups of a few pages: every lap is a matter of moments.
+fn small(options: Options) -> Options {
+    options.cache_bytes(80 << 10).cache_group_pages(4)
+}
+fn without_second_chances(options: Options) -> Options {
+    small(options).cache_policy(CachePolicy::GroupReplacement)
+}
+fn page_by_page(options: Options) -> Options {
+    options.cache_bytes(80 << 10).cache_policy(CachePolicy::Fifo)
+}
+/// Most of the database fits: pages are found again laps later, and segments hold several groups.
+fn roomy(options: Options) -> Options {
+    options.cache_bytes(400 << 10).cache_group_pages(8)
+}
+fn through(options: Options) -> Options {
+    small(options).cache_write_through(true)
+}
+
+const CACHES: [(&str, Cache); 5] = [
+    ("small", small),
+    ("without second chances", without_second_chances),
+    ("page by page", page_by_page),
+    ("roomy", roomy),
+    ("write-through", through),
+];
+
+fn honest(devices: Devices) -> Devices {
+    devices
+}
+
+fn recorded(name: &str, cache: Cache, wrap: support::images::Wrap<'_>) -> Record {
+    let script = scripts::named(name).over_cache(cache);
+    let record = record(&script, script.options_for(), CrashPlan::new(), wrap);
+    let session = &record.session;
+    assert!(
+        session.broken.is_empty() && session.errors.is_empty(),
+        "{name}: {:?} {:?}",
+        session.broken,
+        session.errors
+    );
+    record
+}
+
+fn walk_all(walk: Walk) {
+    let only = std::env::var("FIRN_SCRIPT").ok();
+    let only_cache = std::env::var("FIRN_CACHE").ok();
+    let dog = Watchdog::start();
+    let mut tally = Tally::default();
+    for (what, cache) in CACHES.iter().filter(|(what, _)| only_cache.as_ref().is_none_or(|only| what == only))
+    {
+        // Their pages are larger than the others' and do not fit into the smallest caches.
+        let long = if *what == "roomy" { &LONG[..] } else { &[] };
+        let names = WALKED.iter().chain(long);
+        for name in names.filter(|name| only.as_ref().is_none_or(|only| *name == only)) {
+            let found = recorded(name, *cache, &honest).walk(walk, &dog);
+            eprintln!(
+                "{what}, {name}: {} events, {} images, {} of them of second crashes, {} ahead, {} failures",
+                found.events,
+                found.images,
+                found.again,
+                found.ahead,
+                found.failures.count()
+            );
+            tally.join(found);
+        }
+    }
+    dog.end();
+    eprintln!(
+        "in all: {} events, {} images, {} of them of second crashes, {} ahead",
+        tally.events, tally.images, tally.again, tally.ahead
+    );
+    tally.failures.assert_none("crash images with a cache");
+}
+
+#[test]
+fn a_sample_of_images() {
+    walk_all(Walk { images: 10, again_one_in: 6, go_on_one_in: 4, seed: 1 });
+}
+
+/// Minutes. `FIRN_SEED` chooses other moments and mixtures, `FIRN_IMAGES` how many of each script,
+/// `FIRN_SCRIPT` one script, `FIRN_CACHE` one kind of cache.
+#[test]
+#[ignore = "takes minutes"]
+fn many_images() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let seed = number("FIRN_SEED").unwrap_or(2);
+    let images = number("FIRN_IMAGES").unwrap_or(300) as usize;
+    walk_all(Walk { images, again_one_in: 5, go_on_one_in: 6, seed });
+}
+
+/// The harness sees it if the cache's writes are not durable when they should be.
+#[test]
+fn a_cache_whose_durable_writes_lie_is_caught() {
+    let faults = FaultPlan::new(1);
+    faults.add(FaultRule {
+        calls: Calls::Writes,
+        device: Some("cache".to_owned()),
+        when: When::From(30),
+        fault: Fault::Lost,
+    });
+    let lying = |devices: Devices| Devices {
+        cache: devices.cache.map(|cache| Arc::new(Faulty::new(cache, &faults)) as _),
+        ..devices
+    };
+    let script = scripts::named("updates of more than fits into DRAM").over_cache(roomy);
+    let record = record(&script, script.options_for(), CrashPlan::new(), &lying);
+    let dog = Watchdog::start();
+    let found =
+        record.walk(Walk { images: 100, again_one_in: 1 << 40, go_on_one_in: 1 << 40, seed: 5 }, &dog);
+    dog.end();
+    assert!(faults.fired() > 0, "nothing was written");
+    let noticed = found.failures.count() + record.session.errors.len() + record.session.broken.len();
+    assert!(noticed > 0, "writes of the cache were lost, and nothing showed it");
+}

@@ -1,0 +1,176 @@
+//! Making a cache, and opening one.
+
+use super::directory::Directory;
+use super::geometry::{Geometry, Serial};
+use super::header::{CacheId, Contents, Header};
+use super::open_group::OpenGroup;
+use super::pending::Pending;
+use super::policy::CachePolicy;
+use super::restore::Restored;
+use super::segment::SegmentBuilder;
+use super::statistics::Counters;
+use super::versions::Versions;
+use super::{FlashCache, Ring};
+use crate::store::Store;
+use crate::{PageTier, TierError, TierErrorKind};
+use firn_base::sync::atomic::{AtomicBool, AtomicU64};
+use firn_base::sync::{Arc, Mutex, OnceLock, RwLock};
+use firn_base::{DatabaseId, Lsn};
+use firn_device::{AlignedBuf, Device, Fill};
+
+/// What a caller chooses about a new cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// Bytes of the device to use.
+    pub bytes: u64,
+    /// Who stays and who goes.
+    pub policy: CachePolicy,
+    /// Pages written at a time, and how many are looked at when places are needed: about one erase block of the
+    /// device (FaCE, section 3.3). 1 to 1024; of [`CachePolicy::Fifo`] always 1.
+    pub group_pages: usize,
+    /// Whether dirty pages go to the store at once, so that a cache that fails is only slow.
+    pub write_through: bool,
+}
+
+impl CacheOptions {
+    /// With the default policy in groups of 64 pages, written back.
+    #[must_use]
+    pub fn new(bytes: u64) -> CacheOptions {
+        CacheOptions { bytes, policy: CachePolicy::default(), group_pages: 64, write_through: false }
+    }
+}
+
+/// What must be remembered of a cache outside of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheState {
+    /// Everything up to this group was durable: a cache that knows less is an older copy, or lost writes.
+    pub durable: u64,
+    /// The cache failed and is not to be believed any more. Only in write-through mode.
+    pub lost: bool,
+}
+
+impl FlashCache {
+    /// Makes a new, empty cache on a device that is empty or held a cache of the same database.
+    ///
+    /// Errors: `BadArgument` if the device holds something else, or is too small.
+    pub fn create(
+        device: Arc<dyn Device>,
+        store: Arc<Store>,
+        database: DatabaseId,
+        cache: CacheId,
+        options: CacheOptions,
+    ) -> Result<FlashCache, TierError> {
+        let name = device.info().name.clone();
+        let refuse = |what: String| Err(TierError::new(TierErrorKind::BadArgument, format!("{name} {what}")));
+        match Header::look(&*device)? {
+            Contents::Blank => {}
+            Contents::Cache(header) if header.database == database => {}
+            Contents::Cache(header) => {
+                return refuse(format!(
+                    "is the flash cache of database {}: use another file",
+                    header.database
+                ));
+            }
+            Contents::Other => {
+                return refuse("is not empty: a flash cache is made on an empty device".into());
+            }
+        }
+        let group_pages = if options.policy == CachePolicy::Fifo { 1 } else { options.group_pages };
+        let block = device.info().logical_block;
+        let geometry = Geometry::fit(store.page_size(), block, group_pages, options.bytes)?;
+        device.grow(geometry.end(), Fill::Reserved)?;
+        let header = Header {
+            database,
+            cache,
+            page_size: geometry.page_size as u32,
+            block: block as u32,
+            group_pages: group_pages as u32,
+            write_through: options.write_through,
+            groups: geometry.groups,
+        };
+        header.write(&*device)?;
+        Ok(FlashCache::assemble(device, store, header, geometry, options.policy, Restored::empty(&geometry)))
+    }
+
+    /// Opens the cache `cache` of `database` with all that it held. `durable` is what was remembered of it
+    /// ([`CacheState::durable`]), `log` where the log begins and ends that recovery reads.
+    ///
+    /// Errors: `Damaged` if the device holds another cache, an older copy, pages that the log does not know, or
+    /// groups that cannot be read and are not just the torn last one.
+    pub fn open(
+        device: Arc<dyn Device>,
+        store: Arc<Store>,
+        database: DatabaseId,
+        cache: CacheId,
+        policy: CachePolicy,
+        durable: u64,
+        log: std::ops::Range<Lsn>,
+    ) -> Result<FlashCache, TierError> {
+        let header = Header::load(&*device, database, cache)?;
+        let geometry = header.geometry()?;
+        if geometry.page_size != store.page_size() || geometry.end() > device.len() {
+            return Err(TierError::new(
+                TierErrorKind::Damaged,
+                format!(
+                    "{} has {} bytes and pages of {}; its header asks for {} bytes, the database for pages of {}",
+                    device.info().name,
+                    device.len(),
+                    geometry.page_size,
+                    geometry.end(),
+                    store.page_size()
+                ),
+            ));
+        }
+        let restored = super::restore::restore(&*device, &header, &geometry, Serial(durable), log)?;
+        Ok(FlashCache::assemble(device, store, header, geometry, policy, restored))
+    }
+
+    fn assemble(
+        device: Arc<dyn Device>,
+        store: Arc<Store>,
+        header: Header,
+        geometry: Geometry,
+        policy: CachePolicy,
+        restored: Restored,
+    ) -> FlashCache {
+        let Restored { directory, versions, front, rear, segment } = restored;
+        FlashCache {
+            device,
+            store,
+            header,
+            geometry,
+            policy,
+            directory,
+            ring: Mutex::new(Ring {
+                front,
+                rear,
+                written_back_end: Lsn::ZERO,
+                segment,
+                scratch: AlignedBuf::zeroed(geometry.group_bytes),
+            }),
+            open: RwLock::new(OpenGroup::new(&geometry, rear)),
+            rear: AtomicU64::new(rear.0),
+            pending: Mutex::new(Pending::default()),
+            recent: Mutex::new(versions),
+            segments: Mutex::new(Vec::new()),
+            durable: AtomicU64::new(rear.0 - 1),
+            poison: OnceLock::new(),
+            lost: AtomicBool::new(false),
+            scratch: Mutex::new(Vec::new()),
+            counters: Counters::default(),
+        }
+    }
+}
+
+impl Restored {
+    /// Of a new cache.
+    fn empty(geometry: &Geometry) -> Restored {
+        Restored {
+            directory: Directory::new(geometry.slots()),
+            versions: Versions::unknown(),
+            front: Serial::FIRST,
+            rear: Serial::FIRST,
+            segment: SegmentBuilder::begin(geometry, Serial::FIRST),
+        }
+    }
+}

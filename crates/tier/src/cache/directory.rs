@@ -1,0 +1,350 @@
+//! The directory: which slot holds the valid image of a page. 16 bytes of DRAM a slot.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | *word* of the slot: page (bits 0–39), version tag (40–59), linked, dirty, referenced (60–62) |
+//! | 4 | next slot of the chain |
+//! | 4 | first slot of a chain; as many chains as slots |
+//!
+//! What the word has no room for lies in the image's seal on the device: the whole version, the group's
+//! serial and a checksum, which the one read of a hit brings along. A hit is believed only if the seal names the
+//! page and the serial that arithmetic gives for the slot, its checksum over seal and image is right, and the
+//! version's low 20 bits are the tag. A slot that was reused has another serial; serials are never reused (but
+//! for a torn last group, all of which is written again). So a wrong image would have to come from a group of
+//! the same serial, of the same page: that is the same image, or a first, torn, attempt at that group that the
+//! second write silently failed to replace, and then the tag still tells versions apart but once in 2^20.
+//!
+//! Invariants: a chain holds the *valid* image of each page that hashes to it, one at most for a page: who links
+//! a new one unlinks the old. A slot is linked in at most one chain.
+//!
+//! Locks: a stripe protects its chains, and the words and next slots of what is linked in them; one stripe is
+//! held at a time, briefly, never during I/O. There is no lock over all of the directory.
+
+use super::geometry::Slot;
+use firn_base::sync::Mutex;
+use firn_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use firn_base::{Lsn, PageId};
+
+/// Page numbers the directory has room for: 4 PiB of pages of 4 KiB. Pages beyond it by-pass the cache.
+pub(crate) const PAGE_BITS: u32 = 40;
+const TAG_BITS: u32 = 20;
+const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
+const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+const LINKED: u64 = 1 << 60;
+const DIRTY: u64 = 1 << 61;
+const REFERENCED: u64 = 1 << 62;
+const NONE: u32 = u32::MAX;
+const STRIPES: usize = 256;
+
+/// What the directory knows of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    /// A word with flags, for tests of policies.
+    #[cfg(test)]
+    pub(crate) fn of(page: PageId, valid: bool, dirty: bool, referenced: bool) -> Word {
+        let flags = [(valid, LINKED), (dirty, DIRTY), (referenced, REFERENCED)];
+        Word(page.0 | flags.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum::<u64>())
+    }
+    fn new(page: PageId, version: Lsn, dirty: bool) -> Word {
+        assert!(page.0 & !PAGE_MASK == 0, "{page:?} is too great a number for the cache");
+        let tag = (version.0 & TAG_MASK) << PAGE_BITS;
+        Word(page.0 | tag | LINKED | if dirty { DIRTY } else { 0 })
+    }
+    /// Which page's image the slot holds, or held last.
+    pub(crate) fn page(self) -> PageId {
+        PageId(self.0 & PAGE_MASK)
+    }
+    /// Whether it is that page's newest image in the cache.
+    pub(crate) fn is_valid(self) -> bool {
+        self.0 & LINKED != 0
+    }
+    /// Whether the store has an older version.
+    pub(crate) fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+    /// Whether it was read since it came in.
+    pub(crate) fn is_referenced(self) -> bool {
+        self.0 & REFERENCED != 0
+    }
+    /// Whether it can be of this version.
+    pub(crate) fn may_be(self, version: Lsn) -> bool {
+        self.0 >> PAGE_BITS & TAG_MASK == version.0 & TAG_MASK
+    }
+    /// Whether it is the same image, referenced or not.
+    pub(crate) fn is_same_image(self, other: Word) -> bool {
+        (self.0 ^ other.0) & !REFERENCED == 0
+    }
+}
+
+/// The directory of one cache.
+pub(crate) struct Directory {
+    words: Box<[AtomicU64]>,
+    next: Box<[AtomicU32]>,
+    heads: Box<[AtomicU32]>,
+    stripes: Box<[Mutex<()>]>,
+    valid: AtomicU64,
+    dirty: AtomicU64,
+}
+
+impl Directory {
+    /// For so many slots, all empty.
+    pub(crate) fn new(slots: usize) -> Directory {
+        assert!(slots > 0 && slots < NONE as usize);
+        Directory {
+            words: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            next: (0..slots).map(|_| AtomicU32::new(NONE)).collect(),
+            heads: (0..slots).map(|_| AtomicU32::new(NONE)).collect(),
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            valid: AtomicU64::new(0),
+            dirty: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of DRAM for so many slots.
+    pub(crate) fn memory_bytes(slots: usize) -> usize {
+        slots * (size_of::<AtomicU64>() + 2 * size_of::<AtomicU32>()) + STRIPES * size_of::<Mutex<()>>()
+    }
+
+    /// Pages with a valid image, and how many of these are dirty.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.valid.load(Relaxed), self.dirty.load(Relaxed))
+    }
+
+    fn chain_of(&self, page: PageId) -> usize {
+        // Fibonacci hashing: neighbours go far apart. The high bits choose, evenly for any number of chains.
+        let hash = page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        ((u128::from(hash) * self.heads.len() as u128) >> 64) as usize
+    }
+    fn stripe(&self, chain: usize) -> &Mutex<()> {
+        &self.stripes[chain % STRIPES]
+    }
+
+    /// What is known of a slot. A hint, unless it cannot change.
+    pub(crate) fn word(&self, slot: Slot) -> Word {
+        Word(self.words[slot.0 as usize].load(Relaxed))
+    }
+
+    /// Finds `page` in a chain whose stripe is held (or that nobody else touches): the slot, and the link that
+    /// leads to it.
+    fn find(&self, chain: usize, page: PageId) -> Option<(u32, &AtomicU32)> {
+        let mut link = &self.heads[chain];
+        loop {
+            let slot = link.load(Relaxed);
+            if slot == NONE {
+                return None;
+            }
+            if self.words[slot as usize].load(Relaxed) & PAGE_MASK == page.0 {
+                return Some((slot, link));
+            }
+            link = &self.next[slot as usize];
+        }
+    }
+
+    /// The slot of the page's valid image.
+    pub(crate) fn lookup(&self, page: PageId) -> Option<(Slot, Word)> {
+        let chain = self.chain_of(page);
+        let _stripe = self.stripe(chain).lock();
+        let (slot, _) = self.find(chain, page)?;
+        Some((Slot(slot), self.word(Slot(slot))))
+    }
+
+    /// Notes that the image was used, if it is still the page's.
+    pub(crate) fn reference(&self, page: PageId, slot: Slot) {
+        if self.word(slot).is_referenced() {
+            return;
+        }
+        let chain = self.chain_of(page);
+        let _stripe = self.stripe(chain).lock();
+        let word = self.word(slot);
+        if word.is_valid() && word.page() == page {
+            self.words[slot.0 as usize].store(word.0 | REFERENCED, Relaxed);
+        }
+    }
+
+    /// Makes `slot` the page's valid image; the older one becomes invalid and is answered.
+    pub(crate) fn enqueue(&self, page: PageId, slot: Slot, version: Lsn, dirty: bool) -> Option<Slot> {
+        let chain = self.chain_of(page);
+        let _stripe = self.stripe(chain).lock();
+        self.replace(chain, page, slot, Word::new(page, version, dirty))
+    }
+
+    fn replace(&self, chain: usize, page: PageId, slot: Slot, word: Word) -> Option<Slot> {
+        let old = self.remove(chain, page);
+        self.link(chain, slot, word);
+        self.valid.fetch_add(1, Relaxed);
+        self.dirty.fetch_add(u64::from(word.is_dirty()), Relaxed);
+        old
+    }
+    fn remove(&self, chain: usize, page: PageId) -> Option<Slot> {
+        let (slot, word) = self.unlink(chain, page)?;
+        self.valid.fetch_sub(1, Relaxed);
+        self.dirty.fetch_sub(u64::from(word.is_dirty()), Relaxed);
+        Some(slot)
+    }
+
+    fn link(&self, chain: usize, slot: Slot, word: Word) {
+        assert!(!self.word(slot).is_valid(), "{slot:?} is in use");
+        self.words[slot.0 as usize].store(word.0, Relaxed);
+        self.next[slot.0 as usize].store(self.heads[chain].load(Relaxed), Relaxed);
+        self.heads[chain].store(slot.0, Relaxed);
+    }
+    fn unlink(&self, chain: usize, page: PageId) -> Option<(Slot, Word)> {
+        let (slot, link) = self.find(chain, page)?;
+        link.store(self.next[slot as usize].load(Relaxed), Relaxed);
+        let word = self.word(Slot(slot));
+        assert!(word.is_valid(), "what is in a chain is valid");
+        self.words[slot as usize].store(word.0 & !(LINKED | REFERENCED), Relaxed);
+        Some((Slot(slot), word))
+    }
+
+    /// Moves the page's valid image from one slot to another with what is known of it, but not referenced any
+    /// more. False, and nothing done, if `from` is not its valid image any more.
+    pub(crate) fn requeue(&self, page: PageId, from: Slot, to: Slot) -> bool {
+        let chain = self.chain_of(page);
+        let _stripe = self.stripe(chain).lock();
+        let word = self.word(from);
+        if !word.is_valid() || word.page() != page {
+            return false;
+        }
+        let old = self.replace(chain, page, to, Word(word.0 & !REFERENCED));
+        assert!(old == Some(from), "one valid image a page");
+        true
+    }
+
+    /// The page's image, if it has one, becomes invalid. `position` is asked under the stripe's lock: the slot is
+    /// surely not reused meanwhile.
+    pub(crate) fn kill<T>(&self, page: PageId, position: impl FnOnce(Slot) -> T) -> Option<T> {
+        let chain = self.chain_of(page);
+        let _stripe = self.stripe(chain).lock();
+        self.remove(chain, page).map(position)
+    }
+
+    /// The slot's image leaves the cache, valid or not. The caller replaces its group: nobody puts anything
+    /// into the slot meanwhile.
+    pub(crate) fn retire(&self, slot: Slot) {
+        let page = self.word(slot).page();
+        let chain = self.chain_of(page);
+        let _stripe = self.stripe(chain).lock();
+        if self.word(slot).is_valid() {
+            let unlinked = self.remove(chain, page);
+            assert!(unlinked == Some(slot), "one valid image a page");
+        }
+        self.words[slot.0 as usize].store(0, Relaxed);
+    }
+
+    /// Which of `parts` equal shares of the chains the page belongs to.
+    pub(crate) fn share_of(&self, page: PageId, parts: usize) -> usize {
+        self.chain_of(page) * parts / self.heads.len()
+    }
+
+    /// As [`Directory::enqueue`], while the directory is restored: by the one thread that touches the page's
+    /// chain, and not counted before [`Directory::restored`].
+    pub(crate) fn restore(&self, page: PageId, slot: Slot, version: Lsn, dirty: bool) {
+        let chain = self.chain_of(page);
+        self.unlink(chain, page);
+        self.link(chain, slot, Word::new(page, version, dirty));
+    }
+    /// Likewise, of an image that was invalid from the beginning: older ones of the page become invalid.
+    pub(crate) fn restore_invalid(&self, page: PageId) {
+        self.unlink(self.chain_of(page), page);
+    }
+    /// Likewise, of a tombstone for the image in `slot`, if its page is in share `part` of `parts`.
+    pub(crate) fn restore_tombstone(&self, slot: Slot, part: usize, parts: usize) {
+        let word = self.word(slot);
+        if word.is_valid() && self.share_of(word.page(), parts) == part {
+            self.unlink(self.chain_of(word.page()), word.page());
+        }
+    }
+    /// Ends a restoration: counts what there is.
+    pub(crate) fn restored(&self) {
+        let (mut valid, mut dirty) = (0, 0);
+        self.for_each_valid(|_, word| {
+            valid += 1;
+            dirty += u64::from(word.is_dirty());
+        });
+        self.valid.store(valid, Relaxed);
+        self.dirty.store(dirty, Relaxed);
+    }
+
+    /// Shows every valid image. A hint: what changes meanwhile is seen or not.
+    pub(crate) fn for_each_valid(&self, mut visit: impl FnMut(Slot, Word)) {
+        for slot in (0..self.words.len() as u32).map(Slot) {
+            let word = self.word(slot);
+            if word.is_valid() {
+                visit(slot, word);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_base::rng::Rng;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_slot_takes_sixteen_bytes() {
+        assert_eq!(Directory::memory_bytes(1 << 20) - Directory::memory_bytes(0), 16 << 20);
+    }
+
+    #[test]
+    fn random_work_agrees_with_a_map() {
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            let slots = rng.between(4, 200) as u32;
+            let directory = Directory::new(slots as usize);
+            let mut model: BTreeMap<PageId, (Slot, bool)> = BTreeMap::new();
+            let mut free: Vec<Slot> = (0..slots).map(Slot).collect();
+            for _ in 0..2000 {
+                let page = PageId(rng.between(1, 60) << rng.below(34));
+                let dirty = rng.one_in(2);
+                match rng.below(4) {
+                    0 | 1 if !free.is_empty() => {
+                        let slot = free.swap_remove(rng.below(free.len() as u64) as usize);
+                        let old = directory.enqueue(page, slot, Lsn(9), dirty);
+                        assert_eq!(old, model.insert(page, (slot, dirty)).map(|(slot, _)| slot));
+                        free.extend(old);
+                    }
+                    2 => {
+                        let killed = directory.kill(page, |slot| slot);
+                        assert_eq!(killed, model.remove(&page).map(|(slot, _)| slot));
+                        free.extend(killed);
+                    }
+                    _ => {
+                        let slot = Slot(rng.below(u64::from(slots)) as u32);
+                        directory.retire(slot);
+                        let before = model.len();
+                        model.retain(|_, (held, _)| *held != slot);
+                        if model.len() < before {
+                            free.push(slot);
+                        }
+                    }
+                }
+                let dirty = model.values().filter(|(_, dirty)| *dirty).count();
+                assert_eq!(directory.counts(), (model.len() as u64, dirty as u64));
+                let found = directory.lookup(page).map(|(slot, word)| {
+                    assert!(word.is_valid() && word.page() == page && word.may_be(Lsn(9)));
+                    (slot, word.is_dirty())
+                });
+                assert_eq!(found, model.get(&page).copied(), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_moves_only_from_where_it_is() {
+        let directory = Directory::new(8);
+        directory.enqueue(PageId(5), Slot(1), Lsn(7), true);
+        directory.reference(PageId(5), Slot(1));
+        assert!(directory.word(Slot(1)).is_referenced());
+        assert!(!directory.requeue(PageId(5), Slot(2), Slot(3)));
+        assert!(directory.requeue(PageId(5), Slot(1), Slot(3)));
+        let (slot, word) = directory.lookup(PageId(5)).unwrap();
+        assert!(slot == Slot(3) && word.is_dirty() && !word.is_referenced() && word.may_be(Lsn(7)));
+        assert!(!directory.word(Slot(1)).is_valid());
+        assert_eq!(directory.counts(), (1, 1));
+    }
+}

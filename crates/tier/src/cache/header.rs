@@ -1,0 +1,217 @@
+//! The header of a cache: whose it is, and its layout. Written once, in two copies; nothing in it changes.
+
+use super::geometry::Geometry;
+use crate::{TierError, TierErrorKind};
+use firn_base::codec::{Malformed, Reader, Writer};
+use firn_base::{Crc32c, DatabaseId};
+use firn_device::{AlignedBuf, Device, Durability};
+
+const MAGIC: &[u8; 8] = b"FIRNCACH";
+const VERSION: u32 = 1;
+/// Bytes of what is said; the rest of the slot is zeros.
+const HEAD_BYTES: usize = 76;
+const CHECKSUM_AT: usize = 72;
+
+/// Names one cache for ever: drawn when it is made, and part of every checksum in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheId(pub [u8; 16]);
+
+/// What the header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub database: DatabaseId,
+    pub cache: CacheId,
+    pub page_size: u32,
+    pub block: u32,
+    pub group_pages: u32,
+    /// Dirty pages go to the store at once: nothing in the cache is the only copy.
+    pub write_through: bool,
+    pub groups: u64,
+}
+
+/// What a device that is to become a cache holds now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// Nothing.
+    Blank,
+    /// A cache.
+    Cache(Header),
+    /// Something else.
+    Other,
+}
+
+impl Header {
+    /// Bytes of one copy.
+    pub(crate) fn slot_bytes(block: usize) -> usize {
+        block.max(4096)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEAD_BYTES);
+        out.put(MAGIC);
+        out.put_u32(VERSION);
+        out.put_u32(self.page_size);
+        out.put(&self.database.0);
+        out.put(&self.cache.0);
+        out.put_u32(self.block);
+        out.put_u32(self.group_pages);
+        out.put_u32(u32::from(self.write_through));
+        out.put_u32(0);
+        out.put_u64(self.groups);
+        out.put_u32(Crc32c::new().with(&out).value());
+        assert_eq!(out.len(), HEAD_BYTES);
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Header, Malformed> {
+        let reader = &mut Reader::new(bytes);
+        if reader.array::<8>()? != *MAGIC {
+            return Err(Malformed { what: "not a flash cache" });
+        }
+        let version = reader.u32()?;
+        let page_size = reader.u32()?;
+        let database = DatabaseId(reader.array()?);
+        let cache = CacheId(reader.array()?);
+        let (block, group_pages) = (reader.u32()?, reader.u32()?);
+        let write_through = match reader.u32()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed { what: "a cache header with an unknown mode" }),
+        };
+        reader.u32()?;
+        let groups = reader.u64()?;
+        if reader.u32()? != Crc32c::new().with(&bytes[..CHECKSUM_AT]).value() {
+            return Err(Malformed { what: "a cache header with a wrong checksum" });
+        }
+        if version != VERSION {
+            return Err(Malformed { what: "a cache of another format version" });
+        }
+        Ok(Header { database, cache, page_size, block, group_pages, write_through, groups })
+    }
+
+    /// The layout it describes.
+    pub(crate) fn geometry(&self) -> Result<Geometry, TierError> {
+        Geometry::new(self.page_size as usize, self.block as usize, self.group_pages as usize, self.groups)
+    }
+
+    /// Writes both copies, durably.
+    pub(crate) fn write(&self, device: &dyn Device) -> Result<(), TierError> {
+        let bytes = self.encode();
+        let slot_bytes = Header::slot_bytes(self.block as usize);
+        let mut buf = AlignedBuf::zeroed(slot_bytes);
+        buf[..bytes.len()].copy_from_slice(&bytes);
+        for copy in [0, 1] {
+            device.write(copy * slot_bytes as u64, &buf, Durability::Durable)?;
+        }
+        Ok(())
+    }
+
+    /// What the device holds.
+    pub(crate) fn look(device: &dyn Device) -> Result<Contents, TierError> {
+        let slot_bytes = Header::slot_bytes(device.info().logical_block);
+        if device.len() < 2 * slot_bytes as u64 {
+            return Ok(if device.is_empty() { Contents::Blank } else { Contents::Other });
+        }
+        let mut buf = AlignedBuf::zeroed(2 * slot_bytes);
+        device.read(0, &mut buf)?;
+        let found = buf.chunks(slot_bytes).find_map(|copy| Header::decode(copy).ok());
+        Ok(match found {
+            Some(header) => Contents::Cache(header),
+            None if buf.iter().all(|&byte| byte == 0) => Contents::Blank,
+            None => Contents::Other,
+        })
+    }
+
+    /// Reads the header of the cache `cache` of `database`.
+    ///
+    /// Errors: `Damaged` if the device holds anything else.
+    pub(crate) fn load(
+        device: &dyn Device,
+        database: DatabaseId,
+        cache: CacheId,
+    ) -> Result<Header, TierError> {
+        let name = &device.info().name;
+        let damaged = |what: &str| {
+            Err(TierError::new(
+                TierErrorKind::Damaged,
+                format!(
+                    "{name} is not the flash cache of this database: {what}. Put the right one in place, or restore a backup"
+                ),
+            ))
+        };
+        let header = match Header::look(device)? {
+            Contents::Cache(header) => header,
+            Contents::Blank => return damaged("it is empty"),
+            Contents::Other => return damaged("it has no valid header"),
+        };
+        if header.database != database {
+            return damaged(&format!("it belongs to database {}", header.database));
+        }
+        if header.cache != cache {
+            return damaged("it is another cache that this database had, or its cache in another life");
+        }
+        let block = device.info().logical_block;
+        if !(header.block as usize).is_multiple_of(block) {
+            return damaged(&format!(
+                "it was made in blocks of {} bytes, the device has {block}",
+                header.block
+            ));
+        }
+        Ok(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_device::{Fill, MemoryDevice};
+
+    fn sample() -> Header {
+        Header {
+            database: DatabaseId([3; 16]),
+            cache: CacheId([4; 16]),
+            page_size: 4096,
+            block: 512,
+            group_pages: 64,
+            write_through: true,
+            groups: 1024,
+        }
+    }
+
+    #[test]
+    fn the_header_has_golden_bytes() {
+        let bytes = sample().encode();
+        let mut golden = b"FIRNCACH".to_vec();
+        golden.extend([1, 0, 0, 0, 0, 16, 0, 0]);
+        golden.extend([3; 16]);
+        golden.extend([4; 16]);
+        golden.extend([0, 2, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[..CHECKSUM_AT], golden);
+        assert_eq!(Header::decode(&bytes), Ok(sample()));
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x10;
+            assert!(Header::decode(&bad).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn one_good_copy_is_enough_and_strangers_are_refused() {
+        let device = MemoryDevice::new("cache");
+        assert_eq!(Header::look(&device), Ok(Contents::Blank));
+        device.grow(64 << 10, Fill::Sparse).unwrap();
+        assert_eq!(Header::look(&device), Ok(Contents::Blank));
+        sample().write(&device).unwrap();
+        for copy in [0, 4096] {
+            let device = device.duplicate();
+            device.write(copy, &[7; 4096], Durability::Later).unwrap();
+            assert_eq!(Header::load(&device, DatabaseId([3; 16]), CacheId([4; 16])), Ok(sample()));
+        }
+        for (database, cache) in [([9; 16], [4; 16]), ([3; 16], [9; 16])] {
+            let error = Header::load(&device, DatabaseId(database), CacheId(cache)).unwrap_err();
+            assert_eq!(error.kind, TierErrorKind::Damaged);
+        }
+        device.write(0, &[7; 8192], Durability::Later).unwrap();
+        assert_eq!(Header::look(&device), Ok(Contents::Other));
+    }
+}

@@ -1,0 +1,66 @@
+//! The group being filled, in memory.
+
+use super::geometry::{Geometry, SEAL_BYTES, Serial};
+use super::group::{Entry, GroupHeader, Seal};
+use super::header::CacheId;
+use firn_device::AlignedBuf;
+
+/// Images on their way into the cache. Readers find them here until the group is durable.
+pub(crate) struct OpenGroup {
+    pub(crate) serial: Serial,
+    pub(crate) entries: Vec<Entry>,
+    buf: AlignedBuf,
+}
+
+impl OpenGroup {
+    pub(crate) fn new(geometry: &Geometry, serial: Serial) -> OpenGroup {
+        let entries = Vec::with_capacity(geometry.group_pages);
+        OpenGroup { serial, entries, buf: AlignedBuf::zeroed(geometry.group_bytes) }
+    }
+
+    /// Begins the next group.
+    pub(crate) fn begin(&mut self, serial: Serial) {
+        self.serial = serial;
+        self.entries.clear();
+    }
+
+    /// Adds a sealed image; answers its index. There is room.
+    pub(crate) fn push(&mut self, geometry: &Geometry, cache: CacheId, entry: Entry, image: &[u8]) -> usize {
+        assert!(self.entries.len() < geometry.group_pages && image.len() == geometry.page_size);
+        let index = self.entries.len();
+        let at = geometry.image_at(index);
+        let seal = Seal { page: entry.page, version: entry.version, serial: self.serial };
+        seal.write(cache, image, &mut self.buf[at..at + SEAL_BYTES + geometry.page_size]);
+        self.entries.push(entry);
+        index
+    }
+    /// Takes back the last image.
+    pub(crate) fn pop(&mut self) {
+        self.entries.pop();
+    }
+
+    /// The image of entry `index`.
+    pub(crate) fn image(&self, geometry: &Geometry, index: usize) -> &[u8] {
+        let at = geometry.image_at(index) + SEAL_BYTES;
+        &self.buf[at..at + geometry.page_size]
+    }
+
+    /// Writes the header before the images; answers the bytes to write.
+    pub(crate) fn compose(&mut self, geometry: &Geometry, cache: CacheId, header: &GroupHeader) -> usize {
+        assert!(header.entries.len() == self.entries.len() && header.serial == self.serial);
+        let images = self.entries.len();
+        let len = GroupHeader::len(images, header.tombstones.len());
+        if images == 0 {
+            self.buf[..len.next_multiple_of(geometry.block)].fill(0);
+        } else {
+            self.buf[..geometry.header_bytes].fill(0);
+            let end = geometry.image_at(images);
+            self.buf[end..geometry.used_bytes(images)].fill(0);
+        }
+        header.write(cache, &mut self.buf);
+        if images == 0 { len.next_multiple_of(geometry.block) } else { geometry.used_bytes(images) }
+    }
+    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
+        &self.buf[..len]
+    }
+}

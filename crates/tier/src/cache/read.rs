@@ -1,0 +1,217 @@
+//! Reading pages: from the group being filled, from flash, or from the store.
+//!
+//! The directory is looked at before the read and, if what was read is not what it said, again: the page may have
+//! moved and its slot been reused. A page that is found in no group is in the store, because a page leaves the
+//! directory only after the store has it; if a newer version comes into the cache after that look, the store's was
+//! the newest at the time of the look.
+
+use super::FlashCache;
+use super::directory::Word;
+use super::geometry::{Geometry, SEAL_BYTES, Serial, Slot};
+use super::group::Seal;
+use super::statistics::add;
+use crate::{Found, PageRead, PageTier, TierError, TierErrorKind};
+use firn_base::{Lsn, PageId};
+use firn_device::{AlignedBuf, Io, IoOp};
+
+/// A page found in the directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hit {
+    pub slot: Slot,
+    pub word: Word,
+    pub serial: Serial,
+}
+
+/// A read of an image on the device: whole blocks around it.
+struct Reach {
+    offset: u64,
+    len: usize,
+    /// Where the seal begins.
+    skip: usize,
+}
+
+impl FlashCache {
+    /// The page's valid image.
+    pub(crate) fn hit(&self, page: PageId) -> Option<Hit> {
+        if self.is_lost() || !Geometry::can_hold(page) {
+            return None;
+        }
+        let (slot, word) = self.directory.lookup(page)?;
+        let serial = self.geometry.serial_of(slot, self.rear()).expect("a valid image has a group");
+        Some(Hit { slot, word, serial })
+    }
+
+    pub(crate) fn read_pages(&self, reads: &mut [PageRead<'_>]) {
+        let mut left: Vec<usize> = (0..reads.len()).collect();
+        let mut missed = Vec::new();
+        while !left.is_empty() {
+            left = self.read_round(reads, &left, &mut missed);
+        }
+        add(&self.counters.misses, missed.len());
+        add(&self.counters.hits, reads.len() - missed.len());
+        if missed.len() == reads.len() {
+            return self.store.read_batch(reads);
+        }
+        if missed.is_empty() {
+            return;
+        }
+        missed.sort_unstable();
+        let nothing = || Err(TierError::new(TierErrorKind::Failed, "the store gave no answer"));
+        let mut below: Vec<PageRead<'_>> = reads
+            .iter_mut()
+            .enumerate()
+            .filter(|(index, _)| missed.binary_search(index).is_ok())
+            .map(|(_, read)| PageRead { page: read.page, buf: &mut *read.buf, outcome: nothing() })
+            .collect();
+        self.store.read_batch(&mut below);
+        let outcomes: Vec<_> = below.into_iter().map(|read| read.outcome).collect();
+        for (index, outcome) in missed.into_iter().zip(outcomes) {
+            reads[index].outcome = outcome;
+        }
+    }
+
+    /// Reads those of `left` that are in the cache; answers those to be looked for again.
+    fn read_round(&self, reads: &mut [PageRead<'_>], left: &[usize], missed: &mut Vec<usize>) -> Vec<usize> {
+        let mut on_flash: Vec<(usize, Hit)> = Vec::new();
+        for &index in left {
+            let read = &mut reads[index];
+            assert_eq!(read.buf.len(), self.geometry.page_size, "a page is read whole");
+            match self.hit(read.page) {
+                None => missed.push(index),
+                Some(hit) => match self.read_open(hit, read.page, read.buf) {
+                    Some(version) => read.outcome = Ok(self.found(read.page, hit, version)),
+                    None => on_flash.push((index, hit)),
+                },
+            }
+        }
+        let mut again = Vec::new();
+        let (bufs, outcomes) = self.read_images(&on_flash);
+        for (((index, hit), buf), outcome) in on_flash.iter().zip(&bufs).zip(outcomes) {
+            let read = &mut reads[*index];
+            let reach = self.reach(*hit);
+            let sealed = &buf[reach.skip..reach.skip + SEAL_BYTES + self.geometry.page_size];
+            match outcome.map_err(TierError::from).and_then(|()| self.verify(read.page, *hit, sealed)) {
+                Ok(seal) => {
+                    read.buf.copy_from_slice(&sealed[SEAL_BYTES..]);
+                    read.outcome = Ok(self.found(read.page, *hit, seal.version));
+                }
+                Err(_) if !self.is_still(read.page, *hit) => again.push(*index),
+                // The store has this version: it is read from there, and from now on always.
+                Err(_) if !hit.word.is_dirty() => {
+                    add(&self.counters.faults, 1);
+                    self.directory.kill(read.page, |_| ());
+                    missed.push(*index);
+                }
+                Err(error) => read.outcome = Err(error),
+            }
+        }
+        self.keep_scratch(bufs);
+        again
+    }
+
+    fn found(&self, page: PageId, hit: Hit, version: Lsn) -> Found {
+        self.directory.reference(page, hit.slot);
+        Found { version, dirty: hit.word.is_dirty() }
+    }
+
+    /// Whether the page's valid image is still the same.
+    pub(crate) fn is_still(&self, page: PageId, hit: Hit) -> bool {
+        self.hit(page).is_some_and(|now| {
+            now.slot == hit.slot && now.serial == hit.serial && now.word.is_same_image(hit.word)
+        })
+    }
+
+    /// Copies an image out of the group being filled, if it is there; answers its version.
+    fn read_open(&self, hit: Hit, page: PageId, buf: &mut [u8]) -> Option<Lsn> {
+        let open = self.open.read();
+        let index = self.geometry.index_of(hit.slot);
+        let entry =
+            open.entries.get(index).filter(|entry| open.serial == hit.serial && entry.page == page)?;
+        buf.copy_from_slice(open.image(&self.geometry, index));
+        Some(entry.version)
+    }
+
+    fn reach(&self, hit: Hit) -> Reach {
+        let at = self.geometry.image_at(self.geometry.index_of(hit.slot));
+        let start = at - at % self.geometry.block;
+        let end = (at + SEAL_BYTES + self.geometry.page_size).next_multiple_of(self.geometry.block);
+        let offset = self.geometry.group_offset(hit.serial) + start as u64;
+        Reach { offset, len: end - start, skip: at - start }
+    }
+
+    /// Reads sealed images, side by side.
+    #[allow(clippy::type_complexity)]
+    fn read_images(
+        &self,
+        hits: &[(usize, Hit)],
+    ) -> (Vec<AlignedBuf>, Vec<Result<(), firn_device::DeviceError>>) {
+        // Of any image: at most a block more at either end.
+        let most = (SEAL_BYTES + self.geometry.page_size).next_multiple_of(self.geometry.block)
+            + self.geometry.block;
+        let mut bufs: Vec<AlignedBuf> = hits.iter().map(|_| self.take_scratch(most)).collect();
+        let mut batch: Vec<Io<'_>> = hits
+            .iter()
+            .zip(&mut bufs)
+            .map(|((_, hit), buf)| {
+                let reach = self.reach(*hit);
+                Io { offset: reach.offset, op: IoOp::Read(&mut buf[..reach.len]), outcome: Ok(()) }
+            })
+            .collect();
+        match batch.as_mut_slice() {
+            [] => {}
+            [Io { offset, op: IoOp::Read(buf), outcome }] => *outcome = self.device.read(*offset, buf),
+            _ => self.device.submit(&mut batch),
+        }
+        let outcomes = batch.into_iter().map(|io| io.outcome).collect();
+        (bufs, outcomes)
+    }
+
+    /// Whether this is the image that the directory spoke of.
+    pub(crate) fn verify(&self, page: PageId, hit: Hit, sealed: &[u8]) -> Result<Seal, TierError> {
+        Seal::read(self.header.cache, sealed)
+            .filter(|seal| seal.page == page && seal.serial == hit.serial && hit.word.may_be(seal.version))
+            .ok_or_else(|| self.damaged(page, hit.slot))
+    }
+
+    pub(crate) fn damaged(&self, page: PageId, slot: Slot) -> TierError {
+        let serial = self.geometry.serial_of(slot, self.rear()).unwrap_or(Serial::FIRST);
+        let offset =
+            self.geometry.group_offset(serial) + self.geometry.image_at(self.geometry.index_of(slot)) as u64;
+        TierError::new(
+            TierErrorKind::Damaged,
+            format!(
+                "{page:?} in the flash cache {} (offset {offset}) is damaged, and the store has an older version only. \
+                 Restore it from a backup",
+                self.device.info().name,
+            ),
+        )
+    }
+
+    /// The newest version of a page, wherever it is.
+    pub(crate) fn newest_version(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+        loop {
+            let Some(hit) = self.hit(page) else { return self.store.version_of(page) };
+            if let Some(version) = self.recent.lock().of(page) {
+                return Ok(Some(version));
+            }
+            let mut image = AlignedBuf::zeroed(self.geometry.page_size);
+            let outcome = Err(TierError::new(TierErrorKind::Failed, "not read"));
+            let mut reads = [PageRead { page, buf: &mut image, outcome }];
+            self.read_pages(&mut reads);
+            let [PageRead { outcome, .. }] = reads;
+            match outcome {
+                Ok(found) => return Ok(Some(found.version)),
+                Err(error) if self.is_still(page, hit) => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether the newest version surely has the change at `lsn`. No, if that takes a read.
+    pub(crate) fn may_lack_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+        match self.hit(page) {
+            None => self.store.has_change(page, lsn),
+            Some(_) => Ok(Some(self.recent.lock().of(page).is_some_and(|version| version >= lsn))),
+        }
+    }
+}

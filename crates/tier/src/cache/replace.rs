@@ -1,0 +1,165 @@
+//! Replacing groups: makes room for the next.
+//!
+//! The images of a replaced group stay where they are until a header that names a front past them is durable
+//! (`write_group`); readers who found them in the directory before may read them meanwhile.
+
+use super::directory::Word;
+use super::geometry::{SEAL_BYTES, Slot};
+use super::group::{Entry, Seal};
+use super::policy::{Fate, choose};
+use super::statistics::add;
+use super::{FlashCache, Ring};
+use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind};
+use firn_base::{Lsn, PageId};
+use firn_device::AlignedBuf;
+
+/// One image of the group that is replaced.
+struct Leaving {
+    slot: Slot,
+    word: Word,
+    fate: Fate,
+    /// Known once the image was read.
+    version: Lsn,
+}
+
+impl FlashCache {
+    /// Replaces groups until the group being filled, and the one after it, have their places.
+    pub(crate) fn make_room(&self, ring: &mut Ring) -> Result<(), TierError> {
+        while ring.front.0 + self.geometry.groups < ring.rear.0 + 2 {
+            let mut scratch = std::mem::replace(&mut ring.scratch, AlignedBuf::zeroed(self.geometry.block));
+            let replaced = self.replace_front(ring, &mut scratch);
+            ring.scratch = scratch;
+            replaced?;
+        }
+        Ok(())
+    }
+
+    /// Decides on the front group and carries it out. If it fails, the group stays.
+    fn replace_front(&self, ring: &mut Ring, scratch: &mut AlignedBuf) -> Result<(), TierError> {
+        let mut leaving = self.decide(ring);
+        self.read_leaving(ring, &mut leaving, scratch)?;
+        self.write_back(ring, &leaving, scratch)?;
+        for image in &leaving {
+            if image.fate == Fate::Again {
+                self.enqueue_again(ring, image, scratch);
+            }
+        }
+        for image in &leaving {
+            match (image.word.is_valid(), image.fate) {
+                (false, _) if image.word.page() != PageId(0) => add(&self.counters.discarded_invalid, 1),
+                (true, Fate::Discard) => add(&self.counters.discarded_clean, 1),
+                _ => {}
+            }
+            self.directory.retire(image.slot);
+        }
+        ring.front = ring.front.next();
+        Ok(())
+    }
+
+    fn decide(&self, ring: &Ring) -> Vec<Leaving> {
+        let slots: Vec<Slot> =
+            (0..self.geometry.group_pages).map(|index| self.geometry.slot(ring.front, index)).collect();
+        let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
+        // One place at least is for whoever asked for room.
+        let room = self.geometry.group_pages.saturating_sub(self.open.read().entries.len() + 1);
+        let fates = choose(&words, self.policy.gives_second_chances(), room);
+        let all = slots.into_iter().zip(words).zip(fates);
+        all.map(|((slot, word), fate)| Leaving { slot, word, fate, version: Lsn::ZERO }).collect()
+    }
+
+    /// Reads the group, in one go, if any of its images is needed, and verifies those.
+    fn read_leaving(
+        &self,
+        ring: &Ring,
+        leaving: &mut [Leaving],
+        scratch: &mut AlignedBuf,
+    ) -> Result<(), TierError> {
+        let Some(last) = leaving.iter().rposition(|image| image.fate != Fate::Discard) else { return Ok(()) };
+        let len = self.geometry.used_bytes(last + 1);
+        let read = self.device.read(self.geometry.group_offset(ring.front), &mut scratch[..len]);
+        for (index, image) in leaving.iter_mut().enumerate().filter(|(_, image)| image.fate != Fate::Discard)
+        {
+            let at = self.geometry.image_at(index);
+            let sealed = &scratch[at..at + SEAL_BYTES + self.geometry.page_size];
+            let seal = Seal::read(self.header.cache, sealed).filter(|seal| {
+                read.is_ok()
+                    && seal.page == image.word.page()
+                    && seal.serial == ring.front
+                    && image.word.may_be(seal.version)
+            });
+            match seal {
+                Some(seal) => image.version = seal.version,
+                // The store has this version.
+                None if !image.word.is_dirty() => {
+                    add(&self.counters.faults, 1);
+                    image.fate = Fate::Discard;
+                }
+                None => {
+                    return Err(match &read {
+                        Err(error) => TierError::new(TierErrorKind::Failed, error.message.clone()),
+                        Ok(()) => self.damaged(image.word.page(), image.slot),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_back(
+        &self,
+        ring: &mut Ring,
+        leaving: &[Leaving],
+        scratch: &AlignedBuf,
+    ) -> Result<(), TierError> {
+        let pending = || Err(TierError::new(TierErrorKind::Failed, "the store gave no answer"));
+        let mut writes: Vec<PageWrite<'_>> = leaving
+            .iter()
+            .enumerate()
+            .filter(|(_, image)| image.fate == Fate::WriteBack)
+            .map(|(index, image)| PageWrite {
+                page: image.word.page(),
+                version: image.version,
+                // Here it is durable until the store's record of it is: the log is not needed for it.
+                recovery_lsn: Lsn::MAX,
+                dirty: true,
+                data: self.image_of(index, scratch),
+                changed: None,
+                base: Lsn::ZERO,
+                lifetime: Lifetime::Unknown,
+                outcome: pending(),
+            })
+            .collect();
+        if writes.is_empty() {
+            return Ok(());
+        }
+        self.store.write_batch(&mut writes);
+        for write in &writes {
+            match &write.outcome {
+                Err(error) if error.kind != TierErrorKind::NotAllocated => return Err(error.clone()),
+                // Freed, or the store knows a newer life of the page: nobody asks for this image any more.
+                _ => {}
+            }
+        }
+        add(&self.counters.write_backs, writes.len());
+        ring.written_back_end = ring.written_back_end.max(self.store.records_end());
+        Ok(())
+    }
+
+    fn enqueue_again(&self, ring: &Ring, image: &Leaving, scratch: &AlignedBuf) {
+        let page = image.word.page();
+        let entry = Entry { page, version: image.version, dirty: image.word.is_dirty(), killed: false };
+        let data = self.image_of(self.geometry.index_of(image.slot), scratch);
+        let index = self.open.write().push(&self.geometry, self.header.cache, entry, data);
+        if self.directory.requeue(page, image.slot, self.geometry.slot(ring.rear, index)) {
+            add(&self.counters.second_chances, 1);
+        } else {
+            // It was freed meanwhile.
+            self.open.write().pop();
+        }
+    }
+
+    fn image_of<'a>(&self, index: usize, group: &'a [u8]) -> &'a [u8] {
+        let at = self.geometry.image_at(index) + SEAL_BYTES;
+        &group[at..at + self.geometry.page_size]
+    }
+}

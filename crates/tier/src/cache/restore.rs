@@ -1,0 +1,331 @@
+//! Restoring the directory at opening (FaCE, section 4.2).
+//!
+//! 1. The *rear* is found: from the group that was remembered as durable, headers are read on while their
+//!    serials ascend. The last group counts if all of it is whole; else it was torn, and the one before is last.
+//! 2. The last header names the *front*.
+//! 3. Groups from front to rear are taken in order, by their segments where these are valid, by their own headers
+//!    elsewhere (the youngest ones, whose segment was not written yet, or is torn).
+//!
+//! A later image of a page replaces an earlier one; a tombstone takes away the image it names. Both work within
+//! one page, so the pages are shared out among threads, each of which goes through all groups in order.
+
+use super::directory::Directory;
+use super::geometry::{Geometry, SEAL_BYTES, Serial};
+use super::group::{GroupHeader, Seal};
+use super::header::Header;
+use super::segment::{self, Segment, SegmentBuilder};
+use super::versions::Versions;
+use crate::{TierError, TierErrorKind};
+use firn_base::Lsn;
+use firn_base::sync::thread;
+use firn_device::{AlignedBuf, Device, Io, IoOp};
+use std::ops::Range;
+
+/// Headers read side by side.
+const HEADERS_AT_ONCE: u64 = 64;
+/// Entries held in memory at a time, besides the directory.
+const ENTRIES_AT_ONCE: usize = 1 << 20;
+/// Fewer entries than this are not worth a thread.
+const ENTRIES_A_THREAD: usize = 1 << 14;
+const THREADS_MAX: usize = 8;
+
+/// What was restored.
+pub(crate) struct Restored {
+    pub directory: Directory,
+    pub versions: Versions,
+    pub front: Serial,
+    /// The group to be filled next.
+    pub rear: Serial,
+    pub segment: SegmentBuilder,
+}
+
+/// A cache's device, being read.
+struct Source<'a> {
+    device: &'a dyn Device,
+    header: &'a Header,
+    geometry: &'a Geometry,
+}
+
+/// Restores a cache of which everything up to group `durable` is known to have been durable.
+pub(crate) fn restore(
+    device: &dyn Device,
+    header: &Header,
+    geometry: &Geometry,
+    durable: Serial,
+    log: Range<Lsn>,
+) -> Result<Restored, TierError> {
+    let source = Source { device, header, geometry };
+    let last = source.last_group(durable)?;
+    let (front, rear) = match &last {
+        Some(last) => (last.front, last.serial.next()),
+        None => (Serial::FIRST, Serial::FIRST),
+    };
+    let mut restored = Restored {
+        directory: Directory::new(geometry.slots()),
+        versions: Versions::since(log.start),
+        front,
+        rear,
+        segment: SegmentBuilder::begin(
+            geometry,
+            // From the first group of its segment on, so that it will be whole.
+            Serial(geometry.segment_of(rear) * geometry.segment_groups).max(Serial::FIRST),
+        ),
+    };
+    // A group of that segment may be written anew.
+    let place = segment_in_place(&source, geometry.segment_of(rear))?;
+    if place.is_some() {
+        segment::forget(device, geometry, geometry.segment_of(rear))?;
+    }
+    let mut waiting: Vec<GroupHeader> = Vec::new();
+    let mut entries = 0;
+    let mut number = geometry.segment_of(front);
+    while number <= geometry.segment_of(rear) {
+        let first = Serial(number * geometry.segment_groups).max(front);
+        let end = Serial((number + 1) * geometry.segment_groups).min(rear);
+        let complete = geometry.segment_of(end) > number;
+        let headers = match if complete { segment_in_place(&source, number)? } else { None } {
+            Some(headers) => headers.into_iter().filter(|header| header.serial >= first).collect(),
+            None => source.headers(first, end)?,
+        };
+        for header in headers {
+            entries += header.entries.len();
+            waiting.push(header);
+            if entries >= ENTRIES_AT_ONCE {
+                restored.take(&source, &std::mem::take(&mut waiting), &log)?;
+                entries = 0;
+            }
+        }
+        number += 1;
+    }
+    restored.take(&source, &waiting, &log)?;
+    restored.directory.restored();
+    restored.collect_segment(&source, front)?;
+    Ok(restored)
+}
+
+/// The headers of a segment, if its place holds them.
+fn segment_in_place(source: &Source<'_>, number: u64) -> Result<Option<Vec<GroupHeader>>, TierError> {
+    let mut buf = AlignedBuf::zeroed(source.geometry.segment_bytes);
+    // What cannot be read here can be had from the groups.
+    if source.device.read(source.geometry.segment_offset(number), &mut buf).is_err() {
+        return Ok(None);
+    }
+    Ok(Segment::read(source.geometry, source.header.cache, number, &buf).ok())
+}
+
+impl Restored {
+    /// Adds groups, which come after all that were added before.
+    fn take(
+        &mut self,
+        source: &Source<'_>,
+        headers: &[GroupHeader],
+        log: &Range<Lsn>,
+    ) -> Result<(), TierError> {
+        let newest = headers.iter().flat_map(|header| &header.entries).max_by_key(|entry| entry.version);
+        if let Some(entry) = newest.filter(|entry| entry.version >= log.end) {
+            return Err(source.damaged(format!(
+                "it holds version {} of {:?}, and the log ends at LSN {}: the log lost its end, or the cache is of \
+                 another life of this database",
+                entry.version, entry.page, log.end
+            )));
+        }
+        let entries: usize = headers.iter().map(|header| header.entries.len()).sum();
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let parts = (entries / ENTRIES_A_THREAD).clamp(1, cores.min(THREADS_MAX));
+        if parts == 1 {
+            let versions = fill(&self.directory, source.geometry, headers, log.start, 0, 1);
+            self.versions.extend(versions);
+            return Ok(());
+        }
+        let directory = &self.directory;
+        let shares: Vec<Versions> = thread::scope(|scope| {
+            let work = |part| move || fill(directory, source.geometry, headers, log.start, part, parts);
+            let handles: Vec<_> = (0..parts).map(|part| scope.spawn(work(part))).collect();
+            let join = |handle: thread::ScopedJoinHandle<'_, Versions>| {
+                handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            handles.into_iter().map(join).collect()
+        });
+        shares.into_iter().for_each(|versions| self.versions.extend(versions));
+        Ok(())
+    }
+
+    /// Has the segment that is being filled begin with what is there of it.
+    fn collect_segment(&mut self, source: &Source<'_>, front: Serial) -> Result<(), TierError> {
+        let geometry = source.geometry;
+        let first = Serial(geometry.segment_of(self.rear) * geometry.segment_groups).max(Serial::FIRST);
+        if first < front {
+            // Some of its groups are not needed any more, and may be anything.
+            self.segment = SegmentBuilder::begin(geometry, self.rear);
+            return Ok(());
+        }
+        for header in source.headers(first, self.rear)? {
+            let complete = self.segment.add(geometry, source.header.cache, &header);
+            assert!(complete.is_none(), "the rear lies in this segment");
+        }
+        Ok(())
+    }
+}
+
+/// Puts one share of the pages into the directory; answers which of them changed since `redo_start`.
+fn fill(
+    directory: &Directory,
+    geometry: &Geometry,
+    headers: &[GroupHeader],
+    redo_start: Lsn,
+    part: usize,
+    parts: usize,
+) -> Versions {
+    let mut versions = Versions::since(redo_start);
+    for header in headers {
+        for position in &header.tombstones {
+            let serial = geometry.serial_at(*position);
+            // Of a slot that has another image by now, the tombstone says nothing.
+            if serial.0 + geometry.groups > header.serial.0 && serial < header.serial {
+                directory.restore_tombstone(geometry.slot_at(*position), part, parts);
+            }
+        }
+        let first = geometry.first_slot(header.serial).0;
+        for (slot, entry) in (first..).map(super::geometry::Slot).zip(&header.entries) {
+            if parts > 1 && directory.share_of(entry.page, parts) != part {
+                continue;
+            }
+            if entry.killed {
+                directory.restore_invalid(entry.page);
+            } else {
+                directory.restore(entry.page, slot, entry.version, entry.dirty);
+            }
+            if entry.version >= redo_start {
+                versions.note(entry.page, entry.version);
+            }
+        }
+    }
+    versions
+}
+
+impl Source<'_> {
+    fn damaged(&self, what: String) -> TierError {
+        TierError::new(
+            TierErrorKind::Damaged,
+            format!("{} is not to be trusted: {what}. Restore a backup", self.device.info().name),
+        )
+    }
+
+    /// The last group that is whole, all of it. `None` in an empty cache.
+    fn last_group(&self, durable: Serial) -> Result<Option<GroupHeader>, TierError> {
+        let Some(mut last) = self.some_group(durable)? else { return Ok(None) };
+        while let Some(next) = self.header_of(last.serial.next())? {
+            last = next;
+        }
+        // One group is written at a time: if there is one behind a gap, the gap is no torn end.
+        if let Some(beyond) = self.header_of(Serial(last.serial.0 + 2))? {
+            return Err(self.damaged(format!(
+                "group {} cannot be read, and {} can",
+                beyond.serial.0 - 1,
+                beyond.serial.0
+            )));
+        }
+        if self.is_whole(&last)? {
+            return Ok(Some(last));
+        }
+        if last.serial <= durable {
+            return Err(self.damaged(format!("group {}, which was durable, is not whole", last.serial.0)));
+        }
+        match self.header_of(last.serial.previous())? {
+            Some(before) => Ok(Some(before)),
+            None if last.serial == Serial::FIRST => Ok(None),
+            None => {
+                Err(self.damaged(format!("group {}, which was durable, cannot be read", last.serial.0 - 1)))
+            }
+        }
+    }
+
+    /// A group at or after `durable` from which on groups can be followed; `None` if nothing was ever written.
+    fn some_group(&self, durable: Serial) -> Result<Option<GroupHeader>, TierError> {
+        let start = durable.max(Serial::FIRST);
+        let found = match self.header_at(start)? {
+            Some(found) => Some(found).filter(|found| found.serial >= start),
+            // Its place was being written over when the crash came: the one before it was written just before,
+            // in the same lap.
+            None => self.header_at(start.previous())?.filter(|found| found.serial > durable),
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+        if durable >= Serial::FIRST {
+            return Err(self.damaged(format!("group {}, which was durable, is not there", durable.0)));
+        }
+        Ok(None)
+    }
+
+    /// The header in the place of group `serial`, whatever lap it is of.
+    fn header_at(&self, serial: Serial) -> Result<Option<GroupHeader>, TierError> {
+        let found = self.headers_at(serial, 1)?.pop().expect("one was asked for");
+        Ok(found.filter(|found| found.serial.0 % self.geometry.groups == serial.0 % self.geometry.groups))
+    }
+    fn header_of(&self, serial: Serial) -> Result<Option<GroupHeader>, TierError> {
+        Ok(self.header_at(serial)?.filter(|found| found.serial == serial))
+    }
+
+    /// The headers of groups `first` to `end`, that one excluded; all of them are there.
+    fn headers(&self, first: Serial, end: Serial) -> Result<Vec<GroupHeader>, TierError> {
+        let mut headers = Vec::new();
+        let mut next = first;
+        while next < end {
+            let count = (end.0 - next.0).min(HEADERS_AT_ONCE);
+            for found in self.headers_at(next, count)? {
+                match found.filter(|found| found.serial == next) {
+                    Some(found) => headers.push(found),
+                    None => {
+                        return Err(self.damaged(format!("the header of group {} cannot be read", next.0)));
+                    }
+                }
+                next = next.next();
+            }
+        }
+        Ok(headers)
+    }
+
+    /// Valid headers in the places of `count` groups.
+    fn headers_at(&self, first: Serial, count: u64) -> Result<Vec<Option<GroupHeader>>, TierError> {
+        let mut bufs: Vec<AlignedBuf> =
+            (0..count).map(|_| AlignedBuf::zeroed(self.geometry.header_bytes)).collect();
+        let mut batch: Vec<Io<'_>> = (first.0..)
+            .zip(&mut bufs)
+            .map(|(serial, buf)| Io {
+                offset: self.geometry.group_offset(Serial(serial)),
+                op: IoOp::Read(buf),
+                outcome: Ok(()),
+            })
+            .collect();
+        self.device.submit(&mut batch);
+        batch.into_iter().try_for_each(|io| io.outcome)?;
+        (first.0..).zip(&bufs).map(|(serial, buf)| self.parse(Serial(serial), buf)).collect()
+    }
+
+    /// A header, read on if it is longer than usual.
+    fn parse(&self, serial: Serial, bytes: &[u8]) -> Result<Option<GroupHeader>, TierError> {
+        let (geometry, cache) = (self.geometry, self.header.cache);
+        let Ok(len) = GroupHeader::len_of(geometry, cache, bytes) else { return Ok(None) };
+        if len <= bytes.len() {
+            return Ok(GroupHeader::read(geometry, cache, bytes).ok());
+        }
+        let mut all = AlignedBuf::zeroed(len.next_multiple_of(geometry.block));
+        self.device.read(geometry.group_offset(serial), &mut all)?;
+        Ok(GroupHeader::read(geometry, cache, &all).ok())
+    }
+
+    /// Whether every image of the group is what its header says.
+    fn is_whole(&self, group: &GroupHeader) -> Result<bool, TierError> {
+        if group.entries.is_empty() {
+            return Ok(true);
+        }
+        let mut buf = AlignedBuf::zeroed(self.geometry.used_bytes(group.entries.len()));
+        self.device.read(self.geometry.group_offset(group.serial), &mut buf)?;
+        Ok(group.entries.iter().enumerate().all(|(index, entry)| {
+            let at = self.geometry.image_at(index);
+            let wanted = Seal { page: entry.page, version: entry.version, serial: group.serial };
+            Seal::read(self.header.cache, &buf[at..at + SEAL_BYTES + self.geometry.page_size]) == Some(wanted)
+        }))
+    }
+}

@@ -1,0 +1,142 @@
+//! What a cache counts.
+
+use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Sizes of writes that are told apart: a power of two of KiB each, from up to 1 KiB to 2 MiB and more.
+pub const WRITE_SIZES: usize = 12;
+
+/// Counters of a flash cache since opening, and what it holds now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStatistics {
+    /// Places for pages.
+    pub slots: u64,
+    /// Places that hold an image now, valid or not.
+    pub slots_used: u64,
+    /// Pages with a valid image now. `slots_used` less these are duplicates and what was freed.
+    pub pages_valid: u64,
+    /// Of these, pages newer than the store's.
+    pub pages_dirty: u64,
+    /// Pages that were read from the cache.
+    pub hits: u64,
+    /// Pages that were not in it and were read from the store.
+    pub misses: u64,
+    /// Dirty pages taken.
+    pub dirty_enqueued: u64,
+    /// Clean pages taken.
+    pub clean_enqueued: u64,
+    /// Clean pages that were there already.
+    pub clean_declined: u64,
+    /// Pages given a second chance.
+    pub second_chances: u64,
+    /// Pages written back to the store.
+    pub write_backs: u64,
+    /// Images that had become invalid when their place was given up: writes to the store that were saved, if
+    /// they were dirty.
+    pub discarded_invalid: u64,
+    /// Valid clean images whose place was given up.
+    pub discarded_clean: u64,
+    /// Writes by size: up to 1, 2, 4, … KiB.
+    pub writes_by_size: [u64; WRITE_SIZES],
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Segments of the directory written.
+    pub segments_written: u64,
+    /// Images that could not be read or were not what they should be, and that the store has too.
+    pub faults: u64,
+    /// Bytes of DRAM for the directory.
+    pub directory_bytes: u64,
+    /// Whether nothing in it is the only copy.
+    pub write_through: bool,
+    /// Whether it failed and the engine goes on without.
+    pub lost: bool,
+}
+
+impl CacheStatistics {
+    /// Hits of all pages that DRAM missed, 0 to 1.
+    #[must_use]
+    pub fn hit_share(&self) -> f64 {
+        share(self.hits, self.hits + self.misses)
+    }
+    /// Images that are not valid, of all images, 0 to 1.
+    #[must_use]
+    pub fn duplicate_share(&self) -> f64 {
+        share(self.slots_used.saturating_sub(self.pages_valid), self.slots_used)
+    }
+    /// Dirty pages taken that needed no write to the store (FaCE, table 3 b), 0 to 1.
+    #[must_use]
+    pub fn write_reduction(&self) -> f64 {
+        share(self.dirty_enqueued.saturating_sub(self.write_backs), self.dirty_enqueued)
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// The counters.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub dirty_enqueued: AtomicU64,
+    pub clean_enqueued: AtomicU64,
+    pub clean_declined: AtomicU64,
+    pub second_chances: AtomicU64,
+    pub write_backs: AtomicU64,
+    pub discarded_invalid: AtomicU64,
+    pub discarded_clean: AtomicU64,
+    pub writes_by_size: [AtomicU64; WRITE_SIZES],
+    pub write_bytes: AtomicU64,
+    pub segments_written: AtomicU64,
+    pub faults: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(count as u64, Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn wrote(&self, bytes: usize) {
+        let size = bytes.div_ceil(1024).next_power_of_two().trailing_zeros() as usize;
+        add(&self.writes_by_size[size.min(WRITE_SIZES - 1)], 1);
+        add(&self.write_bytes, bytes);
+    }
+
+    pub(crate) fn read(&self) -> CacheStatistics {
+        let of = |counter: &AtomicU64| counter.load(Relaxed);
+        CacheStatistics {
+            hits: of(&self.hits),
+            misses: of(&self.misses),
+            dirty_enqueued: of(&self.dirty_enqueued),
+            clean_enqueued: of(&self.clean_enqueued),
+            clean_declined: of(&self.clean_declined),
+            second_chances: of(&self.second_chances),
+            write_backs: of(&self.write_backs),
+            discarded_invalid: of(&self.discarded_invalid),
+            discarded_clean: of(&self.discarded_clean),
+            writes_by_size: std::array::from_fn(|size| of(&self.writes_by_size[size])),
+            write_bytes: of(&self.write_bytes),
+            segments_written: of(&self.segments_written),
+            faults: of(&self.faults),
+            ..CacheStatistics::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_counted_by_size_and_shares_are_of_something() {
+        let counters = Counters::default();
+        for bytes in [512, 1024, 1025, 4096, 266_240, 64 << 20] {
+            counters.wrote(bytes);
+        }
+        let read = counters.read();
+        assert_eq!(read.writes_by_size, [2, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1]);
+        assert_eq!(read.hit_share(), 0.0);
+        let some = CacheStatistics { hits: 3, misses: 1, slots_used: 4, pages_valid: 3, ..read };
+        assert_eq!((some.hit_share(), some.duplicate_share()), (0.75, 0.25));
+    }
+}

@@ -1,0 +1,160 @@
+//! A cache over a store, both on devices in memory, and the log of the store's tests.
+
+use crate::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
+use crate::store::Store;
+use crate::store::journal::Journal;
+pub(crate) use crate::store::tests::harness::{DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, options};
+use crate::{
+    Allocation, Lifetime, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written,
+};
+use firn_base::sync::Arc;
+use firn_base::{Lsn, PageId};
+use firn_device::{AlignedBuf, Device, MemoryDevice};
+use firn_log::LogClass;
+use std::collections::BTreeMap;
+
+pub(crate) const CACHE: CacheId = CacheId([8; 16]);
+
+/// The devices, and what lies on them.
+pub(crate) struct Rig {
+    pub(crate) log: Arc<TestLog>,
+    pub(crate) store_device: Arc<MemoryDevice>,
+    pub(crate) cache_device: Arc<MemoryDevice>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) cache: FlashCache,
+    /// The newest version of each page that was written.
+    pub(crate) written: BTreeMap<PageId, Lsn>,
+}
+
+/// Eleven groups of four pages, as a rule.
+pub(crate) fn small() -> CacheOptions {
+    CacheOptions { bytes: 70_000, group_pages: 4, ..CacheOptions::new(0) }
+}
+
+impl Rig {
+    pub(crate) fn new(chosen: CacheOptions) -> Rig {
+        Rig::with(chosen, |device| device)
+    }
+
+    /// With something around the cache's device.
+    pub(crate) fn with(chosen: CacheOptions, wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>) -> Rig {
+        let log = TestLog::new();
+        let store_device = Arc::new(MemoryDevice::new("store"));
+        let cache_device = Arc::new(MemoryDevice::new("cache"));
+        let store = Store::create_with(store_device.clone(), DATABASE, options(), LAYOUT, POLICY).unwrap();
+        store.attach_journal(log.clone());
+        let store = Arc::new(store);
+        let cache =
+            FlashCache::create(wrap(cache_device.clone()), store.clone(), DATABASE, CACHE, chosen).unwrap();
+        Rig { log, store_device, cache_device, store, cache, written: BTreeMap::new() }
+    }
+
+    /// Opens copies of what the devices hold now, after a crash with all of the log durable and redone.
+    pub(crate) fn reopened(&self, policy: CachePolicy) -> Result<(Arc<Store>, FlashCache), TierError> {
+        let durable = self.cache.state().durable;
+        let cache_device = Arc::new(self.cache_device.duplicate());
+        self.reopened_on(cache_device, policy, durable)
+    }
+
+    pub(crate) fn reopened_on(
+        &self,
+        cache_device: Arc<dyn Device>,
+        policy: CachePolicy,
+        durable: u64,
+    ) -> Result<(Arc<Store>, FlashCache), TierError> {
+        let store_device = Arc::new(self.store_device.duplicate());
+        let store = Arc::new(Store::open_with(store_device, DATABASE, options(), POLICY)?);
+        let log = Lsn::FIRST..self.log.end();
+        let cache =
+            FlashCache::open(cache_device, store.clone(), DATABASE, CACHE, policy, durable, log.clone())?;
+        for logged in self.log.records().iter().filter(|logged| (0x10..0x20).contains(&logged.kind.0)) {
+            store.redo(logged.lsn, logged.record())?;
+            cache.redo(logged.lsn, logged.record())?;
+        }
+        store.finish_redo(log.end)?;
+        store.attach_journal(TestLog::with(self.log.records()));
+        Ok((store, cache))
+    }
+
+    pub(crate) fn allocate(&self, count: usize) -> Vec<PageId> {
+        let pages: Vec<PageId> = (0..count).map(|_| self.cache.reserve(LogClass::Normal).unwrap()).collect();
+        self.publish(&pages, &[]);
+        pages
+    }
+    pub(crate) fn publish(&self, allocate: &[PageId], free: &[PageId]) {
+        self.cache.publish(Allocation { allocate, free }, &mut |record| self.log.append(record)).unwrap();
+    }
+
+    /// Gives each page a new version and writes it, as the buffer would.
+    pub(crate) fn write(&mut self, pages: &[PageId]) -> Vec<Result<Written, TierError>> {
+        let versions: Vec<Lsn> = pages.iter().map(|_| self.log.tick()).collect();
+        if let Some(newest) = versions.last() {
+            self.log.flush(Lsn(newest.0 + 1)).unwrap();
+        }
+        let outcomes = self.offer(pages, &versions, true);
+        for ((page, version), outcome) in pages.iter().zip(versions).zip(&outcomes) {
+            if *outcome == Ok(Written::Taken) {
+                self.written.insert(*page, version);
+            }
+        }
+        outcomes
+    }
+
+    /// Offers pages in the versions given, clean or dirty.
+    pub(crate) fn offer(
+        &self,
+        pages: &[PageId],
+        versions: &[Lsn],
+        dirty: bool,
+    ) -> Vec<Result<Written, TierError>> {
+        let mut data = AlignedBuf::zeroed(pages.len().max(1) * PAGE_SIZE);
+        for ((page, version), out) in pages.iter().zip(versions).zip(data.chunks_mut(PAGE_SIZE)) {
+            out.copy_from_slice(&image(*page, *version));
+        }
+        let mut writes: Vec<PageWrite<'_>> = pages
+            .iter()
+            .zip(versions)
+            .zip(data.chunks(PAGE_SIZE))
+            .map(|((page, version), data)| PageWrite {
+                page: *page,
+                version: *version,
+                recovery_lsn: *version,
+                dirty,
+                data,
+                changed: None,
+                base: Lsn::ZERO,
+                lifetime: Lifetime::Unknown,
+                outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
+            })
+            .collect();
+        self.cache.write_batch(&mut writes);
+        writes.into_iter().map(|write| write.outcome).collect()
+    }
+
+    /// Compares every page ever written with what is read.
+    pub(crate) fn compare(&self) {
+        compare(&self.cache, &self.written);
+    }
+}
+
+/// Compares pages with what `cache` answers.
+pub(crate) fn compare(cache: &FlashCache, written: &BTreeMap<PageId, Lsn>) {
+    for (page, version) in written {
+        let (found, bytes) = read(cache, *page).unwrap();
+        assert_eq!(found.0, *version, "{page}");
+        assert!(bytes == image(*page, *version), "{page} has other bytes than its version {version}");
+    }
+}
+
+/// Reads a page: its version, whether it is newer than the store's, its bytes.
+#[allow(clippy::type_complexity)]
+pub(crate) fn read(cache: &dyn PageTier, page: PageId) -> Result<((Lsn, bool), Vec<u8>), TierError> {
+    let mut buf = AlignedBuf::zeroed(PAGE_SIZE);
+    buf.fill(0xA5);
+    let outcome = Err(TierError::new(TierErrorKind::Failed, "not read"));
+    let mut reads = [PageRead { page, buf: &mut buf, outcome }];
+    cache.read_batch(&mut reads);
+    let [PageRead { outcome, .. }] = reads;
+    let found = outcome?;
+    Ok(((found.version, found.dirty), buf.to_vec()))
+}

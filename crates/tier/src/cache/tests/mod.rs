@@ -1,0 +1,7 @@
+//! Tests of the flash cache as a whole, over a store and a log that the tests control.
+
+mod failures;
+mod harness;
+mod model;
+mod opening;
+mod threads;

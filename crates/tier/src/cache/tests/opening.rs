@@ -1,0 +1,204 @@
+//! What is believed of a cache's device at opening, and what is not.
+
+use super::harness::*;
+use crate::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
+use crate::{PageCache, PageTier, TierErrorKind, Written};
+use firn_base::rng::Rng;
+use firn_base::sync::Arc;
+use firn_base::{DatabaseId, Lsn, PageId};
+use firn_device::{Device, Durability, Fill, MemoryDevice};
+
+const POLICY: CachePolicy = CachePolicy::GroupSecondChance;
+
+/// A cache that went round a few times, all of it durable.
+fn round() -> (Rig, Vec<PageId>) {
+    let mut rig = Rig::new(small());
+    let pages = rig.allocate(70);
+    for _ in 0..3 {
+        for chunk in pages.chunks(4) {
+            rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+        }
+    }
+    rig.cache.sync().unwrap();
+    (rig, pages)
+}
+
+fn refused(rig: &Rig, device: Arc<MemoryDevice>, durable: u64) -> String {
+    let error = rig.reopened_on(device, POLICY, durable).map(|_| ()).unwrap_err();
+    assert_eq!(error.kind, TierErrorKind::Damaged, "{error}");
+    error.message
+}
+
+#[test]
+fn a_cache_comes_back_with_all_that_was_durable() {
+    for seed in 0..10 {
+        let mut rng = Rng::new(seed);
+        let mut rig = Rig::new(CacheOptions { bytes: 60_000 + rng.below(100_000), ..small() });
+        let pages = rig.allocate(120);
+        for _ in 0..rng.between(1, 90) {
+            let first = rng.below(pages.len() as u64 - 4) as usize;
+            rig.write(&pages[first..first + 4])
+                .into_iter()
+                .for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+            if rng.one_in(4) {
+                let page = pages[rng.below(120) as usize];
+                let _ = read(&rig.cache, page);
+            }
+        }
+        rig.cache.sync().unwrap();
+        let (_store, cache) = rig.reopened(POLICY).unwrap();
+        compare(&cache, &rig.written);
+        let (before, after) = (rig.cache.cache_statistics(), cache.cache_statistics());
+        assert_eq!(after.pages_valid, before.pages_valid, "seed {seed}");
+        assert_eq!(cache.state().durable, rig.cache.state().durable);
+    }
+}
+
+#[test]
+fn segments_that_are_torn_are_made_up_for() {
+    let mut rng = Rng::new(4);
+    let (rig, _) = round();
+    for _ in 0..30 {
+        let device = Arc::new(rig.cache_device.duplicate());
+        // Between the headers and the groups lie segments only.
+        let groups_at = rig.cache.groups_begin();
+        let mut block = [0; 512];
+        for _ in 0..rng.between(1, 40) {
+            let at = 8192 + rng.below((groups_at - 8192) / 512) * 512;
+            device.read(at, &mut block).unwrap();
+            block[rng.below(512) as usize] ^= 1 << rng.below(8);
+            device.write(at, &block, Durability::Later).unwrap();
+        }
+        let (_store, cache) = rig.reopened_on(device, POLICY, rig.cache.state().durable).unwrap();
+        compare(&cache, &rig.written);
+    }
+}
+
+#[test]
+fn damage_of_images_and_headers_is_noticed_or_does_not_matter() {
+    let (rig, _) = round();
+    let durable = rig.cache.state().durable;
+    let mut rng = Rng::new(5);
+    let (mut refusals, mut errors, mut fine) = (0, 0, 0);
+    for _ in 0..150 {
+        let device = Arc::new(rig.cache_device.duplicate());
+        let groups_at = rig.cache.groups_begin();
+        let at = groups_at + rng.below((device.len() - groups_at) / 512) * 512;
+        let mut block = [0; 512];
+        device.read(at, &mut block).unwrap();
+        block[rng.below(512) as usize] ^= 1 << rng.below(8);
+        device.write(at, &block, Durability::Later).unwrap();
+        match rig.reopened_on(device, POLICY, durable) {
+            Err(error) => {
+                assert_eq!(error.kind, TierErrorKind::Damaged);
+                refusals += 1;
+            }
+            Ok((_store, cache)) => {
+                for (page, version) in &rig.written {
+                    match read(&cache, *page) {
+                        Ok(((found, _), bytes)) => {
+                            assert!(found == *version && bytes == image(*page, *version), "{page} at {at}");
+                            fine += 1;
+                        }
+                        Err(error) => {
+                            assert_eq!(error.kind, TierErrorKind::Damaged);
+                            assert!(error.message.contains("Restore"), "{}", error.message);
+                            errors += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refusals > 0 && errors > 0 && fine > 0, "{refusals} {errors} {fine}");
+}
+
+#[test]
+fn older_copies_lost_ends_and_strangers_are_refused() {
+    let mut rig = Rig::new(small());
+    let pages = rig.allocate(50);
+    rig.write(&pages[..20]).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+    rig.cache.sync().unwrap();
+    let older = rig.cache_device.duplicate();
+    rig.write(&pages).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+    rig.cache.sync().unwrap();
+    let durable = rig.cache.state().durable;
+    let why = refused(&rig, Arc::new(older), durable);
+    assert!(why.contains("was durable"), "{why}");
+    // Pages of versions that this log never had.
+    let store = Arc::new(rig.store_device.duplicate());
+    let store = crate::store::Store::open_with(store, DATABASE, options(), super::harness::POLICY).unwrap();
+    let device = Arc::new(rig.cache_device.duplicate());
+    let log = Lsn::FIRST..Lsn(rig.written[&pages[0]].0);
+    let error = FlashCache::open(device, Arc::new(store), DATABASE, CACHE, POLICY, durable, log).unwrap_err();
+    assert!(error.kind == TierErrorKind::Damaged && error.message.contains("the log ends"), "{error}");
+    // Another cache of this database, another database's, something else, nothing.
+    let blank = Arc::new(MemoryDevice::new("cache"));
+    refused(&rig, blank.clone(), durable);
+    blank.grow(1 << 20, Fill::Sparse).unwrap();
+    refused(&rig, blank.clone(), durable);
+    let open = |database: DatabaseId, cache: CacheId| {
+        let device: Arc<dyn Device> = Arc::new(rig.cache_device.duplicate());
+        FlashCache::open(device, rig.store.clone(), database, cache, POLICY, durable, Lsn(0)..Lsn::MAX)
+    };
+    assert!(open(DATABASE, CACHE).is_ok());
+    assert_eq!(open(DatabaseId([1; 16]), CACHE).unwrap_err().kind, TierErrorKind::Damaged);
+    assert_eq!(open(DATABASE, CacheId([1; 16])).unwrap_err().kind, TierErrorKind::Damaged);
+    // None of them is written over by a creation, but for a cache of this database.
+    let create = |device: Arc<MemoryDevice>, database| {
+        FlashCache::create(device, rig.store.clone(), database, CACHE, small())
+    };
+    let stranger = Arc::new(rig.cache_device.duplicate());
+    assert_eq!(create(stranger, DatabaseId([1; 16])).unwrap_err().kind, TierErrorKind::BadArgument);
+    let other = Arc::new(MemoryDevice::new("cache"));
+    other.grow(1 << 20, Fill::Sparse).unwrap();
+    other.write(512, &[1; 512], Durability::Later).unwrap();
+    assert_eq!(create(other, DATABASE).unwrap_err().kind, TierErrorKind::BadArgument);
+    let again = create(Arc::new(rig.cache_device.duplicate()), DATABASE).unwrap();
+    assert_eq!(again.cache_statistics().pages_valid, 0);
+}
+
+#[test]
+fn a_page_that_was_freed_is_never_found_again() {
+    let (mut rig, pages) = round();
+    // Freed and not used again: nothing of it is left.
+    rig.publish(&[], &pages[60..]);
+    // Freed and used again: a new life begins with nothing.
+    let mut again = Vec::new();
+    for _ in 0..10 {
+        rig.log.tick();
+        crate::store::journal::Journal::flush(&*rig.log, Lsn(rig.log.end().0)).unwrap();
+        again.extend(rig.allocate(1));
+    }
+    let reused: Vec<PageId> = again.iter().copied().filter(|page| pages.contains(page)).collect();
+    assert!(!reused.is_empty());
+    for page in &pages[60..] {
+        rig.written.remove(page);
+    }
+    let look = |cache: &FlashCache| {
+        for page in &pages[60..] {
+            match read(cache, *page) {
+                Ok((_, bytes)) => {
+                    assert!(reused.contains(page) && bytes.iter().all(|byte| *byte == 0), "{page}");
+                }
+                Err(error) => assert_eq!(error.kind, TierErrorKind::NotAllocated),
+            }
+        }
+        compare(cache, &rig.written);
+    };
+    look(&rig.cache);
+    // Before a checkpoint the log says so.
+    let (_store, cache) = rig.reopened(POLICY).unwrap();
+    look(&cache);
+    // After it, the tombstones do.
+    rig.cache.sync().unwrap();
+    let store_device = Arc::new(rig.store_device.duplicate());
+    let store =
+        crate::store::Store::open_with(store_device, DATABASE, options(), super::harness::POLICY).unwrap();
+    let end = rig.log.end();
+    let cache_device = Arc::new(rig.cache_device.duplicate());
+    let durable = rig.cache.state().durable;
+    let cache =
+        FlashCache::open(cache_device, Arc::new(store), DATABASE, CACHE, POLICY, durable, end..end).unwrap();
+    look(&cache);
+}

@@ -1,0 +1,69 @@
+//! Threads that write pages of their own and read them back, while groups are replaced under them.
+
+use super::harness::*;
+use crate::PageCache;
+use crate::cache::CacheOptions;
+use crate::store::journal::Journal;
+use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firn_base::rng::Rng;
+use firn_base::{Lsn, PageId};
+use firn_device::AlignedBuf;
+use std::collections::BTreeMap;
+
+#[test]
+fn every_thread_reads_the_newest_version_of_its_pages() {
+    for write_through in [false, true] {
+        let rig = Rig::new(CacheOptions { write_through, ..small() });
+        let pages = rig.allocate(120);
+        std::thread::scope(|scope| {
+            for (thread, own) in pages.chunks(30).enumerate() {
+                let rig = &rig;
+                scope.spawn(move || work(rig, own, thread as u64));
+            }
+        });
+        let mut faults = Vec::new();
+        PageCache::check(&rig.cache, &mut |fault| faults.push(fault)).unwrap();
+        assert_eq!(faults, Vec::<String>::new());
+    }
+}
+
+fn work(rig: &Rig, own: &[PageId], seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut newest: BTreeMap<PageId, Lsn> = BTreeMap::new();
+    let mut data = AlignedBuf::zeroed(PAGE_SIZE);
+    for _ in 0..600 {
+        let page = own[rng.below(own.len() as u64) as usize];
+        match newest.get(&page).copied() {
+            Some(version) if rng.one_in(2) => {
+                let ((found, _), bytes) = read(&rig.cache, page).unwrap();
+                assert_eq!(found, version, "{page}");
+                assert!(bytes == image(page, version));
+            }
+            known => {
+                let dirty = known.is_none() || rng.one_in(2);
+                let version = if dirty { rig.log.tick() } else { known.expect("written") };
+                rig.log.flush(Lsn(version.0 + 1)).unwrap();
+                data.copy_from_slice(&image(page, version));
+                let mut writes = [PageWrite {
+                    page,
+                    version,
+                    recovery_lsn: version,
+                    dirty,
+                    data: &data,
+                    changed: None,
+                    base: Lsn::ZERO,
+                    lifetime: Lifetime::Unknown,
+                    outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
+                }];
+                rig.cache.write_batch(&mut writes);
+                let [write] = writes;
+                let outcome = write.outcome.unwrap();
+                assert!(!dirty || outcome == Written::Taken);
+                newest.insert(page, version);
+            }
+        }
+    }
+    for (page, version) in newest {
+        assert_eq!(read(&rig.cache, page).unwrap().0.0, version);
+    }
+}
