@@ -18,7 +18,7 @@ use firn_base::sync::{Arc, Mutex, thread};
 use firn_device::{AlignedBuf, Device, DeviceError, Io, IoOp};
 use std::time::Duration;
 
-/// No request of a round completed for so long, and for [`STALL_TIMES`] mean latencies: a stall.
+/// No request of a round completed for so long, and for 20 mean latencies: a stall.
 pub const STALL: Duration = Duration::from_millis(100);
 /// See [`STALL`].
 const STALL_TIMES: u64 = 20;

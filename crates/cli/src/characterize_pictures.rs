@@ -50,7 +50,8 @@ fn kinds() -> [(&'static str, Op, Pattern); 6] {
 fn sizes(measured: &Measurements) -> Vec<Curve> {
     let curve = |(name, op, pattern): (&str, Op, Pattern)| {
         let cells = measured.of(Purpose::BySize, op, pattern);
-        let points = cells.into_iter().map(|one| (one.cell.bytes as f64, one.mb_per_second().max(1e-3)));
+        let points =
+            cells.into_iter().map(|one| ((one.cell.bytes as f64).log2(), one.mb_per_second().max(1e-3)));
         (name.to_owned(), points.collect::<Vec<_>>())
     };
     kinds().into_iter().map(curve).filter(|(_, points)| !points.is_empty()).collect()
@@ -59,8 +60,10 @@ fn sizes(measured: &Measurements) -> Vec<Curve> {
 fn distributions(measured: &Measurements) -> Vec<Curve> {
     let curve = |name: String, one: &Measured| {
         let nines = |(us, share): (f64, f64)| {
-            let nines = if share < 1.0 { -(1.0 - share).log10() } else { NINES_MOST };
-            (us.max(0.1), nines.min(NINES_MOST))
+            // The longest of n requests stands half a request below 100 %.
+            let beyond = if share < 1.0 { 1.0 - share } else { 0.5 / one.tally.latency.count() as f64 };
+            let nines = -beyond.log10();
+            (us.max(0.1), nines.clamp(0.0, NINES_MOST))
         };
         (name, one.tally.latency.cumulative().into_iter().map(nines).collect::<Vec<_>>())
     };
@@ -86,8 +89,12 @@ fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
 
 fn throughput_over_size(path: &Path, title: &str, curves: &[Curve]) -> Result<(), String> {
     let points = || curves.iter().flat_map(|(_, points)| points);
-    let (x, y) = (range(points().map(|point| point.0)), range(points().map(|point| point.1)));
-    let bytes = |bytes: &f64| crate::size::show(bytes.round() as u64).replace(".0", "");
+    // Sizes are powers of two: the axis is linear in their logarithm.
+    let ends =
+        points().fold((f64::MAX, 0.0f64), |(least, most), point| (least.min(point.0), most.max(point.0)));
+    let x = if ends.0 > ends.1 { 9.0..21.0 } else { ends.0 - 0.3..ends.1 + 0.3 };
+    let y = range(points().map(|point| point.1));
+    let bytes = |power: &f64| crate::size::show(1 << power.round() as u32).replace(".0", "");
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE).map_err(text)?;
     let mut chart = ChartBuilder::on(&root)
@@ -95,11 +102,12 @@ fn throughput_over_size(path: &Path, title: &str, curves: &[Curve]) -> Result<()
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(x.log_scale(), y.log_scale())
+        .build_cartesian_2d(x, y.log_scale())
         .map_err(text)?;
     let mut mesh = chart.configure_mesh();
     mesh.x_desc("size of a request, one at a time")
         .y_desc("MB/s")
+        .x_labels(13)
         .x_label_formatter(&bytes)
         .draw()
         .map_err(text)?;
@@ -147,7 +155,7 @@ fn latency_distribution(path: &Path, title: &str, curves: &[Curve]) -> Result<()
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
         .draw()
@@ -172,8 +180,8 @@ mod tests {
     fn a_picture_holds_every_curve_and_nothing_is_drawn_of_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let curves: Vec<Curve> = vec![
-            ("reads of a test".to_owned(), vec![(512.0, 5.0), (4096.0, 40.0), (1048576.0, 900.0)]),
-            ("writes of a test".to_owned(), vec![(512.0, 1.0), (1048576.0, 90.0)]),
+            ("reads of a test".to_owned(), vec![(9.0, 5.0), (12.0, 40.0), (20.0, 900.0)]),
+            ("writes of a test".to_owned(), vec![(9.0, 1.0), (20.0, 90.0)]),
         ];
         let path = dir.path().join("a.svg");
         throughput_over_size(&path, "a device", &curves).unwrap();
