@@ -89,7 +89,7 @@ pub(crate) fn make(
     let chosen = CacheOptions {
         bytes,
         policy: options.cache_policy,
-        group_pages: options.cache_group_pages,
+        group_pages: options.group_pages(superblock.page_size),
         write_through: options.cache_write_through,
     };
     let cache = FlashCache::create(device, store.clone(), superblock.database, id, chosen)?;

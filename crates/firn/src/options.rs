@@ -79,7 +79,7 @@ pub struct Options {
     pub(crate) cache_path: Option<PathBuf>,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) cache_policy: CachePolicy,
-    pub(crate) cache_group_pages: usize,
+    pub(crate) cache_group_pages: Option<usize>,
     pub(crate) cache_write_through: bool,
     pub(crate) checkpoint_log_bytes: Option<u64>,
     pub(crate) background: bool,
@@ -107,7 +107,7 @@ impl Default for Options {
             cache_path: None,
             cache_bytes: None,
             cache_policy: CachePolicy::default(),
-            cache_group_pages: 64,
+            cache_group_pages: None,
             cache_write_through: false,
             checkpoint_log_bytes: None,
             background: true,
@@ -215,10 +215,10 @@ impl Options {
         self
     }
     /// Pages that a new flash cache writes and replaces at a time, 1 to 1024: about an erase block of its
-    /// device. Default: 64.
+    /// device. Default: what the flash's profile says ([`Options::profile_cache`]), else 64.
     #[must_use]
     pub fn cache_group_pages(mut self, pages: usize) -> Options {
-        self.cache_group_pages = pages;
+        self.cache_group_pages = Some(pages);
         self
     }
     /// Whether a new flash cache sends dirty pages to the store at once, too. It then speeds up reads only, and if
@@ -283,6 +283,12 @@ impl Options {
         self.tuning.log_path = Some(path.into());
         self
     }
+    /// The profile of the flash cache's device; the log's, if none is named: both are on flash.
+    #[must_use]
+    pub fn profile_cache(mut self, path: impl Into<PathBuf>) -> Options {
+        self.tuning.cache_path = Some(path.into());
+        self
+    }
     /// The profile of the page store's device.
     #[must_use]
     pub fn profile_store(mut self, path: impl Into<PathBuf>) -> Options {
@@ -345,8 +351,10 @@ impl Options {
                 "cache_path is given without cache_bytes; say how large the cache is to be".into(),
             );
         }
-        if self.cache_bytes.is_some() && !(1..=1024).contains(&self.cache_group_pages) {
-            return refuse(format!("cache_group_pages is {}; it must be 1 to 1024", self.cache_group_pages));
+        if let (Some(_), Some(pages)) = (self.cache_bytes, self.cache_group_pages)
+            && !(1..=1024).contains(&pages)
+        {
+            return refuse(format!("cache_group_pages is {pages}; it must be 1 to 1024"));
         }
         if self.log_bytes / (self.log_devices as u64) < 256 << 10 {
             return refuse(format!(

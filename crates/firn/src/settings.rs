@@ -9,6 +9,7 @@
 //! # DIR/firn.toml; names are relative to DIR
 //! [profiles]
 //! log = "nvme.toml"
+//! cache = "nvme.toml"
 //! store = "volume.toml"
 //! ```
 
@@ -80,10 +81,13 @@ pub(crate) struct Tuning {
     /// Named by an option.
     pub log_path: Option<PathBuf>,
     /// As above.
+    pub cache_path: Option<PathBuf>,
+    /// As above.
     pub store_path: Option<PathBuf>,
     /// Measure when the database is created, if no profile says what its log is on.
     pub measure: bool,
     log: Option<Source>,
+    cache: Option<Source>,
     store: Option<Source>,
     /// Who chose the log's width, and why; if `None`, an option or nobody yet.
     width: Option<Setting>,
@@ -95,6 +99,12 @@ const FIRN_TOML: &str = "firn.toml";
 const MEASURED: &str = "profile.toml";
 const CREATED: &str = "settings.toml";
 const WIDTH: &str = "log devices";
+/// Pages of a flash cache's group if nobody says.
+const GROUP_PAGES: usize = 64;
+/// As [`Options::cache_group_pages`] has it.
+const GROUP_PAGES_MAX: u64 = 1024;
+/// Fewer groups are no queue.
+const GROUPS_LEAST: u64 = 16;
 /// A log device needs so much of the log.
 const MEMBER_LEAST: u64 = 256 << 10;
 
@@ -109,6 +119,7 @@ struct FirnToml {
 #[serde(deny_unknown_fields)]
 struct Profiles {
     log: Option<PathBuf>,
+    cache: Option<PathBuf>,
     store: Option<PathBuf>,
 }
 
@@ -141,7 +152,11 @@ impl Options {
     /// With the profiles that count for a database in `dir` (or one without a directory), and the log's width from them.
     pub(crate) fn with_profiles(&self, dir: Option<&Path>) -> Result<Options, Error> {
         let mut options = self.clone();
-        let mut named = Profiles { log: self.tuning.log_path.clone(), store: self.tuning.store_path.clone() };
+        let mut named = Profiles {
+            log: self.tuning.log_path.clone(),
+            cache: self.tuning.cache_path.clone(),
+            store: self.tuning.store_path.clone(),
+        };
         let mut measured = None;
         if let Some(dir) = dir {
             let path = dir.join(FIRN_TOML);
@@ -154,6 +169,7 @@ impl Options {
                 })?;
                 let within = |name: Option<PathBuf>| name.map(|name| dir.join(name));
                 named.log = named.log.or(within(found.profiles.log));
+                named.cache = named.cache.or(within(found.profiles.cache));
                 named.store = named.store.or(within(found.profiles.store));
             }
             let path = dir.join(MEASURED);
@@ -165,6 +181,10 @@ impl Options {
             (None, None) => Ok(None),
         };
         options.tuning.log = source(named.log)?;
+        options.tuning.cache = match named.cache {
+            Some(path) => source(Some(path))?,
+            None => options.tuning.log.clone(),
+        };
         options.tuning.store = source(named.store)?;
         Ok(options.with_profiled_width())
     }
@@ -257,6 +277,21 @@ impl Options {
         }
     }
 
+    /// Pages of a group of a new flash cache: given, or as many as the flash writes best at once (but sixteen groups at
+    /// least), or the default.
+    pub(crate) fn group_pages(&self, page_size: usize) -> usize {
+        let batch = Options::choices(self.tuning.cache.as_ref())
+            .and_then(|choices| choices.cache_batch_bytes.as_ref());
+        match (self.cache_group_pages, batch) {
+            (Some(pages), _) => pages,
+            (None, None) => GROUP_PAGES,
+            (None, Some(batch)) => {
+                let most = self.cache_bytes.unwrap_or(0) / GROUPS_LEAST / page_size as u64;
+                (batch.value / page_size as u64).min(most).clamp(1, GROUP_PAGES_MAX) as usize
+            }
+        }
+    }
+
     /// All settings that devices decide, of an open database with `width` log devices.
     pub(crate) fn settings(&self, dir: Option<&Path>, width: usize) -> Vec<Setting> {
         let mut all = vec![self.width_of(dir, width)];
@@ -275,10 +310,14 @@ impl Options {
             None => "learned while it runs".to_owned(),
         };
         all.push(setting("normal write times", known, &origin(log), ""));
-        // The flash cache's device is the log's profile's unless the store's says more: both are asked.
-        let store = self.tuning.store.as_ref();
-        if let Some(batch) = Options::choices(log).and_then(|choices| choices.cache_batch_bytes.as_ref()) {
-            all.push(setting("flash cache batch", format!("{} B", batch.value), &origin(log), &batch.reason));
+        let (cache, store) = (self.tuning.cache.as_ref(), self.tuning.store.as_ref());
+        if let Some(batch) = Options::choices(cache).and_then(|choices| choices.cache_batch_bytes.as_ref()) {
+            all.push(setting(
+                "new flash cache's batch",
+                format!("{} B", batch.value),
+                &origin(cache),
+                &batch.reason,
+            ));
         }
         if let Some(batch) = Options::choices(store).and_then(|choices| choices.read_batch.as_ref()) {
             all.push(setting("store reads at once", batch.value, &origin(store), &batch.reason));
@@ -305,4 +344,32 @@ fn measuring_failed(error: firn_characterize::Error) -> Error {
         _ => ErrorKind::Unusable,
     };
     Error::new(kind, format!("measuring the device, as characterize_quick asks: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_profile::Choice;
+
+    #[test]
+    fn a_new_caches_groups_are_given_or_the_flashs_or_a_default() {
+        let text = "version = 1\nname = \"a\"\ntitle = \"a\"\norigin = \"measured\"\nsource = \"a\"\n\
+                    capacity_bytes = 4096\nlogical_block = 512\n[model]\nread_sequential = [[512, 1.0]]\n\
+                    read_random = [[512, 1.0]]\nwrite_sequential = [[512, 1.0]]\nwrite_random = [[512, 1.0]]\n";
+        let profiled = |bytes: u64| {
+            let mut profile = DeviceProfile::from_toml(text).unwrap();
+            let batch = Some(Choice::new(bytes, ""));
+            profile.choices = Some(Choices { cache_batch_bytes: batch, ..Choices::default() });
+            let mut options = Options::new().cache_bytes(64 << 20);
+            options.tuning.cache =
+                Some(Source { profile: Arc::new(profile), origin: SettingOrigin::Measured });
+            options
+        };
+        assert_eq!(Options::new().group_pages(4096), 64);
+        assert_eq!(profiled(1 << 20).group_pages(4096), 256);
+        assert_eq!(profiled(512).group_pages(4096), 1);
+        assert_eq!(profiled(1 << 30).group_pages(4096), 1024);
+        assert_eq!(profiled(1 << 20).cache_bytes(1 << 20).group_pages(4096), 16);
+        assert_eq!(profiled(1 << 20).cache_group_pages(7).group_pages(4096), 7);
+    }
 }
