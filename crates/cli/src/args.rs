@@ -25,6 +25,13 @@ pub enum Command {
     Stat(Stat),
     /// Show what is stored: the log, a page, a table, or the catalog
     Dump(Dump),
+    /// Copy a database, or verify a copy
+    Backup(crate::backup::Backup),
+    /// Make a database of a backup and archived log, as it was at any commit
+    Restore(crate::backup::Restore),
+    /// Look at archived log
+    #[command(subcommand)]
+    Archive(crate::backup::Archive),
     /// Measure a device and write its profile; or show two profiles side by side
     Characterize(crate::characterize::CharacterizeArgs),
     /// Mount a file system whose files behave as if they lay on another device
@@ -119,6 +126,12 @@ pub struct Tpcc {
     /// Record what is asked of each of the database's files, as DIR/NAME.trace (see firn nand replay)
     #[arg(long, value_name = "DIR", conflicts_with = "sim")]
     pub trace: Option<PathBuf>,
+    /// Archive all log in this directory (see docs/archive.md)
+    #[arg(long, value_name = "DIR", conflicts_with = "sim")]
+    pub archive: Option<PathBuf>,
+    /// Take a backup into this directory in the middle of the run
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["load_only", "check_only", "sim"])]
+    pub backup_to: Option<PathBuf>,
     /// Size of the population
     #[arg(long, value_enum, default_value_t = ScaleName::Full, hide = true)]
     pub scale: ScaleName,

@@ -2,7 +2,7 @@
 
 use crate::args::{Check, Dump, Stat};
 use crate::output::say;
-use crate::{Failure, progress, size, table};
+use crate::{Failure, backup, progress, size, table};
 use firn::{CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, Statistics};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
@@ -73,12 +73,17 @@ pub fn stat(args: &Stat) -> Result<(), Failure> {
     if args.json {
         print_json(&stat_json(&statistics, &rows))?;
     } else {
-        print_stat(&args.dir, &statistics, &rows, db.size_on_devices());
+        print_stat(&args.dir, &statistics, &rows, (db.size_on_devices(), backup::line(&db)));
     }
     Ok(db.close()?)
 }
 
-fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes: u64) {
+fn print_stat(
+    dir: &Path,
+    statistics: &Statistics,
+    rows: &[(String, u64)],
+    (bytes, archive): (u64, Option<String>),
+) {
     let recovery = &statistics.recovery;
     say!("database {} in {}", statistics.database, dir.display());
     say!(
@@ -121,6 +126,9 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &[(String, u64)], bytes
         say!("    {name}: {}", size::show(*bytes));
     }
     print_hiding(&statistics.log.hiding);
+    if let Some(archive) = archive {
+        say!("  {archive}");
+    }
     for setting in &statistics.settings {
         let reason = if setting.reason.is_empty() { String::new() } else { format!(": {}", setting.reason) };
         say!("  {}: {} ({}{reason})", setting.name, setting.value, setting.origin);
@@ -204,6 +212,11 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
                 "checkpoint_lsn": statistics.checkpoint.0.0, "redo_start_lsn": statistics.checkpoint.1.0,
                 "devices": statistics.log_devices, "hiding": hiding_json(&statistics.log.hiding)},
         "cache": statistics.cache.as_ref().map(cache_json),
+        "archive": statistics.archive.as_ref().map(|archive| json!({
+            "directory": archive.directory, "archived_lsn": archive.archived.map(|lsn| lsn.0),
+            "behind_bytes": archive.behind_bytes, "failing": archive.failing,
+            "gaps": archive.gaps.iter().map(|(from, to)| [from.0, to.0]).collect::<Vec<_>>(),
+        })),
         "recovery": {"clean": statistics.recovery.clean, "log_bytes": statistics.recovery.log_bytes,
                      "records": statistics.recovery.records, "redone": statistics.recovery.redone,
                      "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared},

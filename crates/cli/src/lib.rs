@@ -6,6 +6,7 @@
 
 pub mod adapter;
 pub mod args;
+mod backup;
 mod bench_commit;
 mod bench_commit_report;
 mod characterize;
@@ -17,6 +18,7 @@ mod emulate_report;
 mod failure;
 mod inspect;
 mod interrupt;
+mod moment;
 mod nand;
 mod nand_cost;
 mod nand_replay;
@@ -31,6 +33,7 @@ mod table;
 mod tape;
 mod torture;
 mod tpcc;
+mod tpcc_backup;
 mod tpcc_sim;
 mod tpcc_table;
 mod whole_tables;
@@ -46,6 +49,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Check(check) => inspect::check(&check),
         Command::Stat(stat) => inspect::stat(&stat),
         Command::Dump(dump) => inspect::dump(&dump),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
+        Command::Archive(command) => backup::archive(&command),
         Command::Characterize(characterize) => characterize::run(&characterize),
         Command::Emulate(emulate) => emulate::run(&emulate),
         Command::Profiles(profiles) => profiles::run(&profiles),

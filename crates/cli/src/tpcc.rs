@@ -4,7 +4,9 @@ use crate::adapter::OnFirn;
 use crate::args::{CommitName, IsolationName, ScaleName, Tpcc};
 use crate::output::{say, write_json};
 use crate::tape::Tapes;
-use crate::{Failure, commit_of_source, interrupt, progress, size, tpcc_sim, tpcc_table, whole_tables};
+use crate::{
+    Failure, commit_of_source, interrupt, progress, size, tpcc_backup, tpcc_sim, tpcc_table, whole_tables,
+};
 use firn::{Database, IoCounts, Isolation, Options};
 use firn_base::clock;
 use firn_base::sync::thread;
@@ -31,6 +33,9 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     );
     if let Some(count) = args.log_devices {
         options = options.log_devices(count as usize);
+    }
+    if let Some(directory) = &args.archive {
+        options = options.archive(tpcc_backup::absolute(directory)?);
     }
     let tapes = args.trace.as_deref().map(Tapes::in_directory).transpose()?;
     if let Some(tapes) = &tapes {
@@ -110,7 +115,7 @@ pub(crate) fn run_on(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Re
     say!("running {}: {time}", tpcc_table::count(args.clients.into(), "client"));
     let head =
         Conditions::now("firn-tpcc/1", commit_of_source(), config(engine, args, population), args.seed);
-    let (report, counts) = measure(engine, args, stop)?;
+    let (report, counts) = tpcc_backup::beside(engine, args, stop, || measure(engine, args, stop))?;
     let conditions = consistency(engine, When::AfterRun)?;
     let result = result_of(engine, (head, args, population), &report, &counts, &conditions);
     say!("\n{}", tpcc_table::of(&result, engine.database(), &counts.io, &report));

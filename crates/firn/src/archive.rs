@@ -355,3 +355,22 @@ pub(crate) fn archive_error(error: LogError) -> Error {
         _ => Error::from(error),
     }
 }
+
+/// Reads the archive in `directory`: its segments, where log is missing, and what is damaged; with `verify`, every record.
+/// It may be in use. `progress` is told segments read, and of how many.
+///
+/// Errors: `NotFound` if there is no such directory; `Failed`. Damage is in the answer.
+pub fn survey_archive(
+    directory: impl AsRef<Path>,
+    verify: bool,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<firn_log::archive::Survey, Error> {
+    let directory = directory.as_ref();
+    if !directory.is_dir() {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{}: there is no such directory", directory.display()),
+        ));
+    }
+    firn_log::archive::survey(directory, verify, progress).map_err(archive_error)
+}

@@ -58,7 +58,7 @@ mod table;
 mod threads;
 mod transaction;
 
-pub use archive::ArchiveStatistics;
+pub use archive::{ArchiveStatistics, survey_archive};
 pub use archive_options::ArchiveFull;
 pub use backup::{BackupProgress, BackupReport, verify_backup};
 pub use check::{CheckPhase, CheckReport};
@@ -78,6 +78,7 @@ pub use transaction::{Commit, Transaction};
 pub use firn_base::{Lsn, PageId, Progress, TxnId};
 pub use firn_btree::Direction;
 pub use firn_device as device;
+pub use firn_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
 pub use firn_log::{DeviceHiding, Hiding, HidingStatistics};
 pub use firn_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, Schema,
