@@ -106,7 +106,7 @@ fn outlier_threshold(run: &Measured) -> Choice<f64> {
     let found = run.outliers();
     let reason = format!(
         "normal durable writes take {:.0} us; {:.2} % take over twice as long, typically {:.0} us; the least factor that at \
-         most {:.0} % exceed",
+         most {:.0} % exceed without taking ten times as long",
         found.normal_us,
         found.share * 100.0,
         found.typical_us,

@@ -183,7 +183,7 @@ pub fn row(one: &Measured) -> Value {
         "rounds": one.rounds,
         "latency_us": latency(&tally.latency),
         "aside_latency_us": (tally.aside.count() > 0).then(|| latency(&tally.aside)),
-        "distribution_us": tally.latency.cumulative(),
+        "distribution_us": thinned(tally.latency.cumulative()),
         "stalls_ms": tally.stalls,
         "mb_in_each_100_ms": match cell.purpose {
             Purpose::Sustained => tally.timeline.iter().map(|&bytes| bytes as f64 / 1e6).collect::<Vec<_>>(),
@@ -194,4 +194,35 @@ pub fn row(one: &Measured) -> Value {
             "spacing_p5_p50_p95": found.spacing, "spacing_variation": found.spacing_variation,
         })),
     })
+}
+
+/// A distribution without the points that stand within half a percent, and a twentieth of what is missing to all, of the
+/// one before: a few hundred are left of tens of thousands.
+fn thinned(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let last = points.len().saturating_sub(1);
+    let (mut index, mut kept) = (0, 0.0);
+    points.retain(|&(_, share)| {
+        let keep = index == 0 || index == last || share - kept >= 0.005f64.min((1.0 - kept) / 20.0);
+        index += 1;
+        if keep {
+            kept = share;
+        }
+        keep
+    });
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::thinned;
+
+    #[test]
+    fn a_thinned_distribution_keeps_its_ends_its_tail_and_few_points_between() {
+        let points: Vec<(f64, f64)> = (1..=50_000).map(|i| (f64::from(i), f64::from(i) / 50_000.0)).collect();
+        let few = thinned(points.clone());
+        assert!((200..500).contains(&few.len()), "{}", few.len());
+        assert_eq!((few[0], few[few.len() - 1]), (points[0], points[49_999]));
+        assert!(few.iter().filter(|point| point.1 > 0.999).count() > 20);
+        assert_eq!(thinned(Vec::new()), Vec::new());
+    }
 }
