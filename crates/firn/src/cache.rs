@@ -8,7 +8,7 @@ use firn_base::Lsn;
 use firn_base::rng;
 use firn_base::sync::Arc;
 use firn_tier::PageCache;
-use firn_tier::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
+use firn_tier::cache::{CacheId, CacheOptions, CachePolicy, FlashCache, LazyCleaning};
 use firn_tier::store::Store;
 use std::ops::Range;
 
@@ -51,18 +51,22 @@ pub(crate) fn open(
             ));
         }
     };
-    let opened = match member.kind {
+    let (database, id) = (superblock.database, CacheId(member.id));
+    let opened: Result<Arc<dyn PageCache>, _> = match member.kind {
+        CacheKind::Volatile => {
+            LazyCleaning::open(device, store.clone(), database, id).map(|cache| Arc::new(cache) as _)
+        }
         CacheKind::Flash => {
             let policy = match options.cache_policy {
                 CachePolicy::LazyCleaning => CachePolicy::default(),
                 policy => policy,
             };
-            let (database, id) = (superblock.database, CacheId(member.id));
             FlashCache::open(device, store.clone(), database, id, policy, member.durable, log)
+                .map(|cache| Arc::new(cache) as _)
         }
     };
     match opened {
-        Ok(cache) => Ok(Some(Arc::new(cache))),
+        Ok(cache) => Ok(Some(cache)),
         // Nothing in it is the only copy.
         Err(_) if member.write_through => Ok(None),
         Err(error) => Err(error.into()),
@@ -92,13 +96,18 @@ pub(crate) fn make(
         group_pages: options.group_pages(superblock.page_size),
         write_through: options.cache_write_through,
     };
-    let cache = FlashCache::create(device, store.clone(), superblock.database, id, chosen)?;
+    let (store, database) = (store.clone(), superblock.database);
+    let volatile = options.cache_policy == CachePolicy::LazyCleaning;
+    let cache: Arc<dyn PageCache> = match volatile {
+        true => Arc::new(LazyCleaning::create(device, store, database, id, chosen)?),
+        false => Arc::new(FlashCache::create(device, store, database, id, chosen)?),
+    };
     superblock.extensions.cache = Some(CacheMember {
         id: id.0,
         path,
-        kind: CacheKind::Flash,
-        write_through: options.cache_write_through,
+        kind: if volatile { CacheKind::Volatile } else { CacheKind::Flash },
+        write_through: options.cache_write_through || volatile,
         durable: 0,
     });
-    Ok(Some(Arc::new(cache)))
+    Ok(Some(cache))
 }

@@ -27,6 +27,8 @@ pub(crate) struct Extensions {
 pub(crate) enum CacheKind {
     /// FaCE's, which remembers what it holds.
     Flash,
+    /// One that begins empty at every opening, because the log is kept for what is in it.
+    Volatile,
 }
 
 /// The flash cache.
@@ -37,7 +39,7 @@ pub(crate) struct CacheMember {
     /// Relative to the database's directory, or absolute.
     pub path: String,
     pub kind: CacheKind,
-    /// Nothing in it is the only copy.
+    /// Nothing in it is the only copy, but perhaps beside the log.
     pub write_through: bool,
     /// What was durable in it at the last checkpoint: a cache that knows less is an older copy.
     pub durable: u64,
@@ -48,6 +50,7 @@ impl CacheMember {
         let mut field = self.id.to_vec();
         field.put_u8(match self.kind {
             CacheKind::Flash => 1,
+            CacheKind::Volatile => 2,
         });
         field.put_u8(u8::from(self.write_through));
         field.put_varint(self.durable);
@@ -60,6 +63,7 @@ impl CacheMember {
         let id = reader.array()?;
         let kind = match reader.u8()? {
             1 => CacheKind::Flash,
+            2 => CacheKind::Volatile,
             _ => return Err(Malformed { what: "a flash cache of an unknown kind; use a newer program" }),
         };
         let write_through = match reader.u8()? {

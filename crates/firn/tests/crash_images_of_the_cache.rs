@@ -50,12 +50,17 @@ fn through(options: Options) -> Options {
     small(options).cache_write_through(true)
 }
 
-const CACHES: [(&str, Cache); 5] = [
+fn lazily_cleaned(options: Options) -> Options {
+    options.cache_bytes(160 << 10).cache_policy(CachePolicy::LazyCleaning)
+}
+
+const CACHES: [(&str, Cache); 6] = [
     ("small", small),
     ("without second chances", without_second_chances),
     ("page by page", page_by_page),
     ("roomy", roomy),
     ("write-through", through),
+    ("lazily cleaned", lazily_cleaned),
 ];
 
 fn honest(devices: Devices) -> Devices {

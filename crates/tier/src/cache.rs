@@ -33,6 +33,7 @@ mod directory;
 mod geometry;
 mod group;
 mod header;
+mod lazy_cleaning;
 mod open_group;
 mod pending;
 mod policy;
@@ -49,6 +50,7 @@ mod write;
 
 pub use create::{CacheOptions, CacheState};
 pub use header::CacheId;
+pub use lazy_cleaning::LazyCleaning;
 pub use policy::CachePolicy;
 pub use statistics::{CacheStatistics, WRITE_SIZES};
 

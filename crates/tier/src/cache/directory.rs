@@ -78,6 +78,17 @@ impl Word {
     }
 }
 
+/// An image found while the directory is restored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RestoredImage {
+    pub page: PageId,
+    pub slot: Slot,
+    pub version: Lsn,
+    pub dirty: bool,
+    /// It was invalid from the beginning: it only makes older ones of its page invalid.
+    pub killed: bool,
+}
+
 /// The directory of one cache.
 pub(crate) struct Directory {
     words: Box<[AtomicU64]>,
@@ -239,16 +250,30 @@ impl Directory {
         self.chain_of(page) * parts / self.heads.len()
     }
 
-    /// As [`Directory::enqueue`], while the directory is restored: by the one thread that touches the page's
-    /// chain, and not counted before [`Directory::restored`].
-    pub(crate) fn restore(&self, page: PageId, slot: Slot, version: Lsn, dirty: bool) {
-        let chain = self.chain_of(page);
-        self.unlink(chain, page);
-        self.link(chain, slot, Word::new(page, version, dirty));
-    }
-    /// Likewise, of an image that was invalid from the beginning: older ones of the page become invalid.
-    pub(crate) fn restore_invalid(&self, page: PageId) {
-        self.unlink(self.chain_of(page), page);
+    /// As [`Directory::enqueue`] for each image, in order, while the directory is restored: by the one thread that
+    /// touches these pages' chains, and not counted before [`Directory::restored`].
+    pub(crate) fn restore(&self, images: &[RestoredImage]) {
+        /// As many cache misses as a processor has under way at a time, and some to spare.
+        const TOGETHER: usize = 32;
+        for images in images.chunks(TOGETHER) {
+            // Every chain is a miss of the processor's caches or two. All of a chunk's are begun before the first is
+            // waited for, which makes this several times as fast.
+            let mut chains = [0; TOGETHER];
+            let mut heads = [NONE; TOGETHER];
+            for ((image, chain), head) in images.iter().zip(&mut chains).zip(&mut heads) {
+                *chain = self.chain_of(image.page);
+                *head = self.heads[*chain].load(Relaxed);
+            }
+            let words = heads.iter().filter(|head| **head != NONE);
+            let touched = words.fold(0, |sum, head| sum ^ self.words[*head as usize].load(Relaxed));
+            std::hint::black_box(touched);
+            for (image, &chain) in images.iter().zip(&chains) {
+                self.unlink(chain, image.page);
+                if !image.killed {
+                    self.link(chain, image.slot, Word::new(image.page, image.version, image.dirty));
+                }
+            }
+        }
     }
     /// Likewise, of a tombstone for the image in `slot`, if its page is in share `part` of `parts`.
     pub(crate) fn restore_tombstone(&self, slot: Slot, part: usize, parts: usize) {

@@ -9,9 +9,9 @@
 //! A later image of a page replaces an earlier one; a tombstone takes away the image it names. Both work within
 //! one page, so the pages are shared out among threads, each of which goes through all groups in order.
 
-use super::directory::Directory;
+use super::directory::{Directory, RestoredImage};
 use super::geometry::{Geometry, SEAL_BYTES, Serial};
-use super::group::{GroupHeader, Seal};
+use super::group::{Entry, GroupHeader, Seal};
 use super::header::Header;
 use super::segment::{self, Segment, SegmentBuilder};
 use super::versions::Versions;
@@ -24,7 +24,9 @@ use std::ops::Range;
 /// Headers read side by side.
 const HEADERS_AT_ONCE: u64 = 64;
 /// Entries held in memory at a time, besides the directory.
-const ENTRIES_AT_ONCE: usize = 1 << 20;
+const ENTRIES_AT_ONCE: usize = 1 << 18;
+/// Images handed to the directory at a time.
+const IMAGES_AT_ONCE: usize = 1024;
 /// Fewer entries than this are not worth a thread.
 const ENTRIES_A_THREAD: usize = 1 << 14;
 const THREADS_MAX: usize = 8;
@@ -72,7 +74,8 @@ pub(crate) fn restore(
         ),
     };
     // A group of that segment may be written anew.
-    let place = segment_in_place(&source, geometry.segment_of(rear))?;
+    let mut buf = AlignedBuf::zeroed(geometry.segment_bytes);
+    let place = segment_in_place(&source, geometry.segment_of(rear), &mut buf)?;
     if place.is_some() {
         segment::forget(device, geometry, geometry.segment_of(rear))?;
     }
@@ -83,7 +86,7 @@ pub(crate) fn restore(
         let first = Serial(number * geometry.segment_groups).max(front);
         let end = Serial((number + 1) * geometry.segment_groups).min(rear);
         let complete = geometry.segment_of(end) > number;
-        let headers = match if complete { segment_in_place(&source, number)? } else { None } {
+        let headers = match if complete { segment_in_place(&source, number, &mut buf)? } else { None } {
             Some(headers) => headers.into_iter().filter(|header| header.serial >= first).collect(),
             None => source.headers(first, end)?,
         };
@@ -104,13 +107,16 @@ pub(crate) fn restore(
 }
 
 /// The headers of a segment, if its place holds them.
-fn segment_in_place(source: &Source<'_>, number: u64) -> Result<Option<Vec<GroupHeader>>, TierError> {
-    let mut buf = AlignedBuf::zeroed(source.geometry.segment_bytes);
+fn segment_in_place(
+    source: &Source<'_>,
+    number: u64,
+    buf: &mut AlignedBuf,
+) -> Result<Option<Vec<GroupHeader>>, TierError> {
     // What cannot be read here can be had from the groups.
-    if source.device.read(source.geometry.segment_offset(number), &mut buf).is_err() {
+    if source.device.read(source.geometry.segment_offset(number), buf).is_err() {
         return Ok(None);
     }
-    Ok(Segment::read(source.geometry, source.header.cache, number, &buf).ok())
+    Ok(Segment::read(source.geometry, source.header.cache, number, buf).ok())
 }
 
 impl Restored {
@@ -177,7 +183,12 @@ fn fill(
     parts: usize,
 ) -> Versions {
     let mut versions = Versions::since(redo_start);
+    let mut images: Vec<RestoredImage> = Vec::with_capacity(IMAGES_AT_ONCE + geometry.group_pages);
     for header in headers {
+        if !header.tombstones.is_empty() || images.len() >= IMAGES_AT_ONCE {
+            directory.restore(&images);
+            images.clear();
+        }
         for position in &header.tombstones {
             let serial = geometry.serial_at(*position);
             // Of a slot that has another image by now, the tombstone says nothing.
@@ -190,16 +201,14 @@ fn fill(
             if parts > 1 && directory.share_of(entry.page, parts) != part {
                 continue;
             }
-            if entry.killed {
-                directory.restore_invalid(entry.page);
-            } else {
-                directory.restore(entry.page, slot, entry.version, entry.dirty);
-            }
+            let Entry { page, version, dirty, killed } = *entry;
+            images.push(RestoredImage { page, slot, version, dirty, killed });
             if entry.version >= redo_start {
                 versions.note(entry.page, entry.version);
             }
         }
     }
+    directory.restore(&images);
     versions
 }
 

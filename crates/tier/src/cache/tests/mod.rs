@@ -2,6 +2,8 @@
 
 mod failures;
 mod harness;
+mod lazy_cleaning;
 mod model;
 mod opening;
+mod restoring;
 mod threads;

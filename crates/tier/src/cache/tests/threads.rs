@@ -18,7 +18,7 @@ fn every_thread_reads_the_newest_version_of_its_pages() {
         std::thread::scope(|scope| {
             for (thread, own) in pages.chunks(30).enumerate() {
                 let rig = &rig;
-                scope.spawn(move || work(rig, own, thread as u64));
+                scope.spawn(move || work(&rig.cache, &rig.log, own, thread as u64));
             }
         });
         let mut faults = Vec::new();
@@ -27,7 +27,7 @@ fn every_thread_reads_the_newest_version_of_its_pages() {
     }
 }
 
-fn work(rig: &Rig, own: &[PageId], seed: u64) {
+pub(crate) fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u64) {
     let mut rng = Rng::new(seed);
     let mut newest: BTreeMap<PageId, Lsn> = BTreeMap::new();
     let mut data = AlignedBuf::zeroed(PAGE_SIZE);
@@ -35,14 +35,14 @@ fn work(rig: &Rig, own: &[PageId], seed: u64) {
         let page = own[rng.below(own.len() as u64) as usize];
         match newest.get(&page).copied() {
             Some(version) if rng.one_in(2) => {
-                let ((found, _), bytes) = read(&rig.cache, page).unwrap();
+                let ((found, _), bytes) = read(cache, page).unwrap();
                 assert_eq!(found, version, "{page}");
                 assert!(bytes == image(page, version));
             }
             known => {
                 let dirty = known.is_none() || rng.one_in(2);
-                let version = if dirty { rig.log.tick() } else { known.expect("written") };
-                rig.log.flush(Lsn(version.0 + 1)).unwrap();
+                let version = if dirty { log.tick() } else { known.expect("written") };
+                log.flush(Lsn(version.0 + 1)).unwrap();
                 data.copy_from_slice(&image(page, version));
                 let mut writes = [PageWrite {
                     page,
@@ -55,7 +55,7 @@ fn work(rig: &Rig, own: &[PageId], seed: u64) {
                     lifetime: Lifetime::Unknown,
                     outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
                 }];
-                rig.cache.write_batch(&mut writes);
+                cache.write_batch(&mut writes);
                 let [write] = writes;
                 let outcome = write.outcome.unwrap();
                 assert!(!dirty || outcome == Written::Taken);
@@ -64,6 +64,6 @@ fn work(rig: &Rig, own: &[PageId], seed: u64) {
         }
     }
     for (page, version) in newest {
-        assert_eq!(read(&rig.cache, page).unwrap().0.0, version);
+        assert_eq!(read(cache, page).unwrap().0.0, version);
     }
 }

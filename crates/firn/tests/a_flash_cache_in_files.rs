@@ -1,0 +1,144 @@
+//! A database with a flash cache in a directory: made with it or later, found again, missing, foreign, older.
+
+use firn::{CachePolicy, Database, ErrorKind, Options};
+use std::fs;
+use std::path::Path;
+
+fn options() -> Options {
+    Options::new().page_size(1024).buffer_bytes(96 << 10).log_bytes(1 << 20).log_devices(1)
+}
+fn cached() -> Options {
+    options().cache_bytes(512 << 10).cache_group_pages(8)
+}
+
+fn fill(db: &Database, from: u32, to: u32, version: u32) {
+    let table = db.table("t").or_else(|_| db.create_table("t")).expect("a table");
+    for chunk in (from..to).collect::<Vec<_>>().chunks(50) {
+        db.transact(|tx| {
+            for i in chunk {
+                tx.put(&table, &i.to_be_bytes(), &value(*i, version))?;
+            }
+            Ok(())
+        })
+        .expect("commits");
+    }
+}
+fn value(i: u32, version: u32) -> Vec<u8> {
+    format!("{version} {i} {}", "x".repeat(90)).into_bytes()
+}
+fn verify(db: &Database, count: u32, version: u32) {
+    let table = db.table("t").expect("the table");
+    let mut tx = db.snapshot();
+    for i in 0..count {
+        assert_eq!(tx.get(&table, &i.to_be_bytes()).expect("read"), Some(value(i, version)), "row {i}");
+    }
+    let report = db.check(&mut |_| {}).expect("checked");
+    assert!(report.is_clean(), "{:?}", report.damage);
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    }
+}
+
+#[test]
+fn it_is_found_again_with_what_it_held_and_statistics_tell_of_it() {
+    for policy in [CachePolicy::Fifo, CachePolicy::GroupReplacement, CachePolicy::GroupSecondChance] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("db");
+        let db = cached().cache_policy(policy).open(&path).expect("created");
+        fill(&db, 0, 5000, 1);
+        verify(&db, 5000, 1);
+        let cache = db.statistics().cache.expect("a cache");
+        assert!(cache.hits > 0 && cache.dirty_enqueued > 0 && cache.clean_enqueued > 0, "{cache:?}");
+        assert!(db.io_counts().cache_total().write_bytes >= cache.write_bytes);
+        db.close().expect("closed");
+        // Without a word about it in the options.
+        let db = options().cache_policy(policy).open(&path).expect("opened");
+        let held = db.statistics().cache.expect("a cache").pages_valid;
+        assert!(held > 50, "{held} pages were found again");
+        verify(&db, 5000, 1);
+        assert!(db.statistics().cache.expect("a cache").hits > 0);
+        db.close().expect("closed");
+    }
+}
+
+#[test]
+fn a_database_without_one_gets_one_and_a_missing_one_is_missed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("db");
+    let db = options().open(&path).expect("created");
+    fill(&db, 0, 1500, 1);
+    db.close().expect("closed");
+    let db = cached().open(&path).expect("opened with a new cache");
+    fill(&db, 0, 1500, 2);
+    verify(&db, 1500, 2);
+    db.close().expect("closed");
+    // An older copy of the cache, and another database's, are not believed.
+    let older = dir.path().join("older");
+    copy(&path, &older);
+    let db = options().open(&path).expect("opened");
+    fill(&db, 0, 1500, 3);
+    db.close().expect("closed");
+    let newest = fs::read(path.join("cache")).expect("read");
+    fs::copy(older.join("cache"), path.join("cache")).expect("copied");
+    let error = options().open(&path).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    let other = dir.path().join("other");
+    let db = cached().open(&other).expect("created");
+    fill(&db, 0, 100, 1);
+    db.close().expect("closed");
+    fs::copy(other.join("cache"), path.join("cache")).expect("copied");
+    let error = options().open(&path).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert!(error.to_string().contains("not the flash cache of this database"), "{error}");
+    fs::remove_file(path.join("cache")).expect("removed");
+    let error = options().open(&path).err().expect("refused");
+    assert!(error.to_string().contains("holds pages that nothing else has"), "{error}");
+    fs::write(path.join("cache"), newest).expect("written");
+    let db = options().open(&path).expect("opened");
+    verify(&db, 1500, 3);
+}
+
+#[test]
+fn in_write_through_mode_the_database_goes_on_without_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("db");
+    let db = cached().cache_write_through(true).open(&path).expect("created");
+    fill(&db, 0, 1500, 1);
+    db.close().expect("closed");
+    let kept = fs::read(path.join("cache")).expect("read");
+    fs::remove_file(path.join("cache")).expect("removed");
+    let db = options().open(&path).expect("opened without it");
+    assert!(db.statistics().cache.is_none());
+    fill(&db, 0, 1500, 2);
+    db.close().expect("closed");
+    // If it comes back it is not believed: it knows nothing of version 2.
+    fs::write(path.join("cache"), kept).expect("written");
+    let db = options().open(&path).expect("opened");
+    assert!(db.statistics().cache.is_none());
+    verify(&db, 1500, 2);
+    db.close().expect("closed");
+    // And a new one can be made over it.
+    let db = cached().open(&path).expect("opened with a new cache");
+    assert_eq!(db.statistics().cache.expect("a cache").hits, 0);
+    verify(&db, 1500, 2);
+}
+
+#[test]
+fn bad_sizes_are_refused_with_what_would_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (options, says) in [
+        (options().cache_bytes(10_000), "give it at least"),
+        (cached().cache_group_pages(0), "cache_group_pages is 0"),
+        (options().cache_path("elsewhere"), "cache_bytes"),
+        (cached().cache_path("store"), "two files"),
+    ] {
+        let error = options.open(dir.path().join("db")).err().expect("refused");
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}

@@ -1,0 +1,272 @@
+//! Lazy cleaning (Do et al., SIGMOD 2011, "LC" in FaCE's tables): the comparator.
+//!
+//! Pages enter on their way out of DRAM, as in FaCE, but each has one place, which a newer version overwrites; who
+//! goes is decided by LRU-2; dirty pages are written back by a cleaner once there are too many of them. What is
+//! where is known in DRAM only: a restart begins with an empty cache, and a checkpoint has to write
+//! every dirty page to the store.
+//!
+//! Invariants:
+//! * The log is kept for every dirty page from its first change that the store does not have, so that nothing in
+//!   the cache has to survive.
+//! * A place is given to another page only when nobody reads or writes it and its page is clean or in the store.
+//!
+//! Locks: `state`, held briefly, never during I/O. A place in use (`users` > 0, or `moving`) is nobody else's victim.
+//!
+//! The paper's policy, not its code. Memory: about 150 bytes a place, against FaCE's 16.
+
+mod places;
+mod work;
+
+use super::create::{CacheOptions, CacheState};
+use super::geometry::Geometry;
+use super::header::{CacheId, Contents, Header};
+use super::statistics::{CacheStatistics, Counters, add};
+use crate::store::Store;
+use crate::{
+    Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written,
+};
+use firn_base::sync::{Arc, Condvar, Mutex, OnceLock};
+use firn_base::{DatabaseId, Lsn, PageId, Progress};
+use firn_device::{AlignedBuf, Device, Fill};
+use firn_log::{Appended, LogClass, LogError, Record};
+use places::{Place, State};
+
+/// Dirty places of a hundred above which the cleaner works.
+const DIRTY_PERCENT_MAX: usize = 50;
+/// Pages that the cleaner writes back at a time.
+const CLEAN_PAGES: usize = 64;
+/// Fewest places: as many as a batch of the buffer may want at a time, and some to spare.
+const PLACES_MIN: u64 = 128;
+
+/// LC's cache on one device, over a store.
+pub struct LazyCleaning {
+    device: Arc<dyn Device>,
+    store: Arc<Store>,
+    header: Header,
+    begin: u64,
+    state: Mutex<State>,
+    /// With `state`: a place is not in use any more.
+    settled: Condvar,
+    poison: OnceLock<String>,
+    counters: Counters,
+}
+
+impl LazyCleaning {
+    /// Makes a cache on a device that is empty or held a cache of the same database.
+    ///
+    /// Errors: `BadArgument` if the device holds something else, or is too small.
+    pub fn create(
+        device: Arc<dyn Device>,
+        store: Arc<Store>,
+        database: DatabaseId,
+        cache: CacheId,
+        options: CacheOptions,
+    ) -> Result<LazyCleaning, TierError> {
+        let refuse = |what: &str| {
+            let message = format!("{} {what}", device.info().name);
+            Err(TierError::new(TierErrorKind::BadArgument, message))
+        };
+        match Header::look(&*device)? {
+            Contents::Blank => {}
+            Contents::Cache(header) if header.database == database => {}
+            _ => return refuse("holds something else: a flash cache is made on an empty device"),
+        }
+        let block = device.info().logical_block;
+        let begin = 2 * Header::slot_bytes(block) as u64;
+        let groups = options.bytes.saturating_sub(begin) / store.page_size() as u64;
+        if groups < PLACES_MIN {
+            return refuse(&format!(
+                "has no room for {PLACES_MIN} pages as a cache of {} bytes",
+                options.bytes
+            ));
+        }
+        device.grow(begin + groups * store.page_size() as u64, Fill::Reserved)?;
+        let header = Header {
+            database,
+            cache,
+            page_size: store.page_size() as u32,
+            block: block as u32,
+            group_pages: 1,
+            write_through: true,
+            groups,
+        };
+        header.write(&*device)?;
+        Ok(LazyCleaning::assemble(device, store, header))
+    }
+
+    /// Opens it, with nothing in it.
+    ///
+    /// Errors: `Damaged` if the device is not this database's cache.
+    pub fn open(
+        device: Arc<dyn Device>,
+        store: Arc<Store>,
+        database: DatabaseId,
+        cache: CacheId,
+    ) -> Result<LazyCleaning, TierError> {
+        let header = Header::load(&*device, database, cache)?;
+        Ok(LazyCleaning::assemble(device, store, header))
+    }
+
+    fn assemble(device: Arc<dyn Device>, store: Arc<Store>, header: Header) -> LazyCleaning {
+        let count = header.groups as usize;
+        let state = State { places: vec![None; count], free: (0..count).rev().collect(), ..State::default() };
+        LazyCleaning {
+            begin: 2 * Header::slot_bytes(header.block as usize) as u64,
+            device,
+            store,
+            header,
+            state: Mutex::new(state),
+            settled: Condvar::new(),
+            poison: OnceLock::new(),
+            counters: Counters::default(),
+        }
+    }
+}
+
+impl PageTier for LazyCleaning {
+    fn page_size(&self) -> usize {
+        self.store.page_size()
+    }
+    fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        for read in reads {
+            match self.read_page(read.page, read.buf) {
+                Some(outcome) => {
+                    add(&self.counters.hits, 1);
+                    read.outcome = outcome;
+                }
+                None => {
+                    add(&self.counters.misses, 1);
+                    self.store.read_batch(std::slice::from_mut(read));
+                }
+            }
+        }
+    }
+    fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
+        for write in writes {
+            if write.dirty && !Geometry::can_hold(write.page) {
+                self.store.write_batch(std::slice::from_mut(write));
+                continue;
+            }
+            let outcome = self.take(write);
+            // The store has it.
+            write.outcome = if write.dirty { outcome } else { Ok(outcome.unwrap_or(Written::Declined)) };
+        }
+    }
+    fn preferred_batch(&self) -> usize {
+        self.store.preferred_batch()
+    }
+    fn wants_clean(&self) -> bool {
+        true
+    }
+    fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
+        self.store.reserve(class)
+    }
+    fn unreserve(&self, page: PageId) {
+        self.store.unreserve(page);
+    }
+    fn publish(
+        &self,
+        change: Allocation<'_>,
+        append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
+    ) -> Result<Appended, TierError> {
+        self.store.publish(change, &mut |record| {
+            let appended = append(record)?;
+            self.kill(change.free.iter().chain(change.allocate));
+            Ok(appended)
+        })
+    }
+    fn sync(&self) -> Result<(), TierError> {
+        // What is dirty when it begins; of what comes later the log is kept.
+        let mut left = self.state.lock().dirty;
+        while left > 0 {
+            let places = self.dirty_places(CLEAN_PAGES.min(left));
+            if places.is_empty() {
+                break;
+            }
+            left -= places.len();
+            self.clean(&places)?;
+        }
+        self.store.sync()
+    }
+    fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+        let known = {
+            let mut state = self.state.lock();
+            loop {
+                match state.pages.get(&page).copied() {
+                    Some(at) if state.place(at).moving => self.settled.wait(&mut state),
+                    Some(at) => break Some(state.place(at).version),
+                    None => break None,
+                }
+            }
+        };
+        match known {
+            Some(version) => Ok(Some(version)),
+            None => self.store.version_of(page),
+        }
+    }
+    fn oldest_needed_lsn(&self) -> Option<Lsn> {
+        // The cache's first: a page that is cleaned in between is counted by the store then.
+        let here = {
+            let state = self.state.lock();
+            let dirty = state.places.iter().flatten().filter(|place| place.dirty);
+            dirty.map(|place| place.recovery_lsn).min()
+        };
+        self.store.oldest_needed_lsn().into_iter().chain(here).min()
+    }
+    fn statistics(&self) -> TierStatistics {
+        self.store.statistics()
+    }
+}
+
+impl PageCache for LazyCleaning {
+    fn redo(&self, _: Lsn, _: Record<'_>) -> Result<(), TierError> {
+        Ok(())
+    }
+    fn end_recovery(&self) {}
+    fn state(&self) -> CacheState {
+        CacheState::default()
+    }
+    fn step(&self) -> Result<Progress, TierError> {
+        let due = {
+            let state = self.state.lock();
+            state.dirty * 100 > state.places.len() * DIRTY_PERCENT_MAX
+        };
+        if !due {
+            return Ok(Progress::Idle);
+        }
+        let cleaned = self.clean(&self.dirty_places(CLEAN_PAGES))?;
+        Ok(if cleaned > 0 { Progress::Worked } else { Progress::Idle })
+    }
+    fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
+        let pages: Vec<PageId> = self.state.lock().pages.keys().copied().collect();
+        let mut buf = AlignedBuf::zeroed(self.page_size());
+        let mut count = 0;
+        for page in pages {
+            match self.read_page(page, &mut buf) {
+                Some(Ok(_)) => count += 1,
+                Some(Err(error)) => fault(error.message),
+                None => {}
+            }
+        }
+        Ok(count)
+    }
+    fn cache_statistics(&self) -> CacheStatistics {
+        let state = self.state.lock();
+        CacheStatistics {
+            slots: state.places.len() as u64,
+            slots_used: (state.places.len() - state.free.len()) as u64,
+            pages_valid: state.pages.len() as u64,
+            pages_dirty: state.dirty as u64,
+            directory_bytes: (state.places.len() * size_of::<Option<Place>>()
+                + state.pages.len() * (size_of::<(PageId, usize)>() + size_of::<(u64, u64, usize)>()))
+                as u64,
+            ..self.counters.read()
+        }
+    }
+}
+
+impl std::fmt::Debug for LazyCleaning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LazyCleaning").field("header", &self.header).finish_non_exhaustive()
+    }
+}

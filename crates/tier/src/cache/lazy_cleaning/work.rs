@@ -1,0 +1,290 @@
+//! Reading, taking and cleaning pages.
+
+use super::LazyCleaning;
+use super::places::Place;
+use crate::cache::geometry::Geometry;
+use crate::cache::statistics::add;
+use crate::{Found, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firn_base::{Crc32c, Lsn, PageId};
+use firn_device::{AlignedBuf, Durability};
+
+impl LazyCleaning {
+    pub(crate) fn offset(&self, at: usize) -> u64 {
+        self.begin + at as u64 * u64::from(self.header.page_size)
+    }
+    pub(crate) fn checksum(page: PageId, version: Lsn, image: &[u8]) -> u32 {
+        Crc32c::new().with(&page.0.to_le_bytes()).with(&version.0.to_le_bytes()).with(image).value()
+    }
+
+    pub(crate) fn check_poison(&self) -> Result<(), TierError> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(cause) => Err(TierError::new(
+                TierErrorKind::Failed,
+                format!(
+                    "the flash cache takes nothing more until the database is opened again, because: {cause}"
+                ),
+            )),
+        }
+    }
+
+    /// Reads the image in a place that does not change meanwhile.
+    pub(crate) fn read_place(&self, at: usize, place: &Place, buf: &mut [u8]) -> Result<(), TierError> {
+        self.device.read(self.offset(at), buf)?;
+        if LazyCleaning::checksum(place.page, place.version, buf) == place.checksum {
+            return Ok(());
+        }
+        Err(TierError::new(
+            TierErrorKind::Damaged,
+            format!(
+                "{:?} in the flash cache {} is damaged; open the database again, the log has it",
+                place.page,
+                self.device.info().name
+            ),
+        ))
+    }
+
+    /// Reads a page that is in the cache; `None` if it is not, or is clean and cannot be read.
+    pub(crate) fn read_page(&self, page: PageId, buf: &mut [u8]) -> Option<Result<Found, TierError>> {
+        let (at, place) = {
+            let mut state = self.state.lock();
+            let at = loop {
+                let at = *state.pages.get(&page)?;
+                if !state.place(at).moving {
+                    break at;
+                }
+                self.settled.wait(&mut state);
+            };
+            state.touch(at);
+            state.place(at).users += 1;
+            (at, *state.place(at))
+        };
+        let read = self.read_place(at, &place, buf);
+        let mut state = self.state.lock();
+        self.settled.notify_all();
+        if read.is_err() && !place.dirty {
+            // The store has it: the place is not looked at any more.
+            add(&self.counters.faults, 1);
+            if state.pages.get(&page) == Some(&at) {
+                state.pages.remove(&page);
+            }
+        }
+        state.release(at);
+        match read {
+            Ok(()) => Some(Ok(Found { version: place.version, dirty: place.dirty })),
+            Err(_) if !place.dirty => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Takes one page.
+    pub(crate) fn take(&self, write: &PageWrite<'_>) -> Result<Written, TierError> {
+        if !Geometry::can_hold(write.page) {
+            return Ok(Written::Declined);
+        }
+        self.check_poison()?;
+        let Some((at, fresh)) = self.claim(write)? else { return Ok(Written::Declined) };
+        let written = self.device.write(self.offset(at), write.data, Durability::Later);
+        let mut state = self.state.lock();
+        self.settled.notify_all();
+        let place = state.place(at);
+        place.moving = false;
+        if let Err(error) = written {
+            let error = TierError::from(error);
+            let _ = self.poison.set(error.message.clone());
+            if !state.place(at).dirty {
+                state.forget(at);
+            }
+            return Err(error);
+        }
+        self.counters.wrote(write.data.len());
+        place.version = write.version;
+        place.checksum = LazyCleaning::checksum(write.page, write.version, write.data);
+        if state.pages.get(&write.page) != Some(&at) {
+            // Freed meanwhile.
+            state.forget(at);
+            return Ok(Written::Taken);
+        }
+        if !fresh {
+            state.touch(at);
+        }
+        if write.dirty {
+            let place = state.place(at);
+            let (was, first) = (place.dirty, place.recovery_lsn);
+            place.dirty = true;
+            place.recovery_lsn = if was { first.min(write.recovery_lsn) } else { write.recovery_lsn };
+            place.after_cleaning =
+                Some(place.after_cleaning.map_or(write.recovery_lsn, |lsn| lsn.min(write.recovery_lsn)));
+            state.dirty += usize::from(!was);
+        }
+        add(if write.dirty { &self.counters.dirty_enqueued } else { &self.counters.clean_enqueued }, 1);
+        Ok(Written::Taken)
+    }
+
+    /// A place for the page, marked as moving: its own, or a free one, or a victim's; and whether it is new to the
+    /// page. `None` if the page is clean and there already.
+    pub(crate) fn claim(&self, write: &PageWrite<'_>) -> Result<Option<(usize, bool)>, TierError> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(&at) = state.pages.get(&write.page) {
+                if !write.dirty {
+                    add(&self.counters.clean_declined, 1);
+                    return Ok(None);
+                }
+                let place = state.place(at);
+                if !place.moving && place.users == 0 {
+                    place.moving = true;
+                    return Ok(Some((at, false)));
+                }
+                self.settled.wait(&mut state);
+                continue;
+            }
+            if let Some(at) = state.free.pop() {
+                state.time += 1;
+                let time = state.time;
+                state.places[at] = Some(Place {
+                    page: write.page,
+                    version: write.version,
+                    checksum: 0,
+                    dirty: false,
+                    recovery_lsn: Lsn::MAX,
+                    after_cleaning: None,
+                    last: time,
+                    before: 0,
+                    users: 0,
+                    moving: true,
+                });
+                state.order.insert((0, time, at));
+                state.pages.insert(write.page, at);
+                return Ok(Some((at, true)));
+            }
+            let victim = state.order.iter().map(|(.., at)| *at).find(|at| {
+                let place = state.places[*at].as_ref().expect("ordered places are in use");
+                !place.moving && place.users == 0
+            });
+            match victim {
+                None => self.settled.wait(&mut state),
+                Some(at) if !state.place(at).dirty => {
+                    add(&self.counters.discarded_clean, 1);
+                    state.forget(at);
+                }
+                Some(at) => {
+                    drop(state);
+                    // The cleaner is behind: a few at once, so that not every page waits.
+                    self.clean(&[at])?;
+                    state = self.state.lock();
+                }
+            }
+        }
+    }
+
+    /// Writes these places' pages to the store, if they are dirty and nobody moves them.
+    pub(crate) fn clean(&self, places: &[usize]) -> Result<usize, TierError> {
+        let mut chosen: Vec<(usize, Place)> = Vec::with_capacity(places.len());
+        {
+            let mut state = self.state.lock();
+            for &at in places {
+                let Some(place) = state.places[at].as_mut().filter(|place| place.dirty && !place.moving)
+                else {
+                    continue;
+                };
+                // No newer version overwrites it while it is read.
+                place.users += 1;
+                place.after_cleaning = None;
+                chosen.push((at, *place));
+            }
+        }
+        if chosen.is_empty() {
+            return Ok(0);
+        }
+        let page_size = self.header.page_size as usize;
+        let mut buf = AlignedBuf::zeroed(chosen.len() * page_size);
+        let mut read = Vec::with_capacity(chosen.len());
+        for ((at, place), out) in chosen.iter().zip(buf.chunks_mut(page_size)) {
+            read.push(self.read_place(*at, place, out));
+        }
+        let outcomes = self.store_images(&chosen, &buf, &read);
+        let mut state = self.state.lock();
+        self.settled.notify_all();
+        let mut cleaned = 0;
+        let mut failure = None;
+        for ((at, place), outcome) in chosen.iter().zip(outcomes) {
+            match outcome {
+                Ok(()) => {
+                    cleaned += 1;
+                    state.cleaned(*at, place.version);
+                }
+                Err(error) => failure = Some(error),
+            }
+            state.release(*at);
+        }
+        add(&self.counters.write_backs, cleaned);
+        failure.map_or(Ok(cleaned), Err)
+    }
+
+    pub(crate) fn store_images(
+        &self,
+        chosen: &[(usize, Place)],
+        buf: &[u8],
+        read: &[Result<(), TierError>],
+    ) -> Vec<Result<(), TierError>> {
+        let page_size = self.header.page_size as usize;
+        let mut writes: Vec<PageWrite<'_>> = Vec::with_capacity(chosen.len());
+        for (((_, place), data), read) in chosen.iter().zip(buf.chunks(page_size)).zip(read) {
+            if read.is_ok() {
+                writes.push(PageWrite {
+                    page: place.page,
+                    version: place.version,
+                    recovery_lsn: place.recovery_lsn,
+                    dirty: true,
+                    data,
+                    changed: None,
+                    base: Lsn::ZERO,
+                    lifetime: Lifetime::Unknown,
+                    outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
+                });
+            }
+        }
+        self.store.write_batch(&mut writes);
+        let mut outcomes = writes.into_iter().map(|write| match write.outcome {
+            // Freed meanwhile.
+            Err(error) if error.kind != TierErrorKind::NotAllocated => Err(error),
+            _ => Ok(()),
+        });
+        let next = |read: &Result<(), TierError>| match read {
+            Ok(()) => outcomes.next().expect("an outcome for each write"),
+            Err(error) => Err(error.clone()),
+        };
+        read.iter().map(next).collect()
+    }
+
+    /// These pages are freed, or get a new life.
+    pub(crate) fn kill<'p>(&self, pages: impl Iterator<Item = &'p PageId>) {
+        let mut state = self.state.lock();
+        for page in pages {
+            let Some(at) = state.pages.get(page).copied() else { continue };
+            if state.place(at).users == 0 && !state.place(at).moving {
+                state.forget(at);
+            } else {
+                // Whoever uses it gives the place back.
+                state.pages.remove(page);
+                let place = state.place(at);
+                if std::mem::take(&mut place.dirty) {
+                    state.dirty -= 1;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn dirty_places(&self, most: usize) -> Vec<usize> {
+        let mut state = self.state.lock();
+        let (from, count) = (state.cleaner_at, state.places.len());
+        let dirty: Vec<usize> = (0..count)
+            .map(|step| (from + step) % count)
+            .filter(|at| state.places[*at].as_ref().is_some_and(|place| place.dirty && !place.moving))
+            .take(most)
+            .collect();
+        state.cleaner_at = dirty.last().map_or(from, |last| (last + 1) % count);
+        dirty
+    }
+}
