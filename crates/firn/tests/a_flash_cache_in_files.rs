@@ -85,18 +85,18 @@ fn a_database_without_one_gets_one_and_a_missing_one_is_missed() {
     db.close().expect("closed");
     let newest = fs::read(path.join("cache")).expect("read");
     fs::copy(older.join("cache"), path.join("cache")).expect("copied");
-    let error = options().open(&path).err().expect("refused");
+    let error = options().open(&path).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     let other = dir.path().join("other");
     let db = cached().open(&other).expect("created");
     fill(&db, 0, 100, 1);
     db.close().expect("closed");
     fs::copy(other.join("cache"), path.join("cache")).expect("copied");
-    let error = options().open(&path).err().expect("refused");
+    let error = options().open(&path).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     assert!(error.to_string().contains("not the flash cache of this database"), "{error}");
     fs::remove_file(path.join("cache")).expect("removed");
-    let error = options().open(&path).err().expect("refused");
+    let error = options().open(&path).expect_err("refused");
     assert!(error.to_string().contains("holds pages that nothing else has"), "{error}");
     fs::write(path.join("cache"), newest).expect("written");
     let db = options().open(&path).expect("opened");
@@ -137,7 +137,7 @@ fn bad_sizes_are_refused_with_what_would_do() {
         (options().cache_path("elsewhere"), "cache_bytes"),
         (cached().cache_path("store"), "two files"),
     ] {
-        let error = options.open(dir.path().join("db")).err().expect("refused");
+        let error = options.open(dir.path().join("db")).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::BadArgument);
         assert!(error.to_string().contains(says), "{error}");
     }

@@ -14,8 +14,8 @@
 //!   in a younger group (this one at the latest), or replaced by a newer one there, or made invalid by log
 //!   that is durable.
 //! * One group is written at a time, so that only the last one can be torn; it counts whole or not at all, and
-//!   the log is kept for what is only in it until it is durable ([`pending`]).
-//! * No read is believed but by its seal: page, serial, version, checksum ([`directory`]).
+//!   the log is kept for what is only in it until it is durable (`pending.rs`).
+//! * No read is believed but by its seal: page, serial, version, checksum (`directory.rs`).
 //!
 //! Locks, in order, after page latches: `ring` (held during I/O of the cache and the store, by whoever fills
 //! groups) → the store's and the log's → `open` → directory stripes → `pending`; `recent`, `segments` and `scratch` are leaves. The store's `order` may be
