@@ -118,7 +118,9 @@ fn many(args: &Sim) -> Result<(), Failure> {
         bar.set_position(limit.map_or(done, |_| began.elapsed().as_millis() as u64).min(total));
         bar.set_message(format!("{done} seeds"));
         if !verdict.wrong.is_empty() {
-            bar.println(format!("seed {seed}: {}\n  again: {}", verdict.wrong.join("; "), args.replay(seed)));
+            bar.suspend(|| {
+                eprintln!("seed {seed}: {}\n  again: {}", verdict.wrong.join("; "), args.replay(seed))
+            });
         }
         !stop.load(Ordering::SeqCst) && (args.keep_going || verdict.wrong.is_empty())
     };

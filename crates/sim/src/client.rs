@@ -5,12 +5,14 @@ use firn::{
     Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Table,
     TableSpec, Transaction, TransactionOptions,
 };
+use firn_base::clock;
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use firn_workloads::history::{Element, Event, Txn};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::Duration;
 
 /// Rows that a client has at most.
 const ROWS: u64 = 60;
@@ -186,9 +188,11 @@ impl Client {
             txn: Txn { id, committed: false, events, began, ended: 0 },
             rows,
             fate: Fate::Aborted,
+            prepared: None,
         };
         let ended = match outcome {
             Ok(()) if rng.one_in(8) => tx.rollback(),
+            Ok(()) if wrote && rng.one_in(8) => self.two_phases(tx, &mut entry, rng),
             Ok(()) if rng.one_in(2) => tx.commit().map(|()| entry.fate = Fate::Committed),
             Ok(()) => tx.commit_async().map(|commit| {
                 entry.fate = Fate::Unknown;
@@ -202,6 +206,8 @@ impl Client {
             Ok(()) => Ok(entry),
             Err(error) => match error.kind() {
                 ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::Timeout | ErrorKind::Full => Ok(entry),
+                // Once prepared, only an acknowledged decision is certain.
+                _ if entry.fate == Fate::Unknown => Err((Some(entry), Stop::Refused(error))),
                 ErrorKind::Unknown if wrote => {
                     entry.fate = Fate::Unknown;
                     Err((Some(entry), Stop::Refused(error)))
@@ -210,6 +216,47 @@ impl Client {
             },
         }
     }
+}
+
+impl Client {
+    /// Prepares, thinks, and commits or rolls back.
+    fn two_phases(&self, tx: Transaction, entry: &mut Entry, rng: &mut Rng) -> Result<(), Error> {
+        let gid = gid_of(entry.txn.id);
+        if let Err(error) = tx.prepare(&gid) {
+            // Everything that it wrote may have been undone, or was no change.
+            if error.kind() == ErrorKind::BadArgument {
+                return Ok(());
+            }
+            // It may be prepared all the same; the next opening will tell.
+            if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Failed) {
+                entry.fate = Fate::Unknown;
+            }
+            return Err(error);
+        }
+        let commit = rng.one_in(2);
+        (entry.fate, entry.prepared) = (Fate::Unknown, Some(commit));
+        clock::sleep(Duration::from_micros(rng.below(3000)));
+        if commit {
+            self.db.commit_prepared(&gid)?;
+            entry.fate = Fate::Committed;
+        } else {
+            self.db.rollback_prepared(&gid)?;
+            entry.fate = Fate::Aborted;
+        }
+        Ok(())
+    }
+}
+
+/// The global id of a transaction, for two-phase commit.
+#[must_use]
+pub fn gid_of(txn: u32) -> [u8; 4] {
+    txn.to_be_bytes()
+}
+
+/// The transaction of a global id.
+#[must_use]
+pub fn transaction_of(gid: &[u8]) -> u32 {
+    gid.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
 /// Waits for the pending commits, in their order; the fates of those that fail stay unknown.

@@ -37,6 +37,8 @@ pub struct Entry {
     pub rows: RowChanges,
     /// What became of it.
     pub fate: Fate,
+    /// It was acknowledged as prepared; whether it was to be committed then.
+    pub prepared: Option<bool>,
 }
 
 impl Entry {
@@ -49,6 +51,8 @@ impl Entry {
 /// Everything that clients know.
 #[derive(Debug, Default)]
 pub struct Ledger {
+    /// By transaction, of those whose fate is unknown: what it must turn out to be.
+    pinned: BTreeMap<u32, bool>,
     settled: Vec<Txn>,
     rows: Vec<Rows>,
     /// By client, in the order of their commit calls.
@@ -121,6 +125,23 @@ impl Ledger {
         self.settled.push(entry.txn);
     }
 
+    /// Notes which transactions an opening found prepared. What was acknowledged as prepared and is not among
+    /// them has been decided.
+    pub fn found_prepared(&mut self, found: &[u32]) {
+        for entry in self.unknown.iter().flatten() {
+            if let Some(commit) = entry.prepared
+                && !found.contains(&entry.txn.id)
+            {
+                self.pinned.insert(entry.txn.id, commit);
+            }
+        }
+    }
+
+    /// Notes that a prepared transaction was committed or rolled back, and acknowledged so.
+    pub fn decided(&mut self, txn: u32, commit: bool) {
+        self.pinned.insert(txn, commit);
+    }
+
     /// Compares the database, as it was found after an opening, with what must be there, and settles the
     /// fates that were unknown. A sentence for each difference.
     pub fn compare(&mut self, lists: &Lists, rows: &[Rows]) -> Vec<String> {
@@ -157,7 +178,9 @@ impl Ledger {
                 apply(&mut expected, &unknown[count - 1].rows);
             }
             let lists_agree = unknown.iter().enumerate().all(|(at, entry)| {
-                standing(&entry.txn).iter().all(|element| present.contains(element) == (at < count))
+                let pinned = self.pinned.get(&entry.txn.id);
+                pinned.is_none_or(|&committed| committed == (at < count))
+                    && standing(&entry.txn).iter().all(|element| present.contains(element) == (at < count))
             });
             // The least that explains what was found: of those that changed nothing nobody can tell.
             if lists_agree && &expected == found {
@@ -240,7 +263,8 @@ mod tests {
     fn entry(id: u32, fate: Fate, row: u32) -> Entry {
         let events = vec![Event::Append(1, (id, 0))];
         let txn = Txn { id, events, ..Txn::default() };
-        Entry { client: 0, txn, rows: RowChanges::from([(row, Some(contents(id, 0, 3)))]), fate }
+        let rows = RowChanges::from([(row, Some(contents(id, 0, 3)))]);
+        Entry { client: 0, txn, rows, fate, prepared: None }
     }
 
     fn lists(ids: &[u32]) -> Lists {
@@ -277,6 +301,22 @@ mod tests {
         let mut ledger = both();
         assert!(ledger.compare(&lists(&[1]), &[rows(&[(5, 1)])]).is_empty());
         assert_eq!(ledger.compare(&lists(&[]), &[rows(&[])]).len(), 1, "it was there already");
+    }
+
+    #[test]
+    fn what_was_prepared_is_not_lost() {
+        let with = |prepared| {
+            let mut ledger = Ledger::new(1);
+            ledger.add(Entry { prepared, ..entry(1, Fate::Unknown, 5) });
+            ledger.found_prepared(&[]);
+            ledger
+        };
+        let (there, absent) = ((lists(&[1]), [rows(&[(5, 1)])]), (lists(&[]), [rows(&[])]));
+        assert!(with(Some(true)).compare(&there.0, &there.1).is_empty());
+        assert_eq!(with(Some(true)).compare(&absent.0, &absent.1).len(), 1, "prepared, and gone");
+        assert!(with(Some(false)).compare(&absent.0, &absent.1).is_empty());
+        assert_eq!(with(Some(false)).compare(&there.0, &there.1).len(), 1, "committed against the decision");
+        assert!(with(None).compare(&absent.0, &absent.1).is_empty());
     }
 
     #[test]

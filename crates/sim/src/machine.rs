@@ -11,6 +11,7 @@ use firn_base::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Machine {
     media: Vec<Arc<Medium>>,
+    logs: usize,
     faults: FaultPlan,
 }
 
@@ -18,19 +19,19 @@ impl Machine {
     /// A machine whose devices hold `contents`, in the order of [`device_names`].
     #[must_use]
     pub fn switched_on(scenario: &Scenario, contents: Vec<Vec<u8>>, rng: &mut Rng) -> Machine {
-        let names = device_names(scenario.log_devices);
-        let last = names.len() - 1;
+        let names = device_names(scenario.log_devices, scenario.cache.is_some());
+        let store = scenario.log_devices + 1;
         let media = names.iter().zip(contents).enumerate().map(|(device, (name, bytes))| {
-            let limit = if device == last { scenario.store_limit } else { 64 << 20 };
+            let limit = if device == store { scenario.store_limit } else { 64 << 20 };
             Medium::holding(name, bytes, limit, scenario.timing(device, rng))
         });
-        Machine { media: media.collect(), faults: FaultPlan::new(rng.next_u64()) }
+        Machine { media: media.collect(), logs: scenario.log_devices, faults: FaultPlan::new(rng.next_u64()) }
     }
 
     /// Empty devices.
     #[must_use]
     pub fn blank(scenario: &Scenario) -> Vec<Vec<u8>> {
-        vec![Vec::new(); device_names(scenario.log_devices).len()]
+        vec![Vec::new(); device_names(scenario.log_devices, scenario.cache.is_some()).len()]
     }
 
     /// The devices as a database takes them, with the faults in between.
@@ -41,9 +42,9 @@ impl Machine {
             .iter()
             .map(|medium| Arc::new(Faulty::new(medium.clone(), &self.faults)) as Arc<dyn Device>);
         let superblock = devices.next().expect("a superblock");
-        let mut logs: Vec<Arc<dyn Device>> = devices.collect();
-        let store = logs.pop().expect("a store");
-        Devices { superblock, logs, store, cache: None }
+        let logs = devices.by_ref().take(self.logs).collect();
+        let store = devices.next().expect("a store");
+        Devices { superblock, logs, store, cache: devices.next() }
     }
 
     /// Lets something go wrong from now on.

@@ -5,7 +5,7 @@
 //! are healed; then `check` must find nothing, and the whole history of all rounds must hold no
 //! phenomenon that its isolation level forbids.
 
-use crate::client::{Client, Counters, Stop, Tables};
+use crate::client::{Client, Counters, Stop, Tables, gid_of, transaction_of};
 use crate::ledger::{Entry, Ledger};
 use crate::machine::Machine;
 use crate::medium::Survival;
@@ -71,7 +71,9 @@ pub fn run(scenario: &Scenario) -> Verdict {
     let options = SimOptions {
         seed: scenario.seed,
         cores: scenario.cores,
+        policy: scenario.policy,
         preempt_one_in: scenario.preempt_one_in,
+        spurious_one_in: scenario.spurious_one_in,
         step_limit: STEP_LIMIT,
         time_limit: TIME_LIMIT,
         ..SimOptions::default()
@@ -206,6 +208,7 @@ impl Story {
         let excused = |machine: &Machine| machine.faults_met() > before;
         let found = self.scenario.options().open_on(machine.devices()).and_then(|db| {
             let tables = Tables::open(&db)?;
+            self.decide_prepared(&db)?;
             let mut tx = db.snapshot();
             let lists = tables.read_lists(&mut tx, self.scenario.keys)?;
             let rows = tables.read_rows(&mut tx, self.scenario.clients as usize)?;
@@ -232,6 +235,26 @@ impl Story {
                 if error.kind() == ErrorKind::Damaged && self.spoilt { Opened::Damaged } else { Opened::No }
             }
         }
+    }
+
+    /// Commits or rolls back what was found prepared, by the toss of a coin.
+    fn decide_prepared(&mut self, db: &Database) -> Result<(), Error> {
+        let found: Vec<u32> = db.prepared().iter().map(|gid| transaction_of(gid)).collect();
+        self.ledger.found_prepared(&found);
+        for id in found {
+            let commit = self.rng.one_in(2);
+            if commit {
+                db.commit_prepared(&gid_of(id))?;
+            } else {
+                db.rollback_prepared(&gid_of(id))?;
+            }
+            self.ledger.decided(id, commit);
+            self.say(format!(
+                "transaction {id} was prepared, and is {} now",
+                if commit { "committed" } else { "undone" }
+            ));
+        }
+        Ok(())
     }
 
     /// One round; what is left on the devices, unless the run is over.

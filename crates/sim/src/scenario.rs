@@ -2,8 +2,9 @@
 
 use crate::medium::{Survival, Timing, Uniform};
 use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firn::{Isolation, Options};
+use firn::{CachePolicy, Hiding, Isolation, Options};
 use firn_base::rng::Rng;
+use firn_base::sim::Policy;
 use std::fmt;
 use std::time::Duration;
 
@@ -53,6 +54,19 @@ pub struct Round {
     pub rot: Option<(usize, u32)>,
 }
 
+/// A flash cache over the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSetup {
+    /// Who stays.
+    pub policy: CachePolicy,
+    /// Pages that it holds, about.
+    pub pages: u64,
+    /// Pages replaced at a time.
+    pub group_pages: usize,
+    /// Whether dirty pages go to the store at once.
+    pub write_through: bool,
+}
+
 /// Everything that follows from a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -68,6 +82,10 @@ pub struct Scenario {
     pub log_devices: usize,
     /// Bytes of each.
     pub log_bytes_each: u64,
+    /// How the log hides outliers.
+    pub hiding: Hiding,
+    /// The flash cache.
+    pub cache: Option<CacheSetup>,
     /// Bytes that the store may take.
     pub store_limit: u64,
     /// Longest time of a device call.
@@ -84,6 +102,10 @@ pub struct Scenario {
     pub cores: usize,
     /// A thread loses its turn once in so many chances.
     pub preempt_one_in: u32,
+    /// One wait in so many ends without a cause; 0: none.
+    pub spurious_one_in: u32,
+    /// How threads are chosen.
+    pub policy: Policy,
     /// The rounds.
     pub rounds: Vec<Round>,
     /// The write-ahead rule is broken: a bug that must be found.
@@ -101,7 +123,8 @@ impl Scenario {
         let rng = &mut Rng::new(seed ^ 0x5CE9_A810);
         let page_size = pick(rng, &[1024, 1024, 1024, 2048, 4096]);
         let log_devices = pick(rng, &[1, 1, 2, 3, 4]);
-        let names: Vec<String> = device_names(log_devices);
+        let cache = rng.one_in(2).then(|| CacheSetup::draw(rng));
+        let names: Vec<String> = device_names(log_devices, cache.is_some());
         let rounds = (0..rng.between(2, 5)).map(|_| Round::draw(rng, &names)).collect();
         Scenario {
             seed,
@@ -110,6 +133,11 @@ impl Scenario {
             version_bytes: pick(rng, &[1000, 20_000, 1 << 20]),
             log_devices,
             log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),
+            hiding: pick(
+                rng,
+                &[Hiding::Off, Hiding::Naive, Hiding::TwoStream, Hiding::Adaptive, Hiding::Adaptive],
+            ),
+            cache,
             // A store begins with about 4,096 places.
             store_limit: 4096 * page_size as u64 * pick(rng, &[5, 8, 16, 16]) / 4,
             slowest: names.iter().map(|_| Duration::from_micros(pick(rng, &[20, 100, 400, 8000]))).collect(),
@@ -127,6 +155,11 @@ impl Scenario {
             lock_deadline: rng.one_in(3).then(|| Duration::from_millis(rng.between(1, 50))),
             cores: pick(rng, &[1, 2, 4]),
             preempt_one_in: pick(rng, &[2, 5, 20, 100]),
+            spurious_one_in: pick(rng, &[0, 0, 50]),
+            policy: match rng.below(4) {
+                0 => Policy::Priorities { changes: rng.between(1, 6) as u32, over_steps: 100_000 },
+                _ => Policy::Random,
+            },
             rounds,
             canary: false,
         }
@@ -154,7 +187,15 @@ impl Scenario {
             .buffer_bytes(self.frames * self.page_size * 17 / 16)
             .version_bytes(self.version_bytes)
             .log_devices(self.log_devices)
-            .log_bytes(self.log_bytes_each * self.log_devices as u64);
+            .log_bytes(self.log_bytes_each * self.log_devices as u64)
+            .log_hiding(self.hiding);
+        if let Some(cache) = self.cache {
+            options = options
+                .cache_bytes(cache.pages * self.page_size as u64)
+                .cache_policy(cache.policy)
+                .cache_group_pages(cache.group_pages)
+                .cache_write_through(cache.write_through);
+        }
         if let Some(deadline) = self.lock_deadline {
             options = options.lock_deadline(deadline);
         }
@@ -172,11 +213,25 @@ impl Scenario {
     }
 }
 
-/// Superblock, log devices, store.
+impl CacheSetup {
+    fn draw(rng: &mut Rng) -> CacheSetup {
+        use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, LazyCleaning};
+        let group_pages = pick(rng, &[4, 8, 32]);
+        CacheSetup {
+            policy: pick(rng, &[GroupSecondChance, GroupSecondChance, GroupReplacement, Fifo, LazyCleaning]),
+            pages: group_pages as u64 * pick(rng, &[20, 30, 100]),
+            group_pages,
+            write_through: rng.one_in(5),
+        }
+    }
+}
+
+/// Superblock, log devices, store, and the cache if there is one.
 #[must_use]
-pub fn device_names(logs: usize) -> Vec<String> {
+pub fn device_names(logs: usize, cache: bool) -> Vec<String> {
     let logs = (0..logs).map(|log| format!("log.{log}"));
-    ["superblock".to_owned()].into_iter().chain(logs).chain(["store".to_owned()]).collect()
+    let cache = cache.then(|| "cache".to_owned());
+    ["superblock".to_owned()].into_iter().chain(logs).chain(["store".to_owned()]).chain(cache).collect()
 }
 
 impl Round {
@@ -257,6 +312,7 @@ impl fmt::Display for Scenario {
             self.store_limit >> 20,
             if self.canary { ", WITHOUT the write-ahead rule" } else { "" }
         )?;
+        writeln!(f, "outliers of the log: {:?}; cache: {:?}; {:?}", self.hiding, self.cache, self.policy)?;
         for (number, round) in self.rounds.iter().enumerate() {
             write!(f, "round {number}: {} transactions a client", round.transactions)?;
             if let Some((after, survival)) = round.cut_in_recovery {
