@@ -298,10 +298,13 @@ impl Database {
         Ok(self.engine().txns.commit_prepared(gid)?.wait()?)
     }
 
-    /// Rolls a prepared transaction back, from any thread.
+    /// Rolls a prepared transaction back, from any thread, and waits until that is durable: it does not come back.
+    ///
+    /// Errors: `BadArgument` if there is none of this id; `Unknown` if a log device failed at that moment: whether it
+    /// is prepared still is known after the next opening.
     pub fn rollback_prepared(&self, gid: &[u8]) -> Result<(), Error> {
         self.engine().check_open()?;
-        Ok(self.engine().txns.rollback_prepared(gid)?)
+        Ok(self.engine().txns.rollback_prepared(gid)?.wait()?)
     }
 
     /// Writes everything that is dirty and shortens the log: after it, opening has almost nothing to redo.

@@ -164,6 +164,19 @@ fn a_commit_of_a_prepared_transaction_survives_a_crash_right_after_it() {
     assert_eq!(world.db.prepared(), Vec::<Vec<u8>>::new());
 }
 
+/// It once came back prepared: nothing had waited for the log, and who heard of a rollback had no reason to decide
+/// again.
+#[test]
+fn a_rollback_of_a_prepared_transaction_survives_a_crash_right_after_it() {
+    let world = World::new();
+    world.changed().prepare(b"gid").expect("prepared");
+    let world = world.crash();
+    world.db.rollback_prepared(b"gid").expect("rolled back");
+    let world = world.crash();
+    assert_eq!(world.db.prepared(), Vec::<Vec<u8>>::new());
+    assert_eq!(world.rows(), rows(BEFORE));
+}
+
 #[test]
 fn ids_are_checked_and_told() {
     let world = World::new();

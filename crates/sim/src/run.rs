@@ -158,7 +158,8 @@ impl Story {
         self.say(format!("{doing}: {error}"));
         let bad = match error.kind() {
             ErrorKind::Damaged => !self.spoilt,
-            ErrorKind::Failed | ErrorKind::Unknown | ErrorKind::Closed => !excused,
+            // Damage that was met poisons a database.
+            ErrorKind::Failed | ErrorKind::Unknown | ErrorKind::Closed => !excused && !self.spoilt,
             ErrorKind::Full | ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::Timeout => false,
             _ => true,
         };

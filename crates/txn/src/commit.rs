@@ -196,16 +196,18 @@ impl TxnManager {
         Ok(CommitHandle { manager: self.clone(), lsn })
     }
 
-    /// Rolls a prepared transaction back, from any thread.
+    /// Rolls a prepared transaction back, from any thread. Until the handle says that this is durable, a crash may
+    /// bring it back prepared.
     ///
     /// Errors: `BadArgument` if none has this id; else those after which the database must be opened again.
-    pub fn rollback_prepared(&self, gid: &[u8]) -> Result<(), TxnError> {
+    pub fn rollback_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         self.check_usable()?;
         let state = self.prepared.lock().remove(gid).ok_or_else(|| not_prepared(gid))?;
         state.set_status(Status::Active);
         // Half undone it is in nobody's hands: nobody could ever end it, and its rows would stay locked.
         self.roll_back_state(&state, &mut HeldLocks::default())
-            .inspect_err(|error| self.poison(error.clone()))
+            .inspect_err(|error| self.poison(error.clone()))?;
+        Ok(CommitHandle { manager: self.clone(), lsn: self.log.end() })
     }
 }
 
