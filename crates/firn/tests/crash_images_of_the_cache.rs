@@ -6,9 +6,10 @@
 
 mod support;
 
+use firn::Devices;
 use firn::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn::{CachePolicy, Devices, Options};
 use std::sync::Arc;
+use support::caches::{CACHES, Cache, roomy};
 use support::images::{Record, Tally, Walk, record};
 use support::scripts;
 use support::watchdog::Watchdog;
@@ -29,39 +30,6 @@ const WALKED: [&str; 12] = [
     "recovery of more than fits into DRAM",
 ];
 const LONG: [&str; 2] = ["the log goes around", "a bit of everything, in little DRAM"];
-
-type Cache = fn(Options) -> Options;
-
-/// A few groups of a few pages: every lap is a matter of moments.
-fn small(options: Options) -> Options {
-    options.cache_bytes(80 << 10).cache_group_pages(4)
-}
-fn without_second_chances(options: Options) -> Options {
-    small(options).cache_policy(CachePolicy::GroupReplacement)
-}
-fn page_by_page(options: Options) -> Options {
-    options.cache_bytes(80 << 10).cache_policy(CachePolicy::Fifo)
-}
-/// Most of the database fits: pages are found again laps later, and segments hold several groups.
-fn roomy(options: Options) -> Options {
-    options.cache_bytes(400 << 10).cache_group_pages(8)
-}
-fn through(options: Options) -> Options {
-    small(options).cache_write_through(true)
-}
-
-fn lazily_cleaned(options: Options) -> Options {
-    options.cache_bytes(160 << 10).cache_policy(CachePolicy::LazyCleaning)
-}
-
-const CACHES: [(&str, Cache); 6] = [
-    ("small", small),
-    ("without second chances", without_second_chances),
-    ("page by page", page_by_page),
-    ("roomy", roomy),
-    ("write-through", through),
-    ("lazily cleaned", lazily_cleaned),
-];
 
 fn honest(devices: Devices) -> Devices {
     devices

@@ -159,6 +159,47 @@ fn a_sample_of_calls() {
     run_all(Some(6));
 }
 
+/// Scripts in which the cache has something to do.
+const CACHED: [&str; 7] = [
+    "updates of more than fits into DRAM",
+    "scans of more than fits into DRAM",
+    "merges",
+    "space given back",
+    "before-images spill, rollback",
+    "tables are dropped",
+    "recovery of more than fits into DRAM",
+];
+
+fn run_cached(sample: u64) {
+    let only = std::env::var("FIRN_SCRIPT").ok();
+    let dog = Watchdog::start();
+    let (mut runs, mut failures) = (0, Failures::default());
+    for (what, cache) in support::caches::CACHES {
+        for name in CACHED.iter().filter(|name| only.as_ref().is_none_or(|only| *name == only)) {
+            let script = scripts::named(name).over_cache(cache);
+            let (of_script, found) = run_script(&script, Some(sample), &dog);
+            eprintln!("  over a cache that is {what}");
+            runs += of_script;
+            failures.join(found);
+        }
+    }
+    dog.end();
+    eprintln!("{runs} runs");
+    failures.assert_none("failing calls over a flash cache");
+}
+
+#[test]
+fn a_sample_of_calls_over_flash_caches() {
+    run_cached(2);
+}
+
+/// Minutes. `FIRN_CALLS` says how many calls of each script and way, `FIRN_SCRIPT` one script.
+#[test]
+#[ignore = "takes minutes"]
+fn many_calls_over_flash_caches() {
+    run_cached(std::env::var("FIRN_CALLS").map_or(40, |text| text.parse().expect("a number")));
+}
+
 /// An hour. `FIRN_CALLS` restricts it to so many calls of each script and way, `FIRN_SCRIPT` to one script.
 #[test]
 #[ignore = "takes an hour"]

@@ -8,6 +8,7 @@
 #![allow(dead_code)]
 
 pub mod bed;
+pub mod caches;
 pub mod images;
 pub mod model;
 pub mod scripts;

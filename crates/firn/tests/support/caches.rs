@@ -1,0 +1,38 @@
+//! Flash caches under the scripts: as small as can be, so that groups, laps, replacements, segments and checkpoints
+//! follow each other within one of them.
+
+use firn::{CachePolicy, Options};
+
+/// What a flash cache adds to the options of a script.
+pub type Cache = fn(Options) -> Options;
+
+/// A few groups of a few pages: every lap is a matter of moments.
+pub fn small(options: Options) -> Options {
+    options.cache_bytes(80 << 10).cache_group_pages(4)
+}
+pub fn without_second_chances(options: Options) -> Options {
+    small(options).cache_policy(CachePolicy::GroupReplacement)
+}
+pub fn page_by_page(options: Options) -> Options {
+    options.cache_bytes(80 << 10).cache_policy(CachePolicy::Fifo)
+}
+/// Most of the database fits: pages are found again laps later, and segments hold several groups.
+pub fn roomy(options: Options) -> Options {
+    options.cache_bytes(400 << 10).cache_group_pages(8)
+}
+pub fn through(options: Options) -> Options {
+    small(options).cache_write_through(true)
+}
+
+pub fn lazily_cleaned(options: Options) -> Options {
+    options.cache_bytes(160 << 10).cache_policy(CachePolicy::LazyCleaning)
+}
+
+pub const CACHES: [(&str, Cache); 6] = [
+    ("small", small),
+    ("without second chances", without_second_chances),
+    ("page by page", page_by_page),
+    ("roomy", roomy),
+    ("write-through", through),
+    ("lazily cleaned", lazily_cleaned),
+];
