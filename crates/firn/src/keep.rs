@@ -78,6 +78,11 @@ impl LogKeep {
         }
     }
 
+    /// Where the backups hold the log, if any runs.
+    pub fn oldest_backup(&self) -> Option<Lsn> {
+        self.holds.lock().backups.values().copied().min()
+    }
+
     /// Ends a backup's hold, revoked or not.
     pub fn end_backup(&self, number: u64) {
         self.holds.lock().backups.remove(&number);
@@ -105,6 +110,7 @@ mod tests {
         assert_eq!(keep.oldest(), Some(Lsn(40)));
         assert!(keep.advance_backup(backup, Lsn(60)) && keep.advance_archive(Lsn(55)));
         assert_eq!(keep.oldest(), Some(Lsn(55)));
+        assert_eq!(keep.oldest_backup(), Some(Lsn(60)));
         assert!(keep.revoke_backups() && !keep.revoke_backups());
         assert!(!keep.advance_backup(backup, Lsn(70)));
         keep.revoke_archive();

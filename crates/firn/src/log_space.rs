@@ -4,9 +4,14 @@ use crate::archive::Archive;
 use crate::archive_options::ArchiveFull;
 use crate::engine::Engine;
 use crate::{Error, ErrorKind};
-use firn_base::{Lsn, Progress};
+use firn_base::{Lsn, Progress, clock};
 use firn_log::LogSpace;
 use std::time::Duration;
+
+/// How long writes wait for a running backup that does not copy any log, before it is given up.
+const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
+/// How often they look.
+const BACKUP_LOOK: Duration = Duration::from_millis(1);
 
 impl Engine {
     /// Waits for (or performs) checkpoints; then makes those let go who hold log that recovery does not need. Fails if
@@ -58,12 +63,17 @@ impl Engine {
         if self.keep.oldest().is_none_or(|held| held >= redo_start) {
             return Ok(false);
         }
-        // A backup can be taken again.
-        if self.keep.revoke_backups() {
+        let target = self.enough_to_free(redo_start);
+        if self.keep.oldest().is_none_or(|held| held >= target) {
+            // They have moved since the last checkpoint: the next one frees what they let go.
             return Ok(true);
         }
+        if self.keep.oldest_backup().is_some_and(|held| held < target) {
+            // A backup that does not move can be taken again.
+            return Ok(self.backups_move(target) || self.keep.revoke_backups());
+        }
         let Some(archive) = &self.archive else { return Ok(false) };
-        if self.archive_moves(archive, redo_start) {
+        if self.archive_moves(archive, target) {
             return Ok(true);
         }
         match archive.options().when_full {
@@ -82,15 +92,36 @@ impl Engine {
         }
     }
 
-    /// Whether the archive takes log, within its patience: up to `redo_start`, or enough to be worth a checkpoint.
-    fn archive_moves(&self, archive: &Archive, redo_start: Lsn) -> bool {
+    /// Up to where others must let go of the log that recovery does not need, for a checkpoint to be worth it.
+    fn enough_to_free(&self, redo_start: Lsn) -> Lsn {
+        let space = self.log.space();
+        redo_start.min(space.oldest.advance(space.capacity_bytes / 8))
+    }
+
+    /// Whether running backups copy log up to `target`, within [`BACKUP_PATIENCE`] each time.
+    fn backups_move(&self, target: Lsn) -> bool {
+        let Some(begun) = self.keep.oldest_backup() else { return false };
+        let mut seen = begun;
+        let mut since = clock::now();
+        while seen < target && since.elapsed() < BACKUP_PATIENCE {
+            clock::sleep(BACKUP_LOOK);
+            match self.keep.oldest_backup() {
+                Some(held) if held > seen => (seen, since) = (held, clock::now()),
+                Some(_) => {}
+                // It has ended.
+                None => return true,
+            }
+        }
+        seen > begun
+    }
+
+    /// Whether the archive takes log, within its patience, up to `target`.
+    fn archive_moves(&self, archive: &Archive, target: Lsn) -> bool {
         let begun: Option<Lsn> = archive.archived();
         if !self.threads_run() {
             while archive.step(self, true) == Progress::Worked {}
             return archive.archived() > begun;
         }
-        let space = self.log.space();
-        let target = redo_start.min(space.oldest.advance(space.capacity_bytes / 8));
         let mut seen = begun;
         while self.keep.archive().is_some_and(|held| held < target) && archive.wait_beyond(seen) {
             seen = archive.archived();

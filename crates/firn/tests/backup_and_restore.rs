@@ -1,25 +1,17 @@
 //! Backups are taken while writers run; a restored database is exactly what the other was at a commit.
 
-use firn::device::Device;
-use firn::{
-    ArchiveFull, Database, Direction, ErrorKind, KeyRange, Lsn, Options, RestoreTo, Table, verify_backup,
-};
+mod backup_support;
+
+use backup_support::{Rows, commit_one, go_on, rows_of, small, wait_for_archive};
+use firn::{Database, ErrorKind, Lsn, Options, RestoreTo, Table, verify_backup};
 use firn_base::rng::Rng;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Every commit, by its LSN, with the rows that it left.
 #[derive(Default)]
 struct Ledger(Vec<(Lsn, Rows)>);
-
-fn small() -> Options {
-    Options::new().buffer_bytes(1 << 20).log_bytes(2 << 20).log_devices(2).archive_segment_bytes(256 << 10)
-}
 
 /// A few changes in a transaction; large values, deletions and rollbacks among them.
 fn work(db: &Database, table: &Table, rng: &mut Rng, rows: &mut Rows, ledger: &mut Ledger) {
@@ -49,36 +41,9 @@ fn work(db: &Database, table: &Table, rng: &mut Rng, rows: &mut Rows, ledger: &m
     ledger.0.push((lsn, rows.clone()));
 }
 
-fn rows_of(db: &Database, table: &str) -> Rows {
-    let table = db.table(table).unwrap();
-    let mut tx = db.snapshot();
-    let mut cursor = tx.scan(&table, KeyRange::all(), Direction::Forward);
-    let mut rows = Rows::new();
-    while let Some((key, value)) = cursor.next(&mut tx).unwrap() {
-        rows.insert(key.to_vec(), value.to_vec());
-    }
-    rows
-}
-
-fn go_on(_: firn::BackupProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
 fn check(db: &Database) {
     let report = db.check(&mut |_| {}).unwrap();
     assert!(report.is_clean(), "{:?}", report.damage);
-}
-
-/// Waits until everything durable is archived.
-fn wait_for_archive(db: &Database) {
-    for _ in 0..10_000 {
-        let archive = db.archive_statistics().unwrap();
-        if archive.behind_bytes == 0 && archive.archived.is_some() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    panic!("the archive does not keep up: {:?}", db.archive_statistics());
 }
 
 #[test]
@@ -162,6 +127,15 @@ fn a_backup_of_a_database_with_a_flash_cache_is_a_state_that_was() {
     backup_beside_writers(small().cache_path("cache").cache_bytes(4 << 20));
 }
 
+/// Sets a flag when it goes, by a panic too: nobody waits for ever for those whom the flag ends.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 fn backup_beside_writers(options: Options) {
     let dir = tempfile::tempdir().unwrap();
     let db = options.checkpoint_log_bytes(128 << 10).open(dir.path().join("db")).unwrap();
@@ -176,6 +150,7 @@ fn backup_beside_writers(options: Options) {
     let stop = AtomicBool::new(false);
     let commits = AtomicU64::new(0);
     std::thread::scope(|scope| {
+        let _stopping = SetOnDrop(&stop);
         for seed in 0..3 {
             let (db, table, stop, commits) = (&db, &table, &stop, &commits);
             scope.spawn(move || {
@@ -217,7 +192,6 @@ fn backup_beside_writers(options: Options) {
             assert_eq!((rows.len() as u64, sum), (ACCOUNTS, ACCOUNTS * 1000));
             assert!(round == 0 || commits.load(Ordering::SeqCst) > before, "writers went on");
         }
-        stop.store(true, Ordering::SeqCst);
     });
 }
 
@@ -393,205 +367,6 @@ fn commits_prepared_at_the_target_wait_and_open_ones_are_gone() {
     assert_eq!(restored.prepared(), [b"gid".to_vec()]);
     restored.commit_prepared(b"gid").unwrap();
     assert_eq!(rows_of(&restored, "rows").len(), 2);
-}
-
-/// Lets writes to the archive through, holds them, or fails them.
-#[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<Mode>, std::sync::Condvar)>);
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-enum Mode {
-    #[default]
-    Open,
-    Shut,
-    Failing,
-    Full,
-}
-
-impl Gate {
-    fn set(&self, mode: Mode) {
-        *self.0.0.lock().unwrap() = mode;
-        self.0.1.notify_all();
-    }
-    fn pass(&self, grows: bool) -> Result<(), firn::device::DeviceError> {
-        use firn::device::{DeviceError, DeviceErrorKind};
-        let mut mode = self.0.0.lock().unwrap();
-        while *mode == Mode::Shut {
-            mode = self.0.1.wait(mode).unwrap();
-        }
-        match *mode {
-            Mode::Failing => Err(DeviceError::new(DeviceErrorKind::Failed, "the archive is gone")),
-            Mode::Full if grows => Err(DeviceError::new(DeviceErrorKind::NoSpace, "the archive is full")),
-            _ => Ok(()),
-        }
-    }
-    fn options(&self) -> Options {
-        let gate = self.clone();
-        small().wrap_archive(Arc::new(move |inner| Arc::new(Gated { inner, gate: gate.clone() })))
-    }
-}
-
-#[derive(Debug)]
-struct Gated {
-    inner: Arc<dyn Device>,
-    gate: Gate,
-}
-
-impl std::fmt::Debug for Gate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Gate")
-    }
-}
-
-impl Device for Gated {
-    fn info(&self) -> &firn::device::DeviceInfo {
-        self.inner.info()
-    }
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), firn::device::DeviceError> {
-        self.inner.read(offset, buf)
-    }
-    fn write(
-        &self,
-        offset: u64,
-        data: &[u8],
-        durability: firn::device::Durability,
-    ) -> Result<(), firn::device::DeviceError> {
-        self.gate.pass(false)?;
-        self.inner.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), firn::device::DeviceError> {
-        self.inner.sync()
-    }
-    fn grow(&self, len: u64, fill: firn::device::Fill) -> Result<(), firn::device::DeviceError> {
-        self.gate.pass(true)?;
-        self.inner.grow(len, fill)
-    }
-    fn shrink(&self, len: u64) -> Result<(), firn::device::DeviceError> {
-        self.inner.shrink(len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), firn::device::DeviceError> {
-        self.inner.discard(offset, len)
-    }
-}
-
-fn commit_one(db: &Database, table: &Table, i: u64) -> Lsn {
-    let mut tx = db.begin();
-    tx.put(table, &(i % 50).to_be_bytes(), &[i as u8; 700]).unwrap();
-    tx.put(table, b"last", &i.to_le_bytes()).unwrap();
-    let commit = tx.commit_async().unwrap();
-    commit.wait().unwrap();
-    commit.lsn()
-}
-
-/// Slow, full and gone: while the log has room, commits go on, and the archive catches up afterwards.
-#[test]
-fn an_archive_that_lags_is_reported_and_catches_up() {
-    for mode in [Mode::Shut, Mode::Failing, Mode::Full] {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        let gate = Gate::default();
-        let db = gate.options().archive(path("archive")).open(path("db")).unwrap();
-        let table = db.create_table("rows").unwrap();
-        wait_for_archive(&db);
-        db.backup(path("backup"), &mut go_on).unwrap();
-        gate.set(mode);
-        // Less than the log holds, more than a segment and than the log's buffer.
-        let mut last = Lsn::ZERO;
-        for i in 0..300 {
-            last = commit_one(&db, &table, i);
-        }
-        let lagging = db.archive_statistics().unwrap();
-        assert!(lagging.behind_bytes > 200 << 10, "{mode:?}: {lagging:?}");
-        if mode != Mode::Shut {
-            assert!(lagging.failing.is_some(), "{mode:?}: {lagging:?}");
-        }
-        gate.set(Mode::Open);
-        wait_for_archive(&db);
-        let caught_up = db.archive_statistics().unwrap();
-        assert!(caught_up.gaps.is_empty() && caught_up.failing.is_none(), "{mode:?}: {caught_up:?}");
-        small()
-            .restore(path("backup"), Some(&path("archive")), RestoreTo::Lsn(last), path("restored"))
-            .unwrap();
-        let restored = small().open(path("restored")).unwrap();
-        assert_eq!(rows_of(&restored, "rows"), rows_of(&db, "rows"), "{mode:?}");
-    }
-}
-
-/// When the log is full for the archive's sake, commits go on and the gap is final, reported, and closed by a new backup.
-#[test]
-fn a_gap_is_final_reported_and_closed_by_a_new_backup() {
-    for mode in [Mode::Shut, Mode::Failing] {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        let gate = Gate::default();
-        let options =
-            gate.options().archive(path("archive")).archive_patience(std::time::Duration::from_millis(200));
-        let db = options.open(path("db")).unwrap();
-        let table = db.create_table("rows").unwrap();
-        wait_for_archive(&db);
-        db.backup(path("backup"), &mut go_on).unwrap();
-        gate.set(mode);
-        let mut last = Lsn::ZERO;
-        for i in 0..5000 {
-            last = commit_one(&db, &table, i);
-        }
-        gate.set(Mode::Open);
-        wait_for_archive(&db);
-        last = last.max(commit_one(&db, &table, 6666));
-        wait_for_archive(&db);
-        let after = db.archive_statistics().unwrap();
-        assert!(!after.gaps.is_empty(), "{mode:?}: {after:?}");
-        let (from, to) = after.gaps[0];
-        let error = small()
-            .restore(path("backup"), Some(&path("archive")), RestoreTo::Lsn(last), path("restored"))
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Damaged);
-        assert!(error.to_string().contains(&format!("from LSN {from} to LSN {to}")), "{error} {after:?}");
-        // Up to the gap it works, and from a new backup on.
-        small()
-            .restore(path("backup"), Some(&path("archive")), RestoreTo::Lsn(from), path("before"))
-            .unwrap();
-        db.backup(path("second"), &mut go_on).unwrap();
-        let last = commit_one(&db, &table, 7777);
-        wait_for_archive(&db);
-        small().restore(path("second"), Some(&path("archive")), RestoreTo::Lsn(last), path("after")).unwrap();
-        assert_eq!(rows_of(&small().open(path("after")).unwrap(), "rows"), rows_of(&db, "rows"));
-    }
-}
-
-#[test]
-fn by_option_writes_are_refused_rather_than_a_gap_made() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name);
-    let gate = Gate::default();
-    let options = gate
-        .options()
-        .archive(path("archive"))
-        .archive_when_full(ArchiveFull::Refuse)
-        .archive_patience(std::time::Duration::from_millis(100));
-    let db = options.open(path("db")).unwrap();
-    let table = db.create_table("rows").unwrap();
-    wait_for_archive(&db);
-    gate.set(Mode::Failing);
-    let mut i = 0i32;
-    let refused = loop {
-        i += 1;
-        assert!(i < 20_000, "the log is never full");
-        let outcome = db.transact(|tx| tx.put(&table, &i.to_be_bytes(), &[1; 900]));
-        if let Err(error) = outcome {
-            break error;
-        }
-    };
-    assert_eq!(refused.kind(), ErrorKind::Full);
-    assert!(refused.to_string().contains("archive"), "{refused}");
-    assert_eq!(db.snapshot().get(&table, &1i32.to_be_bytes()).unwrap().map(|row| row.len()), Some(900));
-    gate.set(Mode::Open);
-    wait_for_archive(&db);
-    db.transact(|tx| tx.put(&table, b"again", b"")).unwrap();
-    assert!(db.archive_statistics().unwrap().gaps.is_empty());
 }
 
 /// The database is closed, and later opened, while the archive cannot be reached: what it lacks is kept.

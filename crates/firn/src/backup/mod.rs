@@ -253,7 +253,9 @@ impl Copy<'_> {
         if !found.is_empty() {
             self.pages.append(&found)?;
         }
-        while self.copy_log(hold, self.engine.log.durable())? {}
+        // Up to here and no further: what is written meanwhile may be more than is copied meanwhile.
+        let until = self.engine.log.durable();
+        while self.copy_log(hold, until)? {}
         let total = self.engine.store.statistics().pages_allocated;
         go_on(tell(BackupProgress::Pages(self.pages.pages, total.max(self.pages.pages))))
     }
