@@ -205,6 +205,8 @@ pub struct Dump {
 pub enum Bench {
     /// Small durable commits, beside the raw device's synchronous writes
     Commit(BenchCommit),
+    /// The figures of the FlashLogging paper, measured again in virtual time
+    Log(crate::bench_log::BenchLog),
 }
 
 /// `firn bench commit`.

@@ -9,6 +9,7 @@ pub mod args;
 mod backup;
 mod bench_commit;
 mod bench_commit_report;
+mod bench_log;
 mod characterize;
 mod characterize_compare;
 mod characterize_pictures;
@@ -56,6 +57,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Emulate(emulate) => emulate::run(&emulate),
         Command::Profiles(profiles) => profiles::run(&profiles),
         Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
+        Command::Bench(Bench::Log(log)) => bench_log::run(&log),
         Command::Sim(args) => sim::run(&args),
         Command::Nand(nand) => nand.run(),
         Command::Torture(Torture::Kill(kill)) => torture::kill(&kill),

@@ -40,6 +40,8 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         request_bytes: default.request_bytes.min(share / 2),
         workers: options.background,
         hiding: options.log_hiding,
+        policy: options.log_policy,
+        compose: options.log_compose,
         outliers: options.outlier_options(),
         ..default
     }

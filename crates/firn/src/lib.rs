@@ -79,7 +79,7 @@ pub use firn_base::{Lsn, PageId, Progress, TxnId};
 pub use firn_btree::Direction;
 pub use firn_device as device;
 pub use firn_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
-pub use firn_log::{DeviceHiding, Hiding, HidingStatistics};
+pub use firn_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy};
 pub use firn_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, Schema,
     TableKind, Value, ValueRef,

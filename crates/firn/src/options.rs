@@ -6,7 +6,7 @@ use crate::{Error, ErrorKind};
 use firn_base::machine;
 use firn_base::sync::Arc;
 use firn_device::{Device, DeviceError};
-use firn_log::Hiding;
+use firn_log::{Compose, Hiding, LogPolicy};
 use firn_tier::cache::CachePolicy;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,6 +75,8 @@ pub struct Options {
     pub(crate) log_bytes: u64,
     pub(crate) log_paths: Vec<PathBuf>,
     pub(crate) log_hiding: Hiding,
+    pub(crate) log_policy: LogPolicy,
+    pub(crate) log_compose: Compose,
     pub(crate) store_path: Option<PathBuf>,
     pub(crate) cache_path: Option<PathBuf>,
     pub(crate) cache_bytes: Option<u64>,
@@ -103,6 +105,8 @@ impl Default for Options {
             log_bytes: 256 << 20,
             log_paths: Vec::new(),
             log_hiding: Hiding::default(),
+            log_policy: LogPolicy::default(),
+            log_compose: Compose::default(),
             store_path: None,
             cache_path: None,
             cache_bytes: None,
@@ -186,6 +190,19 @@ impl Options {
     #[must_use]
     pub fn log_hiding(mut self, hiding: Hiding) -> Options {
         self.log_hiding = hiding;
+        self
+    }
+    /// Where log goes on its devices. Default: [`LogPolicy::Array`]; the others are what it is compared with, see
+    /// `docs/flashlogging.md`. A database may be opened with another policy than it was written with.
+    #[must_use]
+    pub fn log_policy(mut self, policy: LogPolicy) -> Options {
+        self.log_policy = policy;
+        self
+    }
+    /// When the log's requests are composed. Default: [`Compose::WhenDeviceFree`].
+    #[must_use]
+    pub fn log_compose(mut self, compose: Compose) -> Options {
+        self.log_compose = compose;
         self
     }
     /// Where the page store's file (or raw device) is, instead of the database's directory.

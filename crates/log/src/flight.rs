@@ -7,6 +7,7 @@
 use crate::LogError;
 use crate::hiding::Hider;
 use crate::job::{Bytes, Job};
+use crate::stripes::LanesWritten;
 use firn_base::Lsn;
 use firn_base::clock::Moment;
 use firn_base::sync::{Arc, Condvar, Mutex};
@@ -135,6 +136,8 @@ pub(crate) struct Flight {
     requests: VecDeque<InFlight>,
     /// Number of the oldest request of the queue.
     first_number: u64,
+    /// Under `LogPolicy::Striped`, in place of the requests: a request's number is its device's then.
+    lanes: Option<LanesWritten>,
     pub waiters: Vec<Waiter>,
     /// By device.
     pub slots: Vec<Slot>,
@@ -171,10 +174,11 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub fn new(buffers: Vec<AlignedBuf>, hider: Hider, start: Lsn) -> Flight {
+    pub fn new(buffers: Vec<AlignedBuf>, hider: Hider, start: Lsn, lanes: Option<LanesWritten>) -> Flight {
         Flight {
             requests: VecDeque::with_capacity(16 * buffers.len()),
             first_number: 0,
+            lanes,
             waiters: Vec::new(),
             jobs: VecDeque::with_capacity(buffers.len()),
             slots: buffers
@@ -210,9 +214,19 @@ impl Flight {
         self.first_number + self.requests.len() as u64 - 1
     }
 
+    /// Notes a request for `device` that brings its lane to `cursor`, of log up to `boundary`; answers its number.
+    pub fn begin_lane(&mut self, device: usize, cursor: Lsn, boundary: Lsn) -> u64 {
+        let lanes = self.lanes.as_mut().expect("a striped log has lanes");
+        lanes.begin(device, cursor, boundary);
+        device as u64
+    }
+
     /// Notes that a write of request `number` is done; answers up to where the log is durable by that, if it moved.
     /// Harmless if the request was done before.
     pub fn complete(&mut self, number: u64) -> Option<Lsn> {
+        if let Some(lanes) = &mut self.lanes {
+            return lanes.complete(number as usize);
+        }
         let place = number.checked_sub(self.first_number)? as usize;
         self.requests[place].done = true;
         self.advance()
@@ -230,7 +244,7 @@ impl Flight {
     /// Request `number`, unless it is done.
     pub fn unfinished(&self, number: u64) -> Option<&InFlight> {
         let place = number.checked_sub(self.first_number)?;
-        Some(&self.requests[place as usize]).filter(|request| !request.done)
+        self.requests.get(place as usize).filter(|request| !request.done)
     }
 
     /// As `unfinished`.
@@ -247,7 +261,7 @@ impl Flight {
 
     /// Whether any request is not done.
     pub fn is_busy(&self) -> bool {
-        !self.requests.is_empty()
+        !self.requests.is_empty() || self.lanes.as_ref().is_some_and(LanesWritten::is_busy)
     }
 
     /// Whether any device is free.

@@ -24,11 +24,15 @@
 //! Invariants: `covered <= requested <= end`; `next_record >= requested`; the ring holds all bytes from
 //! the first of the block of `requested` on; `pending_cost() <= room`.
 
+mod lanes;
+
 use crate::block::{BLOCK, BlockHeader, FLAG_SEAL, HEADER, Owner, PAYLOAD, base};
 use crate::options::{Appended, LogClass, LogSpace};
+use crate::policy::LogPolicy;
 use crate::record::{BODY_MAX, FRAME, Frame, Record};
 use crate::ring::Ring;
 use crate::space::DeviceSpace;
+use crate::stripes::{Lanes, Stripes};
 use crate::{LogError, LogErrorKind};
 use firn_base::{Epoch, Lsn};
 use std::collections::VecDeque;
@@ -44,6 +48,7 @@ pub(crate) struct FrontSetup {
     pub rollback_reserve_bytes: u64,
     pub system_reserve_bytes: u64,
     pub oldest: Lsn,
+    pub policy: LogPolicy,
 }
 
 /// Units that even `System` leaves: for the start records of later epochs and for seals.
@@ -58,6 +63,10 @@ pub(crate) struct Front {
     areas: Vec<Option<DeviceSpace>>,
     /// Sum of the devices' room.
     room: u64,
+    /// Under [`LogPolicy::Striped`].
+    lanes: Option<Lanes>,
+    /// Under [`LogPolicy::InPlace`]: first LSN of the unit written last, if log still fits in it.
+    partial_unit: Option<Lsn>,
     capacity: u64,
     own_reserve: u64,
     group_max: u64,
@@ -111,12 +120,21 @@ impl Front {
         capacity: u64,
     ) -> Front {
         let room: u64 = spaces.iter().map(DeviceSpace::room_bytes).sum();
+        let lanes = spaces.len();
         let own_reserve = (OWN_RESERVE_UNITS * setup.unit).min(capacity / 4);
         Front {
             ring: Ring::new(setup.buffer_bytes),
             spaces,
             areas,
             room,
+            lanes: match setup.policy {
+                LogPolicy::Striped { unit_bytes } => {
+                    let stripes = Stripes::new(unit_bytes, lanes);
+                    Some(Lanes::new(stripes, setup.unit, setup.start))
+                }
+                LogPolicy::Array | LogPolicy::InPlace => None,
+            },
+            partial_unit: None,
             capacity,
             own_reserve,
             group_max: (setup.buffer_bytes as u64 / 2).min(capacity / 4),
@@ -158,7 +176,7 @@ impl Front {
     /// Notes that `bytes` bytes of room were taken for log that was written before.
     pub fn take_room(&mut self, bytes: u64) {
         self.room -= bytes;
-        assert!(self.cost_until(self.end) <= self.room, "what was admitted can be placed");
+        self.check_room();
     }
     pub fn group_max(&self) -> u64 {
         self.group_max
@@ -231,8 +249,7 @@ impl Front {
         if len > self.group_max || records.iter().any(|r| r.body.len() > BODY_MAX) {
             return bad(format!("a group of {len} bytes is over the log's limit of {}", self.group_max));
         }
-        let cost = self.cost_until(end);
-        if cost + self.reserve(class) > self.room {
+        if self.left(class, end).is_none() {
             self.refused += 1;
             return Err(Refused::Error(LogError::new(
                 LogErrorKind::Full,
@@ -246,7 +263,8 @@ impl Front {
             )));
         }
         let capacity = self.ring.capacity() as u64;
-        if end.since(base(self.requested)) > capacity {
+        let kept = self.partial_unit.unwrap_or(Lsn::MAX).min(base(self.requested));
+        if end.since(kept) > capacity {
             // The ring keeps the whole block that holds `requested`, hence the block's length on top.
             let needed = Lsn(end.0 - capacity + PAYLOAD as u64 - 1);
             return Err(Refused::Buffer(needed.min(self.end)));
@@ -267,9 +285,13 @@ impl Front {
 
     /// Promises all log appended so far as a request of its own, unless that is so already.
     pub fn plan(&mut self) {
-        let from = self.plans.back().copied().unwrap_or(self.requested);
+        let planned = self.plans.back().copied();
+        let from = planned.unwrap_or(self.requested);
         if from < self.end {
-            self.plan_cost += self.cost(from, self.end);
+            match &mut self.lanes {
+                Some(lanes) => lanes.plan(planned, self.end),
+                None => self.plan_cost += self.cost(from, self.end),
+            }
             self.plans.push_back(self.end);
         }
     }
@@ -282,6 +304,9 @@ impl Front {
     /// Composes the next request into `buf` for device `device`; `None` if nothing waits or the device
     /// has no room. `durable` is what all blocks will say is durable.
     pub fn compose(&mut self, device: usize, owner: Owner, durable: Lsn, buf: &mut [u8]) -> Option<Composed> {
+        if self.lanes.is_some() {
+            return self.compose_lane(device, owner, durable, buf);
+        }
         let target = self.plans.front().copied().unwrap_or(self.end);
         if self.requested >= target {
             return None;
@@ -303,7 +328,7 @@ impl Front {
             }
             self.walk_to(reached);
         }
-        assert!(self.cost_until(self.end) <= self.room, "what was admitted can be placed");
+        self.check_room();
         Some(Composed { offset, len, rest: None, from, boundary: self.covered })
     }
 
@@ -319,11 +344,15 @@ impl Front {
     ) -> Option<(Lsn, u64, usize)> {
         let unit = self.setup.unit as usize;
         let epoch = self.setup.epoch;
+        let mut lsn = base(self.lane_cursor(device).unwrap_or(self.requested));
         let space = &mut self.spaces[device];
         let room_before = space.room_bytes();
+        if let Some(first) = self.partial_unit.take() {
+            space.step_back(first);
+            lsn = first;
+        }
         // The last unit is left: written again elsewhere, the request may need one more section header.
         let buf_len = buf.len() - unit;
-        let mut lsn = base(self.requested);
         let (mut offset, mut len) = (None, 0);
         while lsn < target {
             let section_full = space.is_section_full();
@@ -341,7 +370,7 @@ impl Front {
                 len += unit;
             }
             offset.get_or_insert(space.offset());
-            let first = lsn;
+            let (first, mut end) = (lsn, lsn);
             for block in buf[len..len + unit].chunks_exact_mut(BLOCK) {
                 let fill = target.since(lsn).min(PAYLOAD as u64);
                 if fill == 0 {
@@ -352,10 +381,15 @@ impl Front {
                 let (data, rest) = block[HEADER..].split_at_mut(fill as usize);
                 self.ring.get(lsn, data);
                 rest.fill(0);
-                lsn = lsn.advance(fill);
+                end = lsn.advance(fill);
+                lsn = self.lanes.as_ref().map_or(end, |lanes| lanes.stripes.at_or_after(device, end));
             }
-            space.take_unit(first, lsn);
+            space.take_unit(first, end);
             len += unit;
+            if self.setup.policy == LogPolicy::InPlace {
+                let full = end.since(first) == (unit / BLOCK * PAYLOAD) as u64;
+                self.partial_unit = (!full).then_some(first);
+            }
         }
         self.room -= room_before - space.room_bytes();
         offset.map(|offset| (lsn, offset, len))
@@ -384,9 +418,10 @@ impl Front {
     /// Composes a seal block: the last block once more, saying that all log is durable. `None` unless all
     /// log is requested and the device has room to spare. The caller knows that all log is durable.
     pub fn compose_seal(&mut self, device: usize, owner: Owner, buf: &mut [u8]) -> Option<Composed> {
-        if self.requested < self.end || self.room < 4 * self.setup.unit {
+        if self.requested < self.end || self.spaces[device].room_bytes() < 4 * self.setup.unit {
             return None;
         }
+        self.partial_unit = None;
         let unit = self.setup.unit as usize;
         let space = &mut self.spaces[device];
         let room_before = space.room_bytes();
@@ -431,7 +466,7 @@ impl Front {
         LogSpace {
             capacity_bytes: self.capacity,
             used_bytes: self.capacity.saturating_sub(self.room) + pending,
-            normal_bytes: self.room.saturating_sub(pending + self.reserve(Some(LogClass::Normal))),
+            normal_bytes: self.left(Some(LogClass::Normal), self.end).unwrap_or(0),
             oldest: self.oldest,
         }
     }

@@ -125,9 +125,11 @@ impl Log {
         check_options(&options)?;
         let unit = opening.spaces[0].unit_bytes();
         assert!(opening.spaces.iter().all(|s| s.unit_bytes() == unit), "the members of a log share its unit");
+        let capacities: Vec<u64> = opening.spaces.iter().map(DeviceSpace::capacity_bytes).collect();
+        options.policy.check(unit, &capacities)?;
         let previous_end = opening.previous_end.unwrap_or(opening.start);
         let mark = EpochMark { epoch: opening.epoch, start: opening.start, previous_end };
-        let capacity: u64 = opening.spaces.iter().map(DeviceSpace::capacity_bytes).sum();
+        let capacity: u64 = capacities.iter().sum();
         let setup = FrontSetup {
             epoch: opening.epoch,
             start: opening.start,
@@ -136,6 +138,7 @@ impl Log {
             rollback_reserve_bytes: capacity / 100 * u64::from(options.rollback_reserve_percent),
             system_reserve_bytes: capacity / 100 * u64::from(options.system_reserve_percent),
             oldest: opening.oldest,
+            policy: options.policy,
         };
         // Room for a section header and at least one unit of blocks.
         let request_bytes = options.request_bytes.next_multiple_of(unit as usize).max(2 * unit as usize);

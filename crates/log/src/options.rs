@@ -1,5 +1,6 @@
 //! How a log is set up, and what it answers about itself.
 
+use crate::LogPolicy;
 use crate::hiding::{Hiding, HidingStatistics, OutlierOptions};
 use firn_base::Lsn;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub struct LogOptions {
     pub request_bytes: usize,
     /// When requests are composed.
     pub compose: Compose,
+    /// Where they go.
+    pub policy: LogPolicy,
     /// Whether threads of the log's own serve `request_flush` and write seal blocks when the log falls
     /// idle. Without, call `Log::step`.
     pub workers: bool,
@@ -49,6 +52,7 @@ impl Default for LogOptions {
             buffer_bytes: 4 << 20,
             request_bytes: 256 << 10,
             compose: Compose::default(),
+            policy: LogPolicy::default(),
             workers: true,
             hiding: Hiding::default(),
             outliers: OutlierOptions::default(),

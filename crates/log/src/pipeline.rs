@@ -17,10 +17,12 @@
 use crate::block::Owner;
 use crate::flight::{Flight, Parker, Slot, Waiter, Wake, WakeList, wake_all};
 use crate::front::{Front, Refused};
-use crate::hiding::Hider;
+use crate::hiding::{Hider, Hiding};
 use crate::job::{Job, Task};
 use crate::options::{Appended, Compose, LogClass, LogOptions};
+use crate::policy::LogPolicy;
 use crate::record::Record;
+use crate::stripes::{LanesWritten, Stripes};
 use crate::{LogError, LogErrorKind};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
@@ -61,7 +63,14 @@ impl Pipeline {
         buffers: Vec<AlignedBuf>,
     ) -> Pipeline {
         let start = front.end();
-        let hider = Hider::new(options.hiding, &options.outliers, devices.len());
+        let striped = match options.policy {
+            LogPolicy::Striped { unit_bytes } => Some(Stripes::new(unit_bytes, devices.len())),
+            LogPolicy::Array | LogPolicy::InPlace => None,
+        };
+        // What belongs to a device no other may write.
+        let hiding = if striped.is_some() { Hiding::Off } else { options.hiding };
+        let hider = Hider::new(hiding, &options.outliers, devices.len());
+        let lanes = striped.map(|stripes| LanesWritten::new(stripes, start));
         Pipeline {
             devices,
             owners,
@@ -69,7 +78,7 @@ impl Pipeline {
             options,
             end: AtomicU64::new(start.0),
             durable: AtomicU64::new(start.0),
-            flight: Mutex::new(Flight::new(buffers, hider, start)),
+            flight: Mutex::new(Flight::new(buffers, hider, start, lanes)),
             front: Mutex::new(front),
             work: Condvar::new(),
             buffer_waits: AtomicU64::new(0),
@@ -274,11 +283,11 @@ impl Pipeline {
         for i in 0..count {
             let device = (flight.next_device + i) % count;
             let Some(mut buf) = flight.take_buffer(device) else { continue };
-            let composed = {
+            let (composed, cursor) = {
                 let mut front = self.front.lock();
                 let composed = front.compose(device, self.owners[device], self.durable(), &mut buf);
                 flight.covered = front.covered();
-                composed
+                (composed, front.lane_cursor(device))
             };
             let Some(composed) = composed else {
                 flight.slots[device].buffer = Some(buf);
@@ -286,7 +295,11 @@ impl Pipeline {
             };
             flight.next_device = (device + 1) % count;
             flight.last_device = device;
-            let task = Task::Request(flight.begin(device, composed.from, composed.boundary));
+            let number = match cursor {
+                Some(cursor) => flight.begin_lane(device, cursor, composed.boundary),
+                None => flight.begin(device, composed.from, composed.boundary),
+            };
+            let task = Task::Request(number);
             return Some(self.job(flight, device, buf, composed, task));
         }
         None

@@ -134,6 +134,13 @@ impl DeviceSpace {
         newest.end = end;
     }
 
+    /// Gives back the unit taken last, which begins with the block of `first`, to be written once more at its place.
+    pub fn step_back(&mut self, first: Lsn) {
+        assert!(self.unit > 1, "a section's first unit is its header's");
+        assert!(first <= self.last_block, "the unit taken last holds the last block");
+        (self.unit, self.last_block) = (self.unit - 1, first);
+    }
+
     /// Frees the sections whose log lies before `lsn`.
     pub fn truncate(&mut self, lsn: Lsn) {
         while self.live.front().is_some_and(|s| s.end <= lsn && s.sequence != self.sequence) {

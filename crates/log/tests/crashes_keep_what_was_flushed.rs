@@ -1,6 +1,7 @@
 //! Crash after crash: whatever a power cut leaves, all that was flushed is there, groups are whole, and what an
 //! older life of the log left behind never comes back. The same while outliers are hidden, so that blocks lie in
-//! main streams and areas, filled to different lengths, and late writes land after their log was truncated.
+//! main streams and areas, filled to different lengths, and late writes land after their log was truncated. And whatever
+//! policy each life places its log by.
 
 mod support;
 
@@ -11,7 +12,7 @@ use firn_log::testing::options;
 use firn_log::{Compose, Hiding, Log, LogClass, LogErrorKind, LogOptions, OutlierOptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{Jittery, Model, as_records, identity_with, random_group, scan};
+use support::{Jittery, Model, as_records, identity_with, random_group, random_policy, scan};
 
 struct Life {
     members: u32,
@@ -98,6 +99,10 @@ fn run(seed: u64, jitter: bool) -> u64 {
         .collect();
     let mut from = Lsn::FIRST;
     for cycle in 0..8u32 {
+        if !jitter {
+            // Each life may place log in its own way.
+            life.options.policy = random_policy(&mut rng, members, block);
+        }
         let plan = CrashPlan::new();
         let devices: Vec<Arc<dyn Device>> = images
             .iter()

@@ -5,7 +5,7 @@ use firn_base::rng::Rng;
 use firn_base::{Epoch, Lsn};
 use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
 use firn_log::testing::identity;
-use firn_log::{Appended, Kind, LogIdentity, LogScan, Record};
+use firn_log::{Appended, Kind, LogIdentity, LogPolicy, LogScan, Record};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -268,5 +268,14 @@ impl Device for Jittery {
     }
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.inner.discard(offset, len)
+    }
+}
+
+/// Any policy that a log of so many members, with blocks of so many bytes, may be opened with.
+pub fn random_policy(rng: &mut Rng, members: u32, block: usize) -> LogPolicy {
+    match rng.below(3) {
+        0 => LogPolicy::Array,
+        1 if members == 1 => LogPolicy::InPlace,
+        _ => LogPolicy::Striped { unit_bytes: block as u32 * rng.between(1, 2) as u32 },
     }
 }
