@@ -18,6 +18,7 @@ use firn_profile::DeviceProfile;
 use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals};
 use firn_workloads::{Charged, CostModel, DriverOptions, Latency};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -199,10 +200,10 @@ pub fn simulate<T: Send + 'static>(
 
 impl Populations {
     fn of(&mut self, count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
-        if !self.loaded.contains_key(&(count, areas)) {
-            self.loaded.insert((count, areas), load(count, areas, seed)?);
+        match self.loaded.entry((count, areas)) {
+            Entry::Occupied(loaded) => Ok(loaded.get().duplicate()),
+            Entry::Vacant(place) => Ok(place.insert(load(count, areas, seed)?).duplicate()),
         }
-        Ok(self.loaded[&(count, areas)].duplicate())
     }
 
     /// Runs one configuration.
@@ -234,6 +235,7 @@ fn load(count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
             superblock: superblock.clone(),
             logs: logs.iter().map(|log| log.clone() as Arc<dyn Device>).collect(),
             store: store.clone(),
+            cache: None,
         };
         let db = options(count, hiding).create_on(devices)?;
         let engine = FirnEngine::new(db, tpcc::schema(), Isolation::Serializable)?;
@@ -254,6 +256,7 @@ fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
         superblock: Arc::new(superblock),
         logs: cell.logs.emulated(logs, cell.seed)?.devices,
         store: Arc::new(store),
+        cache: None,
     };
     let db = options(cell.logs.count(), cell.hiding).log_policy(cell.policy).log_compose(cell.compose);
     let db = db.open_on(devices)?;
