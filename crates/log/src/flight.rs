@@ -161,6 +161,9 @@ pub(crate) struct Flight {
     /// Where the last request went, so that a seal goes elsewhere.
     pub last_device: usize,
     pub stopping: bool,
+    /// Writes composed whose threads are not back from their devices, those of requests that were done by
+    /// another write included.
+    pub under_way: usize,
     /// A worker was woken to write what is wanted and has not looked yet.
     pub summoned: bool,
     pub requests_done: u64,
@@ -196,6 +199,7 @@ impl Flight {
             watch: Watch::None,
             last_device: 0,
             stopping: false,
+            under_way: 0,
             summoned: false,
             requests_done: 0,
             written_bytes: 0,

@@ -12,7 +12,7 @@ use crate::pipeline::{PanicGuard, Pipeline};
 use crate::{LogError, LogErrorKind};
 use firn_base::Lsn;
 use firn_base::clock::{self, Moment};
-use firn_base::sync::{Arc, OnceLock};
+use firn_base::sync::{Arc, OnceLock, thread};
 use firn_device::{AlignedBuf, DeviceError, Durability};
 
 /// The bytes of a write, from the moment in which its thread hands them to the device.
@@ -102,6 +102,7 @@ impl Pipeline {
                 hidden_at: None,
             });
         }
+        flight.under_way += 1;
         let Composed { offset, len, rest, .. } = composed;
         Job { device, buf, bytes, offset, len, rest, task }
     }
@@ -132,7 +133,9 @@ impl Pipeline {
         let Job { device, mut buf, bytes, offset, len, rest, task } = job;
         seal_all(&mut buf[..len]);
         let begun = bytes.0.get_or_init(|| Begun { at: clock::now(), buf, len });
+        let in_device = InDevice(self);
         let outcome = self.write(device, offset, &begun.buf[..len], rest);
+        std::mem::forget(in_device);
         match outcome {
             Ok(()) => self.finish(device, task, bytes, worker),
             Err(error) => {
@@ -140,7 +143,29 @@ impl Pipeline {
                 let mut flight = self.flight.lock();
                 flight.slots[device].writing = None;
                 flight.slots[device].buffer = Some(into_begun(bytes).buf);
+                self.landed(&mut flight);
             }
+        }
+    }
+
+    /// A write's thread is back from its device.
+    fn landed(&self, flight: &mut Flight) {
+        flight.under_way -= 1;
+        if flight.stopping {
+            // `close` waits for the last one.
+            self.work.notify_all();
+        }
+    }
+
+    /// Waits until no thread is inside a device any more. The workers have ended; what was handed to them and
+    /// they left, having panicked, nobody writes.
+    pub fn wait_for_writes(&self) {
+        let mut flight = self.flight.lock();
+        assert!(flight.stopping, "who comes back says so only then");
+        flight.under_way -= flight.jobs.len();
+        flight.jobs.clear();
+        while flight.under_way > 0 {
+            self.work.wait(&mut flight);
         }
     }
 
@@ -177,6 +202,7 @@ impl Pipeline {
         }
         let Begun { buf, len, .. } = into_begun(bytes);
         flight.slots[device].buffer = Some(buf);
+        self.landed(&mut flight);
         flight.written_bytes += len as u64;
         if !matches!(task, Task::Again { .. }) {
             flight.requests_done += 1;
@@ -226,6 +252,17 @@ impl Pipeline {
             self.work.notify_all();
         }
         wake_all(&mut list);
+    }
+}
+
+/// A thread inside a device call: if that panics, nobody is to wait for it.
+struct InDevice<'a>(&'a Pipeline);
+
+impl Drop for InDevice<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.landed(&mut self.0.flight.lock());
+        }
     }
 }
 

@@ -276,10 +276,14 @@ impl Log {
     }
 
     /// Flushes, writes a seal block, stops the workers. Later appends are refused. May be called again.
+    ///
+    /// When it returns, with an error or without, no thread is inside a device any more: a late write, whose request
+    /// was done elsewhere, does not land in the log of a later life.
     pub fn close(&self) -> Result<(), LogError> {
         self.pipeline.front.lock().refuse(LogError::new(LogErrorKind::Closed, "the log was closed"));
         let flushed = self.pipeline.flush(self.end());
         self.stop_workers();
+        self.pipeline.wait_for_writes();
         flushed?;
         self.pipeline.write_seal();
         match &self.pipeline.flight.lock().failed {

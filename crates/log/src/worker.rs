@@ -39,6 +39,16 @@ fn work(pipeline: &Pipeline) {
             pipeline.run_guarded(job);
             continue;
         }
+        // It may have been woken for a late request that cannot be written again: free devices take new log then.
+        let mut list = std::mem::take(&mut flight.scratch);
+        if flight.is_needy() && !pipeline.workers_lead(&flight) {
+            flight.call_leader(&mut list);
+        }
+        if !list.is_empty() {
+            pipeline.release(flight, list);
+            continue;
+        }
+        flight.scratch = list;
         if flight.watch == Watch::Called {
             flight.watch = Watch::Held;
             watched = Some(flight.requests_done);

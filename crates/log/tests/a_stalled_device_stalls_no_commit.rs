@@ -317,3 +317,123 @@ fn naive_reissue_seldom_finds_a_place_and_off_never_tries() {
     assert_eq!(reissued[0], 0);
     assert!(reissued[1] <= reissued[2] && reissued[2] > 0, "{reissued:?}");
 }
+
+#[test]
+fn closing_waits_for_a_late_write_of_a_committing_thread() {
+    let gate = Arc::new(Gate::default());
+    let opening = Opening(gate.clone());
+    let world = World::new(2, 4 << 20, hiding(Hiding::TwoStream, false), |i, device| match i {
+        0 => gated(device, USUAL, &gate),
+        _ => gated(device, USUAL, &Arc::default()),
+    });
+    (0..60).for_each(|i| _ = world.commit(i));
+    gate.shut();
+    let (closing, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let wait_for = |what: &str, so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !so() {
+            assert!(start.elapsed() < 4 * PATIENCE, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..2)
+            .map(|client| {
+                let (world, closing, gate) = (&world, &closing, &gate);
+                scope.spawn(move || {
+                    // One is caught in the stalled device; the other goes on until that one's commit is durable.
+                    for i in 0..50 {
+                        if closing.load(Ordering::SeqCst) || (i > 10 && gate.held() == 1) {
+                            return;
+                        }
+                        world.commit(client * 1000 + i);
+                    }
+                })
+            })
+            .collect();
+        wait_for("one is caught", &|| gate.held() == 1 && clients.iter().any(|client| client.is_finished()));
+        wait_for("all is durable", &|| world.log.durable() == world.log.end());
+        closing.store(true, Ordering::SeqCst);
+        let (world, closed) = (&world, &closed);
+        scope.spawn(move || {
+            world.log.close().unwrap();
+            closed.store(true, Ordering::SeqCst);
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(gate.held(), 1);
+        let too_early = closed.load(Ordering::SeqCst);
+        drop(opening);
+        wait_for("it is closed", &|| closed.load(Ordering::SeqCst));
+        assert!(!too_early, "the late write would have landed in the log of a later life");
+    });
+    world.check();
+}
+
+/// Who finished a write used to call a worker for the late request only, and the worker, if it could do nothing for
+/// that, called nobody: the device stood idle although log waited.
+#[test]
+fn a_late_request_that_cannot_be_written_again_keeps_no_free_device_from_new_log() {
+    let gates = [Arc::new(Gate::default()), Arc::new(Gate::default())];
+    let _openings = gates.clone().map(Opening);
+    let writes: [Arc<AtomicU64>; 2] = Default::default();
+    // The first device is late soon; of the other nobody sets an alarm that would hide what is to be shown.
+    let expected = [Duration::from_millis(100), Duration::from_secs(60)];
+    let outliers = OutlierOptions {
+        expected: expected.map(|time| vec![(512, time)]).to_vec(),
+        learn: false,
+        stall_after: Duration::from_secs(60),
+        direct_below: Duration::from_secs(1000),
+        ..OutlierOptions::default()
+    };
+    let seal_after = Duration::from_secs(60);
+    let options = LogOptions { outliers, seal_after, ..hiding(Hiding::Naive, true) };
+    let world = World::new(2, 4 << 20, options, |i, device| {
+        let (gate, writes) = (gates[i].clone(), writes[i].clone());
+        let before = Box::new(move |_: u64, data: &[u8]| {
+            if stream_of(data).is_some() {
+                gate.pass();
+                writes.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        Arc::new(Hooked { inner: device, before })
+    });
+    // Until the devices are trusted, so that committing threads write themselves.
+    let trusted = || world.log.statistics().hiding.devices.iter().all(|device| !device.hands_over);
+    (0..4000).take_while(|_| !trusted()).for_each(|i| _ = world.commit(i));
+    assert!(trusted());
+    let wait_for = |what: &str, so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !so() {
+            assert!(start.elapsed() < 2 * PATIENCE, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| {
+        let _openings = gates.clone().map(Opening);
+        let commit = |number| {
+            let world = &world;
+            scope.spawn(move || world.commit(number))
+        };
+        gates[0].shut();
+        let mut first = commit(1);
+        wait_for("one is caught", &|| gates[0].held() == 1 || first.is_finished());
+        if gates[0].held() == 0 {
+            first = commit(1);
+            wait_for("the next one is", &|| gates[0].held() == 1);
+        }
+        gates[1].shut();
+        commit(2);
+        wait_for("and another", &|| gates[1].held() == 1);
+        let waits = world.log.statistics().waits;
+        commit(3);
+        wait_for("the third waits", &|| world.log.statistics().waits > waits);
+        // The first is late by then, and the third's alarm for that has gone off.
+        std::thread::sleep(Duration::from_millis(500));
+        let before = writes[1].load(Ordering::SeqCst);
+        gates[1].open();
+        wait_for("the free device takes the third's log", &|| writes[1].load(Ordering::SeqCst) >= before + 2);
+        assert!(!first.is_finished() && gates[0].held() == 1);
+    });
+    world.check();
+}

@@ -17,6 +17,8 @@ pub struct ArchiveFiles {
 
 const PREFIX: &str = "log-";
 const SUFFIX: &str = ".firn";
+/// Segments beyond this are not ours: no log is so long.
+const SEQUENCE_MAX: u64 = 1 << 48;
 
 impl ArchiveFiles {
     /// In `directory`, which exists.
@@ -53,7 +55,10 @@ impl ArchiveFiles {
                 .to_str()
                 .and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX))
                 .filter(|digits| digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit()));
-            found.extend(number.and_then(|digits| digits.parse::<u64>().ok()));
+            // Only as this program writes them: another file's number might leave none for the next segment.
+            found.extend(number.and_then(|digits| digits.parse::<u64>().ok()).filter(|&number| {
+                number < SEQUENCE_MAX && self.path(number).file_name() == Some(name.as_os_str())
+            }));
         }
         found.sort_unstable();
         Ok(found)
@@ -101,4 +106,20 @@ pub(crate) fn named(error: DeviceError) -> LogError {
         _ => LogErrorKind::Failed,
     };
     LogError::new(kind, format!("the archive: {}", error.message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_as_they_are_written_are_segments() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let names = ["log-0000000007.firn", "log-0000000012.firn", "log-18446744073709551615.firn"];
+        let others = ["log-00000000009.firn", "log-12.firn", "log-000000001x.firn", "0000000003.firn"];
+        for name in names.iter().chain(&others) {
+            std::fs::write(dir.path().join(name), b"").expect("a file");
+        }
+        assert_eq!(ArchiveFiles::new(dir.path()).list().expect("listed"), [7, 12]);
+    }
 }
