@@ -232,6 +232,17 @@ impl Directory {
         self.remove(chain, page).map(position)
     }
 
+    /// The image in `slot` becomes invalid if it still is the page's, and the same: what came in since is another.
+    pub(crate) fn forget(&self, page: PageId, slot: Slot, word: Word) {
+        let chain = self.chain_of(page);
+        let _stripe = self.stripe(chain).lock();
+        let now = self.word(slot);
+        if now.is_valid() && now.is_same_image(word) {
+            let unlinked = self.remove(chain, page);
+            assert!(unlinked == Some(slot), "one valid image a page");
+        }
+    }
+
     /// The slot's image leaves the cache, valid or not. The caller replaces its group: nobody puts anything
     /// into the slot meanwhile.
     pub(crate) fn retire(&self, slot: Slot) {
@@ -357,6 +368,22 @@ mod tests {
                 assert_eq!(found, model.get(&page).copied(), "seed {seed}");
             }
         }
+    }
+
+    #[test]
+    fn what_came_in_since_is_not_forgotten() {
+        let directory = Directory::new(8);
+        directory.enqueue(PageId(5), Slot(1), Lsn(7), false);
+        let (slot, seen) = directory.lookup(PageId(5)).unwrap();
+        directory.reference(PageId(5), slot);
+        let newer = directory.enqueue(PageId(5), Slot(2), Lsn(8), true);
+        assert_eq!(newer, Some(Slot(1)));
+        directory.forget(PageId(5), slot, seen);
+        let (slot, word) = directory.lookup(PageId(5)).unwrap();
+        assert!(slot == Slot(2) && word.is_dirty(), "the newer version, which nothing else has, stays");
+        directory.reference(PageId(5), slot);
+        directory.forget(PageId(5), slot, word);
+        assert_eq!((directory.lookup(PageId(5)), directory.counts()), (None, (0, 0)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) struct Tombstone {
 /// Images and tombstones of groups that are not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// The least recovery LSN of a dirty image in the group being filled.
+    /// The least recovery LSN of a changed page in the group being filled.
     images_from: Option<Lsn>,
     /// Oldest first.
     tombstones: Vec<Tombstone>,
@@ -32,7 +32,7 @@ impl Pending {
         self.images_from.is_none() && self.tombstones.is_empty()
     }
 
-    /// A dirty image joined the group being filled.
+    /// A version newer than those in durable groups joined the group being filled.
     pub(crate) fn add_image(&mut self, recovery_lsn: Lsn) {
         self.images_from = Some(self.images_from.map_or(recovery_lsn, |from| from.min(recovery_lsn)));
     }

@@ -99,7 +99,8 @@ impl FlashCache {
                 // The store has this version: it is read from there, and from now on always.
                 Err(_) if !hit.word.is_dirty() => {
                     add(&self.counters.faults, 1);
-                    self.directory.kill(read.page, |_| ());
+                    // By nobody's record, so that nothing newer that came in meanwhile may go with it.
+                    self.directory.forget(read.page, hit.slot, hit.word);
                     missed.push(*index);
                 }
                 Err(error) => read.outcome = Err(error),

@@ -104,7 +104,9 @@ impl FlashCache {
         let index = open.push(&self.geometry, self.header.cache, entry, write.data);
         let full = open.entries.len() == self.geometry.group_pages;
         drop(open);
-        if dirty {
+        if write.dirty {
+            // In write-through mode, too: the store has this version, and an older image in a group that is durable
+            // already would be found instead of it after a crash, did the log not say that it was stored.
             self.pending.lock().add_image(write.recovery_lsn);
         }
         self.recent.lock().note(write.page, write.version);
