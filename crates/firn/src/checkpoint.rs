@@ -66,7 +66,6 @@ impl Engine {
         // What the metadata contains now, the device will.
         let store_version = self.store.metadata_version();
         self.pool.tier().sync()?;
-        let cache = self.cache.as_ref().map(|cache| cache.state());
         // The log's end first: whatever was appended before it has announced what it needs.
         let end = self.log.end();
         let needed = [
@@ -74,6 +73,9 @@ impl Engine {
             self.pool.tier().oldest_needed_lsn(),
             self.txns.oldest_needed_lsn(),
         ];
+        // After what is needed: a group that became durable meanwhile may be why some log is needed no more, and so
+        // may a cache that was given up.
+        let cache = self.cache.as_ref().map(|cache| cache.state());
         let before = self.superblock.lock().redo_start;
         let redo_start = redo_start(needed, end, before);
         let state = self.txns.checkpoint_state();
