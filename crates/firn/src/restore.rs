@@ -409,6 +409,11 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         site.settle_if_crowded()
     })?;
     site.settle()?;
+    if archive.is_some() {
+        // The log so far was only for building, and is given up: an archive begins behind it, with what a backup
+        // of this database can be followed by.
+        keep.hold_archive(site.log.durable());
+    }
 
     let Site { log, store, pool } = site;
     let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, superblock.undo_root);

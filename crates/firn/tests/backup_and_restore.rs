@@ -426,3 +426,38 @@ fn an_older_copy_of_the_database_is_refused_its_archive() {
     assert!(error.to_string().contains("older copy"), "{error}");
     small().no_archive().open(&copy).unwrap().close().unwrap();
 }
+
+/// The log of building the pages goes round a small log many times, and is given up: the archive of the new
+/// database begins behind it.
+#[test]
+fn a_restored_database_archives_from_where_it_is_built() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let db = small().page_size(1024).open(path("db")).unwrap();
+    let table = db.create_table("rows").unwrap();
+    for chunk in 0..150u32 {
+        db.transact(|tx| {
+            for i in 0..20 {
+                tx.put(&table, &(chunk * 20 + i).to_be_bytes(), &[7; 5000])?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+    db.backup(path("backup"), &mut go_on).unwrap();
+    drop(table);
+    db.close().unwrap();
+    let tiny = || Options::new().buffer_bytes(256 << 10).log_bytes(256 << 10).log_devices(1);
+    let restored = tiny().archive(path("archive"));
+    restored.restore(path("backup"), None, RestoreTo::End, path("to")).unwrap();
+    let survey = firn::survey_archive(path("archive"), true, &mut |_, _| {}).unwrap();
+    assert!(survey.damage.is_empty() && survey.stretches.len() == 1, "{survey:?}");
+    let db = tiny().open(path("to")).unwrap();
+    let table = db.table("rows").unwrap();
+    db.transact(|tx| tx.put(&table, b"more", b"row")).unwrap();
+    wait_for_archive(&db);
+    let statistics = db.archive_statistics().unwrap();
+    assert!(statistics.gaps.is_empty() && statistics.failing.is_none(), "{statistics:?}");
+    let survey = firn::survey_archive(path("archive"), true, &mut |_, _| {}).unwrap();
+    assert!(survey.damage.is_empty() && survey.stretches.len() == 1, "{survey:?}");
+}
