@@ -1,6 +1,8 @@
 //! A swarm small enough for every build; `firn sim` runs larger ones.
 
+use firn_sim::swarm::swarm;
 use firn_sim::{Scenario, run};
+use std::time::Duration;
 
 #[test]
 fn nothing_is_wrong_in_the_first_seeds() {
@@ -34,4 +36,22 @@ fn equal_seeds_run_equally() {
 fn a_broken_write_ahead_rule_is_noticed() {
     let noticed = (0..60).find(|&seed| !run(&Scenario::new(seed).with_canary()).wrong.is_empty());
     assert!(noticed.is_some(), "the simulator does not see failure");
+}
+
+/// As many seeds as `FIRN_SIM_SECONDS` hold, or 90 seconds, on all processors; from `FIRN_SEED` on, or 1000.
+#[test]
+fn nothing_is_wrong_in_as_many_seeds_as_there_is_time_for() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name)
+            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
+    };
+    let limit = Duration::from_secs(number("FIRN_SIM_SECONDS", 90));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let first = number("FIRN_SEED", 1000);
+    let report =
+        swarm(first..u64::MAX, Some(limit), workers, Scenario::new, |_, verdict| verdict.wrong.is_empty());
+    eprintln!("{} seeds, {} commits, {} power cuts", report.seeds, report.total.committed, report.total.cuts);
+    let (seed, wrong) = report.failures.first().cloned().unwrap_or_default();
+    assert!(report.failures.is_empty(), "firn sim --seed {seed}\n{}", wrong.join("\n"));
+    assert!(report.total.cuts > 0 && report.total.committed > 0, "the swarm did nothing");
 }
