@@ -281,7 +281,7 @@ impl Story {
         let left = self.work(round, &machine, db, tables);
         self.summary.faults += machine.faults_met();
         // A read spoilt once has spoilt nothing that is stored.
-        self.spoilt = transient;
+        self.spoilt = transient || round.troubles.iter().any(|trouble| trouble.lasting);
         let Some((device, bits)) = round.rot else { return Some(left) };
         let dark = Machine::switched_on(&self.scenario, left, &mut self.rng);
         let sentence = dark.rot(device, bits, &mut self.rng);

@@ -26,6 +26,8 @@ pub struct Trouble {
     pub rule: FaultRule,
     /// What may come of it.
     pub severity: Severity,
+    /// Whether what is stored is spoilt by it, and so later rounds are too.
+    pub lasting: bool,
 }
 
 /// How a round ends.
@@ -255,6 +257,9 @@ impl Trouble {
     fn draw(rng: &mut Rng, names: &[String]) -> Trouble {
         let device = (!rng.one_in(4)).then(|| names[rng.below(names.len() as u64) as usize].clone());
         let nth = When::Nth(rng.below(200));
+        if rng.one_in(6) {
+            return Trouble::lasting(rng, names);
+        }
         let (name, calls, fault, when, severity) = match rng.below(9) {
             0 => {
                 let time = Duration::from_millis(pick(rng, &[1, 50, 5000]));
@@ -291,7 +296,21 @@ impl Trouble {
                 ("a misdirected read", Calls::Reads, Fault::Misdirected { by }, nth, Severity::Detected)
             }
         };
-        Trouble { name, rule: FaultRule { calls, device, when, fault }, severity }
+        Trouble { name, rule: FaultRule { calls, device, when, fault }, severity, lasting: false }
+    }
+
+    /// A write of the superblock or the log that is acknowledged and not done, or done elsewhere. What nothing can
+    /// notice of the store's is for `bad_devices_tell_no_lies`, which knows its layout.
+    fn lasting(rng: &mut Rng, names: &[String]) -> Trouble {
+        let of_store = names.iter().position(|name| name == "store").expect("there is a store");
+        let device = Some(names[rng.below(of_store as u64) as usize].clone());
+        let (name, fault) = match rng.below(3) {
+            0 => ("a lost write", Fault::Lost),
+            1 => ("a spoilt write", Fault::BitRot { bits: 1 }),
+            _ => ("a misdirected write", Fault::Misdirected { by: 512 * pick(rng, &[-8, -1, 1, 8]) }),
+        };
+        let rule = FaultRule { calls: Calls::Writes, device, when: When::Nth(rng.below(60)), fault };
+        Trouble { name, rule, severity: Severity::Detected, lasting: true }
     }
 }
 
