@@ -219,9 +219,12 @@ impl CacheSetup {
     fn draw(rng: &mut Rng) -> CacheSetup {
         use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, LazyCleaning};
         let group_pages = pick(rng, &[4, 8, 32]);
+        let policy = pick(rng, &[GroupSecondChance, GroupSecondChance, GroupReplacement, Fifo, LazyCleaning]);
+        // Lazy cleaning has a least size of its own.
+        let least = if policy == LazyCleaning { 200 } else { 0 };
         CacheSetup {
-            policy: pick(rng, &[GroupSecondChance, GroupSecondChance, GroupReplacement, Fifo, LazyCleaning]),
-            pages: group_pages as u64 * pick(rng, &[20, 30, 100]),
+            policy,
+            pages: (group_pages as u64 * pick(rng, &[20, 30, 100])).max(least),
             group_pages,
             write_through: rng.one_in(5),
         }
