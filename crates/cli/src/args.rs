@@ -38,6 +38,9 @@ pub enum Command {
     Emulate(crate::emulate::Emulate),
     /// List the device profiles that ship, or show one
     Profiles(crate::profiles::Profiles),
+    /// Show, add, remove or replace the devices of a database's log
+    #[command(subcommand)]
+    Log(crate::log_array::Log),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),

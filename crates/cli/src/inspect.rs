@@ -125,6 +125,11 @@ fn print_stat(
     for (name, bytes) in &statistics.log_devices {
         say!("    {name}: {}", size::show(*bytes));
     }
+    let array = &statistics.log_array;
+    if array.copies > 1 {
+        let from = array.redundant_from.map_or("none yet".to_owned(), |lsn| format!("all from LSN {lsn} on"));
+        say!("    {} copies wanted, {} now; redundant: {from}", array.copies, array.copies_now);
+    }
     print_hiding(&statistics.log.hiding);
     if let Some(archive) = archive {
         say!("  {archive}");

@@ -19,6 +19,7 @@ mod emulate_report;
 mod failure;
 mod inspect;
 mod interrupt;
+mod log_array;
 mod moment;
 mod nand;
 mod nand_cost;
@@ -53,6 +54,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Archive(command) => backup::archive(&command),
+        Command::Log(command) => log_array::run(&command),
         Command::Characterize(characterize) => characterize::run(&characterize),
         Command::Emulate(emulate) => emulate::run(&emulate),
         Command::Profiles(profiles) => profiles::run(&profiles),

@@ -14,6 +14,7 @@
 //! Unsafe code is in `aligned` (memory), `ring` and its one caller in `file` (memory lent to the kernel).
 //! `docs/devices.md` tells the whole for users.
 
+mod absent;
 mod aligned;
 mod bytes;
 mod counting;
@@ -27,6 +28,7 @@ mod recording;
 mod ring;
 pub mod trace;
 
+pub use absent::AbsentDevice;
 pub use aligned::AlignedBuf;
 pub use counting::{Count, Counting, DeviceCounts};
 pub use crash::{CrashDevice, CrashPlan, CrashReplay, Survival};

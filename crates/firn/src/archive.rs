@@ -213,7 +213,7 @@ impl Archive {
             Some(archived) => archived,
             None => from,
         };
-        Ok(LogTail::new(engine.log.clone(), engine.devices.logs(), identity, from))
+        Ok(LogTail::new(engine.log.clone(), identity, from))
     }
 
     fn note_gap(&self, from: Lsn, to: Lsn) {

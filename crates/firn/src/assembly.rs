@@ -7,12 +7,12 @@ use crate::engine::{Engine, Parts};
 use crate::extensions::Extensions;
 use crate::keep::LogKeep;
 use crate::superblock::{Member, Superblock};
-use crate::{Error, Options};
+use crate::{Error, ErrorKind, Options};
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock, rng};
 use firn_btree::Tree;
 use firn_buffer::{BufferPool, PoolOptions};
-use firn_device::{Device, Fill};
+use firn_device::Fill;
 use firn_log::{Log, LogClass, LogOptions, MemberId};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::{Store, StoreOptions};
@@ -42,6 +42,8 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         hiding: options.log_hiding,
         policy: options.log_policy,
         compose: options.log_compose,
+        copies: options.log_copies.unwrap_or(1),
+        copies_required: options.log_copies_required,
         outliers: options.outlier_options(),
         ..default
     }
@@ -92,7 +94,18 @@ pub(crate) fn create(
     options: &Options,
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
-    let devices = Counted::new(devices);
+    let copies = options.log_copies.unwrap_or(1);
+    if copies.max(options.log_copies_required) > members.len() {
+        return Err(Error::new(
+            ErrorKind::BadArgument,
+            format!(
+                "log_copies is {copies} and log_copies_required {}, but the log is to have {} devices only",
+                options.log_copies_required,
+                members.len()
+            ),
+        ));
+    }
+    let devices = Counted::new(devices, &members);
     let names = file_names(&members, &store_path, cache::path(None, options));
     let mut superblock = Superblock {
         database: DatabaseId(rng::entropy()),
@@ -110,11 +123,12 @@ pub(crate) fn create(
         store_version: Lsn::ZERO,
         extensions: Extensions { archive: options.archive_text()?, ..Extensions::default() },
     };
+    superblock.want_copies(copies as u8, Lsn::FIRST, copies as u8);
     let keep = LogKeep::default();
     // Before anything is written: the directory may be another database's.
     let archive = Archive::open(&superblock, Lsn::FIRST, &options.archive, &keep)?;
     Superblock::mark_creating(&devices.superblock(), &names)?;
-    for (log, member) in devices.logs.iter().zip(&superblock.members) {
+    for (log, member) in devices.logs().iter().zip(&superblock.members) {
         log.grow(member.bytes, Fill::Written)?;
     }
     let log = Log::create(devices.logs(), superblock.log_identity(), Epoch(1), log_options(options))?;

@@ -162,18 +162,10 @@ impl Database {
 
     fn check_log(&self, report: &mut CheckReport) -> Result<(), Error> {
         let engine = self.engine();
-        let (identity, redo_start) = {
-            let superblock = engine.superblock.lock();
-            (superblock.log_identity(), superblock.redo_start)
-        };
+        let redo_start = engine.superblock.lock().redo_start;
+        let (identity, devices) = engine.log_view();
         engine.log.flush(engine.log.end())?;
-        let scan = LogScan::up_to(
-            engine.devices.logs(),
-            identity,
-            redo_start,
-            engine.log.durable(),
-            &mut |_, _| {},
-        )?;
+        let scan = LogScan::up_to(devices, identity, redo_start, engine.log.durable(), &mut |_, _| {})?;
         let mut records = scan.records(redo_start);
         while let Some((lsn, record)) = records.next()? {
             report.log_records += 1;
@@ -191,7 +183,7 @@ impl Database {
     pub fn size_on_devices(&self) -> u64 {
         let devices = &self.engine().devices;
         let cache = devices.cache.as_ref().map_or(0, |cache| cache.len());
-        let logs = devices.logs.iter().map(|log| log.len()).sum::<u64>();
+        let logs = devices.logs.list().iter().map(|(_, log)| log.len()).sum::<u64>();
         logs + devices.store.len() + devices.superblock.len() + cache
     }
 }

@@ -54,6 +54,7 @@ impl Engine {
 
     fn take_checkpoint(&self, write_before: Lsn, clean: bool) -> Result<(), Error> {
         let _running = self.checkpointer.running.lock();
+        self.checkpointer.begun();
         let outcome = self.write_checkpoint(write_before, clean);
         self.checkpointer.ended(&outcome);
         outcome
@@ -106,7 +107,7 @@ impl Engine {
         };
         self.log.truncate(log_start);
         self.checkpointer.last.store(began.0, Ordering::Relaxed);
-        Ok(())
+        self.settle_log_array()
     }
 }
 

@@ -1,7 +1,7 @@
 //! When checkpoints are due, and who waits for one. What a checkpoint does is in `checkpoint.rs`.
 
 use crate::{Error, ErrorKind};
-use firn_base::sync::atomic::{AtomicU64, Ordering};
+use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Condvar, Mutex};
 use firn_base::{Lsn, clock};
 use std::time::Duration;
@@ -16,6 +16,8 @@ pub(crate) struct Checkpointer {
     pub(crate) running: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Somebody wants one, however little log there is.
+    wanted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -38,6 +40,7 @@ impl Checkpointer {
             running: Mutex::new(()),
             state: Mutex::default(),
             changed: Condvar::new(),
+            wanted: AtomicBool::new(false),
         }
     }
 
@@ -48,7 +51,8 @@ impl Checkpointer {
 
     /// Whether so much log has been written since the last one that another should follow.
     pub fn is_due(&self, log_end: Lsn) -> bool {
-        log_end.since(Lsn(self.last.load(Ordering::Relaxed))) >= self.interval
+        self.wanted.load(Ordering::Relaxed)
+            || log_end.since(Lsn(self.last.load(Ordering::Relaxed))) >= self.interval
     }
 
     /// Asks for one if it is due.
@@ -56,6 +60,17 @@ impl Checkpointer {
         if self.is_due(log_end) {
             self.request();
         }
+    }
+
+    /// One begins, which serves whoever wanted one.
+    pub fn begun(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// Asks for one, and says that one is due.
+    pub fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+        self.request();
     }
 
     /// Asks for one.

@@ -86,7 +86,9 @@ impl Options {
         Database::start(engine, RecoveryReport { clean: true, ..RecoveryReport::default() }, None)
     }
 
-    /// Opens a database from its devices, instead of files in a directory.
+    /// Opens a database from its devices, instead of files in a directory. If not as many log devices are given as the
+    /// log has members, each is asked which member it is: those that are none are left alone, and a missing one is an
+    /// error unless copies of the log make up for it.
     pub fn open_on(self, devices: Devices) -> Result<Database, Error> {
         let options = self.with_profiles(None)?;
         let Found::Database(superblock) = Superblock::read(&devices.superblock)? else {
@@ -95,13 +97,7 @@ impl Options {
                 "the creation of this database was interrupted; nothing was stored in it",
             ));
         };
-        if superblock.members.len() != devices.logs.len() {
-            return Err(Error::damaged(format!(
-                "the database has {} log devices, and {} were given",
-                superblock.members.len(),
-                devices.logs.len()
-            )));
-        }
+        let devices = devices.arranged(&superblock)?;
         let (engine, recovery) = recovery::open(superblock, devices, &options)?;
         Database::start(engine, recovery, None)
     }

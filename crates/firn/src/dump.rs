@@ -37,17 +37,9 @@ impl Database {
 
     fn dump_log(&self, out: &mut dyn Write) -> Result<(), Error> {
         let engine = self.engine();
-        let (identity, redo_start) = {
-            let superblock = engine.superblock.lock();
-            (superblock.log_identity(), superblock.redo_start)
-        };
-        let scan = LogScan::up_to(
-            engine.devices.logs(),
-            identity,
-            redo_start,
-            engine.log.durable(),
-            &mut |_, _| {},
-        )?;
+        let redo_start = engine.superblock.lock().redo_start;
+        let (identity, devices) = engine.log_view();
+        let scan = LogScan::up_to(devices, identity, redo_start, engine.log.durable(), &mut |_, _| {})?;
         let mut records = scan.records(redo_start);
         while let Some((lsn, record)) = records.next()? {
             writeln!(out, "{lsn} {}", describe(record)).map_err(unwritable)?;

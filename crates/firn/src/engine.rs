@@ -4,13 +4,14 @@ use crate::archive::Archive;
 use crate::checkpointer::Checkpointer;
 use crate::devices::Counted;
 use crate::keep::LogKeep;
+use crate::log_array::LogArray;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
 use firn_base::Progress;
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Arc, Mutex};
 use firn_buffer::BufferPool;
-use firn_log::Log;
+use firn_log::{Log, LogError, LogErrorKind};
 use firn_table::Catalog;
 use firn_tier::PageCache;
 use firn_tier::store::Store;
@@ -48,6 +49,8 @@ pub(crate) struct Engine {
     pub keep: LogKeep,
     pub archive: Option<Archive>,
     pub checkpointer: Checkpointer,
+    /// What is going on among the log's devices.
+    pub array: LogArray,
     pub options: Options,
     closed: AtomicBool,
     /// Log end at which the log's space is looked at again before a write.
@@ -62,7 +65,9 @@ const ARCHIVE_CLOSE_MAX: Duration = Duration::from_secs(5);
 impl Engine {
     pub fn new(parts: Parts, options: &Options) -> Arc<Engine> {
         let Parts { superblock, devices, log, store, cache, pool, txns, catalog, keep, archive } = parts;
-        let interval = options.checkpoint_log_bytes.unwrap_or(superblock.log_bytes() / 8);
+        let interval = options
+            .checkpoint_log_bytes
+            .unwrap_or(superblock.log_bytes() / u64::from(superblock.copies()) / 8);
         let checkpointer = Checkpointer::new(interval, superblock.checkpoint);
         let engine = Arc::new(Engine {
             superblock: Mutex::new(superblock),
@@ -76,9 +81,15 @@ impl Engine {
             keep,
             archive,
             checkpointer,
+            array: LogArray::default(),
             options: options.clone(),
             closed: AtomicBool::new(false),
             look_again_at: AtomicU64::new(0),
+        });
+        let weak = Arc::downgrade(&engine);
+        engine.log.on_device_lost(move |lost| match weak.upgrade() {
+            Some(engine) => engine.log_device_lost(lost),
+            None => Err(LogError::new(LogErrorKind::Closed, "the database has been closed")),
         });
         // Weak: the floors do not keep the engine that keeps them.
         let weak = Arc::downgrade(&engine);

@@ -3,13 +3,16 @@
 //! They follow the fixed ones as pairs of a tag and a blob, ascending by tag. An unknown tag is refused: what it says
 //! might matter.
 
+use crate::superblock::Superblock;
 use firn_base::Lsn;
 use firn_base::codec::{Malformed, Reader, Writer};
+use firn_log::Redundancy;
 
 /// Tags.
 const LOG_START: u64 = 1;
 const ARCHIVE: u64 = 2;
 const CACHE: u64 = 3;
+const LOG_ARRAY: u64 = 4;
 
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +23,45 @@ pub(crate) struct Extensions {
     pub archive: Option<String>,
     /// The flash cache.
     pub cache: Option<CacheMember>,
+    /// The log's devices: known if they ever changed, or if there are to be copies.
+    pub log_array: Option<LogArrayField>,
+}
+
+/// What the superblock says of the log's devices, beside their list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogArrayField {
+    /// The id of the next device: higher than any before.
+    pub next_member: u32,
+    /// On how many devices all log is wanted.
+    pub copies: u8,
+    /// On how many it is.
+    pub redundancy: Redundancy,
+}
+
+impl LogArrayField {
+    fn encode(&self) -> Vec<u8> {
+        let mut field = Vec::new();
+        field.put_varint(u64::from(self.next_member));
+        field.put_u8(self.copies);
+        for &(lsn, copies) in self.redundancy.steps() {
+            field.put_varint(lsn.0);
+            field.put_u8(copies);
+        }
+        field
+    }
+
+    fn decode(field: &[u8]) -> Result<LogArrayField, Malformed> {
+        let reader = &mut Reader::new(field);
+        let next_member = reader.varint_max(u32::MAX as usize)? as u32;
+        let copies = reader.u8()?;
+        let mut steps = Vec::new();
+        while !reader.is_empty() {
+            steps.push((Lsn(reader.varint()?), reader.u8()?));
+        }
+        let redundancy = Redundancy::from_steps(steps).filter(|_| copies > 0);
+        let redundancy = redundancy.ok_or(Malformed { what: "copies of the log that make no sense" })?;
+        Ok(LogArrayField { next_member, copies, redundancy })
+    }
 }
 
 /// What kind of cache lies over the store.
@@ -97,6 +139,10 @@ impl Extensions {
             body.put_varint(CACHE);
             body.put_blob(&cache.encode());
         }
+        if let Some(array) = &self.log_array {
+            body.put_varint(LOG_ARRAY);
+            body.put_blob(&array.encode());
+        }
     }
 
     pub fn decode(reader: &mut Reader<'_>) -> Result<Extensions, Malformed> {
@@ -113,6 +159,7 @@ impl Extensions {
                 LOG_START => found.log_start = Some(Lsn(Reader::new(field).varint()?)),
                 ARCHIVE => found.archive = Some(text(field)?),
                 CACHE => found.cache = Some(CacheMember::decode(field)?),
+                LOG_ARRAY => found.log_array = Some(LogArrayField::decode(field)?),
                 _ => {
                     return Err(Malformed {
                         what: "a field that this program does not know; use a newer one",
@@ -121,6 +168,37 @@ impl Extensions {
             }
         }
         Ok(found)
+    }
+}
+
+impl Superblock {
+    /// On how many devices all log is wanted.
+    pub fn copies(&self) -> u8 {
+        self.extensions.log_array.as_ref().map_or(1, |array| array.copies)
+    }
+
+    /// On how many it is.
+    pub fn redundancy(&self) -> Redundancy {
+        self.extensions.log_array.as_ref().map(|array| array.redundancy.clone()).unwrap_or_default()
+    }
+
+    /// What is said of the log's devices; from now on it is.
+    pub fn array_mut(&mut self) -> &mut LogArrayField {
+        let next_member = self.members.iter().map(|member| member.id.0 + 1).max().unwrap_or(1);
+        self.extensions.log_array.get_or_insert_with(|| LogArrayField {
+            next_member,
+            copies: 1,
+            redundancy: Redundancy::default(),
+        })
+    }
+
+    /// Wants `copies` copies of all log, of which log from `start` on gets `now`.
+    pub fn want_copies(&mut self, copies: u8, start: Lsn, now: u8) {
+        if copies > 1 || self.extensions.log_array.is_some() {
+            let array = self.array_mut();
+            array.copies = copies;
+            array.redundancy.set_from(start, now);
+        }
     }
 }
 
@@ -142,7 +220,19 @@ mod tests {
         all.encode(&mut bytes);
         assert_eq!(bytes, b"\x03\x190123456789abcdef\x01\x01\xac\x02cache");
         assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(all));
-        let all = Extensions { log_start: Some(Lsn(300)), archive: Some("arch".into()), cache: None };
+        let mut redundancy = Redundancy::since(Lsn(5), 2);
+        redundancy.set_from(Lsn(300), 1);
+        let array = LogArrayField { next_member: 7, copies: 2, redundancy };
+        let all = Extensions { log_array: Some(array), ..Extensions::default() };
+        let mut bytes = Vec::new();
+        all.encode(&mut bytes);
+        assert_eq!(bytes, b"\x04\x07\x07\x02\x05\x02\xac\x02\x01");
+        assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(all));
+        for senseless in [b"\x04\x02\x07\x00".as_slice(), b"\x04\x06\x07\x02\x05\x02\x05\x01"] {
+            assert!(Extensions::decode(&mut Reader::new(senseless)).is_err());
+        }
+        let archive = Some("arch".into());
+        let all = Extensions { log_start: Some(Lsn(300)), archive, ..Extensions::default() };
         let mut bytes = Vec::new();
         all.encode(&mut bytes);
         assert_eq!(bytes, b"\x01\x02\xac\x02\x02\x04arch");

@@ -17,7 +17,9 @@ use crate::superblock::{Found, Member, SECOND_COPY, Superblock};
 use crate::{Error, ErrorKind, Options};
 use firn_base::clock;
 use firn_base::sync::Arc;
-use firn_device::{Device, FileDevice, FileOptions, remove_file, sync_directory};
+use firn_device::{
+    AbsentDevice, Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, remove_file, sync_directory,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,19 +70,20 @@ fn open_found(
     options: &Options,
 ) -> Result<(Arc<Engine>, RecoveryReport), Error> {
     let missing = |what: &str| format!("{what} of the database in {} cannot be opened", dir.display());
-    let mut logs = Vec::new();
+    let mut logs: Vec<Arc<dyn Device>> = Vec::new();
+    // Copies may make up for so many.
+    let mut spare = found.redundancy().least_from(found.redo_start) - 1;
     for member in &found.members {
-        let log =
-            released_file(&dir.join(&member.path)).map_err(|error| error.within(&missing("a log device")))?;
-        if log.len() < member.bytes {
-            return Err(Error::damaged(format!(
-                "{} is cut short: it has {} bytes instead of {}",
-                log.info().name,
-                log.len(),
-                member.bytes
-            )));
+        let path = dir.join(&member.path);
+        match log_file(&path, member) {
+            Ok(log) => logs.push(log),
+            Err(error) if spare == 0 => return Err(error.within(&missing("a log device"))),
+            Err(error) => {
+                spare -= 1;
+                let why = DeviceError::new(DeviceErrorKind::Failed, error.to_string());
+                logs.push(Arc::new(AbsentDevice::new(&path.display().to_string(), why)));
+            }
         }
-        logs.push(log);
     }
     let store = released_file(&dir.join(&found.store_path))
         .map_err(|error| error.within(&missing("the page store")))?;
@@ -102,7 +105,58 @@ fn open_found(
             Some(device)
         }
     };
-    recovery::open(found, Devices { superblock, logs, store, cache }.wrapped(options)?, options)
+    let devices = Devices { superblock, logs, store, cache }.wrapped(&found.members, options)?;
+    recovery::open(found, devices, options)
+}
+
+fn log_file(path: &Path, member: &Member) -> Result<Arc<dyn Device>, Error> {
+    let log = released_file(path)?;
+    if log.len() < member.bytes {
+        return Err(Error::damaged(format!(
+            "{} is cut short: it has {} bytes instead of {}",
+            log.info().name,
+            log.len(),
+            member.bytes
+        )));
+    }
+    Ok(log)
+}
+
+/// The superblock of the database in `dir`.
+pub(crate) fn open_superblock(dir: &Path) -> Result<Arc<dyn Device>, Error> {
+    let path = dir.join(SUPERBLOCK);
+    if !exists(&path)? {
+        let message = format!("{}: there is no Firn database here", dir.display());
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    file(&path, false)
+}
+
+/// A file or raw device that is there.
+pub(crate) fn open_existing(path: &Path) -> Result<Arc<dyn Device>, Error> {
+    released_file(path)
+}
+
+/// A file or raw device, made as a file if it is not there.
+pub(crate) fn open_or_make(path: &Path) -> Result<Arc<dyn Device>, Error> {
+    file(path, !exists(path)?)
+}
+
+/// The directory that a file is in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses a path that one of the database's files has.
+pub(crate) fn refuse_own_files(dir: &Path, path: &Path, superblock: &Superblock) -> Result<(), Error> {
+    let logs = superblock.members.iter().map(|member| dir.join(&member.path));
+    let cache = superblock.extensions.cache.iter().map(|cache| dir.join(&cache.path));
+    let mut own = logs.chain(cache).chain([dir.join(SUPERBLOCK), dir.join(&superblock.store_path)]);
+    if own.any(|own| whole_path(&own) == whole_path(path)) {
+        let message = format!("{} is a file of the database already", path.display());
+        return Err(Error::new(ErrorKind::BadArgument, message));
+    }
+    Ok(())
 }
 
 /// Removes what an interrupted creation left, and creates anew. The superblock vouches that nothing was
@@ -151,7 +205,8 @@ fn lay_out(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result
     Superblock::mark_creating(&superblock, &names(options))?;
     let mut options = options.clone().with_measured_profile(dir)?;
     if options.probe_log_devices {
-        options = options.with_timed_width(log_width::probe(&superblock, SECOND_COPY)?);
+        let width = log_width::probe(&superblock, SECOND_COPY)?.max(options.log_copies.unwrap_or(1));
+        options = options.with_timed_width(width);
     }
     refuse_others(dir, &options)?;
     // Measured, the log may have got more files than was thought.
@@ -164,7 +219,7 @@ fn lay_out(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result
     let store = file(&dir.join(&store_path), true)?;
     let cache = cache_path.as_ref().map(|path| file(&dir.join(path), true)).transpose()?;
     sync_directory(dir)?;
-    let devices = Devices { superblock, logs, store, cache }.wrapped(&options)?;
+    let devices = Devices { superblock, logs, store, cache }.wrapped(&members, &options)?;
     let options = options.noted_as_created(dir)?;
     Ok(LaidOut { devices, members, store_path, options })
 }

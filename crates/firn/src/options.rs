@@ -1,6 +1,7 @@
 //! How a database is opened.
 
 use crate::archive_options::ArchiveOptions;
+use crate::log_array::{LogEvent, LogEventFn};
 use crate::settings::Tuning;
 use crate::{Error, ErrorKind};
 use firn_base::machine;
@@ -77,6 +78,10 @@ pub struct Options {
     pub(crate) log_hiding: Hiding,
     pub(crate) log_policy: LogPolicy,
     pub(crate) log_compose: Compose,
+    /// `None`: as the database has it, or one.
+    pub(crate) log_copies: Option<usize>,
+    pub(crate) log_copies_required: usize,
+    pub(crate) log_events: Option<LogEventFn>,
     pub(crate) store_path: Option<PathBuf>,
     pub(crate) cache_path: Option<PathBuf>,
     pub(crate) cache_bytes: Option<u64>,
@@ -107,6 +112,9 @@ impl Default for Options {
             log_hiding: Hiding::default(),
             log_policy: LogPolicy::default(),
             log_compose: Compose::default(),
+            log_copies: None,
+            log_copies_required: 1,
+            log_events: None,
             store_path: None,
             cache_path: None,
             cache_bytes: None,
@@ -203,6 +211,28 @@ impl Options {
     #[must_use]
     pub fn log_compose(mut self, compose: Compose) -> Options {
         self.log_compose = compose;
+        self
+    }
+    /// On how many log devices each commit is written before it is acknowledged, 1 to 8: with `copies`, the loss of any
+    /// `copies` − 1 log devices loses nothing. Room for log is that much less. Kept with the database; default: as it
+    /// was, and 1 for a new one.
+    #[must_use]
+    pub fn log_copies(mut self, copies: usize) -> Options {
+        self.log_copies = Some(copies);
+        self
+    }
+    /// Refuse commits, and opening, with fewer log devices than this. Default: 1, so that with fewer devices than
+    /// [`Options::log_copies`] the database works on, and says so.
+    #[must_use]
+    pub fn log_copies_required(mut self, devices: usize) -> Options {
+        self.log_copies_required = devices;
+        self
+    }
+    /// Told when a log device fails, is added or removed, and when the log is redundant again. Called by whichever
+    /// thread found out, so it must not use the database; [`crate::Database::log_events`] tells the same later.
+    #[must_use]
+    pub fn on_log_event(mut self, listener: impl Fn(&LogEvent) + Send + Sync + 'static) -> Options {
+        self.log_events = Some(Arc::new(listener));
         self
     }
     /// Where the page store's file (or raw device) is, instead of the database's directory.
@@ -353,6 +383,13 @@ impl Options {
         }
         if !(1..=64).contains(&self.log_devices) {
             return refuse(format!("log_devices is {}; it must be 1 to 64", self.log_devices));
+        }
+        let copies = self.log_copies.unwrap_or(1);
+        if !(1..=8).contains(&copies) || !(1..=8).contains(&self.log_copies_required) {
+            return refuse(format!(
+                "log_copies is {copies} and log_copies_required {}; each must be 1 to 8",
+                self.log_copies_required
+            ));
         }
         if let Some(path) = self
             .log_paths

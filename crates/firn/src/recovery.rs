@@ -20,10 +20,10 @@ use crate::keep::LogKeep;
 use crate::options::{RecoveryPhase, RecoveryProgress};
 use crate::redo::redo;
 use crate::superblock::Superblock;
-use crate::{Error, Options};
+use crate::{Error, ErrorKind, Options};
 use firn_base::sync::{Arc, thread};
 use firn_btree::{PageChange, Tree};
-use firn_log::{Kind, LogErrorKind, LogScan, Record};
+use firn_log::{Kind, LogErrorKind, LogOptions, LogScan, MemberId, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::PageCache;
 use firn_tier::store::Store;
@@ -53,7 +53,7 @@ pub(crate) fn open(
     options: &Options,
 ) -> Result<(Arc<Engine>, RecoveryReport), Error> {
     options.check()?;
-    let devices = Counted::new(devices);
+    let devices = Counted::new(devices, &superblock.members);
     let mut superblock = superblock;
     let report = |phase, done, total| {
         if let Some(progress) = &options.progress {
@@ -67,6 +67,7 @@ pub(crate) fn open(
         superblock.extensions.archive = options.archive_text()?;
     }
     let scan = find_log(&devices, &mut superblock, &|done, total| report(RecoveryPhase::Scan, done, total))?;
+    let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
     let keep = LogKeep::default();
     let archive = Archive::open(&superblock, scan.end(), &options.archive, &keep)?;
     let mut recovery = RecoveryReport {
@@ -82,11 +83,20 @@ pub(crate) fn open(
     let start = scan.next_epoch_start();
     let epoch = superblock.open_epoch(start);
     superblock.clean = false;
+    let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
+    let now = copies.min(superblock.members.len());
+    superblock.want_copies(copies as u8, start, now as u8);
     if cache.is_none() {
         cache = cache::make(&mut superblock, &devices, &store, options)?;
     }
     superblock.write(&devices.superblock())?;
-    let log = scan.open_log(epoch, start, assembly::log_options(options))?;
+    let log_options = LogOptions { copies, ..assembly::log_options(options) };
+    let log = scan.open_log(epoch, start, log_options)?;
+    if !log.is_covered() {
+        // There was no room for more copies of what a crash left on too few devices.
+        superblock.array_mut().redundancy.thin_before(start);
+        superblock.write(&devices.superblock())?;
+    }
     assembly::attach(options, &store, &log);
 
     let pool = assembly::pool(options, &store, cache.as_ref(), &log)?;
@@ -122,10 +132,47 @@ pub(crate) fn open(
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
     let parts = Parts { superblock, devices, log, store, cache, pool, txns, catalog, keep, archive };
     let engine = Engine::new(parts, options);
+    lost.into_iter().for_each(|(id, message)| engine.tell_lost_at_opening(id, message));
     undo(&engine, losers, &report)?;
     drop(scan);
     engine.checkpoint_all()?;
     Ok((engine, recovery))
+}
+
+/// Has the members that could not be read be members no more, durably with the next epoch: what they hold, others have.
+/// Answers them, with a sentence for people.
+fn forget_lost(
+    scan: &LogScan,
+    superblock: &mut Superblock,
+    devices: &Counted,
+    options: &Options,
+) -> Result<Vec<(MemberId, String)>, Error> {
+    let mut told = Vec::new();
+    for (id, error) in scan.lost() {
+        superblock.array_mut().redundancy.lose_member();
+        superblock.members.retain(|member| member.id != *id);
+        devices.logs.remove(*id);
+        told.push((
+            *id,
+            format!(
+                "log device {} is missing or cannot be read: {error}. Others have all that it had: it has been dropped from \
+                 the log, and is to be added anew when it is back",
+                id.0
+            ),
+        ));
+    }
+    if superblock.members.len() < options.log_copies_required {
+        return Err(Error::new(
+            ErrorKind::Unusable,
+            format!(
+                "the log has {} devices left, and log_copies_required asks for {}: {}",
+                superblock.members.len(),
+                options.log_copies_required,
+                told.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
+            ),
+        ));
+    }
+    Ok(told)
 }
 
 /// Finds the log: all that is kept, if the archive may want it.
@@ -143,7 +190,12 @@ fn find_log(
     if from < superblock.redo_start {
         match scan(superblock, from) {
             // Of log that recovery does not need damage is the archive's loss only, which it will report.
-            Err(error) if error.kind == LogErrorKind::Damaged => superblock.extensions.log_start = None,
+            Err(error)
+                if error.kind == LogErrorKind::Damaged
+                    || superblock.redundancy().least_from(superblock.redo_start) > 1 =>
+            {
+                superblock.extensions.log_start = None
+            }
             other => return Ok(other?),
         }
     }

@@ -33,7 +33,7 @@ use firn_base::sync::thread;
 use firn_base::{DatabaseId, Epoch, Lsn, PageId, clock, rng};
 use firn_btree::{PageChange, Tree};
 use firn_buffer::BufferPool;
-use firn_device::{AlignedBuf, Device, Fill};
+use firn_device::{AlignedBuf, Fill};
 use firn_log::archive::{ArchiveLog, ArchiveRecords};
 use firn_log::{Kind, Log, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
@@ -361,7 +361,7 @@ impl Site {
 
 fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport, Error> {
     let LaidOut { devices, members, store_path, options } = laid_out;
-    let devices = Counted::new(devices);
+    let devices = Counted::new(devices, &members);
     let tell = |phase, done, total| {
         if let Some(progress) = &options.progress {
             progress(RecoveryProgress { phase, done, total });
@@ -369,7 +369,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     };
     let (manifest, end) = (&source.manifest, plan.end);
     let start = Log::start_at(end);
-    let superblock = Superblock {
+    let mut superblock = Superblock {
         database: DatabaseId(rng::entropy()),
         sequence: 0,
         page_size: manifest.page_size,
@@ -385,9 +385,11 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         store_version: Lsn::ZERO,
         extensions: Extensions { archive: options.archive_text()?, ..Extensions::default() },
     };
+    let copies = options.log_copies.unwrap_or(1) as u8;
+    superblock.want_copies(copies, start, copies);
     let keep = LogKeep::default();
     let archive = Archive::open(&superblock, start, &options.archive, &keep)?;
-    for (log, member) in devices.logs.iter().zip(&superblock.members) {
+    for (log, member) in devices.logs().iter().zip(&superblock.members) {
         log.grow(member.bytes, Fill::Written)?;
     }
     let log_options = assembly::log_options(&options);

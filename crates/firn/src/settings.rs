@@ -212,7 +212,7 @@ impl Options {
             return self;
         };
         let most = (self.log_bytes / MEMBER_LEAST).clamp(1, 64);
-        let value = u64::from(width.value).min(most) as usize;
+        let value = (u64::from(width.value).min(most) as usize).max(self.log_copies.unwrap_or(1));
         self.tuning.width = Some(setting(WIDTH, value, &source.origin, &width.reason));
         self.log_devices(value)
     }

@@ -1,5 +1,6 @@
 //! What a database says of itself.
 
+use crate::log_devices::LogArrayStatus;
 use crate::recovery::RecoveryReport;
 use crate::settings::Setting;
 use crate::{ArchiveStatistics, Database};
@@ -103,6 +104,8 @@ pub struct Statistics {
     pub cache: Option<CacheStatistics>,
     /// The log.
     pub log: LogStatistics,
+    /// The log's devices and copies.
+    pub log_array: LogArrayStatus,
     /// The log's space.
     pub log_space: LogSpace,
     /// LSN of the next log record.
@@ -135,7 +138,7 @@ impl Database {
     pub fn io_counts(&self) -> IoCounts {
         let devices = &self.engine().devices;
         IoCounts {
-            logs: devices.logs.iter().map(|log| log.snapshot()).collect(),
+            logs: devices.logs.list().iter().map(|(_, log)| log.snapshot()).collect(),
             store: devices.store.snapshot(),
             superblock: devices.superblock.snapshot(),
             cache: devices.cache.as_ref().map(|cache| cache.snapshot()),
@@ -167,19 +170,20 @@ impl Database {
             buffer: engine.pool.statistics(),
             store: engine.store.statistics(),
             log: engine.log.statistics(),
+            log_array: self.log_array(),
             log_space: engine.log.space(),
             log_end: engine.log.end(),
             log_durable: engine.log.durable(),
             checkpoint,
             checkpoint_interval: engine.checkpointer.interval(),
-            log_devices: engine.devices.logs.iter().map(|log| named(log)).collect(),
+            log_devices: engine.devices.logs.list().iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
             cache: engine.cache.as_ref().map(|cache| cache.cache_statistics()),
             cache_device: engine.devices.cache.as_ref().map(|cache| named(cache)),
             io: self.io_counts(),
             archive: self.archive_statistics(),
             recovery: self.recovery_report(),
-            settings: engine.options.settings(self.directory(), engine.devices.logs.len()),
+            settings: engine.options.settings(self.directory(), engine.devices.logs.list().len()),
         }
     }
 }

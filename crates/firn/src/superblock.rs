@@ -80,6 +80,7 @@ impl Superblock {
             database: self.database,
             members: self.members.iter().map(|member| member.id).collect(),
             epochs: self.epochs.clone(),
+            redundancy: self.redundancy(),
         }
     }
 
@@ -110,6 +111,9 @@ impl Superblock {
         let log_start = self.log_start();
         let kept = self.epochs.iter().rposition(|(_, start)| *start <= log_start).unwrap_or(0);
         self.epochs.drain(..kept);
+        if let Some(array) = &mut self.extensions.log_array {
+            array.redundancy.prune(log_start);
+        }
     }
 
     fn encode(&self) -> Result<Vec<u8>, Error> {
@@ -219,6 +223,14 @@ impl Superblock {
         }
         if self.epochs.is_empty() || self.members.is_empty() {
             return fail("a superblock without epochs or log devices");
+        }
+        let next_member = self.extensions.log_array.as_ref().map(|array| array.next_member);
+        if self
+            .members
+            .iter()
+            .any(|member| member.id.0 == u32::MAX || next_member.is_some_and(|n| member.id.0 >= n))
+        {
+            return fail("a superblock with a log device of an id that was never given");
         }
         if !self.epochs.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1) {
             return fail("a superblock whose epochs do not ascend");

@@ -5,13 +5,15 @@
 //! others do later changes nothing but that their devices are free again.
 
 use crate::LogError;
+use crate::array::{MemberState, Orphan};
+use crate::block::Owner;
 use crate::hiding::Hider;
 use crate::job::{Bytes, Job};
 use crate::stripes::LanesWritten;
 use firn_base::Lsn;
 use firn_base::clock::Moment;
 use firn_base::sync::{Arc, Condvar, Mutex};
-use firn_device::AlignedBuf;
+use firn_device::{AlignedBuf, Device};
 use std::collections::VecDeque;
 
 /// Why a waiting thread was woken.
@@ -81,10 +83,14 @@ pub(crate) struct InFlight {
     pub from: Lsn,
     pub boundary: Lsn,
     pub done: bool,
-    /// The device that was given it last.
-    pub carrier: usize,
-    /// The carrier was found to take too long: counted once.
-    pub detected: bool,
+    /// The devices that were given it, a bit each: a second copy on one device is none.
+    pub carriers: u64,
+    /// So many devices have to write it.
+    pub needed: u32,
+    /// So many have.
+    pub copies: u32,
+    /// Writes of it that are under way, or lie ready. They may be more than are needed: late ones are issued again.
+    pub writes: u32,
 }
 
 /// A write that a device performs, or that lies ready for it.
@@ -95,6 +101,8 @@ pub(crate) struct Writing {
     pub blocks: usize,
     /// The device whose slow write it is to hide.
     pub hides: Option<usize>,
+    /// It was found to take too long: counted once.
+    pub detected: bool,
     /// The request was issued once more after it; whether log waited for a device then.
     pub reissued: Option<bool>,
     /// When another write of the request was done.
@@ -103,18 +111,29 @@ pub(crate) struct Writing {
 
 /// A device as the pipeline uses it.
 pub(crate) struct Slot {
+    pub device: Arc<dyn Device>,
+    /// Of its main stream.
+    pub owner: Owner,
     /// The device's request buffer; `None` while the device writes it. A device is given one write at a time,
     /// whichever of its streams it is for.
     pub buffer: Option<AlignedBuf>,
-    /// Whether the device may be given writes at all. Those that may are the log's devices in use.
-    pub usable: bool,
+    pub state: MemberState,
     /// What it writes, where outliers may be hidden.
     pub writing: Option<Writing>,
 }
 
 impl Slot {
+    pub fn new(device: Arc<dyn Device>, owner: Owner, buffer: AlignedBuf) -> Slot {
+        Slot { device, owner, buffer: Some(buffer), state: MemberState::InUse, writing: None }
+    }
+
+    /// Whether the device may be given writes at all.
+    pub fn is_usable(&self) -> bool {
+        self.state == MemberState::InUse
+    }
+
     pub fn is_ready(&self) -> bool {
-        self.usable && self.buffer.is_some()
+        self.is_usable() && self.buffer.is_some()
     }
 }
 
@@ -139,8 +158,15 @@ pub(crate) struct Flight {
     /// Under `LogPolicy::Striped`, in place of the requests: a request's number is its device's then.
     lanes: Option<LanesWritten>,
     pub waiters: Vec<Waiter>,
-    /// By device.
+    /// By device; those that have left the log keep their places.
     pub slots: Vec<Slot>,
+    /// Copies of each request that the log is to have: so many devices write it, or all that are in use if they are fewer.
+    pub copies: usize,
+    /// Requests none of whose writes succeeded; oldest first. They go before all other work.
+    pub orphans: VecDeque<Orphan>,
+    /// Failures of devices that are being made known. No request is composed meanwhile: it might be acknowledged with
+    /// fewer copies than the superblock says.
+    pub settling: usize,
     /// Writes composed by committing threads for the workers to perform: at most one for each device.
     pub jobs: VecDeque<Job>,
     pub hider: Hider,
@@ -177,17 +203,23 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub fn new(buffers: Vec<AlignedBuf>, hider: Hider, start: Lsn, lanes: Option<LanesWritten>) -> Flight {
+    pub fn new(
+        slots: Vec<Slot>,
+        copies: usize,
+        hider: Hider,
+        start: Lsn,
+        lanes: Option<LanesWritten>,
+    ) -> Flight {
         Flight {
-            requests: VecDeque::with_capacity(16 * buffers.len()),
+            requests: VecDeque::with_capacity(16 * slots.len()),
             first_number: 0,
             lanes,
             waiters: Vec::new(),
-            jobs: VecDeque::with_capacity(buffers.len()),
-            slots: buffers
-                .into_iter()
-                .map(|buffer| Slot { buffer: Some(buffer), usable: true, writing: None })
-                .collect(),
+            jobs: VecDeque::with_capacity(slots.len()),
+            slots,
+            copies,
+            orphans: VecDeque::new(),
+            settling: 0,
             hider,
             alarm: None,
             next_device: 0,
@@ -211,10 +243,20 @@ impl Flight {
         }
     }
 
-    /// Notes a request for `device` that carries log from `from` on, composed up to `boundary`; answers its number.
-    pub fn begin(&mut self, device: usize, from: Lsn, boundary: Lsn) -> u64 {
+    /// Notes a request that carries log from `from` on, composed up to `boundary` for the devices of `carriers`; answers
+    /// its number.
+    pub fn begin(&mut self, carriers: u64, from: Lsn, boundary: Lsn) -> u64 {
         assert!(self.requests.back().is_none_or(|r| r.boundary <= boundary), "requests are taken in order");
-        self.requests.push_back(InFlight { from, boundary, done: false, carrier: device, detected: false });
+        let count = carriers.count_ones();
+        self.requests.push_back(InFlight {
+            from,
+            boundary,
+            done: false,
+            carriers,
+            needed: count,
+            copies: 0,
+            writes: count,
+        });
         self.first_number + self.requests.len() as u64 - 1
     }
 
@@ -225,14 +267,48 @@ impl Flight {
         device as u64
     }
 
-    /// Notes that a write of request `number` is done; answers up to where the log is durable by that, if it moved.
-    /// Harmless if the request was done before.
-    pub fn complete(&mut self, number: u64) -> Option<Lsn> {
+    /// Notes that a write of request `number` is done; whether the request is with that, and up to where the log is durable
+    /// by it, if that moved. Harmless if the request was done before.
+    pub fn complete(&mut self, number: u64) -> (bool, Option<Lsn>) {
         if let Some(lanes) = &mut self.lanes {
-            return lanes.complete(number as usize);
+            return (false, lanes.complete(number as usize));
         }
-        let place = number.checked_sub(self.first_number)? as usize;
-        self.requests[place].done = true;
+        let done = self.written(number);
+        (done, self.advance())
+    }
+
+    /// Notes that a write of request `number` has ended well; whether that was the last that the request needed.
+    /// Harmless if it was done before.
+    fn written(&mut self, number: u64) -> bool {
+        let Some(request) = self.unfinished_mut(number) else { return false };
+        assert!(request.writes > 0, "a write is counted before it begins");
+        request.writes -= 1;
+        request.copies += 1;
+        request.done = request.copies >= request.needed;
+        request.done
+    }
+
+    /// Notes that a write of request `number` has failed. If too few of its writes are left, it needs fewer copies; true
+    /// if it has none at all and must be written anew.
+    pub fn lost(&mut self, number: u64) -> bool {
+        let Some(request) = self.unfinished_mut(number) else { return false };
+        assert!(request.writes > 0, "a write is counted before it begins");
+        request.writes -= 1;
+        request.needed = request.needed.min(request.copies + request.writes).max(1);
+        request.done = request.copies >= request.needed;
+        request.copies + request.writes == 0
+    }
+
+    /// Notes that request `number` is written to `device` as well.
+    pub fn carry(&mut self, number: u64, device: usize) {
+        if let Some(request) = self.unfinished_mut(number) {
+            request.carriers |= 1 << device;
+            request.writes += 1;
+        }
+    }
+
+    /// Lets the durable log end after the last request before which all are done; answers that LSN, if it moved.
+    pub fn settle_requests(&mut self) -> Option<Lsn> {
         self.advance()
     }
 
@@ -260,7 +336,7 @@ impl Flight {
     /// The buffer of a device that is free and may be used.
     pub fn take_buffer(&mut self, device: usize) -> Option<AlignedBuf> {
         let slot = &mut self.slots[device];
-        if slot.usable { slot.buffer.take() } else { None }
+        if slot.is_usable() { slot.buffer.take() } else { None }
     }
 
     /// Whether any request is not done.
@@ -271,6 +347,24 @@ impl Flight {
     /// Whether any device is free.
     pub fn has_idle_device(&self) -> bool {
         self.slots.iter().any(Slot::is_ready)
+    }
+
+    /// Devices in use.
+    pub fn usable(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_usable()).count()
+    }
+
+    /// Devices that a new request goes to.
+    pub fn width(&self) -> usize {
+        if self.copies == 1 { 1 } else { self.copies.min(self.usable()).max(1) }
+    }
+
+    /// Whether as many devices are free as a new request needs.
+    pub fn has_idle_set(&self) -> bool {
+        match self.width() {
+            1 => self.has_idle_device(),
+            width => self.slots.iter().filter(|slot| slot.is_ready()).count() >= width,
+        }
     }
 
     /// Whether somebody waits for log that no request holds.
@@ -307,15 +401,15 @@ impl Flight {
     /// calls the next. Answers whether anybody is on the way.
     pub fn call_leader(&mut self, list: &mut WakeList) -> bool {
         let covered = self.covered;
-        self.call_first_past(covered, list)
+        self.called || (self.has_idle_set() && self.call_first_past(covered, list))
     }
 
-    /// Calls the waiter with the least LSN past `lsn`, as `call_leader`.
+    /// Calls the waiter with the least LSN past `lsn` for work that a device is free for, as `call_leader`.
     pub fn call_first_past(&mut self, lsn: Lsn, list: &mut WakeList) -> bool {
         if self.called {
             return true;
         }
-        if !self.has_idle_device() || self.failed.is_some() {
+        if self.failed.is_some() {
             return false;
         }
         let needy = self.waiters.iter().enumerate().filter(|(_, w)| w.lsn > lsn);

@@ -27,7 +27,7 @@
 mod lanes;
 
 use crate::block::{BLOCK, BlockHeader, FLAG_SEAL, HEADER, Owner, PAYLOAD, base};
-use crate::options::{Appended, LogClass, LogSpace};
+use crate::options::{Appended, LogClass};
 use crate::policy::LogPolicy;
 use crate::record::{BODY_MAX, FRAME, Frame, Record};
 use crate::ring::Ring;
@@ -45,32 +45,38 @@ pub(crate) struct FrontSetup {
     /// Bytes.
     pub unit: u64,
     pub buffer_bytes: usize,
-    pub rollback_reserve_bytes: u64,
-    pub system_reserve_bytes: u64,
+    pub rollback_reserve_percent: u32,
+    pub system_reserve_percent: u32,
     pub oldest: Lsn,
     pub policy: LogPolicy,
 }
 
 /// Units that even `System` leaves: for the start records of later epochs and for seals.
-const OWN_RESERVE_UNITS: u64 = 8;
+pub(crate) const OWN_RESERVE_UNITS: u64 = 8;
 
 /// Everything behind the append lock.
 pub(crate) struct Front {
-    setup: FrontSetup,
+    pub(crate) setup: FrontSetup,
     ring: Ring,
-    spaces: Vec<DeviceSpace>,
+    pub(crate) spaces: Vec<DeviceSpace>,
     /// The areas for re-issued outliers; no part of the room.
-    areas: Vec<Option<DeviceSpace>>,
-    /// Sum of the devices' room.
-    room: u64,
+    pub(crate) areas: Vec<Option<DeviceSpace>>,
+    /// Whether each device may be written to.
+    pub(crate) in_use: Vec<bool>,
+    /// Devices that a request goes to at least, if so many are in use.
+    pub(crate) copies: usize,
+    /// What the devices can take, each request on as many as it goes to.
+    pub(crate) room: u64,
+    /// A device has failed, and the others have less room than what was admitted needs: until truncation makes some.
+    pub(crate) short: bool,
     /// Under [`LogPolicy::Striped`].
     lanes: Option<Lanes>,
     /// Under [`LogPolicy::InPlace`]: first LSN of the unit written last, if log still fits in it.
     partial_unit: Option<Lsn>,
-    capacity: u64,
-    own_reserve: u64,
-    group_max: u64,
-    end: Lsn,
+    pub(crate) capacity: u64,
+    pub(crate) own_reserve: u64,
+    pub(crate) group_max: u64,
+    pub(crate) end: Lsn,
     /// All log before it was handed to requests.
     requested: Lsn,
     /// Last group boundary at or before `requested`.
@@ -82,7 +88,7 @@ pub(crate) struct Front {
     /// Ends of requests promised and not composed yet; ascending group boundaries.
     plans: VecDeque<Lsn>,
     plan_cost: u64,
-    oldest: Lsn,
+    pub(crate) oldest: Lsn,
     /// Why no record is taken any more.
     refusal: Option<LogError>,
     pub records: u64,
@@ -117,16 +123,15 @@ impl Front {
         setup: FrontSetup,
         spaces: Vec<DeviceSpace>,
         areas: Vec<Option<DeviceSpace>>,
-        capacity: u64,
+        copies: usize,
     ) -> Front {
-        let room: u64 = spaces.iter().map(DeviceSpace::room_bytes).sum();
         let lanes = spaces.len();
-        let own_reserve = (OWN_RESERVE_UNITS * setup.unit).min(capacity / 4);
-        Front {
+        let mut front = Front {
             ring: Ring::new(setup.buffer_bytes),
+            in_use: vec![true; spaces.len()],
+            copies,
             spaces,
             areas,
-            room,
             lanes: match setup.policy {
                 LogPolicy::Striped { unit_bytes } => {
                     let stripes = Stripes::new(unit_bytes, lanes);
@@ -135,9 +140,11 @@ impl Front {
                 LogPolicy::Array | LogPolicy::InPlace => None,
             },
             partial_unit: None,
-            capacity,
-            own_reserve,
-            group_max: (setup.buffer_bytes as u64 / 2).min(capacity / 4),
+            room: 0,
+            short: false,
+            capacity: 0,
+            own_reserve: 0,
+            group_max: 0,
             end: setup.start,
             requested: setup.start,
             covered: setup.start,
@@ -151,11 +158,17 @@ impl Front {
             appended_bytes: 0,
             refused: 0,
             setup,
-        }
+        };
+        front.measure();
+        front
     }
 
     pub fn end(&self) -> Lsn {
         self.end
+    }
+    /// Bytes.
+    pub fn unit(&self) -> u64 {
+        self.setup.unit
     }
     pub fn covered(&self) -> Lsn {
         self.covered
@@ -169,14 +182,9 @@ impl Front {
     pub fn area_mut(&mut self, device: usize) -> Option<&mut DeviceSpace> {
         self.areas[device].as_mut()
     }
-    /// Room beyond all log admitted and all that is reserved.
-    pub fn room_to_spare(&self) -> u64 {
-        self.room.saturating_sub(self.cost_until(self.end) + self.reserve(Some(LogClass::Normal)))
-    }
-    /// Notes that `bytes` bytes of room were taken for log that was written before.
-    pub fn take_room(&mut self, bytes: u64) {
-        self.room -= bytes;
-        self.check_room();
+    /// All log before it was handed to requests.
+    pub fn requested(&self) -> Lsn {
+        self.requested
     }
     pub fn group_max(&self) -> u64 {
         self.group_max
@@ -196,19 +204,20 @@ impl Front {
     }
 
     /// What unrequested log will take if it ends at `end`.
-    fn cost_until(&self, end: Lsn) -> u64 {
+    pub(crate) fn cost_until(&self, end: Lsn) -> u64 {
         let rest = self.plans.back().copied().unwrap_or(self.requested);
         self.plan_cost + self.cost(rest, end)
     }
 
-    fn reserve(&self, class: Option<LogClass>) -> u64 {
+    pub(crate) fn reserve(&self, class: Option<LogClass>) -> u64 {
         let setup = &self.setup;
+        let share = |percent: u32| self.capacity / 100 * u64::from(percent);
         match class {
             None => 0,
             Some(LogClass::System) => self.own_reserve,
-            Some(LogClass::Rollback) => self.own_reserve + setup.system_reserve_bytes,
+            Some(LogClass::Rollback) => self.own_reserve + share(setup.system_reserve_percent),
             Some(LogClass::Normal) => {
-                self.own_reserve + setup.system_reserve_bytes + setup.rollback_reserve_bytes
+                self.own_reserve + share(setup.system_reserve_percent) + share(setup.rollback_reserve_percent)
             }
         }
     }
@@ -307,12 +316,24 @@ impl Front {
         if self.lanes.is_some() {
             return self.compose_lane(device, owner, durable, buf);
         }
+        self.compose_up_to(Lsn::MAX, device, owner, durable, buf)
+    }
+
+    /// As `compose`, with a request that ends at `limit` at the latest.
+    pub fn compose_up_to(
+        &mut self,
+        limit: Lsn,
+        device: usize,
+        owner: Owner,
+        durable: Lsn,
+        buf: &mut [u8],
+    ) -> Option<Composed> {
         let target = self.plans.front().copied().unwrap_or(self.end);
         if self.requested >= target {
             return None;
         }
         let from = self.requested;
-        let (reached, offset, len) = self.fill(device, owner, durable, target, buf)?;
+        let (reached, offset, len) = self.fill(device, owner, durable, target.min(limit), buf)?;
         let planned = self.plans.front().is_some();
         if planned {
             self.plan_cost -= self.cost(self.requested, target);
@@ -328,7 +349,10 @@ impl Front {
             }
             self.walk_to(reached);
         }
-        self.check_room();
+        if self.copies == 1 {
+            // Else once all copies are placed.
+            self.note_room();
+        }
         Some(Composed { offset, len, rest: None, from, boundary: self.covered })
     }
 
@@ -342,11 +366,23 @@ impl Front {
         target: Lsn,
         buf: &mut [u8],
     ) -> Option<(Lsn, u64, usize)> {
+        self.fill_from(self.requested, device, owner, durable, target, buf)
+    }
+
+    /// As `fill`, from any LSN on that the buffer still holds.
+    pub fn fill_from(
+        &mut self,
+        from: Lsn,
+        device: usize,
+        owner: Owner,
+        durable: Lsn,
+        target: Lsn,
+        buf: &mut [u8],
+    ) -> Option<(Lsn, u64, usize)> {
         let unit = self.setup.unit as usize;
         let epoch = self.setup.epoch;
-        let mut lsn = base(self.lane_cursor(device).unwrap_or(self.requested));
+        let mut lsn = base(self.lane_cursor(device).unwrap_or(from));
         let space = &mut self.spaces[device];
-        let room_before = space.room_bytes();
         if let Some(first) = self.partial_unit.take() {
             space.step_back(first);
             lsn = first;
@@ -391,7 +427,6 @@ impl Front {
                 self.partial_unit = (!full).then_some(first);
             }
         }
-        self.room -= room_before - space.room_bytes();
         offset.map(|offset| (lsn, offset, len))
     }
 
@@ -424,7 +459,6 @@ impl Front {
         self.partial_unit = None;
         let unit = self.setup.unit as usize;
         let space = &mut self.spaces[device];
-        let room_before = space.room_bytes();
         let lsn = base(self.end);
         let (mut offset, mut len) = (None, 0);
         if space.is_section_full() {
@@ -445,7 +479,7 @@ impl Front {
             .encode(owner, &mut out[..BLOCK]);
         self.ring.get(lsn, &mut out[HEADER..HEADER + fill]);
         space.take_unit(lsn, self.end);
-        self.room -= room_before - space.room_bytes();
+        self.note_room();
         Some(Composed { offset, len: len + unit, rest: None, from: self.end, boundary: self.end })
     }
 
@@ -458,16 +492,6 @@ impl Front {
         for space in self.spaces.iter_mut().chain(self.areas.iter_mut().flatten()) {
             space.truncate(lsn);
         }
-        self.room = self.spaces.iter().map(DeviceSpace::room_bytes).sum();
-    }
-
-    pub fn space(&self) -> LogSpace {
-        let pending = self.cost_until(self.end);
-        LogSpace {
-            capacity_bytes: self.capacity,
-            used_bytes: self.capacity.saturating_sub(self.room) + pending,
-            normal_bytes: self.left(Some(LogClass::Normal), self.end).unwrap_or(0),
-            oldest: self.oldest,
-        }
+        self.note_room();
     }
 }

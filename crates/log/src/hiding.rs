@@ -113,6 +113,19 @@ struct Judged {
 }
 
 impl Judged {
+    fn new(options: &OutlierOptions, device: usize) -> Judged {
+        let table = match &options.expected[..] {
+            [one] => one.clone(),
+            tables => tables.get(device).cloned().unwrap_or_default(),
+        };
+        Judged {
+            model: LatencyModel::new(table, options.learn),
+            switch: Switch::new(),
+            outliers: 0,
+            trust: Trust::default(),
+        }
+    }
+
     fn limits(&self, lateness: &Lateness, blocks: usize) -> Limits {
         lateness.limits(self.model.expected(blocks), self.model.nearly_all(blocks))
     }
@@ -142,6 +155,7 @@ pub(crate) struct Hider {
     direct_below: Duration,
     extra_bytes_percent: u64,
     devices: Vec<Judged>,
+    options: OutlierOptions,
     /// Hundredths of bytes that may be written again.
     saved: u64,
     detected: u64,
@@ -154,16 +168,7 @@ pub(crate) struct Hider {
 impl Hider {
     /// For a log of `devices` devices. Needs two to do anything.
     pub fn new(policy: Hiding, options: &OutlierOptions, devices: usize) -> Hider {
-        let table = |device: usize| match &options.expected[..] {
-            [one] => one.clone(),
-            tables => tables.get(device).cloned().unwrap_or_default(),
-        };
-        let judged = |device| Judged {
-            model: LatencyModel::new(table(device), options.learn),
-            switch: Switch::new(),
-            outliers: 0,
-            trust: Trust::default(),
-        };
+        let judged = |device| Judged::new(options, device);
         Hider {
             policy: if devices > 1 { policy } else { Hiding::Off },
             lateness: Lateness {
@@ -175,6 +180,7 @@ impl Hider {
             direct_below: options.direct_below,
             extra_bytes_percent: u64::from(options.extra_bytes_percent),
             devices: (0..devices).map(judged).collect(),
+            options: options.clone(),
             saved: 100 * SAVED_BYTES_MAX / 4,
             detected: 0,
             reissued: 0,
@@ -182,6 +188,11 @@ impl Hider {
             reissued_bytes: 0,
             gained: Duration::ZERO,
         }
+    }
+
+    /// A device more.
+    pub fn add_device(&mut self) {
+        self.devices.push(Judged::new(&self.options, self.devices.len()));
     }
 
     /// The policy in force.

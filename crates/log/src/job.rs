@@ -13,7 +13,7 @@ use crate::{LogError, LogErrorKind};
 use firn_base::Lsn;
 use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, OnceLock, thread};
-use firn_device::{AlignedBuf, DeviceError, Durability};
+use firn_device::{AlignedBuf, Device, DeviceError, Durability};
 
 /// The bytes of a write, from the moment in which its thread hands them to the device.
 #[derive(Default)]
@@ -36,6 +36,7 @@ impl Bytes {
 /// What a thread that has taken a device is to write.
 pub(crate) struct Job {
     pub device: usize,
+    target: Arc<dyn Device>,
     buf: AlignedBuf,
     bytes: Arc<Bytes>,
     offset: u64,
@@ -57,7 +58,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    fn request(self) -> Option<u64> {
+    pub fn request(self) -> Option<u64> {
         match self {
             Task::Request(number) | Task::Again { request: number, .. } => Some(number),
             Task::Seal(_) => None,
@@ -92,19 +93,21 @@ impl Pipeline {
         let bytes = Arc::new(Bytes::default());
         if flight.hider.is_active() {
             let slot = &mut flight.slots[device];
-            assert!(slot.usable && slot.buffer.is_none() && slot.writing.is_none(), "one write at a time");
+            assert!(slot.buffer.is_none() && slot.writing.is_none(), "one write at a time");
             slot.writing = Some(Writing {
                 request: task.request(),
                 bytes: Arc::clone(&bytes),
                 blocks: composed.len / BLOCK,
                 hides: task.hides(),
+                detected: false,
                 reissued: None,
                 hidden_at: None,
             });
         }
         flight.under_way += 1;
         let Composed { offset, len, rest, .. } = composed;
-        Job { device, buf, bytes, offset, len, rest, task }
+        let target = Arc::clone(&flight.slots[device].device);
+        Job { device, target, buf, bytes, offset, len, rest, task }
     }
 
     /// Gives a job to a worker; back to the caller if it had better perform it itself.
@@ -112,7 +115,7 @@ impl Pipeline {
         if !self.has_workers(flight) || !flight.hider.hands_over(job.device, job.blocks()) {
             return Some(job);
         }
-        assert!(flight.jobs.len() < self.devices.len(), "a device has one write at a time");
+        assert!(flight.jobs.len() < flight.slots.len(), "a device has one write at a time");
         flight.jobs.push_back(job);
         self.work.notify_one();
         None
@@ -130,26 +133,20 @@ impl Pipeline {
     }
 
     fn run_as(&self, job: Job, worker: bool) {
-        let Job { device, mut buf, bytes, offset, len, rest, task } = job;
+        let Job { device, target, mut buf, bytes, offset, len, rest, task } = job;
         seal_all(&mut buf[..len]);
         let begun = bytes.0.get_or_init(|| Begun { at: clock::now(), buf, len });
         let in_device = InDevice(self);
-        let outcome = self.write(device, offset, &begun.buf[..len], rest);
+        let outcome = write(&*target, offset, &begun.buf[..len], rest);
         std::mem::forget(in_device);
         match outcome {
             Ok(()) => self.finish(device, task, bytes, worker),
-            Err(error) => {
-                self.fail(unknown_outcome(&error));
-                let mut flight = self.flight.lock();
-                flight.slots[device].writing = None;
-                flight.slots[device].buffer = Some(into_begun(bytes).buf);
-                self.landed(&mut flight);
-            }
+            Err(error) => self.device_failed(device, task, bytes, &error),
         }
     }
 
     /// A write's thread is back from its device.
-    fn landed(&self, flight: &mut Flight) {
+    pub fn landed(&self, flight: &mut Flight) {
         flight.under_way -= 1;
         if flight.stopping {
             // `close` waits for the last one.
@@ -168,23 +165,6 @@ impl Pipeline {
             self.work.wait(&mut flight);
         }
     }
-
-    fn write(
-        &self,
-        device: usize,
-        offset: u64,
-        bytes: &[u8],
-        rest: Option<(usize, u64)>,
-    ) -> Result<(), DeviceError> {
-        let device = &self.devices[device];
-        let (first, wrapped) = bytes.split_at(rest.map_or(bytes.len(), |(at, _)| at));
-        device.write(offset, first, Durability::Durable)?;
-        match rest {
-            Some((_, offset)) => device.write(offset, wrapped, Durability::Durable),
-            None => Ok(()),
-        }
-    }
-
     fn finish(&self, device: usize, task: Task, bytes: Arc<Bytes>, worker: bool) {
         let ended = clock::now();
         let mut flight = self.flight.lock();
@@ -211,8 +191,10 @@ impl Pipeline {
         let mut list = std::mem::take(&mut flight.scratch);
         match task {
             Task::Request(number) | Task::Again { request: number, .. } => {
-                flight.note_hidden(number, ended);
-                let durable = flight.complete(number);
+                let (done, durable) = flight.complete(number);
+                if done {
+                    flight.note_hidden(number, ended);
+                }
                 self.acknowledge(&mut flight, durable, &mut list);
             }
             Task::Seal(lsn) => {
@@ -256,7 +238,7 @@ impl Pipeline {
 }
 
 /// A thread inside a device call: if that panics, nobody is to wait for it.
-struct InDevice<'a>(&'a Pipeline);
+pub(crate) struct InDevice<'a>(pub &'a Pipeline);
 
 impl Drop for InDevice<'_> {
     fn drop(&mut self) {
@@ -267,23 +249,34 @@ impl Drop for InDevice<'_> {
 }
 
 impl Flight {
-    /// Tells the other writes of request `number` that it is done by `at`, unless it was before.
+    /// Tells the other writes of request `number` that it is done by `at`.
     fn note_hidden(&mut self, number: u64, at: Moment) {
-        if self.unfinished(number).is_none() {
-            return;
-        }
         let others = self.slots.iter_mut().filter_map(|slot| slot.writing.as_mut());
         others.filter(|w| w.request == Some(number)).for_each(|w| w.hidden_at = Some(at));
     }
 }
 
+fn write(
+    device: &dyn Device,
+    offset: u64,
+    bytes: &[u8],
+    rest: Option<(usize, u64)>,
+) -> Result<(), DeviceError> {
+    let (first, wrapped) = bytes.split_at(rest.map_or(bytes.len(), |(at, _)| at));
+    device.write(offset, first, Durability::Durable)?;
+    match rest {
+        Some((_, offset)) => device.write(offset, wrapped, Durability::Durable),
+        None => Ok(()),
+    }
+}
+
 /// The caller has dropped the slot's share, so that the bytes are its own.
-fn into_begun(bytes: Arc<Bytes>) -> Begun {
+pub(crate) fn into_begun(bytes: Arc<Bytes>) -> Begun {
     let bytes = Arc::into_inner(bytes).expect("a write's bytes are shared with its device's slot only");
     bytes.0.into_inner().expect("a write that ended has begun")
 }
 
-fn unknown_outcome(error: &DeviceError) -> LogError {
+pub(crate) fn unknown_outcome(error: &DeviceError) -> LogError {
     LogError::new(
         LogErrorKind::Failed,
         format!(

@@ -186,7 +186,8 @@ impl SectionHeader {
 /// 48  u64  sections of the area for re-issued outliers, which follow those of the main stream; 0 if there is
 ///          none, and then the format's version is 1, else 2
 /// 56  16B  database id
-/// 72       zero
+/// 72  u8   1: has left the log
+/// 73       zero
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemberHeader {
@@ -198,6 +199,8 @@ pub(crate) struct MemberHeader {
     pub geometry: Geometry,
     /// The ring for re-issued outliers, if the device has one.
     pub area: Option<Geometry>,
+    /// The device has left the log.
+    pub retired: bool,
 }
 
 impl MemberHeader {
@@ -219,6 +222,7 @@ impl MemberHeader {
                 first[48..56].copy_from_slice(&area.sections.to_le_bytes());
             }
             first[56..72].copy_from_slice(&self.database.0);
+            first[72] = u8::from(self.retired);
             block::seal(first);
         }
         out
@@ -252,6 +256,7 @@ impl MemberHeader {
             place: u32_at(bytes, 24),
             geometry,
             area,
+            retired: bytes[72] != 0,
         };
         // An area makes a log of version 2, and nothing else does.
         (area.is_some() == (bytes[7] == block::VERSION_WITH_AREA)).then_some(header)

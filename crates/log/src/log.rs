@@ -2,33 +2,43 @@
 
 use crate::archive::EpochMark;
 use crate::block::{self, Owner};
+use crate::flight::Slot;
 use crate::front::{Front, FrontSetup};
 use crate::hiding::Hiding;
 use crate::layout::{Geometry, MemberHeader, SectionHeader};
 use crate::options::{Appended, LogClass, LogOptions, LogSpace, LogStatistics};
+use crate::patches::Thin;
 use crate::pipeline::Pipeline;
+use crate::policy::LogPolicy;
 use crate::record::{FRAME, Kind, Record};
 use crate::space::DeviceSpace;
 use crate::{LogError, LogErrorKind, LogIdentity, worker};
 use firn_base::codec::Writer;
 use firn_base::sync::thread::JoinHandle;
 use firn_base::sync::{Arc, Mutex};
-use firn_base::{Epoch, Lsn, Progress};
+use firn_base::{DatabaseId, Epoch, Lsn, Progress};
 use firn_device::{AlignedBuf, Device, Durability};
 
 const BUFFER_MIN: usize = 8 << 10;
-const DEVICES_MAX: usize = 64;
+const COPIES_MAX: usize = 8;
+/// Places of devices: a bit each.
+pub(crate) const DEVICES_MAX: usize = 64;
 
 /// The log of an open database. All calls may be made from any thread.
 pub struct Log {
-    pipeline: Arc<Pipeline>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) database: DatabaseId,
     mark: EpochMark,
-    /// Locked alone, and only by `close` and `drop`.
-    workers: Mutex<Vec<JoinHandle<()>>>,
+    covered: bool,
+    /// Of a device's buffer.
+    pub(crate) buffer_bytes: usize,
+    /// Locked alone, and only where a device is added, and by `close` and `drop`.
+    pub(crate) workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a log is opened with, be it new or recovered.
 pub(crate) struct Opening {
+    pub database: DatabaseId,
     pub devices: Vec<Arc<dyn Device>>,
     pub owners: Vec<Owner>,
     pub spaces: Vec<DeviceSpace>,
@@ -39,6 +49,8 @@ pub(crate) struct Opening {
     pub oldest: Lsn,
     /// Where the epoch before ended, unless this is the first.
     pub previous_end: Option<Lsn>,
+    /// Blocks before it of which there are too few copies; `None`: too many to copy.
+    pub thin: Option<Vec<Thin>>,
 }
 
 /// What every log with these devices keeps to; members that differ in block size share the largest.
@@ -104,14 +116,26 @@ impl Log {
                 place: place as u32,
                 geometry,
                 area,
+                retired: false,
             };
             format(&**device, owner, &header)?;
             owners.push(owner);
             spaces.push(DeviceSpace::empty(geometry));
             areas.push(area.map(DeviceSpace::empty));
         }
-        let opening =
-            Opening { devices, owners, spaces, areas, epoch, start, oldest: start, previous_end: None };
+        let database = identity.database;
+        let opening = Opening {
+            database,
+            devices,
+            owners,
+            spaces,
+            areas,
+            epoch,
+            start,
+            oldest: start,
+            previous_end: None,
+            thin: Some(Vec::new()),
+        };
         Log::open(opening, options)
     }
 
@@ -129,14 +153,13 @@ impl Log {
         options.policy.check(unit, &capacities)?;
         let previous_end = opening.previous_end.unwrap_or(opening.start);
         let mark = EpochMark { epoch: opening.epoch, start: opening.start, previous_end };
-        let capacity: u64 = capacities.iter().sum();
         let setup = FrontSetup {
             epoch: opening.epoch,
             start: opening.start,
             unit,
             buffer_bytes: options.buffer_bytes,
-            rollback_reserve_bytes: capacity / 100 * u64::from(options.rollback_reserve_percent),
-            system_reserve_bytes: capacity / 100 * u64::from(options.system_reserve_percent),
+            rollback_reserve_percent: options.rollback_reserve_percent,
+            system_reserve_percent: options.system_reserve_percent,
             oldest: opening.oldest,
             policy: options.policy,
         };
@@ -144,24 +167,55 @@ impl Log {
         let request_bytes = options.request_bytes.next_multiple_of(unit as usize).max(2 * unit as usize);
         // A request that is issued again may meet one section's end more than the first time.
         let buffer_bytes = request_bytes + unit as usize;
-        let buffers = opening.devices.iter().map(|_| AlignedBuf::zeroed(buffer_bytes)).collect();
-        let front = Front::new(setup, opening.spaces, opening.areas, capacity);
+        let devices = opening.devices.into_iter().zip(opening.owners);
+        let slots: Vec<Slot> = devices
+            .map(|(device, owner)| Slot::new(device, owner, AlignedBuf::zeroed(buffer_bytes)))
+            .collect();
+        let count = slots.len();
+        let front = Front::new(setup, opening.spaces, opening.areas, options.copies);
         let workers = options.workers;
-        let pipeline =
-            Arc::new(Pipeline::new(opening.devices, opening.owners, opening.epoch, options, front, buffers));
+        let pipeline = Arc::new(Pipeline::new(opening.epoch, options, front, slots));
+        let thin = opening.thin.as_deref();
+        let copied = thin.map(|thin| pipeline.copies_end(opening.start, thin));
+        let copied = copied.filter(|&end| pipeline.front.lock().has_room(end));
         if let Some(previous_end) = opening.previous_end {
-            let mut body = Vec::with_capacity(12);
+            let mut body = Vec::with_capacity(20);
             body.put_u32(opening.epoch.0);
             body.put_u64(previous_end.0);
+            if let Some(end) = copied.filter(|&end| end > opening.start) {
+                body.put_u64(end.0);
+            }
             pipeline.append(None, &[Record { kind: Kind::EPOCH_START, body: &body }])?;
         }
-        let log = Arc::new(Log { pipeline: Arc::clone(&pipeline), mark, workers: Mutex::default() });
+        let (database, workers_list) = (opening.database, Mutex::default());
+        let log = Arc::new(Log {
+            pipeline: Arc::clone(&pipeline),
+            database,
+            mark,
+            covered: copied.is_some(),
+            buffer_bytes,
+            workers: workers_list,
+        });
         if workers {
-            *log.workers.lock() = worker::start(&pipeline).map_err(|error| {
+            *log.workers.lock() = worker::start(&pipeline, count).map_err(|error| {
                 LogError::new(LogErrorKind::Failed, format!("a log thread could not be started: {error}"))
             })?;
         }
+        if copied.is_some() && !thin.unwrap_or_default().is_empty() {
+            for thin in thin.unwrap_or_default() {
+                let record = Record { kind: Kind::COPIED, body: &thin.encode() };
+                log.pipeline.append(Some(LogClass::System), &[record])?;
+            }
+            // Nothing may rest upon the blocks that are copied before the copies are durable.
+            log.flush(log.end())?;
+        }
         Ok(log)
+    }
+
+    /// Whether all log before this epoch has the copies that it should have: what lacked some was copied.
+    #[must_use]
+    pub fn is_covered(&self) -> bool {
+        self.covered
     }
 
     /// Appends a record alone. Does no I/O unless the log buffer is full; then it waits for a request or
@@ -218,9 +272,9 @@ impl Log {
         self.pipeline.front.lock().copy(from, out)
     }
 
-    /// How many devices the log lies on.
+    /// How many devices the log is written to.
     pub fn devices(&self) -> usize {
-        self.pipeline.devices.len()
+        self.pipeline.flight.lock().usable()
     }
 
     /// Blocks until `durable() >= lsn`. The caller's thread writes itself where a device is free. An
@@ -313,6 +367,17 @@ impl std::fmt::Debug for Log {
     }
 }
 
+impl Pipeline {
+    /// Where the records end that carry `thin` at the beginning of an epoch; its start if there are none.
+    fn copies_end(&self, start: Lsn, thin: &[Thin]) -> Lsn {
+        if thin.is_empty() {
+            return start;
+        }
+        let bodies = std::iter::once(20).chain(thin.iter().map(|thin| thin.encode().len()));
+        start.advance(bodies.map(Log::framed_len).sum())
+    }
+}
+
 fn check_options(options: &LogOptions) -> Result<(), LogError> {
     let reserves = options.rollback_reserve_percent + options.system_reserve_percent;
     let problem = if options.buffer_bytes < BUFFER_MIN {
@@ -321,6 +386,10 @@ fn check_options(options: &LogOptions) -> Result<(), LogError> {
         format!("log requests may have up to 64 MiB, not {} bytes", options.request_bytes)
     } else if reserves > 90 {
         format!("the log's reserves together may take up to 90 % of it, not {reserves} %")
+    } else if !(1..=COPIES_MAX).contains(&options.copies) {
+        format!("a log has 1 to {COPIES_MAX} copies, not {}", options.copies)
+    } else if options.copies > 1 && options.policy != LogPolicy::Array {
+        "copies of the log need the policy Array".to_owned()
     } else {
         return Ok(());
     };
@@ -329,7 +398,7 @@ fn check_options(options: &LogOptions) -> Result<(), LogError> {
 
 /// Writes the header of every section as never used, then the member header: a device whose formatting
 /// was interrupted is no member.
-fn format(device: &dyn Device, owner: Owner, header: &MemberHeader) -> Result<(), LogError> {
+pub(crate) fn format(device: &dyn Device, owner: Owner, header: &MemberHeader) -> Result<(), LogError> {
     let rings = [(owner, Some(header.geometry)), (owner.area(), header.area)];
     for (owner, geometry) in rings.into_iter().filter_map(|(owner, ring)| ring.map(|ring| (owner, ring))) {
         let mut unit = AlignedBuf::zeroed(geometry.unit as usize);

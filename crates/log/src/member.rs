@@ -8,7 +8,7 @@ use crate::space::{DeviceSpace, LiveSection};
 use crate::{LogError, LogErrorKind, LogIdentity};
 use firn_base::Lsn;
 use firn_base::sync::Arc;
-use firn_device::{AlignedBuf, Device, Io, IoOp};
+use firn_device::{AlignedBuf, Device, DeviceErrorKind, Io, IoOp};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -55,13 +55,9 @@ impl Member {
                 header.member.0, expected.0
             )));
         }
-        if header.members as usize != identity.members.len() || header.place as usize != place {
+        if header.retired {
             return Err(damaged(format!(
-                "{name} says it is number {} of {} log devices, the superblock says {} of {}",
-                header.place + 1,
-                header.members,
-                place + 1,
-                identity.members.len()
+                "{name} has left the log of its database; it is no log device any more"
             )));
         }
         if header.geometry.unit < device.info().logical_block as u64 {
@@ -140,6 +136,14 @@ impl Member {
         self.header(linear / self.geometry.section_bytes() + 1).map(|h| h.first)
     }
 
+    /// As far as the section headers tell, with the newest section as if it were full.
+    pub fn filled(&self, oldest: Lsn) -> DeviceSpace {
+        let section = self.geometry.section_bytes();
+        let last =
+            (self.newest > 0).then(|| self.geometry.linear(self.newest) + section - self.geometry.unit);
+        self.resume(last, oldest, Lsn(block::LSN_MAX))
+    }
+
     /// Goes on writing behind the last block of log, found at `last_block`. Sections that may hold log
     /// from `oldest` on are kept; none holds log at or past `start`.
     pub fn resume(&self, last_block: Option<u64>, oldest: Lsn, start: Lsn) -> DeviceSpace {
@@ -168,9 +172,16 @@ impl Member {
     }
 }
 
-fn read_member_header(device: &dyn Device) -> Result<MemberHeader, LogError> {
+pub(crate) fn read_member_header(device: &dyn Device) -> Result<MemberHeader, LogError> {
     let logical = device.info().logical_block;
     let mut buf = AlignedBuf::zeroed(logical.max(4096));
+    if device.is_empty()
+        && let Err(error) = device.read(0, &mut buf[..logical])
+        && error.kind == DeviceErrorKind::Failed
+    {
+        // It is not there, which is more than that it has no header.
+        return Err(error.into());
+    }
     // Both copies lie in the first two units, whose size is not known yet: try the sizes there are.
     for at in std::iter::once(0).chain((9..=16).map(|shift| 1u64 << shift)) {
         let start = at - at % logical as u64;

@@ -6,10 +6,11 @@
 //!
 //! Memory: a [`Reader`] for each device, and one block.
 
-use crate::LogError;
 use crate::block::{PAYLOAD, base};
 use crate::epochs::EpochTable;
+use crate::patches::{Patches, Thin};
 use crate::reader::{Head, Peek, Reader};
+use crate::{LogError, MemberId, Redundancy};
 use firn_base::Lsn;
 use firn_base::sync::{Arc, thread};
 
@@ -25,11 +26,65 @@ pub(crate) struct Cursor {
     /// The block loaded last: its first LSN and fill. `None` if there was none at its place.
     block: Option<(Lsn, usize)>,
     payload: [u8; PAYLOAD],
+    /// Blocks that a later epoch carries.
+    patches: Arc<Patches>,
+    /// So many members may fail while they are read, since others have what they have.
+    pub spare: usize,
+    /// The first member that failed, and there was no other to spare.
+    pub failed: Option<MemberId>,
+    pub audit: Option<Audit>,
+}
+
+/// Counts the copies of each block that is passed.
+pub(crate) struct Audit {
+    pub redundancy: Redundancy,
+    /// Members that are not there to be counted.
+    pub absent: usize,
+    /// Blocks with too few copies, with the places of their epochs.
+    pub thin: Vec<(usize, Thin)>,
+    /// There are more of them than are remembered.
+    pub overflown: bool,
+}
+
+/// Blocks with too few copies that are remembered: what the devices may have been writing at a crash.
+const THIN_MAX: usize = 16 << 10;
+
+impl Audit {
+    fn note(&mut self, epoch: usize, thin: Thin, members: usize) {
+        let last = Lsn(thin.lsn.0 + (thin.bytes.len() as u64).max(1) - 1);
+        let promised = self.redundancy.at(thin.lsn).max(self.redundancy.at(last));
+        if members + self.absent >= usize::from(promised) {
+            return;
+        }
+        if self.thin.len() < THIN_MAX {
+            self.thin.push((epoch, thin));
+        } else {
+            self.overflown = true;
+        }
+    }
 }
 
 impl Cursor {
     pub fn new(epochs: Arc<EpochTable>, readers: Vec<Reader>, epoch: usize, pos: Lsn) -> Cursor {
-        Cursor { epochs, readers, bytes_read: 0, epoch, pos, block: None, payload: [0; PAYLOAD] }
+        Cursor {
+            epochs,
+            readers,
+            bytes_read: 0,
+            epoch,
+            pos,
+            block: None,
+            payload: [0; PAYLOAD],
+            patches: Arc::default(),
+            spare: 0,
+            failed: None,
+            audit: None,
+        }
+    }
+
+    /// With blocks that a later epoch carries.
+    pub fn with(mut self, patches: &Arc<Patches>) -> Cursor {
+        self.patches = Arc::clone(patches);
+        self
     }
 
     pub fn pos(&self) -> Lsn {
@@ -101,18 +156,40 @@ impl Cursor {
     /// blocks up to and including it on all devices.
     fn find(&mut self, wanted: Lsn) -> Result<Option<usize>, LogError> {
         let mut best = None;
+        let mut holders: Vec<u32> = Vec::new();
         for i in 0..self.readers.len() {
             while let Some(head) = self.peek(i)? {
                 if head.lsn > wanted {
                     break;
                 }
                 let ours = head.lsn == wanted && head.epoch == self.epoch;
+                if ours && self.audit.is_some() {
+                    if best.is_none_or(|fill| head.fill > fill) {
+                        holders.clear();
+                    }
+                    let member = self.readers[i].member();
+                    if best.is_none_or(|fill| head.fill >= fill) && !holders.contains(&member) {
+                        holders.push(member);
+                    }
+                }
                 if ours && best.is_none_or(|fill| head.fill > fill) {
                     best = Some(head.fill);
                     self.payload.copy_from_slice(self.readers[i].payload(head));
                 }
                 self.readers[i].pop();
             }
+        }
+        let epoch = self.epochs.ranges()[self.epoch].epoch;
+        let patch = self.patches.get(epoch, wanted);
+        if let Some(bytes) = patch.filter(|bytes| best.is_none_or(|fill| bytes.len() > fill)) {
+            best = Some(bytes.len());
+            self.payload[..bytes.len()].copy_from_slice(bytes);
+        }
+        if let (Some(audit), Some(fill)) = (&mut self.audit, best)
+            && patch.is_none_or(|bytes| bytes.len() < fill)
+        {
+            let thin = Thin { epoch, lsn: wanted, bytes: self.payload[..fill].to_vec() };
+            audit.note(self.epoch, thin, holders.len());
         }
         Ok(best)
     }
@@ -131,19 +208,43 @@ impl Cursor {
     fn load(&mut self) -> Result<(), LogError> {
         let before = self.left();
         let mut hungry: Vec<&mut Reader> = self.readers.iter_mut().filter(|r| r.can_load()).collect();
-        if let [only] = &mut hungry[..] {
-            only.load()?;
+        let outcomes: Vec<(u32, Result<(), LogError>)> = if let [only] = &mut hungry[..] {
+            vec![(only.member(), only.load())]
         } else {
-            let outcomes: Vec<Result<(), LogError>> = thread::scope(|scope| {
-                let threads: Vec<_> = hungry.into_iter().map(|r| scope.spawn(|| r.load())).collect();
+            thread::scope(|scope| {
+                let threads: Vec<_> =
+                    hungry.into_iter().map(|r| (r.member(), scope.spawn(|| r.load()))).collect();
                 threads
                     .into_iter()
-                    .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                    .map(|(member, t)| {
+                        (member, t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                    })
                     .collect()
-            });
-            outcomes.into_iter().collect::<Result<(), LogError>>()?;
+            })
+        };
+        for (member, outcome) in outcomes {
+            if let Err(error) = outcome {
+                self.lose(member, error)?;
+            }
         }
-        self.bytes_read += before - self.left();
+        self.bytes_read += before.saturating_sub(self.left());
+        Ok(())
+    }
+
+    /// Goes on without a member, if there is one to spare.
+    fn lose(&mut self, member: u32, error: LogError) -> Result<(), LogError> {
+        let readers = self.readers.iter_mut().filter(|reader| reader.member() == member);
+        let mut readers: Vec<&mut Reader> = readers.collect();
+        if readers.iter().all(|reader| reader.is_given_up()) {
+            // Its other stream failed before.
+            return Ok(());
+        }
+        if self.spare == 0 {
+            self.failed.get_or_insert(MemberId(member));
+            return Err(error);
+        }
+        self.spare -= 1;
+        readers.iter_mut().for_each(|reader| reader.give_up());
         Ok(())
     }
 

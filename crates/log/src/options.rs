@@ -35,6 +35,10 @@ pub struct LogOptions {
     pub hiding: Hiding,
     /// What takes too long.
     pub outliers: OutlierOptions,
+    /// On how many devices each request is written before it is acknowledged: 1 to 8. While fewer are in use, on all.
+    pub copies: usize,
+    /// The log fails when fewer devices than this are left in use.
+    pub copies_required: usize,
     /// Wanted section size in bytes when a log is created; 0 chooses 1 MiB, less on small devices and
     /// more on those of over a GiB.
     pub section_bytes: u64,
@@ -56,6 +60,8 @@ impl Default for LogOptions {
             workers: true,
             hiding: Hiding::default(),
             outliers: OutlierOptions::default(),
+            copies: 1,
+            copies_required: 1,
             section_bytes: 0,
             rollback_reserve_percent: 25,
             system_reserve_percent: 12,

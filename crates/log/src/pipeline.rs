@@ -19,15 +19,17 @@ use crate::flight::{Flight, Parker, Slot, Waiter, Wake, WakeList, wake_all};
 use crate::front::{Front, Refused};
 use crate::hiding::{Hider, Hiding};
 use crate::job::{Job, Task};
+use crate::loss::LossHandler;
 use crate::options::{Appended, Compose, LogClass, LogOptions};
 use crate::policy::LogPolicy;
 use crate::record::Record;
 use crate::stripes::{LanesWritten, Stripes};
 use crate::{LogError, LogErrorKind};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
+use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, thread};
 use firn_base::{Epoch, Lsn};
-use firn_device::{AlignedBuf, Device};
+use firn_device::AlignedBuf;
+use std::collections::VecDeque;
 
 /// Bytes of log that gather behind a request, wanted durable by nobody who waits, before another device is
 /// set to work.
@@ -35,8 +37,6 @@ const GATHERED_MAX: u64 = 32 << 10;
 
 /// The log without its threads.
 pub(crate) struct Pipeline {
-    pub devices: Vec<Arc<dyn Device>>,
-    pub owners: Vec<Owner>,
     pub epoch: Epoch,
     pub options: LogOptions,
     end: AtomicU64,
@@ -46,6 +46,8 @@ pub(crate) struct Pipeline {
     /// Wakes the workers; goes with `flight`.
     pub work: Condvar,
     buffer_waits: AtomicU64,
+    /// Asked what becomes of a device that fails.
+    pub handler: OnceLock<Box<LossHandler>>,
 }
 
 thread_local! {
@@ -54,34 +56,27 @@ thread_local! {
 }
 
 impl Pipeline {
-    pub fn new(
-        devices: Vec<Arc<dyn Device>>,
-        owners: Vec<Owner>,
-        epoch: Epoch,
-        options: LogOptions,
-        front: Front,
-        buffers: Vec<AlignedBuf>,
-    ) -> Pipeline {
+    pub fn new(epoch: Epoch, options: LogOptions, front: Front, slots: Vec<Slot>) -> Pipeline {
         let start = front.end();
         let striped = match options.policy {
-            LogPolicy::Striped { unit_bytes } => Some(Stripes::new(unit_bytes, devices.len())),
+            LogPolicy::Striped { unit_bytes } => Some(Stripes::new(unit_bytes, slots.len())),
             LogPolicy::Array | LogPolicy::InPlace => None,
         };
         // What belongs to a device no other may write.
         let hiding = if striped.is_some() { Hiding::Off } else { options.hiding };
-        let hider = Hider::new(hiding, &options.outliers, devices.len());
+        let hider = Hider::new(hiding, &options.outliers, slots.len());
         let lanes = striped.map(|stripes| LanesWritten::new(stripes, start));
+        let copies = options.copies;
         Pipeline {
-            devices,
-            owners,
             epoch,
             options,
             end: AtomicU64::new(start.0),
             durable: AtomicU64::new(start.0),
-            flight: Mutex::new(Flight::new(buffers, hider, start, lanes)),
+            flight: Mutex::new(Flight::new(slots, copies, hider, start, lanes)),
             front: Mutex::new(front),
             work: Condvar::new(),
             buffer_waits: AtomicU64::new(0),
+            handler: OnceLock::new(),
         }
     }
 
@@ -170,6 +165,9 @@ impl Pipeline {
 
     /// What a thread that needs the log up to `lsn` can have written: a late request, before new log.
     fn next_for(&self, flight: &mut Flight, lsn: Lsn) -> Option<Job> {
+        if let Some(job) = self.take_left(flight) {
+            return Some(job);
+        }
         if let Some(job) = self.take_late(flight, lsn) {
             return Some(job);
         }
@@ -178,6 +176,16 @@ impl Pipeline {
         }
         self.plan_for(lsn);
         self.take(flight)
+    }
+
+    /// What goes before all else: copies that no worker is there for, and requests that lost their devices.
+    fn take_left(&self, flight: &mut Flight) -> Option<Job> {
+        if !self.has_workers(flight)
+            && let Some(job) = flight.jobs.pop_front()
+        {
+            return Some(job);
+        }
+        self.take_orphan(flight)
     }
 
     /// Under the paper's policy, promises the log up to `lsn` as a request.
@@ -191,13 +199,12 @@ impl Pipeline {
     }
 
     fn wait(&self, mut flight: MutexGuard<'_, Flight>, lsn: Lsn) -> Result<Wake, LogError> {
-        if !flight.is_busy() && !flight.called && flight.slots.iter().all(|slot| slot.buffer.is_some()) {
+        let free = flight.slots.iter().all(|slot| !slot.is_usable() || slot.buffer.is_some());
+        let work_left = !flight.is_busy() || !flight.orphans.is_empty();
+        if free && work_left && !flight.called && flight.settling == 0 {
             // Every device is free, yet none took the log: the argument of `front` would be wrong.
+            let error = self.dead_end(&flight, lsn);
             drop(flight);
-            let error = LogError::new(
-                LogErrorKind::Failed,
-                format!("no log device has room for log that was admitted before LSN {lsn}"),
-            );
             self.fail(error.clone());
             return Err(error);
         }
@@ -239,7 +246,16 @@ impl Pipeline {
                 return;
             }
         }
-        let wanted = flight.wanted > flight.covered && flight.has_idle_device();
+        if let Some(orphan) = flight.orphans.front()
+            && flight.has_idle_device()
+        {
+            let from = flight.unfinished(orphan.number).map_or(Lsn::ZERO, |request| request.from);
+            return match self.has_workers(flight) {
+                true => self.summon(flight),
+                false => drop(flight.call_first_past(from, list)),
+            };
+        }
+        let wanted = flight.wanted > flight.covered && flight.has_idle_set();
         let led = if self.workers_lead(flight) { false } else { flight.call_leader(list) };
         if !led && (wanted || self.workers_lead(flight) && flight.is_needy()) {
             self.summon(flight);
@@ -277,15 +293,22 @@ impl Pipeline {
         }
     }
 
-    /// Composes the next request on a free device that has room.
+    /// Composes the next request on a free device that has room, or on as many as are to have a copy.
     fn take(&self, flight: &mut Flight) -> Option<Job> {
-        let count = self.devices.len();
+        if flight.settling > 0 || !flight.orphans.is_empty() {
+            return None;
+        }
+        if flight.copies > 1 {
+            return self.take_copies(flight);
+        }
+        let count = flight.slots.len();
         for i in 0..count {
             let device = (flight.next_device + i) % count;
             let Some(mut buf) = flight.take_buffer(device) else { continue };
+            let owner = flight.slots[device].owner;
             let (composed, cursor) = {
                 let mut front = self.front.lock();
-                let composed = front.compose(device, self.owners[device], self.durable(), &mut buf);
+                let composed = front.compose(device, owner, self.durable(), &mut buf);
                 flight.covered = front.covered();
                 (composed, front.lane_cursor(device))
             };
@@ -297,7 +320,7 @@ impl Pipeline {
             flight.last_device = device;
             let number = match cursor {
                 Some(cursor) => flight.begin_lane(device, cursor, composed.boundary),
-                None => flight.begin(device, composed.from, composed.boundary),
+                None => flight.begin(1 << device, composed.from, composed.boundary),
             };
             let task = Task::Request(number);
             return Some(self.job(flight, device, buf, composed, task));
@@ -305,22 +328,63 @@ impl Pipeline {
         None
     }
 
+    /// Composes the next request for all the devices that it goes to; the caller writes the first, workers or whoever
+    /// comes write the others.
+    fn take_copies(&self, flight: &mut Flight) -> Option<Job> {
+        let (width, count) = (flight.width(), flight.slots.len());
+        let mut front = self.front.lock();
+        let places = (0..count).map(|i| (flight.next_device + i) % count);
+        let mut free: Vec<usize> = places
+            .filter(|&place| flight.slots[place].is_ready() && front.space_mut(place).room_bytes() > 0)
+            .collect();
+        if free.len() < width {
+            return None;
+        }
+        // The emptiest first: the room that `copies` promises is most when they are level.
+        free.sort_by_key(|&place| std::cmp::Reverse(front.space_mut(place).room_bytes()));
+        free.truncate(width);
+        let devices: Vec<(usize, Owner)> =
+            free.iter().map(|&place| (place, flight.slots[place].owner)).collect();
+        let mut bufs: Vec<AlignedBuf> = free.iter().filter_map(|&place| flight.take_buffer(place)).collect();
+        let composed = front.compose_copies(&devices, self.durable(), &mut bufs);
+        flight.covered = front.covered();
+        drop(front);
+        let Some(composed) = composed else {
+            free.into_iter().zip(bufs).for_each(|(place, buf)| flight.slots[place].buffer = Some(buf));
+            return None;
+        };
+        (flight.next_device, flight.last_device) = ((free[0] + 1) % count, free[0]);
+        let carriers = free.iter().fold(0, |mask, place| mask | 1 << place);
+        let task = Task::Request(flight.begin(carriers, composed[0].from, composed[0].boundary));
+        let mut jobs = VecDeque::with_capacity(width);
+        for ((place, buf), composed) in free.into_iter().zip(bufs).zip(composed) {
+            jobs.push_back(self.job(flight, place, buf, composed, task));
+        }
+        let own = jobs.pop_front();
+        if self.has_workers(flight) {
+            jobs.iter().for_each(|_| self.work.notify_one());
+        }
+        flight.jobs.extend(jobs);
+        own
+    }
+
     /// Composes a seal if all log is durable, none was sealed since, and a device is free; on another
     /// device than the last request's, if there is one.
     fn take_seal(&self, flight: &mut Flight) -> Option<Job> {
         let durable = self.durable();
-        if flight.is_busy() || flight.failed.is_some() || flight.sealed >= durable || durable != self.end() {
+        let busy = flight.is_busy() || flight.settling > 0;
+        if busy || flight.failed.is_some() || flight.sealed >= durable || durable != self.end() {
             return None;
         }
-        let count = self.devices.len();
+        let count = flight.slots.len();
         for i in 1..=count {
             let device = (flight.last_device + i) % count;
             let Some(mut buf) = flight.take_buffer(device) else { continue };
+            let owner = flight.slots[device].owner;
             let mut front = self.front.lock();
             // Under `front` the end cannot move: what the seal says is true when it is composed.
             let still = front.end() == durable;
-            let composed =
-                if still { front.compose_seal(device, self.owners[device], &mut buf) } else { None };
+            let composed = if still { front.compose_seal(device, owner, &mut buf) } else { None };
             drop(front);
             if let Some(composed) = composed {
                 return Some(self.job(flight, device, buf, composed, Task::Seal(durable)));
@@ -346,7 +410,7 @@ impl Pipeline {
             // Nobody waits for this: while a request is being written, its end calls for the next, which then
             // holds all that has gathered. Only much log is worth a second device and a thread's waking.
             let gathered = self.end().since(flight.covered);
-            if flight.has_idle_device() && (!flight.is_busy() || gathered >= GATHERED_MAX) {
+            if flight.has_idle_set() && (!flight.is_busy() || gathered >= GATHERED_MAX) {
                 self.summon(&mut flight);
             }
         }
@@ -357,11 +421,12 @@ impl Pipeline {
         if let Some(job) = flight.jobs.pop_front() {
             return Some(job);
         }
-        let job = self.take_late(flight, Lsn::ZERO).or_else(|| {
+        let urgent = self.take_orphan(flight).or_else(|| self.take_late(flight, Lsn::ZERO));
+        let job = urgent.or_else(|| {
             let needed = self.workers_lead(flight) && flight.is_needy() && flight.failed.is_none();
             if needed { self.take(flight) } else { self.take_wanted(flight) }
         })?;
-        let more = flight.has_idle_device()
+        let more = flight.has_idle_set()
             && (flight.wanted > flight.covered || (self.workers_lead(flight) && flight.is_needy()));
         if more {
             self.summon(flight);
@@ -380,7 +445,10 @@ impl Pipeline {
     /// Writes one request that `request_flush` asked for; answers whether there was one.
     pub fn write_wanted(&self) -> bool {
         let _guard = PanicGuard::new(self);
-        let job = self.take_wanted(&mut self.flight.lock());
+        let job = {
+            let mut flight = self.flight.lock();
+            self.take_left(&mut flight).or_else(|| self.take_wanted(&mut flight))
+        };
         job.map(|job| self.run(job)).is_some()
     }
 

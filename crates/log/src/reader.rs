@@ -69,6 +69,7 @@ pub(crate) struct Reader {
     /// LSN of the last block accepted: older ones behind it are left over from earlier laps.
     running: Lsn,
     head: Option<Head>,
+    given_up: bool,
     pub seen: Sightings,
 }
 
@@ -90,10 +91,27 @@ impl Reader {
             pos: 0,
             running: Lsn::ZERO,
             head: None,
+            given_up: false,
             seen,
             member,
             epochs,
         }
+    }
+
+    /// Whose stream it is.
+    pub fn member(&self) -> u32 {
+        self.member.owner.member
+    }
+
+    /// Reads nothing more: its device fails.
+    pub fn give_up(&mut self) {
+        self.rest.end = self.rest.start;
+        (self.current.len, self.ahead, self.spare, self.head) = (0, None, None, None);
+        (self.pos, self.given_up) = (0, true);
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.given_up
     }
 
     /// Bytes not loaded yet.

@@ -24,8 +24,11 @@ use firn_base::Lsn;
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// First record of an epoch other than the first: u32 epoch, u64 LSN at which the log before it ended.
+    /// First record of an epoch other than the first: u32 epoch, u64 LSN at which the log before it ended; if `COPIED`
+    /// records follow, u64 LSN at which these end.
     pub(crate) const EPOCH_START: Kind = Kind(0x01);
+    /// A block of log before the epoch that too few devices had: u32 epoch, u64 LSN, bytes.
+    pub(crate) const COPIED: Kind = Kind(0x02);
 
     /// Whether the record is the log's own business.
     pub(crate) fn is_own(self) -> bool {

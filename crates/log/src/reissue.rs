@@ -4,13 +4,24 @@
 //! may go round the area's end: then it is two writes, one after the other, as it must not be cut.
 //!
 //! Space. Areas are no part of the room that `front` admits log by: a full one only means that nothing is hidden. The
-//! last quarter of an area is kept for stalls. A re-issue into a main stream (the naive policy) is done only
+//! last quarter of an area is kept for stalls and for requests whose device failed. A re-issue into a main stream (the naive policy) is done only
 //! from what is left beyond all admitted log and all reserves, so that what was admitted still finds its place.
 
 use crate::block::{self, BLOCK, Owner, STREAM_MAIN, u64_at};
 use crate::front::{Composed, Front};
 use crate::space::DeviceSpace;
 use firn_base::{Epoch, Lsn};
+
+/// Why a request is written again, which decides what room it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// It takes longer than usual.
+    Outlier,
+    /// It takes much longer.
+    Stall,
+    /// Its device failed, and it is nowhere else.
+    Loss,
+}
 
 impl Front {
     /// Composes the request that carries log from `from` on, whose blocks lie in `late`, into `buf` for the stream of
@@ -21,17 +32,17 @@ impl Front {
         owner: Owner,
         from: Lsn,
         late: &[u8],
-        is_stall: bool,
+        need: Need,
         buf: &mut [u8],
     ) -> Option<Composed> {
         let main = owner.stream == STREAM_MAIN;
-        let spare = if main { self.room_to_spare() } else { u64::MAX };
+        let spare = if main && need != Need::Loss { self.room_to_spare() } else { u64::MAX };
         let epoch = self.epoch();
         let space = if main { self.space_mut(device) } else { self.area_mut(device)? };
         let unit = space.unit_bytes();
         let blocks = late.chunks_exact(BLOCK).filter(|block| block::is_log(block)).count() as u64;
         let units = (blocks * BLOCK as u64).div_ceil(unit);
-        let kept = if main || is_stall { 0 } else { space.capacity_bytes() / 4 };
+        let kept = if main || need != Need::Outlier { 0 } else { space.capacity_bytes() / 4 };
         let fits = units * unit <= spare
             && units * unit + kept <= space.room_bytes()
             && space.units_with_headers(units) * unit <= buf.len() as u64;
@@ -39,8 +50,10 @@ impl Front {
             return None;
         }
         let composed = place(space, epoch, owner, from, late, buf);
-        if main {
-            self.take_room(units * unit);
+        match need {
+            Need::Loss if main => self.take_what_there_is(),
+            _ if main => self.note_room(),
+            _ => {}
         }
         Some(composed)
     }

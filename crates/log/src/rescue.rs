@@ -13,6 +13,7 @@ use crate::flight::{Flight, Slot};
 use crate::hiding::Hiding;
 use crate::job::{Job, Task};
 use crate::pipeline::Pipeline;
+use crate::reissue::Need;
 use firn_base::Lsn;
 use firn_base::clock::{self, Moment};
 use firn_base::sync::Arc;
@@ -52,13 +53,13 @@ impl Pipeline {
 
     fn issue_again(&self, flight: &mut Flight, late: Late) -> Option<Job> {
         let count = flight.slots.len();
-        let request = flight.unfinished_mut(late.number)?;
-        let from = request.from;
-        if !std::mem::replace(&mut request.detected, true) {
+        let (from, carriers) = flight.unfinished(late.number).map(|r| (r.from, r.carriers))?;
+        let writing = flight.slots[late.device].writing.as_mut()?;
+        let bytes = Arc::clone(&writing.bytes);
+        if !std::mem::replace(&mut writing.detected, true) {
             flight.hider.detect();
         }
         let contended = flight.is_needy();
-        let bytes = Arc::clone(&flight.slots[late.device].writing.as_ref()?.bytes);
         let begun = bytes.begun()?;
         let late_bytes = &begun.buf[..begun.len];
         if !late.is_stall && !flight.hider.may_spend(begun.len as u64) {
@@ -66,10 +67,14 @@ impl Pipeline {
         }
         for i in 0..count {
             let device = (flight.next_device + i) % count;
+            if carriers & (1 << device) != 0 {
+                // Two copies on one device are one.
+                continue;
+            }
             let Some(mut buf) = flight.take_buffer(device) else { continue };
-            let owner = self.second_owner(flight.hider.policy(), device);
-            let composed =
-                self.front.lock().compose_again(device, owner, from, late_bytes, late.is_stall, &mut buf);
+            let owner = second_owner(flight.hider.policy(), flight.slots[device].owner);
+            let need = if late.is_stall { Need::Stall } else { Need::Outlier };
+            let composed = self.front.lock().compose_again(device, owner, from, late_bytes, need, &mut buf);
             let Some(composed) = composed else {
                 flight.slots[device].buffer = Some(buf);
                 continue;
@@ -78,21 +83,11 @@ impl Pipeline {
             if let Some(writing) = &mut flight.slots[late.device].writing {
                 writing.reissued = Some(contended);
             }
-            if let Some(request) = flight.unfinished_mut(late.number) {
-                (request.carrier, request.detected) = (device, false);
-            }
+            flight.carry(late.number, device);
             let task = Task::Again { request: late.number, slow: late.device };
             return Some(self.job(flight, device, buf, composed, task));
         }
         None
-    }
-
-    /// The stream of `device` that takes what is written again.
-    fn second_owner(&self, policy: Hiding, device: usize) -> Owner {
-        match policy {
-            Hiding::Naive => self.owners[device],
-            Hiding::Off | Hiding::TwoStream | Hiding::Adaptive => self.owners[device].area(),
-        }
     }
 
     /// When a thread that is about to wait for `lsn` had best look whether what it waits for is late; `None` if nothing
@@ -112,6 +107,14 @@ impl Pipeline {
     }
 }
 
+/// The stream of the device with main stream `main` that takes what is written again.
+fn second_owner(policy: Hiding, main: Owner) -> Owner {
+    match policy {
+        Hiding::Naive => main,
+        Hiding::Off | Hiding::TwoStream | Hiding::Adaptive => main.area(),
+    }
+}
+
 impl Flight {
     /// The late requests that are needed up to `lsn` or by a waiter, oldest first.
     fn late(&self, now: Moment, lsn: Lsn) -> Vec<Late> {
@@ -127,7 +130,7 @@ impl Flight {
         let writing = slot.writing.as_ref()?;
         let number = writing.request?;
         let request = self.unfinished(number)?;
-        if request.carrier != device || request.from >= needed {
+        if writing.reissued.is_some() || request.from >= needed {
             return None;
         }
         let took = now.since(writing.bytes.begun()?.at);
@@ -141,7 +144,7 @@ impl Flight {
     fn due(&self, device: usize, lsn: Lsn, now: Moment) -> Option<(Moment, std::time::Duration)> {
         let writing = self.slots[device].writing.as_ref()?;
         let request = self.unfinished(writing.request?)?;
-        if request.carrier != device || request.from >= lsn {
+        if writing.reissued.is_some() || request.from >= lsn {
             return None;
         }
         let (outlier, stall) = self.hider.limits(device, writing.blocks);

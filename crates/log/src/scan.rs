@@ -11,18 +11,17 @@
 //! Memory: the section headers (half a KiB a section) and, while reading, half a MiB for each device.
 
 use crate::block::{LSN_MAX, next_base};
-use crate::epochs::{EpochRange, EpochTable};
+use crate::epochs::EpochTable;
 use crate::log::{Opening, check_members};
 use crate::member::Member;
-use crate::merge::Cursor;
+use crate::merge::{Audit, Cursor};
+use crate::patches::{Patches, Thin};
 use crate::reader::Reader;
-use crate::record::{FRAME, Frame, Kind};
-use crate::{Log, LogError, LogErrorKind, LogOptions, Records};
-use firn_base::codec::Reader as Bytes;
+use crate::walk::{Found, broken, check_claims, missing, thin_log, walk_epochs};
+use crate::{Log, LogError, LogErrorKind, LogOptions, Records, Redundancy};
 use firn_base::sync::{Arc, thread};
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::Device;
-use std::ops::Range;
 
 /// Names one log device within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +37,8 @@ pub struct LogIdentity {
     /// Each epoch that log still in use may carry, with the LSN at which it starts; ascending. The first
     /// epoch of a database starts at [`Lsn::FIRST`].
     pub epochs: Vec<(Epoch, Lsn)>,
+    /// On how many members the log lies.
+    pub redundancy: Redundancy,
 }
 
 /// The log of one epoch.
@@ -64,13 +65,16 @@ pub struct LogScan {
     whole: bool,
     /// By stream: linear position of the last block that is log.
     last_blocks: Vec<Option<u64>>,
-}
-
-/// What walking an epoch's records found.
-struct Walk {
-    span: Span,
-    /// A record's framing is wrong at this LSN.
-    broken: Option<Lsn>,
+    patches: Arc<Patches>,
+    /// Members that could not be read, and why; others have what they have.
+    lost: Vec<(MemberId, LogError)>,
+    /// Further members that may fail while records are read.
+    spare: usize,
+    /// What has too few copies, oldest first.
+    thin: Vec<Thin>,
+    /// There is more of it.
+    overflown: bool,
+    database: DatabaseId,
 }
 
 impl LogScan {
@@ -113,14 +117,38 @@ impl LogScan {
                 format!("LSN {from} lies in no epoch of the log: {:?}", identity.epochs),
             ));
         };
-        let (members, areas) = read_members(devices, &identity)?;
-        let streams: Vec<Arc<Member>> = members.iter().cloned().chain(areas).collect();
-        let mut cursor =
-            Cursor::new(Arc::clone(&epochs), readers(&streams, &epochs, from, None), first, from);
-        let mut walks = walk_epochs(&mut cursor, &epochs, first, from..until, progress)?;
-        cursor.drain()?;
+        let spare = usize::from(identity.redundancy.least_from(from)) - 1;
+        let mut lost = Vec::new();
+        let (mut members, areas) = read_members(devices, &identity, spare, &mut lost)?;
+        let mut streams: Vec<Arc<Member>> = members.iter().cloned().chain(areas).collect();
+        let mut patches = Arc::new(Patches::default());
+        // Once more for each member that turns out to be unreadable, and for each epoch that carries blocks.
+        let (cursor, walks, voids) = loop {
+            let is_lost = |member: &Arc<Member>| lost.iter().any(|(id, _)| id.0 == member.owner.member);
+            members.retain(|member| !is_lost(member));
+            streams.retain(|member| !is_lost(member));
+            let readers = readers(&streams, &epochs, from, None);
+            let mut cursor = Cursor::new(Arc::clone(&epochs), readers, first, from).with(&patches);
+            if identity.redundancy.least_from(from) > 1 || !identity.redundancy.steps().is_empty() {
+                let (redundancy, absent) = (identity.redundancy.clone(), lost.len());
+                cursor.audit = Some(Audit { redundancy, absent, thin: Vec::new(), overflown: false });
+            }
+            let mut found = Found { patches: (*patches).clone(), voids: Vec::new() };
+            let outcome = walk_epochs(&mut cursor, &epochs, first, from..until, &mut found, progress)
+                .and_then(|walks| cursor.drain().map(|()| walks));
+            match outcome {
+                Err(error) if cursor.failed.is_some() && lost.len() < spare => {
+                    lost.extend(cursor.failed.map(|member| (member, error)));
+                }
+                _ if found.patches != *patches => patches = Arc::new(found.patches),
+                outcome => break (cursor, outcome?, found.voids),
+            }
+        };
+        let mut cursor = cursor;
+        let mut walks = walks;
         progress(cursor.bytes_read, cursor.bytes_read);
-        check_claims(&cursor, &epochs, first, until, &walks)?;
+        check_claims(&cursor, &epochs, first, until, &walks, &voids)?;
+        let (thin, overflown) = thin_log(cursor.audit.take(), &walks);
         let last = walks.last().expect("there is a walk at least for `from`");
         if let Some(lsn) = last.broken {
             return Err(broken(lsn));
@@ -138,10 +166,16 @@ impl LogScan {
             next_start: next_base(end.max(seen).max(begun).max(epochs.last().start)),
             last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
             spans: walks.drain(..).map(|w| w.span).collect(),
+            spare: spare - lost.len(),
             members,
             streams,
             epochs,
             from,
+            patches,
+            lost,
+            thin,
+            overflown,
+            database: identity.database,
         })
     }
 
@@ -162,6 +196,18 @@ impl LogScan {
         Records::new(self, from)
     }
 
+    /// Members that could not be read, and why. The log is whole without them, as far as it was acknowledged.
+    #[must_use]
+    pub fn lost(&self) -> &[(MemberId, LogError)] {
+        &self.lost
+    }
+
+    /// Whether blocks were found on fewer devices than all log is to be on: [`LogScan::open_log`] copies them.
+    #[must_use]
+    pub fn has_thin_log(&self) -> bool {
+        self.overflown || !self.thin.is_empty()
+    }
+
     pub(crate) fn spans(&self) -> &[Span] {
         &self.spans
     }
@@ -177,7 +223,9 @@ impl LogScan {
 
     pub(crate) fn cursor(&self, epoch: usize, from: Lsn) -> Cursor {
         let readers = readers(&self.streams, &self.epochs, from, Some(&self.last_blocks));
-        Cursor::new(Arc::clone(&self.epochs), readers, epoch, from)
+        let mut cursor = Cursor::new(Arc::clone(&self.epochs), readers, epoch, from).with(&self.patches);
+        cursor.spare = self.spare;
+        cursor
     }
 
     /// Opens the log for appending in `epoch`, which the caller has made durable in the superblock with
@@ -212,6 +260,7 @@ impl LogScan {
             Some(found_areas.swap_remove(place).1)
         });
         let opening = Opening {
+            database: self.database,
             devices: self.members.iter().map(|m| Arc::clone(&m.device)).collect(),
             owners: self.members.iter().map(|m| m.owner).collect(),
             areas: areas.collect(),
@@ -220,6 +269,7 @@ impl LogScan {
             start,
             oldest: self.from,
             previous_end: Some(self.end()),
+            thin: if self.overflown { None } else { Some(self.thin.clone()) },
         };
         Log::open(opening, options)
     }
@@ -234,7 +284,13 @@ impl std::fmt::Debug for LogScan {
 /// All main streams, and all areas for re-issued outliers.
 type Streams = (Vec<Arc<Member>>, Vec<Arc<Member>>);
 
-fn read_members(devices: Vec<Arc<dyn Device>>, identity: &LogIdentity) -> Result<Streams, LogError> {
+/// Reads the headers; up to `spare` devices that cannot be read are noted in `lost`.
+fn read_members(
+    devices: Vec<Arc<dyn Device>>,
+    identity: &LogIdentity,
+    spare: usize,
+    lost: &mut Vec<(MemberId, LogError)>,
+) -> Result<Streams, LogError> {
     let outcomes: Vec<Result<(Member, Option<Member>), LogError>> = if devices.len() == 1 {
         devices.into_iter().map(|device| Member::read(device, identity, 0)).collect()
     } else {
@@ -251,8 +307,14 @@ fn read_members(devices: Vec<Arc<dyn Device>>, identity: &LogIdentity) -> Result
         })
     };
     let (mut members, mut areas) = (Vec::new(), Vec::new());
-    for outcome in outcomes {
-        let (main, area) = outcome?;
+    for (outcome, &member) in outcomes.into_iter().zip(&identity.members) {
+        let (main, area) = match outcome {
+            Err(error) if lost.len() < spare => {
+                lost.push((member, error));
+                continue;
+            }
+            outcome => outcome?,
+        };
         members.push(Arc::new(main));
         areas.extend(area.map(Arc::new));
     }
@@ -288,144 +350,4 @@ fn readers(
             Reader::new(Arc::clone(member), Arc::clone(epochs), range)
         })
         .collect()
-}
-
-/// Walks the records of every epoch from the one at place `first` on.
-fn walk_epochs(
-    cursor: &mut Cursor,
-    epochs: &EpochTable,
-    first: usize,
-    wanted: Range<Lsn>,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Vec<Walk>, LogError> {
-    let expected = cursor.left();
-    let mut walks = vec![walk(cursor, first, wanted.clone(), expected, progress)?];
-    for (place, range) in epochs.ranges().iter().enumerate().skip(first + 1) {
-        if range.start == range.limit || range.start >= wanted.end {
-            continue;
-        }
-        cursor.seek(place, range.start);
-        if cursor.available()? == 0 {
-            // Nobody was told that anything of this epoch is durable; `check_claims` makes sure of it.
-            continue;
-        }
-        let previous_end = read_epoch_start(cursor, range)?;
-        while walks.len() > 1 && walks.last().is_some_and(|w| w.span.start >= previous_end) {
-            walks.pop();
-        }
-        let last = walks.last_mut().expect("the first walk stays");
-        if last.span.start >= previous_end {
-            // `from` lies between two epochs.
-            last.span.end = last.span.start;
-            last.broken = None;
-        } else if last.span.end >= previous_end {
-            last.span.end = previous_end;
-            last.broken = None;
-        } else {
-            return Err(missing(last.broken.unwrap_or(last.span.end), previous_end));
-        }
-        let after_start = cursor.pos();
-        let mut found = walk(cursor, place, after_start..wanted.end, expected, progress)?;
-        found.span.start = range.start;
-        walks.push(found);
-    }
-    Ok(walks)
-}
-
-/// Walks records from the cursor's position to the last whole group.
-fn walk(
-    cursor: &mut Cursor,
-    epoch: usize,
-    wanted: Range<Lsn>,
-    expected: u64,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Walk, LogError> {
-    let mut found = Walk { span: Span { epoch, start: wanted.start, end: wanted.start }, broken: None };
-    let mut told = u64::MAX;
-    loop {
-        let lsn = cursor.pos();
-        if found.span.end == lsn && lsn >= wanted.end {
-            return Ok(found);
-        }
-        let mut bytes = [0; FRAME];
-        if !cursor.read(&mut bytes)? {
-            return Ok(found);
-        }
-        let Some(frame) = Frame::decode(lsn, bytes) else {
-            found.broken = Some(lsn);
-            return Ok(found);
-        };
-        if !cursor.skip(frame.body_len)? {
-            return Ok(found);
-        }
-        if !frame.more {
-            found.span.end = cursor.pos();
-        }
-        if cursor.bytes_read != told {
-            told = cursor.bytes_read;
-            progress(told, expected);
-        }
-    }
-}
-
-/// Reads the first record of an epoch; answers where the log before it ended.
-fn read_epoch_start(cursor: &mut Cursor, range: &EpochRange) -> Result<Lsn, LogError> {
-    let mut bytes = [0; FRAME];
-    let mut body = [0; 12];
-    let whole = cursor.read(&mut bytes)? && cursor.read(&mut body)?;
-    let frame = Frame::decode(range.start, bytes);
-    let mut fields = Bytes::new(&body);
-    let (epoch, previous_end) = (fields.u32().unwrap_or(0), fields.u64().unwrap_or(u64::MAX));
-    let expected = Frame { body_len: body.len(), more: false, kind: Kind::EPOCH_START };
-    if !whole || frame != Some(expected) || epoch != range.epoch.0 || previous_end > range.start.0 {
-        return Err(broken(range.start));
-    }
-    Ok(Lsn(previous_end))
-}
-
-/// No block may say that something is durable which was not found.
-fn check_claims(
-    cursor: &Cursor,
-    epochs: &EpochTable,
-    first: usize,
-    until: Lsn,
-    walks: &[Walk],
-) -> Result<(), LogError> {
-    if let Some(epoch) = cursor.readers().iter().filter_map(|r| r.seen.unknown).max() {
-        return Err(LogError::new(
-            LogErrorKind::Damaged,
-            format!(
-                "the log holds blocks of epoch {epoch}, but the superblock knows epochs up to {} only: the superblock \
-                 is older than the log",
-                epochs.last().epoch
-            ),
-        ));
-    }
-    for (place, range) in epochs.ranges().iter().enumerate().skip(first) {
-        let claim = cursor.readers().iter().map(|r| r.seen.claims[place]).max().unwrap_or(Lsn::ZERO);
-        let claim = claim.min(until);
-        let walk = walks.iter().find(|w| w.span.epoch == place);
-        let end = walk.map_or(range.start, |w| w.span.end);
-        if claim > end && claim > range.start {
-            return Err(missing(walk.and_then(|w| w.broken).unwrap_or(end), claim));
-        }
-    }
-    Ok(())
-}
-
-fn missing(from: Lsn, to: Lsn) -> LogError {
-    LogError::new(
-        LogErrorKind::Damaged,
-        format!(
-            "the log is damaged: what follows LSN {from} cannot be read, although it was durable up to LSN {to}. Restore \
-             the log device from a copy, or restore a backup"
-        ),
-    )
-}
-
-fn broken(lsn: Lsn) -> LogError {
-    LogError::new(
-        LogErrorKind::Damaged,
-        format!("the log is damaged: there is no record at LSN {lsn}, where one must begin"),
-    )
 }

@@ -77,6 +77,37 @@ impl DeviceSpace {
         units + units.saturating_sub(left).div_ceil(self.geometry.section_units - 1)
     }
 
+    /// Units of blocks that a request of at most `units` units, section headers included, can hold: up to the ring's
+    /// end or the last free unit.
+    pub fn extent(&self, units: u64) -> u64 {
+        let (mut unit, mut free, mut sequence) = (self.unit, self.free_sections(), self.sequence);
+        let (mut used, mut blocks) = (0, 0);
+        loop {
+            let full = unit == self.geometry.section_units;
+            let apart = full && used > 0 && sequence.is_multiple_of(self.geometry.sections);
+            if used + 1 + u64::from(full) > units || apart || (full && free == 0) {
+                return blocks;
+            }
+            if full {
+                (unit, free, sequence, used) = (1, free - 1, sequence + 1, used + 1);
+            }
+            (unit, used, blocks) = (unit + 1, used + 1, blocks + 1);
+        }
+    }
+
+    /// Whether all log on the device lies before `lsn`.
+    pub fn is_drained(&self, lsn: Lsn) -> bool {
+        self.live.back().is_none_or(|newest| newest.end <= lsn)
+    }
+
+    /// Bytes ever written to the stream, section headers included.
+    pub fn written_bytes(&self) -> u64 {
+        match self.sequence {
+            0 => 0,
+            sequence => self.geometry.linear(sequence) + self.unit * self.geometry.unit,
+        }
+    }
+
     /// What everything on the device is aligned to.
     pub fn unit_bytes(&self) -> u64 {
         self.geometry.unit

@@ -10,7 +10,6 @@ use crate::record::{FRAME, Frame};
 use crate::{Log, LogError, LogErrorKind, LogIdentity, LogScan};
 use firn_base::Lsn;
 use firn_base::sync::Arc;
-use firn_device::Device;
 
 /// Bytes copied from the log buffer under one hold of its lock.
 const COPY_BYTES: usize = 16 << 10;
@@ -18,7 +17,6 @@ const COPY_BYTES: usize = 16 << 10;
 /// Follows the durable log from an LSN on.
 pub struct LogTail {
     log: Arc<Log>,
-    devices: Vec<Arc<dyn Device>>,
     identity: LogIdentity,
     pos: Lsn,
     framing: Framing,
@@ -80,11 +78,11 @@ impl Framing {
 }
 
 impl LogTail {
-    /// Follows `log`, which lies on `devices` with this identity, from `from` on: a record's LSN, or where an epoch
-    /// ended, not truncated yet.
+    /// Follows `log`, whose identity was this at some moment of its life, from `from` on: a record's LSN, or where an
+    /// epoch ended, not truncated yet.
     #[must_use]
-    pub fn new(log: Arc<Log>, devices: Vec<Arc<dyn Device>>, identity: LogIdentity, from: Lsn) -> LogTail {
-        LogTail { log, devices, identity, pos: from, framing: Framing::at(from), scan: None }
+    pub fn new(log: Arc<Log>, identity: LogIdentity, from: Lsn) -> LogTail {
+        LogTail { log, identity, pos: from, framing: Framing::at(from), scan: None }
     }
 
     /// The log has to be kept from here on.
@@ -193,7 +191,9 @@ struct ScannedBytes {
 
 impl ScannedBytes {
     fn new(tail: &LogTail, until: Lsn) -> Result<ScannedBytes, LogError> {
-        let (devices, identity) = (tail.devices.clone(), tail.identity.clone());
+        // Its devices may have changed since.
+        let (members, devices) = tail.log.members().into_iter().unzip();
+        let identity = LogIdentity { members, ..tail.identity.clone() };
         let scan = LogScan::up_to(devices, identity, tail.needed(), until, &mut |_, _| {})?;
         let span = scan.spans().iter().rposition(|span| span.start <= tail.pos).unwrap_or(0);
         Ok(ScannedBytes { scan, cursor: None, span, pos: tail.pos })

@@ -1,6 +1,6 @@
 //! Logs in memory, for tests of the floors above.
 
-use crate::{Log, LogIdentity, LogOptions, MemberId};
+use crate::{Log, LogIdentity, LogOptions, MemberId, Redundancy};
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::{Device, Fill, MemoryDevice};
@@ -24,6 +24,7 @@ pub fn identity(members: u32) -> LogIdentity {
         database: DatabaseId(*b"firn log testing"),
         members: (0..members).map(MemberId).collect(),
         epochs: vec![(Epoch(1), Lsn::FIRST)],
+        redundancy: Redundancy::default(),
     }
 }
 

@@ -9,13 +9,14 @@ use firn_base::sync::Arc;
 use firn_base::sync::thread::{self, JoinHandle};
 
 /// Starts one worker for each device: as a device has one write at a time, there is a thread for every write.
-pub(crate) fn start(pipeline: &Arc<Pipeline>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    (0..pipeline.devices.len())
-        .map(|i| {
-            let pipeline = Arc::clone(pipeline);
-            thread::spawn(&format!("firn-log-{i}"), move || work(&pipeline))
-        })
-        .collect()
+pub(crate) fn start(pipeline: &Arc<Pipeline>, devices: usize) -> std::io::Result<Vec<JoinHandle<()>>> {
+    (0..devices).map(|i| start_one(pipeline, i)).collect()
+}
+
+/// Starts the worker that the device at place `i` adds.
+pub(crate) fn start_one(pipeline: &Arc<Pipeline>, i: usize) -> std::io::Result<JoinHandle<()>> {
+    let pipeline = Arc::clone(pipeline);
+    thread::spawn(&format!("firn-log-{i}"), move || work(&pipeline))
 }
 
 /// Asks the workers to end.

@@ -49,7 +49,7 @@ impl Bed {
     }
 
     fn tail(&self, from: Lsn) -> LogTail {
-        LogTail::new(self.log.clone(), self.devices.clone(), self.identity.clone(), from)
+        LogTail::new(self.log.clone(), self.identity.clone(), from)
     }
 
     /// Ends this life without a word and begins the next epoch.

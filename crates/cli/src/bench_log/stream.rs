@@ -78,6 +78,7 @@ pub fn identity(members: usize) -> LogIdentity {
         database: DatabaseId(*b"firn bench log  "),
         members: (0..members as u32).map(MemberId).collect(),
         epochs: vec![(Epoch(1), Lsn::FIRST)],
+        redundancy: firn_log::Redundancy::default(),
     }
 }
 

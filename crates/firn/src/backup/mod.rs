@@ -123,7 +123,7 @@ fn take(engine: &Arc<Engine>, directory: &Path, tell: Tell<'_>) -> Result<Backup
     let writer = ArchiveWriter::open(files, hold.manifest.database, options.segment_bytes)
         .map_err(archive::archive_error)?;
     let identity = engine.superblock.lock().log_identity();
-    let tail = LogTail::new(engine.log.clone(), engine.devices.logs(), identity, hold.manifest.from);
+    let tail = LogTail::new(engine.log.clone(), identity, hold.manifest.from);
     let mut copy = Copy {
         engine,
         pages: PagesWriter::new(pages, hold.manifest.page_size),

@@ -1,0 +1,375 @@
+//! The log's devices as a database keeps them: what is a member is in the superblock, what is written to is the log's.
+//!
+//! Every change is one write of the superblock, in this order with what the log does:
+//! * *add*: the id is taken durably → the device is formatted → the superblock lists it → the log uses it;
+//! * *remove*: the log uses it no more → checkpoints, until no log on it is needed → the superblock does not list it → its
+//!   header says so;
+//! * *a device fails*: if copies cover all log that recovery needs, the superblock drops it before anything more is
+//!   acknowledged; else it stays a member, and is dropped once a checkpoint has made the log on it needless;
+//! * copies become *fewer* in the superblock before the first request that has fewer, *more* after it.
+//!
+//! So a crash at any point finds in the superblock all devices that hold log that is needed, and no promise of copies
+//! that is not kept. Ids are never given twice.
+//!
+//! Locks: `changing` (held for a whole change) → the checkpointer's → `superblock` → `known`.
+
+use crate::engine::Engine;
+use crate::superblock::{Member, Superblock};
+use crate::{Error, ErrorKind};
+use firn_base::sync::{Arc, Mutex};
+use firn_base::{Lsn, clock};
+use firn_device::{Counting, Device, Fill};
+use firn_log::{LogError, LogErrorKind, LogIdentity, Loss, LostMember, MemberId, MemberState};
+use std::time::Duration;
+
+/// What happened to the log's devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogEventKind {
+    /// A device failed, or could not be read at opening. Commits go on.
+    Lost,
+    /// A device that failed has been dropped: nothing on it is needed any more.
+    Dropped,
+    /// A device was added.
+    Added,
+    /// A device was removed.
+    Removed,
+    /// All log that is needed has as many copies again as it should have.
+    Redundant,
+}
+
+/// An event among the log's devices, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEvent {
+    /// What happened.
+    pub kind: LogEventKind,
+    /// The device's id; `None` if the event is about the whole log.
+    pub member: Option<u32>,
+    /// A sentence.
+    pub message: String,
+}
+
+/// Told what happens to the log's devices.
+pub type LogEventFn = Arc<dyn Fn(&LogEvent) + Send + Sync>;
+
+/// What the engine knows of the array beside the superblock.
+#[derive(Default)]
+pub(crate) struct LogArray {
+    /// One change at a time.
+    changing: Mutex<()>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Events since the database was opened; the oldest are forgotten.
+    events: Vec<LogEvent>,
+    /// Redundancy was lost and has not been announced as regained.
+    thin: bool,
+    /// Checkpoints asked for since a device was lost.
+    checkpoints_wanted: u32,
+}
+
+/// Events that are remembered.
+const EVENTS_MAX: usize = 64;
+/// Checkpoints that are asked for to be rid of a device; more will come in their own time.
+const CHECKPOINTS_MAX: u32 = 4;
+/// How long a device that is to leave may be waited for.
+const LEAVE_MAX: Duration = Duration::from_secs(30);
+const LEAVE_NAP: Duration = Duration::from_millis(10);
+
+/// A device to be added, and how messages and the superblock name it.
+pub(crate) struct Candidate {
+    pub device: Arc<dyn Device>,
+    pub path: String,
+}
+
+impl LogArray {
+    pub fn events(&self) -> Vec<LogEvent> {
+        self.known.lock().events.clone()
+    }
+}
+
+fn superblock_failed(error: &Error) -> LogError {
+    LogError::new(
+        LogErrorKind::Failed,
+        format!("the log failed: a log device failed, and that could not be written down: {error}"),
+    )
+}
+
+impl Engine {
+    /// The log's identity and devices, of one moment.
+    pub fn log_view(&self) -> (LogIdentity, Vec<Arc<dyn Device>>) {
+        let superblock = self.superblock.lock();
+        let (identity, known) = (superblock.log_identity(), self.devices.logs.list());
+        let device = |id: &MemberId| {
+            let found = known.iter().find(|(member, _)| member == id);
+            found.expect("each member has a device").1.clone() as Arc<dyn Device>
+        };
+        let devices = identity.members.iter().map(device).collect();
+        (identity, devices)
+    }
+
+    /// Notes an event and tells who asked to be told.
+    pub fn tell_log_event(&self, kind: LogEventKind, member: Option<MemberId>, message: String) {
+        let event = LogEvent { kind, member: member.map(|id| id.0), message };
+        {
+            let mut known = self.array.known.lock();
+            if known.events.len() == EVENTS_MAX {
+                known.events.remove(0);
+            }
+            known.events.push(event.clone());
+        }
+        if let Some(listener) = &self.options.log_events {
+            listener(&event);
+        }
+    }
+
+    /// Changes the superblock in memory and on its device, or neither.
+    fn amend<T>(&self, change: impl FnOnce(&mut Superblock) -> Result<T, Error>) -> Result<T, Error> {
+        let mut superblock = self.superblock.lock();
+        let mut changed = superblock.clone();
+        let answer = change(&mut changed)?;
+        if changed != *superblock {
+            changed.write(&self.devices.superblock())?;
+            *superblock = changed;
+        }
+        Ok(answer)
+    }
+
+    /// Decides what becomes of a log device that failed. Called by the thread whose write failed.
+    pub fn log_device_lost(&self, lost: &LostMember) -> Result<Loss, LogError> {
+        let covered = self.amend(|superblock| {
+            let covered = superblock.redundancy().least_from(superblock.redo_start) > 1;
+            if superblock.copies() > 1 {
+                let redundancy = &mut superblock.array_mut().redundancy;
+                redundancy.lose_member();
+                redundancy.set_from(lost.requested, u8::try_from(lost.copies).unwrap_or(u8::MAX));
+            }
+            if covered {
+                superblock.members.retain(|member| member.id != lost.member);
+            }
+            Ok(covered)
+        });
+        let covered = covered.map_err(|error| superblock_failed(&error))?;
+        let (wanted, now) = (self.superblock.lock().copies(), lost.copies);
+        {
+            let mut known = self.array.known.lock();
+            known.thin |= wanted > 1;
+            known.checkpoints_wanted = 0;
+        }
+        let copies = match usize::from(wanted) {
+            1 => String::new(),
+            wanted if now < wanted => format!("; with {now} instead of {wanted} copies from now on"),
+            wanted => format!("; with {wanted} copies, after the next checkpoint of all log again"),
+        };
+        let fate = match covered {
+            true => "it has been dropped, others have what it had",
+            false => "what is on it is needed until the next checkpoint",
+        };
+        self.tell_log_event(
+            LogEventKind::Lost,
+            Some(lost.member),
+            format!(
+                "log device {} ({}) failed: {}; {fate}. Commits go on with {} log devices{copies}",
+                lost.member.0, lost.device, lost.error, lost.left
+            ),
+        );
+        if covered {
+            self.devices.logs.remove(lost.member);
+        }
+        self.checkpointer.want();
+        Ok(if covered { Loss::Dropped } else { Loss::Kept })
+    }
+
+    /// Tells of a member that could not be read when the database was opened.
+    pub fn tell_lost_at_opening(&self, id: MemberId, message: String) {
+        self.array.known.lock().thin = true;
+        self.tell_log_event(LogEventKind::Lost, Some(id), message);
+    }
+
+    /// After a checkpoint: drops devices that failed and hold nothing that recovery needs, and says when the log is
+    /// redundant again.
+    pub fn settle_log_array(&self) -> Result<(), Error> {
+        let redo_start = self.superblock.lock().redo_start;
+        let mut needed = false;
+        for status in self.log.member_statuses() {
+            if status.state == MemberState::Failed {
+                match self.log.is_drained(status.member, redo_start) {
+                    true => self.drop_failed(status.member, &status.device)?,
+                    false => needed = true,
+                }
+            }
+        }
+        let (copies, least, from) = {
+            let superblock = self.superblock.lock();
+            let from = superblock.log_start();
+            (superblock.copies(), superblock.redundancy().least_from(from), from)
+        };
+        let mut known = self.array.known.lock();
+        if known.thin && least >= copies {
+            known.thin = false;
+            drop(known);
+            self.tell_log_event(
+                LogEventKind::Redundant,
+                None,
+                format!("all log from LSN {from} on is on {copies} devices again"),
+            );
+            return Ok(());
+        }
+        // A checkpoint writes what was dirty at the one before it, so that one alone seldom makes enough log needless.
+        let thin_for_a_while = known.thin && usize::from(copies) <= self.log.devices();
+        if (needed || thin_for_a_while) && known.checkpoints_wanted < CHECKPOINTS_MAX {
+            known.checkpoints_wanted += 1;
+            drop(known);
+            self.checkpointer.want();
+        }
+        Ok(())
+    }
+
+    fn drop_failed(&self, id: MemberId, device: &str) -> Result<(), Error> {
+        self.amend(|superblock| {
+            // Known from now on, lest the id be given again.
+            superblock.array_mut();
+            superblock.members.retain(|member| member.id != id);
+            Ok(())
+        })?;
+        self.log.forget_member(id);
+        self.devices.logs.remove(id);
+        self.tell_log_event(
+            LogEventKind::Dropped,
+            Some(id),
+            format!(
+                "log device {} ({device}), which had failed, is not needed any more and has been dropped",
+                id.0
+            ),
+        );
+        Ok(())
+    }
+
+    /// Adds a device to the log; answers its id.
+    pub fn add_log_device(&self, candidate: Candidate) -> Result<MemberId, Error> {
+        self.check_open()?;
+        let _changing = self.array.changing.lock();
+        let Candidate { device, path } = candidate;
+        let bytes = self.superblock.lock().members.iter().map(|member| member.bytes).min().unwrap_or(0);
+        device.grow(bytes, Fill::Written)?;
+        // Taken before anything on the device bears it: an id is never given twice, whatever happens now.
+        let id = self.amend(|superblock| {
+            let array = superblock.array_mut();
+            let id = MemberId(array.next_member);
+            array.next_member = id.0.checked_add(1).ok_or_else(|| {
+                Error::new(ErrorKind::BadArgument, "the database has had too many log devices")
+            })?;
+            Ok(id)
+        })?;
+        let counting = Arc::new(Counting::new(device));
+        let new = self.log.prepare_member(counting.clone(), id)?;
+        let name = counting.info().name.clone();
+        self.devices.logs.push(id, counting);
+        let listed = self.amend(|superblock| {
+            superblock.members.push(Member { id, path, bytes });
+            Ok(())
+        });
+        if let Err(error) = listed {
+            self.devices.logs.remove(id);
+            return Err(error);
+        }
+        let from = self.log.use_member(new)?;
+        self.restate_copies(from)?;
+        let devices = self.log.devices();
+        self.tell_log_event(
+            LogEventKind::Added,
+            Some(id),
+            format!("log device {} ({name}) has been added; the log has {devices} devices now", id.0),
+        );
+        Ok(id)
+    }
+
+    /// Says in the superblock how many copies all log from `from` on has, as the log has it now.
+    fn restate_copies(&self, from: Lsn) -> Result<(), Error> {
+        let now = u8::try_from(self.log.copies().1).unwrap_or(u8::MAX);
+        self.amend(|superblock| {
+            if superblock.copies() > 1 {
+                superblock.array_mut().redundancy.set_from(from, now);
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes a device from the log: once nothing on it is needed.
+    pub fn remove_log_device(&self, id: MemberId) -> Result<(), Error> {
+        self.check_open()?;
+        let _changing = self.array.changing.lock();
+        let statuses = self.log.member_statuses();
+        let Some(status) = statuses.iter().find(|status| status.member == id) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("the log has no device {}", id.0)));
+        };
+        if status.state == MemberState::InUse {
+            let others = statuses.iter().filter(|s| s.state == MemberState::InUse).count() - 1;
+            let fewer = self.log.copies().0.min(others).max(1);
+            let durable = self.log.durable();
+            self.amend(|superblock| {
+                if fewer < usize::from(superblock.redundancy().least_from(durable)) {
+                    superblock.array_mut().redundancy.set_from(durable, fewer as u8);
+                }
+                Ok(())
+            })?;
+            if let Err(error) = self.log.stop_using(id) {
+                self.restate_copies(self.log.durable())?;
+                return Err(error.into());
+            }
+        }
+        self.drain(id).inspect_err(|_| {
+            // It stays what it was, with as many copies as before from now on.
+            self.log.use_again(id);
+            let _ = self.restate_copies(self.log.end());
+        })?;
+        self.amend(|superblock| {
+            superblock.array_mut();
+            superblock.members.retain(|member| member.id != id);
+            Ok(())
+        })?;
+        self.log.forget_member(id);
+        self.devices.logs.remove(id);
+        self.tell_log_event(
+            LogEventKind::Removed,
+            Some(id),
+            format!(
+                "log device {} ({}) has been removed; it may be used for anything else",
+                id.0, status.device
+            ),
+        );
+        Ok(())
+    }
+
+    /// Takes checkpoints until the device holds no log that anybody needs.
+    fn drain(&self, id: MemberId) -> Result<(), Error> {
+        let deadline = clock::now().after(LEAVE_MAX);
+        loop {
+            self.checkpoint_all()?;
+            let from = self.superblock.lock().log_start();
+            if self.log.is_drained(id, from) {
+                return Ok(());
+            }
+            if self.log.member_statuses().iter().all(|status| status.member != id) {
+                // It failed meanwhile, and was dropped for that.
+                return Ok(());
+            }
+            if deadline.is_none_or(|deadline| clock::now() >= deadline) {
+                return Err(Error::new(
+                    ErrorKind::Full,
+                    format!(
+                        "log device {} cannot leave yet: log from LSN {from} on is still needed, by the archive, a \
+                         backup or open transactions. It stays in use; try again later",
+                        id.0
+                    ),
+                ));
+            }
+            if !self.threads_run() {
+                self.archive_step();
+            }
+            clock::sleep(LEAVE_NAP);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The log's devices as users see and change them.
+
+use crate::files::{self, directory_of};
+use crate::log_array::{Candidate, LogEvent};
+use crate::superblock::{Found, Superblock};
+use crate::{Database, Error, ErrorKind};
+use firn_base::Lsn;
+use firn_base::sync::Arc;
+use firn_device::{Device, sync_directory};
+use firn_log::{DeviceContents, MemberId, MemberState, MemberStatus};
+use std::path::Path;
+
+/// What a log device is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogMemberState {
+    /// Log is written to it.
+    InUse,
+    /// It is being removed.
+    Leaving,
+    /// It failed; log on it may still be needed.
+    Failed,
+    /// It cannot be read (only told of a database that is not open).
+    Missing,
+}
+
+impl LogMemberState {
+    /// A word for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            LogMemberState::InUse => "in use",
+            LogMemberState::Leaving => "leaving",
+            LogMemberState::Failed => "failed",
+            LogMemberState::Missing => "missing",
+        }
+    }
+}
+
+/// A device of the log.
+#[derive(Clone, Debug)]
+pub struct LogMember {
+    /// Its id, which [`Database::remove_log_device`] takes. Ids are never given twice.
+    pub id: u32,
+    /// Where it is: relative to the database's directory, or absolute.
+    pub path: String,
+    /// What it is good for.
+    pub state: LogMemberState,
+    /// Bytes of log that it holds at most.
+    pub capacity_bytes: u64,
+    /// Bytes that it can take until log is given back.
+    pub room_bytes: u64,
+    /// Bytes of log ever written to it, padding included, in all lives of the database: a measure of its wear.
+    pub written_bytes: u64,
+    /// Why it is missing.
+    pub trouble: Option<String>,
+}
+
+/// The log's devices and copies.
+#[derive(Clone, Debug)]
+pub struct LogArrayStatus {
+    /// On how many devices each commit is to be.
+    pub copies: usize,
+    /// On how many new commits are now: fewer if there are fewer devices.
+    pub copies_now: usize,
+    /// Log is needed from here on.
+    pub needed_from: Lsn,
+    /// From here on all log has the copies it should have; `None` if not even new log has.
+    pub redundant_from: Option<Lsn>,
+    /// How many devices could be lost now without losing anything.
+    pub may_lose: usize,
+    /// The devices.
+    pub members: Vec<LogMember>,
+}
+
+impl LogArrayStatus {
+    fn of(superblock: &Superblock, now: Option<usize>, members: Vec<LogMember>) -> LogArrayStatus {
+        let (redundancy, from) = (superblock.redundancy(), superblock.redo_start);
+        let copies = superblock.copies();
+        LogArrayStatus {
+            copies: usize::from(copies),
+            copies_now: now.unwrap_or_else(|| usize::from(redundancy.at(Lsn::MAX))),
+            needed_from: from,
+            redundant_from: redundancy.full_from(copies).map(|full| full.max(from)),
+            may_lose: usize::from(redundancy.least_from(from)) - 1,
+            members,
+        }
+    }
+
+    /// Whether anything has fewer copies than it should have.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.redundant_from.is_none_or(|from| from > self.needed_from)
+    }
+}
+
+impl Database {
+    /// The log's devices and copies.
+    #[must_use]
+    pub fn log_array(&self) -> LogArrayStatus {
+        let engine = self.engine();
+        let statuses = engine.log.member_statuses();
+        let superblock = engine.superblock.lock();
+        let member = |status: MemberStatus| {
+            let listed = superblock.members.iter().find(|member| member.id == status.member)?;
+            let state = match status.state {
+                MemberState::InUse => LogMemberState::InUse,
+                MemberState::Leaving => LogMemberState::Leaving,
+                MemberState::Failed | MemberState::Gone => LogMemberState::Failed,
+            };
+            Some(of_status(&status, &listed.path, state))
+        };
+        let members = statuses.into_iter().filter_map(member).collect();
+        LogArrayStatus::of(&superblock, Some(engine.log.copies().1), members)
+    }
+
+    /// What happened to the log's devices since the database was opened, oldest first; of more than 64 events the last.
+    #[must_use]
+    pub fn log_events(&self) -> Vec<LogEvent> {
+        self.engine().array.events()
+    }
+
+    /// Adds a device to the log while it is in use: a file that is made, or an empty file or raw device that is there; a
+    /// former log device of this database may be given, too. A relative path counts from the database's directory.
+    /// Answers its id. It gets the size of the smallest device of the log.
+    ///
+    /// After a crash in between it is either a device of the log or not; if it is not, add it again.
+    ///
+    /// Errors: `BadArgument` if it holds something else, `InUse`, `Unusable`, `Full`, `Failed`.
+    pub fn add_log_device(&self, path: impl AsRef<Path>) -> Result<u32, Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        let dir = self.directory().ok_or_else(|| {
+            Error::new(
+                ErrorKind::BadArgument,
+                "this database lies on devices, not in a directory: give a device",
+            )
+        })?;
+        let name = path.as_ref().to_str().ok_or_else(|| {
+            let path = path.as_ref().display();
+            Error::new(
+                ErrorKind::BadArgument,
+                format!("{path} is no text in UTF-8; give the file another name"),
+            )
+        })?;
+        let whole = dir.join(name);
+        files::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
+        let device = files::open_or_make(&whole)?;
+        sync_directory(directory_of(&whole))?;
+        let id = self.add(device, name.to_owned())?;
+        Ok(id)
+    }
+
+    /// As [`Database::add_log_device`], for a database that was opened on devices.
+    pub fn add_log_device_on(&self, device: Arc<dyn Device>) -> Result<u32, Error> {
+        let name = device.info().name.clone();
+        self.add(device, name)
+    }
+
+    fn add(&self, device: Arc<dyn Device>, path: String) -> Result<u32, Error> {
+        let engine = self.engine();
+        let name = device.info().name.clone();
+        let (database, members) = {
+            let superblock = engine.superblock.lock();
+            (superblock.database, superblock.log_identity().members)
+        };
+        match DeviceContents::of(&*device)? {
+            DeviceContents::Nothing => {}
+            DeviceContents::Member { database: of, member, .. }
+                if of == database && !members.contains(&member) => {}
+            DeviceContents::Member { .. } | DeviceContents::Other => {
+                return Err(Error::new(
+                    ErrorKind::BadArgument,
+                    format!("{name} holds something: give an empty device, or remove what is there first"),
+                ));
+            }
+        }
+        Ok(engine.add_log_device(Candidate { device, path })?.0)
+    }
+
+    /// Removes a device from the log while it is in use: it gets no more log, and once a checkpoint has made what is on
+    /// it needless, it is a device of the log no more. Its file is left where it is.
+    ///
+    /// After a crash in between it is still a device of the log; remove it again.
+    ///
+    /// Errors: `NotFound`; `BadArgument` if it is the last one (or [`crate::Options::log_copies_required`] are needed);
+    /// `Full` if the others have too little room, or if the archive or a backup needs log that is on it for longer than
+    /// 30 s; it then stays in use.
+    pub fn remove_log_device(&self, id: u32) -> Result<(), Error> {
+        self.engine().remove_log_device(MemberId(id))
+    }
+
+    /// Adds the device at `path` and removes device `id`; answers the new one's id. See
+    /// [`Database::add_log_device`] and [`Database::remove_log_device`]; if the removal fails, both are in use.
+    pub fn replace_log_device(&self, id: u32, path: impl AsRef<Path>) -> Result<u32, Error> {
+        let engine = self.engine();
+        if engine.log.member_statuses().iter().all(|status| status.member.0 != id) {
+            return Err(Error::new(ErrorKind::NotFound, format!("the log has no device {id}")));
+        }
+        let new = self.add_log_device(path)?;
+        self.remove_log_device(id)
+            .map_err(|error| error.within(&format!("device {new} was added, but device {id} not removed")))?;
+        Ok(new)
+    }
+}
+
+fn of_status(status: &MemberStatus, path: &str, state: LogMemberState) -> LogMember {
+    LogMember {
+        id: status.member.0,
+        path: path.to_owned(),
+        state,
+        capacity_bytes: status.capacity_bytes,
+        room_bytes: status.room_bytes,
+        written_bytes: status.written_bytes,
+        trouble: None,
+    }
+}
+
+/// The log's devices of the database in `dir`, which nobody may have open; nothing is changed or recovered.
+///
+/// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
+pub fn log_status(dir: impl AsRef<Path>) -> Result<LogArrayStatus, Error> {
+    let dir = dir.as_ref();
+    let device = files::open_superblock(dir)?;
+    let Found::Database(superblock) = Superblock::read(&device)? else {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{}: the creation of a database here was interrupted", dir.display()),
+        ));
+    };
+    let identity = superblock.log_identity();
+    let member = |(place, member): (usize, &crate::superblock::Member)| {
+        let found = files::open_existing(&dir.join(&member.path))
+            .and_then(|device| Ok(MemberStatus::read(device, &identity, place, superblock.log_start())?));
+        match found {
+            Ok(status) => of_status(&status, &member.path, LogMemberState::InUse),
+            Err(error) => LogMember {
+                id: member.id.0,
+                path: member.path.clone(),
+                state: LogMemberState::Missing,
+                capacity_bytes: 0,
+                room_bytes: 0,
+                written_bytes: 0,
+                trouble: Some(error.to_string()),
+            },
+        }
+    };
+    let members = superblock.members.iter().enumerate().map(member).collect();
+    Ok(LogArrayStatus::of(&superblock, None, members))
+}

@@ -1,0 +1,145 @@
+//! On how many devices the log lies, part by part.
+//!
+//! The superblock keeps this durably, so that a recovery that misses a device knows whether it misses log. Who lowers it
+//! makes that durable *before* log is acknowledged that has fewer copies; who raises it, after such log has begun.
+//!
+//! Invariants: the steps ascend, neighbours differ, and no step has fewer than one copy. What lies before the first step
+//! has one copy.
+
+use firn_base::Lsn;
+
+/// From which LSN on each byte of log lies on how many distinct members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redundancy {
+    steps: Vec<(Lsn, u8)>,
+}
+
+impl Redundancy {
+    /// From steps of an LSN and a number of copies; `None` if they break the invariants.
+    #[must_use]
+    pub fn from_steps(steps: Vec<(Lsn, u8)>) -> Option<Redundancy> {
+        let sound = steps.iter().all(|&(_, copies)| copies > 0)
+            && steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1);
+        sound.then_some(Redundancy { steps })
+    }
+
+    /// `copies` of all log from `lsn` on.
+    #[must_use]
+    pub fn since(lsn: Lsn, copies: u8) -> Redundancy {
+        let mut all = Redundancy::default();
+        all.set_from(lsn, copies);
+        all
+    }
+
+    /// The steps.
+    #[must_use]
+    pub fn steps(&self) -> &[(Lsn, u8)] {
+        &self.steps
+    }
+
+    /// Copies of the byte at `lsn`.
+    #[must_use]
+    pub fn at(&self, lsn: Lsn) -> u8 {
+        self.steps.iter().rev().find(|(from, _)| *from <= lsn).map_or(1, |&(_, copies)| copies)
+    }
+
+    /// Copies that all log from `lsn` on has at least.
+    #[must_use]
+    pub fn least_from(&self, lsn: Lsn) -> u8 {
+        let later = self.steps.iter().filter(|(from, _)| *from > lsn).map(|&(_, copies)| copies);
+        later.fold(self.at(lsn), u8::min)
+    }
+
+    /// The LSN from which on all log has at least `copies` copies, if there is one.
+    #[must_use]
+    pub fn full_from(&self, copies: u8) -> Option<Lsn> {
+        match self.steps.iter().rposition(|&(_, has)| has < copies) {
+            Some(thin) => self.steps.get(thin + 1).map(|&(from, _)| from),
+            None if copies <= 1 => Some(Lsn::ZERO),
+            None => self.steps.first().map(|&(from, _)| from),
+        }
+    }
+
+    /// From `lsn` on there are `copies` copies.
+    pub fn set_from(&mut self, lsn: Lsn, copies: u8) {
+        assert!(copies > 0, "log that is on no device is none");
+        self.steps.retain(|&(from, _)| from < lsn);
+        if self.steps.last().map_or(1, |&(_, before)| before) != copies {
+            self.steps.push((lsn, copies));
+        }
+    }
+
+    /// Before `lsn` there may be only one copy.
+    pub fn thin_before(&mut self, lsn: Lsn) {
+        let copies = self.at(lsn);
+        self.steps.retain(|&(from, _)| from > lsn);
+        self.steps.insert(0, (lsn, copies));
+        self.tidy();
+    }
+
+    /// A member is gone: what has several copies has one fewer.
+    pub fn lose_member(&mut self) {
+        for (_, copies) in &mut self.steps {
+            *copies = (*copies - 1).max(1);
+        }
+        self.tidy();
+    }
+
+    /// Forgets what lies before `lsn`.
+    pub fn prune(&mut self, lsn: Lsn) {
+        let kept = self.steps.iter().rposition(|&(from, _)| from <= lsn).unwrap_or(0);
+        self.steps.drain(..kept);
+    }
+
+    fn tidy(&mut self) {
+        let mut before = 1;
+        self.steps.retain(|&(_, copies)| std::mem::replace(&mut before, copies) != copies);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies of every LSN below 100, the slow way.
+    fn table(of: &Redundancy) -> Vec<u8> {
+        (0..100).map(|lsn| of.at(Lsn(lsn))).collect()
+    }
+
+    #[test]
+    fn it_agrees_with_a_table_of_every_byte() {
+        let mut rng = firn_base::rng::Rng::new(7);
+        for _ in 0..500 {
+            let (mut steps, mut model) = (Redundancy::default(), vec![1u8; 100]);
+            for _ in 0..8 {
+                let (lsn, copies) = (rng.below(100), 1 + rng.below(3) as u8);
+                if rng.one_in(4) {
+                    steps.thin_before(Lsn(lsn));
+                    model[..lsn as usize].fill(1);
+                } else if rng.one_in(3) {
+                    steps.lose_member();
+                    model.iter_mut().for_each(|copies| *copies = (*copies - 1).max(1));
+                } else {
+                    steps.set_from(Lsn(lsn), copies);
+                    model[lsn as usize..].fill(copies);
+                }
+                assert_eq!(table(&steps), model);
+                assert!(Redundancy::from_steps(steps.steps.clone()).is_some(), "{steps:?}");
+                let from = rng.below(100) as usize;
+                assert_eq!(steps.least_from(Lsn(from as u64)), *model[from..].iter().min().unwrap());
+                for copies in 1..=3 {
+                    let thin = model.iter().rposition(|&has| has < copies);
+                    let full = match thin {
+                        Some(99) => None,
+                        Some(thin) => Some(Lsn(thin as u64 + 1)),
+                        None => Some(Lsn(0)),
+                    };
+                    assert_eq!(steps.full_from(copies), full, "{steps:?} for {copies}");
+                }
+                let mut pruned = steps.clone();
+                pruned.prune(Lsn(from as u64));
+                assert_eq!(table(&pruned)[from..], model[from..]);
+            }
+        }
+    }
+}
