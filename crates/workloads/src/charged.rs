@@ -4,58 +4,11 @@
 //! by counting what is asked of it: so much for each statement, row shown, and commit. The
 //! charge occupies one of the simulation's cores ([`firn_base::sim::charge`]); outside of a simulation it is nothing.
 
+use crate::cost_model::CostModel;
 use crate::engine::{Access, Commit, CommitMode, Engine, Outcome, Scan, Session, Transaction, Visitor};
 use crate::schema::{IndexId, Schema, TableId};
 use firn_base::sim;
 use std::time::Duration;
-
-/// Processor time by what is asked of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CostModel {
-    /// Beginning a transaction.
-    pub begin: Duration,
-    /// A statement on one row by its key.
-    pub statement: Duration,
-    /// Starting a scan.
-    pub scan: Duration,
-    /// Each row that a scan shows.
-    pub row: Duration,
-    /// Ending a transaction.
-    pub commit: Duration,
-}
-
-impl CostModel {
-    /// Nothing takes any time.
-    pub const FREE: CostModel = CostModel::uniform(Duration::ZERO);
-
-    /// Firn's own cost on a core of 2024, from TPC-C in memory: about 70 µs a transaction of the standard mix.
-    /// `docs/simulation.md` says how it was measured.
-    pub const FIRN: CostModel = CostModel {
-        begin: Duration::from_nanos(500),
-        statement: Duration::from_nanos(1800),
-        scan: Duration::from_nanos(2500),
-        row: Duration::from_nanos(250),
-        commit: Duration::from_nanos(5000),
-    };
-
-    /// The same for each statement, scan, and commit; rows of scans are free.
-    #[must_use]
-    pub const fn uniform(each: Duration) -> CostModel {
-        CostModel { begin: Duration::ZERO, statement: each, scan: each, row: Duration::ZERO, commit: each }
-    }
-
-    /// So many times as slow.
-    #[must_use]
-    pub fn times(self, factor: f64) -> CostModel {
-        CostModel {
-            begin: self.begin.mul_f64(factor),
-            statement: self.statement.mul_f64(factor),
-            scan: self.scan.mul_f64(factor),
-            row: self.row.mul_f64(factor),
-            commit: self.commit.mul_f64(factor),
-        }
-    }
-}
 
 /// Charges are collected up to this, so that the scheduler is not asked for every statement.
 const GRANULE: Duration = Duration::from_micros(20);
@@ -82,10 +35,19 @@ impl<E> Charged<E> {
     }
 }
 
-/// What is owed and not charged yet.
+/// What is owed and not charged yet. Settled when dropped: a transaction that fails has cost what it did.
 #[derive(Debug)]
 struct Meter {
     owed: Duration,
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        // While a panic unwinds, the scheduler is not to be asked for anything.
+        if !std::thread::panicking() {
+            self.settle();
+        }
+    }
 }
 
 impl Meter {
@@ -117,7 +79,8 @@ impl<E: Engine> Engine for Charged<E> {
     }
     fn settings(&self) -> Vec<(String, String)> {
         let mut settings = self.inner.settings();
-        settings.push(("cost_model".into(), format!("{:?}", self.cost)));
+        let costs = self.cost.nanoseconds();
+        settings.extend(costs.map(|(name, ns)| (format!("cost_{name}_ns"), ns.to_string())));
         settings
     }
     fn schema(&self) -> &Schema {
@@ -157,8 +120,12 @@ pub struct ChargedTransaction<T> {
 }
 
 impl<T: Transaction> ChargedTransaction<T> {
-    fn one(&mut self) -> &mut T {
-        self.meter.add(self.cost.statement);
+    fn reading(&mut self) -> &mut T {
+        self.meter.add(self.cost.read);
+        &mut self.inner
+    }
+    fn writing(&mut self) -> &mut T {
+        self.meter.add(self.cost.write);
         &mut self.inner
     }
     /// Runs a scan whose rows are counted.
@@ -180,19 +147,19 @@ impl<T: Transaction> ChargedTransaction<T> {
 
 impl<T: Transaction> Transaction for ChargedTransaction<T> {
     fn get(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
-        self.one().get(table, key, row)
+        self.reading().get(table, key, row)
     }
     fn get_for_update(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
-        self.one().get_for_update(table, key, row)
+        self.reading().get_for_update(table, key, row)
     }
     fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {
-        self.one().insert(table, key, row)
+        self.writing().insert(table, key, row)
     }
     fn put(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {
-        self.one().put(table, key, row)
+        self.writing().put(table, key, row)
     }
     fn delete(&mut self, table: TableId, key: &[u8]) -> Outcome<bool> {
-        self.one().delete(table, key)
+        self.writing().delete(table, key)
     }
     fn scan(&mut self, table: TableId, scan: Scan<'_>, visit: Visitor<'_>) -> Outcome<()> {
         self.scanned(visit, |inner, visit| inner.scan(table, scan, visit))
@@ -215,18 +182,5 @@ impl<T: Transaction> Transaction for ChargedTransaction<T> {
         self.meter.owed += self.cost.commit;
         self.meter.settle();
         self.inner.rollback()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn factors_scale_every_cost() {
-        let twice = CostModel::FIRN.times(2.0);
-        assert_eq!(twice.statement, CostModel::FIRN.statement * 2);
-        assert_eq!(twice.commit, CostModel::FIRN.commit * 2);
-        assert_eq!(CostModel::FREE.times(7.0), CostModel::FREE);
     }
 }

@@ -11,6 +11,7 @@
 
 mod charged;
 pub mod commit_bench;
+mod cost_model;
 mod driver;
 mod engine;
 pub mod history;
@@ -25,7 +26,8 @@ mod schema;
 pub mod tpcc;
 pub mod wall;
 
-pub use charged::{Charged, ChargedSession, ChargedTransaction, CostModel};
+pub use charged::{Charged, ChargedSession, ChargedTransaction};
+pub use cost_model::{CostModel, STANDARD_MIX, Work};
 pub use driver::{Attempt, Client, DriverOptions, Length, LiveRate, drive};
 pub use engine::{
     Access, Commit, CommitMode, Engine, EngineError, KeyRange, Outcome, PendingCommit, Retry, Scan, Session,

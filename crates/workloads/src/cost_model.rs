@@ -1,0 +1,136 @@
+//! What work costs on a simulated machine: processor time by what is asked of an engine.
+//!
+//! Two settings are meant to be compared with: Firn's own measured cost, and a slower machine and engine at which the
+//! log is as small a part of the work as it was for somebody else ([`CostModel::reaching`]). Ratios between logs depend
+//! on that, so every result has to name its setting. `docs/simulation.md` tells how the constants were measured.
+
+use std::time::Duration;
+
+/// Processor time by what is asked of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostModel {
+    /// Beginning a transaction, and what the client does for one beside its statements.
+    pub begin: Duration,
+    /// Reading a row by its key, for update or not.
+    pub read: Duration,
+    /// Inserting, replacing or deleting a row.
+    pub write: Duration,
+    /// Starting a scan.
+    pub scan: Duration,
+    /// Each row that a scan shows.
+    pub row: Duration,
+    /// Ending a transaction, and what the engine's own threads do for one.
+    pub commit: Duration,
+}
+
+/// What a transaction asks of an engine, on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Rows read by their key.
+    pub reads: f64,
+    /// Rows inserted, replaced or deleted.
+    pub writes: f64,
+    /// Scans.
+    pub scans: f64,
+    /// Rows that scans show.
+    pub rows: f64,
+}
+
+/// TPC-C's standard mix over a population of full scale. Printed by the example `cost_model` of the command's crate.
+pub const STANDARD_MIX: Work = Work { reads: 19.28, writes: 16.35, scans: 1.33, rows: 16.79 };
+
+/// Share of New-Orders that commit among the transactions of the standard mix: 45 %, less those that the inputs
+/// roll back.
+const NEW_ORDER_SHARE: f64 = 0.45 * 0.99;
+
+impl CostModel {
+    /// Nothing takes any time.
+    pub const FREE: CostModel = CostModel {
+        begin: Duration::ZERO,
+        read: Duration::ZERO,
+        write: Duration::ZERO,
+        scan: Duration::ZERO,
+        row: Duration::ZERO,
+        commit: Duration::ZERO,
+    };
+
+    /// Firn's own, on a core of 2024: instructions counted on TPC-C in memory, at a stated rate of instructions.
+    pub const FIRN: CostModel = CostModel {
+        begin: Duration::from_nanos(500),
+        read: Duration::from_nanos(1800),
+        write: Duration::from_nanos(1800),
+        scan: Duration::from_nanos(2500),
+        row: Duration::from_nanos(250),
+        commit: Duration::from_nanos(5000),
+    };
+
+    /// So many times as slow.
+    #[must_use]
+    pub fn times(self, factor: f64) -> CostModel {
+        CostModel {
+            begin: self.begin.mul_f64(factor),
+            read: self.read.mul_f64(factor),
+            write: self.write.mul_f64(factor),
+            scan: self.scan.mul_f64(factor),
+            row: self.row.mul_f64(factor),
+            commit: self.commit.mul_f64(factor),
+        }
+    }
+
+    /// Processor time of a transaction that asks for `work`.
+    #[must_use]
+    pub fn of(&self, work: &Work) -> Duration {
+        self.begin
+            + self.read.mul_f64(work.reads)
+            + self.write.mul_f64(work.writes)
+            + self.scan.mul_f64(work.scans)
+            + self.row.mul_f64(work.rows)
+            + self.commit
+    }
+
+    /// This model, as many times as slow as it takes for `cores` cores that never wait to commit `new_orders` New-Orders
+    /// a minute of TPC-C's standard mix.
+    #[must_use]
+    pub fn reaching(self, new_orders: f64, cores: f64) -> CostModel {
+        let transactions_per_second = new_orders / 60.0 / NEW_ORDER_SHARE;
+        let each = cores / transactions_per_second;
+        self.times(each / self.of(&STANDARD_MIX).as_secs_f64())
+    }
+
+    /// Each cost by its name, in nanoseconds.
+    #[must_use]
+    pub fn nanoseconds(&self) -> [(&'static str, u64); 6] {
+        [
+            ("begin", self.begin),
+            ("read", self.read),
+            ("write", self.write),
+            ("scan", self.scan),
+            ("row", self.row),
+            ("commit", self.commit),
+        ]
+        .map(|(name, cost)| (name, cost.as_nanos() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_scale_every_cost() {
+        let twice = CostModel::FIRN.times(2.0);
+        for (one, two) in CostModel::FIRN.nanoseconds().iter().zip(twice.nanoseconds()) {
+            assert_eq!(one.1 * 2, two.1, "{}", one.0);
+        }
+        assert_eq!(CostModel::FREE.times(7.0), CostModel::FREE);
+    }
+
+    #[test]
+    fn a_rate_decides_what_a_transaction_costs() {
+        // 60,000 New-Orders a minute are 2,245 transactions a second: two cores have 891 µs for each.
+        let slow = CostModel::FIRN.reaching(60_000.0, 2.0).of(&STANDARD_MIX);
+        assert!((slow.as_secs_f64() - 891e-6).abs() < 1e-6, "{slow:?}");
+        let slower = CostModel::FIRN.reaching(30_000.0, 2.0).of(&STANDARD_MIX);
+        assert!((slower.as_secs_f64() / slow.as_secs_f64() - 2.0).abs() < 1e-3);
+    }
+}
