@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::cpu::Cpu;
 use crate::sim::Sim;
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -126,8 +127,14 @@ pub struct Tpcc {
     /// Files of log of a new database, written at once [as many as the device's latency asks for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub log_devices: Option<u32>,
+    /// Where a new database's log is, instead of in --dir: a file or raw device; again for each log device
+    #[arg(long, value_name = "PATH", conflicts_with = "log_devices")]
+    pub log_path: Vec<PathBuf>,
+    /// Where a new database's page store is, instead of in --dir: a file or raw device
+    #[arg(long, value_name = "PATH")]
+    pub store_path: Option<PathBuf>,
     /// Record what is asked of each of the database's files, as DIR/NAME.trace (see firn nand replay)
-    #[arg(long, value_name = "DIR", conflicts_with = "sim")]
+    #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Archive all log in this directory (see docs/archive.md)
     #[arg(long, value_name = "DIR", conflicts_with = "sim")]
@@ -146,25 +153,34 @@ pub struct Tpcc {
     pub simulated: TpccSim,
 }
 
-/// `firn tpcc --sim`.
+/// `firn tpcc --sim` and `--emulate`.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Simulation")]
+#[command(next_help_heading = "Emulated devices")]
 pub struct TpccSim {
-    /// Run in virtual time on emulated devices, in memory: equal arguments give equal figures on any machine
-    #[arg(long)]
+    /// Run in virtual time, in memory, on devices as their profiles say: equal arguments give equal figures on any
+    /// machine
+    #[arg(long, group = "machine", conflicts_with_all = [
+        "dir", "no_load", "load_only", "check_only", "log_devices", "log_path", "store_path", "trace",
+    ])]
     pub sim: bool,
-    /// Profile of a log device (a name that `firn profiles` lists, or a TOML file); again for each device
-    #[arg(long, value_name = "PROFILE", requires = "sim", default_value = "nvme")]
+    /// Run in real time, on files that take as long as devices of these profiles
+    #[arg(long, group = "machine", conflicts_with_all = ["sim", "log_devices", "log_path", "trace"])]
+    pub emulate: bool,
+    /// Profile of a log device (a name that `firn profiles` lists, or a TOML file); again for each device. NAME@fast and
+    /// NAME@slow take what is not known of the device at that end
+    #[arg(long, value_name = "PROFILE", requires = "machine", default_value = "nvme")]
     pub profile_log: Vec<String>,
     /// Profile of the page store's device
-    #[arg(long, value_name = "PROFILE", requires = "sim", default_value = "nvme")]
+    #[arg(long, value_name = "PROFILE", requires = "machine", default_value = "nvme")]
     pub profile_data: String,
     /// Cores of the simulated machine
     #[arg(long, value_name = "N", requires = "sim", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub sim_cores: u32,
-    /// How many times as slow as Firn's measured cost its work is charged
-    #[arg(long, value_name = "FACTOR", requires = "sim", default_value_t = 1.0)]
-    pub cpu: f64,
+    /// What computing costs: `firn` (as measured), `firn*FACTOR`, `paper` (as in FlashLogging's time; `paper-slow`,
+    /// `paper-fast`), `ideal=RATE` (what lets all cores do so many New-Orders a minute if the log never holds them up),
+    /// `free`
+    #[arg(long, value_name = "COST", requires = "sim", default_value = "firn")]
+    pub cpu: Cpu,
 }
 
 /// `firn check`.

@@ -4,6 +4,7 @@ use crate::adapter::OnFirn;
 use crate::args::{CommitName, IsolationName, ScaleName, Tpcc};
 use crate::output::{say, write_json};
 use crate::tape::Tapes;
+use crate::tpcc_machine::{self, Machine};
 use crate::{
     Failure, commit_of_source, interrupt, progress, size, tpcc_backup, tpcc_sim, tpcc_table, whole_tables,
 };
@@ -14,42 +15,41 @@ use firn_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult}
 use firn_workloads::tpcc::{self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When};
 use firn_workloads::{CommitMode, DriverOptions, Length, LiveRate, RunReport};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Commits that an asynchronous client may have outstanding.
 const ASYNC_WINDOW: usize = 1024;
 
 /// Runs the command.
 pub fn run(args: &Tpcc) -> Result<(), Failure> {
-    if args.simulated.sim {
-        return tpcc_sim::run(args);
+    let machine = Machine::of(args)?;
+    match machine {
+        Some(machine) if machine.is_simulated() => tpcc_sim::run(args, machine),
+        machine => run_on_files(args, machine.map(Arc::new)),
     }
+}
+
+fn run_on_files(args: &Tpcc, machine: Option<Arc<Machine>>) -> Result<(), Failure> {
     let stop = interrupt::install()?;
-    let mut options =
-        Options::new().create(!args.no_load && !args.check_only).on_recovery(progress::recovery());
-    options = options.buffer_bytes(
-        usize::try_from(args.buffer).map_err(|_| Failure::bad_argument("--buffer is too large"))?,
-    );
-    if let Some(count) = args.log_devices {
-        options = options.log_devices(count as usize);
-    }
-    if let Some(directory) = &args.archive {
-        options = options.archive(tpcc_backup::absolute(directory)?);
-    }
     let tapes = args.trace.as_deref().map(Tapes::in_directory).transpose()?;
+    let mut options = options(args)?;
     if let Some(tapes) = &tapes {
         options = tapes.record(options);
+    }
+    if let Some(machine) = machine.clone() {
+        options = options.log_devices(machine.log_devices());
+        options = options.wrap_devices(move |name, device| machine.wrap(name, device));
     }
     let opening = clock::now();
     let db = options.open(&args.dir)?;
     report_recovery(&db, opening);
-    let isolation = match args.isolation {
-        IsolationName::Snapshot => Isolation::Snapshot,
-        IsolationName::Serializable => Isolation::Serializable,
-    };
-    let engine = whole_tables::open(db, isolation)?;
-    let outcome = run_on(&engine, args, stop);
+    let engine = whole_tables::open(db, isolation(args))?;
+    let outcome = prepare(&engine, args, stop).and_then(|population| match population {
+        Some(population) => measure_and_report(&engine, args, stop, population, machine.as_deref()),
+        None => Ok(()),
+    });
     // Whatever happened, what is committed is written out before the process ends.
     let closing = progress::spinner("writing what is dirty");
     let closed = engine.into_database().close();
@@ -65,6 +65,37 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     Ok(())
 }
 
+fn options(args: &Tpcc) -> Result<Options, Failure> {
+    let mut options = Options::new()
+        .create(!args.no_load && !args.check_only)
+        .on_recovery(progress::recovery())
+        .buffer_bytes(buffer(args)?);
+    if let Some(count) = args.log_devices {
+        options = options.log_devices(count as usize);
+    }
+    if let Some(directory) = &args.archive {
+        options = options.archive(tpcc_backup::absolute(directory)?);
+    }
+    if !args.log_path.is_empty() {
+        options = options.log_paths(args.log_path.clone());
+    }
+    if let Some(path) = &args.store_path {
+        options = options.store_path(path);
+    }
+    Ok(options)
+}
+
+pub(crate) fn buffer(args: &Tpcc) -> Result<usize, Failure> {
+    usize::try_from(args.buffer).map_err(|_| Failure::bad_argument("--buffer is too large"))
+}
+
+pub(crate) fn isolation(args: &Tpcc) -> Isolation {
+    match args.isolation {
+        IsolationName::Snapshot => Isolation::Snapshot,
+        IsolationName::Serializable => Isolation::Serializable,
+    }
+}
+
 fn report_recovery(db: &Database, since: clock::Moment) {
     let recovery = db.recovery_report();
     if !recovery.clean {
@@ -78,7 +109,12 @@ fn report_recovery(db: &Database, since: clock::Moment) {
     }
 }
 
-pub(crate) fn run_on(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<(), Failure> {
+/// Loads and checks, as far as the arguments ask for it; answers the population to run on, if a run is asked for.
+pub(crate) fn prepare(
+    engine: &impl OnFirn,
+    args: &Tpcc,
+    stop: &AtomicBool,
+) -> Result<Option<Population>, Failure> {
     let (population, fresh) = match Population::of(engine)? {
         Some(found) => {
             if found.scale.warehouses != args.warehouses && !args.check_only {
@@ -99,26 +135,52 @@ pub(crate) fn run_on(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Re
         None => (load(engine, args, stop)?, true),
     };
     let when = if fresh { When::AfterLoad } else { When::AfterRun };
-    if args.load_only || args.check_only {
-        return report_consistency(&consistency(engine, when)?).map(|_| ());
-    }
-    if fresh {
+    if args.load_only || args.check_only || fresh {
         report_consistency(&consistency(engine, when)?)?;
+    }
+    if args.load_only || args.check_only {
+        return Ok(None);
     }
     if stop.load(Ordering::SeqCst) {
         return Err(Failure::interrupted("stopped before the run; the database can be used"));
     }
+    Ok(Some(population))
+}
+
+/// Runs the clients, checks what they left, and reports. `machine` is what it takes place on, if not this one.
+pub(crate) fn measure_and_report(
+    engine: &impl OnFirn,
+    args: &Tpcc,
+    stop: &AtomicBool,
+    population: Population,
+    machine: Option<&Machine>,
+) -> Result<(), Failure> {
     let time = match args.transactions {
         Some(count) => format!("{count} transactions each"),
         None => format!("{} s after {} s of warm-up", args.seconds, args.warmup),
     };
     say!("running {}: {time}", tpcc_table::count(args.clients.into(), "client"));
-    let head =
-        Conditions::now("firn-tpcc/1", commit_of_source(), config(engine, args, population), args.seed);
-    let (report, counts) = tpcc_backup::beside(engine, args, stop, || measure(engine, args, stop))?;
+    let began = Instant::now();
+    let config = config(engine, args, population, machine);
+    let mut head = Conditions::now("firn-tpcc/1", commit_of_source(), config, args.seed);
+    if let Some(machine) = machine {
+        (head.device_profile, head.simulated) = (Some(machine.profiles()), machine.is_simulated());
+        // What loading left dirty was written while devices were free.
+        engine.database().checkpoint()?;
+        machine.measure(true);
+    }
+    let measured = tpcc_backup::beside(engine, args, stop, || measure(engine, args, stop));
+    if let Some(machine) = machine {
+        machine.measure(false);
+    }
+    let (report, counts) = measured?;
     let conditions = consistency(engine, When::AfterRun)?;
-    let result = result_of(engine, (head, args, population), &report, &counts, &conditions);
+    let mut result = result_of(engine, (head, args, population), &report, &counts, &conditions);
+    result.simulation = tpcc_machine::simulation(began.elapsed().as_secs_f64());
     say!("\n{}", tpcc_table::of(&result, engine.database(), &counts.io, &report));
+    if let Some(machine) = machine {
+        say!("\n{}", machine.sentences());
+    }
     if let Some(path) = &args.json {
         write_json(path, &result)?;
     }
@@ -255,7 +317,7 @@ fn report_consistency(conditions: &[Condition]) -> Result<ConsistencyResult, Fai
 }
 
 /// The whole effective configuration.
-fn config(engine: &impl OnFirn, args: &Tpcc, population: Population) -> Value {
+fn config(engine: &impl OnFirn, args: &Tpcc, population: Population, machine: Option<&Machine>) -> Value {
     let settings: serde_json::Map<String, Value> =
         engine.settings().into_iter().map(|(name, value)| (name, Value::String(value))).collect();
     json!({
@@ -263,7 +325,7 @@ fn config(engine: &impl OnFirn, args: &Tpcc, population: Population) -> Value {
         "clients": args.clients, "seconds": args.seconds, "warmup": args.warmup,
         "transactions_per_client": args.transactions, "buffer_bytes": args.buffer,
         "isolation": engine.isolation(), "commit": format!("{:?}", args.commit).to_lowercase(),
-        "engine": settings,
+        "engine": settings, "machine": machine.map(Machine::config),
     })
 }
 

@@ -1,85 +1,70 @@
 //! `firn tpcc --sim`: TPC-C in virtual time, on emulated devices that keep their bytes in memory.
 
 use crate::adapter::FirnEngine;
-use crate::args::{IsolationName, Tpcc};
+use crate::args::Tpcc;
 use crate::output::say;
+use crate::tpcc_machine::Machine;
 use crate::{Failure, interrupt, tpcc, whole_tables};
-use firn::{Devices, Isolation, Options};
+use firn::{Devices, Options};
 use firn_base::sim::{self, SimOptions};
-use firn_base::sync::Arc;
 use firn_device::{Device, MemoryDevice};
-use firn_emulate::{Emulated, profiles};
-use firn_profile::DeviceProfile;
-use firn_workloads::{Charged, CostModel};
-use std::sync::Mutex;
+use firn_workloads::Charged;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The profile of this name, or in this file.
-pub fn profile(name: &str) -> Result<DeviceProfile, Failure> {
-    profiles::find(name).map_err(|error| Failure::bad_argument(error.to_string()))
-}
+/// No run is longer: 41 days of virtual time.
+const TIME_LIMIT: Duration = Duration::from_secs(1000 * 3600);
 
-/// Runs the command.
-pub fn run(args: &Tpcc) -> Result<(), Failure> {
+/// Runs the command on `machine`.
+pub fn run(args: &Tpcc, machine: Machine) -> Result<(), Failure> {
     let stop = interrupt::install()?;
-    if !(args.simulated.cpu.is_finite() && args.simulated.cpu >= 0.0) {
-        return Err(Failure::bad_argument("--cpu must be zero or more"));
-    }
-    let logs: Vec<DeviceProfile> =
-        args.simulated.profile_log.iter().map(|name| profile(name)).collect::<Result<_, _>>()?;
-    let data = profile(&args.simulated.profile_data)?;
-    let buffer = usize::try_from(args.buffer).map_err(|_| Failure::bad_argument("--buffer is too large"))?;
-    let isolation = match args.isolation {
-        IsolationName::Snapshot => Isolation::Snapshot,
-        IsolationName::Serializable => Isolation::Serializable,
-    };
     let options = SimOptions {
-        time_limit: Duration::from_secs(1000 * 3600),
+        time_limit: TIME_LIMIT,
         step_limit: u64::MAX,
+        // A twentieth of the simulator's time. What threads wait for is told without it, and a run can be had again.
+        history: 0,
         ..SimOptions::measuring(args.seed, args.simulated.sim_cores as usize)
     };
     let began = Instant::now();
-    // The simulation's threads end when its body does, before this function.
-    let outcome: std::sync::Arc<Mutex<Result<(), Failure>>> = std::sync::Arc::new(Mutex::new(Ok(())));
+    // Not the body's value: that would be lost with a simulation whose other threads fail.
+    let outcome = Arc::new(Mutex::new(Ok(())));
     let (for_body, args_of_body) = (outcome.clone(), args.clone());
     let ran = sim::run(options, move || {
-        let args = args_of_body;
-        let result = (|| {
-            let emulated = |name: &str, profile: &DeviceProfile, seed: u64| {
-                let memory = Arc::new(MemoryDevice::new(name));
-                let device = Emulated::new(memory, profile, seed);
-                let device = device.map_err(|error| Failure::bad_argument(error.to_string()))?;
-                Ok::<_, Failure>(Arc::new(device) as Arc<dyn Device>)
-            };
-            let devices = Devices {
-                superblock: Arc::new(MemoryDevice::new("superblock")),
-                logs: logs
-                    .iter()
-                    .enumerate()
-                    .map(|(at, profile)| emulated(&format!("log.{at}"), profile, args.seed + at as u64))
-                    .collect::<Result<_, _>>()?,
-                store: emulated("store", &data, args.seed + 1000)?,
-                cache: None,
-            };
-            let db = Options::new().buffer_bytes(buffer).create_on(devices)?;
-            let engine: FirnEngine = whole_tables::open(db, isolation)?;
-            let engine = Charged::new(engine, CostModel::FIRN.times(args.simulated.cpu));
-            let outcome = tpcc::run_on(&engine, &args, stop);
-            let closed = engine.into_inner().into_database().close();
-            outcome?;
-            closed?;
-            Ok(())
-        })();
-        *for_body.lock().expect("only the body locks it") = result;
+        let result = body(&args_of_body, &machine, stop);
+        *for_body.lock().unwrap_or_else(PoisonError::into_inner) = result;
     });
+    let failed = std::mem::replace(&mut *outcome.lock().unwrap_or_else(PoisonError::into_inner), Ok(()));
+    failed?;
     let ran = ran.map_err(|failure| Failure::new(failure.to_string()))?;
-    std::mem::replace(&mut *outcome.lock().expect("the body has ended"), Ok(()))?;
+    let real = began.elapsed().as_secs_f64();
     say!(
-        "\nsimulated {:.1} s in {:.1} s: {:.0} steps a second, trace {:016x}",
+        "\nsimulated {:.1} s in {real:.1} s of real time: {} steps, {} of them to another thread, trace {:016x}",
         ran.virtual_time.as_secs_f64(),
-        began.elapsed().as_secs_f64(),
-        ran.steps as f64 / began.elapsed().as_secs_f64(),
+        ran.steps,
+        ran.switches,
         ran.trace_hash
     );
+    Ok(())
+}
+
+/// What runs inside the simulation.
+fn body(args: &Tpcc, machine: &Machine, stop: &AtomicBool) -> Result<(), Failure> {
+    let memory = |name: &str| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name)) };
+    let wrapped = |name: &str| machine.wrap(name, memory(name)).map_err(firn::Error::from);
+    let logs: Result<Vec<_>, _> =
+        (0..machine.log_devices()).map(|at| wrapped(&format!("log.{at}"))).collect();
+    let store = wrapped("store")?;
+    let devices = Devices { superblock: memory("superblock"), logs: logs?, store, cache: None };
+    let db = Options::new().buffer_bytes(tpcc::buffer(args)?).create_on(devices)?;
+    let engine: FirnEngine = whole_tables::open(db, tpcc::isolation(args))?;
+    let measured = (|| {
+        let Some(population) = tpcc::prepare(&engine, args, stop)? else { return Ok(engine) };
+        let engine = Charged::new(engine, machine.cpu().model(args.simulated.sim_cores));
+        let outcome = tpcc::measure_and_report(&engine, args, stop, population, Some(machine));
+        let engine = engine.into_inner();
+        outcome.map(|()| engine)
+    })();
+    measured?.into_database().close()?;
     Ok(())
 }

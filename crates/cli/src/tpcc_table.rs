@@ -23,7 +23,7 @@ pub fn of(result: &TpccResult, db: &Database, io: &IoCounts, report: &RunReport)
          {:.0} tpmC, {:.0} durable commits per second\n\
          run again: {} after conflicts, {} after deadlocks; rolled back because the input asks for it: {}\n\n\
          {}\n\nlog writes by size: {}\n\
-         page buffer {}, hit rate {:.2} %; before-images {}; peak memory of the process {}; database {}",
+         page buffer {}, hit rate {:.2} %; before-images {}; {}database {}",
         count(result.warehouses.into(), "warehouse"),
         count(result.clients as u64, "client"),
         result.isolation,
@@ -39,13 +39,22 @@ pub fn of(result: &TpccResult, db: &Database, io: &IoCounts, report: &RunReport)
         size::show(statistics.buffer.memory_bytes),
         100.0 * share,
         size::show(statistics.txn.version_bytes),
-        result.memory_peak_bytes.map_or_else(|| "unknown".to_owned(), size::show),
+        peak_memory(result),
         size::show(db.size_on_devices()),
     );
     if !result.full_scale {
         text.push_str("\nThe population is scaled down: these are not TPC-C's figures.");
     }
     text
+}
+
+/// A simulation's report says nothing of the machine that it ran on.
+fn peak_memory(result: &TpccResult) -> String {
+    if result.conditions.simulated {
+        return String::new();
+    }
+    let peak = result.memory_peak_bytes.map_or_else(|| "unknown".to_owned(), size::show);
+    format!("peak memory of the process {peak}; ")
 }
 
 fn transactions(result: &TpccResult) -> String {

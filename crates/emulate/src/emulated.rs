@@ -2,6 +2,7 @@
 
 use crate::{Model, Pacer, Request, Statistics};
 use firn_base::sync::Arc;
+use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
 use firn_profile::{DeviceProfile, ProfileError};
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub struct Emulated {
     inner: Arc<dyn Device>,
     info: DeviceInfo,
     pacer: Pacer,
+    /// Calls take no modelled time.
+    free: AtomicBool,
 }
 
 impl Emulated {
@@ -42,7 +45,7 @@ impl Emulated {
             logical_block: below.logical_block.max(profile.logical_block as usize),
             direct: below.direct,
         };
-        Emulated { inner, info, pacer: Pacer::new(model) }
+        Emulated { inner, info, pacer: Pacer::new(model), free: AtomicBool::new(false) }
     }
 
     /// What the model counted: by kind, with waiting and outliers.
@@ -62,7 +65,20 @@ impl Emulated {
         self.pacer.spikes(share, time);
     }
 
+    /// Whether calls that begin from now on take no modelled time and leave no trace in the model: for making ready what
+    /// is to be measured. A call that has begun ends when it was promised to.
+    pub fn run_free(&self, free: bool) {
+        self.free.store(free, Ordering::Release);
+    }
+
+    fn is_free(&self) -> bool {
+        self.free.load(Ordering::Acquire)
+    }
+
     fn timed<T>(&self, request: &Request, call: impl FnOnce() -> T) -> T {
+        if self.is_free() {
+            return call();
+        }
         let completion = self.pacer.submit(request);
         let outcome = call();
         self.pacer.wait_until(completion);
@@ -122,6 +138,9 @@ impl Device for Emulated {
 
     fn submit(&self, batch: &mut [Io<'_>]) {
         let requests: Vec<Request> = batch.iter().map(|io| self.request(io)).collect();
+        if self.is_free() {
+            return self.inner.submit(batch);
+        }
         let completion = self.pacer.submit_batch(&requests);
         self.inner.submit(batch);
         self.pacer.wait_until(completion);

@@ -37,7 +37,7 @@ pub struct Work {
 }
 
 /// TPC-C's standard mix over a population of full scale. Printed by the example `cost_model` of the command's crate.
-pub const STANDARD_MIX: Work = Work { reads: 19.28, writes: 16.35, scans: 1.33, rows: 16.79 };
+pub const STANDARD_MIX: Work = Work { reads: 21.09, writes: 17.37, scans: 1.194, rows: 13.59 };
 
 /// Share of New-Orders that commit among the transactions of the standard mix: 45 %, less those that the inputs
 /// roll back.
@@ -54,14 +54,14 @@ impl CostModel {
         commit: Duration::ZERO,
     };
 
-    /// Firn's own, on a core of 2024: instructions counted on TPC-C in memory, at a stated rate of instructions.
+    /// Firn's own, on a core of 2024: instructions counted on TPC-C in memory, at 5 instructions a nanosecond.
     pub const FIRN: CostModel = CostModel {
-        begin: Duration::from_nanos(500),
-        read: Duration::from_nanos(1800),
-        write: Duration::from_nanos(1800),
-        scan: Duration::from_nanos(2500),
-        row: Duration::from_nanos(250),
-        commit: Duration::from_nanos(5000),
+        begin: Duration::from_nanos(3670),
+        read: Duration::from_nanos(441),
+        write: Duration::from_nanos(1227),
+        scan: Duration::from_nanos(2617),
+        row: Duration::from_nanos(88),
+        commit: Duration::from_nanos(6234),
     };
 
     /// So many times as slow.

@@ -168,6 +168,10 @@ pub struct TpccResult {
     pub database_bytes: Option<u64>,
     /// Empty if no check was made.
     pub consistency: ConsistencyResult,
+    /// Of a run in virtual time: `virtual_seconds`, `steps`, `trace_hash`, which follow from the seed, and `real_seconds`,
+    /// which do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulation: Option<Value>,
 }
 
 impl TpccResult {
@@ -181,6 +185,7 @@ impl TpccResult {
         report: &RunReport,
     ) -> TpccResult {
         conditions.seconds = report.seconds;
+        let simulated = conditions.simulated;
         let transactions = report.kinds.iter().map(|kind| {
             let result = TransactionResult {
                 count: kind.commits,
@@ -205,9 +210,11 @@ impl TpccResult {
             io: ["log", "cache", "delta", "store"].map(|tier| (tier.to_owned(), TierIo::default())).into(),
             buffer: object(json!({"budget_bytes": null, "hit_rate": null})),
             cache: object(json!({"hit_rate": null})),
-            memory_peak_bytes: memory_peak_bytes(),
+            // A simulation's result says nothing of the machine that it ran on.
+            memory_peak_bytes: if simulated { None } else { memory_peak_bytes() },
             database_bytes: None,
             consistency: ConsistencyResult::default(),
+            simulation: None,
         }
     }
 }

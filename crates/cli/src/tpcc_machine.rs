@@ -1,0 +1,186 @@
+//! What a run of TPC-C takes place on, if it is not this machine as it is: emulated devices, in virtual or in real time.
+
+use crate::args::Tpcc;
+use crate::cpu::Cpu;
+use crate::{Failure, tpcc_table};
+use firn::device::{Device, DeviceError, DeviceErrorKind};
+use firn_base::sim;
+use firn_emulate::{Emulated, profiles};
+use firn_profile::{DeviceProfile, VariantName};
+use firn_workloads::results::config_hash;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Emulated devices of one database, by the profiles that the arguments name.
+pub struct Machine {
+    logs: Vec<Named>,
+    data: Named,
+    seed: u64,
+    /// In virtual time.
+    simulated: bool,
+    cores: u32,
+    cpu: Cpu,
+    /// Those made so far. Never held across a scheduling point: a simulated thread would keep its turn.
+    devices: Mutex<Vec<Arc<Emulated>>>,
+}
+
+/// A profile, and what it was asked for by.
+#[derive(Clone)]
+struct Named {
+    name: String,
+    profile: DeviceProfile,
+}
+
+/// The profile of this name, or in this file; `@fast` or `@slow` behind it takes all that is not known of the device
+/// at that end of its band.
+fn named(text: &str) -> Result<Named, Failure> {
+    let (name, end) = match text.rsplit_once('@') {
+        Some((name, "fast")) => (name, Some(VariantName::Fast)),
+        Some((name, "slow")) => (name, Some(VariantName::Slow)),
+        _ => (text, None),
+    };
+    let mut profile = profiles::find(name).map_err(|error| Failure::bad_argument(error.to_string()))?;
+    if let Some(end) = end {
+        let mut variants = profile.variants().into_iter();
+        profile = match variants.find(|variant| variant.name == end) {
+            Some(variant) => variant.profile,
+            None => {
+                return Err(Failure::bad_argument(format!(
+                    "{name} has no bands: leave {text:?} without its end"
+                )));
+            }
+        };
+    }
+    Ok(Named { name: text.to_owned(), profile })
+}
+
+impl Machine {
+    /// What the arguments describe; `None` if it is this machine. Nothing is made yet.
+    pub fn of(args: &Tpcc) -> Result<Option<Machine>, Failure> {
+        let simulated = &args.simulated;
+        if !simulated.sim && !simulated.emulate {
+            return Ok(None);
+        }
+        Ok(Some(Machine {
+            logs: simulated.profile_log.iter().map(|name| named(name)).collect::<Result<_, _>>()?,
+            data: named(&simulated.profile_data)?,
+            seed: args.seed,
+            simulated: simulated.sim,
+            cores: simulated.sim_cores,
+            cpu: simulated.cpu,
+            devices: Mutex::default(),
+        }))
+    }
+
+    /// Log devices.
+    pub fn log_devices(&self) -> usize {
+        self.logs.len()
+    }
+
+    /// What computing costs, in virtual time.
+    pub fn cpu(&self) -> Cpu {
+        self.cpu
+    }
+
+    /// Whether time is virtual.
+    pub fn is_simulated(&self) -> bool {
+        self.simulated
+    }
+
+    /// The emulated device in front of a database's file of this name; idle, and free until [`Machine::measure`].
+    pub fn wrap(&self, name: &str, inner: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
+        let log = name.strip_prefix("log.").and_then(|index| index.parse::<usize>().ok());
+        let (profile, seed) = match log {
+            Some(index) => match self.logs.get(index) {
+                Some(named) => (&named.profile, self.seed + index as u64),
+                None => {
+                    let count = self.logs.len();
+                    let sentence = format!(
+                        "the database's log has more devices than the {count} that --profile-log names; name one for each"
+                    );
+                    return Err(DeviceError::new(DeviceErrorKind::Unusable, sentence));
+                }
+            },
+            None if name == "store" => (&self.data.profile, self.seed + 1000),
+            // It is written at checkpoints only.
+            None if name == "superblock" => return Ok(inner),
+            None => {
+                let sentence =
+                    format!("there is no profile for the database's {name}: it cannot be emulated");
+                return Err(DeviceError::new(DeviceErrorKind::Unusable, sentence));
+            }
+        };
+        let device = Emulated::new(inner, profile, seed);
+        let device =
+            device.map_err(|error| DeviceError::new(DeviceErrorKind::Unusable, error.to_string()))?;
+        let device = Arc::new(device);
+        device.run_free(true);
+        self.devices().push(device.clone());
+        Ok(device)
+    }
+
+    /// Whether devices take their time: while clients run they do, before and afterwards they don't.
+    pub fn measure(&self, measured: bool) {
+        let devices = self.devices().clone();
+        devices.iter().for_each(|device| device.run_free(!measured));
+    }
+
+    fn devices(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Emulated>>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The profiles, in few words.
+    pub fn profiles(&self) -> String {
+        let logs: Vec<&str> = self.logs.iter().map(|named| named.name.as_str()).collect();
+        format!("log {}; data {}", logs.join(", "), self.data.name)
+    }
+
+    /// Sentences for the report's reader.
+    pub fn sentences(&self) -> String {
+        let logs: Vec<&str> = self.logs.iter().map(|named| named.name.as_str()).collect();
+        let devices = format!("log on {}, data on {}", logs.join(" and "), self.data.name);
+        if !self.simulated {
+            return format!(
+                "Emulated devices in real time: {devices}. Loading and checking took none of their time."
+            );
+        }
+        format!(
+            "Simulated, in virtual time: {devices}; {}.\n{}. Loading and checking are free.",
+            tpcc_table::count(self.cores.into(), "core"),
+            first_upper(&self.cpu.sentence(self.cores)),
+        )
+    }
+
+    /// For the configuration in result files: everything that decides the figures.
+    pub fn config(&self) -> Value {
+        let of = |named: &Named| {
+            let text = serde_json::to_value(&named.profile).unwrap_or_default();
+            json!({ "profile": named.name, "hash": config_hash(&text) })
+        };
+        let mut config = json!({
+            "logs": self.logs.iter().map(of).collect::<Vec<_>>(), "data": of(&self.data),
+            "time": if self.simulated { "virtual" } else { "real" },
+        });
+        if self.simulated {
+            config["cores"] = json!(self.cores);
+            config["cpu"] = self.cpu.json(self.cores);
+        }
+        config
+    }
+}
+
+/// How far the simulation that the caller is in has come, for result files; `None` outside of one.
+pub fn simulation(real_seconds: f64) -> Option<Value> {
+    sim::is_active().then(|| {
+        let virtual_seconds = firn_base::clock::now().since(firn_base::clock::Moment::ZERO).as_secs_f64();
+        json!({
+            "virtual_seconds": virtual_seconds, "real_seconds": real_seconds, "steps": sim::steps(),
+            "trace_hash": format!("{:016x}", sim::trace_hash()),
+        })
+    })
+}
+
+fn first_upper(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
