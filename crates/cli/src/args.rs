@@ -174,12 +174,12 @@ pub struct TpccSim {
     #[arg(long, value_name = "PROFILE", requires = "machine", default_value = "nvme")]
     pub profile_data: String,
     /// Cores of the simulated machine
-    #[arg(long, value_name = "N", requires = "sim", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", requires = "sim", conflicts_with = "emulate", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub sim_cores: u32,
     /// What computing costs: `firn` (as measured), `firn*FACTOR`, `paper` (as in FlashLogging's time; `paper-slow`,
     /// `paper-fast`), `ideal=RATE` (what lets all cores do so many New-Orders a minute if the log never holds them up),
     /// `free`
-    #[arg(long, value_name = "COST", requires = "sim", default_value = "firn")]
+    #[arg(long, value_name = "COST", requires = "sim", conflicts_with = "emulate", default_value = "firn")]
     pub cpu: Cpu,
 }
 

@@ -77,10 +77,11 @@ fn options(args: &Tpcc) -> Result<Options, Failure> {
         options = options.archive(tpcc_backup::absolute(directory)?);
     }
     if !args.log_path.is_empty() {
-        options = options.log_paths(args.log_path.clone());
+        let paths: Result<Vec<_>, _> = args.log_path.iter().map(|path| tpcc_backup::absolute(path)).collect();
+        options = options.log_paths(paths?);
     }
     if let Some(path) = &args.store_path {
-        options = options.store_path(path);
+        options = options.store_path(tpcc_backup::absolute(path)?);
     }
     Ok(options)
 }

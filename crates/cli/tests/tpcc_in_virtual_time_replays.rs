@@ -63,7 +63,7 @@ fn results_carry_what_decides_the_figures() {
 /// Commits a second on one log device.
 fn rate(dir: &Path, arguments: &str) -> f64 {
     let json = dir.join("rate");
-    let common = "tpcc --sim --scale tiny --warehouses 2 --seconds 3 --warmup 1 --profile-data nvme";
+    let common = "tpcc --sim --scale tiny --seconds 3 --warmup 1 --profile-data nvme";
     run(dir, &format!("{common} --json {} {arguments}", json.display())).ended(0);
     results(&json)["transactions_per_second"].as_f64().unwrap()
 }
@@ -116,8 +116,9 @@ fn what_makes_no_sense_is_refused_with_status_2() {
     }
     refused("--profile-log nvme").warns("--sim");
     refused("--cpu paper").warns("--sim");
-    refused("--emulate --sim").warns("cannot be used with");
-    refused("--emulate --cpu paper").warns("--sim");
+    refused("--emulate --dir x --sim").warns("cannot be used with");
+    refused("--emulate --dir x --cpu paper").warns("cannot be used with");
+    refused("--emulate --dir x --sim-cores 3").warns("cannot be used with");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made");
 }
 

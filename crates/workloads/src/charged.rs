@@ -4,14 +4,22 @@
 //! by counting what is asked of it: so much for each statement, row shown, and commit. The
 //! charge occupies one of the simulation's cores ([`firn_base::sim::charge`]); outside of a simulation it is nothing.
 
-use crate::cost_model::CostModel;
+use crate::cost_model::{CostModel, STANDARD_MIX};
 use crate::engine::{Access, Commit, CommitMode, Engine, Outcome, Scan, Session, Transaction, Visitor};
 use crate::schema::{IndexId, Schema, TableId};
 use firn_base::sim;
 use std::time::Duration;
 
-/// Charges are collected up to this, so that the scheduler is not asked for every statement.
+/// Charges are collected, so that the scheduler is not asked for every statement: up to this, or up to the part of a
+/// transaction below, whichever is more. Each charge may cost the simulator a change of threads.
 const GRANULE: Duration = Duration::from_micros(20);
+/// So many charges a transaction of TPC-C's standard mix, at most, and one more at its end.
+const CHARGES_MOST: u32 = 8;
+
+/// How much is collected at most.
+fn granule(cost: &CostModel) -> Duration {
+    GRANULE.max(cost.of(&STANDARD_MIX) / CHARGES_MOST)
+}
 
 /// An engine whose work is charged.
 #[derive(Debug)]
@@ -39,6 +47,8 @@ impl<E> Charged<E> {
 #[derive(Debug)]
 struct Meter {
     owed: Duration,
+    /// Charged when so much is owed.
+    granule: Duration,
 }
 
 impl Drop for Meter {
@@ -53,7 +63,7 @@ impl Drop for Meter {
 impl Meter {
     fn add(&mut self, cost: Duration) {
         self.owed += cost;
-        if self.owed >= GRANULE {
+        if self.owed >= self.granule {
             self.settle();
         }
     }
@@ -87,7 +97,7 @@ impl<E: Engine> Engine for Charged<E> {
         self.inner.schema()
     }
     fn session(&self) -> Outcome<Self::Session<'_>> {
-        Ok(ChargedSession { inner: self.inner.session()?, cost: self.cost })
+        Ok(ChargedSession { inner: self.inner.session()?, cost: self.cost, granule: granule(&self.cost) })
     }
 }
 
@@ -96,6 +106,7 @@ impl<E: Engine> Engine for Charged<E> {
 pub struct ChargedSession<S> {
     inner: S,
     cost: CostModel,
+    granule: Duration,
 }
 
 impl<S: Session> Session for ChargedSession<S> {
@@ -106,7 +117,7 @@ impl<S: Session> Session for ChargedSession<S> {
 
     fn begin(&mut self, access: Access) -> Outcome<Self::Transaction<'_>> {
         let cost = self.cost;
-        let meter = Meter { owed: cost.begin };
+        let meter = Meter { owed: cost.begin, granule: self.granule };
         Ok(ChargedTransaction { inner: self.inner.begin(access)?, cost, meter })
     }
 }
