@@ -16,6 +16,11 @@ const PAPER_MOST: f64 = 103_000.0;
 /// Cores of the paper's server.
 const PAPER_CORES: f64 = 2.0;
 
+/// How many times Firn's measured cost `paper` is.
+pub fn paper_factor() -> f64 {
+    CostModel::FIRN.factor_reaching(PAPER, PAPER_CORES)
+}
+
 /// A setting of the cost model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cpu {

@@ -31,6 +31,11 @@ struct Named {
     profile: DeviceProfile,
 }
 
+/// The profile of this name, or in this file.
+pub fn profile(name: &str) -> Result<DeviceProfile, Failure> {
+    profiles::find(name).map_err(|error| Failure::bad_argument(error.to_string()))
+}
+
 /// The profile of this name, or in this file; `@fast` or `@slow` behind it takes all that is not known of the device
 /// at that end of its band.
 fn named(text: &str) -> Result<Named, Failure> {
@@ -39,7 +44,7 @@ fn named(text: &str) -> Result<Named, Failure> {
         Some((name, "slow")) => (name, Some(VariantName::Slow)),
         _ => (text, None),
     };
-    let mut profile = profiles::find(name).map_err(|error| Failure::bad_argument(error.to_string()))?;
+    let mut profile = profile(name)?;
     if let Some(end) = end {
         let mut variants = profile.variants().into_iter();
         profile = match variants.find(|variant| variant.name == end) {

@@ -88,13 +88,18 @@ impl CostModel {
             + self.commit
     }
 
-    /// This model, as many times as slow as it takes for `cores` cores that never wait to commit `new_orders` New-Orders
-    /// a minute of TPC-C's standard mix.
+    /// How many times as slow it takes to be for `cores` cores that never wait to commit `new_orders` New-Orders a minute of
+    /// TPC-C's standard mix.
+    #[must_use]
+    pub fn factor_reaching(&self, new_orders: f64, cores: f64) -> f64 {
+        let transactions_per_second = new_orders / 60.0 / NEW_ORDER_SHARE;
+        cores / transactions_per_second / self.of(&STANDARD_MIX).as_secs_f64()
+    }
+
+    /// This model, by [`CostModel::factor_reaching`].
     #[must_use]
     pub fn reaching(self, new_orders: f64, cores: f64) -> CostModel {
-        let transactions_per_second = new_orders / 60.0 / NEW_ORDER_SHARE;
-        let each = cores / transactions_per_second;
-        self.times(each / self.of(&STANDARD_MIX).as_secs_f64())
+        self.times(self.factor_reaching(new_orders, cores))
     }
 
     /// Each cost by its name, in nanoseconds.

@@ -155,7 +155,7 @@ impl Bench<'_> {
 
     /// The shipped profile of this name.
     fn profile(&self, name: &str) -> Result<DeviceProfile, Failure> {
-        crate::tpcc_sim::profile(name)
+        crate::tpcc_machine::profile(name)
     }
 
     fn seed(&self) -> u64 {
@@ -187,7 +187,7 @@ impl Bench<'_> {
     }
 
     fn cpus(&self) -> Vec<Cpu> {
-        vec![Cpu { name: "paper", factor: 10.9 }, Cpu { name: "firn", factor: 1.0 }]
+        vec![Cpu { name: "paper", factor: crate::cpu::paper_factor() }, Cpu { name: "firn", factor: 1.0 }]
     }
 
     /// Says what is being measured; an error if Ctrl-C came.
