@@ -148,8 +148,8 @@ impl Pipeline {
     /// A write's thread is back from its device.
     pub fn landed(&self, flight: &mut Flight) {
         flight.under_way -= 1;
-        if flight.stopping {
-            // `close` waits for the last one.
+        if flight.stopping || !flight.orphans.is_empty() {
+            // `close` waits for the last one, and a request that lost its device for a free one.
             self.work.notify_all();
         }
     }

@@ -152,6 +152,13 @@ impl Pipeline {
         None
     }
 
+    /// Whether a request lost its device, and no device has a place for it although all are free: those who wait
+    /// for it have handed everything over, and would never learn.
+    pub fn is_stuck(&self, flight: &Flight) -> bool {
+        let free = flight.slots.iter().all(|slot| !slot.is_usable() || slot.buffer.is_some());
+        free && !flight.orphans.is_empty() && flight.failed.is_none() && flight.settling == 0
+    }
+
     /// Why a thread that found every device free, and nothing to write, would wait for ever.
     pub fn dead_end(&self, flight: &Flight, lsn: Lsn) -> LogError {
         let message = if flight.orphans.is_empty() {

@@ -40,6 +40,12 @@ fn work(pipeline: &Pipeline) {
             pipeline.run_guarded(job);
             continue;
         }
+        if pipeline.is_stuck(&flight) {
+            let error = pipeline.dead_end(&flight, flight.covered);
+            drop(flight);
+            pipeline.fail(error);
+            continue;
+        }
         // It may have been woken for a late request that cannot be written again: free devices take new log then.
         let mut list = std::mem::take(&mut flight.scratch);
         if flight.is_needy() && !pipeline.workers_lead(&flight) {

@@ -236,13 +236,18 @@ impl Client {
         let commit = rng.one_in(2);
         (entry.fate, entry.prepared) = (Fate::Unknown, Some(commit));
         clock::sleep(Duration::from_micros(rng.below(3000)));
-        if commit {
-            self.db.commit_prepared(&gid)?;
-            entry.fate = Fate::Committed;
-        } else {
-            self.db.rollback_prepared(&gid)?;
-            entry.fate = Fate::Aborted;
+        let decide = || match commit {
+            true => self.db.commit_prepared(&gid),
+            false => self.db.rollback_prepared(&gid),
+        };
+        // Others may wait for its rows: who decides does not give up because there is no room just now.
+        while let Err(error) = decide() {
+            if error.kind() != ErrorKind::Full {
+                return Err(error);
+            }
+            clock::sleep(Duration::from_millis(10));
         }
+        entry.fate = if commit { Fate::Committed } else { Fate::Aborted };
         Ok(())
     }
 }

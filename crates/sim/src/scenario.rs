@@ -190,6 +190,8 @@ impl Scenario {
             .version_bytes(self.version_bytes)
             .log_devices(self.log_devices)
             .log_bytes(self.log_bytes_each * self.log_devices as u64)
+            // A device that fails is not given up: the machine of the next round has all of them.
+            .log_copies_required(self.log_devices)
             .log_hiding(self.hiding);
         if let Some(cache) = self.cache {
             options = options
