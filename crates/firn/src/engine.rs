@@ -91,6 +91,13 @@ impl Engine {
             Some(engine) => engine.log_device_lost(lost),
             None => Err(LogError::new(LogErrorKind::Closed, "the database has been closed")),
         });
+        let weak = Arc::downgrade(&engine);
+        engine.log.on_failed(move |error| {
+            // Who waits for a row of a transaction that cannot end any more would wait for ever.
+            if let Some(engine) = weak.upgrade() {
+                engine.txns.poison(TxnError::new(TxnErrorKind::Failed, error.to_string()));
+            }
+        });
         // Weak: the floors do not keep the engine that keeps them.
         let weak = Arc::downgrade(&engine);
         engine.txns.make_room_with(move |refused| {

@@ -144,6 +144,14 @@ impl Log {
         assert!(set, "a log has one such handler");
     }
 
+    /// Has `listener` told when the log has failed, by the thread that found out and with no lock of the log held. The
+    /// write may have been one that nobody waits for, and those who wait for something else would not hear of it. May be
+    /// called once.
+    pub fn on_failed(&self, listener: impl Fn(&LogError) + Send + Sync + 'static) {
+        let set = self.pipeline.on_failed.set(Box::new(listener)).is_ok();
+        assert!(set, "a log has one such listener");
+    }
+
     /// Formats `device`, grown to its size, as member `member`: an id that no device has had. It is no member before
     /// the caller says so durably, and takes no requests before [`Log::use_member`].
     pub fn prepare_member(&self, device: Arc<dyn Device>, member: MemberId) -> Result<NewMember, LogError> {

@@ -230,10 +230,13 @@ impl Pipeline {
             let mut flight = self.flight.lock();
             flight.failed.get_or_insert_with(|| error.clone());
             flight.settle_all(&mut list);
-            self.front.lock().refuse(error);
+            self.front.lock().refuse(error.clone());
             self.work.notify_all();
         }
         wake_all(&mut list);
+        if let Some(told) = self.on_failed.get() {
+            told(&error);
+        }
     }
 }
 

@@ -15,10 +15,12 @@
 //! * No block is overwritten while it may hold log at or after the truncation point; in particular a
 //!   partly filled block is never overwritten in place but written again, fuller, further on.
 //! * What `append` accepted can always be placed: space is refused there and never by `flush`.
-//! * `durable()` moves only over contiguous completed requests.
+//! * `durable()` moves only over contiguous completed requests, each on as many devices as copies are wanted, or as the
+//!   superblock says that there are.
 //!
-//! Failure: after the first failed write the log takes no record and acknowledges no flush until the
-//! database is opened again. Nothing is retried.
+//! Failure: a device whose write failed takes no more, and its request is written on another; what becomes of it the
+//! caller decides ([`Log::on_device_lost`]). When none is left, or none may be spared, the log takes no record and
+//! acknowledges no flush until the database is opened again. No write is tried again on the device that failed it.
 #![forbid(unsafe_code)]
 
 mod adaptive;

@@ -49,6 +49,9 @@ pub enum Loss {
 /// See [`crate::Log::on_device_lost`].
 pub(crate) type LossHandler = dyn Fn(&LostMember) -> Result<Loss, LogError> + Send + Sync;
 
+/// See [`crate::Log::on_failed`].
+pub(crate) type FailureListener = dyn Fn(&LogError) + Send + Sync;
+
 impl Pipeline {
     /// Ends a write that failed. No lock is held on entry.
     pub fn device_failed(&self, device: usize, task: Task, bytes: Arc<Bytes>, error: &DeviceError) {

@@ -19,7 +19,7 @@ use crate::flight::{Flight, Parker, Slot, Waiter, Wake, WakeList, wake_all};
 use crate::front::{Front, Refused};
 use crate::hiding::{Hider, Hiding};
 use crate::job::{Job, Task};
-use crate::loss::LossHandler;
+use crate::loss::{FailureListener, LossHandler};
 use crate::options::{Appended, Compose, LogClass, LogOptions};
 use crate::policy::LogPolicy;
 use crate::record::Record;
@@ -48,6 +48,8 @@ pub(crate) struct Pipeline {
     buffer_waits: AtomicU64,
     /// Asked what becomes of a device that fails.
     pub handler: OnceLock<Box<LossHandler>>,
+    /// Told when the log has failed.
+    pub on_failed: OnceLock<Box<FailureListener>>,
 }
 
 thread_local! {
@@ -77,6 +79,7 @@ impl Pipeline {
             work: Condvar::new(),
             buffer_waits: AtomicU64::new(0),
             handler: OnceLock::new(),
+            on_failed: OnceLock::new(),
         }
     }
 
@@ -449,6 +452,14 @@ impl Pipeline {
             let mut flight = self.flight.lock();
             self.take_left(&mut flight).or_else(|| self.take_wanted(&mut flight))
         };
+        if job.is_none() {
+            let flight = self.flight.lock();
+            if self.is_stuck(&flight) {
+                let error = self.dead_end(&flight, self.end());
+                drop(flight);
+                self.fail(error);
+            }
+        }
         job.map(|job| self.run(job)).is_some()
     }
 
