@@ -17,7 +17,7 @@
 //!   the log is kept for what is only in it until it is durable (`pending.rs`).
 //! * No read is believed but by its seal: page, serial, version, checksum (`directory.rs`).
 //!
-//! Locks, in order, after page latches: `ring` (held during I/O of the cache and the store, by whoever fills
+//! Locks, in order, after page latches: `passing` (held during I/O) → `ring` (held during I/O of the cache and the store, by whoever fills
 //! groups) → the store's and the log's → `open` → directory stripes → `pending`; `recent`, `segments` and `scratch` are leaves. The store's `order` may be
 //! held when leaves are taken: publishing kills under it. Readers take leaves and `open` shared.
 //!
@@ -79,6 +79,9 @@ pub struct FlashCache {
     geometry: Geometry,
     policy: Policy,
     directory: Directory,
+    /// In write-through mode, held shared while pages go first to the store and then here. Who has it alone sees no page
+    /// between the two.
+    passing: RwLock<()>,
     /// Protects the order of groups: who fills, replaces and writes them.
     ring: Mutex<Ring>,
     /// The group being filled. Written by the holder of `ring` only.

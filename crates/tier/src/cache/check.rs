@@ -3,7 +3,7 @@
 use super::FlashCache;
 use super::geometry::Slot;
 use crate::{PageRead, PageTier, TierError, TierErrorKind};
-use firn_base::PageId;
+use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 
 /// Images read at a time.
@@ -35,8 +35,7 @@ impl FlashCache {
                 match read.outcome {
                     Ok(found) => {
                         count += 1;
-                        let below = self.store.version_of(read.page)?;
-                        if below.is_some_and(|below| below > found.version) && self.hit(read.page).is_some() {
+                        if self.is_outdated(read.page, found.version)? {
                             fault(format!(
                                 "{:?} is in the flash cache in version {} and in the store in a newer one",
                                 read.page, found.version
@@ -58,5 +57,17 @@ impl FlashCache {
             }
         }
         Ok(count)
+    }
+
+    /// Whether the page's valid image is this version, and the store has a newer one.
+    fn is_outdated(&self, page: PageId, version: Lsn) -> Result<bool, TierError> {
+        if self.store.version_of(page)?.is_none_or(|below| below <= version) {
+            return Ok(false);
+        }
+        // Or it was on its way: written to the store, and not yet here; or it came here after it was read above.
+        let _none_under_way = self.passing.write();
+        let below = self.store.version_of(page)?;
+        let still = self.hit(page).is_some_and(|hit| hit.word.may_be(version));
+        Ok(still && below.is_some_and(|below| below > version))
     }
 }

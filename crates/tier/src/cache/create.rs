@@ -144,6 +144,7 @@ impl FlashCache {
             geometry,
             policy,
             directory,
+            passing: RwLock::new(()),
             ring: Mutex::new(Ring {
                 front,
                 rear,

@@ -34,6 +34,7 @@ impl FlashCache {
         if self.is_lost() {
             return self.store.write_batch(writes);
         }
+        let passing = self.is_write_through().then(|| self.passing.read());
         if self.is_write_through() {
             // The store takes the dirty ones and declines the others.
             self.store.write_batch(writes);
@@ -49,6 +50,7 @@ impl FlashCache {
                 self.take(&mut ring, write);
             }
         }
+        drop(passing);
         self.write_segments();
     }
 
