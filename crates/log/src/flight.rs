@@ -7,6 +7,7 @@
 use crate::LogError;
 use crate::array::{MemberState, Orphan};
 use crate::block::Owner;
+use crate::gathering::Gathering;
 use crate::hiding::Hider;
 use crate::job::{Bytes, Job};
 use crate::stripes::LanesWritten;
@@ -170,6 +171,7 @@ pub(crate) struct Flight {
     /// Writes composed by committing threads for the workers to perform: at most one for each device.
     pub jobs: VecDeque<Job>,
     pub hider: Hider,
+    pub gathering: Gathering,
     /// The earliest moment for which a waiter has set its alarm.
     pub alarm: Option<Moment>,
     /// Which device is asked first for the next request.
@@ -221,6 +223,7 @@ impl Flight {
             orphans: VecDeque::new(),
             settling: 0,
             hider,
+            gathering: Gathering::default(),
             alarm: None,
             next_device: 0,
             covered: start,
@@ -347,6 +350,11 @@ impl Flight {
     /// Whether any device is free.
     pub fn has_idle_device(&self) -> bool {
         self.slots.iter().any(Slot::is_ready)
+    }
+
+    /// Devices in use that are writing.
+    pub fn busy_devices(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_usable() && slot.buffer.is_none()).count()
     }
 
     /// Devices in use.

@@ -173,6 +173,9 @@ impl Front {
     pub fn covered(&self) -> Lsn {
         self.covered
     }
+    pub fn requested(&self) -> Lsn {
+        self.requested
+    }
     pub fn epoch(&self) -> Epoch {
         self.setup.epoch
     }
@@ -183,9 +186,6 @@ impl Front {
         self.areas[device].as_mut()
     }
     /// All log before it was handed to requests.
-    pub fn requested(&self) -> Lsn {
-        self.requested
-    }
     pub fn group_max(&self) -> u64 {
         self.group_max
     }

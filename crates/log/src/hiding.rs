@@ -127,7 +127,7 @@ impl Judged {
     }
 
     fn limits(&self, lateness: &Lateness, blocks: usize) -> Limits {
-        lateness.limits(self.model.expected(blocks), self.model.nearly_all(blocks))
+        lateness.limits(blocks, self.model.expected(blocks), self.model.nearly_all(blocks))
     }
 }
 

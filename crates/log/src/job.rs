@@ -169,7 +169,7 @@ impl Pipeline {
         let ended = clock::now();
         let mut flight = self.flight.lock();
         if let (Some(writing), Some(begun)) = (flight.slots[device].writing.take(), bytes.begun()) {
-            let contended = writing.reissued.unwrap_or_else(|| flight.is_needy());
+            let contended = writing.reissued.unwrap_or_else(|| self.is_contended(&mut flight));
             flight.hider.performed(Performed {
                 device,
                 blocks: writing.blocks,

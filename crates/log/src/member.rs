@@ -1,30 +1,29 @@
-//! One stream of a log device as recovery finds it: the member header and the headers of the stream's sections.
+//! One stream of a log device as recovery finds it: the member header, and which of the stream's sections may hold log.
 //!
 //! The area for re-issued outliers is a stream, hence a member to be read, of its own (3.4: a "pseudo device").
 
 use crate::block::{self, BLOCK, Owner, PAYLOAD, base};
-use crate::layout::{Geometry, MEMBER_COPIES, MemberHeader, SectionHeader};
+use crate::layout::{Geometry, MEMBER_COPIES, MemberHeader};
+use crate::sections::{Mark, Sections};
 use crate::space::{DeviceSpace, LiveSection};
 use crate::{LogError, LogErrorKind, LogIdentity};
 use firn_base::Lsn;
 use firn_base::sync::Arc;
-use firn_device::{AlignedBuf, Device, DeviceErrorKind, Io, IoOp};
+use firn_device::{AlignedBuf, Device, DeviceErrorKind};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Section headers read by one batch.
-const BATCH: usize = 32;
-
-/// A stream of a member of the log, its sections known.
+/// A stream of a member of the log.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub device: Arc<dyn Device>,
     pub owner: Owner,
     pub geometry: Geometry,
-    /// By place on the device; `None` where no valid header was found.
-    headers: Vec<Option<SectionHeader>>,
-    /// Highest sequence number found; 0 if no section was ever used.
-    newest: u64,
+    pub sections: Sections,
+    /// The newest section whose header is valid, if any was ever used.
+    newest: Option<Mark>,
+    /// The newest section that may hold log; 0 if none was ever used.
+    last: u64,
 }
 
 fn damaged(message: String) -> LogError {
@@ -75,39 +74,30 @@ impl Member {
     }
 
     fn read_stream(device: &Arc<dyn Device>, owner: Owner, geometry: Geometry) -> Result<Member, LogError> {
-        let headers = read_section_headers(&**device, owner, &geometry)?;
-        let newest = headers.iter().flatten().map(|h| h.sequence).max().unwrap_or(0);
-        Ok(Member { device: Arc::clone(device), owner, geometry, headers, newest })
+        let sections = Sections::new(Arc::clone(device), owner, geometry);
+        let newest = sections.newest()?;
+        // A section whose header is unreadable may be newer than all whose headers are valid: sections never used
+        // have valid headers, too.
+        let sequence = newest.map_or(0, |mark| mark.sequence);
+        let last = if sections.is_readable(sequence + 1)? { sequence } else { sequence + 1 };
+        Ok(Member { device: Arc::clone(device), owner, geometry, sections, newest, last })
     }
 
-    fn header(&self, sequence: u64) -> Option<&SectionHeader> {
-        let place = (sequence - 1) % self.geometry.sections;
-        self.headers[place as usize].as_ref().filter(|h| h.sequence == sequence)
-    }
-
-    /// The newest section that may hold log. A section whose header is unreadable may be newer than all
-    /// whose headers are valid: sections never used have valid headers, too.
-    fn last_sequence(&self) -> u64 {
-        let next = self.newest + 1;
-        let place = (next - 1) % self.geometry.sections;
-        if self.headers[place as usize].is_none() { next } else { self.newest }
+    fn newest_sequence(&self) -> u64 {
+        self.newest.map_or(0, |mark| mark.sequence)
     }
 
     /// The oldest section that may hold log from `from` on. All blocks before it lie before the LSN at
     /// which it begins. Meaningful only if there is a section at all.
     fn first_sequence(&self, from: Lsn) -> u64 {
-        let last = self.last_sequence();
-        let oldest = (last + 1).saturating_sub(self.geometry.sections).max(1);
+        let oldest = (self.last + 1).saturating_sub(self.geometry.sections).max(1);
         // Strictly before: a fuller copy of a section's first block may lie in the section before.
-        (oldest..=last)
-            .rev()
-            .find(|&sequence| self.header(sequence).is_some_and(|h| h.first < base(from)))
-            .unwrap_or(oldest)
+        self.sections.last_before(oldest, self.last, base(from)).unwrap_or(oldest)
     }
 
     /// The linear positions that may hold log from `from` on.
     pub fn range(&self, from: Lsn) -> Range<u64> {
-        let last = self.last_sequence();
+        let last = self.last;
         if last == 0 {
             return 0..0;
         }
@@ -118,7 +108,10 @@ impl Member {
 
     /// Bytes of section `sequence` that need not be read, by the index in the next section's header.
     fn skip(&self, sequence: u64, from: Lsn) -> u64 {
-        let Some(next) = self.header(sequence + 1) else { return 0 };
+        if sequence >= self.newest_sequence() {
+            return 0;
+        }
+        let Some(next) = self.sections.header(sequence + 1) else { return 0 };
         let stride = self.geometry.stride_units();
         let entries = next.index.iter().take(self.geometry.section_units.div_ceil(stride) as usize);
         let mut before = entries.enumerate().filter(|&(_, &lsn)| lsn != 0 && lsn < base(from).0);
@@ -128,19 +121,14 @@ impl Member {
     /// LSN at which the newest section begins. Nothing at all may have been written behind its header: log
     /// must not go on before it, or it would look like what an earlier lap left over.
     pub fn newest_first(&self) -> Lsn {
-        self.headers.iter().flatten().max_by_key(|h| h.sequence).map_or(Lsn::ZERO, |h| h.first)
-    }
-
-    /// Lower bound of the LSNs in a section, where its header is known.
-    pub fn section_first(&self, linear: u64) -> Option<Lsn> {
-        self.header(linear / self.geometry.section_bytes() + 1).map(|h| h.first)
+        self.newest.map_or(Lsn::ZERO, |mark| mark.first)
     }
 
     /// As far as the section headers tell, with the newest section as if it were full.
     pub fn filled(&self, oldest: Lsn) -> DeviceSpace {
         let section = self.geometry.section_bytes();
-        let last =
-            (self.newest > 0).then(|| self.geometry.linear(self.newest) + section - self.geometry.unit);
+        let newest = self.newest.map(|mark| self.geometry.linear(mark.sequence));
+        let last = newest.map(|begin| begin + section - self.geometry.unit);
         self.resume(last, oldest, Lsn(block::LSN_MAX))
     }
 
@@ -152,19 +140,20 @@ impl Member {
             let within = linear % geometry.section_bytes();
             (linear / geometry.section_bytes() + 1, within / geometry.unit + 1)
         });
+        let newest = self.newest_sequence();
         let (sequence, unit) = match found {
-            Some((sequence, unit)) if sequence == self.newest => (sequence, unit),
+            Some((sequence, unit)) if sequence == newest => (sequence, unit),
             // The newest section's header is damaged: leave the section as it is and begin another.
-            Some((sequence, _)) if sequence > self.newest => (sequence, geometry.section_units),
-            _ if self.newest > 0 => (self.newest, 1),
+            Some((sequence, _)) if sequence > newest => (sequence, geometry.section_units),
+            _ if newest > 0 => (newest, 1),
             _ => return DeviceSpace::empty(geometry),
         };
         let first = self.first_sequence(oldest).min(sequence);
         let live: VecDeque<LiveSection> = (first.max((sequence + 1).saturating_sub(geometry.sections))
             ..=sequence)
             .map(|s| {
-                let next = if s < sequence { self.header(s + 1) } else { None };
-                let end = next.map_or(start, |h| start.min(Lsn(h.first.0 + PAYLOAD as u64)));
+                let next = if s < sequence { self.sections.first(s + 1) } else { None };
+                let end = next.map_or(start, |first| start.min(Lsn(first.0 + PAYLOAD as u64)));
                 LiveSection { sequence: s, end }
             })
             .collect();
@@ -197,36 +186,4 @@ pub(crate) fn read_member_header(device: &dyn Device) -> Result<MemberHeader, Lo
         }
     }
     Err(damaged(format!("{} is not a log device: it has no valid member header", device.info().name)))
-}
-
-fn read_section_headers(
-    device: &dyn Device,
-    owner: Owner,
-    geometry: &Geometry,
-) -> Result<Vec<Option<SectionHeader>>, LogError> {
-    let unit = geometry.unit as usize;
-    // Each header in memory aligned as devices ask for.
-    let step = unit.max(AlignedBuf::ALIGNMENT);
-    let mut buf = AlignedBuf::zeroed(step * BATCH);
-    let mut headers = Vec::with_capacity(geometry.sections as usize);
-    while (headers.len() as u64) < geometry.sections {
-        let done = headers.len() as u64;
-        let count = (geometry.sections - done).min(BATCH as u64) as usize;
-        let mut batch: Vec<Io<'_>> = buf
-            .chunks_exact_mut(step)
-            .take(count)
-            .zip(done..)
-            .map(|(part, place)| Io {
-                offset: geometry.offset(geometry.linear(place + 1)),
-                op: IoOp::Read(&mut part[..unit]),
-                outcome: Ok(()),
-            })
-            .collect();
-        device.submit(&mut batch);
-        batch.into_iter().try_for_each(|io| io.outcome)?;
-        for (part, place) in buf.chunks_exact(step).take(count).zip(done..) {
-            headers.push(SectionHeader::decode(owner, geometry, place, &part[..BLOCK]));
-        }
-    }
-    Ok(headers)
 }

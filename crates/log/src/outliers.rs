@@ -23,6 +23,9 @@ const HALVED_AT: u32 = 512;
 const STEPS: u64 = 8;
 /// From 2 µs to 9 minutes; what is outside counts at the ends.
 const OCTAVES: u64 = 28;
+/// A device of which nothing is known is taken to write a byte in so many nanoseconds (5 MB/s), so that its first long
+/// requests are not taken for stalled ones.
+const NANOSECONDS_A_BYTE: u64 = 200;
 /// Nanoseconds of a histogram's unit, as a shift: with eight units the steps begin.
 const UNIT_SHIFT: u32 = 8;
 
@@ -182,8 +185,9 @@ pub(crate) struct Lateness {
 }
 
 impl Lateness {
-    /// The limits of a write that is expected to take `expected`, where nearly all take less than `nearly_all`.
-    pub fn limits(&self, expected: Option<Duration>, nearly_all: Option<Duration>) -> Limits {
+    /// The limits of a write of `blocks` blocks that is expected to take `expected`, where nearly all take less than
+    /// `nearly_all`.
+    pub fn limits(&self, blocks: usize, expected: Option<Duration>, nearly_all: Option<Duration>) -> Limits {
         let percent = |time: Duration, percent: u32| time.saturating_mul(percent) / 100;
         let outlier = expected.map(|expected| {
             let by_median = percent(expected, self.factor_percent);
@@ -191,7 +195,8 @@ impl Lateness {
             by_median.min(by_spread).max(self.floor)
         });
         // Twice what is expected at least, so that slow devices are not taken for stalled ones.
-        let expected = expected.unwrap_or_default();
+        let presumed = || Duration::from_nanos((blocks * BLOCK) as u64 * NANOSECONDS_A_BYTE);
+        let expected = expected.unwrap_or_else(presumed);
         let stall = expected.saturating_add(expected.max(self.stall_after));
         Limits { outlier, stall: stall.max(outlier.unwrap_or_default()) }
     }
@@ -266,7 +271,7 @@ mod tests {
         let lateness =
             Lateness { factor_percent: 200, margin_percent: 125, floor: us(100), stall_after: us(5000) };
         let table = [
-            (None, None, None, 5000),
+            (None, None, None, 5102),
             (Some(10), None, Some(100), 5010),
             (Some(400), None, Some(800), 5400),
             // Nearly all take as long as the median; or a twentieth of them takes ten times as long.
@@ -275,9 +280,12 @@ mod tests {
             (Some(8000), None, Some(16_000), 16_000),
         ];
         for (expected, nearly_all, outlier, stall) in table {
-            let limits = lateness.limits(expected.map(us), nearly_all.map(us));
-            assert_eq!(limits, Limits { outlier: outlier.map(us), stall: us(stall) }, "{expected:?}");
+            let limits = lateness.limits(1, expected.map(us), nearly_all.map(us));
+            let stall_us = limits.stall.as_micros() as u64;
+            assert_eq!((limits.outlier, stall_us), (outlier.map(us), stall), "{expected:?}");
         }
+        let long = lateness.limits(256, None, None).stall;
+        assert!(long > us(50_000), "128 KiB take a slow device {long:?}");
     }
 
     #[test]

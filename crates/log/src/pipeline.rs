@@ -12,7 +12,8 @@
 //! those that find no free device wait; the thread whose write frees a device wakes exactly those that
 //! are durable now and one that needs log that nobody has requested yet, which then takes all that has gathered.
 //! A newcomer may take the free device before that one has woken up: the device does not idle for
-//! the length of a thread switch.
+//! the length of a thread switch. Where many wait, a request that is much shorter than usual is left to gather
+//! ([`crate::gathering`]).
 
 use crate::block::Owner;
 use crate::flight::{Flight, Parker, Slot, Waiter, Wake, WakeList, wake_all};
@@ -178,7 +179,7 @@ impl Pipeline {
             return None;
         }
         self.plan_for(lsn);
-        self.take(flight)
+        if self.holds_back(flight, 1) { None } else { self.take(flight) }
     }
 
     /// What goes before all else: copies that no worker is there for, and requests that lost their devices.
@@ -259,8 +260,9 @@ impl Pipeline {
             };
         }
         let wanted = flight.wanted > flight.covered && flight.has_idle_set();
-        let led = if self.workers_lead(flight) { false } else { flight.call_leader(list) };
-        if !led && (wanted || self.workers_lead(flight) && flight.is_needy()) {
+        let held = self.holds_back(flight, 0);
+        let led = if held || self.workers_lead(flight) { false } else { flight.call_leader(list) };
+        if !led && (wanted || !held && self.workers_lead(flight) && flight.is_needy()) {
             self.summon(flight);
         }
     }
@@ -309,11 +311,11 @@ impl Pipeline {
             let device = (flight.next_device + i) % count;
             let Some(mut buf) = flight.take_buffer(device) else { continue };
             let owner = flight.slots[device].owner;
-            let (composed, cursor) = {
+            let (composed, cursor, requested) = {
                 let mut front = self.front.lock();
                 let composed = front.compose(device, owner, self.durable(), &mut buf);
                 flight.covered = front.covered();
-                (composed, front.lane_cursor(device))
+                (composed, front.lane_cursor(device), front.requested())
             };
             let Some(composed) = composed else {
                 flight.slots[device].buffer = Some(buf);
@@ -321,6 +323,7 @@ impl Pipeline {
             };
             flight.next_device = (device + 1) % count;
             flight.last_device = device;
+            flight.gathering.took(requested.since(composed.from));
             let number = match cursor {
                 Some(cursor) => flight.begin_lane(device, cursor, composed.boundary),
                 None => flight.begin(1 << device, composed.from, composed.boundary),
@@ -351,6 +354,7 @@ impl Pipeline {
         let mut bufs: Vec<AlignedBuf> = free.iter().filter_map(|&place| flight.take_buffer(place)).collect();
         let composed = front.compose_copies(&devices, self.durable(), &mut bufs);
         flight.covered = front.covered();
+        let requested = front.requested();
         drop(front);
         let Some(composed) = composed else {
             free.into_iter().zip(bufs).for_each(|(place, buf)| flight.slots[place].buffer = Some(buf));
@@ -358,6 +362,7 @@ impl Pipeline {
         };
         (flight.next_device, flight.last_device) = ((free[0] + 1) % count, free[0]);
         let carriers = free.iter().fold(0, |mask, place| mask | 1 << place);
+        flight.gathering.took(requested.since(composed[0].from));
         let task = Task::Request(flight.begin(carriers, composed[0].from, composed[0].boundary));
         let mut jobs = VecDeque::with_capacity(width);
         for ((place, buf), composed) in free.into_iter().zip(bufs).zip(composed) {
@@ -427,10 +432,10 @@ impl Pipeline {
         let urgent = self.take_orphan(flight).or_else(|| self.take_late(flight, Lsn::ZERO));
         let job = urgent.or_else(|| {
             let needed = self.workers_lead(flight) && flight.is_needy() && flight.failed.is_none();
-            if needed { self.take(flight) } else { self.take_wanted(flight) }
+            if needed && !self.holds_back(flight, 0) { self.take(flight) } else { self.take_wanted(flight) }
         })?;
-        let more = flight.has_idle_set()
-            && (flight.wanted > flight.covered || (self.workers_lead(flight) && flight.is_needy()));
+        let needy = self.workers_lead(flight) && self.is_contended(flight);
+        let more = flight.has_idle_set() && (flight.wanted > flight.covered || needy);
         if more {
             self.summon(flight);
         }

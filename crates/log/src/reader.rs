@@ -166,7 +166,9 @@ impl Reader {
         if within < geometry.unit {
             if within == 0 {
                 // What lies in a section before its first LSN is left over from an earlier lap.
-                self.running = self.running.max(self.member.section_first(linear).unwrap_or(Lsn::ZERO));
+                let header = &self.current.buf[self.pos..self.pos + BLOCK];
+                self.running =
+                    self.running.max(self.member.sections.pass(linear, header).unwrap_or(Lsn::ZERO));
             }
             self.pos += BLOCK;
             return;

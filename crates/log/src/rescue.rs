@@ -59,7 +59,7 @@ impl Pipeline {
         if !std::mem::replace(&mut writing.detected, true) {
             flight.hider.detect();
         }
-        let contended = flight.is_needy();
+        let contended = self.is_contended(flight);
         let begun = bytes.begun()?;
         let late_bytes = &begun.buf[..begun.len];
         if !late.is_stall && !flight.hider.may_spend(begun.len as u64) {
