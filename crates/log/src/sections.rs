@@ -235,7 +235,7 @@ mod tests {
         let geometry = geometry();
         device.grow(1024 + geometry.ring_bytes(), Fill::Written).expect("memory grows");
         let owner = Owner::main(7, 1);
-        let mut write = |place: u64, header: SectionHeader| {
+        let write = |place: u64, header: SectionHeader| {
             let mut block = AlignedBuf::zeroed(BLOCK);
             header.encode(owner, &mut block);
             block::seal(&mut block);
