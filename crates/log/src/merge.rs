@@ -204,7 +204,7 @@ impl Cursor {
         }
     }
 
-    /// Reads the next chunk of every device that has room for one, all side by side.
+    /// Reads ahead on every device that has room, all side by side.
     fn load(&mut self) -> Result<(), LogError> {
         let before = self.left();
         let mut hungry: Vec<&mut Reader> = self.readers.iter_mut().filter(|r| r.can_load()).collect();

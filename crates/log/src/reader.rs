@@ -1,7 +1,7 @@
 //! Reading one device's blocks in ring order, which is LSN order.
 //!
-//! Memory: two chunks of [`CHUNK`] bytes, so that all devices can be read side by side while one of them
-//! is still being consumed.
+//! Memory: [`CHUNKS`] chunks of [`CHUNK`] bytes, 1 MiB. Devices are read side by side whenever one of them has nothing left,
+//! each as far as it has room; with many chunks, the others have used up most of theirs by then, too.
 
 use crate::LogError;
 use crate::block::{BLOCK, BlockHeader, HEADER, PAYLOAD};
@@ -10,10 +10,13 @@ use crate::member::Member;
 use firn_base::sync::Arc;
 use firn_base::{Epoch, Lsn};
 use firn_device::AlignedBuf;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Bytes of one read.
-pub(crate) const CHUNK: usize = 256 << 10;
+pub(crate) const CHUNK: usize = 128 << 10;
+/// Chunks of a reader.
+pub(crate) const CHUNKS: usize = 8;
 
 /// The block at which a reader stands.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +65,9 @@ pub(crate) struct Reader {
     /// What is left to load.
     rest: Range<u64>,
     current: Chunk,
-    ahead: Option<Chunk>,
-    spare: Option<AlignedBuf>,
+    /// Read and not looked at yet, in order.
+    ahead: VecDeque<Chunk>,
+    spare: Vec<AlignedBuf>,
     /// Next byte of the current chunk to look at.
     pos: usize,
     /// LSN of the last block accepted: older ones behind it are left over from earlier laps.
@@ -77,6 +81,8 @@ impl Reader {
     pub fn new(member: Arc<Member>, epochs: Arc<EpochTable>, range: Range<u64>) -> Reader {
         let size =
             (CHUNK as u64).min(member.geometry.ring_bytes()).next_multiple_of(member.geometry.unit) as usize;
+        // Of a short log no more than it takes.
+        let chunks = ((range.end - range.start).div_ceil(size as u64) as usize + 1).clamp(2, CHUNKS);
         let seen = Sightings {
             claims: vec![Lsn::ZERO; epochs.ranges().len()],
             max_end: Lsn::ZERO,
@@ -85,8 +91,8 @@ impl Reader {
         };
         Reader {
             current: Chunk { buf: AlignedBuf::zeroed(size), start: range.start, len: 0 },
-            ahead: None,
-            spare: Some(AlignedBuf::zeroed(size)),
+            ahead: VecDeque::with_capacity(CHUNKS),
+            spare: (1..chunks).map(|_| AlignedBuf::zeroed(size)).collect(),
             rest: range,
             pos: 0,
             running: Lsn::ZERO,
@@ -106,7 +112,9 @@ impl Reader {
     /// Reads nothing more: its device fails.
     pub fn give_up(&mut self) {
         self.rest.end = self.rest.start;
-        (self.current.len, self.ahead, self.spare, self.head) = (0, None, None, None);
+        self.ahead.clear();
+        self.spare.clear();
+        (self.current.len, self.head) = (0, None);
         (self.pos, self.given_up) = (0, true);
     }
 
@@ -121,21 +129,23 @@ impl Reader {
 
     /// Whether `load` would read something.
     pub fn can_load(&self) -> bool {
-        self.ahead.is_none() && self.left() > 0
+        !self.spare.is_empty() && self.left() > 0
     }
 
-    /// Reads the next chunk ahead.
+    /// Reads ahead, as far as there is room.
     pub fn load(&mut self) -> Result<(), LogError> {
-        let Some(mut buf) = self.spare.take() else { return Ok(()) };
-        let geometry = &self.member.geometry;
-        let start = self.rest.start;
-        let to_wrap = geometry.ring_bytes() - start % geometry.ring_bytes();
-        let len = (buf.len() as u64).min(to_wrap).min(self.left()) as usize;
-        // Whole units: positions start at units, and a last block's unit is there as a whole.
-        let whole = len.next_multiple_of(geometry.unit as usize);
-        self.member.device.read(geometry.offset(start), &mut buf[..whole])?;
-        self.rest.start += len as u64;
-        self.ahead = Some(Chunk { buf, start, len });
+        while self.can_load() {
+            let Some(mut buf) = self.spare.pop() else { return Ok(()) };
+            let geometry = &self.member.geometry;
+            let start = self.rest.start;
+            let to_wrap = geometry.ring_bytes() - start % geometry.ring_bytes();
+            let len = (buf.len() as u64).min(to_wrap).min(self.left()) as usize;
+            // Whole units: positions start at units, and a last block's unit is there as a whole.
+            let whole = len.next_multiple_of(geometry.unit as usize);
+            self.member.device.read(geometry.offset(start), &mut buf[..whole])?;
+            self.rest.start += len as u64;
+            self.ahead.push_back(Chunk { buf, start, len });
+        }
         Ok(())
     }
 
@@ -149,11 +159,11 @@ impl Reader {
                 self.examine();
                 continue;
             }
-            let Some(ahead) = self.ahead.take() else {
+            let Some(ahead) = self.ahead.pop_front() else {
                 return if self.left() > 0 { Peek::Starved } else { Peek::End };
             };
             let used = std::mem::replace(&mut self.current, ahead);
-            self.spare = Some(used.buf);
+            self.spare.push(used.buf);
             self.pos = 0;
         }
     }

@@ -8,8 +8,8 @@
 //! Log that ends before something that a block of the same epoch says is durable is damage, not the end.
 //! Blocks beyond the end that nobody was told are durable are ghosts: the next epoch starts past them.
 //!
-//! Memory: 40 bytes for each section that was read and, while reading, half a MiB for each device, two on those with an
-//! area for re-issued outliers.
+//! Memory: 40 bytes for each section that was read and, while reading, 1 MiB for each stream: a device has two of them if
+//! it has an area for re-issued outliers.
 
 use crate::block::{LSN_MAX, next_base};
 use crate::epochs::EpochTable;

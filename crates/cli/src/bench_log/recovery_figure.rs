@@ -52,7 +52,7 @@ fn scan(memories: Vec<MemoryDevice>, logs: Logs, seed: u64) -> Result<f64, Failu
 /// Figure 16.
 pub fn scans(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::new("16", "bandwidth of the recovery scan, over devices");
-    let bytes = if bench.is_quick() { 24 << 20 } else { 96 << 20 };
+    let bytes = if bench.is_quick() { 24 << 20 } else { 192 << 20 };
     let mut panel = Panel::new("figure-16", "Figure 16", "devices", "MB of log a second");
     (panel.digits, panel.log_x) = (1, true);
     let counts = [1usize, 2, 4];
