@@ -173,6 +173,7 @@ impl Front {
     pub fn covered(&self) -> Lsn {
         self.covered
     }
+    /// All log before it was handed to requests.
     pub fn requested(&self) -> Lsn {
         self.requested
     }
@@ -185,7 +186,6 @@ impl Front {
     pub fn area_mut(&mut self, device: usize) -> Option<&mut DeviceSpace> {
         self.areas[device].as_mut()
     }
-    /// All log before it was handed to requests.
     pub fn group_max(&self) -> u64 {
         self.group_max
     }

@@ -208,7 +208,7 @@ impl Pipeline {
         }
         if !worker {
             self.call(&mut flight, &mut list);
-        } else if !self.workers_lead(&flight) {
+        } else if !self.workers_lead(&flight) && !self.holds_back(&mut flight, 0) {
             flight.call_leader(&mut list);
         }
         self.release(flight, list);

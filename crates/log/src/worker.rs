@@ -48,7 +48,7 @@ fn work(pipeline: &Pipeline) {
         }
         // It may have been woken for a late request that cannot be written again: free devices take new log then.
         let mut list = std::mem::take(&mut flight.scratch);
-        if flight.is_needy() && !pipeline.workers_lead(&flight) {
+        if pipeline.is_contended(&mut flight) && !pipeline.workers_lead(&flight) {
             flight.call_leader(&mut list);
         }
         if !list.is_empty() {
