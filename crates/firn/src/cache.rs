@@ -8,7 +8,7 @@ use firn_base::Lsn;
 use firn_base::rng;
 use firn_base::sync::Arc;
 use firn_tier::PageCache;
-use firn_tier::cache::{CacheId, CacheOptions, CachePolicy, FlashCache, LazyCleaning};
+use firn_tier::cache::{CacheId, CacheOptions, CachePolicy, EntryCache, FlashCache, LazyCleaning};
 use firn_tier::store::Store;
 use std::ops::Range;
 
@@ -57,12 +57,15 @@ pub(crate) fn open(
             LazyCleaning::open(device, store.clone(), database, id).map(|cache| Arc::new(cache) as _)
         }
         CacheKind::Flash => {
-            let policy = match options.cache_policy {
-                CachePolicy::LazyCleaning => CachePolicy::default(),
-                policy => policy,
-            };
+            let chosen = options.cache_policy;
+            let policy = if chosen.is_multi_version_fifo() { chosen } else { CachePolicy::default() };
             FlashCache::open(device, store.clone(), database, id, policy, member.durable, log)
                 .map(|cache| Arc::new(cache) as _)
+        }
+        CacheKind::Listed | CacheKind::Unlisted => {
+            let listed = member.kind == CacheKind::Listed;
+            let policy = if listed { CachePolicy::Temperature } else { CachePolicy::ReadLru };
+            EntryCache::open(device, store.clone(), database, id, policy).map(|cache| Arc::new(cache) as _)
         }
     };
     match opened {
@@ -97,16 +100,24 @@ pub(crate) fn make(
         write_through: options.cache_write_through,
     };
     let (store, database) = (store.clone(), superblock.database);
-    let volatile = options.cache_policy == CachePolicy::LazyCleaning;
-    let cache: Arc<dyn PageCache> = match volatile {
-        true => Arc::new(LazyCleaning::create(device, store, database, id, chosen)?),
-        false => Arc::new(FlashCache::create(device, store, database, id, chosen)?),
+    let kind = match options.cache_policy {
+        CachePolicy::LazyCleaning => CacheKind::Volatile,
+        CachePolicy::Temperature => CacheKind::Listed,
+        CachePolicy::ReadLru => CacheKind::Unlisted,
+        _ => CacheKind::Flash,
+    };
+    let cache: Arc<dyn PageCache> = match kind {
+        CacheKind::Flash => Arc::new(FlashCache::create(device, store, database, id, chosen)?),
+        CacheKind::Volatile => Arc::new(LazyCleaning::create(device, store, database, id, chosen)?),
+        CacheKind::Listed | CacheKind::Unlisted => {
+            Arc::new(EntryCache::create(device, store, database, id, chosen)?)
+        }
     };
     superblock.extensions.cache = Some(CacheMember {
         id: id.0,
         path,
-        kind: if volatile { CacheKind::Volatile } else { CacheKind::Flash },
-        write_through: options.cache_write_through || volatile,
+        kind,
+        write_through: options.cache_write_through || kind != CacheKind::Flash,
         durable: 0,
     });
     Ok(Some(cache))

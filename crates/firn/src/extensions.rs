@@ -71,6 +71,10 @@ pub(crate) enum CacheKind {
     Flash,
     /// One that begins empty at every opening, because the log is kept for what is in it.
     Volatile,
+    /// One that pages enter when they are read, with a slot directory on flash.
+    Listed,
+    /// The same without the directory: it begins empty at every opening.
+    Unlisted,
 }
 
 /// The flash cache.
@@ -93,6 +97,8 @@ impl CacheMember {
         field.put_u8(match self.kind {
             CacheKind::Flash => 1,
             CacheKind::Volatile => 2,
+            CacheKind::Listed => 3,
+            CacheKind::Unlisted => 4,
         });
         field.put_u8(u8::from(self.write_through));
         field.put_varint(self.durable);
@@ -106,6 +112,8 @@ impl CacheMember {
         let kind = match reader.u8()? {
             1 => CacheKind::Flash,
             2 => CacheKind::Volatile,
+            3 => CacheKind::Listed,
+            4 => CacheKind::Unlisted,
             _ => return Err(Malformed { what: "a flash cache of an unknown kind; use a newer program" }),
         };
         let write_through = match reader.u8()? {

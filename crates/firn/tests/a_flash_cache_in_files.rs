@@ -142,3 +142,36 @@ fn bad_sizes_are_refused_with_what_would_do() {
         assert!(error.to_string().contains(says), "{error}");
     }
 }
+
+#[test]
+fn caches_that_pages_enter_when_they_are_read_are_found_again_and_can_be_missed() {
+    for (policy, remembers) in [(CachePolicy::Temperature, true), (CachePolicy::ReadLru, false)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("db");
+        let db = cached().cache_policy(policy).open(&path).expect("created");
+        fill(&db, 0, 2500, 1);
+        verify(&db, 2500, 1);
+        verify(&db, 2500, 1);
+        let cache = db.statistics().cache.expect("a cache");
+        assert!(cache.write_through && cache.hits > 0 && cache.clean_enqueued > 0, "{cache:?}");
+        db.close().expect("closed");
+        let older = fs::read(path.join("cache")).expect("read");
+        // The kind is remembered, whatever the options say.
+        let db = options().open(&path).expect("opened");
+        let held = db.statistics().cache.expect("a cache").pages_valid;
+        assert_eq!(held > 50, remembers, "{held} pages were found again");
+        verify(&db, 2500, 1);
+        fill(&db, 0, 2500, 2);
+        verify(&db, 2500, 2);
+        db.close().expect("closed");
+        // What an older copy of it says is not believed.
+        fs::write(path.join("cache"), older).expect("written");
+        let db = options().open(&path).expect("opened");
+        verify(&db, 2500, 2);
+        db.close().expect("closed");
+        fs::remove_file(path.join("cache")).expect("removed");
+        let db = options().open(&path).expect("opened without it");
+        verify(&db, 2500, 2);
+        db.close().expect("closed");
+    }
+}

@@ -34,6 +34,7 @@ mod geometry;
 mod group;
 mod header;
 mod lazy_cleaning;
+mod on_entry;
 mod open_group;
 mod pending;
 mod policy;
@@ -51,6 +52,7 @@ mod write;
 pub use create::{CacheOptions, CacheState};
 pub use header::CacheId;
 pub use lazy_cleaning::LazyCleaning;
+pub use on_entry::EntryCache;
 pub use policy::CachePolicy;
 pub use statistics::{CacheStatistics, WRITE_SIZES};
 

@@ -28,11 +28,20 @@ pub fn lazily_cleaned(options: Options) -> Options {
     options.cache_bytes(160 << 10).cache_policy(CachePolicy::LazyCleaning)
 }
 
-pub const CACHES: [(&str, Cache); 6] = [
+pub fn by_temperature(options: Options) -> Options {
+    options.cache_bytes(100 << 10).cache_policy(CachePolicy::Temperature)
+}
+pub fn of_reads(options: Options) -> Options {
+    options.cache_bytes(80 << 10).cache_policy(CachePolicy::ReadLru)
+}
+
+pub const CACHES: [(&str, Cache); 8] = [
     ("small", small),
     ("without second chances", without_second_chances),
     ("page by page", page_by_page),
     ("roomy", roomy),
     ("write-through", through),
     ("lazily cleaned", lazily_cleaned),
+    ("by temperature", by_temperature),
+    ("of reads", of_reads),
 ];

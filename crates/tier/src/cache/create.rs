@@ -75,8 +75,8 @@ impl FlashCache {
                 return refuse("is not empty: a flash cache is made on an empty device".into());
             }
         }
-        if options.policy == CachePolicy::LazyCleaning {
-            return refuse("is to be another kind of cache: see LazyCleaning".into());
+        if !options.policy.is_multi_version_fifo() {
+            return refuse("is to be another kind of cache: see LazyCleaning and EntryCache".into());
         }
         let group_pages = if options.policy == CachePolicy::Fifo { 1 } else { options.group_pages };
         let block = device.info().logical_block;

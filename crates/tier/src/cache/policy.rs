@@ -19,6 +19,12 @@ pub enum CachePolicy {
     GroupSecondChance,
     /// LRU-2 in place, written back by a lazy cleaner; forgotten at every restart (LC, a comparator).
     LazyCleaning,
+    /// Write-through; pages enter when they are read from the store, if their extent is warmer than the coldest that is
+    /// cached; a slot directory on flash (TAC, a comparator).
+    Temperature,
+    /// Clean pages, that enter when they are read from the store; least recently used; forgotten at every restart
+    /// (Exadata's, a comparator).
+    ReadLru,
 }
 
 impl CachePolicy {
@@ -30,6 +36,8 @@ impl CachePolicy {
             CachePolicy::GroupReplacement => "gr",
             CachePolicy::GroupSecondChance => "gsc",
             CachePolicy::LazyCleaning => "lc",
+            CachePolicy::Temperature => "tac",
+            CachePolicy::ReadLru => "exadata",
         }
     }
     /// The policy of this name.
@@ -40,9 +48,21 @@ impl CachePolicy {
             CachePolicy::GroupReplacement,
             CachePolicy::GroupSecondChance,
             CachePolicy::LazyCleaning,
+            CachePolicy::Temperature,
+            CachePolicy::ReadLru,
         ]
         .into_iter()
         .find(|policy| policy.name() == name)
+    }
+    /// Whether it is one of FaCE's own, between which a cache may change at any opening.
+    #[must_use]
+    pub fn is_multi_version_fifo(self) -> bool {
+        matches!(self, CachePolicy::Fifo | CachePolicy::GroupReplacement | CachePolicy::GroupSecondChance)
+    }
+    /// Whether pages enter when they are read from the store.
+    #[must_use]
+    pub fn caches_on_entry(self) -> bool {
+        matches!(self, CachePolicy::Temperature | CachePolicy::ReadLru)
     }
     pub(crate) fn gives_second_chances(self) -> bool {
         self == CachePolicy::GroupSecondChance
@@ -108,7 +128,7 @@ mod tests {
 
     #[test]
     fn policies_are_found_by_their_names() {
-        for name in ["fifo", "gr", "gsc", "lc"] {
+        for name in ["fifo", "gr", "gsc", "lc", "tac", "exadata"] {
             assert_eq!(CachePolicy::named(name).unwrap().name(), name);
         }
         assert_eq!(CachePolicy::named("arc"), None);

@@ -10,6 +10,7 @@ use super::directory::Word;
 use super::geometry::{Geometry, SEAL_BYTES, Serial, Slot};
 use super::group::Seal;
 use super::statistics::add;
+use crate::store::Store;
 use crate::{Found, PageRead, PageTier, TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 use firn_device::{AlignedBuf, Io, IoOp};
@@ -28,6 +29,28 @@ struct Reach {
     len: usize,
     /// Where the seal begins.
     skip: usize,
+}
+
+/// Reads those of `reads` that are in no cache, `missed` in ascending order, from the store as one batch.
+pub(crate) fn read_below(store: &Store, reads: &mut [PageRead<'_>], missed: &[usize]) {
+    if missed.len() == reads.len() {
+        return store.read_batch(reads);
+    }
+    if missed.is_empty() {
+        return;
+    }
+    let nothing = || Err(TierError::new(TierErrorKind::Failed, "the store gave no answer"));
+    let mut below: Vec<PageRead<'_>> = reads
+        .iter_mut()
+        .enumerate()
+        .filter(|(index, _)| missed.binary_search(index).is_ok())
+        .map(|(_, read)| PageRead { page: read.page, buf: &mut *read.buf, outcome: nothing() })
+        .collect();
+    store.read_batch(&mut below);
+    let outcomes: Vec<_> = below.into_iter().map(|read| read.outcome).collect();
+    for (index, outcome) in missed.iter().zip(outcomes) {
+        reads[*index].outcome = outcome;
+    }
 }
 
 impl FlashCache {
@@ -49,25 +72,8 @@ impl FlashCache {
         }
         add(&self.counters.misses, missed.len());
         add(&self.counters.hits, reads.len() - missed.len());
-        if missed.len() == reads.len() {
-            return self.store.read_batch(reads);
-        }
-        if missed.is_empty() {
-            return;
-        }
         missed.sort_unstable();
-        let nothing = || Err(TierError::new(TierErrorKind::Failed, "the store gave no answer"));
-        let mut below: Vec<PageRead<'_>> = reads
-            .iter_mut()
-            .enumerate()
-            .filter(|(index, _)| missed.binary_search(index).is_ok())
-            .map(|(_, read)| PageRead { page: read.page, buf: &mut *read.buf, outcome: nothing() })
-            .collect();
-        self.store.read_batch(&mut below);
-        let outcomes: Vec<_> = below.into_iter().map(|read| read.outcome).collect();
-        for (index, outcome) in missed.into_iter().zip(outcomes) {
-            reads[index].outcome = outcome;
-        }
+        read_below(&self.store, reads, &missed);
     }
 
     /// Reads those of `left` that are in the cache; answers those to be looked for again.

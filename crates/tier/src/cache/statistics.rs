@@ -24,7 +24,7 @@ pub struct CacheStatistics {
     pub dirty_enqueued: u64,
     /// Clean pages taken.
     pub clean_enqueued: u64,
-    /// Clean pages that were there already.
+    /// Clean pages that were there already, or were not worth a place.
     pub clean_declined: u64,
     /// Pages given a second chance.
     pub second_chances: u64,

@@ -4,6 +4,8 @@ mod failures;
 mod harness;
 mod lazy_cleaning;
 mod model;
+mod on_entry;
+mod on_entry_model;
 mod opening;
 mod restoring;
 mod threads;

@@ -1,0 +1,287 @@
+//! Reading, letting in, and writing.
+
+use super::places::Waiting;
+use super::{DRAIN_PAGES, EntryCache, QUEUE_PAGES};
+use crate::cache::read::read_below;
+use crate::cache::statistics::add;
+use crate::{Found, PageRead, PageTier, PageWrite, TierError, Written};
+use firn_base::sync::Arc;
+use firn_base::sync::atomic::Ordering::Relaxed;
+use firn_base::{Crc32c, Lsn, PageId};
+use firn_device::{AlignedBuf, Durability, Io, IoOp};
+use std::collections::BTreeSet;
+
+/// What is known of a page when it is looked for.
+enum Look {
+    /// It is not here.
+    Absent,
+    /// It was here, and was read.
+    Read(Lsn),
+    /// Something else came into its place meanwhile.
+    Again,
+}
+
+fn checksum(page: PageId, version: Lsn, image: &[u8]) -> u32 {
+    Crc32c::new().with(&page.0.to_le_bytes()).with(&version.0.to_le_bytes()).with(image).value()
+}
+
+impl EntryCache {
+    pub(crate) fn read_pages(&self, reads: &mut [PageRead<'_>]) {
+        if self.is_lost() {
+            return self.store.read_batch(reads);
+        }
+        let mut missed = Vec::new();
+        for (index, read) in reads.iter_mut().enumerate() {
+            self.state.lock().order.requested(read.page);
+            match self.find(read.page, read.buf) {
+                Some(version) => read.outcome = Ok(Found { version, dirty: false }),
+                None => missed.push(index),
+            }
+        }
+        add(&self.counters.misses, missed.len());
+        add(&self.counters.hits, reads.len() - missed.len());
+        read_below(&self.store, reads, &missed);
+        for index in missed {
+            if let PageRead { page, buf, outcome: Ok(found) } = &reads[index] {
+                self.let_in(*page, found.version, buf);
+            }
+        }
+        if self.state.lock().queued() > QUEUE_PAGES {
+            self.drain();
+        }
+    }
+
+    /// Reads a page that is here; answers its version.
+    fn find(&self, page: PageId, buf: &mut [u8]) -> Option<Lsn> {
+        loop {
+            match self.look(page, buf, &mut |_| {}) {
+                Look::Absent => return None,
+                Look::Read(version) => return Some(version),
+                Look::Again => {}
+            }
+        }
+    }
+
+    fn look(&self, page: PageId, buf: &mut [u8], fault: &mut dyn FnMut(String)) -> Look {
+        let (at, place) = {
+            let mut state = self.state.lock();
+            let Some((at, place)) = state.find(page) else { return Look::Absent };
+            let place = place.clone();
+            state.order.found(at);
+            (at, place)
+        };
+        if !place.proven && !self.prove(page, at, place.stamp, place.version) {
+            return Look::Absent;
+        }
+        let read = match &place.waiting {
+            Some(image) => {
+                buf.copy_from_slice(image);
+                return Look::Read(place.version);
+            }
+            None => self.device.read(self.layout.image_offset(at), buf),
+        };
+        if read.is_ok() && checksum(page, place.version, buf) == place.checksum {
+            return Look::Read(place.version);
+        }
+        let mut state = self.state.lock();
+        if state.still(at, place.stamp).is_none() {
+            return Look::Again;
+        }
+        state.forget(page);
+        if read.is_err() || !place.restored {
+            add(&self.counters.faults, 1);
+            let name = &self.device.info().name;
+            fault(format!("{page:?} in the flash cache {name} is damaged; the store has it"));
+        }
+        Look::Absent
+    }
+
+    /// Believes the version of a page that has come into this place, if the map names it now; else forgets it.
+    ///
+    /// Whoever stores a newer version comes by `follow` when the map names it already. If that was before the version
+    /// came in here, the map tells now; if it is later, the version goes then.
+    fn prove(&self, page: PageId, at: usize, stamp: u64, version: Lsn) -> bool {
+        let newest = matches!(self.store.version_of(page), Ok(Some(named)) if named == version);
+        let mut state = self.state.lock();
+        match state.still(at, stamp) {
+            // Not there any more: nobody else will read it, and the caller has what was newest a moment ago.
+            None => newest,
+            Some(place) if newest => {
+                place.proven = true;
+                true
+            }
+            Some(_) => {
+                state.forget(page);
+                false
+            }
+        }
+    }
+
+    /// Lets a page in that was read from the store, if it is worth a place.
+    fn let_in(&self, page: PageId, version: Lsn, data: &[u8]) {
+        let mut image = AlignedBuf::zeroed(data.len());
+        image.copy_from_slice(data);
+        let sum = checksum(page, version, data);
+        let (at, stamp) = {
+            let mut state = self.state.lock();
+            if state.find(page).is_some() {
+                // Another reader was faster.
+                return;
+            }
+            let Some((at, replaced)) = state.admit(page) else {
+                return add(&self.counters.clean_declined, 1);
+            };
+            add(&self.counters.discarded_clean, usize::from(replaced));
+            (at, state.put(at, page, version, sum, Arc::new(image)))
+        };
+        add(&self.counters.clean_enqueued, 1);
+        self.prove(page, at, stamp, version);
+    }
+
+    /// The store has been given these pages: older versions go, or are replaced.
+    pub(crate) fn follow(&self, writes: &[PageWrite<'_>]) {
+        let takes = self.takes_changed() && !self.is_lost();
+        for write in writes.iter().filter(|write| write.dirty) {
+            if !takes || write.outcome != Ok(Written::Taken) {
+                self.state.lock().forget(write.page);
+                continue;
+            }
+            let known = self.state.lock().find(write.page).is_some();
+            if known {
+                self.replace(write);
+            }
+        }
+        if self.state.lock().queued() > QUEUE_PAGES {
+            self.drain();
+        }
+    }
+
+    fn replace(&self, write: &PageWrite<'_>) {
+        let mut image = AlignedBuf::zeroed(write.data.len());
+        image.copy_from_slice(write.data);
+        let sum = checksum(write.page, write.version, &image);
+        let (at, stamp) = {
+            let mut state = self.state.lock();
+            // Replaced by another page in the meantime.
+            let Some((at, _)) = state.find(write.page) else { return };
+            (at, state.put(at, write.page, write.version, sum, Arc::new(image)))
+        };
+        add(&self.counters.dirty_enqueued, 1);
+        self.prove(write.page, at, stamp, write.version);
+    }
+
+    /// Writes some of the images that wait; answers how many.
+    pub(crate) fn drain(&self) -> usize {
+        let _writer = self.writer.lock();
+        if self.is_lost() {
+            return 0;
+        }
+        let batch = self.state.lock().take_waiting(DRAIN_PAGES);
+        if !batch.is_empty() && self.write_images(&batch).is_err() {
+            // What is old on flash may not be named so: it must not be believed any more.
+            self.lost.store(true, Relaxed);
+        }
+        batch.len()
+    }
+
+    /// TAC's three writes: the entry invalid, the image, the entry valid. Each kind for all of them side by side.
+    fn write_images(&self, batch: &[Waiting]) -> Result<(), TierError> {
+        if self.is_listed() {
+            let listed: Vec<usize> = {
+                let state = self.state.lock();
+                batch.iter().map(|waiting| waiting.at).filter(|at| state.is_listed(*at)).collect()
+            };
+            self.write_entries(&listed)?;
+        }
+        let images = batch.iter().map(|waiting| (self.layout.image_offset(waiting.at), &waiting.image[..]));
+        self.write_side_by_side(images)?;
+        {
+            let mut state = self.state.lock();
+            for waiting in batch {
+                state.written(waiting.at, waiting.stamp);
+                state.set_listed(waiting.at);
+            }
+        }
+        if self.is_listed() {
+            let places: Vec<usize> = batch.iter().map(|waiting| waiting.at).collect();
+            self.write_entries(&places)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the blocks of the directory that these places are in.
+    fn write_entries(&self, places: &[usize]) -> Result<(), TierError> {
+        let blocks: BTreeSet<usize> = places.iter().map(|at| self.layout.block_of(*at)).collect();
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let block = self.layout.block;
+        let mut buf = AlignedBuf::zeroed(blocks.len() * block);
+        {
+            let state = self.state.lock();
+            for (number, out) in blocks.iter().zip(buf.chunks_mut(block)) {
+                self.layout.compose(self.header.cache, &state, *number, out);
+            }
+        }
+        let offsets = blocks.iter().map(|number| self.layout.block_offset(*number));
+        self.write_side_by_side(offsets.zip(buf.chunks(block)))
+    }
+
+    fn write_side_by_side<'a>(&self, writes: impl Iterator<Item = (u64, &'a [u8])>) -> Result<(), TierError> {
+        let mut batch: Vec<Io<'_>> = writes
+            .map(|(offset, bytes)| Io { offset, op: IoOp::Write(bytes, Durability::Later), outcome: Ok(()) })
+            .collect();
+        match batch.as_mut_slice() {
+            [Io { offset, op: IoOp::Write(bytes, durability), outcome }] => {
+                *outcome = self.device.write(*offset, bytes, *durability);
+            }
+            _ => self.device.submit(&mut batch),
+        }
+        for io in batch {
+            if let IoOp::Write(bytes, _) = io.op {
+                self.counters.wrote(bytes.len());
+            }
+            io.outcome?;
+        }
+        Ok(())
+    }
+
+    /// Writes what waits, and syncs, so that a restart finds it. A failure is the cache's alone.
+    pub(crate) fn save(&self) {
+        if !self.is_listed() || self.is_lost() {
+            return;
+        }
+        // What waits now; readers may go on letting pages in.
+        let mut left = self.state.lock().queued();
+        while left > 0 {
+            let written = self.drain();
+            if written == 0 {
+                break;
+            }
+            left = left.saturating_sub(written);
+        }
+        if self.device.sync().is_err() {
+            self.lost.store(true, Relaxed);
+        }
+    }
+
+    /// Reads every page that is here.
+    pub(crate) fn check_images(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
+        if self.is_lost() {
+            return Ok(0);
+        }
+        let pages: Vec<PageId> = self.state.lock().pages().collect();
+        let mut buf = AlignedBuf::zeroed(self.layout.page_size);
+        let mut count = 0;
+        for page in pages {
+            count += loop {
+                match self.look(page, &mut buf, fault) {
+                    Look::Absent => break 0,
+                    Look::Read(_) => break 1,
+                    Look::Again => {}
+                }
+            };
+        }
+        Ok(count)
+    }
+}
