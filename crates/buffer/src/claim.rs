@@ -222,7 +222,7 @@ impl BufferPool {
 
     /// Whether the tier has to be asked before the frame's page may be dropped. A hint without a latch.
     pub(crate) fn must_be_offered(&self, id: FrameId) -> bool {
-        self.recovery.get(id).is_some() || (self.wants_clean && !self.frames.get(id).is_offered())
+        self.recovery.get(id).is_some() || (!self.frames.get(id).is_offered() && self.tier.wants_clean())
     }
 
     /// Drops a page that the tier has, if nobody uses it.

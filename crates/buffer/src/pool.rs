@@ -65,8 +65,6 @@ pub struct BufferPool {
     pub(crate) counters: Counters,
     /// Pages of a staging buffer: most of one batch.
     pub(crate) batch_pages: usize,
-    /// Whether the tier is offered clean pages too. Constant.
-    pub(crate) wants_clean: bool,
     /// Whether the WAL rule is broken on purpose.
     pub(crate) skips_wal: bool,
     /// Set when a panic left a page half changed: nothing is read or written any more.
@@ -115,7 +113,6 @@ impl BufferPool {
     ) -> Result<BufferPool, BufferError> {
         let page_size = tier.page_size();
         let layout = Layout::fit(options.budget_bytes, page_size)?;
-        let wants_clean = tier.wants_clean();
         Ok(BufferPool {
             tier,
             log,
@@ -128,7 +125,6 @@ impl BufferPool {
             cleaning: CleaningWanted::default(),
             counters: Counters::default(),
             batch_pages: layout.batch_pages,
-            wants_clean,
             skips_wal,
             poisoned: AtomicBool::new(false),
             memory_bytes: layout.memory_bytes,

@@ -39,6 +39,9 @@ pub enum Command {
     Emulate(crate::emulate::Emulate),
     /// List the device profiles that ship, or show one
     Profiles(crate::profiles::Profiles),
+    /// Show, attach, detach, resize or replace a database's flash cache
+    #[command(subcommand)]
+    Cache(crate::cache_device::Cache),
     /// Show, add, remove or replace the devices of a database's log
     #[command(subcommand)]
     Log(crate::log_array::Log),

@@ -10,6 +10,7 @@ mod backup;
 mod bench_commit;
 mod bench_commit_report;
 mod bench_log;
+mod cache_device;
 mod characterize;
 mod characterize_compare;
 mod characterize_pictures;
@@ -57,6 +58,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Restore(args) => backup::restore(&args),
         Command::Archive(command) => backup::archive(&command),
         Command::Log(command) => log_array::run(&command),
+        Command::Cache(command) => cache_device::run(&command),
         Command::Characterize(characterize) => characterize::run(&characterize),
         Command::Emulate(emulate) => emulate::run(&emulate),
         Command::Profiles(profiles) => profiles::run(&profiles),

@@ -16,7 +16,7 @@ use firn_device::Fill;
 use firn_log::{Log, LogClass, LogOptions, MemberId};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::{Store, StoreOptions};
-use firn_tier::{PageCache, PageTier};
+use firn_tier::{CacheSwitch, PageTier};
 use firn_txn::{ManagerOptions, TxnManager};
 
 /// The tree of spilled before-images.
@@ -57,17 +57,13 @@ pub(crate) fn attach(options: &Options, store: &Store, log: &Arc<Log>) {
     }
 }
 
-/// The buffer over the cache, if there is one, over the store.
+/// The buffer over the tier below.
 pub(crate) fn pool(
     options: &Options,
-    store: &Arc<Store>,
-    cache: Option<&Arc<dyn PageCache>>,
+    tier: &Arc<CacheSwitch>,
     log: &Arc<Log>,
 ) -> Result<Arc<BufferPool>, Error> {
-    let tier: Arc<dyn PageTier> = match cache {
-        Some(cache) => cache.clone(),
-        None => store.clone(),
-    };
+    let tier: Arc<dyn PageTier> = tier.clone();
     let budget_bytes = options.buffer_bytes - options.buffer_bytes / MAP_SHARE;
     let pool_options = PoolOptions { budget_bytes };
     let pool = if options.skip_wal_rule {
@@ -137,7 +133,8 @@ pub(crate) fn create(
     let store = Arc::new(store);
     let cache = cache::make(&mut superblock, &devices, &store, options)?;
     attach(options, &store, &log);
-    let pool = pool(options, &store, cache.as_ref(), &log)?;
+    let tier = Arc::new(CacheSwitch::new(store.clone(), cache));
+    let pool = pool(options, &tier, &log)?;
     let catalog_tree = Tree::create(pool.clone(), SYSTEM_TREE, LogClass::System, &[])?;
     let undo_tree = Tree::create(pool.clone(), UNDO_TREE, LogClass::System, &[])?;
     superblock.catalog_root = catalog_tree.root();
@@ -150,7 +147,7 @@ pub(crate) fn create(
         manager_options(options, superblock.log_bytes()),
     );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, cache, pool, txns, catalog, keep, archive };
+    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive };
     let engine = Engine::new(parts, options);
     engine.checkpoint_all()?;
     Ok(engine)

@@ -76,6 +76,16 @@ pub(crate) fn open(
     }
 }
 
+/// What the options say of a cache of `bytes`.
+pub(crate) fn chosen(options: &Options, bytes: u64, page_size: usize) -> CacheOptions {
+    CacheOptions {
+        bytes,
+        policy: options.cache_policy,
+        group_pages: options.group_pages(page_size),
+        write_through: options.cache_write_through,
+    }
+}
+
 /// Makes a cache if the options ask for one and there is none, and notes it in the superblock, which the caller
 /// writes before the first page goes into it. Forgets one that was given up.
 pub(crate) fn make(
@@ -93,12 +103,7 @@ pub(crate) fn make(
         ));
     };
     let id = CacheId(rng::entropy());
-    let chosen = CacheOptions {
-        bytes,
-        policy: options.cache_policy,
-        group_pages: options.group_pages(superblock.page_size),
-        write_through: options.cache_write_through,
-    };
+    let chosen = chosen(options, bytes, superblock.page_size);
     let (store, database) = (store.clone(), superblock.database);
     let kind = match options.cache_policy {
         CachePolicy::LazyCleaning => CacheKind::Volatile,

@@ -81,7 +81,7 @@ impl Database {
         report.images = store.images_read;
         report.faults += store.faults;
         report.damage.extend(store.damage);
-        if let Some(cache) = &engine.cache {
+        if let Some(cache) = engine.tier.cache() {
             report.cached = cache.check(&mut |sentence| report.add(sentence))?;
         }
         self.check_trees(&mut report, progress)?;
@@ -182,7 +182,7 @@ impl Database {
     #[must_use]
     pub fn size_on_devices(&self) -> u64 {
         let devices = &self.engine().devices;
-        let cache = devices.cache.as_ref().map_or(0, |cache| cache.len());
+        let cache = devices.cache().map_or(0, |cache| cache.len());
         let logs = devices.logs.list().iter().map(|(_, log)| log.len()).sum::<u64>();
         logs + devices.store.len() + devices.superblock.len() + cache
     }

@@ -76,7 +76,7 @@ impl Engine {
         ];
         // After what is needed: a group that became durable meanwhile may be why some log is needed no more, and so
         // may a cache that was given up.
-        let cache = self.cache.as_ref().map(|cache| cache.state());
+        let cache = self.tier.cache().map(|cache| cache.state());
         let before = self.superblock.lock().redo_start;
         let redo_start = redo_start(needed, end, before);
         let state = self.txns.checkpoint_state();

@@ -113,7 +113,8 @@ pub(crate) struct Counted {
     pub superblock: Arc<Counting>,
     pub logs: LogDevices,
     pub store: Arc<Counting>,
-    pub cache: Option<Arc<Counting>>,
+    /// May change.
+    cache: Mutex<Option<Arc<Counting>>>,
 }
 
 impl Counted {
@@ -126,7 +127,7 @@ impl Counted {
             superblock: Arc::new(Counting::new(devices.superblock)),
             logs: LogDevices { list: Mutex::new(logs) },
             store: Arc::new(Counting::new(devices.store)),
-            cache: devices.cache.map(|cache| Arc::new(Counting::new(cache))),
+            cache: Mutex::new(devices.cache.map(|cache| Arc::new(Counting::new(cache)))),
         }
     }
     pub fn superblock(&self) -> Arc<dyn Device> {
@@ -139,6 +140,12 @@ impl Counted {
         self.store.clone()
     }
     pub fn cache(&self) -> Option<Arc<dyn Device>> {
-        self.cache.clone().map(|cache| cache as Arc<dyn Device>)
+        self.cache_counted().map(|cache| cache as Arc<dyn Device>)
+    }
+    pub fn cache_counted(&self) -> Option<Arc<Counting>> {
+        self.cache.lock().clone()
+    }
+    pub fn set_cache(&self, cache: Option<Arc<Counting>>) {
+        *self.cache.lock() = cache;
     }
 }

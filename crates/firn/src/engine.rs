@@ -13,7 +13,7 @@ use firn_base::sync::{Arc, Mutex};
 use firn_buffer::BufferPool;
 use firn_log::{Log, LogError, LogErrorKind};
 use firn_table::Catalog;
-use firn_tier::PageCache;
+use firn_tier::CacheSwitch;
 use firn_tier::store::Store;
 use firn_txn::{TxnError, TxnErrorKind, TxnManager};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Parts {
     pub devices: Counted,
     pub log: Arc<Log>,
     pub store: Arc<Store>,
-    pub cache: Option<Arc<dyn PageCache>>,
+    pub tier: Arc<CacheSwitch>,
     pub pool: Arc<BufferPool>,
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
@@ -41,7 +41,7 @@ pub(crate) struct Engine {
     pub devices: Counted,
     pub log: Arc<Log>,
     pub store: Arc<Store>,
-    pub cache: Option<Arc<dyn PageCache>>,
+    pub tier: Arc<CacheSwitch>,
     pub pool: Arc<BufferPool>,
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
@@ -51,6 +51,8 @@ pub(crate) struct Engine {
     pub checkpointer: Checkpointer,
     /// What is going on among the log's devices.
     pub array: LogArray,
+    /// Held while the cache is attached or detached.
+    pub cache_changing: Mutex<()>,
     pub options: Options,
     closed: AtomicBool,
     /// Log end at which the log's space is looked at again before a write.
@@ -64,7 +66,7 @@ const ARCHIVE_CLOSE_MAX: Duration = Duration::from_secs(5);
 
 impl Engine {
     pub fn new(parts: Parts, options: &Options) -> Arc<Engine> {
-        let Parts { superblock, devices, log, store, cache, pool, txns, catalog, keep, archive } = parts;
+        let Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive } = parts;
         let interval = options
             .checkpoint_log_bytes
             .unwrap_or(superblock.log_bytes() / u64::from(superblock.copies()) / 8);
@@ -74,7 +76,7 @@ impl Engine {
             devices,
             log,
             store,
-            cache,
+            tier,
             pool,
             txns,
             catalog,
@@ -82,6 +84,7 @@ impl Engine {
             archive,
             checkpointer,
             array: LogArray::default(),
+            cache_changing: Mutex::new(()),
             options: options.clone(),
             closed: AtomicBool::new(false),
             look_again_at: AtomicU64::new(0),
@@ -193,7 +196,7 @@ impl Engine {
         let dropped = self.catalog.drop_step()?;
         let learned = self.store.learn_step()?;
         let given_back = self.store.give_back_step()?;
-        let cached = self.cache.as_ref().map_or(Ok(Progress::Idle), |cache| cache.step())?;
+        let cached = self.tier.step()?;
         Ok(purged.or(dropped).or(learned).or(given_back).or(cached))
     }
 

@@ -34,6 +34,8 @@ mod archive_options;
 mod assembly;
 mod backup;
 mod cache;
+mod cache_devices;
+mod cache_life;
 mod check;
 mod checkpoint;
 mod checkpointer;
@@ -63,6 +65,7 @@ mod transaction;
 pub use archive::{ArchiveStatistics, survey_archive};
 pub use archive_options::ArchiveFull;
 pub use backup::{BackupProgress, BackupReport, verify_backup};
+pub use cache_devices::{CacheMemberState, CacheSpec, CacheStatus, cache_status};
 pub use check::{CheckPhase, CheckReport};
 pub use database::Database;
 pub use devices::Devices;
@@ -88,7 +91,7 @@ pub use firn_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, Schema,
     TableKind, Value, ValueRef,
 };
-pub use firn_tier::cache::{CachePolicy, CacheStatistics};
+pub use firn_tier::cache::{CachePolicy, CacheShape, CacheStatistics};
 pub use firn_txn::{CancelToken, Isolation, Savepoint, TxnOptions as TransactionOptions};
 
 /// The README's example compiles and runs.

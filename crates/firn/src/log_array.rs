@@ -125,16 +125,24 @@ impl Engine {
         }
     }
 
-    /// Changes the superblock in memory and on its device, or neither.
-    fn amend<T>(&self, change: impl FnOnce(&mut Superblock) -> Result<T, Error>) -> Result<T, Error> {
+    /// Changes the superblock in memory and on its device, or not in memory: what is on the device after a write that
+    /// failed shows the next one, which has a higher number.
+    pub fn amend<T>(&self, change: impl FnOnce(&mut Superblock) -> Result<T, Error>) -> Result<T, Error> {
         let mut superblock = self.superblock.lock();
         let mut changed = superblock.clone();
         let answer = change(&mut changed)?;
         if changed != *superblock {
-            changed.write(&self.devices.superblock())?;
+            let written = changed.write(&self.devices.superblock());
+            superblock.sequence = changed.sequence;
+            written?;
             *superblock = changed;
         }
         Ok(answer)
+    }
+
+    /// Writes the superblock as it is in memory.
+    pub fn restate_superblock(&self) -> Result<(), Error> {
+        self.superblock.lock().write(&self.devices.superblock())
     }
 
     /// Decides what becomes of a log device that failed. Called by the thread whose write failed.

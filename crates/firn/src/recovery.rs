@@ -25,8 +25,8 @@ use firn_base::sync::{Arc, thread};
 use firn_btree::{PageChange, Tree};
 use firn_log::{Kind, LogErrorKind, LogOptions, LogScan, MemberId, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
-use firn_tier::PageCache;
 use firn_tier::store::Store;
+use firn_tier::{CacheSwitch, PageCache};
 use firn_txn::{Analysis, LoserReport, TxnManager};
 
 /// What recovery did; shown by `firn stat` and to whoever opened the database.
@@ -99,7 +99,8 @@ pub(crate) fn open(
     }
     assembly::attach(options, &store, &log);
 
-    let pool = assembly::pool(options, &store, cache.as_ref(), &log)?;
+    let tier = Arc::new(CacheSwitch::new(store.clone(), cache.clone()));
+    let pool = assembly::pool(options, &tier, &log)?;
     // A database without threads of its own recovers without any too: its I/O has one order, which tests
     // of failing devices replay.
     let workers =
@@ -130,7 +131,7 @@ pub(crate) fn open(
     recovery.prepared = prepared;
     // Reads by snapshot: what the losers did to the catalog is not seen.
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, cache, pool, txns, catalog, keep, archive };
+    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive };
     let engine = Engine::new(parts, options);
     lost.into_iter().for_each(|(id, message)| engine.tell_lost_at_opening(id, message));
     undo(&engine, losers, &report)?;

@@ -38,7 +38,7 @@ use firn_log::archive::{ArchiveLog, ArchiveRecords};
 use firn_log::{Kind, Log, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::{Store, page_lives};
-use firn_tier::{Lifetime, PageTier, PageWrite, Written};
+use firn_tier::{CacheSwitch, Lifetime, PageTier, PageWrite, Written};
 use firn_txn::{Analysis, LoserReport, TxnManager, kinds};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -271,6 +271,7 @@ fn commit_time(record: Record<'_>) -> Result<u64, Error> {
 struct Site {
     log: Arc<Log>,
     store: Arc<Store>,
+    tier: Arc<CacheSwitch>,
     pool: Arc<BufferPool>,
 }
 
@@ -398,8 +399,9 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let store = Arc::new(Store::create(devices.store(), superblock.database, store_options)?);
     assembly::attach(&options, &store, &log);
     // A flash cache, if the options ask for one, is made at the next opening.
-    let pool = assembly::pool(&options, &store, None, &log)?;
-    let site = Site { log, store, pool };
+    let tier = Arc::new(CacheSwitch::new(store.clone(), None));
+    let pool = assembly::pool(&options, &tier, &log)?;
+    let site = Site { log, store, tier, pool };
 
     let pages = site.take_pages(source, &plan, &|done| tell(RecoveryPhase::Scan, done, manifest.pages))?;
     let workers =
@@ -417,7 +419,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         keep.hold_archive(site.log.durable());
     }
 
-    let Site { log, store, pool } = site;
+    let Site { log, store, tier, pool } = site;
     let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, superblock.undo_root);
     let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, superblock.catalog_root);
     let txns = TxnManager::new(
@@ -429,7 +431,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     );
     let LoserReport { losers, prepared } = txns.adopt(plan.analysis);
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, cache: None, pool, txns, catalog, keep, archive };
+    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive };
     let engine = Engine::new(parts, &options);
     recovery::undo(&engine, losers, &tell)?;
     engine.checkpoint_all()?;

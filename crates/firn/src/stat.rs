@@ -141,7 +141,7 @@ impl Database {
             logs: devices.logs.list().iter().map(|(_, log)| log.snapshot()).collect(),
             store: devices.store.snapshot(),
             superblock: devices.superblock.snapshot(),
-            cache: devices.cache.as_ref().map(|cache| cache.snapshot()),
+            cache: devices.cache_counted().map(|cache| cache.snapshot()),
         }
     }
 
@@ -178,8 +178,8 @@ impl Database {
             checkpoint_interval: engine.checkpointer.interval(),
             log_devices: engine.devices.logs.list().iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
-            cache: engine.cache.as_ref().map(|cache| cache.cache_statistics()),
-            cache_device: engine.devices.cache.as_ref().map(|cache| named(cache)),
+            cache: engine.tier.cache().map(|cache| cache.cache_statistics()),
+            cache_device: engine.devices.cache_counted().map(|cache| named(&cache)),
             io: self.io_counts(),
             archive: self.archive_statistics(),
             recovery: self.recovery_report(),

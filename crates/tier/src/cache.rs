@@ -34,6 +34,7 @@ mod geometry;
 mod group;
 mod header;
 mod lazy_cleaning;
+mod leave;
 mod on_entry;
 mod open_group;
 mod pending;
@@ -50,7 +51,7 @@ mod versions;
 mod write;
 
 pub use create::{CacheOptions, CacheState};
-pub use header::CacheId;
+pub use header::{CacheId, CacheShape};
 pub use lazy_cleaning::LazyCleaning;
 pub use on_entry::EntryCache;
 pub use policy::CachePolicy;
@@ -101,6 +102,8 @@ pub struct FlashCache {
     poison: OnceLock<String>,
     /// Given up, in write-through mode.
     lost: AtomicBool,
+    /// Takes nothing in any more: changes under `ring`.
+    leaving: AtomicBool,
     /// Buffers for reads; a few are kept.
     scratch: Mutex<Vec<AlignedBuf>>,
     counters: Counters,
@@ -195,6 +198,7 @@ impl PageTier for FlashCache {
         self.room()
     }
     fn wants_clean(&self) -> bool {
+        // Offered for nothing while the cache leaves: the answer is one for each cache.
         true
     }
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
@@ -250,8 +254,17 @@ impl PageCache for FlashCache {
     fn step(&self) -> Result<Progress, TierError> {
         Ok(Progress::Idle)
     }
+    fn set_leaving(&self, leaving: bool) {
+        FlashCache::set_leaving(self, leaving);
+    }
+    fn leave_step(&self) -> Result<Progress, TierError> {
+        self.leave_group()
+    }
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         self.check_images(fault)
+    }
+    fn policy(&self) -> Option<CachePolicy> {
+        Some(self.policy)
     }
     fn cache_statistics(&self) -> CacheStatistics {
         let (pages_valid, pages_dirty) = self.directory.counts();
@@ -264,6 +277,7 @@ impl PageCache for FlashCache {
             directory_bytes: Directory::memory_bytes(self.geometry.slots()) as u64,
             write_through: self.is_write_through(),
             lost: self.is_lost(),
+            leaving: self.is_leaving(),
             ..self.counters.read()
         }
     }

@@ -1,8 +1,8 @@
 //! Where a page lives when it is not in DRAM.
 //!
 //! Place in the stack: above `log`, below `buffer`. [`PageTier`] is the seam: [`store::Store`] (a page map
-//! over pages written out of place) implements it; [`cache::FlashCache`] (FaCE) goes over the store, and so will the
-//! delta layer.
+//! over pages written out of place) implements it; [`cache::FlashCache`] (FaCE) goes over the store, under [`CacheSwitch`],
+//! by which it comes and goes; and so will the delta layer.
 //!
 //! Invariants: a page that a tier took is durable, or rebuilt by redo from the recovery LSN it came with, as
 //! long as the log is kept from [`PageTier::oldest_needed_lsn`]; an older version never replaces a newer one;
@@ -19,9 +19,11 @@ pub mod cache;
 mod error;
 mod page_tier;
 pub mod store;
+mod switch;
 pub mod testing;
 
 pub use error::{TierError, TierErrorKind};
 pub use page_tier::{
     Allocation, Found, Lifetime, PageCache, PageRead, PageTier, PageWrite, TierStatistics, Written,
 };
+pub use switch::CacheSwitch;

@@ -1,7 +1,7 @@
 //! The seam between the buffer and what lies below it.
 
 use crate::TierError;
-use crate::cache::{CacheState, CacheStatistics};
+use crate::cache::{CachePolicy, CacheState, CacheStatistics};
 use firn_base::{Lsn, PageId, Progress};
 use firn_log::{Appended, LogClass, LogError, Record};
 use std::ops::Range;
@@ -116,8 +116,8 @@ pub trait PageTier: Send + Sync {
     /// How many pages the next `write_batch` had best offer; makes room for as many first.
     fn preferred_batch(&self) -> usize;
 
-    /// Whether clean pages that leave DRAM should be offered to `write_batch`, as a flash cache wants.
-    /// Constant; the buffer drops clean pages without asking if false.
+    /// Whether clean pages that leave DRAM should be offered to `write_batch`, as a flash cache wants. Cheap, and may
+    /// change; the buffer drops clean pages without asking if false.
     fn wants_clean(&self) -> bool {
         false
     }
@@ -174,8 +174,23 @@ pub trait PageCache: PageTier {
     /// A piece of background work.
     fn step(&self) -> Result<Progress, TierError>;
 
+    /// From now on nothing more is taken in: the store gets what is dirty, until `set_leaving(false)`. A cache in which
+    /// nothing is newer than the store's need not care.
+    fn set_leaving(&self, _leaving: bool) {}
+
+    /// Gives a piece of what the store lacks to the store. `Idle` once nothing here is needed any more, if nothing has been
+    /// taken in since `set_leaving(true)`; then, as long as no call is made, the cache may be forgotten.
+    fn leave_step(&self) -> Result<Progress, TierError> {
+        Ok(Progress::Idle)
+    }
+
     /// Reads every cached page and tells of faults; answers how many pages were read.
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError>;
+
+    /// How it takes pages in and lets them go, if that is known.
+    fn policy(&self) -> Option<CachePolicy> {
+        None
+    }
 
     /// Counters of the cache. Those of [`PageTier::statistics`] are the store's.
     fn cache_statistics(&self) -> CacheStatistics;

@@ -38,6 +38,22 @@ impl CacheOptions {
     pub fn new(bytes: u64) -> CacheOptions {
         CacheOptions { bytes, policy: CachePolicy::default(), group_pages: 64, write_through: false }
     }
+
+    /// Whether a cache for pages of `page_size` bytes can be made so on a device with blocks of `block` bytes.
+    ///
+    /// Errors: `BadArgument`, with what would do.
+    pub fn check(&self, page_size: usize, block: usize) -> Result<(), TierError> {
+        match self.policy {
+            CachePolicy::LazyCleaning => super::lazy_cleaning::check(self.bytes, page_size, block),
+            policy if policy.caches_on_entry() => {
+                super::on_entry::check(self.bytes, page_size, block, policy == CachePolicy::Temperature)
+            }
+            policy => {
+                let group_pages = if policy == CachePolicy::Fifo { 1 } else { self.group_pages };
+                Geometry::fit(page_size, block, group_pages, self.bytes).map(drop)
+            }
+        }
+    }
 }
 
 /// What must be remembered of a cache outside of it.
@@ -160,6 +176,7 @@ impl FlashCache {
             durable: AtomicU64::new(rear.0 - 1),
             poison: OnceLock::new(),
             lost: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             scratch: Mutex::new(Vec::new()),
             counters: Counters::default(),
         }

@@ -12,6 +12,30 @@ const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 76;
 const CHECKSUM_AT: usize = 72;
 
+/// What a cache's header says of its shape, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    /// Bytes of its device that it takes.
+    pub bytes: u64,
+    /// Pages that it has places for.
+    pub pages: u64,
+    /// Pages written at a time.
+    pub group_pages: usize,
+}
+
+impl CacheShape {
+    /// Reads the header of the cache `cache` of `database`; nothing else is looked at.
+    ///
+    /// Errors: `Damaged` if the device holds anything else.
+    pub fn read(device: &dyn Device, database: DatabaseId, cache: CacheId) -> Result<CacheShape, TierError> {
+        let header = Header::load(device, database, cache)?;
+        let group_pages = header.group_pages as usize;
+        // Places of single pages, as a lazily cleaned cache has them, are no groups of one.
+        let bytes = header.geometry().map_or(device.len(), |geometry| geometry.end()).min(device.len());
+        Ok(CacheShape { bytes, pages: header.groups * group_pages as u64, group_pages })
+    }
+}
+
 /// Names one cache for ever: drawn when it is made, and part of every checksum in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheId(pub [u8; 16]);

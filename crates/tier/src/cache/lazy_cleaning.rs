@@ -20,11 +20,13 @@ mod work;
 use super::create::{CacheOptions, CacheState};
 use super::geometry::Geometry;
 use super::header::{CacheId, Contents, Header};
+use super::policy::CachePolicy;
 use super::statistics::{CacheStatistics, Counters, add};
 use crate::store::Store;
 use crate::{
     Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written,
 };
+use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firn_base::sync::{Arc, Condvar, Mutex, OnceLock};
 use firn_base::{DatabaseId, Lsn, PageId, Progress};
 use firn_device::{AlignedBuf, Device, Fill};
@@ -48,7 +50,21 @@ pub struct LazyCleaning {
     /// With `state`: a place is not in use any more.
     settled: Condvar,
     poison: OnceLock<String>,
+    /// Takes nothing in any more.
+    leaving: AtomicBool,
     counters: Counters,
+}
+
+/// Whether a cache of so many bytes is possible.
+pub(crate) fn check(bytes: u64, page_size: usize, block: usize) -> Result<(), TierError> {
+    let least = 2 * Header::slot_bytes(block) as u64 + PLACES_MIN * page_size as u64;
+    if bytes >= least {
+        return Ok(());
+    }
+    Err(TierError::new(
+        TierErrorKind::BadArgument,
+        format!("a lazily cleaned cache of {bytes} bytes is too small: give it at least {least}"),
+    ))
 }
 
 impl LazyCleaning {
@@ -72,14 +88,9 @@ impl LazyCleaning {
             _ => return refuse("holds something else: a flash cache is made on an empty device"),
         }
         let block = device.info().logical_block;
+        check(options.bytes, store.page_size(), block)?;
         let begin = 2 * Header::slot_bytes(block) as u64;
-        let groups = options.bytes.saturating_sub(begin) / store.page_size() as u64;
-        if groups < PLACES_MIN {
-            return refuse(&format!(
-                "has no room for {PLACES_MIN} pages as a cache of {} bytes",
-                options.bytes
-            ));
-        }
+        let groups = (options.bytes - begin) / store.page_size() as u64;
         device.grow(begin + groups * store.page_size() as u64, Fill::Reserved)?;
         let header = Header {
             database,
@@ -118,6 +129,7 @@ impl LazyCleaning {
             state: Mutex::new(state),
             settled: Condvar::new(),
             poison: OnceLock::new(),
+            leaving: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -142,6 +154,12 @@ impl PageTier for LazyCleaning {
         }
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
+        if self.leaving.load(Relaxed) {
+            self.store.write_batch(writes);
+            // What is here of them is older now. Nobody reads it meanwhile: these pages are in DRAM.
+            let taken = writes.iter().filter(|write| write.dirty && write.outcome == Ok(Written::Taken));
+            return self.kill(taken.map(|write| &write.page));
+        }
         for write in writes {
             if write.dirty && !Geometry::can_hold(write.page) {
                 self.store.write_batch(std::slice::from_mut(write));
@@ -237,6 +255,18 @@ impl PageCache for LazyCleaning {
         let cleaned = self.clean(&self.dirty_places(CLEAN_PAGES))?;
         Ok(if cleaned > 0 { Progress::Worked } else { Progress::Idle })
     }
+    fn set_leaving(&self, leaving: bool) {
+        self.leaving.store(leaving, Relaxed);
+    }
+    fn leave_step(&self) -> Result<Progress, TierError> {
+        let places = self.dirty_places(CLEAN_PAGES);
+        if places.is_empty() {
+            self.store.flush_records(self.store.records_end())?;
+            return Ok(Progress::Idle);
+        }
+        self.clean(&places)?;
+        Ok(Progress::Worked)
+    }
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         let pages: Vec<PageId> = self.state.lock().pages.keys().copied().collect();
         let mut buf = AlignedBuf::zeroed(self.page_size());
@@ -250,6 +280,9 @@ impl PageCache for LazyCleaning {
         }
         Ok(count)
     }
+    fn policy(&self) -> Option<CachePolicy> {
+        Some(CachePolicy::LazyCleaning)
+    }
     fn cache_statistics(&self) -> CacheStatistics {
         let state = self.state.lock();
         CacheStatistics {
@@ -257,6 +290,7 @@ impl PageCache for LazyCleaning {
             slots_used: (state.places.len() - state.free.len()) as u64,
             pages_valid: state.pages.len() as u64,
             pages_dirty: state.dirty as u64,
+            leaving: self.leaving.load(Relaxed),
             directory_bytes: (state.places.len() * size_of::<Option<Place>>()
                 + state.pages.len() * (size_of::<(PageId, usize)>() + size_of::<(u64, u64, usize)>()))
                 as u64,

@@ -68,6 +68,18 @@ pub struct EntryCache {
     counters: Counters,
 }
 
+/// Whether a cache of so many bytes is possible.
+pub(crate) fn check(bytes: u64, page_size: usize, block: usize, listed: bool) -> Result<(), TierError> {
+    if Layout::fit(block, page_size, bytes, listed).places as u64 >= PLACES_MIN {
+        return Ok(());
+    }
+    let least = Layout::new(block, page_size, PLACES_MIN as usize, listed).end();
+    Err(TierError::new(
+        TierErrorKind::BadArgument,
+        format!("a flash cache of {bytes} bytes has no room for {PLACES_MIN} pages: give it at least {least}"),
+    ))
+}
+
 impl EntryCache {
     /// Makes a cache on a device that is empty or held a cache of the same database. The policy is one of those
     /// that cache on entry.
@@ -94,13 +106,8 @@ impl EntryCache {
         }
         let block = device.info().logical_block;
         let listed = options.policy == CachePolicy::Temperature;
+        check(options.bytes, store.page_size(), block, listed)?;
         let layout = Layout::fit(block, store.page_size(), options.bytes, listed);
-        if (layout.places as u64) < PLACES_MIN {
-            return refuse(&format!(
-                "has no room for {PLACES_MIN} pages as a cache of {} bytes",
-                options.bytes
-            ));
-        }
         device.grow(layout.end(), Fill::Reserved)?;
         let header = Header {
             database,
@@ -255,6 +262,9 @@ impl PageCache for EntryCache {
     }
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         self.check_images(fault)
+    }
+    fn policy(&self) -> Option<CachePolicy> {
+        Some(self.policy)
     }
     fn cache_statistics(&self) -> CacheStatistics {
         let state = self.state.lock();

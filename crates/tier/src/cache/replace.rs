@@ -35,7 +35,7 @@ impl FlashCache {
     }
 
     /// Decides on the front group and carries it out. If it fails, the group stays.
-    fn replace_front(&self, ring: &mut Ring, scratch: &mut AlignedBuf) -> Result<(), TierError> {
+    pub(crate) fn replace_front(&self, ring: &mut Ring, scratch: &mut AlignedBuf) -> Result<(), TierError> {
         let mut leaving = self.decide(ring);
         self.read_leaving(ring, &mut leaving, scratch)?;
         self.write_back(ring, &leaving, scratch)?;
@@ -62,7 +62,8 @@ impl FlashCache {
         let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
         // One place at least is for whoever asked for room.
         let room = self.geometry.group_pages.saturating_sub(self.open.read().entries.len() + 1);
-        let fates = choose(&words, self.policy.gives_second_chances(), room);
+        let again = self.policy.gives_second_chances() && !self.is_leaving();
+        let fates = choose(&words, again, room);
         let all = slots.into_iter().zip(words).zip(fates);
         all.map(|((slot, word), fate)| Leaving { slot, word, fate, version: Lsn::ZERO }).collect()
     }

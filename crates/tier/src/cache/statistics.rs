@@ -49,6 +49,8 @@ pub struct CacheStatistics {
     pub write_through: bool,
     /// Whether it failed and the engine goes on without.
     pub lost: bool,
+    /// Whether it is being detached, and takes nothing in any more.
+    pub leaving: bool,
 }
 
 impl CacheStatistics {

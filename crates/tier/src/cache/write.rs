@@ -21,7 +21,7 @@ use firn_log::Appended;
 impl FlashCache {
     /// Makes room; answers how many pages fit into the group being filled.
     pub(crate) fn room(&self) -> usize {
-        if self.is_lost() {
+        if self.is_lost() || self.is_leaving() {
             return self.store.preferred_batch();
         }
         let mut ring = self.ring.lock();
@@ -33,6 +33,9 @@ impl FlashCache {
     pub(crate) fn write_pages(&self, writes: &mut [PageWrite<'_>]) {
         if self.is_lost() {
             return self.store.write_batch(writes);
+        }
+        if self.is_leaving() {
+            return self.write_past(writes);
         }
         let passing = self.is_write_through().then(|| self.passing.read());
         if self.is_write_through() {
@@ -167,7 +170,7 @@ impl FlashCache {
     }
 
     /// Writes the group being filled, durably, and begins the next. If it fails, everything is as it was.
-    fn write_group(&self, ring: &mut Ring) -> Result<(), TierError> {
+    pub(crate) fn write_group(&self, ring: &mut Ring) -> Result<(), TierError> {
         self.check_poison()?;
         let serial = ring.rear;
         assert!(ring.front.0 + self.geometry.groups >= serial.0 + 2, "the next group has a place");

@@ -3,6 +3,7 @@
 mod failures;
 mod harness;
 mod lazy_cleaning;
+mod leaving;
 mod model;
 mod on_entry;
 mod on_entry_model;

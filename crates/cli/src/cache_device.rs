@@ -1,0 +1,163 @@
+//! `firn cache`: the flash cache of a database, shown and changed.
+
+use crate::output::{say, write_json};
+use crate::{Failure, progress, size};
+use clap::{Args, Subcommand};
+use firn::{CachePolicy, CacheSpec, CacheStatus, Database, Options};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// What to do with the flash cache.
+#[derive(Debug, Subcommand)]
+pub enum Cache {
+    /// Show the flash cache: where it is, of what kind, and whether it is there; changes and recovers nothing
+    Status(Status),
+    /// Put a flash cache to use: a file that is made, or an empty file or raw device
+    Attach(Attach),
+    /// Write to the store what only the flash cache has, and use it no more; its file is left where it is
+    Detach(Detach),
+    /// Make the flash cache larger or smaller; it begins empty
+    Resize(Resize),
+    /// Detach the flash cache and attach another
+    Replace(Attach),
+}
+
+/// `firn cache status`.
+#[derive(Args, Debug)]
+pub struct Status {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// Write it to this file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `firn cache attach` and `firn cache replace`.
+#[derive(Args, Debug)]
+pub struct Attach {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// Bytes of the cache, for example 40G
+    #[arg(value_parser = size::parse)]
+    pub bytes: u64,
+    /// Where it is to be; a relative path counts from the database's directory
+    #[arg(long, value_name = "FILE")]
+    pub path: Option<PathBuf>,
+    /// Who stays and who goes: a name from docs/cache.md (gsc, gr, fifo, lc, …)
+    #[arg(long, value_parser = policy)]
+    pub policy: Option<CachePolicy>,
+    /// Pages written and replaced at a time
+    #[arg(long, value_name = "PAGES")]
+    pub group_pages: Option<usize>,
+    /// Send dirty pages to the store at once, too
+    #[arg(long)]
+    pub write_through: bool,
+}
+
+/// `firn cache detach`.
+#[derive(Args, Debug)]
+pub struct Detach {
+    /// The database's directory
+    pub dir: PathBuf,
+}
+
+/// `firn cache resize`.
+#[derive(Args, Debug)]
+pub struct Resize {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// Bytes that it is to have
+    #[arg(value_parser = size::parse)]
+    pub bytes: u64,
+}
+
+fn policy(text: &str) -> Result<CachePolicy, String> {
+    CachePolicy::named(text)
+        .ok_or_else(|| format!("{text:?} is no policy of a flash cache; docs/cache.md has them"))
+}
+
+impl Attach {
+    fn spec(&self) -> CacheSpec {
+        let mut spec = CacheSpec::new(self.bytes).write_through(self.write_through);
+        if let Some(path) = &self.path {
+            spec = spec.path(path);
+        }
+        if let Some(policy) = self.policy {
+            spec = spec.policy(policy);
+        }
+        if let Some(pages) = self.group_pages {
+            spec = spec.group_pages(pages);
+        }
+        spec
+    }
+}
+
+/// Runs one of them.
+pub fn run(command: &Cache) -> Result<(), Failure> {
+    match command {
+        Cache::Status(args) => status(args),
+        Cache::Attach(args) => change(&args.dir, |db, _| db.attach_cache(&args.spec())),
+        Cache::Detach(args) => change(&args.dir, |db, told| db.detach_cache(told)),
+        Cache::Resize(args) => change(&args.dir, |db, told| db.resize_cache(args.bytes, told)),
+        Cache::Replace(args) => change(&args.dir, |db, told| db.replace_cache(&args.spec(), told)),
+    }
+}
+
+/// Opens the database, has its cache changed, and tells what there is then.
+fn change(
+    dir: &Path,
+    work: impl FnOnce(&Database, &mut dyn FnMut(u64)) -> Result<(), firn::Error>,
+) -> Result<(), Failure> {
+    let db = Options::new().create(false).on_recovery(progress::recovery()).open(dir)?;
+    let dirty = db.statistics().cache.map_or(0, |cache| cache.pages_dirty);
+    let bar = progress::bar("writing pages to the store", dirty);
+    let outcome = work(&db, &mut |left| bar.set_position(dirty.saturating_sub(left)));
+    bar.finish_and_clear();
+    let now = db.cache_status();
+    let closed = db.close();
+    outcome?;
+    closed?;
+    show(now.as_ref());
+    Ok(())
+}
+
+fn status(args: &Status) -> Result<(), Failure> {
+    let status = firn::cache_status(&args.dir)?;
+    if let Some(path) = &args.json {
+        write_json(path, &as_json(status.as_ref()))?;
+    }
+    show(status.as_ref());
+    Ok(())
+}
+
+fn show(status: Option<&CacheStatus>) {
+    let Some(status) = status else { return say!("the database has no flash cache") };
+    let shape = status.shape.map_or(String::new(), |shape| {
+        format!(
+            ", {} for {} pages, {} written at a time",
+            size::show(shape.bytes),
+            shape.pages,
+            shape.group_pages
+        )
+    });
+    let mode = match status.write_through {
+        true => "nothing in it is the only copy",
+        false => "it holds the only newest copy of pages: it is as precious as the store",
+    };
+    say!("flash cache {}: {}{shape}; {mode}", status.path, status.state.name());
+    if let Some(trouble) = &status.trouble {
+        say!("{trouble}");
+    }
+}
+
+fn as_json(status: Option<&CacheStatus>) -> serde_json::Value {
+    let of = |status: &CacheStatus| {
+        json!({
+            "path": status.path, "state": status.state.name(), "write_through": status.write_through,
+            "policy": status.policy.map(CachePolicy::name), "trouble": status.trouble,
+            "bytes": status.shape.map(|shape| shape.bytes), "pages": status.shape.map(|shape| shape.pages),
+            "group_pages": status.shape.map(|shape| shape.group_pages),
+        })
+    };
+    json!({ "schema": "firn-cache-status/1", "cache": status.map(of) })
+}

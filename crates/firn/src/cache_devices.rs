@@ -1,0 +1,270 @@
+//! The flash cache as users see and change it.
+
+use crate::cache::{self, CACHE};
+use crate::extensions::{CacheKind, CacheMember};
+use crate::files::{self, directory_of};
+use crate::log_array::Candidate;
+use crate::superblock::{Found, Superblock};
+use crate::{CachePolicy, CacheStatistics, Database, Error, ErrorKind, Options};
+use firn_base::DatabaseId;
+use firn_base::sync::Arc;
+use firn_device::{Device, sync_directory};
+use firn_tier::cache::{CacheId, CacheShape};
+use std::path::{Path, PathBuf};
+
+/// A flash cache to be attached. See `docs/cache.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSpec {
+    bytes: u64,
+    path: Option<PathBuf>,
+    policy: Option<CachePolicy>,
+    group_pages: Option<usize>,
+    write_through: bool,
+}
+
+impl CacheSpec {
+    /// Of so many bytes, in the file `cache` of the database's directory, with the policy of the database's options, pages
+    /// written at a time as they are for [`Options::cache_group_pages`], written back.
+    #[must_use]
+    pub fn new(bytes: u64) -> CacheSpec {
+        CacheSpec { bytes, path: None, policy: None, group_pages: None, write_through: false }
+    }
+    /// Where: a file that is made, or an empty file or raw device, or what was a cache of this database. A relative path
+    /// counts from the database's directory.
+    #[must_use]
+    pub fn path(mut self, path: impl Into<PathBuf>) -> CacheSpec {
+        self.path = Some(path.into());
+        self
+    }
+    /// Who stays and who goes, until the database is opened with another policy.
+    #[must_use]
+    pub fn policy(mut self, policy: CachePolicy) -> CacheSpec {
+        self.policy = Some(policy);
+        self
+    }
+    /// Pages written and replaced at a time.
+    #[must_use]
+    pub fn group_pages(mut self, pages: usize) -> CacheSpec {
+        self.group_pages = Some(pages);
+        self
+    }
+    /// Whether dirty pages go to the store at once, too.
+    #[must_use]
+    pub fn write_through(mut self, write_through: bool) -> CacheSpec {
+        self.write_through = write_through;
+        self
+    }
+
+    /// The options of a database with this cache.
+    fn options(&self, options: &Options) -> Options {
+        let mut chosen = options.clone().cache_bytes(self.bytes).cache_write_through(self.write_through);
+        chosen.cache_policy = self.policy.unwrap_or(options.cache_policy);
+        chosen.cache_group_pages = self.group_pages.or(options.cache_group_pages);
+        chosen
+    }
+}
+
+/// What a flash cache is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheMemberState {
+    /// Pages go in and out.
+    InUse,
+    /// It is being detached.
+    Leaving,
+    /// It failed, and the database goes on without (in write-through mode).
+    Lost,
+    /// It cannot be read, or is not this database's (only told of a database that is not open).
+    Missing,
+}
+
+impl CacheMemberState {
+    /// A word for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CacheMemberState::InUse => "in use",
+            CacheMemberState::Leaving => "leaving",
+            CacheMemberState::Lost => "lost",
+            CacheMemberState::Missing => "missing",
+        }
+    }
+}
+
+/// A flash cache.
+#[derive(Clone, Debug)]
+pub struct CacheStatus {
+    /// Where it is: relative to the database's directory, or absolute.
+    pub path: String,
+    /// What it is good for.
+    pub state: CacheMemberState,
+    /// Bytes of its device, places for pages, pages written at a time; `None` if it is missing.
+    pub shape: Option<CacheShape>,
+    /// Whether nothing in it is the only copy: dirty pages go to the store at once, or the log is kept for them.
+    pub write_through: bool,
+    /// Its policy; known while the database is open.
+    pub policy: Option<CachePolicy>,
+    /// What it holds; known while the database is open.
+    pub statistics: Option<CacheStatistics>,
+    /// Why it is missing.
+    pub trouble: Option<String>,
+}
+
+impl CacheStatus {
+    fn of(member: &CacheMember, database: DatabaseId, device: Result<Arc<dyn Device>, Error>) -> CacheStatus {
+        let shape = device.and_then(|device| Ok(CacheShape::read(&*device, database, CacheId(member.id))?));
+        CacheStatus {
+            path: member.path.clone(),
+            state: if shape.is_ok() { CacheMemberState::InUse } else { CacheMemberState::Missing },
+            trouble: shape.as_ref().err().map(ToString::to_string),
+            shape: shape.ok(),
+            write_through: member.write_through,
+            policy: match member.kind {
+                CacheKind::Flash => None,
+                CacheKind::Volatile => Some(CachePolicy::LazyCleaning),
+                CacheKind::Listed => Some(CachePolicy::Temperature),
+                CacheKind::Unlisted => Some(CachePolicy::ReadLru),
+            },
+            statistics: None,
+        }
+    }
+}
+
+impl Database {
+    /// The flash cache, if there is one.
+    #[must_use]
+    pub fn cache_status(&self) -> Option<CacheStatus> {
+        let engine = self.engine();
+        let (database, member) = {
+            let superblock = engine.superblock.lock();
+            (superblock.database, superblock.extensions.cache.clone()?)
+        };
+        let (cache, device) = (engine.tier.cache()?, engine.devices.cache()?);
+        let statistics = cache.cache_statistics();
+        let mut status = CacheStatus::of(&member, database, Ok(device));
+        status.state = match (statistics.lost, statistics.leaving) {
+            (true, _) => CacheMemberState::Lost,
+            (_, true) => CacheMemberState::Leaving,
+            _ => status.state,
+        };
+        status.policy = status.policy.or(cache.policy());
+        status.statistics = Some(statistics);
+        Some(status)
+    }
+
+    /// Puts a flash cache to use while the database works. See [`Options::cache_bytes`] for having one from the beginning.
+    ///
+    /// After a crash in between the database has an empty cache, or none; if none, attach it again.
+    ///
+    /// Errors: `BadArgument` if there is one already, if the device holds something else, or is too small.
+    pub fn attach_cache(&self, spec: &CacheSpec) -> Result<(), Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        let dir = self.directory().ok_or_else(|| {
+            let message = "this database lies on devices, not in a directory: give a device";
+            Error::new(ErrorKind::BadArgument, message)
+        })?;
+        let path = spec.path.clone().unwrap_or_else(|| PathBuf::from(CACHE));
+        let name = path.to_str().ok_or_else(|| {
+            let message = format!("{} is no text in UTF-8; give the file another name", path.display());
+            Error::new(ErrorKind::BadArgument, message)
+        })?;
+        let whole = dir.join(name);
+        self.check_spec(spec, None)?;
+        files::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
+        let device = files::open_or_make(&whole)?;
+        sync_directory(directory_of(&whole))?;
+        let device = match &engine.options.wrap_device {
+            Some(wrap) => wrap("cache", device)?,
+            None => device,
+        };
+        self.attach(device, name.to_owned(), spec)
+    }
+
+    /// As [`Database::attach_cache`], for a database that was opened on devices. The spec's path is not used.
+    pub fn attach_cache_on(&self, device: Arc<dyn Device>, spec: &CacheSpec) -> Result<(), Error> {
+        let name = device.info().name.clone();
+        self.attach(device, name, spec)
+    }
+
+    fn attach(&self, device: Arc<dyn Device>, path: String, spec: &CacheSpec) -> Result<(), Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        self.check_spec(spec, Some(&*device))?;
+        engine.attach_cache(Candidate { device, path }, &spec.options(&engine.options))
+    }
+
+    /// Refuses what could not be made, before anything is changed.
+    fn check_spec(&self, spec: &CacheSpec, device: Option<&dyn Device>) -> Result<(), Error> {
+        let engine = self.engine();
+        let options = spec.options(&engine.options);
+        options.check()?;
+        let page_size = engine.superblock.lock().page_size;
+        let block = device.map_or(512, |device| device.info().logical_block);
+        Ok(cache::chosen(&options, spec.bytes, page_size).check(page_size, block)?)
+    }
+
+    /// Takes the flash cache out of use while the database works: what is dirty in it goes to the store, which takes as long
+    /// as writing that many pages there. `told` how many are left. Its file is left where it is, and may be removed.
+    ///
+    /// After a crash in between it is in use as before; detach it again.
+    ///
+    /// Errors: `NotFound` if there is none; those of its device and the store, after which it is in use as before.
+    pub fn detach_cache(&self, told: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        self.engine().detach_cache(told).map(drop)
+    }
+
+    /// Makes the flash cache larger or smaller while the database works: detaches it, and attaches one of `bytes` bytes in its
+    /// place, which begins empty. After a crash in between there may be none: attach one.
+    ///
+    /// Errors: as [`Database::detach_cache`] and [`Database::attach_cache`].
+    pub fn resize_cache(&self, bytes: u64, told: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        let none = || Error::new(ErrorKind::NotFound, "the database has no flash cache");
+        let status = self.cache_status().ok_or_else(none)?;
+        let mut spec = CacheSpec::new(bytes);
+        spec.policy = status.policy;
+        if status.policy.is_some_and(CachePolicy::is_multi_version_fifo) {
+            spec.write_through = status.write_through;
+            spec.group_pages = status.shape.map(|shape| shape.group_pages);
+        }
+        let engine = self.engine();
+        let device = engine.devices.cache();
+        self.check_spec(&spec, device.as_deref())?;
+        let device = engine.detach_cache(told)?;
+        // It holds nothing any more. On a raw device this does nothing.
+        device.shrink(0)?;
+        self.attach(device, status.path, &spec).map_err(|error| {
+            error.within("the flash cache has been detached, and could not be attached again")
+        })
+    }
+
+    /// Detaches the flash cache and attaches another, while the database works. After a crash in between there may be none:
+    /// attach one.
+    ///
+    /// Errors: as [`Database::detach_cache`] and [`Database::attach_cache`].
+    pub fn replace_cache(&self, spec: &CacheSpec, told: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        self.check_spec(spec, None)?;
+        self.detach_cache(told)?;
+        self.attach_cache(spec)
+            .map_err(|error| error.within("the flash cache has been detached, and the other not attached"))
+    }
+}
+
+/// The flash cache of the database in `dir`, which nobody may have open; nothing is changed or recovered. `None` if there is
+/// none.
+///
+/// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
+pub fn cache_status(dir: impl AsRef<Path>) -> Result<Option<CacheStatus>, Error> {
+    let dir = dir.as_ref();
+    let device = files::open_superblock(dir)?;
+    let Found::Database(superblock) = Superblock::read(&device)? else {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{}: the creation of a database here was interrupted", dir.display()),
+        ));
+    };
+    let of = |member: &CacheMember| {
+        CacheStatus::of(member, superblock.database, files::open_existing(&dir.join(&member.path)))
+    };
+    Ok(superblock.extensions.cache.as_ref().map(of))
+}
