@@ -9,7 +9,7 @@ use crate::client::{Client, Counters, Stop, Tables, gid_of, transaction_of};
 use crate::ledger::{Entry, Ledger};
 use crate::machine::Machine;
 use crate::medium::Survival;
-use crate::scenario::{End, Round, Scenario, Severity};
+use crate::scenario::{CacheChange, End, Round, Scenario, Severity};
 use firn::{Database, Error, ErrorKind, Isolation};
 use firn_base::clock::{self, Moment};
 use firn_base::rng::Rng;
@@ -343,6 +343,7 @@ impl Story {
                 thread::spawn(&name, move || client.run(count, &mut rng)).expect("a thread")
             })
             .collect();
+        let changes = self.change_cache(round, machine, &db);
         let ended: Vec<(Vec<Entry>, Stop)> =
             handles.into_iter().map(|handle| handle.join().expect("a client does not panic")).collect();
         let excused = machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
@@ -352,6 +353,12 @@ impl Story {
                 Stop::Done => {}
                 Stop::Refused(error) => self.judge_error(&format!("client {client}"), &error, excused),
                 Stop::Wrong(sentence) => self.accuse(format!("client {client}: {sentence}")),
+            }
+        }
+        for (what, outcome) in changes.join().expect("nothing panics") {
+            match outcome {
+                Ok(()) => self.say(format!("{what}: done")),
+                Err(error) => self.judge_error(&what, &error, excused),
             }
         }
         drop(tables);
@@ -380,6 +387,40 @@ impl Story {
                 left
             }
         }
+    }
+
+    /// Does to the flash cache what the round asks for, in a thread of its own; answers what came of it.
+    fn change_cache(
+        &mut self,
+        round: &Round,
+        machine: &Machine,
+        db: &Database,
+    ) -> thread::JoinHandle<Vec<(String, Result<(), Error>)>> {
+        let (changes, page_size) = (round.cache_changes.clone(), self.scenario.page_size);
+        let (db, machine) = (db.clone(), machine.clone());
+        let work = move || {
+            let mut outcomes = Vec::new();
+            for (after, change) in changes {
+                clock::sleep(after);
+                let there = db.cache_status().is_some();
+                let outcome = match change {
+                    CacheChange::Attach(_) if there => continue,
+                    CacheChange::Detach | CacheChange::Resize(_) if !there => continue,
+                    CacheChange::Attach(setup) => {
+                        let device = machine.devices().cache.expect("the scenario has a cache");
+                        db.attach_cache_on(device, &setup.spec(page_size))
+                    }
+                    CacheChange::Detach => db.detach_cache(&mut |_| {}),
+                    CacheChange::Resize(pages) => db.resize_cache(pages * page_size as u64, &mut |_| {}),
+                };
+                // Too small for its groups: refused, and nothing changed.
+                if !matches!(&outcome, Err(error) if error.kind() == ErrorKind::BadArgument) {
+                    outcomes.push((format!("{change:?}"), outcome));
+                }
+            }
+            outcomes
+        };
+        thread::spawn("cache", work).expect("a thread")
     }
 
     fn check(&mut self, db: &Database) {

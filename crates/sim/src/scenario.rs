@@ -2,7 +2,7 @@
 
 use crate::medium::{Survival, Timing, Uniform};
 use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firn::{CachePolicy, Hiding, Isolation, Options};
+use firn::{CachePolicy, CacheSpec, Hiding, Isolation, Options};
 use firn_base::rng::Rng;
 use firn_base::sim::Policy;
 use std::fmt;
@@ -41,9 +41,22 @@ pub enum End {
     PowerCut(Duration, Survival),
 }
 
+/// What is done to the flash cache while clients work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheChange {
+    /// One is put to use, if there is none.
+    Attach(CacheSetup),
+    /// It is emptied into the store and taken out of use.
+    Detach,
+    /// It is detached, and attached with room for so many pages.
+    Resize(u64),
+}
+
 /// From opening to the end of power.
 #[derive(Clone, Debug)]
 pub struct Round {
+    /// What is done to the flash cache, each so long after what was done before it.
+    pub cache_changes: Vec<(Duration, CacheChange)>,
     /// Clients run so many transactions each.
     pub transactions: u64,
     /// What goes wrong.
@@ -127,7 +140,12 @@ impl Scenario {
         let log_devices = pick(rng, &[1, 1, 2, 3, 4]);
         let cache = rng.one_in(2).then(|| CacheSetup::draw(rng));
         let names: Vec<String> = device_names(log_devices, cache.is_some());
-        let rounds = (0..rng.between(2, 5)).map(|_| Round::draw(rng, &names)).collect();
+        let mut rounds: Vec<Round> = (0..rng.between(2, 5)).map(|_| Round::draw(rng, &names)).collect();
+        if cache.is_some() {
+            // Of their own, so that what else a seed stands for stays what it was.
+            let rng = &mut Rng::new(seed ^ 0xCAC4_E001);
+            rounds.iter_mut().for_each(|round| round.cache_changes = CacheChange::draw_some(rng));
+        }
         Scenario {
             seed,
             page_size,
@@ -217,7 +235,28 @@ impl Scenario {
     }
 }
 
+impl CacheChange {
+    fn draw_some(rng: &mut Rng) -> Vec<(Duration, CacheChange)> {
+        let count = pick(rng, &[0, 0, 1, 2, 4, 8]);
+        let change = |rng: &mut Rng| match rng.below(5) {
+            0 | 1 => CacheChange::Detach,
+            2 => CacheChange::Resize(rng.between(100, 3000)),
+            _ => CacheChange::Attach(CacheSetup::draw(rng)),
+        };
+        (0..count).map(|_| (Duration::from_micros(rng.between(50, 15_000)), change(rng))).collect()
+    }
+}
+
 impl CacheSetup {
+    /// As a cache to be attached.
+    #[must_use]
+    pub fn spec(&self, page_size: usize) -> CacheSpec {
+        CacheSpec::new(self.pages * page_size as u64)
+            .policy(self.policy)
+            .group_pages(self.group_pages)
+            .write_through(self.write_through)
+    }
+
     fn draw(rng: &mut Rng) -> CacheSetup {
         use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, LazyCleaning, ReadLru, Temperature};
         let group_pages = pick(rng, &[4, 8, 32]);
@@ -269,7 +308,8 @@ impl Round {
         let cut_in_recovery =
             rng.one_in(3).then(|| (Duration::from_micros(rng.between(20, 10_000)), survival(rng)));
         let rot = rng.one_in(12).then(|| (rng.below(names.len() as u64) as usize, rng.between(1, 3) as u32));
-        Round { transactions: rng.between(5, 40), troubles, cut_in_recovery, end, rot }
+        let transactions = rng.between(5, 40);
+        Round { cache_changes: Vec::new(), transactions, troubles, cut_in_recovery, end, rot }
     }
 }
 
@@ -360,6 +400,9 @@ impl fmt::Display for Scenario {
             for trouble in &round.troubles {
                 let device = trouble.rule.device.as_deref().unwrap_or("any device");
                 write!(f, "; {} on {device} ({:?})", trouble.name, trouble.rule.when)?;
+            }
+            for (after, change) in &round.cache_changes {
+                write!(f, "; after {after:?} {change:?}")?;
             }
             write!(f, "; ends with {:?}", round.end)?;
             if let Some((device, bits)) = round.rot {

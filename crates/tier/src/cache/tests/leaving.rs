@@ -53,9 +53,7 @@ fn pages_go_past_it_and_a_crash_at_any_time_loses_nothing() {
             match rng.below(8) {
                 0..=4 => {
                     let at = rng.below(pages.len() as u64 - 4) as usize;
-                    for (page, outcome) in
-                        pages[at..at + 4].to_vec().iter().zip(rig.write(&pages[at..at + 4].to_vec()))
-                    {
+                    for (page, outcome) in pages[at..at + 4].iter().zip(rig.write(&pages[at..at + 4])) {
                         assert_eq!(outcome, Ok(Written::Taken));
                         changes.entry(*page).or_default().push(rig.written[page]);
                     }
