@@ -1,5 +1,6 @@
 //! `firn cache`, as somebody uses it who gets a flash device, a larger one, and gives it back.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn firn(args: &[&str]) -> Output {
@@ -16,15 +17,19 @@ fn refused(output: &Output, status: i32) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
+fn made(dir: &Path) {
+    let options = firn::Options::new().log_devices(1).log_bytes(1 << 20).buffer_bytes(1 << 20);
+    let db = options.open(dir).expect("created");
+    let table = db.create_table("rows").expect("a table");
+    db.transact(|tx| tx.put(&table, b"key", b"value")).expect("a commit");
+    db.close().expect("closed");
+}
+
 #[test]
 fn a_cache_is_attached_resized_replaced_and_detached() {
     let home = tempfile::tempdir().expect("a directory");
     let dir = home.path().join("db");
-    let options = firn::Options::new().log_devices(1).log_bytes(1 << 20).buffer_bytes(1 << 20);
-    let made = options.open(&dir).expect("created");
-    let table = made.create_table("rows").expect("a table");
-    made.transact(|tx| tx.put(&table, b"key", b"value")).expect("a commit");
-    made.close().expect("closed");
+    made(&dir);
     let db = dir.to_str().expect("text");
     let json = home.path().join("status.json");
 

@@ -93,7 +93,12 @@ fn redo_list(list: &[Change], pool: &BufferPool) -> Result<u64, Error> {
             continue;
         }
         let record = Record { kind: change.kind, body: &change.body };
-        redone += u64::from(firn_btree::redo(pool, change.lsn, record)? == Redone::Applied);
+        match firn_btree::redo(pool, change.lsn, record) {
+            Ok(outcome) => redone += u64::from(outcome == Redone::Applied),
+            // There is nothing to repeat it on, and whoever reads the page is told.
+            Err(_) if pool.tier().page_is_lost(change.page) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(redone)
 }

@@ -355,7 +355,9 @@ impl Story {
                 Stop::Wrong(sentence) => self.accuse(format!("client {client}: {sentence}")),
             }
         }
-        for (what, outcome) in changes.join().expect("nothing panics") {
+        let changes = changes.join().expect("nothing panics");
+        let excused = machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
+        for (what, outcome) in changes {
             match outcome {
                 Ok(()) => self.say(format!("{what}: done")),
                 Err(error) => self.judge_error(&what, &error, excused),

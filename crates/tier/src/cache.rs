@@ -24,7 +24,8 @@
 //! Work in the foreground: who fills a group writes it, and before the next page reads one group, writes back at most its
 //! pages, and waits for one log flush. Once in many groups, outside of all locks, a segment of the directory is written.
 //!
-//! How it fails: in write-back mode a failed write ends all writing until the database is opened again; reads of
+//! How it fails: a dirty image that cannot be read any more is given up, and its page says so from then on (`lost.rs`).
+//! In write-back mode a failed write ends all writing until the database is opened again; reads of
 //! pages that the store has too go on. In write-through mode the cache is given up and the engine goes on.
 
 mod check;
@@ -35,6 +36,7 @@ mod group;
 mod header;
 mod lazy_cleaning;
 mod leave;
+mod lost;
 mod on_entry;
 mod open_group;
 mod pending;
@@ -72,6 +74,7 @@ use pending::Pending;
 use policy::CachePolicy as Policy;
 use segment::{Segment, SegmentBuilder};
 use statistics::Counters;
+use std::collections::BTreeSet;
 use versions::Versions;
 
 /// FaCE's cache on one device, over a store.
@@ -102,6 +105,8 @@ pub struct FlashCache {
     poison: OnceLock<String>,
     /// Given up, in write-through mode.
     lost: AtomicBool,
+    /// Pages whose only newest image could not be read, since opening.
+    lost_pages: Mutex<BTreeSet<PageId>>,
     /// Takes nothing in any more: changes under `ring`.
     leaving: AtomicBool,
     /// Buffers for reads; a few are kept.
@@ -161,6 +166,11 @@ impl FlashCache {
     #[cfg(test)]
     pub(crate) fn open_pages(&self) -> usize {
         self.open.read().entries.len()
+    }
+    /// A block that has bytes of the page's image only.
+    #[cfg(test)]
+    pub(crate) fn image_offset(&self, page: PageId) -> Option<u64> {
+        self.hit(page).map(|hit| self.reach(hit).offset + self.geometry.block as u64)
     }
     /// Where the groups begin on the device.
     #[cfg(test)]
@@ -228,6 +238,9 @@ impl PageTier for FlashCache {
     }
     fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
         self.may_lack_change(page, lsn)
+    }
+    fn page_is_lost(&self, page: PageId) -> bool {
+        self.hit(page).is_none() && self.store.page_is_lost(page)
     }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
         // The store's first: it waits for whoever is appending a record that frees pages, and the images that

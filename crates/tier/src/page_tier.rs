@@ -152,6 +152,12 @@ pub trait PageTier: Send + Sync {
         Ok(self.version_of(page)?.map(|version| version >= lsn))
     }
 
+    /// Whether the page cannot be read because its newest version is known to be lost, which it says of itself for ever. For
+    /// redo, which has nothing to repeat its changes on.
+    fn page_is_lost(&self, _page: PageId) -> bool {
+        false
+    }
+
     /// The log must be kept from here on for what the tier holds; `None` if it needs none.
     fn oldest_needed_lsn(&self) -> Option<Lsn>;
 

@@ -39,6 +39,7 @@ mod give_back;
 mod grow;
 mod header;
 pub(crate) mod journal;
+mod lost;
 mod meta_cache;
 mod meta_page;
 mod options;
@@ -415,6 +416,9 @@ impl PageTier for Store {
     }
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         Ok(self.entry_of(page)?.version())
+    }
+    fn page_is_lost(&self, page: PageId) -> bool {
+        self.has_lost(page)
     }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
         // Under `order`: a record that was appended before this call is applied, and so counted.

@@ -105,6 +105,9 @@ impl PageTier for CacheSwitch {
     fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
         self.with(|tier| tier.has_change(page, lsn))
     }
+    fn page_is_lost(&self, page: PageId) -> bool {
+        self.with(|tier| tier.page_is_lost(page))
+    }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
         self.with(|tier| tier.oldest_needed_lsn())
     }

@@ -176,6 +176,7 @@ impl FlashCache {
             durable: AtomicU64::new(rear.0 - 1),
             poison: OnceLock::new(),
             lost: AtomicBool::new(false),
+            lost_pages: Mutex::default(),
             leaving: AtomicBool::new(false),
             scratch: Mutex::new(Vec::new()),
             counters: Counters::default(),

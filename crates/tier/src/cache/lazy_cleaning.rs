@@ -222,6 +222,9 @@ impl PageTier for LazyCleaning {
             None => self.store.version_of(page),
         }
     }
+    fn page_is_lost(&self, page: PageId) -> bool {
+        self.store.page_is_lost(page)
+    }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
         // The cache's first: a page that is cleaned in between is counted by the store then.
         let here = {

@@ -76,7 +76,9 @@ pub(crate) fn check(bytes: u64, page_size: usize, block: usize, listed: bool) ->
     let least = Layout::new(block, page_size, PLACES_MIN as usize, listed).end();
     Err(TierError::new(
         TierErrorKind::BadArgument,
-        format!("a flash cache of {bytes} bytes has no room for {PLACES_MIN} pages: give it at least {least}"),
+        format!(
+            "a flash cache of {bytes} bytes has no room for {PLACES_MIN} pages: give it at least {least}"
+        ),
     ))
 }
 
@@ -238,6 +240,9 @@ impl PageTier for EntryCache {
     }
     fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
         self.store.has_change(page, lsn)
+    }
+    fn page_is_lost(&self, page: PageId) -> bool {
+        self.store.page_is_lost(page)
     }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
         self.store.oldest_needed_lsn()

@@ -24,11 +24,11 @@ pub(crate) struct Hit {
 }
 
 /// A read of an image on the device: whole blocks around it.
-struct Reach {
-    offset: u64,
-    len: usize,
+pub(crate) struct Reach {
+    pub offset: u64,
+    pub len: usize,
     /// Where the seal begins.
-    skip: usize,
+    pub skip: usize,
 }
 
 /// Reads those of `reads` that are in no cache, `missed` in ascending order, from the store as one batch.
@@ -138,7 +138,7 @@ impl FlashCache {
         Some(entry.version)
     }
 
-    fn reach(&self, hit: Hit) -> Reach {
+    pub(crate) fn reach(&self, hit: Hit) -> Reach {
         let at = self.geometry.image_at(self.geometry.index_of(hit.slot));
         let start = at - at % self.geometry.block;
         let end = (at + SEAL_BYTES + self.geometry.page_size).next_multiple_of(self.geometry.block);

@@ -6,6 +6,7 @@
 use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Slot};
 use super::group::{Entry, Seal};
+use super::lost::Reread;
 use super::policy::{Fate, choose};
 use super::statistics::add;
 use super::{FlashCache, Ring};
@@ -14,12 +15,14 @@ use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 
 /// One image of the group that is replaced.
-struct Leaving {
-    slot: Slot,
-    word: Word,
-    fate: Fate,
+pub(crate) struct Leaving {
+    pub slot: Slot,
+    pub word: Word,
+    pub fate: Fate,
     /// Known once the image was read.
-    version: Lsn,
+    pub version: Lsn,
+    /// It cannot be read, and nothing else has it.
+    pub lost: bool,
 }
 
 impl FlashCache {
@@ -39,6 +42,9 @@ impl FlashCache {
         let mut leaving = self.decide(ring);
         self.read_leaving(ring, &mut leaving, scratch)?;
         self.write_back(ring, &leaving, scratch)?;
+        for image in leaving.iter().filter(|image| image.lost) {
+            self.give_up_image(ring, image)?;
+        }
         for image in &leaving {
             if image.fate == Fate::Again {
                 self.enqueue_again(ring, image, scratch);
@@ -47,7 +53,7 @@ impl FlashCache {
         for image in &leaving {
             match (image.word.is_valid(), image.fate) {
                 (false, _) if image.word.page() != PageId(0) => add(&self.counters.discarded_invalid, 1),
-                (true, Fate::Discard) => add(&self.counters.discarded_clean, 1),
+                (true, Fate::Discard) if !image.lost => add(&self.counters.discarded_clean, 1),
                 _ => {}
             }
             self.directory.retire(image.slot);
@@ -65,7 +71,8 @@ impl FlashCache {
         let again = self.policy.gives_second_chances() && !self.is_leaving();
         let fates = choose(&words, again, room);
         let all = slots.into_iter().zip(words).zip(fates);
-        all.map(|((slot, word), fate)| Leaving { slot, word, fate, version: Lsn::ZERO }).collect()
+        all.map(|((slot, word), fate)| Leaving { slot, word, fate, version: Lsn::ZERO, lost: false })
+            .collect()
     }
 
     /// Reads the group, in one go, if any of its images is needed, and verifies those.
@@ -96,10 +103,14 @@ impl FlashCache {
                     image.fate = Fate::Discard;
                 }
                 None => {
-                    return Err(match &read {
-                        Err(error) => TierError::new(TierErrorKind::Failed, error.message.clone()),
-                        Ok(()) => self.damaged(image.word.page(), image.slot),
-                    });
+                    let cause = self.cause_of(read.clone(), image);
+                    let sealed = &mut scratch[at..at + SEAL_BYTES + self.geometry.page_size];
+                    match self.reread(ring.front, index, image, sealed, cause)? {
+                        Reread::Found(version) => image.version = version,
+                        Reread::Lost(version) => {
+                            (image.version, image.lost, image.fate) = (version, true, Fate::Discard);
+                        }
+                    }
                 }
             }
         }

@@ -43,6 +43,8 @@ pub struct CacheStatistics {
     pub segments_written: u64,
     /// Images that could not be read or were not what they should be, and that the store has too.
     pub faults: u64,
+    /// Dirty images that could not be read any more, and that nothing else has: pages lost.
+    pub pages_lost: u64,
     /// Bytes of DRAM for the directory.
     pub directory_bytes: u64,
     /// Whether nothing in it is the only copy.
@@ -91,6 +93,7 @@ pub(crate) struct Counters {
     pub write_bytes: AtomicU64,
     pub segments_written: AtomicU64,
     pub faults: AtomicU64,
+    pub pages_lost: AtomicU64,
 }
 
 pub(crate) fn add(counter: &AtomicU64, count: usize) {
@@ -120,6 +123,7 @@ impl Counters {
             write_bytes: of(&self.write_bytes),
             segments_written: of(&self.segments_written),
             faults: of(&self.faults),
+            pages_lost: of(&self.pages_lost),
             ..CacheStatistics::default()
         }
     }

@@ -65,6 +65,7 @@ impl FlashCache {
             }
             return;
         }
+        let rescued = self.rescues(write.page) && !write.dirty;
         if !write.dirty {
             write.outcome = Ok(Written::Declined);
             if self.directory.lookup(write.page).is_some() {
@@ -74,7 +75,7 @@ impl FlashCache {
         } else if self.is_write_through() && write.outcome != Ok(Written::Taken) {
             return;
         }
-        let dirty = write.dirty && !self.is_write_through();
+        let dirty = (write.dirty || rescued) && !self.is_write_through();
         match self.enqueue(ring, write, dirty) {
             Ok(()) => {
                 add(

@@ -4,6 +4,7 @@
 //! may have been reused, and what was read means nothing.
 
 use super::entry::{Entry, image_checksum};
+use super::lost;
 use super::meta_page::MetaId;
 use super::{Store, count};
 use crate::{Found, PageRead, TierError, TierErrorKind};
@@ -101,6 +102,9 @@ fn verify(store: &Store, read: &PageRead<'_>, entry: Entry, version: Lsn) -> Res
     let Entry::Placed { place, checksum, .. } = entry else { unreachable!("only placed pages are verified") };
     if image_checksum(read.page, version, read.buf) == checksum {
         return Ok(Found { version, dirty: false });
+    }
+    if let Some(sentence) = lost::sentence_of(read.page, version, checksum, read.buf) {
+        return Err(TierError::new(TierErrorKind::Damaged, sentence));
     }
     Err(TierError::new(
         TierErrorKind::Damaged,

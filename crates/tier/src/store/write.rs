@@ -20,6 +20,7 @@ use super::space::Pending;
 use super::{State, Store, count};
 use crate::{Lifetime, PageWrite, TierError, Written};
 use firn_base::sync::MutexGuard;
+use firn_base::{Lsn, PageId};
 use firn_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
 use firn_log::Record;
 
@@ -27,6 +28,9 @@ use firn_log::Record;
 const DURABLE_RUNS_MAX: usize = 4;
 /// Staging buffers kept between calls.
 const STAGING_KEPT: usize = 4;
+
+/// What an image is mapped under.
+pub(crate) type Seal = fn(PageId, Lsn, &[u8]) -> u32;
 
 /// An image on its way: index of its write, place, checksum.
 #[derive(Clone, Copy)]
@@ -38,11 +42,16 @@ struct Shadow {
 
 impl Store {
     pub(crate) fn write_pages(&self, writes: &mut [PageWrite<'_>]) {
+        self.write_sealed(writes, image_checksum);
+    }
+
+    /// Writes pages, mapped under the checksums that `seal` makes.
+    pub(crate) fn write_sealed(&self, writes: &mut [PageWrite<'_>], seal: Seal) {
         for lifetime in [Lifetime::Short, Lifetime::Unknown, Lifetime::Long] {
             let chosen: Vec<usize> =
                 (0..writes.len()).filter(|i| writes[*i].dirty && writes[*i].lifetime == lifetime).collect();
             for chunk in chosen.chunks(self.policy.batch_pages) {
-                self.write_chunk(writes, chunk, lifetime);
+                self.write_chunk(writes, chunk, lifetime, seal);
             }
         }
         for write in writes.iter_mut().filter(|write| !write.dirty) {
@@ -52,7 +61,7 @@ impl Store {
         let _ = self.write_back_if_crowded();
     }
 
-    fn write_chunk(&self, writes: &mut [PageWrite<'_>], chunk: &[usize], lifetime: Lifetime) {
+    fn write_chunk(&self, writes: &mut [PageWrite<'_>], chunk: &[usize], lifetime: Lifetime, seal: Seal) {
         let in_range: Vec<usize> = {
             let groups = self.state.lock().space.groups();
             let exists = |i: &&usize| self.geometry.group_of_page(writes[**i].page) < groups;
@@ -72,7 +81,7 @@ impl Store {
         let _pins = match self.pin(&maps) {
             Ok(pins) => pins,
             Err(error) if in_range.len() == 1 => return fail(writes, &in_range, &error),
-            Err(_) => return in_range.iter().for_each(|i| self.write_chunk(writes, &[*i], lifetime)),
+            Err(_) => return in_range.iter().for_each(|i| self.write_chunk(writes, &[*i], lifetime, seal)),
         };
         let mut live = in_range;
         {
@@ -89,7 +98,7 @@ impl Store {
             Ok(places) => places,
             Err(error) => return fail(writes, &live, &error),
         };
-        let shadows = self.write_images(writes, &live, &places);
+        let shadows = self.write_images(writes, &live, &places, seal);
         self.publish_shadows(writes, shadows);
     }
 
@@ -110,7 +119,13 @@ impl Store {
 
     /// Writes images to places, durably. Answers those that are there; the others have their outcome, and
     /// their places are given back.
-    fn write_images(&self, writes: &mut [PageWrite<'_>], live: &[usize], places: &[Place]) -> Vec<Shadow> {
+    fn write_images(
+        &self,
+        writes: &mut [PageWrite<'_>],
+        live: &[usize],
+        places: &[Place],
+        seal: Seal,
+    ) -> Vec<Shadow> {
         let page_size = self.geometry.page_size;
         let mut staging = self
             .staging
@@ -123,7 +138,7 @@ impl Store {
             assert_eq!(page.data.len(), page_size, "a page is written whole");
             out.copy_from_slice(page.data);
             // Of the copy, which nobody can change any more.
-            let checksum = image_checksum(page.page, page.version, out);
+            let checksum = seal(page.page, page.version, out);
             shadows.push(Shadow { write: *write, place: *place, checksum });
         }
         let outcomes = self.write_runs(&shadows, &staging);

@@ -4,6 +4,7 @@ mod failures;
 mod harness;
 mod lazy_cleaning;
 mod leaving;
+mod lost;
 mod model;
 mod on_entry;
 mod on_entry_model;

@@ -1,0 +1,105 @@
+//! Dirty images that cannot be read when their group is replaced.
+//!
+//! Of a dirty image the store has an older version only, so nothing may take its place silently, and nothing can be written
+//! back. An image is given up as *lost* if its own read fails (or brings something else) three times while the header of its
+//! group is read well in between: then it is this place that is bad, not the device. The store notes the page as lost, in the
+//! version that the header names (`store/lost.rs`), and everything else goes on. If the header cannot be read either, nothing is
+//! decided: the group stays, and writing stops with an error, since a device that is gone, or another in its place, would make every page
+//! lost.
+//!
+//! The page may be in DRAM still. If it is dirty there, a newer version will replace the notice; if it is clean and
+//! is offered, it is taken as a dirty one.
+
+use super::geometry::{SEAL_BYTES, Serial};
+use super::group::{GroupHeader, Seal};
+use super::read::Hit;
+use super::replace::Leaving;
+use super::statistics::add;
+use super::{FlashCache, Ring};
+use crate::{TierError, TierErrorKind};
+use firn_base::{Lsn, PageId};
+use firn_device::AlignedBuf;
+
+/// Attempts at reading one image.
+const ATTEMPTS: u32 = 3;
+
+/// What came of reading an image by itself.
+pub(crate) enum Reread {
+    /// It is there, in this version; `sealed` holds it.
+    Found(Lsn),
+    /// It is lost, in this version.
+    Lost(Lsn),
+}
+
+impl FlashCache {
+    /// Reads the dirty image at `index` of group `serial` by itself, into `sealed`, after it did not come with its group for
+    /// `cause`.
+    pub(crate) fn reread(
+        &self,
+        serial: Serial,
+        index: usize,
+        image: &Leaving,
+        sealed: &mut [u8],
+        cause: TierError,
+    ) -> Result<Reread, TierError> {
+        let page = image.word.page();
+        let hit = Hit { slot: image.slot, word: image.word, serial };
+        let reach = self.reach(hit);
+        let mut buf = AlignedBuf::zeroed(reach.len);
+        for _ in 0..ATTEMPTS {
+            if self.device.read(reach.offset, &mut buf).is_ok() {
+                let found = &buf[reach.skip..reach.skip + SEAL_BYTES + self.geometry.page_size];
+                if let Ok(Seal { version, .. }) = self.verify(page, hit, found) {
+                    sealed.copy_from_slice(found);
+                    return Ok(Reread::Found(version));
+                }
+            }
+            let version = self.version_in_header(serial, index, page).ok_or_else(|| cause.clone())?;
+            if !image.word.may_be(version) {
+                return Err(cause);
+            }
+        }
+        let version = self.version_in_header(serial, index, page).ok_or(cause)?;
+        Ok(Reread::Lost(version))
+    }
+
+    /// The version that the group's header says its image `index` is of, if the header can be read.
+    fn version_in_header(&self, serial: Serial, index: usize, page: PageId) -> Option<Lsn> {
+        let mut buf = AlignedBuf::zeroed(self.geometry.header_bytes);
+        self.device.read(self.geometry.group_offset(serial), &mut buf).ok()?;
+        let header = GroupHeader::read(&self.geometry, self.header.cache, &buf).ok()?;
+        let entry = header.entries.get(index)?;
+        (header.serial == serial && entry.page == page).then_some(entry.version)
+    }
+
+    /// Has the store note that an image of the front group is lost.
+    pub(crate) fn give_up_image(&self, ring: &mut Ring, image: &Leaving) -> Result<(), TierError> {
+        let (page, version) = (image.word.page(), image.version);
+        let sentence = format!(
+            "{page:?} is lost: its version {version} was in the flash cache {} only, at offset {}, which cannot be read any \
+             more, and the store had an older one. Restore what it belongs to from a backup, or drop it",
+            self.device.info().name,
+            self.reach(Hit { slot: image.slot, word: image.word, serial: ring.front }).offset
+        );
+        if self.store.write_lost(page, version, &sentence)? {
+            add(&self.counters.pages_lost, 1);
+            self.lost_pages.lock().insert(page);
+        }
+        ring.written_back_end = ring.written_back_end.max(self.store.records_end());
+        Ok(())
+    }
+
+    /// Whether a clean page that is offered is one that was lost here, and the only whole one therefore.
+    pub(crate) fn rescues(&self, page: PageId) -> bool {
+        self.counters.pages_lost.load(firn_base::sync::atomic::Ordering::Relaxed) > 0
+            && self.lost_pages.lock().remove(&page)
+    }
+
+    /// Why the image did not come with its group.
+    pub(crate) fn cause_of(&self, read: Result<(), firn_device::DeviceError>, image: &Leaving) -> TierError {
+        match read {
+            Err(error) => TierError::new(TierErrorKind::Failed, error.message),
+            Ok(()) => self.damaged(image.word.page(), image.slot),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Dirty images that cannot be read any more: their pages say so, for ever, and everything else goes on.
+
+use super::harness::*;
+use crate::cache::CachePolicy;
+use crate::{PageCache, PageTier, TierErrorKind, Written};
+use firn_base::PageId;
+use firn_base::sync::Arc;
+use firn_device::{
+    Calls, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fault, FaultPlan, FaultRule, Faulty,
+    Fill, Io, IoOp, When,
+};
+use std::ops::Range;
+use std::sync::Mutex;
+
+type Blocks = Arc<Mutex<Vec<Range<u64>>>>;
+
+/// A device with bad blocks: reads of them fail until they are written over.
+#[derive(Debug)]
+struct Bad {
+    inner: Arc<dyn Device>,
+    blocks: Blocks,
+}
+
+impl Bad {
+    fn check(&self, offset: u64, len: usize) -> Result<(), DeviceError> {
+        let end = offset + len as u64;
+        match self.blocks.lock().unwrap().iter().any(|bad| bad.start < end && offset < bad.end) {
+            true => Err(DeviceError::new(DeviceErrorKind::Failed, "cache: unrecovered read error")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Device for Bad {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(offset, buf.len())?;
+        self.inner.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        let end = offset + data.len() as u64;
+        self.blocks.lock().unwrap().retain(|bad| bad.start < offset || end < bad.end);
+        self.inner.write(offset, data, durability)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.inner.sync()
+    }
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        for io in batch {
+            io.outcome = match &mut io.op {
+                IoOp::Read(buf) => self.read(io.offset, buf),
+                IoOp::Write(data, durability) => self.write(io.offset, data, *durability),
+            };
+        }
+    }
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        self.inner.grow(len, fill)
+    }
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.shrink(len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}
+
+/// A cache some pages of which are in the ring, dirty, and where the image of the first of them is.
+fn with_bad_image() -> (Rig, Blocks, Vec<PageId>, Range<u64>) {
+    let blocks = Blocks::default();
+    let bad = blocks.clone();
+    let mut rig = Rig::with(small(), |inner| Arc::new(Bad { inner, blocks: bad }));
+    let pages = rig.allocate(80);
+    // An older version of everything is in the store.
+    for _ in 0..2 {
+        for chunk in pages.chunks(4) {
+            assert!(rig.write(chunk).iter().all(Result::is_ok));
+        }
+    }
+    let victim = pages[70];
+    let at = rig.cache.image_offset(victim).expect("in the ring");
+    assert_eq!(
+        rig.store.version_of(victim).unwrap().map(|version| version < rig.written[&victim]),
+        Some(true)
+    );
+    (rig, blocks, pages, at..at + 512)
+}
+
+/// Other pages leave DRAM until the ring has gone round.
+fn go_round(rig: &mut Rig, pages: &[PageId]) {
+    for _ in 0..3 {
+        for chunk in pages[..60].chunks(4) {
+            for outcome in rig.write(chunk) {
+                assert_eq!(outcome, Ok(Written::Taken), "everything else goes on");
+            }
+        }
+    }
+}
+
+fn assert_lost(tier: &dyn PageTier, page: PageId) {
+    let error = read(tier, page).unwrap_err();
+    assert_eq!(error.kind, TierErrorKind::Damaged);
+    assert!(error.message.contains(&format!("{page:?} is lost")), "{}", error.message);
+    assert!(error.message.contains("flash cache cache"), "{}", error.message);
+    assert!(tier.page_is_lost(page));
+}
+
+#[test]
+fn an_image_that_cannot_be_read_is_lost_and_the_rest_goes_on() {
+    let (mut rig, blocks, pages, at) = with_bad_image();
+    let victim = pages[70];
+    blocks.lock().unwrap().push(at);
+    go_round(&mut rig, &pages);
+    assert_eq!(rig.cache.cache_statistics().pages_lost, 1);
+    let mut others = rig.written.clone();
+    others.remove(&victim);
+    compare(&rig.cache, &others);
+    assert_lost(&rig.cache, victim);
+    // In the next life, too, and a check reports it.
+    rig.cache.sync().unwrap();
+    let (store, cache) = rig.reopened(CachePolicy::GroupSecondChance).unwrap();
+    assert_lost(&cache, victim);
+    compare(&cache, &others);
+    let report = store.check(true, &mut |_| {}).unwrap();
+    assert!(report.faults == 1 && report.damage[0].contains("is lost"), "{:?}", report.damage);
+    // Its next life is a page like any other.
+    rig.publish(&[], &[victim]);
+    let error = read(&rig.cache, victim).unwrap_err();
+    assert_eq!(error.kind, TierErrorKind::NotAllocated);
+}
+
+#[test]
+fn a_newer_version_or_one_that_dram_still_has_replaces_the_notice() {
+    for clean in [false, true] {
+        let (mut rig, blocks, pages, at) = with_bad_image();
+        let victim = pages[70];
+        blocks.lock().unwrap().push(at);
+        go_round(&mut rig, &pages);
+        assert_lost(&rig.cache, victim);
+        if clean {
+            let version = rig.written[&victim];
+            assert_eq!(rig.offer(&[victim], &[version], false), [Ok(Written::Taken)]);
+        } else {
+            assert_eq!(rig.write(&[victim]), [Ok(Written::Taken)]);
+        }
+        rig.compare();
+        go_round(&mut rig, &pages);
+        rig.compare();
+        assert!(!rig.cache.page_is_lost(victim));
+        assert_eq!(rig.store.version_of(victim).unwrap(), Some(rig.written[&victim]));
+    }
+}
+
+#[test]
+fn what_is_read_at_the_second_attempt_is_not_lost() {
+    for fault in [Fault::Fail(DeviceErrorKind::Failed), Fault::BitRot { bits: 40 }] {
+        let plan = FaultPlan::new(5);
+        let mut rig = Rig::with(small(), |device| Arc::new(Faulty::new(device, &plan)));
+        let pages = rig.allocate(80);
+        for nth in 0..60 {
+            plan.add(FaultRule {
+                calls: Calls::Reads,
+                device: Some("cache".to_owned()),
+                when: When::Nth(nth),
+                fault,
+            });
+            for chunk in pages.chunks(4) {
+                assert!(rig.write(chunk).iter().all(|outcome| *outcome == Ok(Written::Taken)));
+            }
+        }
+        assert!(plan.fired() > 30);
+        plan.heal();
+        assert_eq!(rig.cache.cache_statistics().pages_lost, 0);
+        rig.compare();
+    }
+}
+
+#[test]
+fn a_device_that_reads_nothing_any_more_loses_no_page() {
+    let (mut rig, blocks, pages, _) = with_bad_image();
+    blocks.lock().unwrap().push(0..u64::MAX);
+    let outcomes: Vec<_> = pages[..60].chunks(4).flat_map(|chunk| rig.write(chunk)).collect();
+    let error = outcomes.iter().find_map(|outcome| outcome.clone().err()).expect("refused");
+    assert_eq!(error.kind, TierErrorKind::Failed);
+    assert_eq!(rig.cache.cache_statistics().pages_lost, 0);
+    // And when it is there again, nothing is missing.
+    blocks.lock().unwrap().clear();
+    rig.compare();
+    go_round(&mut rig, &pages);
+    rig.compare();
+}

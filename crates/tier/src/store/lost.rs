@@ -1,0 +1,99 @@
+//! Pages whose newest version is lost for good: a cache above had the only copy, and its device cannot read it any more.
+//!
+//! Such a page gets a *notice*: an image that says what happened. It is written, logged and mapped as the lost version like
+//! any image, but under a checksum that no image of the page has, the inverse of the right one. So whoever reads the page, now
+//! or in another life, is told; nobody is shown the older version that the store had, whose place is free. What replaces
+//! the page as a whole replaces the notice: a version that was still in DRAM, or the page's next life.
+
+use super::Store;
+use super::entry::{Entry, image_checksum};
+use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firn_base::{Lsn, PageId};
+use firn_device::AlignedBuf;
+
+/// First bytes of a notice; behind them a length (u16) and a sentence.
+const MAGIC: &[u8; 16] = b"FIRN LOST PAGE: ";
+const TEXT_AT: usize = MAGIC.len() + 2;
+
+/// The checksum under which a notice is mapped.
+fn notice_checksum(page: PageId, version: Lsn, image: &[u8]) -> u32 {
+    !image_checksum(page, version, image)
+}
+
+fn notice(page_size: usize, sentence: &str) -> AlignedBuf {
+    let mut image = AlignedBuf::zeroed(page_size);
+    let mut len = sentence.len().min(page_size - TEXT_AT);
+    while !sentence.is_char_boundary(len) {
+        len -= 1;
+    }
+    image[..MAGIC.len()].copy_from_slice(MAGIC);
+    image[MAGIC.len()..TEXT_AT].copy_from_slice(&(len as u16).to_le_bytes());
+    image[TEXT_AT..TEXT_AT + len].copy_from_slice(&sentence.as_bytes()[..len]);
+    image
+}
+
+/// What the notice says that was read, if it is one.
+pub(crate) fn sentence_of(page: PageId, version: Lsn, checksum: u32, image: &[u8]) -> Option<String> {
+    if !image.starts_with(MAGIC) || notice_checksum(page, version, image) != checksum {
+        return None;
+    }
+    let len = usize::from(u16::from_le_bytes([image[TEXT_AT - 2], image[TEXT_AT - 1]]));
+    Some(String::from_utf8_lossy(image.get(TEXT_AT..TEXT_AT + len)?).into_owned())
+}
+
+impl Store {
+    /// Notes that `version` of `page`, which is newer than the store's, is lost. Answers whether it was still the newest.
+    pub(crate) fn write_lost(&self, page: PageId, version: Lsn, sentence: &str) -> Result<bool, TierError> {
+        let image = notice(self.page_size(), sentence);
+        let mut writes = [PageWrite {
+            page,
+            version,
+            // There is nothing to be redone.
+            recovery_lsn: Lsn::MAX,
+            dirty: true,
+            data: &image,
+            changed: None,
+            base: Lsn::ZERO,
+            lifetime: Lifetime::Unknown,
+            outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
+        }];
+        self.write_sealed(&mut writes, notice_checksum);
+        let [PageWrite { outcome, .. }] = writes;
+        match outcome {
+            Ok(written) => Ok(written == Written::Taken),
+            Err(error) if error.kind == TierErrorKind::NotAllocated => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether what the store has of the page is a notice that it is lost.
+    pub(crate) fn has_lost(&self, page: PageId) -> bool {
+        let Ok(Entry::Placed { version, place, checksum }) = self.entry_of(page) else { return false };
+        let mut image = AlignedBuf::zeroed(self.page_size());
+        let read = self.device.read(self.geometry.place_offset(place), &mut image);
+        read.is_ok() && sentence_of(page, version, checksum, &image).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_told_from_pages_and_from_notices_of_others() {
+        let (page, version) = (PageId(7), Lsn(4711));
+        let image = notice(512, "lost: ä".repeat(90).as_str());
+        let checksum = notice_checksum(page, version, &image);
+        let sentence = sentence_of(page, version, checksum, &image).expect("a notice");
+        assert!(sentence.starts_with("lost: ä") && sentence.len() <= 512 - TEXT_AT);
+        assert_eq!(sentence_of(page, version, !checksum, &image), None, "a page that looks like one");
+        assert_eq!(sentence_of(PageId(8), version, checksum, &image), None);
+        assert_eq!(sentence_of(page, Lsn(4712), checksum, &image), None);
+        let mut spoilt = image.to_vec();
+        spoilt[100] ^= 1;
+        assert_eq!(sentence_of(page, version, checksum, &spoilt), None);
+        spoilt[16..18].copy_from_slice(&u16::MAX.to_le_bytes());
+        let checksum = notice_checksum(page, version, &spoilt);
+        assert_eq!(sentence_of(page, version, checksum, &spoilt), None, "a length that cannot be");
+    }
+}
