@@ -20,6 +20,8 @@ pub enum Cache {
     Resize(Resize),
     /// Detach the flash cache and attach another
     Replace(Attach),
+    /// Give up a flash cache that is lost: what only it held is made anew from the store and the log, if that was kept for it
+    Abandon(Detach),
 }
 
 /// `firn cache status`.
@@ -99,6 +101,7 @@ pub fn run(command: &Cache) -> Result<(), Failure> {
         Cache::Attach(args) => change(&args.dir, |db, _| db.attach_cache(&args.spec())),
         Cache::Detach(args) => change(&args.dir, |db, told| db.detach_cache(told)),
         Cache::Resize(args) => change(&args.dir, |db, told| db.resize_cache(args.bytes, told)),
+        Cache::Abandon(args) => abandon(&args.dir),
         Cache::Replace(args) => change(&args.dir, |db, told| db.replace_cache(&args.spec(), told)),
     }
 }
@@ -118,6 +121,16 @@ fn change(
     outcome?;
     closed?;
     show(now.as_ref());
+    Ok(())
+}
+
+fn abandon(dir: &Path) -> Result<(), Failure> {
+    let options = Options::new().create(false).without_cache(true).on_recovery(progress::recovery());
+    let db = options.open(dir)?;
+    let recovery = db.recovery_report();
+    db.close()?;
+    say!("{} page changes were repeated from {} of log", recovery.redone, size::show(recovery.log_bytes));
+    show(None);
     Ok(())
 }
 
@@ -145,6 +158,13 @@ fn show(status: Option<&CacheStatus>) {
         false => "it holds the only newest copy of pages: it is as precious as the store",
     };
     say!("flash cache {}: {}{shape}; {mode}", status.path, status.state.name());
+    match status.rebuildable_log_bytes {
+        Some(bytes) => {
+            say!("if it is lost, it can be rebuilt: {} of log are kept for that", size::show(bytes))
+        }
+        None if status.write_through => {}
+        None => say!("if it is lost, it cannot be rebuilt: no log is kept for that (cache_rebuildable)"),
+    }
     if let Some(trouble) = &status.trouble {
         say!("{trouble}");
     }
@@ -154,7 +174,7 @@ fn as_json(status: Option<&CacheStatus>) -> serde_json::Value {
     let of = |status: &CacheStatus| {
         json!({
             "path": status.path, "state": status.state.name(), "write_through": status.write_through,
-            "policy": status.policy.map(CachePolicy::name), "trouble": status.trouble,
+            "rebuildable_log_bytes": status.rebuildable_log_bytes, "policy": status.policy.map(CachePolicy::name), "trouble": status.trouble,
             "bytes": status.shape.map(|shape| shape.bytes), "pages": status.shape.map(|shape| shape.pages),
             "group_pages": status.shape.map(|shape| shape.group_pages),
         })

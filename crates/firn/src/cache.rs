@@ -69,11 +69,42 @@ pub(crate) fn open(
         }
     };
     match opened {
-        Ok(cache) => Ok(Some(cache)),
+        Ok(cache) => {
+            if options.cache_rebuildable {
+                cache.keep_rebuildable(superblock.extensions.cache_from);
+            }
+            Ok(Some(cache))
+        }
         // Nothing in it is the only copy.
         Err(_) if member.write_through => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Gives the cache up, if the options ask for it: one change of the superblock, in memory, forgets the cache and has redo begin
+/// where redo upon the store alone makes everything. It becomes durable with the next epoch, and all else is a
+/// recovery as any other.
+pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<(), Error> {
+    let Some(member) = superblock.extensions.cache.as_ref().filter(|_| options.without_cache) else {
+        return Ok(());
+    };
+    match superblock.extensions.cache_from {
+        Some(from) => superblock.redo_start = from.min(superblock.redo_start),
+        None if member.write_through => {}
+        None => {
+            return Err(Error::new(
+                ErrorKind::Unusable,
+                format!(
+                    "the flash cache {} cannot be given up: it holds pages that nothing else has, and the log was not kept \
+                     for them (cache_rebuildable). Put it in place, or restore a backup",
+                    member.path
+                ),
+            ));
+        }
+    }
+    superblock.extensions.cache = None;
+    superblock.extensions.cache_from = None;
+    Ok(())
 }
 
 /// What the options say of a cache of `bytes`.
@@ -95,7 +126,11 @@ pub(crate) fn make(
     options: &Options,
 ) -> Result<Option<Arc<dyn PageCache>>, Error> {
     superblock.extensions.cache = None;
+    superblock.extensions.cache_from = None;
     let (Some(bytes), Some(path)) = (options.cache_bytes, path(None, options)) else { return Ok(None) };
+    if options.without_cache {
+        return Ok(None);
+    }
     let Some(device) = devices.cache() else {
         return Err(Error::new(
             ErrorKind::BadArgument,
@@ -125,5 +160,9 @@ pub(crate) fn make(
         write_through: options.cache_write_through || kind != CacheKind::Flash,
         durable: 0,
     });
+    if options.cache_rebuildable {
+        cache.keep_rebuildable(None);
+        superblock.extensions.cache_from = Some(superblock.redo_start);
+    }
     Ok(Some(cache))
 }

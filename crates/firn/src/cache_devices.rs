@@ -6,7 +6,7 @@ use crate::files::{self, directory_of};
 use crate::log_array::Candidate;
 use crate::superblock::{Found, Superblock};
 use crate::{CachePolicy, CacheStatistics, Database, Error, ErrorKind, Options};
-use firn_base::DatabaseId;
+use firn_base::Lsn;
 use firn_base::sync::Arc;
 use firn_device::{Device, sync_directory};
 use firn_tier::cache::{CacheId, CacheShape};
@@ -58,6 +58,7 @@ impl CacheSpec {
     /// The options of a database with this cache.
     fn options(&self, options: &Options) -> Options {
         let mut chosen = options.clone().cache_bytes(self.bytes).cache_write_through(self.write_through);
+        chosen.without_cache = false;
         chosen.cache_policy = self.policy.unwrap_or(options.cache_policy);
         chosen.cache_group_pages = self.group_pages.or(options.cache_group_pages);
         chosen
@@ -106,12 +107,21 @@ pub struct CacheStatus {
     pub policy: Option<CachePolicy>,
     /// What it holds; known while the database is open.
     pub statistics: Option<CacheStatistics>,
+    /// Bytes of log that are kept, or were at the last checkpoint, so that it can be rebuilt if its device is lost; `None` if it
+    /// cannot be.
+    pub rebuildable_log_bytes: Option<u64>,
     /// Why it is missing.
     pub trouble: Option<String>,
 }
 
 impl CacheStatus {
-    fn of(member: &CacheMember, database: DatabaseId, device: Result<Arc<dyn Device>, Error>) -> CacheStatus {
+    fn of(
+        superblock: &Superblock,
+        member: &CacheMember,
+        device: Result<Arc<dyn Device>, Error>,
+        log_end: Lsn,
+    ) -> CacheStatus {
+        let database = superblock.database;
         let shape = device.and_then(|device| Ok(CacheShape::read(&*device, database, CacheId(member.id))?));
         CacheStatus {
             path: member.path.clone(),
@@ -126,6 +136,7 @@ impl CacheStatus {
                 CacheKind::Unlisted => Some(CachePolicy::ReadLru),
             },
             statistics: None,
+            rebuildable_log_bytes: superblock.extensions.cache_from.map(|from| log_end.since(from)),
         }
     }
 }
@@ -135,13 +146,11 @@ impl Database {
     #[must_use]
     pub fn cache_status(&self) -> Option<CacheStatus> {
         let engine = self.engine();
-        let (database, member) = {
-            let superblock = engine.superblock.lock();
-            (superblock.database, superblock.extensions.cache.clone()?)
-        };
+        let superblock = engine.superblock.lock().clone();
+        let member = superblock.extensions.cache.as_ref()?;
         let (cache, device) = (engine.tier.cache()?, engine.devices.cache()?);
         let statistics = cache.cache_statistics();
-        let mut status = CacheStatus::of(&member, database, Ok(device));
+        let mut status = CacheStatus::of(&superblock, member, Ok(device), engine.log.end());
         status.state = match (statistics.lost, statistics.leaving) {
             (true, _) => CacheMemberState::Lost,
             (_, true) => CacheMemberState::Leaving,
@@ -264,7 +273,8 @@ pub fn cache_status(dir: impl AsRef<Path>) -> Result<Option<CacheStatus>, Error>
         ));
     };
     let of = |member: &CacheMember| {
-        CacheStatus::of(member, superblock.database, files::open_existing(&dir.join(&member.path)))
+        let device = files::open_existing(&dir.join(&member.path));
+        CacheStatus::of(&superblock, member, device, superblock.checkpoint)
     };
     Ok(superblock.extensions.cache.as_ref().map(of))
 }

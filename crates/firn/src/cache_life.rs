@@ -92,6 +92,7 @@ impl Engine {
             while cache.leave_step().inspect_err(|_| cache.set_leaving(false))? == Progress::Worked {}
             self.amend(|superblock| {
                 superblock.extensions.cache = None;
+                superblock.extensions.cache_from = None;
                 Ok(())
             })?;
             Ok::<_, Error>(None)

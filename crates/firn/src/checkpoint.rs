@@ -64,6 +64,7 @@ impl Engine {
         let began = self.log.end();
         self.txns.spill_older_than(write_before)?;
         self.pool.write_older_than(write_before)?;
+        self.bound_what_the_cache_keeps()?;
         // What the metadata contains now, the device will.
         let store_version = self.store.metadata_version();
         self.pool.tier().sync()?;
@@ -77,6 +78,8 @@ impl Engine {
         // After what is needed: a group that became durable meanwhile may be why some log is needed no more, and so
         // may a cache that was given up.
         let cache = self.tier.cache().map(|cache| cache.state());
+        // Likewise.
+        let rebuild = self.rebuild_from();
         let before = self.superblock.lock().redo_start;
         let redo_start = redo_start(needed, end, before);
         let state = self.txns.checkpoint_state();
@@ -99,8 +102,13 @@ impl Engine {
                 None => {}
             }
             superblock.clean = clean;
-            // The archive and backups may need older log than recovery does.
-            superblock.extensions.log_start = self.keep.oldest().filter(|held| *held < redo_start);
+            let listed = superblock.extensions.cache.is_some();
+            let (cache_keeps, complete) = rebuild.filter(|_| listed).unwrap_or((None, false));
+            let cache_keeps = cache_keeps.map(|from| from.min(redo_start));
+            superblock.extensions.cache_from = if complete { cache_keeps.or(Some(redo_start)) } else { None };
+            // The archive, backups and what only the cache has may need older log than recovery does.
+            let held = self.keep.oldest().into_iter().chain(cache_keeps).min();
+            superblock.extensions.log_start = held.filter(|held| *held < redo_start);
             superblock.prune_epochs();
             superblock.write(&self.devices.superblock())?;
             superblock.log_start()
@@ -108,6 +116,25 @@ impl Engine {
         self.log.truncate(log_start);
         self.checkpointer.last.store(began.0, Ordering::Relaxed);
         self.settle_log_array()
+    }
+}
+
+/// The share of the log's space, as a divisor, that is kept for what only the flash cache has.
+const CACHE_SHARE: u64 = 4;
+
+impl Engine {
+    /// Has the store take what the flash cache would hold too much log for.
+    fn bound_what_the_cache_keeps(&self) -> Result<(), Error> {
+        let Some(cache) = self.tier.cache().filter(|_| self.options.cache_rebuildable) else { return Ok(()) };
+        let most = self.log.space().capacity_bytes / CACHE_SHARE;
+        Ok(cache.write_back_before(Lsn(self.log.end().0.saturating_sub(most)))?)
+    }
+
+    /// From where on log is kept for the flash cache, and whether it can be rebuilt from there; `None` if that is not asked for.
+    fn rebuild_from(&self) -> Option<(Option<Lsn>, bool)> {
+        let cache = self.tier.cache().filter(|_| self.options.cache_rebuildable)?;
+        let from = cache.rebuild_from();
+        Some((from.kept, from.complete))
     }
 }
 

@@ -13,6 +13,7 @@ const LOG_START: u64 = 1;
 const ARCHIVE: u64 = 2;
 const CACHE: u64 = 3;
 const LOG_ARRAY: u64 = 4;
+const CACHE_FROM: u64 = 5;
 
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) struct Extensions {
     pub archive: Option<String>,
     /// The flash cache.
     pub cache: Option<CacheMember>,
+    /// Redo from here on, upon the store alone, makes what only the flash cache holds: the log is kept for it.
+    pub cache_from: Option<Lsn>,
     /// The log's devices: known if they ever changed, or if there are to be copies.
     pub log_array: Option<LogArrayField>,
 }
@@ -151,6 +154,12 @@ impl Extensions {
             body.put_varint(LOG_ARRAY);
             body.put_blob(&array.encode());
         }
+        if let Some(lsn) = self.cache_from {
+            let mut field = Vec::new();
+            field.put_varint(lsn.0);
+            body.put_varint(CACHE_FROM);
+            body.put_blob(&field);
+        }
     }
 
     pub fn decode(reader: &mut Reader<'_>) -> Result<Extensions, Malformed> {
@@ -167,6 +176,7 @@ impl Extensions {
                 LOG_START => found.log_start = Some(Lsn(Reader::new(field).varint()?)),
                 ARCHIVE => found.archive = Some(text(field)?),
                 CACHE => found.cache = Some(CacheMember::decode(field)?),
+                CACHE_FROM => found.cache_from = Some(Lsn(Reader::new(field).varint()?)),
                 LOG_ARRAY => found.log_array = Some(LogArrayField::decode(field)?),
                 _ => {
                     return Err(Malformed {
@@ -245,6 +255,11 @@ mod tests {
         all.encode(&mut bytes);
         assert_eq!(bytes, b"\x01\x02\xac\x02\x02\x04arch");
         assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(all));
+        let all = Extensions { cache_from: Some(Lsn(300)), ..Extensions::default() };
+        let mut from = Vec::new();
+        all.encode(&mut from);
+        assert_eq!(from, b"\x05\x02\xac\x02");
+        assert_eq!(Extensions::decode(&mut Reader::new(&from)), Ok(all));
         assert_eq!(Extensions::decode(&mut Reader::new(&[])), Ok(Extensions::default()));
         assert!(Extensions::decode(&mut Reader::new(b"\x09\x00")).is_err(), "unknown");
         assert!(Extensions::decode(&mut Reader::new(b"\x02\x01a\x01\x01\x05")).is_err(), "out of order");

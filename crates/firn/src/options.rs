@@ -88,6 +88,8 @@ pub struct Options {
     pub(crate) cache_policy: CachePolicy,
     pub(crate) cache_group_pages: Option<usize>,
     pub(crate) cache_write_through: bool,
+    pub(crate) cache_rebuildable: bool,
+    pub(crate) without_cache: bool,
     pub(crate) checkpoint_log_bytes: Option<u64>,
     pub(crate) background: bool,
     pub(crate) lock_deadline: Option<Duration>,
@@ -121,6 +123,8 @@ impl Default for Options {
             cache_policy: CachePolicy::default(),
             cache_group_pages: None,
             cache_write_through: false,
+            cache_rebuildable: false,
+            without_cache: false,
             checkpoint_log_bytes: None,
             background: true,
             lock_deadline: None,
@@ -274,6 +278,22 @@ impl Options {
     #[must_use]
     pub fn cache_write_through(mut self, write_through: bool) -> Options {
         self.cache_write_through = write_through;
+        self
+    }
+    /// Whether log is kept, up to a quarter of the log's space, for all that only the flash cache holds: should its device
+    /// be lost, [`Options::without_cache`] rebuilds it. The oldest dirty pages are written to the store for that
+    /// in time, and 8 bytes of DRAM are taken for each page of the cache. To be given at every opening. Default: no.
+    #[must_use]
+    pub fn cache_rebuildable(mut self, keep: bool) -> Options {
+        self.cache_rebuildable = keep;
+        self
+    }
+    /// Opens a database whose flash cache is lost, and gives the cache up for good: what only it held is made anew from the
+    /// store and the log. Fails, and changes nothing, if the log was not kept for that ([`Options::cache_rebuildable`]).
+    /// A cache in which nothing is the only copy is given up, too.
+    #[must_use]
+    pub fn without_cache(mut self, without: bool) -> Options {
+        self.without_cache = without;
         self
     }
     /// A checkpoint begins when so many bytes of log have been appended since the last one: about this much,

@@ -55,6 +55,7 @@ pub(crate) fn open(
     options.check()?;
     let devices = Counted::new(devices, &superblock.members);
     let mut superblock = superblock;
+    cache::give_up(&mut superblock, options)?;
     let report = |phase, done, total| {
         if let Some(progress) = &options.progress {
             progress(RecoveryProgress { phase, done, total });
@@ -195,7 +196,8 @@ fn find_log(
                 if error.kind == LogErrorKind::Damaged
                     || superblock.redundancy().least_from(superblock.redo_start) > 1 =>
             {
-                superblock.extensions.log_start = None
+                superblock.extensions.log_start = None;
+                superblock.extensions.cache_from = None;
             }
             other => return Ok(other?),
         }

@@ -241,6 +241,11 @@ impl Superblock {
         if self.log_start() > self.redo_start {
             return fail("a superblock whose log starts after its redo start");
         }
+        if let Some(from) = self.extensions.cache_from
+            && (from < self.log_start() || from > self.redo_start || self.extensions.cache.is_none())
+        {
+            return fail("a superblock whose flash cache is to be rebuilt from log that is not kept");
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::database::Handle;
 use crate::transaction::Transaction;
-use crate::{Direction, Error, IndexSpec, KeyRange, Schema, TableKind, Value, ValueRef};
+use crate::{Direction, Error, ErrorKind, IndexSpec, KeyRange, Schema, TableKind, Value, ValueRef};
 use firn_base::sync::Arc;
 use std::ops::Bound;
 
@@ -194,18 +194,27 @@ pub type KeyValue<'a> = (&'a [u8], &'a [u8]);
 /// by key.
 pub struct Cursor {
     pub(crate) inner: firn_table::Cursor,
+    pub(crate) table: firn_table::Table,
+}
+
+/// The error, with the table's name before its sentence if it speaks of damage: pages have numbers only.
+pub(crate) fn of_table(table: &firn_table::Table, error: Error) -> Error {
+    match table.name() {
+        Ok(name) if error.kind() == ErrorKind::Damaged => error.within(&format!("table {name:?}")),
+        _ => error,
+    }
 }
 
 impl Cursor {
     /// The next row: its key and value, which live until the next call. `None` at the end.
     pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<KeyValue<'a>>, Error> {
         tx.check_open()?;
-        Ok(self.inner.next(&mut tx.inner)?)
+        self.inner.next(&mut tx.inner).map_err(|error| of_table(&self.table, error.into()))
     }
     /// The same cursor, locking every row that it answers (see [`Transaction::get_for_update`]).
     #[must_use]
     pub fn for_update(self) -> Cursor {
-        Cursor { inner: self.inner.for_update() }
+        Cursor { inner: self.inner.for_update(), table: self.table }
     }
     /// Forgets the rows read ahead: what this transaction has written since is seen.
     pub fn refresh(&mut self) {

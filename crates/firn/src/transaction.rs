@@ -1,7 +1,7 @@
 //! Transactions as users hold them.
 
 use crate::database::Handle;
-use crate::table::{Cursor, Index, IndexCursor, Table};
+use crate::table::{Cursor, Index, IndexCursor, Table, of_table};
 use crate::{Direction, Error, KeyRange, Savepoint};
 use firn_base::sync::Arc;
 use firn_base::{Lsn, TxnId};
@@ -75,7 +75,7 @@ impl Transaction {
 
     /// Reads a row into `value`, whose memory is used again; false if there is none.
     pub fn get_into(&mut self, table: &Table, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        self.read(|txn| table.inner.get(txn, key, value))
+        self.read(|txn| table.inner.get(txn, key, value)).map_err(|error| of_table(&table.inner, error))
     }
 
     /// Reads a row that is about to be written: until this transaction ends, others can neither write nor
@@ -96,6 +96,7 @@ impl Transaction {
         value: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         self.write(|txn| table.inner.get_for_update(txn, key, value))
+            .map_err(|error| of_table(&table.inner, error))
     }
 
     /// Inserts a row, or replaces it; whether there was one.
@@ -108,30 +109,30 @@ impl Transaction {
     /// Errors of all writes: `Conflict` and `Deadlock` (run the transaction again), `Duplicate` (a unique
     /// index), `Timeout`, `Cancelled`, `ReadOnly`, `BadArgument` (too long), `Full`.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool, Error> {
-        self.write(|txn| table.inner.put(txn, key, value))
+        self.write(|txn| table.inner.put(txn, key, value)).map_err(|error| of_table(&table.inner, error))
     }
 
     /// Inserts a row.
     ///
     /// Errors: `Duplicate` if there is one with this key.
     pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write(|txn| table.inner.insert(txn, key, value))
+        self.write(|txn| table.inner.insert(txn, key, value)).map_err(|error| of_table(&table.inner, error))
     }
 
     /// Replaces a row; false if there is none.
     pub fn update(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool, Error> {
-        self.write(|txn| table.inner.update(txn, key, value))
+        self.write(|txn| table.inner.update(txn, key, value)).map_err(|error| of_table(&table.inner, error))
     }
 
     /// Deletes a row; false if there is none.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool, Error> {
-        self.write(|txn| table.inner.delete(txn, key))
+        self.write(|txn| table.inner.delete(txn, key)).map_err(|error| of_table(&table.inner, error))
     }
 
     /// The rows of a range of keys, in their order or against it.
     #[must_use]
     pub fn scan(&self, table: &Table, range: KeyRange, direction: Direction) -> Cursor {
-        Cursor { inner: table.inner.scan(range, direction) }
+        Cursor { inner: table.inner.scan(range, direction), table: table.inner.clone() }
     }
 
     /// Looks up a row by all columns of a unique index: its primary key and its bytes; false if there is

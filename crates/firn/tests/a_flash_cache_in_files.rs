@@ -175,3 +175,69 @@ fn caches_that_pages_enter_when_they_are_read_are_found_again_and_can_be_missed(
         db.close().expect("closed");
     }
 }
+
+/// Spoils every image in some groups of a cache's file that were written not long after the front.
+fn spoil_groups(path: &Path) -> usize {
+    let mut bytes = fs::read(path).expect("read");
+    let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
+    let groups: Vec<usize> =
+        (0..bytes.len() - 512).step_by(512).filter(|at| bytes[*at..].starts_with(b"FIRNCGRP")).collect();
+    let last = groups.iter().max_by_key(|at| number(&bytes, **at + 24)).expect("a group");
+    let front = number(&bytes, *last + 32);
+    let old = |at: &&usize| (front + 3..front + 9).contains(&number(&bytes, **at + 24));
+    let spoilt: Vec<usize> = groups.iter().filter(old).copied().collect();
+    for group in &spoilt {
+        // Behind a header of one block there are eight images with their seals.
+        (0..8).for_each(|image| bytes[group + 512 + image * 1056 + 600] ^= 0x55);
+    }
+    fs::write(path, bytes).expect("written");
+    spoilt.len()
+}
+
+#[test]
+fn pages_lost_in_it_say_so_with_their_table_and_the_rest_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("db");
+    let db = cached().open(&path).expect("created");
+    db.create_table("others").expect("a table");
+    fill(&db, 0, 1500, 1);
+    db.close().expect("closed");
+    let db = options().open(&path).expect("opened");
+    fill(&db, 0, 1500, 2);
+    db.close().expect("closed");
+    assert!(spoil_groups(&path.join("cache")) > 3);
+    let db = options().open(&path).expect("opened");
+    // The ring goes round.
+    let others = db.table("others").expect("a table");
+    for chunk in (0..6000u32).collect::<Vec<_>>().chunks(50) {
+        db.transact(|tx| {
+            chunk.iter().try_for_each(|i| tx.put(&others, &i.to_be_bytes(), &value(*i, 7)).map(drop))
+        })
+        .unwrap_or_else(|error| panic!("everything else goes on: {error}"));
+    }
+    let lost = db.statistics().cache.expect("a cache").pages_lost;
+    assert!(lost > 0, "nothing was lost");
+    drop(others);
+    db.close().expect("closed");
+    let db = options().open(&path).expect("opened");
+    let table = db.table("t").expect("the table");
+    let (mut read, mut told) = (0, 0);
+    for i in 0..1500u32 {
+        match db.snapshot().get(&table, &i.to_be_bytes()) {
+            Ok(found) => {
+                assert_eq!(found, Some(value(i, 2)), "row {i}");
+                read += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+                let says = error.to_string();
+                assert!(says.contains("table \"t\"") && says.contains("is lost"), "{says}");
+                told += 1;
+            }
+        }
+    }
+    assert!(read > 0 && told > 0, "{read} rows read, {told} lost");
+    let report = db.check(&mut |_| {}).expect("checked");
+    let notices = report.damage.iter().filter(|sentence| sentence.contains("is lost")).count() as u64;
+    assert!(!report.is_clean() && notices >= lost, "{:?}", report.damage);
+}

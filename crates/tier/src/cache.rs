@@ -42,6 +42,7 @@ mod open_group;
 mod pending;
 mod policy;
 mod read;
+mod rebuild;
 mod redo;
 mod replace;
 mod restore;
@@ -60,7 +61,10 @@ pub use policy::CachePolicy;
 pub use statistics::{CacheStatistics, WRITE_SIZES};
 
 use crate::store::Store;
-use crate::{Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics};
+use crate::{
+    Allocation, PageCache, PageRead, PageTier, PageWrite, RebuildFrom, TierError, TierErrorKind,
+    TierStatistics,
+};
 use directory::Directory;
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use firn_base::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -72,6 +76,7 @@ use header::Header;
 use open_group::OpenGroup;
 use pending::Pending;
 use policy::CachePolicy as Policy;
+use rebuild::Lacking;
 use segment::{Segment, SegmentBuilder};
 use statistics::Counters;
 use std::collections::BTreeSet;
@@ -107,6 +112,8 @@ pub struct FlashCache {
     lost: AtomicBool,
     /// Pages whose only newest image could not be read, since opening.
     lost_pages: Mutex<BTreeSet<PageId>>,
+    /// What the store lacks of dirty images, if that is to be known.
+    lacking: OnceLock<Lacking>,
     /// Takes nothing in any more: changes under `ring`.
     leaving: AtomicBool,
     /// Buffers for reads; a few are kept.
@@ -272,6 +279,15 @@ impl PageCache for FlashCache {
     }
     fn leave_step(&self) -> Result<Progress, TierError> {
         self.leave_group()
+    }
+    fn keep_rebuildable(&self, from: Option<Lsn>) {
+        self.begin_lacking(from);
+    }
+    fn rebuild_from(&self) -> RebuildFrom {
+        self.lacking_from()
+    }
+    fn write_back_before(&self, lsn: Lsn) -> Result<(), TierError> {
+        self.write_back_lacking(lsn)
     }
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         self.check_images(fault)

@@ -165,6 +165,15 @@ pub trait PageTier: Send + Sync {
     fn statistics(&self) -> TierStatistics;
 }
 
+/// What the log has to offer should a cache be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebuildFrom {
+    /// The first change that the store lacks of what the cache holds, as far as that is known; `None` if it lacks nothing.
+    pub kept: Option<Lsn>,
+    /// Whether it is known of everything: then redo from there upon the store makes every page anew.
+    pub complete: bool,
+}
+
 /// A page tier that is a cache over the store: what the engine asks beyond pages.
 pub trait PageCache: PageTier {
     /// Applies what a record of the store (kinds 0x10–0x1f) means for cached pages. For recovery, after the
@@ -188,6 +197,21 @@ pub trait PageCache: PageTier {
     /// taken in since `set_leaving(true)`; then, as long as no call is made, the cache may be forgotten.
     fn leave_step(&self) -> Result<Progress, TierError> {
         Ok(Progress::Idle)
+    }
+
+    /// From now on it is to be known what of its contents the store lacks. `from`: the log has been kept from here on for
+    /// what it holds now, if it was.
+    fn keep_rebuildable(&self, _from: Option<Lsn>) {}
+
+    /// From where on the log must be kept for redo to rebuild what the cache holds. A cache in which nothing is newer than
+    /// the store's, but what [`PageTier::oldest_needed_lsn`] answers for, needs none.
+    fn rebuild_from(&self) -> RebuildFrom {
+        RebuildFrom { kept: None, complete: true }
+    }
+
+    /// Has the store take what lacks changes from before `lsn` there.
+    fn write_back_before(&self, _lsn: Lsn) -> Result<(), TierError> {
+        Ok(())
     }
 
     /// Reads every cached page and tells of faults; answers how many pages were read.

@@ -177,6 +177,7 @@ impl FlashCache {
             poison: OnceLock::new(),
             lost: AtomicBool::new(false),
             lost_pages: Mutex::default(),
+            lacking: OnceLock::new(),
             leaving: AtomicBool::new(false),
             scratch: Mutex::new(Vec::new()),
             counters: Counters::default(),

@@ -254,6 +254,17 @@ impl Directory {
         }
     }
 
+    /// The store has the image in `slot` now, if it still is the page's, and the same.
+    pub(crate) fn clean(&self, page: PageId, slot: Slot, word: Word) {
+        let chain = self.chain_of(page);
+        let _stripe = self.stripe(chain).lock();
+        let now = self.word(slot);
+        if now.is_valid() && now.is_dirty() && now.is_same_image(word) {
+            self.places[slot.0 as usize].word.store(now.0 & !DIRTY, Relaxed);
+            self.dirty.fetch_sub(1, Relaxed);
+        }
+    }
+
     /// The slot's image leaves the cache, valid or not. The caller replaces its group: nobody puts anything
     /// into the slot meanwhile.
     pub(crate) fn retire(&self, slot: Slot) {

@@ -59,6 +59,16 @@ impl FlashCache {
                 return Err(cause);
             }
         }
+        if self.is_rebuildable() {
+            return Err(TierError::new(
+                cause.kind,
+                format!(
+                    "{}. Nothing is lost: close the database and open it without its flash cache, which rebuilds from the \
+                     log what is in there",
+                    cause.message
+                ),
+            ));
+        }
         let version = self.version_in_header(serial, index, page).ok_or(cause)?;
         Ok(Reread::Lost(version))
     }

@@ -148,7 +148,7 @@ impl FlashCache {
 
     /// Reads sealed images, side by side.
     #[allow(clippy::type_complexity)]
-    fn read_images(
+    pub(crate) fn read_images(
         &self,
         hits: &[(usize, Hit)],
     ) -> (Vec<AlignedBuf>, Vec<Result<(), firn_device::DeviceError>>) {

@@ -57,6 +57,7 @@ impl FlashCache {
                 _ => {}
             }
             self.directory.retire(image.slot);
+            self.forget_lacking(image.slot);
         }
         ring.front = ring.front.next();
         Ok(())
@@ -163,6 +164,7 @@ impl FlashCache {
         let data = self.image_of(self.geometry.index_of(image.slot), scratch);
         let index = self.open.write().push(&self.geometry, self.header.cache, entry, data);
         if self.directory.requeue(page, image.slot, self.geometry.slot(ring.rear, index)) {
+            self.move_lacking(image.slot, self.geometry.slot(ring.rear, index));
             add(&self.counters.second_chances, 1);
         } else {
             // It was freed meanwhile.

@@ -13,8 +13,8 @@ use super::pending::Tombstone;
 use super::statistics::add;
 use super::{FlashCache, Ring};
 use crate::{PageTier, PageWrite, TierError, Written};
-use firn_base::PageId;
 use firn_base::sync::atomic::Ordering::Relaxed;
+use firn_base::{Lsn, PageId};
 use firn_device::Durability;
 use firn_log::Appended;
 
@@ -116,7 +116,11 @@ impl FlashCache {
             self.pending.lock().add_image(write.recovery_lsn);
         }
         self.recent.lock().note(write.page, write.version);
-        self.directory.enqueue(write.page, self.geometry.slot(ring.rear, index), write.version, dirty);
+        let slot = self.geometry.slot(ring.rear, index);
+        let old = self.directory.enqueue(write.page, slot, write.version, dirty);
+        // What DRAM had alone of a page that was lost here, the store lacks since who knows when.
+        let lacks = if write.dirty { write.recovery_lsn } else { Lsn::ZERO };
+        self.note_lacking(slot, old, dirty, lacks);
         if full {
             // The page is taken, whatever becomes of this: it is in memory, and its log is kept.
             let _ = self.write_group(ring);
