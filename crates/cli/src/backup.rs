@@ -59,6 +59,8 @@ pub enum Archive {
     Verify(ArchiveDir),
     /// Show how far a database's archive is
     Status(ArchiveStatus),
+    /// Let a database do without its archive, which is lost; after a crash, commits that only it had are given up
+    Forget(ArchiveStatus),
 }
 
 /// `firn archive list` and `verify`.
@@ -191,6 +193,7 @@ pub fn archive(command: &Archive) -> Result<(), Failure> {
         Archive::List(args) => survey(args, false),
         Archive::Verify(args) => survey(args, true),
         Archive::Status(args) => status(args),
+        Archive::Forget(args) => forget(args),
     }
 }
 
@@ -277,6 +280,13 @@ fn status(args: &ArchiveStatus) -> Result<(), Failure> {
         None => say!("{}: the database has no archive", args.dir.display()),
     }
     Ok(db.close()?)
+}
+
+fn forget(args: &ArchiveStatus) -> Result<(), Failure> {
+    let options = Options::new().create(false).background_threads(false).on_recovery(progress::recovery());
+    options.no_archive().archive_lost(true).open(&args.dir)?.close()?;
+    say!("{}: the database has no archive now; give it another, and take a backup", args.dir.display());
+    Ok(())
 }
 
 /// How a database's archive does, if it has one.

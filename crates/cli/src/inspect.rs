@@ -219,7 +219,7 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
         "cache": statistics.cache.as_ref().map(cache_json),
         "archive": statistics.archive.as_ref().map(|archive| json!({
             "directory": archive.directory, "archived_lsn": archive.archived.map(|lsn| lsn.0),
-            "behind_bytes": archive.behind_bytes, "failing": archive.failing,
+            "behind_bytes": archive.behind_bytes, "early_writes": archive.early_writes, "failing": archive.failing,
             "gaps": archive.gaps.iter().map(|(from, to)| [from.0, to.0]).collect::<Vec<_>>(),
         })),
         "recovery": {"clean": statistics.recovery.clean, "log_bytes": statistics.recovery.log_bytes,

@@ -34,8 +34,10 @@ pub fn recovery() -> impl Fn(RecoveryProgress) + Send + Sync {
             *current = Some((step.phase, bar(step.phase.name(), step.total)));
         }
         if let Some((_, bar)) = current.as_ref() {
+            // What a phase has to do may turn out to be more.
+            bar.set_length(step.total);
             bar.set_position(step.done);
-            if step.done >= step.total {
+            if step.total > 0 && step.done >= step.total {
                 bar.finish_and_clear();
             }
         }

@@ -1,11 +1,14 @@
 //! The archive of an open database: takes durable log and appends it to segment files, in steps that a thread of its
 //! own or a test drives.
 //!
-//! FlashLogging, section 3.7: log is archived as soon as there are 32 KiB of it. Here the archive takes durable log
-//! only, so that it never holds what the database has not, and commits never wait for it. The online log is kept
-//! until it is archived; when it is nearly full all the same, `log_space.rs` decides.
+//! FlashLogging, section 3.7: log is archived as soon as there are 32 KiB of it, and if commits wait for log that the
+//! devices do not have yet, they are answered by that (`early_log.rs` has the rule). Otherwise only what the devices have
+//! is archived. Commits never wait for the archive. The online log is kept until it is archived; when it is nearly full
+//! all the same, `log_space.rs` decides.
 //!
 //! Invariants:
+//! * log that the devices may lack is written only after the superblock says so, and only behind log that this writer has
+//!   written: the archive reaches at least to where the superblock says;
 //! * the hold on the log ([`LogKeep`]) is never past what is archived durably;
 //! * whoever finds the hold revoked gives up the log in between, and says so in the next segment's header;
 //! * a failed write ends the segment; the log is followed again from the last whole record.
@@ -22,6 +25,7 @@ use crate::keep::LogKeep;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind};
 use firn_base::clock::{self, Moment};
+use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::{Condvar, Mutex};
 use firn_base::{DatabaseId, Lsn, Progress};
 use firn_log::archive::{ArchiveFiles, ArchiveWriter};
@@ -34,6 +38,9 @@ const WRITE_BYTES: usize = 256 << 10;
 /// Pause after a failure: doubled with each, up to the second.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
+/// How often it looks for log of which nobody told it, at least and at most.
+const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+
 /// What the archive of an open database says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveStatistics {
@@ -45,6 +52,8 @@ pub struct ArchiveStatistics {
     pub behind_bytes: u64,
     /// Writes since the database was opened.
     pub writes: u64,
+    /// Those of log that the log's devices lacked, which may have answered commits.
+    pub early_writes: u64,
     /// Bytes of log archived since the database was opened.
     pub bytes: u64,
     /// Gaps found or declared since the database was opened: log that the archive will never have.
@@ -64,6 +73,8 @@ pub(crate) struct Archive {
     failing_since: Mutex<Option<Moment>>,
     /// With `status`: something was archived, or failed.
     moved: Condvar,
+    /// Log worth archiving has come when the log has grown to here.
+    wanted: AtomicU64,
 }
 
 struct Work {
@@ -73,23 +84,28 @@ struct Work {
     bytes: Vec<u8>,
     /// When a little log began to wait.
     waiting_since: Option<Moment>,
+    /// The writer has written since it began to follow the log.
+    has_written: bool,
+    /// Log was last archived before the devices had it.
+    early_at: Option<Moment>,
     not_before: Option<Moment>,
     pause: Duration,
 }
 
 impl Archive {
-    /// The archive that `superblock` names, and its hold on the log. A directory that cannot be used now is tried
+    /// The archive at `path`, and its hold on the log, which ends at `log_end`. A directory that cannot be used now is tried
     /// again later.
     ///
     /// Errors: `BadArgument` if it is another database's, or holds more log than this database has.
     pub fn open(
         superblock: &Superblock,
+        path: Option<String>,
         log_end: Lsn,
         options: &ArchiveOptions,
         keep: &LogKeep,
     ) -> Result<Option<Archive>, Error> {
-        let Some(path) = &superblock.extensions.archive else { return Ok(None) };
-        let directory = options.resolve(path);
+        let Some(path) = path else { return Ok(None) };
+        let directory = options.resolve(&path);
         if options.path.is_some() {
             // Asked for anew: it may not be there yet.
             crate::files::make_directory(&directory)?;
@@ -120,25 +136,33 @@ impl Archive {
                 tail: None,
                 bytes: Vec::new(),
                 waiting_since: None,
+                has_written: false,
+                early_at: None,
                 not_before: None,
                 pause: PAUSE.0,
             }),
             status: Mutex::new(status),
             failing_since: Mutex::new(failing_since),
             moved: Condvar::new(),
+            wanted: AtomicU64::new(0),
         }))
     }
 
     /// Archives one piece of log if there is enough, or `all` there is. Does nothing while another thread does.
     pub fn step(&self, engine: &Engine, all: bool) -> Progress {
-        let Some(mut work) = self.work.try_lock() else { return Progress::Idle };
+        let Some(mut work) = self.work.try_lock() else {
+            // Whoever has it says what is wanted next; until then, look again after a while.
+            self.wanted.store(u64::MAX, Ordering::Relaxed);
+            return Progress::Idle;
+        };
+        self.take_word_back(engine, &mut work);
         if !all && work.not_before.is_some_and(|moment| moment > clock::now()) {
             return Progress::Idle;
         }
         match self.advance(engine, &mut work, all) {
             Ok(progress) => progress,
             Err(error) => {
-                self.failed(&mut work, &error);
+                self.failed(engine, &mut work, &error);
                 Progress::Idle
             }
         }
@@ -147,7 +171,7 @@ impl Archive {
     fn advance(&self, engine: &Engine, work: &mut Work, all: bool) -> Result<Progress, LogError> {
         if work.writer.is_none() {
             let writer = open_writer(&self.directory, self.database, &self.options)?;
-            refuse_the_future(&writer, &engine.superblock.lock(), engine.log.durable())
+            refuse_the_future(&writer, &engine.superblock.lock(), engine.log.end())
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
             work.writer = Some(writer);
         }
@@ -157,25 +181,40 @@ impl Archive {
         let (Some(writer), Some(tail)) = (&mut work.writer, &mut work.tail) else {
             unreachable!("both were just made")
         };
-        let behind = tail.behind();
+        let (pos, end) = (tail.pos(), engine.log.end());
+        let (behind, ahead) = (tail.behind(), end.0.saturating_sub(pos.0));
+        self.wanted.store(pos.0.saturating_add(self.options.eager_bytes).max(end.0 + 1), Ordering::Relaxed);
         if behind == 0 {
             work.waiting_since = None;
+        }
+        let until = end.min(pos.advance(WRITE_BYTES as u64));
+        let early = !all
+            && self.options.completes
+            && work.has_written
+            && ahead > behind.max(self.options.eager_bytes - 1)
+            && engine.log.is_awaited()
+            && engine.need_archive(pos.min(engine.log.on_devices()), until).is_ok();
+        if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
             return Ok(Progress::Idle);
         }
-        let since = *work.waiting_since.get_or_insert_with(clock::now);
-        if behind < self.options.eager_bytes && !all && since.elapsed() < self.options.delay {
-            return Ok(Progress::Idle);
-        }
-        let Some(piece) = tail.next(WRITE_BYTES, Lsn::MAX, &mut work.bytes)? else {
-            return Ok(Progress::Idle);
+        let piece = match early {
+            true => tail.next_appended(WRITE_BYTES, until, &mut work.bytes)?,
+            false => tail.next(WRITE_BYTES, Lsn::MAX, &mut work.bytes)?,
         };
+        let Some(piece) = piece else { return Ok(Progress::Idle) };
         writer.append(piece, &work.bytes, clock::unix_time_us())?;
+        if early {
+            engine.log.archived(tail.boundary());
+            work.early_at = Some(clock::now());
+        }
+        work.has_written = true;
         work.waiting_since = None;
         (work.not_before, work.pause) = (None, PAUSE.0);
         engine.keep.advance_archive(tail.needed());
         let mut status = self.status.lock();
         status.archived = writer.end();
         status.writes += 1;
+        status.early_writes += u64::from(early);
         status.bytes += work.bytes.len() as u64;
         status.failing = None;
         *self.failing_since.lock() = None;
@@ -184,17 +223,43 @@ impl Archive {
         Ok(Progress::Worked)
     }
 
+    /// Whether log that the devices have is to be archived now: enough of it, or what has waited long enough.
+    fn is_due(options: &ArchiveOptions, behind: u64, all: bool, waiting: &mut Option<Moment>) -> bool {
+        if behind == 0 {
+            return false;
+        }
+        let since = *waiting.get_or_insert_with(clock::now);
+        behind >= options.eager_bytes || all || since.elapsed() >= options.delay
+    }
+
+    /// When nothing was archived early for a while: the superblock need not ask for the archive any more.
+    fn take_word_back(&self, engine: &Engine, work: &mut Work) {
+        if work.early_at.is_some_and(|at| at.elapsed() >= self.options.delay)
+            && let Ok(true) = engine.settle_archive()
+        {
+            work.early_at = None;
+        }
+    }
+
+    /// Waits until there may be something to do.
+    pub fn wait(&self, engine: &Engine) {
+        let limit = (self.options.delay / 4).clamp(LOOK.0, LOOK.1);
+        engine.log.wait_for_log(Lsn(self.wanted.load(Ordering::Relaxed)), limit);
+    }
+
     /// Begins to follow the log where the archive ends, or, if that log is gone, where the log begins.
     fn follow(&self, engine: &Engine, work: &mut Work) -> Result<LogTail, LogError> {
         let writer = work.writer.as_mut().expect("the caller has opened it");
+        work.has_written = false;
+        self.expect(engine, true);
         // The hold and what it is worth do not change under the superblock's lock.
         let (identity, from) = {
             let superblock = engine.superblock.lock();
             let held = engine.keep.archive().unwrap_or_else(|| {
                 // It was revoked: the log before may be gone. All durable log ends with a group.
-                let durable = engine.log.durable();
-                engine.keep.hold_archive(durable);
-                durable
+                let on_devices = engine.log.on_devices();
+                engine.keep.hold_archive(on_devices);
+                on_devices
             });
             (superblock.log_identity(), held)
         };
@@ -233,11 +298,13 @@ impl Archive {
         archived >= mark.previous_end && from <= mark.start
     }
 
-    fn failed(&self, work: &mut Work, error: &LogError) {
+    fn failed(&self, engine: &Engine, work: &mut Work, error: &LogError) {
         if let Some(writer) = &mut work.writer {
             writer.rewind();
         }
         work.tail = None;
+        self.expect(engine, false);
+        self.wanted.store(u64::MAX, Ordering::Relaxed);
         if error.kind == LogErrorKind::BadArgument {
             // Of another database by now: looked at afresh each time.
             work.writer = None;
@@ -332,8 +399,11 @@ fn open_writer(
 fn refuse_the_future(writer: &ArchiveWriter, superblock: &Superblock, log_end: Lsn) -> Result<(), Error> {
     let Some((end, mark)) = writer.end().zip(writer.mark()) else { return Ok(()) };
     let known = superblock.epochs.iter().find(|(epoch, _)| *epoch == mark.epoch);
-    let other_history =
-        known.is_some_and(|(_, start)| *start != mark.start) || mark.epoch > superblock.epoch();
+    // Log of an epoch beyond the next one's start: that was given up when the next one began.
+    let next = superblock.epochs.iter().find(|(epoch, _)| *epoch > mark.epoch);
+    let other_history = known.is_some_and(|(_, start)| *start != mark.start)
+        || mark.epoch > superblock.epoch()
+        || next.is_some_and(|(_, start)| end > *start);
     if end <= log_end && !other_history {
         return Ok(());
     }

@@ -27,6 +27,10 @@ pub(crate) struct ArchiveOptions {
     pub delay: Duration,
     pub when_full: ArchiveFull,
     pub patience: Duration,
+    /// Log that the archive has is acknowledged before the log's devices have it.
+    pub completes: bool,
+    /// The archive is gone, and with it what only it had.
+    pub lost: bool,
     pub wrap: Option<WrapDevice>,
     /// The database's directory, from which relative paths count.
     pub base: Option<PathBuf>,
@@ -42,6 +46,8 @@ impl Default for ArchiveOptions {
             delay: Duration::from_secs(1),
             when_full: ArchiveFull::default(),
             patience: Duration::from_secs(10),
+            completes: true,
+            lost: false,
             wrap: None,
             base: None,
         }
@@ -85,11 +91,28 @@ impl Options {
         self
     }
 
-    /// So much durable log that is not archived yet is archived at once; less of it, after
-    /// [`Options::archive_delay`]. Default: 32 KiB.
+    /// So much log that is not archived yet is archived at once; less of it, after [`Options::archive_delay`], once
+    /// the log's devices have it. Default: 32 KiB.
     #[must_use]
     pub fn archive_eager_bytes(mut self, bytes: u64) -> Options {
         self.archive.eager_bytes = bytes;
+        self
+    }
+
+    /// Whether commits that wait for the log's devices are acknowledged once the archive has them, if it is first: while
+    /// all devices are busy, or one stalls. The devices get the same log later, and until they have it, which the database
+    /// remembers, opening it after a crash needs the archive. Default: yes.
+    #[must_use]
+    pub fn archive_completes(mut self, completes: bool) -> Options {
+        self.archive.completes = completes;
+        self
+    }
+
+    /// Opens a database that crashed while its archive may have had commits which the log's devices lack, without that
+    /// archive. Those commits are lost. Where the archive is not needed this changes nothing. Default: no.
+    #[must_use]
+    pub fn archive_lost(mut self, lost: bool) -> Options {
+        self.archive.lost = lost;
         self
     }
 

@@ -3,10 +3,11 @@
 use crate::archive::Archive;
 use crate::cache;
 use crate::devices::{Counted, Devices};
+use crate::early_log::EarlyLog;
 use crate::engine::{Engine, Parts};
 use crate::extensions::Extensions;
 use crate::keep::LogKeep;
-use crate::superblock::{Member, Superblock};
+use crate::superblock::{Making, Member, Superblock};
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock, rng};
@@ -122,8 +123,9 @@ pub(crate) fn create(
     superblock.want_copies(copies as u8, Lsn::FIRST, copies as u8);
     let keep = LogKeep::default();
     // Before anything is written: the directory may be another database's.
-    let archive = Archive::open(&superblock, Lsn::FIRST, &options.archive, &keep)?;
-    Superblock::mark_creating(&devices.superblock(), &names)?;
+    let archive = Archive::open(&superblock, options.archive_text()?, Lsn::FIRST, &options.archive, &keep)?;
+    let early = EarlyLog::new(options.archive_text()?);
+    Superblock::mark_making(&devices.superblock(), Making::Creating, &names)?;
     for (log, member) in devices.logs().iter().zip(&superblock.members) {
         log.grow(member.bytes, Fill::Written)?;
     }
@@ -147,7 +149,7 @@ pub(crate) fn create(
         manager_options(options, superblock.log_bytes()),
     );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive };
+    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early };
     let engine = Engine::new(parts, options);
     engine.checkpoint_all()?;
     Ok(engine)

@@ -165,7 +165,7 @@ impl Database {
         let redo_start = engine.superblock.lock().redo_start;
         let (identity, devices) = engine.log_view();
         engine.log.flush(engine.log.end())?;
-        let scan = LogScan::up_to(devices, identity, redo_start, engine.log.durable(), &mut |_, _| {})?;
+        let scan = LogScan::up_to(devices, identity, redo_start, engine.log.on_devices(), &mut |_, _| {})?;
         let mut records = scan.records(redo_start);
         while let Some((lsn, record)) = records.next()? {
             report.log_records += 1;

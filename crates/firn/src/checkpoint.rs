@@ -85,7 +85,8 @@ impl Engine {
         let state = self.txns.checkpoint_state();
         let body = encode(redo_start, &state);
         let record = self.log.append(LogClass::System, Record { kind: CHECKPOINT, body: &body })?;
-        self.log.flush(record.end)?;
+        // Recovery is to find it without the archive.
+        self.log.flush_to_devices(record.end)?;
         let log_start = {
             let mut superblock = self.superblock.lock();
             assert!(superblock.redo_start == before, "one checkpoint is taken at a time");
@@ -110,6 +111,7 @@ impl Engine {
             let held = self.keep.oldest().into_iter().chain(cache_keeps).min();
             superblock.extensions.log_start = held.filter(|held| *held < redo_start);
             superblock.prune_epochs();
+            self.early.settle(&mut superblock, self.log.on_devices());
             superblock.write(&self.devices.superblock())?;
             superblock.log_start()
         };

@@ -28,8 +28,17 @@ impl Devices {
         if as_many && spare == 0 {
             return Ok(self);
         }
-        let known: Vec<Option<MemberId>> =
-            self.logs.iter().map(|log| member_of(&**log, superblock)).collect();
+        let mut failed = None;
+        let known: Vec<Option<MemberId>> = self
+            .logs
+            .iter()
+            .map(|log| {
+                member_of(&**log, superblock).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    None
+                })
+            })
+            .collect();
         if as_many && members.iter().all(|member| known.contains(&Some(member.id))) {
             // Should their order be wrong, the log says so.
             return Ok(self);
@@ -48,7 +57,11 @@ impl Devices {
                 member.path
             );
             if spare == 0 {
-                return Err(Error::damaged(missing));
+                // It may be the one that could not be asked.
+                return Err(match failed {
+                    Some(error) => error.within(&missing),
+                    None => Error::damaged(missing),
+                });
             }
             spare -= 1;
             let why = DeviceError::new(DeviceErrorKind::Failed, missing);
@@ -71,13 +84,11 @@ impl Devices {
 }
 
 /// Which member a device says it is.
-fn member_of(device: &dyn Device, superblock: &Superblock) -> Option<MemberId> {
-    match DeviceContents::of(device) {
-        Ok(DeviceContents::Member { database, member, .. }) if database == superblock.database => {
-            Some(member)
-        }
+fn member_of(device: &dyn Device, superblock: &Superblock) -> Result<Option<MemberId>, Error> {
+    Ok(match DeviceContents::of(device)? {
+        DeviceContents::Member { database, member, .. } if database == superblock.database => Some(member),
         _ => None,
-    }
+    })
 }
 
 /// What [`Options::wrap_devices`] is told of a log device.

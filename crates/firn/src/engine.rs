@@ -3,6 +3,7 @@
 use crate::archive::Archive;
 use crate::checkpointer::Checkpointer;
 use crate::devices::Counted;
+use crate::early_log::EarlyLog;
 use crate::keep::LogKeep;
 use crate::log_array::LogArray;
 use crate::superblock::Superblock;
@@ -30,6 +31,7 @@ pub(crate) struct Parts {
     pub catalog: Arc<Catalog>,
     pub keep: LogKeep,
     pub archive: Option<Archive>,
+    pub early: EarlyLog,
 }
 
 /// One open database. Shared by the handles that users hold and by the background threads.
@@ -48,6 +50,8 @@ pub(crate) struct Engine {
     /// Who else needs log to be kept.
     pub keep: LogKeep,
     pub archive: Option<Archive>,
+    /// Log that only the archive has.
+    pub early: EarlyLog,
     pub checkpointer: Checkpointer,
     /// What is going on among the log's devices.
     pub array: LogArray,
@@ -66,7 +70,8 @@ const ARCHIVE_CLOSE_MAX: Duration = Duration::from_secs(5);
 
 impl Engine {
     pub fn new(parts: Parts, options: &Options) -> Arc<Engine> {
-        let Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive } = parts;
+        let Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early } =
+            parts;
         let interval = options
             .checkpoint_log_bytes
             .unwrap_or(superblock.log_bytes() / u64::from(superblock.copies()) / 8);
@@ -82,6 +87,7 @@ impl Engine {
             catalog,
             keep,
             archive,
+            early,
             checkpointer,
             array: LogArray::default(),
             cache_changing: Mutex::new(()),
@@ -182,6 +188,13 @@ impl Engine {
     /// Archives a piece of log if there is enough of it.
     pub fn archive_step(&self) -> Progress {
         self.archive.as_ref().map_or(Progress::Idle, |archive| archive.step(self, false))
+    }
+
+    /// Waits until there may be something to archive.
+    pub fn wait_for_archivable_log(&self) {
+        if let Some(archive) = &self.archive {
+            archive.wait(self);
+        }
     }
 
     /// Whether the database runs threads of its own, and they have started.

@@ -14,6 +14,7 @@ const ARCHIVE: u64 = 2;
 const CACHE: u64 = 3;
 const LOG_ARRAY: u64 = 4;
 const CACHE_FROM: u64 = 5;
+const ARCHIVE_NEEDED: u64 = 6;
 
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,9 @@ pub(crate) struct Extensions {
     pub cache_from: Option<Lsn>,
     /// The log's devices: known if they ever changed, or if there are to be copies.
     pub log_array: Option<LogArrayField>,
+    /// From here on the archive may have acknowledged log that the log's devices lack: recovery must have it. The archive
+    /// holds all log before, gaps apart.
+    pub archive_needed: Option<Lsn>,
 }
 
 /// What the superblock says of the log's devices, beside their list.
@@ -160,6 +164,12 @@ impl Extensions {
             body.put_varint(CACHE_FROM);
             body.put_blob(&field);
         }
+        if let Some(lsn) = self.archive_needed {
+            let mut field = Vec::new();
+            field.put_varint(lsn.0);
+            body.put_varint(ARCHIVE_NEEDED);
+            body.put_blob(&field);
+        }
     }
 
     pub fn decode(reader: &mut Reader<'_>) -> Result<Extensions, Malformed> {
@@ -178,6 +188,7 @@ impl Extensions {
                 CACHE => found.cache = Some(CacheMember::decode(field)?),
                 CACHE_FROM => found.cache_from = Some(Lsn(Reader::new(field).varint()?)),
                 LOG_ARRAY => found.log_array = Some(LogArrayField::decode(field)?),
+                ARCHIVE_NEEDED => found.archive_needed = Some(Lsn(Reader::new(field).varint()?)),
                 _ => {
                     return Err(Malformed {
                         what: "a field that this program does not know; use a newer one",
@@ -254,12 +265,18 @@ mod tests {
         let mut bytes = Vec::new();
         all.encode(&mut bytes);
         assert_eq!(bytes, b"\x01\x02\xac\x02\x02\x04arch");
-        assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(all));
+        assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(all.clone()));
+        let archived = all;
         let all = Extensions { cache_from: Some(Lsn(300)), ..Extensions::default() };
         let mut from = Vec::new();
         all.encode(&mut from);
         assert_eq!(from, b"\x05\x02\xac\x02");
         assert_eq!(Extensions::decode(&mut Reader::new(&from)), Ok(all));
+        let needed = Extensions { archive_needed: Some(Lsn(300)), ..archived };
+        let mut longer = Vec::new();
+        needed.encode(&mut longer);
+        assert_eq!(longer, b"\x01\x02\xac\x02\x02\x04arch\x06\x02\xac\x02");
+        assert_eq!(Extensions::decode(&mut Reader::new(&longer)), Ok(needed));
         assert_eq!(Extensions::decode(&mut Reader::new(&[])), Ok(Extensions::default()));
         assert!(Extensions::decode(&mut Reader::new(b"\x09\x00")).is_err(), "unknown");
         assert!(Extensions::decode(&mut Reader::new(b"\x02\x01a\x01\x01\x05")).is_err(), "out of order");

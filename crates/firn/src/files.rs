@@ -13,7 +13,7 @@ use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::log_width;
 use crate::recovery::{self, RecoveryReport};
-use crate::superblock::{Found, Member, SECOND_COPY, Superblock};
+use crate::superblock::{Found, Making, Member, SECOND_COPY, Superblock};
 use crate::{Error, ErrorKind, Options};
 use firn_base::clock;
 use firn_base::sync::Arc;
@@ -48,6 +48,7 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<(Arc<Engine>, Recove
                 ));
             }
             Found::Creating(files) => return recreate(dir, &files, superblock, options),
+            Found::Restoring(_) => return Err(unfinished_restore(dir)),
         }
     }
     refuse_others(dir, options)?;
@@ -179,7 +180,7 @@ fn build(
     superblock: Arc<dyn Device>,
     options: &Options,
 ) -> Result<(Arc<Engine>, RecoveryReport), Error> {
-    let laid_out = lay_out(dir, superblock, options)?;
+    let laid_out = lay_out(dir, superblock, Making::Creating, options)?;
     let LaidOut { devices, members, store_path, options } = laid_out;
     let engine = assembly::create(devices, members, store_path, &options)?;
     Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
@@ -195,7 +196,12 @@ pub(crate) struct LaidOut {
 }
 
 /// Marks the superblock's device and makes the other files.
-fn lay_out(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result<LaidOut, Error> {
+fn lay_out(
+    dir: &Path,
+    superblock: Arc<dyn Device>,
+    making: Making,
+    options: &Options,
+) -> Result<LaidOut, Error> {
     let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
     let store_path = store_path.to_string_lossy().into_owned();
     // The mark names the most files there may be.
@@ -203,7 +209,7 @@ fn lay_out(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result
     let names = |options: &Options| {
         assembly::file_names(&assembly::members(options), &store_path, cache_path.clone())
     };
-    Superblock::mark_creating(&superblock, &names(options))?;
+    Superblock::mark_making(&superblock, making, &names(options))?;
     let mut options = options.clone().with_measured_profile(dir)?;
     if options.probe_log_devices {
         let width = log_width::probe(&superblock, SECOND_COPY)?.max(options.log_copies.unwrap_or(1));
@@ -211,7 +217,7 @@ fn lay_out(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result
     }
     refuse_others(dir, &options)?;
     // Measured, the log may have got more files than was thought.
-    Superblock::mark_creating(&superblock, &names(&options))?;
+    Superblock::mark_making(&superblock, making, &names(&options))?;
     let members: Vec<Member> = assembly::members(&options);
     let mut logs = Vec::new();
     for member in &members {
@@ -225,15 +231,15 @@ fn lay_out(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result
     Ok(LaidOut { devices, members, store_path, options })
 }
 
-/// Makes the files of a database in `dir`, where there is none. Until its superblock is written, opening it finds the
-/// creation interrupted.
+/// Makes the files of a database that is to be restored in `dir`, where there is none. Until its superblock is written,
+/// opening it is refused.
 pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Error> {
     options.check()?;
     let path = dir.join(SUPERBLOCK);
     refuse_one_name_twice(dir, options)?;
     let superblock = if exists(&path)? {
         let superblock = file(&path, false)?;
-        let Found::Creating(files) = Superblock::read(&superblock)? else {
+        let (Found::Creating(files) | Found::Restoring(files)) = Superblock::read(&superblock)? else {
             return Err(Error::new(
                 ErrorKind::Exists,
                 format!("{} holds a database: name a directory without one", dir.display()),
@@ -248,7 +254,18 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
         refuse_one_name_twice(dir, options)?;
         file(&path, true)?
     };
-    lay_out(dir, superblock, options)
+    lay_out(dir, superblock, Making::Restoring, options)
+}
+
+/// Why a directory in which restoring was interrupted is not opened.
+pub(crate) fn unfinished_restore(dir: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unusable,
+        format!(
+            "{}: restoring a database here was interrupted, and it is not whole: restore it again, into the same directory",
+            dir.display()
+        ),
+    )
 }
 
 /// Removes what an interrupted creation left.

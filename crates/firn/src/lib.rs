@@ -42,6 +42,7 @@ mod checkpointer;
 mod database;
 mod devices;
 mod dump;
+mod early_log;
 mod engine;
 mod error;
 mod extensions;

@@ -316,7 +316,7 @@ impl Engine {
         if status.state == MemberState::InUse {
             let others = statuses.iter().filter(|s| s.state == MemberState::InUse).count() - 1;
             let fewer = self.log.copies().0.min(others).max(1);
-            let durable = self.log.durable();
+            let durable = self.log.on_devices();
             self.amend(|superblock| {
                 if fewer < usize::from(superblock.redundancy().least_from(durable)) {
                     superblock.array_mut().redundancy.set_from(durable, fewer as u8);
@@ -324,7 +324,7 @@ impl Engine {
                 Ok(())
             })?;
             if let Err(error) = self.log.stop_using(id) {
-                self.restate_copies(self.log.durable())?;
+                self.restate_copies(self.log.on_devices())?;
                 return Err(error.into());
             }
         }

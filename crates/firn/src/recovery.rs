@@ -15,6 +15,7 @@ use crate::assembly;
 use crate::cache;
 use crate::checkpoint;
 use crate::devices::{Counted, Devices};
+use crate::early_log::{ArchiveTail, EarlyLog};
 use crate::engine::{Engine, Parts};
 use crate::keep::LogKeep;
 use crate::options::{RecoveryPhase, RecoveryProgress};
@@ -22,12 +23,16 @@ use crate::redo::redo;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::{Arc, thread};
+use firn_base::{Lsn, rng};
 use firn_btree::{PageChange, Tree};
-use firn_log::{Kind, LogErrorKind, LogOptions, LogScan, MemberId, Record};
+use firn_log::{Kind, Log, LogErrorKind, LogOptions, LogScan, MemberId, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::Store;
 use firn_tier::{CacheSwitch, PageCache};
 use firn_txn::{Analysis, LoserReport, TxnManager};
+
+/// LSNs that are left out before an epoch at most: of those there are enough for 2^40 openings.
+const EPOCH_LEAP_MAX: u64 = 4 << 20;
 
 /// What recovery did; shown by `firn stat` and to whoever opened the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct RecoveryReport {
     pub clean: bool,
     /// Bytes of log read again.
     pub log_bytes: u64,
+    /// Bytes of log that only the archive had.
+    pub from_archive: u64,
     /// Records read again.
     pub records: u64,
     /// Page changes repeated.
@@ -64,16 +71,27 @@ pub(crate) fn open(
     let store_options = assembly::store_options(options, superblock.page_size);
     let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
     store.expect_metadata(superblock.store_version)?;
-    if options.archive.none || options.archive.path.is_some() {
-        superblock.extensions.archive = options.archive_text()?;
+    let tail = ArchiveTail::find(&superblock, &options.archive)?;
+    let anew = options.archive.none || options.archive.path.is_some();
+    let early =
+        EarlyLog::new(if anew { options.archive_text()? } else { superblock.extensions.archive.clone() });
+    if matches!(tail, ArchiveTail::NotNeeded) {
+        superblock.extensions.archive.clone_from(&early.archive);
     }
-    let scan = find_log(&devices, &mut superblock, &|done, total| report(RecoveryPhase::Scan, done, total))?;
+    let progress = |done, total| report(RecoveryPhase::Scan, done, total);
+    let scan = find_log(&devices, &mut superblock, &tail, &progress)?;
     let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
     let keep = LogKeep::default();
-    let archive = Archive::open(&superblock, scan.end(), &options.archive, &keep)?;
+    // What a crash cut off in the archive lies beyond the log's end.
+    let archive_end = match tail {
+        ArchiveTail::There(_) => scan.next_epoch_start(),
+        ArchiveTail::NotNeeded | ArchiveTail::GivenUp(_) => scan.end(),
+    };
+    let archive = Archive::open(&superblock, early.archive.clone(), archive_end, &options.archive, &keep)?;
     let mut recovery = RecoveryReport {
         clean: superblock.clean,
         log_bytes: scan.end().since(superblock.redo_start),
+        from_archive: scan.from_archive(),
         ..RecoveryReport::default()
     };
     let log_range = superblock.redo_start..scan.end();
@@ -81,7 +99,7 @@ pub(crate) fn open(
     let analysis = analyse(&scan, &superblock, &store, cache.as_deref(), &mut recovery, &report)?;
     store.finish_redo(scan.end())?;
 
-    let start = scan.next_epoch_start();
+    let start = begin_epoch(scan.next_epoch_start());
     let epoch = superblock.open_epoch(start);
     superblock.clean = false;
     let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
@@ -93,6 +111,9 @@ pub(crate) fn open(
     superblock.write(&devices.superblock())?;
     let log_options = LogOptions { copies, ..assembly::log_options(options) };
     let log = scan.open_log(epoch, start, log_options)?;
+    if !log.is_covered() || matches!(tail, ArchiveTail::GivenUp(_)) {
+        early.keep_until(start);
+    }
     if !log.is_covered() {
         // There was no room for more copies of what a crash left on too few devices.
         superblock.array_mut().redundancy.thin_before(start);
@@ -132,13 +153,20 @@ pub(crate) fn open(
     recovery.prepared = prepared;
     // Reads by snapshot: what the losers did to the catalog is not seen.
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive };
+    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early };
     let engine = Engine::new(parts, options);
     lost.into_iter().for_each(|(id, message)| engine.tell_lost_at_opening(id, message));
     undo(&engine, losers, &report)?;
     drop(scan);
     engine.checkpoint_all()?;
     Ok((engine, recovery))
+}
+
+/// Where an epoch begins that may begin at `least`: somewhat further on, by chance. Should a copy of these files be opened, too,
+/// its log and archive can be told from this database's, whatever else they have in common.
+fn begin_epoch(least: Lsn) -> Lsn {
+    let drawn = u32::from_le_bytes(rng::entropy()[..4].try_into().expect("four bytes"));
+    Log::start_at(least.advance(u64::from(drawn) % EPOCH_LEAP_MAX))
 }
 
 /// Has the members that could not be read be members no more, durably with the next epoch: what they hold, others have.
@@ -181,12 +209,21 @@ fn forget_lost(
 fn find_log(
     devices: &Counted,
     superblock: &mut Superblock,
+    tail: &ArchiveTail,
     progress: &dyn Fn(u64, u64),
 ) -> Result<LogScan, Error> {
     let scan = |superblock: &Superblock, from| {
-        LogScan::new(devices.logs(), superblock.log_identity(), from, &mut |done, total| {
-            progress(done, total)
-        })
+        let (devices, identity) = (devices.logs(), superblock.log_identity());
+        let progress = &mut |done, total| progress(done, total);
+        match tail {
+            ArchiveTail::NotNeeded => LogScan::new(devices, identity, from, progress),
+            ArchiveTail::There(archived) => {
+                LogScan::with_archive(devices, identity, from, archived.clone(), progress)
+            }
+            ArchiveTail::GivenUp(lost_from) => {
+                LogScan::without_archive(devices, identity, from, *lost_from, progress)
+            }
+        }
     };
     let from = superblock.log_start();
     if from < superblock.redo_start {

@@ -10,14 +10,15 @@
 //! 4. *undo* rolls back what had not committed at the target.
 //!
 //! The new log holds nothing that a crash would need until the end of redo, so it is emptied whenever it is half
-//! full. A crash before the first checkpoint leaves a directory marked as an interrupted creation; restoring into it
-//! begins anew.
+//! full. A crash before the first checkpoint leaves a directory marked as an interrupted restoring: it is not opened, and
+//! restoring into it begins anew.
 
 use crate::archive::{Archive, archive_error};
 use crate::assembly;
 use crate::backup::manifest::{LOG, Manifest, PAGES};
 use crate::backup::pages::PagesReader;
 use crate::devices::Counted;
+use crate::early_log::EarlyLog;
 use crate::engine::{Engine, Parts};
 use crate::extensions::Extensions;
 use crate::files::{self, LaidOut};
@@ -34,7 +35,7 @@ use firn_base::{DatabaseId, Epoch, Lsn, PageId, clock, rng};
 use firn_btree::{PageChange, Tree};
 use firn_buffer::BufferPool;
 use firn_device::{AlignedBuf, Fill};
-use firn_log::archive::{ArchiveLog, ArchiveRecords};
+use firn_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, Archived, Next};
 use firn_log::{Kind, Log, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::{Store, page_lives};
@@ -125,11 +126,16 @@ struct Plan {
 
 impl Source {
     fn records(&self, from: Lsn, until: Lsn) -> Result<ArchiveRecords, Error> {
-        let log = self.backup.join(LOG);
-        let mut directories: Vec<&Path> = vec![&log];
+        let (own, database) = (self.backup.join(LOG), Some(self.manifest.database));
+        let mut directories: Vec<&Path> = vec![&own];
         directories.extend(self.archive.as_deref());
-        let log =
-            ArchiveLog::open(&directories, Some(self.manifest.database), from).map_err(archive_error)?;
+        let log = ArchiveLog::open(&directories, database, from).map_err(archive_error)?;
+        // Which history it is, of those that copies of the database may have had, the backup says.
+        let mut first = ArchiveLog::open(&[&own], database, from).map_err(archive_error)?;
+        let log = match first.next_piece().map_err(archive_error)? {
+            Next::Piece { mark, .. } => log.of_epoch(mark),
+            Next::Gap(_) | Next::End => log,
+        };
         Ok(ArchiveRecords::new(log, until))
     }
 
@@ -147,6 +153,13 @@ impl Source {
         }
     }
 
+    /// Up to where there is log, as far as that is known without reading it.
+    fn reach(&self) -> Lsn {
+        let archive = self.archive.as_ref().map(|path| ArchiveFiles::new(path));
+        let newest = archive.and_then(|files| Archived::open(files, self.manifest.database).ok().flatten());
+        newest.map_or(self.manifest.end, |archive| archive.reach().max(self.manifest.end))
+    }
+
     /// Reads the log to the target.
     fn plan(&self, target: RestoreTo, options: &Options) -> Result<Plan, Error> {
         let Manifest { from, end: earliest, .. } = self.manifest;
@@ -162,6 +175,7 @@ impl Source {
             last_commit_us: 0,
             at_end: false,
         };
+        let total = until.min(self.reach()).0.saturating_sub(from.0);
         let mut records = self.records(from, until)?;
         let mut seen = 0u64;
         let mut later = None;
@@ -181,7 +195,7 @@ impl Source {
             if seen.is_multiple_of(4096)
                 && let Some(progress) = &options.progress
             {
-                let (done, total) = (lsn.since(from), 0);
+                let done = lsn.since(from).min(total);
                 progress(RecoveryProgress { phase: RecoveryPhase::Analysis, done, total });
             }
         }
@@ -389,7 +403,8 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let copies = options.log_copies.unwrap_or(1) as u8;
     superblock.want_copies(copies, start, copies);
     let keep = LogKeep::default();
-    let archive = Archive::open(&superblock, start, &options.archive, &keep)?;
+    let archive = Archive::open(&superblock, options.archive_text()?, start, &options.archive, &keep)?;
+    let early = EarlyLog::new(options.archive_text()?);
     for (log, member) in devices.logs().iter().zip(&superblock.members) {
         log.grow(member.bytes, Fill::Written)?;
     }
@@ -431,7 +446,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     );
     let LoserReport { losers, prepared } = txns.adopt(plan.analysis);
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive };
+    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early };
     let engine = Engine::new(parts, &options);
     recovery::undo(&engine, losers, &tell)?;
     engine.checkpoint_all()?;

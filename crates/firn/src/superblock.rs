@@ -21,6 +21,8 @@ const VERSION: u32 = 1;
 /// First bytes while a database is being created: nothing was stored yet. A CRC32C of what follows it (u32),
 /// the length of the rest (u32), and the names of the files that the creation makes, which may be removed.
 const CREATING: &[u8; 8] = b"FIRNMAKE";
+/// The same while a database is being restored, which takes a backup: opening it makes no empty one instead.
+const RESTORING: &[u8; 8] = b"FIRNREST";
 /// Bytes of one copy; the second follows the first.
 const COPY_BYTES: usize = 16 << 10;
 const HEADER_BYTES: usize = 48;
@@ -62,6 +64,28 @@ pub(crate) struct Superblock {
     pub extensions: Extensions,
 }
 
+/// How a database comes into being.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// Empty.
+    Creating,
+    /// From a backup.
+    Restoring,
+}
+
+impl Making {
+    fn mark(self) -> &'static [u8; 8] {
+        match self {
+            Making::Creating => CREATING,
+            Making::Restoring => RESTORING,
+        }
+    }
+
+    fn of(bytes: &[u8]) -> Option<Making> {
+        [Making::Creating, Making::Restoring].into_iter().find(|making| bytes.starts_with(making.mark()))
+    }
+}
+
 /// What a superblock's device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "there is one, at an opening")]
@@ -71,6 +95,8 @@ pub(crate) enum Found {
     /// The creation of a database was interrupted before anything could be stored in it. It may have made
     /// files of these names.
     Creating(Vec<String>),
+    /// As that, of restoring one.
+    Restoring(Vec<String>),
 }
 
 impl Superblock {
@@ -238,6 +264,9 @@ impl Superblock {
         if self.redo_start > self.checkpoint {
             return fail("a superblock whose redo start lies after its checkpoint");
         }
+        if self.extensions.archive_needed.is_some() && self.extensions.archive.is_none() {
+            return fail("a superblock that needs an archive and names none");
+        }
         if self.log_start() > self.redo_start {
             return fail("a superblock whose log starts after its redo start");
         }
@@ -249,13 +278,12 @@ impl Superblock {
         Ok(())
     }
 
-    /// Notes that a database is being created here, and which files that makes. Refuses a device that holds
-    /// anything else.
-    pub fn mark_creating(device: &Arc<dyn Device>, files: &[String]) -> Result<(), Error> {
+    /// Notes that a database is being made here, and which files that makes. Refuses a device that holds anything else.
+    pub fn mark_making(device: &Arc<dyn Device>, making: Making, files: &[String]) -> Result<(), Error> {
         device.grow(SUPERBLOCK_BYTES, Fill::Written)?;
         let mut buf = AlignedBuf::zeroed(COPY_BYTES);
         device.read(0, &mut buf)?;
-        if &buf[..8] != CREATING && buf.iter().any(|&byte| byte != 0) {
+        if Making::of(&buf).is_none() && buf.iter().any(|&byte| byte != 0) {
             return Err(Error::new(
                 ErrorKind::BadArgument,
                 format!("{} is not empty; a database is created on empty devices only", device.info().name),
@@ -271,7 +299,7 @@ impl Superblock {
             return Err(too_long(12 + rest.len()));
         }
         buf.fill(0);
-        buf[..8].copy_from_slice(CREATING);
+        buf[..8].copy_from_slice(making.mark());
         buf[8..12].copy_from_slice(&crc32c(&rest).to_le_bytes());
         buf[12..12 + rest.len()].copy_from_slice(&rest);
         Ok(device.write(0, &buf, Durability::Durable)?)
@@ -311,8 +339,14 @@ impl Superblock {
         }
         let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
         device.read(0, &mut buf)?;
-        if &buf[..8] == CREATING && buf[COPY_BYTES..].iter().all(|&byte| byte == 0) {
-            return Ok(Found::Creating(Superblock::decode_creating(&buf[..COPY_BYTES]).unwrap_or_default()));
+        if let Some(making) = Making::of(&buf)
+            && buf[COPY_BYTES..].iter().all(|&byte| byte == 0)
+        {
+            let files = Superblock::decode_creating(&buf[..COPY_BYTES]).unwrap_or_default();
+            return Ok(match making {
+                Making::Creating => Found::Creating(files),
+                Making::Restoring => Found::Restoring(files),
+            });
         }
         if let Some(version) = buf.chunks(COPY_BYTES).find_map(Superblock::other_version) {
             return Err(Error::new(
@@ -403,7 +437,10 @@ mod tests {
 
     fn device() -> Arc<dyn Device> {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("superblock"));
-        Superblock::mark_creating(&device, &["log.0".into(), "store".into()]).expect("memory grows");
+        let files = ["log.0".into(), "store".into()];
+        Superblock::mark_making(&device, Making::Restoring, &files).expect("memory grows");
+        assert_eq!(Superblock::read(&device), Ok(Found::Restoring(files.to_vec())));
+        Superblock::mark_making(&device, Making::Creating, &files).expect("memory grows");
         device
     }
 

@@ -16,8 +16,6 @@ use std::time::Duration;
 const CLEANER_NAP: Duration = Duration::from_millis(100);
 /// How often maintenance looks for work.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
-/// How often the archive looks for log.
-const ARCHIVE_NAP: Duration = Duration::from_millis(5);
 /// How long stopping waits for a write to the archive that does not end.
 const ARCHIVE_STOP_MAX: Duration = Duration::from_secs(5);
 /// How long background work rests after a failure that may pass.
@@ -78,6 +76,7 @@ impl Threads {
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.engine.checkpointer.stop();
+        self.shared.engine.log.stop_waiting_for_log();
         {
             let _guard = self.shared.sleep.lock();
             self.shared.wake.notify_all();
@@ -123,7 +122,7 @@ impl Shared {
         while !self.is_stopping() {
             match self.engine.archive_step() {
                 Progress::Worked => {}
-                Progress::Idle => self.nap(ARCHIVE_NAP),
+                Progress::Idle => self.engine.wait_for_archivable_log(),
             }
         }
     }

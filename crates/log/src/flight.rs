@@ -10,6 +10,7 @@ use crate::block::Owner;
 use crate::gathering::Gathering;
 use crate::hiding::Hider;
 use crate::job::{Bytes, Job};
+use crate::pipeline::Depth;
 use crate::stripes::LanesWritten;
 use firn_base::Lsn;
 use firn_base::clock::Moment;
@@ -65,6 +66,7 @@ impl Parker {
 /// A thread that waits for `lsn` to become durable.
 pub(crate) struct Waiter {
     pub lsn: Lsn,
+    pub depth: Depth,
     pub parker: Arc<Parker>,
 }
 
@@ -119,13 +121,15 @@ pub(crate) struct Slot {
     /// whichever of its streams it is for.
     pub buffer: Option<AlignedBuf>,
     pub state: MemberState,
+    /// Its last write took so long that a thread of the log's own had better do the next.
+    pub is_slow: bool,
     /// What it writes, where outliers may be hidden.
     pub writing: Option<Writing>,
 }
 
 impl Slot {
     pub fn new(device: Arc<dyn Device>, owner: Owner, buffer: AlignedBuf) -> Slot {
-        Slot { device, owner, buffer: Some(buffer), state: MemberState::InUse, writing: None }
+        Slot { device, owner, buffer: Some(buffer), state: MemberState::InUse, is_slow: false, writing: None }
     }
 
     /// Whether the device may be given writes at all.
@@ -183,6 +187,10 @@ pub(crate) struct Flight {
     /// Up to here the log is wanted durable by nobody who waits.
     pub wanted: Lsn,
     pub failed: Option<LogError>,
+    /// The archive has all log before; [`Lsn::ZERO`] while it takes no part.
+    pub archived: Lsn,
+    /// It takes part.
+    pub archive_completes: bool,
     /// The last LSN that a seal block recorded.
     pub sealed: Lsn,
     pub watch: Watch,
@@ -230,6 +238,8 @@ impl Flight {
             called: false,
             wanted: start,
             failed: None,
+            archived: Lsn::ZERO,
+            archive_completes: false,
             sealed: start,
             watch: Watch::None,
             last_device: 0,
@@ -324,6 +334,11 @@ impl Flight {
         durable
     }
 
+    /// The requests that are not settled, oldest first.
+    pub fn requests(&self) -> impl Iterator<Item = &InFlight> {
+        self.requests.iter()
+    }
+
     /// Request `number`, unless it is done.
     pub fn unfinished(&self, number: u64) -> Option<&InFlight> {
         let place = number.checked_sub(self.first_number)?;
@@ -380,11 +395,16 @@ impl Flight {
         self.waiters.iter().any(|w| w.lsn > self.covered)
     }
 
-    /// Moves the waiters that `durable` satisfies to `list`.
-    pub fn settle(&mut self, durable: Lsn, list: &mut WakeList) {
+    /// Moves the waiters that are satisfied to `list`, of log that is durable up to `durable`, and up to `on_devices` on
+    /// the devices.
+    pub fn settle(&mut self, durable: Lsn, on_devices: Lsn, list: &mut WakeList) {
         let mut i = 0;
         while i < self.waiters.len() {
-            if self.waiters[i].lsn <= durable {
+            let reached = match self.waiters[i].depth {
+                Depth::Anywhere => durable,
+                Depth::Devices => on_devices,
+            };
+            if self.waiters[i].lsn <= reached {
                 list.push((self.waiters.swap_remove(i).parker, Wake::Settled));
             } else {
                 i += 1;

@@ -5,7 +5,7 @@
 //! under the flight lock; the thread inside the device call only reads them.
 
 use crate::block::{BLOCK, seal_all};
-use crate::flight::{Flight, WakeList, Watch, Writing, wake_all};
+use crate::flight::{Flight, Watch, Writing, wake_all};
 use crate::front::Composed;
 use crate::hiding::Performed;
 use crate::pipeline::{PanicGuard, Pipeline};
@@ -112,7 +112,7 @@ impl Pipeline {
 
     /// Gives a job to a worker; back to the caller if it had better perform it itself.
     pub fn hand_over(&self, flight: &mut Flight, job: Job) -> Option<Job> {
-        if !self.has_workers(flight) || !flight.hider.hands_over(job.device, job.blocks()) {
+        if !self.has_workers(flight) || !self.hands_over(flight, job.device, job.blocks()) {
             return Some(job);
         }
         assert!(flight.jobs.len() < flight.slots.len(), "a device has one write at a time");
@@ -180,8 +180,9 @@ impl Pipeline {
                 hidden_for: writing.hidden_at.map(|at| ended.since(at)),
             });
         }
-        let Begun { buf, len, .. } = into_begun(bytes);
+        let Begun { at, buf, len } = into_begun(bytes);
         flight.slots[device].buffer = Some(buf);
+        flight.slots[device].is_slow = ended.since(at) >= self.options.outliers.direct_below;
         self.landed(&mut flight);
         flight.written_bytes += len as u64;
         if !matches!(task, Task::Again { .. }) {
@@ -212,15 +213,6 @@ impl Pipeline {
             flight.call_leader(&mut list);
         }
         self.release(flight, list);
-    }
-
-    /// Says that the log is durable up to `durable`, if that is news, and gathers those who waited for it.
-    pub fn acknowledge(&self, flight: &mut Flight, durable: Option<Lsn>, list: &mut WakeList) {
-        if let Some(durable) = durable {
-            assert!(durable >= self.durable() && durable <= self.end());
-            self.set_durable(durable);
-            flight.settle(durable, list);
-        }
     }
 
     /// Ends the log's life: nothing is appended or acknowledged any more.

@@ -15,8 +15,8 @@
 //! * No block is overwritten while it may hold log at or after the truncation point; in particular a
 //!   partly filled block is never overwritten in place but written again, fuller, further on.
 //! * What `append` accepted can always be placed: space is refused there and never by `flush`.
-//! * `durable()` moves only over contiguous completed requests, each on as many devices as copies are wanted, or as the
-//!   superblock says that there are.
+//! * `on_devices()` moves only over contiguous completed requests, each on as many devices as copies are wanted, or as the
+//!   superblock says that there are. `durable()` may be ahead of it by what the archive has (`early.rs`).
 //!
 //! Failure: a device whose write failed takes no more, and its request is written on another; what becomes of it the
 //! caller decides ([`Log::on_device_lost`]). When none is left, or none may be spared, the log takes no record and
@@ -28,6 +28,7 @@ pub mod archive;
 mod array;
 mod block;
 mod copies;
+mod early;
 mod epochs;
 mod error;
 mod flight;

@@ -207,7 +207,7 @@ impl Log {
                 log.pipeline.append(Some(LogClass::System), &[record])?;
             }
             // Nothing may rest upon the blocks that are copied before the copies are durable.
-            log.flush(log.end())?;
+            log.flush_to_devices(log.end())?;
         }
         Ok(log)
     }
@@ -249,7 +249,7 @@ impl Log {
         self.pipeline.end()
     }
 
-    /// All log before this LSN is durable.
+    /// All log before this LSN is durable: on the devices, or archived ([`Log::archived`]).
     pub fn durable(&self) -> Lsn {
         self.pipeline.durable()
     }
@@ -298,10 +298,10 @@ impl Log {
         }
     }
 
-    /// Forgets all log before `lsn` (before the durable LSN, if that is less). Lasting only by what the
+    /// Forgets all log before `lsn` (before [`Log::on_devices`], if that is less). Lasting only by what the
     /// caller hands to `LogScan::new` the next time.
     pub fn truncate(&self, lsn: Lsn) {
-        let durable = self.durable();
+        let durable = self.on_devices();
         self.pipeline.front.lock().truncate(lsn.min(durable));
     }
 
@@ -335,7 +335,7 @@ impl Log {
     /// was done elsewhere, does not land in the log of a later life.
     pub fn close(&self) -> Result<(), LogError> {
         self.pipeline.front.lock().refuse(LogError::new(LogErrorKind::Closed, "the log was closed"));
-        let flushed = self.pipeline.flush(self.end());
+        let flushed = self.flush_to_devices(self.end());
         self.stop_workers();
         self.pipeline.wait_for_writes();
         flushed?;

@@ -6,8 +6,9 @@
 //!
 //! Memory: a [`Reader`] for each device, and one block.
 
+use crate::archive::{ArchiveReader, Archived};
 use crate::block::{PAYLOAD, base};
-use crate::epochs::EpochTable;
+use crate::epochs::{EpochRange, EpochTable};
 use crate::patches::{Patches, Thin};
 use crate::reader::{Head, Peek, Reader};
 use crate::{LogError, MemberId, Redundancy};
@@ -33,6 +34,10 @@ pub(crate) struct Cursor {
     /// The first member that failed, and there was no other to spare.
     pub failed: Option<MemberId>,
     pub audit: Option<Audit>,
+    /// Asked for what the devices do not have.
+    archive: Option<ArchiveReader>,
+    /// Bytes that it had.
+    pub from_archive: u64,
 }
 
 /// Counts the copies of each block that is passed.
@@ -53,7 +58,8 @@ impl Audit {
     fn note(&mut self, epoch: usize, thin: Thin, members: usize) {
         let last = Lsn(thin.lsn.0 + (thin.bytes.len() as u64).max(1) - 1);
         let promised = self.redundancy.at(thin.lsn).max(self.redundancy.at(last));
-        if members + self.absent >= usize::from(promised) {
+        // What the archive alone has is on no device, whatever those have that are not there.
+        if members > 0 && members + self.absent >= usize::from(promised) {
             return;
         }
         if self.thin.len() < THIN_MAX {
@@ -78,7 +84,15 @@ impl Cursor {
             spare: 0,
             failed: None,
             audit: None,
+            archive: None,
+            from_archive: 0,
         }
+    }
+
+    /// With an archive for what the devices do not have.
+    pub fn with_archive(mut self, archive: Option<&Archived>) -> Cursor {
+        self.archive = archive.map(Archived::reader);
+        self
     }
 
     /// With blocks that a later epoch carries.
@@ -179,11 +193,24 @@ impl Cursor {
                 self.readers[i].pop();
             }
         }
-        let epoch = self.epochs.ranges()[self.epoch].epoch;
+        let EpochRange { epoch, start, .. } = self.epochs.ranges()[self.epoch];
         let patch = self.patches.get(epoch, wanted);
         if let Some(bytes) = patch.filter(|bytes| best.is_none_or(|fill| bytes.len() > fill)) {
             best = Some(bytes.len());
             self.payload[..bytes.len()].copy_from_slice(bytes);
+        }
+        // The first epoch begins within a block.
+        let before = start.0.saturating_sub(wanted.0) as usize;
+        let have = best.unwrap_or(0).max(before);
+        if let Some(archive) = self.archive.as_mut().filter(|_| have < PAYLOAD) {
+            let lsn = wanted.advance(have as u64);
+            let more = archive.copy(epoch, start, lsn, &mut self.payload[have..])?;
+            if more > 0 {
+                self.from_archive += more as u64;
+                self.payload[..before].fill(0);
+                best = Some(have + more);
+                holders.clear();
+            }
         }
         if let (Some(audit), Some(fill)) = (&mut self.audit, best)
             && patch.is_none_or(|bytes| bytes.len() < fill)

@@ -16,6 +16,7 @@
 //! ([`crate::gathering`]).
 
 use crate::block::Owner;
+use crate::early::Bell;
 use crate::flight::{Flight, Parker, Slot, Waiter, Wake, WakeList, wake_all};
 use crate::front::{Front, Refused};
 use crate::hiding::{Hider, Hiding};
@@ -36,12 +37,24 @@ use std::collections::VecDeque;
 /// set to work.
 const GATHERED_MAX: u64 = 32 << 10;
 
+/// Where log is to be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// On the devices, or in the archive as far as that counts.
+    Anywhere,
+    /// On the devices.
+    Devices,
+}
+
 /// The log without its threads.
 pub(crate) struct Pipeline {
     pub epoch: Epoch,
     pub options: LogOptions,
     end: AtomicU64,
     durable: AtomicU64,
+    on_devices: AtomicU64,
+    /// Rung for whoever archives.
+    pub bell: Bell,
     pub flight: Mutex<Flight>,
     pub front: Mutex<Front>,
     /// Wakes the workers; goes with `flight`.
@@ -75,6 +88,8 @@ impl Pipeline {
             options,
             end: AtomicU64::new(start.0),
             durable: AtomicU64::new(start.0),
+            on_devices: AtomicU64::new(start.0),
+            bell: Bell::default(),
             flight: Mutex::new(Flight::new(slots, copies, hider, start, lanes)),
             front: Mutex::new(front),
             work: Condvar::new(),
@@ -90,6 +105,16 @@ impl Pipeline {
 
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// All log before it is durable on the devices.
+    pub fn on_devices(&self) -> Lsn {
+        Lsn(self.on_devices.load(Ordering::Acquire))
+    }
+
+    /// Under the flight lock.
+    pub fn set_on_devices(&self, lsn: Lsn) {
+        self.on_devices.store(lsn.0, Ordering::Release);
     }
 
     /// Under the flight lock.
@@ -113,19 +138,34 @@ impl Pipeline {
                 outcome
             };
             match outcome {
-                Ok(appended) => return Ok(appended),
+                Ok(appended) => {
+                    self.bell.appended(appended.end);
+                    return Ok(appended);
+                }
                 Err(Refused::Error(error)) => return Err(error),
                 Err(Refused::Buffer(until)) => {
                     // Bounded by the devices' progress: each turn waits for a request or writes one.
                     self.buffer_waits.fetch_add(1, Ordering::Relaxed);
-                    self.flush(until)?;
+                    // What is archived stays in the buffer until the devices are given it.
+                    self.flush_to(until, Depth::Devices)?;
                 }
             }
         }
     }
 
     pub fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
-        if self.durable() >= lsn {
+        self.flush_to(lsn, Depth::Anywhere)
+    }
+
+    fn reached(&self, depth: Depth) -> Lsn {
+        match depth {
+            Depth::Anywhere => self.durable(),
+            Depth::Devices => self.on_devices(),
+        }
+    }
+
+    pub fn flush_to(&self, lsn: Lsn, depth: Depth) -> Result<(), LogError> {
+        if self.reached(depth) >= lsn {
             return Ok(());
         }
         if lsn > self.end() {
@@ -138,14 +178,14 @@ impl Pipeline {
         let mut lead = false;
         loop {
             // A thread that was called must say that it came, even if it has nothing to do any more.
-            if !lead && self.durable() >= lsn {
+            if !lead && self.reached(depth) >= lsn {
                 return Ok(());
             }
             let mut flight = self.flight.lock();
             if std::mem::take(&mut lead) {
                 flight.called = false;
             }
-            if self.durable() >= lsn {
+            if self.reached(depth) >= lsn {
                 self.pass_on(flight);
                 return Ok(());
             }
@@ -163,7 +203,7 @@ impl Pipeline {
                 self.run(job);
                 continue;
             }
-            lead = self.wait(flight, lsn)? == Wake::Lead;
+            lead = self.wait(flight, lsn, depth)? == Wake::Lead;
         }
     }
 
@@ -202,7 +242,7 @@ impl Pipeline {
         }
     }
 
-    fn wait(&self, mut flight: MutexGuard<'_, Flight>, lsn: Lsn) -> Result<Wake, LogError> {
+    fn wait(&self, mut flight: MutexGuard<'_, Flight>, lsn: Lsn, depth: Depth) -> Result<Wake, LogError> {
         let free = flight.slots.iter().all(|slot| !slot.is_usable() || slot.buffer.is_some());
         let work_left = !flight.is_busy() || !flight.orphans.is_empty();
         if free && work_left && !flight.called && flight.settling == 0 {
@@ -215,7 +255,7 @@ impl Pipeline {
         let parker = PARKER.with(Arc::clone);
         let alarm = self.alarm(&mut flight, lsn);
         flight.waits += 1;
-        flight.waiters.push(Waiter { lsn, parker: Arc::clone(&parker) });
+        flight.waiters.push(Waiter { lsn, depth, parker: Arc::clone(&parker) });
         if lsn <= flight.covered {
             // Others may need log that is not requested. A thread that needs some itself and still waits found
             // no device with room: calling would go in circles until one has written.
@@ -275,7 +315,14 @@ impl Pipeline {
     /// Whether workers take the next request, since the device that is free is not one for the committing threads.
     pub fn workers_lead(&self, flight: &Flight) -> bool {
         let free = flight.slots.iter().position(Slot::is_ready);
-        self.has_workers(flight) && free.is_some_and(|device| flight.hider.hands_over(device, 1))
+        self.has_workers(flight) && free.is_some_and(|device| self.hands_over(flight, device, 1))
+    }
+
+    /// Whether a thread of the log's own is to perform a write of `blocks` blocks: since the device may stall, or since
+    /// the archive may answer before it.
+    pub fn hands_over(&self, flight: &Flight, device: usize, blocks: usize) -> bool {
+        let overtaken = flight.archive_completes && flight.slots[device].is_slow;
+        overtaken || flight.hider.hands_over(device, blocks)
     }
 
     /// Wakes a worker for what is wanted, unless one is on its way: it will see all that is wanted by then.
@@ -379,7 +426,7 @@ impl Pipeline {
     /// Composes a seal if all log is durable, none was sealed since, and a device is free; on another
     /// device than the last request's, if there is one.
     fn take_seal(&self, flight: &mut Flight) -> Option<Job> {
-        let durable = self.durable();
+        let durable = self.on_devices();
         let busy = flight.is_busy() || flight.settling > 0;
         if busy || flight.failed.is_some() || flight.sealed >= durable || durable != self.end() {
             return None;
@@ -404,7 +451,7 @@ impl Pipeline {
 
     /// Has the log flushed to `lsn` by a worker, or by the next `step`.
     pub fn request_flush(&self, lsn: Lsn) {
-        if self.durable() >= lsn {
+        if self.on_devices() >= lsn {
             return;
         }
         let mut flight = self.flight.lock();
@@ -477,7 +524,7 @@ impl Pipeline {
 
     /// Whether log became durable that no seal has recorded.
     pub fn is_unsealed(&self, flight: &Flight) -> bool {
-        flight.failed.is_none() && flight.sealed < self.durable()
+        flight.failed.is_none() && flight.sealed < self.on_devices()
     }
 }
 

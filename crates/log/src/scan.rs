@@ -11,6 +11,7 @@
 //! Memory: 40 bytes for each section that was read and, while reading, 1 MiB for each stream: a device has two of them if
 //! it has an area for re-issued outliers.
 
+use crate::archive::Archived;
 use crate::block::{LSN_MAX, next_base};
 use crate::epochs::EpochTable;
 use crate::log::{Opening, check_members};
@@ -18,11 +19,12 @@ use crate::member::Member;
 use crate::merge::{Audit, Cursor};
 use crate::patches::{Patches, Thin};
 use crate::reader::Reader;
-use crate::walk::{Found, broken, check_claims, missing, thin_log, walk_epochs};
+use crate::walk::{Found, Walk, broken, check_claims, missing, thin_log, walk_epochs};
 use crate::{Log, LogError, LogErrorKind, LogOptions, Records, Redundancy};
 use firn_base::sync::{Arc, thread};
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::Device;
+use std::ops::Range;
 
 /// Names one log device within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +51,8 @@ pub(crate) struct Span {
     pub epoch: usize,
     pub start: Lsn,
     pub end: Lsn,
+    /// Where the log before the epoch ended; `start` if that is not known.
+    pub previous_end: Lsn,
 }
 
 /// The log as found on the devices, up to its end.
@@ -76,6 +80,19 @@ pub struct LogScan {
     /// There is more of it.
     overflown: bool,
     database: DatabaseId,
+    /// For what the devices do not have.
+    archive: Option<Archived>,
+    /// Bytes of log that it alone had.
+    from_archive: u64,
+}
+
+/// Where log may be that the devices lack.
+enum Tail {
+    /// Nowhere.
+    Devices,
+    Archive(Archived),
+    /// From this LSN on, in an archive that is lost.
+    Lost(Lsn),
 }
 
 impl LogScan {
@@ -87,11 +104,35 @@ impl LogScan {
         from: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        LogScan::find(devices, identity, from, Lsn(LSN_MAX), progress)
+        LogScan::find(devices, identity, from..Lsn(LSN_MAX), Tail::Devices, progress)
+    }
+
+    /// As [`LogScan::new`], of a log that was archived before the devices had it ([`Log::archived`]): what they lack is
+    /// taken from the archive, and [`LogScan::open_log`] begins with a copy of that. Damage on the devices is made up for,
+    /// too.
+    pub fn with_archive(
+        devices: Vec<Arc<dyn Device>>,
+        identity: LogIdentity,
+        from: Lsn,
+        archive: Archived,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<LogScan, LogError> {
+        LogScan::find(devices, identity, from..Lsn(LSN_MAX), Tail::Archive(archive), progress)
+    }
+
+    /// As [`LogScan::new`], giving up what only a lost archive had from `lost_from` on, acknowledged or not.
+    pub fn without_archive(
+        devices: Vec<Arc<dyn Device>>,
+        identity: LogIdentity,
+        from: Lsn,
+        lost_from: Lsn,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<LogScan, LogError> {
+        LogScan::find(devices, identity, from..Lsn(LSN_MAX), Tail::Lost(lost_from), progress)
     }
 
     /// As [`LogScan::new`], of a log that is open and being written: up to `until`, an LSN that its
-    /// [`Log::durable`] has answered, and not further. The log must not be truncated past `from` while the
+    /// [`Log::on_devices`] has answered, and not further. The log must not be truncated past `from` while the
     /// scan is in use. No log can be opened from it.
     pub fn up_to(
         devices: Vec<Arc<dyn Device>>,
@@ -100,16 +141,21 @@ impl LogScan {
         until: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        LogScan::find(devices, identity, from, until.min(Lsn(LSN_MAX - 1)), progress)
+        LogScan::find(devices, identity, from..until.min(Lsn(LSN_MAX - 1)), Tail::Devices, progress)
     }
 
     fn find(
         devices: Vec<Arc<dyn Device>>,
         identity: LogIdentity,
-        from: Lsn,
-        until: Lsn,
+        wanted: Range<Lsn>,
+        tail: Tail,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
+        let (from, until) = (wanted.start, wanted.end);
+        let archive = match &tail {
+            Tail::Archive(archive) => Some(archive),
+            Tail::Devices | Tail::Lost(_) => None,
+        };
         check_members(&devices, &identity)?;
         let epochs = Arc::new(EpochTable::new(&identity.epochs)?);
         let Some(first) = epochs.of(from).filter(|_| from.0 < LSN_MAX) else {
@@ -129,8 +175,12 @@ impl LogScan {
             members.retain(|member| !is_lost(member));
             streams.retain(|member| !is_lost(member));
             let readers = readers(&streams, &epochs, from, None);
-            let mut cursor = Cursor::new(Arc::clone(&epochs), readers, first, from).with(&patches);
-            if identity.redundancy.least_from(from) > 1 || !identity.redundancy.steps().is_empty() {
+            let mut cursor =
+                Cursor::new(Arc::clone(&epochs), readers, first, from).with(&patches).with_archive(archive);
+            if archive.is_some()
+                || identity.redundancy.least_from(from) > 1
+                || !identity.redundancy.steps().is_empty()
+            {
                 let (redundancy, absent) = (identity.redundancy.clone(), lost.len());
                 cursor.audit = Some(Audit { redundancy, absent, thin: Vec::new(), overflown: false });
             }
@@ -148,7 +198,11 @@ impl LogScan {
         let mut cursor = cursor;
         let mut walks = walks;
         progress(cursor.bytes_read, cursor.bytes_read);
-        check_claims(&cursor, &epochs, first, until, &walks, &voids)?;
+        let believed = if let Tail::Lost(from) = tail { until.min(from) } else { until };
+        check_claims(&cursor, &epochs, first, believed, &walks, &voids)?;
+        if let Some(archive) = archive {
+            check_archive(archive, &epochs, &walks)?;
+        }
         let (thin, overflown) = thin_log(cursor.audit.take(), &walks);
         let last = walks.last().expect("there is a walk at least for `from`");
         if let Some(lsn) = last.broken {
@@ -161,10 +215,12 @@ impl LogScan {
             // before later log lies elsewhere.
             return Err(missing(seen, from));
         }
+        let archived = archive.map_or(end, Archived::reach);
         let begun = streams.iter().map(|m| m.newest_first()).max().unwrap_or(end);
         Ok(LogScan {
             whole: until.0 == LSN_MAX,
-            next_start: next_base(end.max(seen).max(begun).max(epochs.last().start)),
+            next_start: next_base(end.max(seen).max(begun).max(archived).max(epochs.last().start)),
+            from_archive: cursor.from_archive,
             last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
             spans: walks.drain(..).map(|w| w.span).collect(),
             spare: spare - lost.len(),
@@ -177,6 +233,7 @@ impl LogScan {
             thin,
             overflown,
             database: identity.database,
+            archive: archive.cloned(),
         })
     }
 
@@ -203,6 +260,12 @@ impl LogScan {
         &self.lost
     }
 
+    /// Bytes of log that were found in the archive alone.
+    #[must_use]
+    pub fn from_archive(&self) -> u64 {
+        self.from_archive
+    }
+
     /// Whether blocks were found on fewer devices than all log is to be on: [`LogScan::open_log`] copies them.
     #[must_use]
     pub fn has_thin_log(&self) -> bool {
@@ -224,7 +287,9 @@ impl LogScan {
 
     pub(crate) fn cursor(&self, epoch: usize, from: Lsn) -> Cursor {
         let readers = readers(&self.streams, &self.epochs, from, Some(&self.last_blocks));
-        let mut cursor = Cursor::new(Arc::clone(&self.epochs), readers, epoch, from).with(&self.patches);
+        let mut cursor = Cursor::new(Arc::clone(&self.epochs), readers, epoch, from)
+            .with(&self.patches)
+            .with_archive(self.archive.as_ref());
         cursor.spare = self.spare;
         cursor
     }
@@ -280,6 +345,15 @@ impl std::fmt::Debug for LogScan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LogScan").field("from", &self.from).field("end", &self.end()).finish_non_exhaustive()
     }
+}
+
+/// An archive's last chunk was written after all before it was archived: that must have been found.
+fn check_archive(archive: &Archived, epochs: &EpochTable, walks: &[Walk]) -> Result<(), LogError> {
+    let (mark, last) = (archive.end_mark(), walks.last().expect("there is a walk at least for `from`"));
+    let range = epochs.ranges()[last.span.epoch];
+    // Of an older epoch the log has said where it ended.
+    let same = (range.epoch, range.start) == (mark.epoch, mark.start);
+    if same && archive.claim() > last.reached { Err(missing(last.reached, archive.claim())) } else { Ok(()) }
 }
 
 /// All main streams, and all areas for re-issued outliers.

@@ -14,7 +14,7 @@ use firn_base::sync::Arc;
 /// Bytes copied from the log buffer under one hold of its lock.
 const COPY_BYTES: usize = 16 << 10;
 
-/// Follows the durable log from an LSN on.
+/// Follows the log from an LSN on, as its devices have it; or as it is appended ([`LogTail::next_appended`]).
 pub struct LogTail {
     log: Arc<Log>,
     identity: LogIdentity,
@@ -42,25 +42,28 @@ struct Framing {
     record: Lsn,
     /// Its framing as far as it went by.
     frame: Vec<u8>,
-    /// Begin of the record behind it, once its framing is whole.
-    next: Option<Lsn>,
+    /// Begin of the record behind it, once its framing is whole, and whether that is one of the same group.
+    next: Option<(Lsn, bool)>,
+    /// End of the last group that went by; [`Lsn::ZERO`] if none has ended.
+    boundary: Lsn,
 }
 
 impl Framing {
     fn at(record: Lsn) -> Framing {
-        Framing { record, frame: Vec::with_capacity(FRAME), next: None }
+        Framing { record, frame: Vec::with_capacity(FRAME), next: None, boundary: Lsn::ZERO }
     }
 
     /// Notes that `bytes` went by, which begin at `lsn`.
     fn pass(&mut self, mut lsn: Lsn, mut bytes: &[u8]) -> Result<(), LogError> {
         loop {
-            if let Some(next) = self.next {
+            if let Some((next, more)) = self.next {
                 let count = (next.since(lsn) as usize).min(bytes.len());
                 (lsn, bytes) = (lsn.advance(count as u64), &bytes[count..]);
                 if lsn < next {
                     return Ok(());
                 }
-                *self = Framing::at(next);
+                let boundary = if more { self.boundary } else { next };
+                *self = Framing { boundary, ..Framing::at(next) };
             }
             let count = (FRAME - self.frame.len()).min(bytes.len());
             self.frame.extend_from_slice(&bytes[..count]);
@@ -72,7 +75,7 @@ impl Framing {
                     format!("the log is damaged at LSN {}: no record begins there", self.record),
                 ));
             };
-            self.next = Some(frame.end(self.record));
+            self.next = Some((frame.end(self.record), frame.more));
         }
     }
 }
@@ -97,10 +100,16 @@ impl LogTail {
         self.pos
     }
 
-    /// Bytes of durable log not delivered yet; between two epochs, those that are no log included.
+    /// Bytes of log on the devices not delivered yet; between two epochs, those that are no log included.
     #[must_use]
     pub fn behind(&self) -> u64 {
-        self.log.durable().since(self.pos)
+        self.log.on_devices().0.saturating_sub(self.pos.0)
+    }
+
+    /// End of the last group delivered whole; [`Lsn::ZERO`] if there was none yet.
+    #[must_use]
+    pub fn boundary(&self) -> Lsn {
+        self.framing.boundary
     }
 
     /// Goes on at `lsn` with a group's first byte, leaving out what lies before.
@@ -109,9 +118,25 @@ impl LogTail {
         (self.pos, self.framing, self.scan) = (lsn, Framing::at(lsn), None);
     }
 
-    /// Takes the next piece of durable log, at most `max` bytes and up to `until`, into `out`. `None` if there is none
-    /// now. Its bytes begin where the piece before ended, or where an epoch began.
+    /// Takes the next piece of the log that the devices have, at most `max` bytes and up to `until`, into `out`. `None` if
+    /// there is none now. Its bytes begin where the piece before ended, or where an epoch began.
     pub fn next(&mut self, max: usize, until: Lsn, out: &mut Vec<u8>) -> Result<Option<Piece>, LogError> {
+        let until = until.min(self.log.on_devices());
+        self.take(max, until, out)
+    }
+
+    /// As [`LogTail::next`], of all log appended, whether or not it is durable.
+    pub fn next_appended(
+        &mut self,
+        max: usize,
+        until: Lsn,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Piece>, LogError> {
+        let until = until.min(self.log.end());
+        self.take(max, until, out)
+    }
+
+    fn take(&mut self, max: usize, until: Lsn, out: &mut Vec<u8>) -> Result<Option<Piece>, LogError> {
         let Some((mark, first)) = self.read(max, until, out)? else { return Ok(None) };
         if first > self.framing.record && first == mark.start {
             self.framing = Framing::at(first);
@@ -138,31 +163,37 @@ impl LogTail {
                 self.pos = self.pos.max(scan.pos);
                 self.scan = None;
             }
-            let durable = self.log.durable().min(until);
             if self.pos >= current.previous_end && self.pos < current.start {
                 // What lies between the epochs is no log.
                 self.pos = current.start;
             }
-            if self.pos >= durable {
+            if self.pos >= until {
                 return Ok(None);
             }
             let first = self.pos;
-            if first >= current.start && self.copy(max, durable, out) {
+            if first >= current.start && self.copy(max, until, out) {
                 return Ok(Some((current, first)));
+            }
+            let on_devices = self.log.on_devices();
+            if first >= on_devices {
+                // Devices are writing it, and the buffer has it no more: it will be there.
+                return Ok(None);
             }
             if std::mem::replace(&mut fresh, true) {
                 return Err(LogError::new(
                     LogErrorKind::Damaged,
-                    format!("the log from LSN {first} on was durable and cannot be found on its devices"),
+                    format!(
+                        "the log from LSN {first} on was written to its devices and cannot be found there"
+                    ),
                 ));
             }
-            self.scan = Some(ScannedBytes::new(self, self.log.durable())?);
+            self.scan = Some(ScannedBytes::new(self, on_devices)?);
         }
     }
 
     /// Copies from the log buffer; false if that does not hold the byte at the position any more.
-    fn copy(&self, max: usize, durable: Lsn, out: &mut Vec<u8>) -> bool {
-        let len = (durable.since(self.pos) as usize).min(max);
+    fn copy(&self, max: usize, until: Lsn, out: &mut Vec<u8>) -> bool {
+        let len = (until.since(self.pos) as usize).min(max);
         while out.len() < len {
             let at = out.len();
             out.resize((at + COPY_BYTES).min(len), 0);
@@ -233,12 +264,11 @@ impl ScannedBytes {
         }
     }
 
-    /// Of the current span. Where the log before the first span ended does not matter: nothing is read of it.
+    /// Of the current span.
     fn mark(&self) -> EpochMark {
-        let spans = self.scan.spans();
-        let span = spans[self.span];
-        let before = self.span.checked_sub(1).map(|before| spans[before].end);
+        let span = self.scan.spans()[self.span];
         let start = self.scan.epoch_start(span.epoch);
-        EpochMark { epoch: self.scan.epoch(span.epoch), start, previous_end: before.unwrap_or(start) }
+        let previous_end = if span.start == start { span.previous_end } else { start };
+        EpochMark { epoch: self.scan.epoch(span.epoch), start, previous_end }
     }
 }

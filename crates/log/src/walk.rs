@@ -16,6 +16,8 @@ pub(crate) struct Walk {
     pub span: Span,
     /// A record's framing is wrong at this LSN.
     pub broken: Option<Lsn>,
+    /// All bytes before it were there.
+    pub reached: Lsn,
 }
 
 /// What has too few copies within the log, and whether there is more than was noted.
@@ -82,7 +84,7 @@ pub(crate) fn walk_epochs(
         }
         let after_start = cursor.pos();
         let mut walk = walk(cursor, place, after_start..wanted.end, expected, progress)?;
-        walk.span.start = range.start;
+        (walk.span.start, walk.span.previous_end) = (range.start, previous_end);
         walks.push(walk);
     }
     Ok(walks)
@@ -96,23 +98,36 @@ fn walk(
     expected: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Walk, LogError> {
-    let mut found = Walk { span: Span { epoch, start: wanted.start, end: wanted.start }, broken: None };
+    let span = Span { epoch, start: wanted.start, end: wanted.start, previous_end: wanted.start };
+    let mut found = Walk { span, broken: None, reached: wanted.start };
+    walk_groups(cursor, &mut found, wanted.end, expected, progress)?;
+    found.reached = cursor.pos();
+    Ok(found)
+}
+
+fn walk_groups(
+    cursor: &mut Cursor,
+    found: &mut Walk,
+    end: Lsn,
+    expected: u64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), LogError> {
     let mut told = u64::MAX;
     loop {
         let lsn = cursor.pos();
-        if found.span.end == lsn && lsn >= wanted.end {
-            return Ok(found);
+        if found.span.end == lsn && lsn >= end {
+            return Ok(());
         }
         let mut bytes = [0; FRAME];
         if !cursor.read(&mut bytes)? {
-            return Ok(found);
+            return Ok(());
         }
         let Some(frame) = Frame::decode(lsn, bytes) else {
             found.broken = Some(lsn);
-            return Ok(found);
+            return Ok(());
         };
         if !cursor.skip(frame.body_len)? {
-            return Ok(found);
+            return Ok(());
         }
         if !frame.more {
             found.span.end = cursor.pos();
@@ -163,12 +178,12 @@ fn read_copies(cursor: &mut Cursor, end: Lsn, patches: &mut Patches) -> Result<b
     Ok(true)
 }
 
-/// No block may say that something is durable which was not found.
+/// No block may say that something before `believed` is durable which was not found.
 pub(crate) fn check_claims(
     cursor: &Cursor,
     epochs: &EpochTable,
     first: usize,
-    until: Lsn,
+    believed: Lsn,
     walks: &[Walk],
     voids: &[(usize, Lsn)],
 ) -> Result<(), LogError> {
@@ -184,7 +199,7 @@ pub(crate) fn check_claims(
     }
     for (place, range) in epochs.ranges().iter().enumerate().skip(first) {
         let claim = cursor.readers().iter().map(|r| r.seen.claims[place]).max().unwrap_or(Lsn::ZERO);
-        let claim = claim.min(until);
+        let claim = claim.min(believed);
         let walk = walks.iter().find(|w| w.span.epoch == place);
         let void = voids.iter().find(|(epoch, _)| *epoch == place).map(|&(_, reached)| reached);
         let end = void.unwrap_or_else(|| walk.map_or(range.start, |w| w.span.end));

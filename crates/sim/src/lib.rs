@@ -8,12 +8,14 @@
 //! verdict's `wrong` is empty unless the engine broke a promise of `docs/fault-model.md`.
 #![forbid(unsafe_code)]
 
+pub mod array;
 pub mod client;
 pub mod ledger;
 pub mod machine;
 pub mod medium;
 pub mod run;
 pub mod scenario;
+pub mod shelf;
 pub mod swarm;
 
 pub use run::{Summary, Verdict, run};

@@ -1,50 +1,96 @@
 //! The simulated machine: its devices, their faults, and its power switch.
 
-use crate::medium::{Medium, Survival};
+use crate::medium::{Medium, Survival, Uniform};
 use crate::scenario::{Scenario, device_names};
-use firn::Devices;
-use firn::device::{Device, FaultPlan, FaultRule, Faulty};
+use crate::shelf::{ARCHIVE, Power, Shelf};
+use firn::device::{Device, FaultPlan, FaultRule, Faulty, MemoryDevice};
+use firn::{Devices, Options};
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
+use std::time::Duration;
 
 /// The devices of one database, from one switching on to the next switching off.
 #[derive(Clone, Debug)]
 pub struct Machine {
+    /// In the order of [`device_names`], then the spares of the log.
     media: Vec<Arc<Medium>>,
     logs: usize,
+    spares: usize,
     faults: FaultPlan,
+    /// Of the archive's own, which excuse nothing.
+    archive_faults: FaultPlan,
+    archive: Option<Power>,
 }
 
 impl Machine {
-    /// A machine whose devices hold `contents`, in the order of [`device_names`].
+    /// A machine whose devices hold `contents`, in the order of [`device_names`], and then its spares.
     #[must_use]
     pub fn switched_on(scenario: &Scenario, contents: Vec<Vec<u8>>, rng: &mut Rng) -> Machine {
-        let names = device_names(scenario.log_devices, scenario.cache.is_some());
+        let spares = scenario.array.spares;
+        let mut names = device_names(scenario.log_devices, scenario.cache.is_some());
+        names.extend((0..spares).map(|spare| format!("spare.{spare}")));
         let store = scenario.log_devices + 1;
         let media = names.iter().zip(contents).enumerate().map(|(device, (name, bytes))| {
             let limit = if device == store { scenario.store_limit } else { 64 << 20 };
             Medium::holding(name, bytes, limit, scenario.timing(device, rng))
         });
-        Machine { media: media.collect(), logs: scenario.log_devices, faults: FaultPlan::new(rng.next_u64()) }
+        let media = media.collect();
+        let faults = FaultPlan::new(rng.next_u64());
+        let archive = scenario.array.archive.map(|archive| {
+            let (least, most) = (Duration::from_micros(5), archive.slowest);
+            let timing = Uniform { least, most, rng: Rng::new(rng.next_u64()) };
+            Power::on(Box::new(timing), archive.limit)
+        });
+        let archive_faults = FaultPlan::new(1);
+        Machine { media, logs: scenario.log_devices, spares, faults, archive_faults, archive }
     }
 
     /// Empty devices.
     #[must_use]
     pub fn blank(scenario: &Scenario) -> Vec<Vec<u8>> {
-        vec![Vec::new(); device_names(scenario.log_devices, scenario.cache.is_some()).len()]
+        let names = device_names(scenario.log_devices, scenario.cache.is_some());
+        vec![Vec::new(); names.len() + scenario.array.spares]
     }
 
-    /// The devices as a database takes them, with the faults in between.
+    fn faulty(&self, place: usize) -> Arc<dyn Device> {
+        Arc::new(Faulty::new(self.media[place].clone(), &self.faults))
+    }
+
+    /// The devices as a new database takes them, with the faults in between.
+    #[must_use]
+    pub fn devices_of_a_new_database(&self) -> Devices {
+        let logs = (1..=self.logs).map(|place| self.faulty(place)).collect();
+        let store = self.logs + 1;
+        let cache = (store + 1 + self.spares < self.media.len()).then(|| self.faulty(store + 1));
+        Devices { superblock: self.faulty(0), logs, store: self.faulty(store), cache }
+    }
+
+    /// The same with the spares, of which some may have become devices of the log.
     #[must_use]
     pub fn devices(&self) -> Devices {
-        let mut devices = self
-            .media
-            .iter()
-            .map(|medium| Arc::new(Faulty::new(medium.clone(), &self.faults)) as Arc<dyn Device>);
-        let superblock = devices.next().expect("a superblock");
-        let logs = devices.by_ref().take(self.logs).collect();
-        let store = devices.next().expect("a store");
-        Devices { superblock, logs, store, cache: devices.next() }
+        let mut devices = self.devices_of_a_new_database();
+        devices.logs.extend((0..self.spares).map(|spare| self.spare(spare)));
+        if self.spares > 0 {
+            // More of them than the log can have members: each is asked which one it is.
+            devices.logs.push(Arc::new(MemoryDevice::new("none")));
+        }
+        devices
+    }
+
+    /// A spare of the log.
+    #[must_use]
+    pub fn spare(&self, spare: usize) -> Arc<dyn Device> {
+        self.faulty(self.media.len() - self.spares + spare)
+    }
+
+    /// Adds the archive to the options, if there is one.
+    #[must_use]
+    pub fn with_archive(&self, options: Options, shelf: &Shelf) -> Options {
+        let Some(power) = self.archive.clone() else { return options };
+        let faults = self.archive_faults.clone();
+        options.archive(shelf.place(ARCHIVE)).wrap_archive(Arc::new(move |file| {
+            Arc::new(Faulty::new(power.around(file), &faults)) as Arc<dyn Device>
+        }))
     }
 
     /// Lets something go wrong from now on.
@@ -52,12 +98,18 @@ impl Machine {
         self.faults.add(rule);
     }
 
+    /// As that, with the archive.
+    pub fn trouble_archive(&self, rule: FaultRule) {
+        self.archive_faults.add(rule);
+    }
+
     /// Nothing new goes wrong.
     pub fn heal(&self) {
         self.faults.heal();
+        self.archive_faults.heal();
     }
 
-    /// Calls that went wrong so far.
+    /// Calls that went wrong so far, the archive's apart.
     #[must_use]
     pub fn faults_met(&self) -> u64 {
         self.faults.fired()
@@ -71,6 +123,9 @@ impl Machine {
 
     /// The power fails: what is left on the devices.
     pub fn cut(&self, survival: Survival, rng: &mut Rng) -> Vec<Vec<u8>> {
+        if let Some(archive) = &self.archive {
+            archive.cut(rng);
+        }
         self.media.iter().map(|medium| medium.cut(survival, rng)).collect()
     }
 }

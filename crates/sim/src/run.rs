@@ -5,12 +5,14 @@
 //! are healed; then `check` must find nothing, and the whole history of all rounds must hold no
 //! phenomenon that its isolation level forbids.
 
+use crate::array::Change;
 use crate::client::{Client, Counters, Stop, Tables, gid_of, transaction_of};
-use crate::ledger::{Entry, Ledger};
+use crate::ledger::{Entry, Ledger, Lists, Rows};
 use crate::machine::Machine;
 use crate::medium::Survival;
 use crate::scenario::{CacheChange, End, Round, Scenario, Severity};
-use firn::{Database, Error, ErrorKind, Isolation};
+use crate::shelf::{ARCHIVE, Shelf};
+use firn::{Database, Error, ErrorKind, Isolation, Lsn, Options, RestoreTo};
 use firn_base::clock::{self, Moment};
 use firn_base::rng::Rng;
 use firn_base::sim::{self, SimFailure, SimOptions};
@@ -34,6 +36,8 @@ pub struct Summary {
     pub cuts: u64,
     /// Openings that found a database to recover.
     pub recoveries: u64,
+    /// States restored from a backup and the archive.
+    pub restored: u64,
     /// Whether damage was done and reported, which ends a run early.
     pub damaged: bool,
     /// Virtual time.
@@ -111,6 +115,21 @@ struct Story {
     wrong: Vec<String>,
     /// Damage was done: errors may say so.
     spoilt: bool,
+    /// Where the archive, backups and restored databases are.
+    shelf: Arc<Shelf>,
+    /// States that can be restored since the backup was taken.
+    moments: Vec<State>,
+    backed_up: bool,
+    /// The archive may lack log.
+    gaps: bool,
+}
+
+/// What the database held when nobody worked with it.
+struct State {
+    /// After the last commit.
+    lsn: Lsn,
+    lists: Lists,
+    rows: Vec<Rows>,
 }
 
 /// How an attempt to open ended.
@@ -133,6 +152,10 @@ impl Story {
             narrative: Vec::new(),
             wrong: Vec::new(),
             spoilt: false,
+            shelf: Arc::new(Shelf::new()),
+            moments: Vec::new(),
+            backed_up: false,
+            gaps: scenario.array.archive.is_none_or(|archive| archive.limit < 16 << 20),
             scenario,
         }
     }
@@ -155,7 +178,8 @@ impl Story {
 
     /// Whether an error may be: of damage only after damage, of failure only after a fault or a cut.
     fn judge_error(&mut self, doing: &str, error: &Error, excused: bool) {
-        self.say(format!("{doing}: {error}"));
+        let told = error.to_string().replace(&*self.shelf.place("").to_string_lossy(), "");
+        self.say(format!("{doing}: {told}"));
         let bad = match error.kind() {
             ErrorKind::Damaged => !self.spoilt,
             // Damage that was met poisons a database.
@@ -164,17 +188,27 @@ impl Story {
             _ => true,
         };
         if bad {
-            self.accuse(format!("{doing}: {error}"));
+            self.accuse(format!("{doing}: {told}"));
         }
+    }
+
+    /// The options, on this machine.
+    fn options(&self, machine: &Machine) -> Options {
+        machine.with_archive(self.scenario.options(), &self.shelf)
     }
 
     fn tell(&mut self) {
         let Some(mut contents) = self.create() else { return };
         for (number, round) in self.scenario.rounds.clone().into_iter().enumerate() {
             self.say(format!("round {number}"));
-            match self.round(&round, contents) {
+            let backup = self.scenario.array.backup == Some(number);
+            match self.round(&round, contents, backup) {
                 Some(left) => contents = left,
                 None => return,
+            }
+            if let Some(device) = round.array.lost_device {
+                self.say(format!("log device {device} is lost"));
+                contents[1 + device].clear();
             }
         }
         self.say("the last opening, on healthy devices");
@@ -184,6 +218,7 @@ impl Story {
             if let Err(error) = db.close() {
                 self.judge_error("the last close", &error, false);
             }
+            self.restore();
             self.judge_history();
         } else if !self.spoilt {
             self.accuse("it does not open on healthy devices".to_owned());
@@ -193,7 +228,7 @@ impl Story {
     /// Creates the database, on devices without faults.
     fn create(&mut self) -> Option<Vec<Vec<u8>>> {
         let machine = Machine::switched_on(&self.scenario, Machine::blank(&self.scenario), &mut self.rng);
-        let created = self.scenario.options().create_on(machine.devices());
+        let created = self.options(&machine).create_on(machine.devices_of_a_new_database());
         let made = created.and_then(|db| Tables::open(&db).map(|_| db)).and_then(Database::close);
         if let Err(error) = made {
             self.accuse(format!("creating it: {error}"));
@@ -207,17 +242,19 @@ impl Story {
         self.summary.recoveries += 1;
         let before = machine.faults_met();
         let excused = |machine: &Machine| machine.faults_met() > before;
-        let found = self.scenario.options().open_on(machine.devices()).and_then(|db| {
+        let found = self.options(machine).open_on(machine.devices()).and_then(|db| {
             let tables = Tables::open(&db)?;
             self.decide_prepared(&db)?;
             let mut tx = db.snapshot();
+            // The end of the last commit: nobody is at work.
+            let lsn = db.statistics().log_end;
             let lists = tables.read_lists(&mut tx, self.scenario.keys)?;
             let rows = tables.read_rows(&mut tx, self.scenario.clients as usize)?;
             tx.commit()?;
-            Ok((db, tables, lists, rows))
+            Ok((db, tables, State { lsn, lists, rows }))
         });
         match found {
-            Ok((db, tables, lists, rows)) => {
+            Ok((db, tables, state)) => {
                 let recovery = db.recovery_report();
                 self.say(format!(
                     "opened: {} bytes of log, {} losers{}",
@@ -225,8 +262,11 @@ impl Story {
                     recovery.losers,
                     if recovery.clean { ", had been closed" } else { "" }
                 ));
-                for difference in self.ledger.compare(&lists, &rows) {
+                for difference in self.ledger.compare(&state.lists, &state.rows) {
                     self.accuse(format!("after an opening: {difference}"));
+                }
+                if self.backed_up {
+                    self.moments.push(state);
                 }
                 Opened::Yes(db, tables)
             }
@@ -259,8 +299,11 @@ impl Story {
     }
 
     /// One round; what is left on the devices, unless the run is over.
-    fn round(&mut self, round: &Round, contents: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+    fn round(&mut self, round: &Round, contents: Vec<Vec<u8>>, backup: bool) -> Option<Vec<Vec<u8>>> {
         let mut contents = contents;
+        if round.array.archive_missing {
+            contents = self.opening_without_archive(contents);
+        }
         if let Some((after, survival)) = round.cut_in_recovery {
             contents = self.interrupted_opening(contents, after, survival);
         }
@@ -278,7 +321,13 @@ impl Story {
             machine.trouble(trouble.rule.clone());
             self.spoilt |= trouble.severity == Severity::Detected;
         }
+        round.array.troubles.iter().for_each(|(_, rule)| machine.trouble_archive(rule.clone()));
+        let backup = backup.then(|| self.back_up(&db, &machine));
         let left = self.work(round, &machine, db, tables);
+        if let Some(backup) = backup {
+            self.backed_up = backup.join().expect("a backup does not panic");
+            self.say(if self.backed_up { "a backup was taken" } else { "no backup was taken" });
+        }
         self.summary.faults += machine.faults_met();
         // A read spoilt once has spoilt nothing that is stored.
         self.spoilt = transient || round.troubles.iter().any(|trouble| trouble.lasting);
@@ -304,6 +353,109 @@ impl Story {
         Switch { left, off, handle: handle.expect("a thread") }
     }
 
+    /// Takes a backup while clients work; whether it came to its end.
+    fn back_up(&self, db: &Database, machine: &Machine) -> thread::JoinHandle<bool> {
+        let (db, to) = (db.clone(), self.shelf.place("backup"));
+        let _ = machine;
+        let body = move || db.backup(to, &mut |_| std::ops::ControlFlow::Continue(())).is_ok();
+        thread::spawn("backup", body).expect("a thread")
+    }
+
+    /// Opens the database while its archive is away: that works, or it says that the archive is needed.
+    fn opening_without_archive(&mut self, contents: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
+        self.shelf.hide_archive(true);
+        match self.options(&machine).open_on(machine.devices()) {
+            Ok(db) => {
+                self.say("opened without its archive");
+                // What it archived meanwhile goes with the directory that took its place.
+                self.gaps = true;
+                if let Err(error) = db.close() {
+                    self.judge_error("closing it without its archive", &error, false);
+                }
+            }
+            Err(error) if error.to_string().contains("the archive is needed") => {
+                self.say("it needs its archive");
+            }
+            Err(error) => self.judge_error("opening it without its archive", &error, false),
+        }
+        let left = machine.cut(Survival::Any, &mut self.rng);
+        self.shelf.hide_archive(false);
+        left
+    }
+
+    /// Restores one of the states since the backup, and compares.
+    fn restore(&mut self) {
+        if self.spoilt || self.moments.is_empty() {
+            return;
+        }
+        let place = self.rng.below(self.moments.len() as u64) as usize;
+        let State { lsn, lists, rows } = self.moments.swap_remove(place);
+        let archive = self.scenario.array.archive.map(|_| self.shelf.place(ARCHIVE));
+        let (from, to) = (self.shelf.place("backup"), self.shelf.place("restored"));
+        let small = || Options::new().buffer_bytes(1 << 20).log_bytes(2 << 20).log_devices(1);
+        let options = small().page_size(self.scenario.page_size);
+        if let Err(error) = options.restore(from, archive.as_deref(), RestoreTo::Lsn(lsn), &to) {
+            // Only what was archived can be restored.
+            if !self.gaps || !error.to_string().contains("archive") {
+                self.judge_error(&format!("restoring to LSN {lsn}"), &error, false);
+                self.accuse(format!("LSN {lsn} cannot be restored"));
+            } else {
+                self.say("the archive lacks what was to be restored");
+            }
+            return;
+        }
+        let found = small().create(false).open(&to).and_then(|db| {
+            let tables = Tables::open(&db)?;
+            let mut tx = db.snapshot();
+            let lists = tables.read_lists(&mut tx, self.scenario.keys)?;
+            let rows = tables.read_rows(&mut tx, self.scenario.clients as usize)?;
+            tx.commit()?;
+            db.close()?;
+            Ok((lists, rows))
+        });
+        match found {
+            Ok(found) if found == (lists, rows) => {
+                self.summary.restored += 1;
+                self.say(format!("LSN {lsn} was restored"));
+            }
+            Ok(_) => self.accuse(format!("what was restored differs from what was there at LSN {lsn}")),
+            Err(error) => self.judge_error("opening what was restored", &error, false),
+        }
+    }
+
+    /// Changes the log's devices while clients work.
+    fn change_members(
+        &self,
+        round: &Round,
+        machine: &Machine,
+        db: &Database,
+    ) -> thread::JoinHandle<Vec<Outcome>> {
+        let (db, machine) = (db.clone(), machine.clone());
+        let (changes, spares) = (round.array.changes.clone(), self.scenario.array.spares as u64);
+        let mut rng = Rng::new(self.scenario.seed ^ 0xC4A6);
+        let body = move || {
+            let mut outcomes = Vec::new();
+            for (after, change) in changes {
+                clock::sleep(after);
+                let spare = machine.spare(rng.below(spares) as usize);
+                let members = db.log_array().members;
+                let some =
+                    members.get(rng.below(members.len().max(1) as u64) as usize).map(|member| member.id);
+                let add = || db.add_log_device_on(spare.clone()).map(drop);
+                let remove = || some.map_or(Ok(()), |id| db.remove_log_device(id));
+                let outcome = match change {
+                    Change::Add => add(),
+                    Change::Remove => remove(),
+                    Change::Replace => add().and_then(|()| remove()),
+                };
+                outcomes.push((change, outcome));
+            }
+            outcomes
+        };
+        thread::spawn("operator", body).expect("a thread")
+    }
+
     fn interrupted_opening(
         &mut self,
         contents: Vec<Vec<u8>>,
@@ -312,7 +464,7 @@ impl Story {
     ) -> Vec<Vec<u8>> {
         let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
         let switch = self.switch(&machine, after, survival);
-        let opened = self.scenario.options().open_on(machine.devices());
+        let opened = self.options(&machine).open_on(machine.devices());
         if let Err(error) = &opened {
             let off = switch.is_off();
             self.judge_error("the opening under which the power failed", error, off);
@@ -344,9 +496,24 @@ impl Story {
             })
             .collect();
         let changes = self.change_cache(round, machine, &db);
+        let operator = self.change_members(round, machine, &db);
         let ended: Vec<(Vec<Entry>, Stop)> =
             handles.into_iter().map(|handle| handle.join().expect("a client does not panic")).collect();
+        let changed = operator.join().expect("the operator does not panic");
         let excused = machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
+        for (change, outcome) in changed {
+            match outcome {
+                Ok(()) => self.say(format!("log devices: {change:?}")),
+                // It is a member already, or the last one.
+                Err(error) if error.kind() == ErrorKind::BadArgument => {
+                    self.say(format!("log devices: {change:?} was refused: {error}"));
+                }
+                Err(error) => self.judge_error(&format!("log devices: {change:?}"), &error, excused),
+            }
+        }
+        if let Some(archive) = db.archive_statistics() {
+            self.gaps |= !archive.gaps.is_empty();
+        }
         for (client, (entries, stop)) in ended.into_iter().enumerate() {
             entries.into_iter().for_each(|entry| self.ledger.add(entry));
             match stop {
@@ -451,6 +618,9 @@ impl Story {
         }
     }
 }
+
+/// How a change of the log's devices ended.
+type Outcome = (Change, Result<(), Error>);
 
 /// A power switch that goes off by itself.
 struct Switch {

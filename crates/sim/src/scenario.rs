@@ -1,5 +1,6 @@
 //! What a seed stands for: the machine, the options, the clients, and what goes wrong.
 
+use crate::array::{ArrayRound, ArraySetup};
 use crate::medium::{Survival, Timing, Uniform};
 use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
 use firn::{CachePolicy, CacheSpec, Hiding, Isolation, Options};
@@ -67,6 +68,8 @@ pub struct Round {
     pub end: End,
     /// Bits that flip in the medium of this number, while the power is off.
     pub rot: Option<(usize, u32)>,
+    /// What happens to the log's array and the archive.
+    pub array: ArrayRound,
 }
 
 /// A flash cache over the store.
@@ -99,6 +102,8 @@ pub struct Scenario {
     pub log_bytes_each: u64,
     /// How the log hides outliers.
     pub hiding: Hiding,
+    /// Copies, changes of the log's devices, the archive.
+    pub array: ArraySetup,
     /// The flash cache.
     pub cache: Option<CacheSetup>,
     /// Bytes that the store may take.
@@ -146,7 +151,9 @@ impl Scenario {
             let rng = &mut Rng::new(seed ^ 0xCAC4_E001);
             rounds.iter_mut().for_each(|round| round.cache_changes = CacheChange::draw_some(rng));
         }
+        let array = ArraySetup::draw(seed, log_devices, &mut rounds);
         Scenario {
+            array,
             seed,
             page_size,
             frames: pick(rng, &[64, 80, 128, 512]),
@@ -190,8 +197,10 @@ impl Scenario {
     pub fn with_canary(mut self) -> Scenario {
         self.canary = true;
         self.frames = 64;
+        self.array = ArraySetup::plain();
         for round in &mut self.rounds {
             (round.troubles, round.rot, round.cut_in_recovery) = (Vec::new(), None, None);
+            round.array = ArrayRound::default();
             if !matches!(round.end, End::PowerCut(..)) {
                 round.end = End::PowerCut(Duration::from_millis(5), Survival::None);
             }
@@ -208,8 +217,9 @@ impl Scenario {
             .version_bytes(self.version_bytes)
             .log_devices(self.log_devices)
             .log_bytes(self.log_bytes_each * self.log_devices as u64)
-            // A device that fails is not given up: the machine of the next round has all of them.
-            .log_copies_required(self.log_devices)
+            // Else a device that fails is not given up: the machine of the next round has all of them.
+            .log_copies_required(if self.array.lenient { 1 } else { self.log_devices })
+            .log_copies(self.array.copies)
             .log_hiding(self.hiding);
         if let Some(cache) = self.cache {
             options = options
@@ -217,6 +227,13 @@ impl Scenario {
                 .cache_policy(cache.policy)
                 .cache_group_pages(cache.group_pages)
                 .cache_write_through(cache.write_through);
+        }
+        if let Some(archive) = self.array.archive {
+            options = options
+                .archive_eager_bytes(archive.eager_bytes)
+                .archive_segment_bytes(archive.segment_bytes)
+                .archive_completes(archive.completes)
+                .archive_when_full(archive.when_full);
         }
         if let Some(deadline) = self.lock_deadline {
             options = options.lock_deadline(deadline);
@@ -230,7 +247,9 @@ impl Scenario {
     /// How long the device of this number takes.
     #[must_use]
     pub fn timing(&self, device: usize, rng: &mut Rng) -> Box<dyn Timing> {
-        let (least, most) = (Duration::from_micros(5), self.slowest[device]);
+        // A spare is like the first log device.
+        let slowest = self.slowest.get(device).unwrap_or(&self.slowest[1]);
+        let (least, most) = (Duration::from_micros(5), *slowest);
         Box::new(Uniform { least, most, rng: Rng::new(rng.next_u64()) })
     }
 }
@@ -308,8 +327,9 @@ impl Round {
         let cut_in_recovery =
             rng.one_in(3).then(|| (Duration::from_micros(rng.between(20, 10_000)), survival(rng)));
         let rot = rng.one_in(12).then(|| (rng.below(names.len() as u64) as usize, rng.between(1, 3) as u32));
+        let array = ArrayRound::default();
         let transactions = rng.between(5, 40);
-        Round { cache_changes: Vec::new(), transactions, troubles, cut_in_recovery, end, rot }
+        Round { cache_changes: Vec::new(), transactions, troubles, cut_in_recovery, end, rot, array }
     }
 }
 
@@ -391,6 +411,7 @@ impl fmt::Display for Scenario {
             self.store_limit >> 20,
             if self.canary { ", WITHOUT the write-ahead rule" } else { "" }
         )?;
+        writeln!(f, "{:?}", self.array)?;
         writeln!(f, "outliers of the log: {:?}; cache: {:?}; {:?}", self.hiding, self.cache, self.policy)?;
         for (number, round) in self.rounds.iter().enumerate() {
             write!(f, "round {number}: {} transactions a client", round.transactions)?;
@@ -404,7 +425,19 @@ impl fmt::Display for Scenario {
             for (after, change) in &round.cache_changes {
                 write!(f, "; after {after:?} {change:?}")?;
             }
+            if round.array.archive_missing {
+                write!(f, "; first an opening without the archive")?;
+            }
+            for (name, rule) in &round.array.troubles {
+                write!(f, "; {name} ({:?})", rule.when)?;
+            }
+            if !round.array.changes.is_empty() {
+                write!(f, "; log devices: {:?}", round.array.changes)?;
+            }
             write!(f, "; ends with {:?}", round.end)?;
+            if let Some(device) = round.array.lost_device {
+                write!(f, "; then log device {device} is lost")?;
+            }
             if let Some((device, bits)) = round.rot {
                 write!(f, "; then {bits} bits of device {device} rot")?;
             }

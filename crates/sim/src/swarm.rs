@@ -66,6 +66,7 @@ impl SwarmReport {
         total.faults += one.faults;
         total.cuts += one.cuts;
         total.recoveries += one.recoveries;
+        total.restored += one.restored;
         total.time += one.time;
         total.steps += one.steps;
         if !verdict.wrong.is_empty() {

@@ -134,8 +134,8 @@ fn take(engine: &Arc<Engine>, directory: &Path, tell: Tell<'_>) -> Result<Backup
     copy.copy_pages(&hold, tell)?;
     go_on(tell(BackupProgress::Log))?;
     copy.pages.finish()?;
-    engine.log.flush(engine.log.end())?;
-    let end = engine.log.durable();
+    engine.log.flush_to_devices(engine.log.end())?;
+    let end = engine.log.on_devices();
     while copy.copy_log(&hold, end)? {}
     copy.writer.seal().map_err(archive::archive_error)?;
     sync_directory(&log_directory)?;
@@ -254,7 +254,7 @@ impl Copy<'_> {
             self.pages.append(&found)?;
         }
         // Up to here and no further: what is written meanwhile may be more than is copied meanwhile.
-        let until = self.engine.log.durable();
+        let until = self.engine.log.on_devices();
         while self.copy_log(hold, until)? {}
         let total = self.engine.store.statistics().pages_allocated;
         go_on(tell(BackupProgress::Pages(self.pages.pages, total.max(self.pages.pages))))

@@ -5,13 +5,15 @@
 //! * [`ArchiveWriter`] appends pieces of the stream as *chunks*, each durable when the call returns, in
 //!   sequence only, and begins a new segment when one is full or failed.
 //! * [`LogTail`](crate::LogTail) is where the pieces come from: the log buffer, or the log's devices if the
-//!   archive is behind.
+//!   archive is behind. What is archived before the devices have it is durable with that ([`crate::Log::archived`]).
 //! * [`ArchiveLog`] reads the stream back from one or several directories, [`ArchiveRecords`] its records.
 //! * [`survey`] lists and verifies.
 //!
 //! Invariants:
 //! * A chunk holds the stream's own bytes, framing included: what was archived can be compared with the log.
-//! * Only durable log is archived, so an archive never holds log that the database has not.
+//! * Log that the log's devices lack is archived only while the database knows durably that this may be so; its recovery
+//!   then reads the archive as well ([`Archived`]). So an archive never holds log that the database has not.
+//! * What an archive has of an epoch beyond where the next one says that it ended was cut off by a crash, and is no log.
 //! * Nothing is overwritten. After a failed write the segment is left as it is and the log goes on, from the last
 //!   acknowledged byte, in a new one: of two chunks with one LSN in one epoch either may be read.
 //! * A chunk says where its epoch began and where the log before that ended, so a reader tells the jump
@@ -22,6 +24,7 @@ mod files;
 mod format;
 mod records;
 mod segment;
+mod source;
 mod stream;
 mod survey;
 mod writer;
@@ -29,6 +32,8 @@ mod writer;
 pub use files::{ArchiveFiles, WrapDevice};
 pub use format::{CHUNK_MAX, EpochMark, SEGMENT_BYTES_MIN};
 pub use records::ArchiveRecords;
+pub(crate) use source::ArchiveReader;
+pub use source::Archived;
 pub use stream::{ArchiveLog, Next};
 pub use survey::{SegmentInfo, Survey, survey};
 pub use writer::ArchiveWriter;

@@ -98,11 +98,12 @@ impl ArchiveRecords {
         let mut pos = self.end;
         let mut group = VecDeque::new();
         loop {
-            if !self.hold(Lsn(pos.0 + FRAME as u64), pos)? {
+            if !self.hold(Lsn(pos.0 + FRAME as u64))? {
                 return Ok(false);
             }
             if self.start > pos {
-                // A new epoch: the log before it ended right here.
+                // A new epoch: the log before it ended where this group began.
+                group.clear();
                 (pos, self.end) = (self.start, self.start);
             }
             let at = pos.since(self.start) as usize;
@@ -114,8 +115,11 @@ impl ArchiveRecords {
                 ));
             };
             let end = frame.end(pos);
-            if end > self.until || !self.hold(end, pos)? {
+            if end > self.until || !self.hold(end)? {
                 return Ok(false);
+            }
+            if self.start > pos {
+                continue;
             }
             group.push_back((pos, frame));
             pos = end;
@@ -135,32 +139,37 @@ impl ArchiveRecords {
         }
     }
 
-    /// Reads until all before `to` is in the buffer; false if the archive ends before. `pos` is where the record in
-    /// question begins: only there, at a group's begin, may an epoch end.
-    fn hold(&mut self, to: Lsn, pos: Lsn) -> Result<bool, LogError> {
+    /// Reads until all before `to` is in the buffer; false if the archive ends before. Where a new epoch begins, `start` is
+    /// its first LSN afterwards, and its first record's framing is in the buffer.
+    fn hold(&mut self, to: Lsn) -> Result<bool, LogError> {
         while Lsn(self.start.0 + self.buf.len() as u64) < to {
             let next = match self.stop {
                 Some(stop) => stop,
                 None => self.log.next_piece()?,
             };
-            let Next::Piece { first, time_us, .. } = next else {
+            let Next::Piece { first, time_us, mark } = next else {
                 self.stop = Some(next);
                 return Ok(false);
             };
             self.time_us = self.time_us.max(time_us);
             let held = Lsn(self.start.0 + self.buf.len() as u64);
             if first != held {
-                if pos != held || pos != self.end {
+                // The group in question is not whole: the epoch ended before it, as the next one says.
+                if mark.previous_end != self.end {
                     return Err(LogError::new(
                         LogErrorKind::Damaged,
-                        format!("the archive is damaged: its epoch ends at LSN {held}, within a group"),
+                        format!(
+                            "the archive is damaged: an epoch that ended at LSN {} is archived up to LSN {held}",
+                            mark.previous_end
+                        ),
                     ));
                 }
                 self.buf.clear();
                 self.start = first;
                 self.buf.extend_from_slice(self.log.bytes());
                 // The record begins where the epoch does.
-                return Ok(self.buf.len() >= FRAME || self.hold(Lsn(first.0 + FRAME as u64), first)?);
+                self.end = first;
+                return Ok(self.buf.len() >= FRAME || self.hold(Lsn(first.0 + FRAME as u64))?);
             }
             self.buf.extend_from_slice(self.log.bytes());
         }

@@ -2,6 +2,12 @@
 //!
 //! Several directories may be read as one: a base backup brings the log of its own time along. Memory: the
 //! segments' headers, and one chunk.
+//!
+//! Two histories of one database are never joined. Both may be there: a copy of the database was opened, and wrote an
+//! archive, too. Once a piece is delivered, what follows is
+//! * log of the same epoch, begun at the same LSN; or
+//! * a higher epoch's first log, which says that the log before it ended where the reader stands, or before: what the
+//!   reader has beyond that was being archived when a crash cut it off, and is no log.
 
 use super::files::ArchiveFiles;
 use super::format::{ChunkHeader, EpochMark, SegmentHeader};
@@ -26,6 +32,8 @@ pub struct ArchiveLog {
     pos: Lsn,
     /// The piece at hand: its place in the current chunk.
     skip: usize,
+    /// The epoch of what was delivered last: the history that is followed.
+    mark: Option<EpochMark>,
 }
 
 /// What comes next in an archive.
@@ -66,20 +74,49 @@ impl ArchiveLog {
                 let header = reader.header;
                 let expected = *expected.get_or_insert(header.database);
                 if header.database != expected {
-                    return Err(LogError::new(
-                        LogErrorKind::BadArgument,
-                        format!(
-                            "{} is of database {}, not of {expected}: name the archive that belongs to the backup",
-                            directory.path(sequence).display(),
-                            header.database
-                        ),
-                    ));
+                    return Err(other_database(&directory.path(sequence), &header, expected));
                 }
                 segments.push(Segment { files: index, header });
             }
         }
         segments.sort_by_key(|segment| (segment.header.first, segment.files, segment.header.sequence));
-        Ok(ArchiveLog { files, segments, current: None, pos: from, skip: 0 })
+        Ok(ArchiveLog { files, segments, current: None, pos: from, skip: 0, mark: None })
+    }
+
+    /// As [`ArchiveLog::open`] of one directory, looking at the newest segments only, back to the one that holds `from`.
+    pub(crate) fn open_newest(
+        files: &ArchiveFiles,
+        database: DatabaseId,
+        from: Lsn,
+    ) -> Result<ArchiveLog, LogError> {
+        let mut segments = Vec::new();
+        for sequence in files.list()?.into_iter().rev() {
+            let Opened::Segment(mut reader) = SegmentReader::open(files, sequence)? else { continue };
+            let header = reader.header;
+            if header.database != database {
+                return Err(other_database(&files.path(sequence), &header, database));
+            }
+            segments.push(Segment { files: 0, header });
+            if header.first <= from && reader.advance()? {
+                break;
+            }
+        }
+        segments.sort_by_key(|segment| (segment.header.first, segment.header.sequence));
+        let files = vec![files.clone()];
+        Ok(ArchiveLog { files, segments, current: None, pos: from, skip: 0, mark: None })
+    }
+
+    /// Follows the history in which the epoch at the position is this one: another's log is not delivered.
+    #[must_use]
+    pub fn of_epoch(mut self, mark: EpochMark) -> ArchiveLog {
+        self.mark = Some(mark);
+        self
+    }
+
+    /// Goes on at `lsn`, at or after the position, of whichever epoch is found there.
+    pub(crate) fn skip_to(&mut self, lsn: Lsn) {
+        assert!(lsn >= self.pos, "an archive is read forward");
+        (self.pos, self.mark) = (lsn, None);
     }
 
     /// LSN of the next byte.
@@ -104,7 +141,7 @@ impl ArchiveLog {
     pub fn next_piece(&mut self) -> Result<Next, LogError> {
         let mut exhausted = None;
         if let Some((index, mut reader)) = self.current.take() {
-            if let Some(chunk) = seek(&mut reader, self.pos)? {
+            if let Some(chunk) = self.seek(&mut reader)? {
                 return Ok(self.take(index, reader, chunk));
             }
             exhausted = Some(index);
@@ -119,6 +156,7 @@ impl ArchiveLog {
         let first = self.pos.max(chunk.first);
         self.skip = first.since(chunk.first) as usize;
         self.pos = chunk.end();
+        self.mark = Some(chunk.mark);
         self.current = Some((index, reader));
         Next::Piece { first, mark: chunk.mark, time_us: chunk.time_us }
     }
@@ -148,8 +186,20 @@ impl ArchiveLog {
             let Opened::Segment(mut reader) = SegmentReader::open(files, segment.header.sequence)? else {
                 continue;
             };
-            if let Some(chunk) = seek(&mut reader, self.pos)? {
+            if let Some(chunk) = self.seek(&mut reader)? {
                 return Ok(Some((index, *reader, chunk)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads on to the chunk with the byte at the position, or to the one that begins the epoch following on a log that
+    /// ended there.
+    fn seek(&self, reader: &mut SegmentReader) -> Result<Option<ChunkHeader>, LogError> {
+        while reader.advance()? {
+            let chunk = reader.chunk().expect("just read");
+            if follows(&chunk, self.pos, self.mark) {
+                return Ok(Some(chunk));
             }
         }
         Ok(None)
@@ -176,17 +226,26 @@ impl ArchiveLog {
     }
 }
 
-/// Reads on to the chunk with the byte at `pos`, or to the one that begins the epoch following on a log that
-/// ended at `pos`.
-fn seek(reader: &mut SegmentReader, pos: Lsn) -> Result<Option<ChunkHeader>, LogError> {
-    while reader.advance()? {
-        let chunk = reader.chunk().expect("just read");
-        let jumps = chunk.first == chunk.mark.start && chunk.mark.previous_end == pos;
-        if jumps || (chunk.first <= pos && pos < chunk.end()) {
-            return Ok(Some(chunk));
-        }
-    }
-    Ok(None)
+/// Whether `chunk` goes on with the log that ended at `pos`, in the history of the epoch `mark`.
+fn follows(chunk: &ChunkHeader, pos: Lsn, mark: Option<EpochMark>) -> bool {
+    let same = mark.is_none_or(|mark| (mark.epoch, mark.start) == (chunk.mark.epoch, chunk.mark.start));
+    let later =
+        mark.is_none_or(|mark| chunk.mark.epoch > mark.epoch && chunk.mark.previous_end >= mark.start);
+    let begins = chunk.first == chunk.mark.start && chunk.first >= pos && chunk.mark.previous_end <= pos;
+    // Of an unknown epoch nothing is known to be cut off.
+    let begins = begins && (mark.is_some() || chunk.mark.previous_end == pos);
+    (begins && later) || (same && chunk.first <= pos && pos < chunk.end())
+}
+
+fn other_database(path: &Path, header: &SegmentHeader, expected: DatabaseId) -> LogError {
+    LogError::new(
+        LogErrorKind::BadArgument,
+        format!(
+            "{} is of database {}, not of {expected}: name the archive that belongs to this one",
+            path.display(),
+            header.database
+        ),
+    )
 }
 
 impl std::fmt::Debug for ArchiveLog {

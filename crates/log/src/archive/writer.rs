@@ -8,7 +8,7 @@ use super::files::{ArchiveFiles, named};
 use super::format::{
     CHUNK_BYTES_MAX, CHUNK_HEADER, CHUNK_MAX, ChunkHeader, EpochMark, SEGMENT_BYTES_MIN, SegmentHeader, UNIT,
 };
-use super::segment::{Opened, SegmentReader};
+use super::source::newest;
 use crate::block::database_tag;
 use crate::{LogError, LogErrorKind, Piece};
 use firn_base::sync::Arc;
@@ -70,10 +70,9 @@ impl ArchiveWriter {
             buf: AlignedBuf::zeroed(CHUNK_BYTES_MAX),
             files,
         };
-        for sequence in listed.into_iter().rev() {
-            if writer.learn(sequence)? {
-                break;
-            }
+        if let Some(found) = newest(&writer.files, database)? {
+            (writer.end, writer.resume) = (Some(found.end), found.resume);
+            (writer.mark, writer.time_us) = (Some(found.mark), found.time_us);
         }
         writer.rewind();
         Ok(writer)
@@ -84,37 +83,6 @@ impl ArchiveWriter {
     pub fn rewind(&mut self) {
         self.current = None;
         self.end = self.end.map(|_| self.resume);
-    }
-
-    /// Takes the archive's end from a segment; false if it holds no chunk.
-    fn learn(&mut self, sequence: u64) -> Result<bool, LogError> {
-        let Opened::Segment(mut reader) = SegmentReader::open(&self.files, sequence)? else {
-            return Ok(false);
-        };
-        if reader.header.database != self.database {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!(
-                    "{} is the archive of database {}, not of {}: give each database a directory of its own",
-                    self.files.directory().display(),
-                    reader.header.database,
-                    self.database
-                ),
-            ));
-        }
-        while reader.advance()? {
-            let chunk = reader.chunk().expect("just read");
-            if !reader.damaged.is_empty() {
-                // What is damaged, and all behind it, is archived once more.
-                break;
-            }
-            if self.end.is_none_or(|end| chunk.end() > end) {
-                (self.end, self.resume) = (Some(chunk.end()), chunk.resume());
-            }
-            self.mark = Some(chunk.mark);
-            self.time_us = self.time_us.max(chunk.time_us);
-        }
-        Ok(self.end.is_some())
     }
 
     /// All log before it is archived; `None` while nothing is.
@@ -160,6 +128,12 @@ impl ArchiveWriter {
     /// [`ArchiveWriter::end`] on.
     pub fn append(&mut self, piece: Piece, bytes: &[u8], now_us: u64) -> Result<(), LogError> {
         let Piece { mark, first, resume } = piece;
+        let begins = first == mark.start && self.mark.is_none_or(|last| last.epoch < mark.epoch);
+        if begins && self.end.is_some_and(|end| end > mark.previous_end && end <= first) {
+            // What the archive has beyond was being appended when a crash cut it off, and is no log.
+            self.current = None;
+            (self.end, self.resume) = (Some(mark.previous_end), mark.previous_end);
+        }
         let follows = |end| first == end || (first == mark.start && mark.previous_end == end);
         assert!(self.end.is_none_or(follows), "{first:?} does not follow {:?}", self.end);
         if self.end.is_none() {

@@ -1,0 +1,180 @@
+//! An archive as one more source of a scan: after a crash it may have log that was acknowledged and that the devices lack.
+//!
+//! It is asked for what the devices do not have, in ascending order, and opened only then. What it answers is of the very
+//! epoch that is asked for, begun at the same LSN: log of another history of the database is not there.
+
+use super::files::ArchiveFiles;
+use super::format::EpochMark;
+use super::segment::{Opened, SegmentReader};
+use super::stream::{ArchiveLog, Next};
+use crate::{LogError, LogErrorKind};
+use firn_base::{DatabaseId, Epoch, Lsn};
+
+/// What an archive's newest segment says of its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Newest {
+    /// All before it is there, as far as this segment tells.
+    pub end: Lsn,
+    /// Where the log can be followed from.
+    pub resume: Lsn,
+    /// The last chunk before damage.
+    pub mark: EpochMark,
+    pub time_us: u64,
+    /// First LSN of the last whole chunk: all before it was archived before it was written.
+    pub claim: Lsn,
+    /// End of the last whole chunk.
+    pub reach: Lsn,
+    /// The epoch of that.
+    pub last: EpochMark,
+}
+
+/// Reads the newest segment that holds log; `None` if none does.
+pub(crate) fn newest(files: &ArchiveFiles, database: DatabaseId) -> Result<Option<Newest>, LogError> {
+    for sequence in files.list()?.into_iter().rev() {
+        let Opened::Segment(mut reader) = SegmentReader::open(files, sequence)? else { continue };
+        if reader.header.database != database {
+            return Err(LogError::new(
+                LogErrorKind::BadArgument,
+                format!(
+                    "{} is the archive of database {}, not of {database}: give each database a directory of its own",
+                    files.directory().display(),
+                    reader.header.database,
+                ),
+            ));
+        }
+        let mut found: Option<Newest> = None;
+        while reader.advance()? {
+            let chunk = reader.chunk().expect("just read");
+            let (claim, reach, last) = (chunk.first, chunk.end(), chunk.mark);
+            let whole = Newest {
+                end: chunk.end(),
+                resume: chunk.resume(),
+                mark: chunk.mark,
+                time_us: chunk.time_us,
+                claim,
+                reach,
+                last,
+            };
+            found = Some(match found {
+                // What is damaged, and all behind it, is archived once more.
+                Some(found) if !reader.damaged.is_empty() => Newest { claim, reach, last, ..found },
+                None if !reader.damaged.is_empty() => {
+                    // The segment's first chunk is damaged: where it was begun for, nothing is known to be there.
+                    let first = reader.header.first;
+                    Newest { end: first, resume: first, ..whole }
+                }
+                _ => whole,
+            });
+        }
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// An archive that a scan may read; see [`crate::LogScan::with_archive`].
+#[derive(Clone, Debug)]
+pub struct Archived {
+    files: ArchiveFiles,
+    database: DatabaseId,
+    newest: Newest,
+}
+
+impl Archived {
+    /// The archive of `database` in `files`; `None` if it is empty.
+    ///
+    /// Errors: `BadArgument` if it is another database's; `Failed`.
+    pub fn open(files: ArchiveFiles, database: DatabaseId) -> Result<Option<Archived>, LogError> {
+        let newest = newest(&files, database)?;
+        Ok(newest.map(|newest| Archived { files, database, newest }))
+    }
+
+    /// First LSN after the last byte that is there.
+    #[must_use]
+    pub fn reach(&self) -> Lsn {
+        self.newest.reach
+    }
+
+    /// The epoch of that byte.
+    #[must_use]
+    pub fn end_mark(&self) -> EpochMark {
+        self.newest.last
+    }
+
+    /// All before it was archived durably before something else was.
+    pub(crate) fn claim(&self) -> Lsn {
+        self.newest.claim
+    }
+
+    /// Reads it; nothing is opened yet.
+    pub(crate) fn reader(&self) -> ArchiveReader {
+        ArchiveReader { archived: self.clone(), log: None, piece: None, gap: None, ended: false }
+    }
+}
+
+/// Reads an archive forward, for a scan.
+pub(crate) struct ArchiveReader {
+    archived: Archived,
+    log: Option<ArchiveLog>,
+    /// The piece at hand: its epoch, first LSN and end.
+    piece: Option<(EpochMark, Lsn, Lsn)>,
+    /// It goes on there.
+    gap: Option<Lsn>,
+    ended: bool,
+}
+
+impl ArchiveReader {
+    /// Copies the log of `epoch`, which began at `start`, from `lsn` on, as much as there is; answers how many bytes.
+    pub fn copy(&mut self, epoch: Epoch, start: Lsn, lsn: Lsn, out: &mut [u8]) -> Result<usize, LogError> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = lsn.advance(done as u64);
+            let Some((log, first)) = self.reach(epoch, start, at)? else { break };
+            let bytes = &log.bytes()[at.since(first) as usize..];
+            let count = bytes.len().min(out.len() - done);
+            out[done..done + count].copy_from_slice(&bytes[..count]);
+            done += count;
+        }
+        Ok(done)
+    }
+
+    /// Reads on to the piece with the byte at `at`; `None` if there is none.
+    fn reach(&mut self, epoch: Epoch, start: Lsn, at: Lsn) -> Result<Option<(&ArchiveLog, Lsn)>, LogError> {
+        if at >= self.archived.reach() {
+            return Ok(None);
+        }
+        let Archived { files, database, .. } = &self.archived;
+        let log = match self.log.take() {
+            Some(log) => log,
+            None => ArchiveLog::open_newest(files, *database, at)?,
+        };
+        let log = self.log.insert(log);
+        loop {
+            if let Some((mark, first, end)) = self.piece {
+                if (mark.epoch, mark.start) == (epoch, start) && first <= at && at < end {
+                    return Ok(Some((log, first)));
+                }
+                // It is kept for later.
+                if mark.epoch > epoch || first > at {
+                    return Ok(None);
+                }
+            }
+            match self.gap {
+                Some(gap) if gap > at => return Ok(None),
+                Some(gap) => {
+                    log.skip_to(gap);
+                    self.gap = None;
+                }
+                None if self.ended => return Ok(None),
+                None => {}
+            }
+            self.piece = None;
+            match log.next_piece()? {
+                Next::Piece { first, mark, .. } => self.piece = Some((mark, first, log.pos())),
+                Next::Gap(lsn) => self.gap = Some(lsn),
+                Next::End => self.ended = true,
+            }
+        }
+    }
+}
