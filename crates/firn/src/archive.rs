@@ -411,7 +411,7 @@ fn refuse_the_future(writer: &ArchiveWriter, superblock: &Superblock, log_end: L
         ErrorKind::BadArgument,
         format!(
             "the archive holds log up to LSN {end} of epoch {}, which this database does not have (its log ends at \
-             {log_end}): this is an older copy of the database. Open it with another archive directory, or restore \
+             {log_end}): this is an older copy of the database, or its log devices have lost what they had. Open it with another archive directory, or restore \
              from the archive instead",
             mark.epoch
         ),

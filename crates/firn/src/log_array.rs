@@ -354,8 +354,16 @@ impl Engine {
     /// Takes checkpoints until the device holds no log that anybody needs.
     fn drain(&self, id: MemberId) -> Result<(), Error> {
         let deadline = clock::now().after(LEAVE_MAX);
+        let mut seen = None;
         loop {
-            self.checkpoint_all()?;
+            let held = self.keep.oldest();
+            let redo_start = self.superblock.lock().redo_start;
+            // Of log that the archive or a backup holds a checkpoint gives nothing back, and takes room itself: again and
+            // again, it would use up what is reserved for the next one.
+            if held != seen || held.is_none_or(|held| held >= redo_start) {
+                self.checkpoint_all()?;
+                seen = held;
+            }
             let from = self.superblock.lock().log_start();
             if self.log.is_drained(id, from) {
                 return Ok(());

@@ -184,6 +184,8 @@ impl Story {
             ErrorKind::Damaged => !self.spoilt,
             // Damage that was met poisons a database.
             ErrorKind::Failed | ErrorKind::Unknown | ErrorKind::Closed => !excused && !self.spoilt,
+            // An archive knows more than a log whose device has lied.
+            ErrorKind::BadArgument => !self.spoilt,
             ErrorKind::Full | ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::Timeout => false,
             _ => true,
         };

@@ -63,3 +63,20 @@ fn seed_1182_ends() {
     let verdict = run(&Scenario::new(1182));
     assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
 }
+
+/// A log device lost a write, and the archive, which has it, is refused: said where damage was done, and not otherwise.
+#[test]
+fn seed_40195_tells_what_a_lost_write_cost() {
+    let verdict = run(&Scenario::new(40195));
+    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+    let told = verdict.narrative.iter().any(|line| line.contains("have lost what they had"));
+    assert!(told, "{}", verdict.narrative.join("\n"));
+}
+
+/// Removing a log device took one checkpoint after the other while an archive that was gone held the log, until not even
+/// an opening found room for one.
+#[test]
+fn seed_20209_leaves_room_for_checkpoints() {
+    let verdict = run(&Scenario::new(20209));
+    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+}
