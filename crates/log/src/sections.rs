@@ -6,7 +6,7 @@
 //!
 //! Damage. A header that is unreadable is passed over, towards its neighbours; if all are, all are read. A header that a device
 //! claimed to have written and did not (an older one is in its place, whole) could hide all newer sections from a binary search: after the
-//! search, headers 1, 2, 4, 8, … places further on are looked at, and if any is newer than what was found, all
+//! search, headers 1, 2, 4, 8, … places further on are looked at, all at once, and if any is newer than what was found, all
 //! are read.
 //!
 //! Memory: 40 bytes for each header that was read.
@@ -19,7 +19,7 @@ use firn_base::sync::{Arc, Mutex};
 use firn_device::{AlignedBuf, Device, Io, IoOp};
 use std::collections::BTreeMap;
 
-/// Headers read by one batch, if all have to be.
+/// Headers read by one batch.
 const BATCH: usize = 32;
 
 /// What is kept of a header.
@@ -109,12 +109,10 @@ impl Sections {
         let found = self.search()?;
         let newest = found.map_or(0, |(_, mark)| mark.sequence);
         let from = found.map_or(0, |(place, _)| place);
-        let mut step = 1;
-        while step < count {
-            if self.at((from + step) % count)?.is_some_and(|mark| mark.sequence > newest) {
-                return self.newest_of_all();
-            }
-            step *= 2;
+        let steps = (0..u64::BITS).map(|shift| 1u64 << shift).take_while(|step| *step < count);
+        let places: Vec<u64> = steps.map(|step| (from + step) % count).collect();
+        if self.read_all(&places)?.is_some_and(|mark| mark.sequence > newest) {
+            return self.newest_of_all();
         }
         Ok(found.map(|(_, mark)| mark).filter(|mark| mark.sequence > 0))
     }
@@ -148,16 +146,25 @@ impl Sections {
 
     /// By reading every header.
     fn newest_of_all(&self) -> Result<Option<Mark>, LogError> {
+        let places: Vec<u64> = (0..self.geometry.sections).collect();
+        Ok(self.read_all(&places)?.filter(|mark| mark.sequence > 0))
+    }
+
+    /// Reads the headers at these places, those that are not known, many side by side; answers the newest of all.
+    fn read_all(&self, places: &[u64]) -> Result<Option<Mark>, LogError> {
         let unit = self.geometry.unit as usize;
         // Each header in memory aligned as devices ask for.
         let step = unit.max(AlignedBuf::ALIGNMENT);
-        let mut buf = AlignedBuf::zeroed(step * BATCH);
-        let mut newest: Option<Mark> = None;
-        let mut done = 0;
-        while done < self.geometry.sections {
-            let count = (self.geometry.sections - done).min(BATCH as u64) as usize;
-            let places = done..done + count as u64;
-            let parts = buf.chunks_exact_mut(step).zip(places.clone());
+        let mut buf = AlignedBuf::zeroed(step * BATCH.min(places.len()));
+        let (mut newest, mut unread) = (None::<Mark>, Vec::new());
+        for &place in places {
+            match self.known.lock().get(&place) {
+                Some(&mark) => newest = newest.max_by_sequence(mark),
+                None => unread.push(place),
+            }
+        }
+        for places in unread.chunks(BATCH) {
+            let parts = buf.chunks_exact_mut(step).zip(places);
             let mut batch: Vec<Io<'_>> = parts
                 .map(|(part, place)| Io {
                     offset: self.geometry.offset(self.geometry.linear(place + 1)),
@@ -168,15 +175,14 @@ impl Sections {
             self.device.submit(&mut batch);
             batch.into_iter().try_for_each(|io| io.outcome)?;
             let mut known = self.known.lock();
-            for (part, place) in buf.chunks_exact(step).zip(places) {
+            for (part, &place) in buf.chunks_exact(step).zip(places) {
                 let header = SectionHeader::decode(self.owner, &self.geometry, place, &part[..BLOCK]);
                 let mark = header.as_ref().map(Mark::of);
                 known.insert(place, mark);
                 newest = newest.max_by_sequence(mark);
             }
-            done += count as u64;
         }
-        Ok(newest.filter(|mark| mark.sequence > 0))
+        Ok(newest)
     }
 
     /// The newest of the sections from `oldest` to `last` that begins before `lsn`; `None` if none is known to.
