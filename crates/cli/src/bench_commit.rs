@@ -73,7 +73,8 @@ pub fn run(args: &BenchCommit) -> Result<(), Failure> {
     bench_commit_report::report(args, head, &rounds)
 }
 
-struct Bench<'a> {
+/// A database on the device, and raw files beside it.
+pub struct Bench<'a> {
     args: &'a BenchCommit,
     stop: &'a AtomicBool,
     engine: FirnEngine,
@@ -87,7 +88,8 @@ struct Bench<'a> {
 pub type Rounds = Vec<Vec<Round>>;
 
 impl<'a> Bench<'a> {
-    fn new(args: &'a BenchCommit, dir: &Path, stop: &'a AtomicBool) -> Result<Bench<'a>, Failure> {
+    /// Makes both in a directory of its own.
+    pub fn new(args: &'a BenchCommit, dir: &Path, stop: &'a AtomicBool) -> Result<Bench<'a>, Failure> {
         std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
         let mut options = Options::new().buffer_bytes(256 << 20);
         if let Some(count) = args.log_devices {
@@ -99,6 +101,11 @@ impl<'a> Bench<'a> {
         let most = args.clients.iter().copied().max().unwrap_or(1).min(log_devices);
         let raw = RawFiles::create(dir, most as usize)?;
         Ok(Bench { args, stop, engine, log_devices, raw, time: Duration::from_secs_f64(args.seconds) })
+    }
+
+    /// Log devices of the database.
+    pub fn log_devices(&self) -> u32 {
+        self.log_devices
     }
 
     fn all(&mut self) -> Result<(firn_workloads::results::Conditions, Rounds), Failure> {
@@ -124,7 +131,7 @@ impl<'a> Bench<'a> {
 
     /// One client count. Every second round the order is the other one; `write_bytes` is what the round before
     /// found.
-    fn round(&mut self, number: u32, clients: u32, write_bytes: Option<usize>) -> Result<Round, Failure> {
+    pub fn round(&mut self, number: u32, clients: u32, write_bytes: Option<usize>) -> Result<Round, Failure> {
         let streams = clients.min(self.log_devices) as usize;
         let spinners = self.args.spinners.filter(|_| clients == SPINNING_CLIENTS);
         if let Some(bytes) = write_bytes.filter(|_| number % 2 == 1) {

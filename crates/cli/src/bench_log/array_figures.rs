@@ -83,14 +83,21 @@ struct Comparison<'a> {
     cpu: Cpu,
 }
 
-/// What striping with each unit does, relative to the array; and the array's rate.
-fn compare(bench: &mut Bench, figure: &mut Figure, with: &Comparison) -> Result<Vec<(u32, f64)>, Failure> {
+/// Throughputs relative to the array's without hiding.
+struct Ratios {
+    /// By stripe unit.
+    striped: Vec<(u32, f64)>,
+    /// The array's own, with hiding on. Striping can hide nothing: what belongs to a device no other may write.
+    hiding: f64,
+}
+
+fn compare(bench: &mut Bench, figure: &mut Figure, with: &Comparison) -> Result<Ratios, Failure> {
     let logs = Logs::Each(with.profile.clone(), 2);
-    let cell = Cell {
-        compose: with.compose,
-        ..Cell::new(logs, Hiding::Off, CLIENTS, with.cpu, bench.tpcc_time(with.cpu), bench.seed())
-    };
     let name = &with.profile.name;
+    let long = name == "flash-c";
+    let time = if long { bench.tpcc_time_with_outliers(with.cpu) } else { bench.tpcc_time(with.cpu) };
+    let cell =
+        Cell { compose: with.compose, ..Cell::new(logs, Hiding::Off, CLIENTS, with.cpu, time, bench.seed()) };
     let mut note = |series: &str, cell: &Cell, found: &super::machine::Found| {
         let mut row = row("13", series, cell, found);
         row["compose"] = json!(format!("{:?}", cell.compose));
@@ -98,20 +105,24 @@ fn compare(bench: &mut Bench, figure: &mut Figure, with: &Comparison) -> Result<
     };
     let array = bench.tpcc(&format!("{name} array"), &cell)?;
     note("array", &cell, &array);
-    let mut ratios = Vec::new();
+    let hides = Cell { hiding: Hiding::Adaptive, ..cell.clone() };
+    let hiding = bench.tpcc(&format!("{name} array, hiding on"), &hides)?;
+    note("array, hiding on", &hides, &hiding);
+    let mut striped = Vec::new();
     for unit_bytes in units(bench.is_quick()) {
         let cell = Cell { policy: LogPolicy::Striped { unit_bytes }, ..cell.clone() };
         let found = bench.tpcc(&format!("{name} striped {unit_bytes}"), &cell)?;
         note(&format!("striped {unit_bytes}"), &cell, &found);
-        ratios.push((unit_bytes, found.per_second / array.per_second));
+        striped.push((unit_bytes, found.per_second / array.per_second));
     }
-    Ok(ratios)
+    Ok(Ratios { striped, hiding: hiding.per_second / array.per_second })
 }
 
 /// Figure 13: TPC-C with the conventional array, over stripe units, relative to Firn's array.
 pub fn striping(bench: &mut Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::new("13", "round-robin striping beside the unconventional array, two devices");
     let mut worst: (f64, String) = (f64::MIN, String::new());
+    let mut worst_hiding = f64::MIN;
     for cpu in bench.cpus() {
         for (compose, how) in
             [(Compose::WhenDeviceFree, "when a device is free"), (Compose::AtFlush, "at the flush call")]
@@ -124,22 +135,31 @@ pub fn striping(bench: &mut Bench) -> Result<Figure, Failure> {
             for name in profiles(bench, cpu, compose) {
                 let profile = bench.profile(name)?;
                 let ratios = compare(bench, &mut figure, &Comparison { profile: &profile, compose, cpu })?;
-                for &(unit, value) in &ratios {
+                for &(unit, value) in &ratios.striped {
                     let label = size::show(unit.into()).replace(".0", "");
                     panel.add(name, Point { x: f64::from(unit), label, value, range: None });
                 }
-                let Some(&(unit, best)) = ratios.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+                let Some(&(unit, best)) = ratios.striped.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else {
+                    continue;
+                };
+                worst_hiding = worst_hiding.max(best / ratios.hiding);
                 let at = format!("{name}, {}, composed {how}", cpu.name);
                 if best > worst.0 {
                     worst = (best, at.clone());
                 }
                 let printed = match name {
                     "flash-a" => "1.11 (9.8 % loss at the best unit)",
+                    _ => "not printed",
+                };
+                // The paper's array of flash-C hides outliers (5.2).
+                let with_hiding = match name {
                     "flash-c" => "1.36 (26.6 % loss at the best unit)",
                     _ => "not printed",
                 };
                 let best_unit = size::show(unit.into()).replace(".0", "");
                 figure.beside(format!("{at}: array / best unit ({best_unit})"), printed, 1.0 / best);
+                let hiding = ratios.hiding / best;
+                figure.beside(format!("{at}: array, hiding on / best unit"), with_hiding, hiding);
             }
             figure.panels.push(panel);
         }
@@ -149,6 +169,8 @@ pub fn striping(bench: &mut Bench) -> Result<Figure, Failure> {
         1.0 / worst.0,
         1.0,
     );
+    let name = "array with hiding on over the best stripe unit, least over all profiles and settings";
+    figure.at_least(name, 1.0 / worst_hiding, 1.0);
     figure.notes.push(format!("Where striping comes nearest: {}.", worst.1));
     figure.notes.push("The paper's best units are 64 KiB to 128 KiB.".into());
     Ok(figure)

@@ -91,6 +91,12 @@ impl Figure {
         self.targets.push(Target { name: name.into(), value, target, better: "lower", met, reason: None });
     }
 
+    /// Adds a target that was not measured: of which direction, and why not.
+    pub fn not_measured(&mut self, name: impl Into<String>, target: f64, better: &'static str, why: &str) {
+        let (value, reason) = (None, Some(why.to_owned()));
+        self.targets.push(Target { name: name.into(), value, target, better, met: false, reason });
+    }
+
     /// Adds a comparison with a printed value.
     pub fn beside(&mut self, cell: impl Into<String>, paper: &str, ours: f64) {
         self.beside.push(Beside { cell: cell.into(), paper: paper.into(), ours, range: None });

@@ -139,7 +139,8 @@ pub fn tpcc(bench: &mut Bench) -> Result<Figure, Failure> {
             let mut found = Vec::new();
             for (hiding, name) in POLICIES {
                 let logs = Logs::Each(profile.clone(), 2);
-                let cell = Cell::new(logs, hiding, clients, cpu, bench.tpcc_time(cpu), bench.seed());
+                let time = bench.tpcc_time_with_outliers(cpu);
+                let cell = Cell::new(logs, hiding, clients, cpu, time, bench.seed());
                 let one = bench.tpcc(&format!("flash-c {name}"), &cell)?;
                 figure.rows.push(row("15", name, &cell, &one));
                 let label = clients.to_string();

@@ -10,6 +10,7 @@ mod hiding_figures;
 mod machine;
 mod modern;
 mod picture;
+mod real_device;
 mod recovery_figure;
 mod ssd_figure;
 mod stream;
@@ -51,9 +52,12 @@ pub struct BenchLog {
     /// Equal seeds give equal results
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// In real time, through emulated volumes: for the figure `modern` only
+    /// In real time: the figure `modern` through emulated volumes, 16 and 17 on the device under --dir
     #[arg(long, conflicts_with = "all")]
     pub real: bool,
+    /// Where --real makes its files, and removes them again
+    #[arg(long, value_name = "DIR", requires = "real")]
+    pub dir: Option<PathBuf>,
     /// Show each measurement on standard error when it is done
     #[arg(long)]
     pub verbose: bool,
@@ -70,8 +74,13 @@ pub fn run(args: &BenchLog) -> Result<(), Failure> {
     if args.seconds.is_some_and(|seconds| !(0.01..=3600.0).contains(&seconds)) {
         return Err(Failure::bad_argument("--seconds must be a number from 0.01 to 3600"));
     }
-    if args.real && args.figure.iter().any(|figure| figure != "modern") {
-        return Err(Failure::bad_argument("--real measures the figure `modern` only"));
+    if args.real && !args.figure.iter().all(|figure| ["modern", "16", "17"].contains(&figure.as_str())) {
+        return Err(Failure::bad_argument("--real measures the figures `modern`, 16 and 17 only"));
+    }
+    if args.real && args.dir.is_none() && args.figure.iter().any(|figure| figure != "modern") {
+        return Err(Failure::bad_argument(
+            "figures 16 and 17 in real time need --dir, a directory on the device",
+        ));
     }
     if let Some(dir) = &args.pictures {
         std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
@@ -142,6 +151,8 @@ impl Bench<'_> {
                 "13" => figures.push(array_figures::striping(self)?),
                 "14" => figures.push(hiding_figures::fixed_size(self)?),
                 "15" => figures.push(hiding_figures::tpcc(self)?),
+                "16" if self.args.real => figures.push(real_device::scans(self)?),
+                "17" if self.args.real => figures.push(real_device::widths(self)?),
                 "16" => figures.push(recovery_figure::scans(self)?),
                 "17" => figures.push(ssd_figure::partitions(self)?),
                 "modern" => figures.push(modern::misbehaving(self)?),
@@ -166,6 +177,12 @@ impl Bench<'_> {
         self.args.quick
     }
 
+    /// A directory for files on the device that `--real` measures.
+    fn dir(&self) -> Result<PathBuf, Failure> {
+        let dir = self.args.dir.as_ref().ok_or_else(|| Failure::bad_argument("--real needs --dir"))?;
+        Ok(dir.join(format!("firn-bench-log-{}", std::process::id())))
+    }
+
     fn is_real(&self) -> bool {
         self.args.real
     }
@@ -175,6 +192,11 @@ impl Bench<'_> {
         let usual = if self.args.quick { 2.0 } else { 10.0 };
         let seconds = self.args.seconds.unwrap_or(usual);
         Duration::from_secs_f64(if cpu.factor < 2.0 { seconds / 4.0 } else { seconds })
+    }
+
+    /// The same on a device whose outliers are rare and long: enough of them for a mean.
+    fn tpcc_time_with_outliers(&self, cpu: Cpu) -> Duration {
+        4 * self.tpcc_time(cpu)
     }
 
     /// Measured of the log alone.

@@ -108,5 +108,21 @@ fn with_processor(bench: &mut Bench, cpu: Cpu, figures: &mut [Figure; 2]) -> Res
         bars.add("over ideal", Point { x: at as f64, label: name.clone(), value: tpm / ideal, range: None });
     }
     twelve.panels.push(bars);
+    let two = DRIVES.map(|(drive, _)| of(&format!("{drive} 2f")));
+    let best = two.into_iter().fold(f64::MIN, f64::max);
+    twelve.beside(
+        format!("two flash drives without archive, best / ideal, {}", cpu.name),
+        "not printed",
+        best / ideal,
+    );
+    let why = "the log does not complete commits by the archive yet";
+    twelve.not_measured(
+        format!("two flash drives and an archive / ideal, {}", cpu.name),
+        0.99,
+        "higher",
+        why,
+    );
+    let name = format!("two flash drives and an archive / disk, {}", cpu.name);
+    twelve.not_measured(name, round(0.99 * ideal / disk), "higher", why);
     Ok(())
 }
