@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use std::path::Path;
 
 /// Told apart by people who do not tell red from green (Okabe and Ito).
-const COLORS: [RGBColor; 8] = [
+const COLORS: [RGBColor; 11] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -15,6 +15,9 @@ const COLORS: [RGBColor; 8] = [
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
     RGBColor(140, 140, 140),
+    RGBColor(120, 94, 240),
+    RGBColor(136, 34, 85),
+    RGBColor(17, 119, 51),
 ];
 const SIZE: (u32, u32) = (760, 440);
 
@@ -66,9 +69,14 @@ fn drawn(path: &Path, panel: &Panel) -> Result<(), String> {
                 chart.draw_series([bar]).map_err(text)?;
             }
         }
-        let line = LineSeries::new(at, color.stroke_width(2)).point_size(3);
         let legend = move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2));
-        chart.draw_series(line).map_err(text)?.label(&series.name).legend(legend);
+        // Names on the axis have nothing between them.
+        let drawn = if panel.log_x {
+            chart.draw_series(LineSeries::new(at, color.stroke_width(2)).point_size(3))
+        } else {
+            chart.draw_series(at.into_iter().map(|place| Circle::new(place, 5, color.filled())))
+        };
+        drawn.map_err(text)?.label(&series.name).legend(legend);
     }
     chart
         .configure_series_labels()

@@ -100,7 +100,7 @@ fn with_processor(bench: &mut Bench, cpu: Cpu, figures: &mut [Figure; 2]) -> Res
         &format!("figure-12-{}", cpu.name),
         &format!("Figure 12, processor: {}", cpu.name),
         "log",
-        "times the disk's throughput",
+        "times the throughput of the disk, of the ideal",
     );
     bars.digits = 2;
     for (at, (name, tpm)) in at_32.iter().enumerate() {
