@@ -115,7 +115,7 @@ fn with_processor(bench: &mut Bench, cpu: Cpu, figures: &mut [Figure; 2]) -> Res
         "not printed",
         best / ideal,
     );
-    let why = "the log does not complete commits by the archive yet";
+    let why = "the bench has no archive disk yet";
     twelve.not_measured(
         format!("two flash drives and an archive / ideal, {}", cpu.name),
         0.99,
