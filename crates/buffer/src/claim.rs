@@ -244,6 +244,7 @@ impl BufferPool {
         frame.count_change();
         self.counters.resident.subtract(1);
         self.counters.evictions.add(1);
+        self.reuse.dropped(page);
         Some(Claimed::new(self, hold))
     }
 

@@ -15,7 +15,7 @@
 //!   everything but latches may be waited for with latches held.
 //!
 //! Lock order: page latches (the caller's, in the order of its trees) → writing flag → staging → page table
-//! shard → free list → the locks of tier and log. Latches inside this crate are tried, with one exception, a
+//! shard → free list → the locks of tier and log. `reuse` is a leaf. Latches inside this crate are tried, with one exception, a
 //! checkpoint's, which holds nothing else then.
 //!
 //! How it fails: a read error is the caller's and leaves nothing behind; a write error leaves the page dirty in
@@ -39,8 +39,10 @@ mod layout;
 mod page_table;
 mod pool;
 mod recovery_lsns;
+mod reuse;
 mod staging;
 
 pub use error::{BufferError, BufferErrorKind};
 pub use guard::{ByteRanges, Changed, ExclusiveGuard, Fixed, IntentGuard, OptimisticRef, SharedGuard};
 pub use pool::{BufferPool, BufferStatistics, PoolOptions};
+pub use reuse::MissCurve;

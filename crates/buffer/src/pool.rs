@@ -8,6 +8,7 @@ use crate::guard::Fixed;
 use crate::layout::Layout;
 use crate::page_table::PageTable;
 use crate::recovery_lsns::RecoveryLsns;
+use crate::reuse::{MissCurve, Reuse};
 use crate::staging::Staging;
 use crate::{BufferError, BufferErrorKind, ExclusiveGuard, OptimisticRef, SharedGuard};
 use firn_base::sync::Arc;
@@ -63,6 +64,7 @@ pub struct BufferPool {
     pub(crate) staging: Staging,
     pub(crate) cleaning: CleaningWanted,
     pub(crate) counters: Counters,
+    pub(crate) reuse: Reuse,
     /// Pages of a staging buffer: most of one batch.
     pub(crate) batch_pages: usize,
     /// Whether the WAL rule is broken on purpose.
@@ -124,6 +126,7 @@ impl BufferPool {
             staging: Staging::new(layout.staging_buffers, layout.batch_pages * page_size),
             cleaning: CleaningWanted::default(),
             counters: Counters::default(),
+            reuse: Reuse::default(),
             batch_pages: layout.batch_pages,
             skips_wal,
             poisoned: AtomicBool::new(false),
@@ -301,6 +304,7 @@ impl BufferPool {
         self.counters.misses.add(incoming.len() as u64);
         let mut reads: Vec<PageRead<'_>> = Vec::with_capacity(incoming.len());
         for incoming in incoming {
+            self.reuse.missed(incoming.page());
             reads.push(PageRead {
                 page: incoming.page(),
                 buf: incoming.bytes_mut(),
@@ -329,6 +333,11 @@ impl BufferPool {
             ));
         }
         Ok(())
+    }
+
+    /// How many of the misses since opening more memory would have answered.
+    pub fn miss_curve(&self) -> MissCurve {
+        self.reuse.curve()
     }
 
     /// Counters.

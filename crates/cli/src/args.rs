@@ -4,6 +4,7 @@ use crate::cpu::Cpu;
 use crate::sim::Sim;
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use firn::CachePolicy;
 use std::path::PathBuf;
 
 /// Firn: an embeddable, transactional, flash-tiered storage engine.
@@ -136,6 +137,19 @@ pub struct Tpcc {
     /// Where a new database's page store is, instead of in --dir: a file or raw device
     #[arg(long, value_name = "PATH")]
     pub store_path: Option<PathBuf>,
+    /// Bytes of a new flash cache between DRAM and the page store, for example 2G (see docs/cache.md) [none]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub cache: Option<u64>,
+    /// Where a new flash cache is, instead of in --dir: a file or raw device
+    #[arg(long, value_name = "PATH", requires = "cache", conflicts_with = "sim")]
+    pub cache_path: Option<PathBuf>,
+    /// Who stays in the flash cache: gsc, select, gr, fifo, lc, tac, exadata
+    #[arg(long, value_name = "NAME", value_parser = cache_policy, default_value = "gsc")]
+    pub cache_policy: CachePolicy,
+    /// At the end, whether more DRAM or more flash would serve better, if a byte of DRAM costs as much as so many of flash.
+    /// Needs --sim or --emulate, whose profiles say what reads cost
+    #[arg(long, value_name = "PRICE", requires = "machine", num_args = 0..=1, default_missing_value = "10")]
+    pub advise: Option<f64>,
     /// Record what is asked of each of the database's files, as DIR/NAME.trace (see firn nand replay)
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
@@ -154,6 +168,11 @@ pub struct Tpcc {
     /// Simulated machines instead of this one.
     #[command(flatten)]
     pub simulated: TpccSim,
+}
+
+fn cache_policy(name: &str) -> Result<CachePolicy, String> {
+    CachePolicy::named(name)
+        .ok_or_else(|| "it is one of gsc, select, gr, fifo, lc, tac and exadata".to_owned())
 }
 
 /// `firn tpcc --sim` and `--emulate`.
@@ -176,6 +195,9 @@ pub struct TpccSim {
     /// Profile of the page store's device
     #[arg(long, value_name = "PROFILE", requires = "machine", default_value = "nvme")]
     pub profile_data: String,
+    /// Profile of the flash cache's device [the first log device's]
+    #[arg(long, value_name = "PROFILE", requires = "machine")]
+    pub profile_cache: Option<String>,
     /// Cores of the simulated machine
     #[arg(long, value_name = "N", requires = "sim", conflicts_with = "emulate", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub sim_cores: u32,

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+mod advice;
 pub mod args;
 mod backup;
 mod bench_commit;

@@ -6,7 +6,8 @@ use crate::output::{say, write_json};
 use crate::tape::Tapes;
 use crate::tpcc_machine::{self, Machine};
 use crate::{
-    Failure, commit_of_source, interrupt, progress, size, tpcc_backup, tpcc_sim, tpcc_table, whole_tables,
+    Failure, advice, commit_of_source, interrupt, progress, size, tpcc_backup, tpcc_sim, tpcc_table,
+    whole_tables,
 };
 use firn::{Database, IoCounts, Isolation, Options};
 use firn_base::clock;
@@ -80,8 +81,21 @@ fn options(args: &Tpcc) -> Result<Options, Failure> {
         let paths: Result<Vec<_>, _> = args.log_path.iter().map(|path| tpcc_backup::absolute(path)).collect();
         options = options.log_paths(paths?);
     }
+    options = with_cache(options, args)?;
     if let Some(path) = &args.store_path {
         options = options.store_path(tpcc_backup::absolute(path)?);
+    }
+    Ok(options)
+}
+
+/// With the flash cache that the arguments ask for.
+pub(crate) fn with_cache(options: Options, args: &Tpcc) -> Result<Options, Failure> {
+    let mut options = options.cache_policy(args.cache_policy);
+    if let Some(bytes) = args.cache {
+        options = options.cache_bytes(bytes);
+    }
+    if let Some(path) = &args.cache_path {
+        options = options.cache_path(tpcc_backup::absolute(path)?);
     }
     Ok(options)
 }
@@ -170,17 +184,24 @@ pub(crate) fn measure_and_report(
         engine.database().checkpoint()?;
         machine.measure(true);
     }
+    let before = engine.database().memory_use().curve;
     let measured = tpcc_backup::beside(engine, args, stop, || measure(engine, args, stop));
     if let Some(machine) = machine {
         machine.measure(false);
     }
     let (report, counts) = measured?;
+    // Of the run: loading and checking read other pages.
+    let mut memory = engine.database().memory_use();
+    memory.curve = memory.curve.since(&before);
     let conditions = consistency(engine, When::AfterRun)?;
     let mut result = result_of(engine, (head, args, population), &report, &counts, &conditions);
     result.simulation = tpcc_machine::simulation(began.elapsed().as_secs_f64());
     say!("\n{}", tpcc_table::of(&result, engine.database(), &counts.io, &report));
     if let Some(machine) = machine {
         say!("\n{}", machine.sentences());
+        if let Some(price) = args.advise {
+            say!("\n{}", advice::of(&memory, &machine.memory_costs(engine.database(), price)));
+        }
     }
     if let Some(path) = &args.json {
         write_json(path, &result)?;
@@ -325,6 +346,7 @@ fn config(engine: &impl OnFirn, args: &Tpcc, population: Population, machine: Op
         "warehouses": population.scale.warehouses, "full_scale": population.scale.is_full(),
         "clients": args.clients, "seconds": args.seconds, "warmup": args.warmup,
         "transactions_per_client": args.transactions, "buffer_bytes": args.buffer,
+        "cache_bytes": args.cache, "cache_policy": args.cache.map(|_| args.cache_policy.name()),
         "isolation": engine.isolation(), "commit": format!("{:?}", args.commit).to_lowercase(),
         "engine": settings, "machine": machine.map(Machine::config),
     })
@@ -339,7 +361,9 @@ fn result_of(
 ) -> TpccResult {
     let scale = (population.scale, args.clients as usize);
     let mut result = TpccResult::new(head, ("firn", engine.isolation()), scale, report);
-    for (tier, total) in [("log", counts.io.log_total()), ("store", counts.io.store_total())] {
+    let cache = counts.io.cache.map(|_| ("cache", counts.io.cache_total()));
+    let tiers = [("log", counts.io.log_total()), ("store", counts.io.store_total())];
+    for (tier, total) in tiers.into_iter().chain(cache) {
         let counts = TierIo {
             write_ops: total.write_ops,
             write_bytes: total.write_bytes,

@@ -4,6 +4,7 @@ use crate::args::Tpcc;
 use crate::cpu::Cpu;
 use crate::{Failure, tpcc_table};
 use firn::device::{Device, DeviceError, DeviceErrorKind};
+use firn::{Database, MemoryCosts};
 use firn_base::sim;
 use firn_emulate::{Emulated, profiles};
 use firn_profile::{DeviceProfile, VariantName};
@@ -15,6 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Machine {
     logs: Vec<Named>,
     data: Named,
+    /// Of the flash cache, whether there is one or not.
+    cache: Named,
+    cached: bool,
     seed: u64,
     /// In virtual time.
     simulated: bool,
@@ -66,8 +70,12 @@ impl Machine {
         if !simulated.sim && !simulated.emulate {
             return Ok(None);
         }
+        let logs: Vec<Named> =
+            simulated.profile_log.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
         Ok(Some(Machine {
-            logs: simulated.profile_log.iter().map(|name| named(name)).collect::<Result<_, _>>()?,
+            cache: simulated.profile_cache.as_deref().map_or_else(|| Ok(logs[0].clone()), named)?,
+            cached: args.cache.is_some(),
+            logs,
             data: named(&simulated.profile_data)?,
             seed: args.seed,
             simulated: simulated.sim,
@@ -107,6 +115,7 @@ impl Machine {
                 }
             },
             None if name == "store" => (&self.data.profile, self.seed + 1000),
+            None if name == "cache" => (&self.cache.profile, self.seed + 2000),
             // It is written at checkpoints only.
             None if name == "superblock" => return Ok(inner),
             None => {
@@ -134,16 +143,24 @@ impl Machine {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What reads cost here, if a byte of DRAM costs as much as `dram_price` of flash.
+    pub fn memory_costs(&self, db: &Database, dram_price: f64) -> MemoryCosts {
+        let page_size = db.statistics().page_size;
+        MemoryCosts::of_profiles(&self.data.profile, &self.cache.profile, page_size, dram_price)
+    }
+
     /// The profiles, in few words.
     pub fn profiles(&self) -> String {
         let logs: Vec<&str> = self.logs.iter().map(|named| named.name.as_str()).collect();
-        format!("log {}; data {}", logs.join(", "), self.data.name)
+        let cache = if self.cached { format!("; cache {}", self.cache.name) } else { String::new() };
+        format!("log {}; data {}{cache}", logs.join(", "), self.data.name)
     }
 
     /// Sentences for the report's reader.
     pub fn sentences(&self) -> String {
         let logs: Vec<&str> = self.logs.iter().map(|named| named.name.as_str()).collect();
-        let devices = format!("log on {}, data on {}", logs.join(" and "), self.data.name);
+        let cache = if self.cached { format!(", flash cache on {}", self.cache.name) } else { String::new() };
+        let devices = format!("log on {}, data on {}{cache}", logs.join(" and "), self.data.name);
         if !self.simulated {
             return format!(
                 "Emulated devices in real time: {devices}. Loading and checking took none of their time."
@@ -163,7 +180,7 @@ impl Machine {
             json!({ "profile": named.name, "hash": config_hash(&text) })
         };
         let mut config = json!({
-            "logs": self.logs.iter().map(of).collect::<Vec<_>>(), "data": of(&self.data),
+            "logs": self.logs.iter().map(of).collect::<Vec<_>>(), "data": of(&self.data), "cache": self.cached.then(|| of(&self.cache)),
             "time": if self.simulated { "virtual" } else { "real" },
         });
         if self.simulated {

@@ -55,8 +55,10 @@ fn body(args: &Tpcc, machine: &Machine, stop: &AtomicBool) -> Result<(), Failure
     let logs: Result<Vec<_>, _> =
         (0..machine.log_devices()).map(|at| wrapped(&format!("log.{at}"))).collect();
     let store = wrapped("store")?;
-    let devices = Devices { superblock: memory("superblock"), logs: logs?, store, cache: None };
-    let db = Options::new().buffer_bytes(tpcc::buffer(args)?).create_on(devices)?;
+    let cache = args.cache.map(|_| wrapped("cache")).transpose()?;
+    let devices = Devices { superblock: memory("superblock"), logs: logs?, store, cache };
+    let options = tpcc::with_cache(Options::new().buffer_bytes(tpcc::buffer(args)?), args)?;
+    let db = options.create_on(devices)?;
     let engine: FirnEngine = whole_tables::open(db, tpcc::isolation(args))?;
     let measured = (|| {
         let Some(population) = tpcc::prepare(&engine, args, stop)? else { return Ok(engine) };

@@ -17,6 +17,10 @@ pub fn of(result: &TpccResult, db: &Database, io: &IoCounts, report: &RunReport)
     let commits = result.commits.max(1) as f64;
     let share = result.buffer.get("hit_rate").and_then(serde_json::Value::as_f64).unwrap_or(1.0);
     let mut text = String::new();
+    let mut tiers = vec![("log", io.log_total()), ("store", io.store_total())];
+    if io.cache.is_some() {
+        tiers.push(("cache", io.cache_total()));
+    }
     let _ = write!(
         text,
         "TPC-C: {}, {}, {} isolation, {:.1} s measured\n\n{}\n\n\
@@ -34,7 +38,7 @@ pub fn of(result: &TpccResult, db: &Database, io: &IoCounts, report: &RunReport)
         result.aborts.conflict,
         result.aborts.deadlock,
         result.aborts.user,
-        io_table(&[("log", io.log_total()), ("store", io.store_total())], commits),
+        io_table(&tiers, commits),
         sizes(io),
         size::show(statistics.buffer.memory_bytes),
         100.0 * share,
@@ -42,6 +46,15 @@ pub fn of(result: &TpccResult, db: &Database, io: &IoCounts, report: &RunReport)
         peak_memory(result),
         size::show(db.size_on_devices()),
     );
+    if let Some(cache) = &statistics.cache {
+        let _ = write!(
+            text,
+            "\nflash cache {}: {:.1} % of what DRAM missed, {:.1} % of dirty pages needed no write to the store (since the opening)",
+            size::show(cache.slots * statistics.page_size as u64),
+            100.0 * cache.hit_share(),
+            100.0 * cache.write_reduction(),
+        );
+    }
     if !result.full_scale {
         text.push_str("\nThe population is scaled down: these are not TPC-C's figures.");
     }

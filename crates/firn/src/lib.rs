@@ -29,6 +29,7 @@
 //! runs the threads; it decides how much log is kept.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod archive;
 mod archive_options;
 mod assembly;
@@ -63,6 +64,7 @@ mod table;
 mod threads;
 mod transaction;
 
+pub use advice::{Advice, MemoryCosts, MemoryUse, Purchase, Verdict};
 pub use archive::{ArchiveStatistics, survey_archive};
 pub use archive_options::ArchiveFull;
 pub use backup::{BackupProgress, BackupReport, verify_backup};
@@ -72,7 +74,7 @@ pub use database::Database;
 pub use devices::Devices;
 pub use dump::DumpWhat;
 pub use error::{Error, ErrorKind};
-pub use firn_buffer::BufferStatistics;
+pub use firn_buffer::{BufferStatistics, MissCurve};
 pub use log_array::{LogEvent, LogEventFn, LogEventKind};
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
 pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn};

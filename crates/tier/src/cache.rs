@@ -32,6 +32,7 @@ mod check;
 mod create;
 mod directory;
 mod geometry;
+mod ghosts;
 mod group;
 mod header;
 mod lazy_cleaning;
@@ -72,6 +73,7 @@ use firn_base::{Lsn, PageId, Progress};
 use firn_device::{AlignedBuf, Device};
 use firn_log::{Appended, LogClass, LogError, Record};
 use geometry::{Geometry, Serial};
+use ghosts::Ghosts;
 use header::Header;
 use open_group::OpenGroup;
 use pending::Pending;
@@ -130,6 +132,8 @@ pub(crate) struct Ring {
     /// Map records of pages written to the store end here: durable before the next group is written.
     written_back_end: Lsn,
     segment: SegmentBuilder,
+    /// Pages turned away or given up lately, if clean pages are taken selectively.
+    ghosts: Option<Ghosts>,
     /// For reading a group that is replaced.
     scratch: AlignedBuf,
 }

@@ -13,6 +13,9 @@ pub fn small(options: Options) -> Options {
 pub fn without_second_chances(options: Options) -> Options {
     small(options).cache_policy(CachePolicy::GroupReplacement)
 }
+pub fn selective(options: Options) -> Options {
+    small(options).cache_policy(CachePolicy::Selective)
+}
 pub fn page_by_page(options: Options) -> Options {
     options.cache_bytes(80 << 10).cache_policy(CachePolicy::Fifo)
 }
@@ -35,9 +38,10 @@ pub fn of_reads(options: Options) -> Options {
     options.cache_bytes(80 << 10).cache_policy(CachePolicy::ReadLru)
 }
 
-pub const CACHES: [(&str, Cache); 8] = [
+pub const CACHES: [(&str, Cache); 9] = [
     ("small", small),
     ("without second chances", without_second_chances),
+    ("selective", selective),
     ("page by page", page_by_page),
     ("roomy", roomy),
     ("write-through", through),

@@ -2,6 +2,7 @@
 
 use super::directory::Directory;
 use super::geometry::{Geometry, Serial};
+use super::ghosts::Ghosts;
 use super::header::{CacheId, Contents, Header};
 use super::open_group::OpenGroup;
 use super::pending::Pending;
@@ -166,6 +167,7 @@ impl FlashCache {
                 rear,
                 written_back_end: Lsn::ZERO,
                 segment,
+                ghosts: (policy == CachePolicy::Selective).then(|| Ghosts::new(geometry.slots())),
                 scratch: AlignedBuf::zeroed(geometry.group_bytes),
             }),
             open: RwLock::new(OpenGroup::new(&geometry, rear)),

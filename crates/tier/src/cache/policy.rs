@@ -17,6 +17,8 @@ pub enum CachePolicy {
     /// The same; pages that were read while in the cache stay for another round (GSC).
     #[default]
     GroupSecondChance,
+    /// The same; a clean page is taken only if it left DRAM before not long ago. Beyond the paper.
+    Selective,
     /// LRU-2 in place, written back by a lazy cleaner; forgotten at every restart (LC, a comparator).
     LazyCleaning,
     /// Write-through; pages enter when they are read from the store, if their extent is warmer than the coldest that is
@@ -35,6 +37,7 @@ impl CachePolicy {
             CachePolicy::Fifo => "fifo",
             CachePolicy::GroupReplacement => "gr",
             CachePolicy::GroupSecondChance => "gsc",
+            CachePolicy::Selective => "select",
             CachePolicy::LazyCleaning => "lc",
             CachePolicy::Temperature => "tac",
             CachePolicy::ReadLru => "exadata",
@@ -47,6 +50,7 @@ impl CachePolicy {
             CachePolicy::Fifo,
             CachePolicy::GroupReplacement,
             CachePolicy::GroupSecondChance,
+            CachePolicy::Selective,
             CachePolicy::LazyCleaning,
             CachePolicy::Temperature,
             CachePolicy::ReadLru,
@@ -57,7 +61,13 @@ impl CachePolicy {
     /// Whether it is one of FaCE's own, between which a cache may change at any opening.
     #[must_use]
     pub fn is_multi_version_fifo(self) -> bool {
-        matches!(self, CachePolicy::Fifo | CachePolicy::GroupReplacement | CachePolicy::GroupSecondChance)
+        matches!(
+            self,
+            CachePolicy::Fifo
+                | CachePolicy::GroupReplacement
+                | CachePolicy::GroupSecondChance
+                | CachePolicy::Selective
+        )
     }
     /// Whether pages enter when they are read from the store.
     #[must_use]
@@ -65,7 +75,7 @@ impl CachePolicy {
         matches!(self, CachePolicy::Temperature | CachePolicy::ReadLru)
     }
     pub(crate) fn gives_second_chances(self) -> bool {
-        self == CachePolicy::GroupSecondChance
+        matches!(self, CachePolicy::GroupSecondChance | CachePolicy::Selective)
     }
 }
 
@@ -128,7 +138,7 @@ mod tests {
 
     #[test]
     fn policies_are_found_by_their_names() {
-        for name in ["fifo", "gr", "gsc", "lc", "tac", "exadata"] {
+        for name in ["fifo", "gr", "gsc", "select", "lc", "tac", "exadata"] {
             assert_eq!(CachePolicy::named(name).unwrap().name(), name);
         }
         assert_eq!(CachePolicy::named("arc"), None);

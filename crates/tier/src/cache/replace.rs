@@ -56,6 +56,11 @@ impl FlashCache {
                 (true, Fate::Discard) if !image.lost => add(&self.counters.discarded_clean, 1),
                 _ => {}
             }
+            if let Some(ghosts) =
+                ring.ghosts.as_mut().filter(|_| image.word.is_valid() && image.fate != Fate::Again)
+            {
+                ghosts.remember(image.word.page());
+            }
             self.directory.retire(image.slot);
             self.forget_lacking(image.slot);
         }

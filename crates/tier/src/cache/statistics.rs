@@ -66,9 +66,12 @@ impl CacheStatistics {
     pub fn duplicate_share(&self) -> f64 {
         share(self.slots_used.saturating_sub(self.pages_valid), self.slots_used)
     }
-    /// Dirty pages taken that needed no write to the store (FaCE, table 3 b), 0 to 1.
+    /// Dirty pages taken that needed no write to the store (FaCE, table 3 b), 0 to 1. None, where each is written through.
     #[must_use]
     pub fn write_reduction(&self) -> f64 {
+        if self.write_through {
+            return 0.0;
+        }
         share(self.dirty_enqueued.saturating_sub(self.write_backs), self.dirty_enqueued)
     }
 }
@@ -144,5 +147,8 @@ mod tests {
         assert_eq!(read.hit_share(), 0.0);
         let some = CacheStatistics { hits: 3, misses: 1, slots_used: 4, pages_valid: 3, ..read };
         assert_eq!((some.hit_share(), some.duplicate_share()), (0.75, 0.25));
+        let written = CacheStatistics { dirty_enqueued: 4, write_backs: 1, ..read };
+        assert_eq!(written.write_reduction(), 0.75);
+        assert_eq!(CacheStatistics { write_through: true, ..written }.write_reduction(), 0.0);
     }
 }

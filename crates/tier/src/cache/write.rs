@@ -7,7 +7,7 @@
 //!   does not count;
 //! * after that: what the new front passes is in the store durably, or here, or invalid by durable log.
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, Serial};
 use super::group::{Entry, GroupHeader};
 use super::pending::Tombstone;
 use super::statistics::add;
@@ -17,6 +17,18 @@ use firn_base::sync::atomic::Ordering::Relaxed;
 use firn_base::{Lsn, PageId};
 use firn_device::Durability;
 use firn_log::Appended;
+
+impl Ring {
+    /// Whether a clean page that is not in the cache is worth a place: always, until places have become scarce.
+    fn lets_in(&mut self, page: PageId) -> bool {
+        let Some(ghosts) = &mut self.ghosts else { return true };
+        if self.front == Serial::FIRST || ghosts.recall(page) {
+            return true;
+        }
+        ghosts.remember(page);
+        false
+    }
+}
 
 impl FlashCache {
     /// Makes room; answers how many pages fit into the group being filled.
@@ -70,6 +82,9 @@ impl FlashCache {
             write.outcome = Ok(Written::Declined);
             if self.directory.lookup(write.page).is_some() {
                 // The version that the buffer read, and nobody wrote another.
+                return add(&self.counters.clean_declined, 1);
+            }
+            if !rescued && !ring.lets_in(write.page) {
                 return add(&self.counters.clean_declined, 1);
             }
         } else if self.is_write_through() && write.outcome != Ok(Written::Taken) {
