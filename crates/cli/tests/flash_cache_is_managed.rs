@@ -56,3 +56,25 @@ fn a_cache_is_attached_resized_replaced_and_detached() {
     std::fs::remove_file(dir.join("other")).expect("left where it was");
     assert!(said(&firn(&["check", db])).contains("no damage"));
 }
+
+#[test]
+fn one_that_is_lost_is_given_up_if_log_was_kept_for_it() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = home.path().join("db");
+    made(&dir);
+    let path = dir.to_str().expect("text");
+    said(&firn(&["cache", "attach", path, "4M"]));
+    assert!(refused(&firn(&["cache", "abandon", path]), 1).contains("cannot be given up"));
+    let db = firn::Options::new().cache_rebuildable(true).open(&dir).expect("opened");
+    {
+        let table = db.table("rows").expect("the table");
+        db.transact(|tx| tx.put(&table, b"key", b"another")).expect("a commit");
+    }
+    db.close().expect("closed");
+    assert!(said(&firn(&["cache", "status", path])).contains("can be rebuilt"));
+    std::fs::remove_file(dir.join("cache")).expect("there");
+    assert!(said(&firn(&["cache", "status", path])).contains("missing"));
+    assert!(refused(&firn(&["check", path]), 1).contains("nothing else has"));
+    assert!(said(&firn(&["cache", "abandon", path])).contains("no flash cache"));
+    assert!(said(&firn(&["check", path])).contains("no damage"));
+}

@@ -169,6 +169,7 @@ impl Database {
     pub fn attach_cache(&self, spec: &CacheSpec) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_open()?;
+        engine.refuse_second_cache()?;
         let dir = self.directory().ok_or_else(|| {
             let message = "this database lies on devices, not in a directory: give a device";
             Error::new(ErrorKind::BadArgument, message)

@@ -51,7 +51,8 @@ impl Engine {
         made.inspect_err(|_| self.devices.set_cache(before))
     }
 
-    fn refuse_second_cache(&self) -> Result<(), Error> {
+    /// Fails if there is a cache.
+    pub fn refuse_second_cache(&self) -> Result<(), Error> {
         match &self.superblock.lock().extensions.cache {
             Some(member) => Err(Error::new(
                 ErrorKind::BadArgument,
