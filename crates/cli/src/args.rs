@@ -249,6 +249,8 @@ pub struct Dump {
 pub enum Bench {
     /// Small durable commits, beside the raw device's synchronous writes
     Commit(BenchCommit),
+    /// The tables and figures of the FaCE paper, measured again in virtual time
+    Cache(crate::bench_cache::BenchCache),
     /// The figures of the FlashLogging paper, measured again in virtual time
     Log(crate::bench_log::BenchLog),
 }

@@ -8,6 +8,8 @@ pub mod adapter;
 mod advice;
 pub mod args;
 mod backup;
+mod bench;
+mod bench_cache;
 mod bench_commit;
 mod bench_commit_report;
 mod bench_log;
@@ -64,6 +66,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Emulate(emulate) => emulate::run(&emulate),
         Command::Profiles(profiles) => profiles::run(&profiles),
         Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
+        Command::Bench(Bench::Cache(cache)) => bench_cache::run(&cache),
         Command::Bench(Bench::Log(log)) => bench_log::run(&log),
         Command::Sim(args) => sim::run(&args),
         Command::Nand(nand) => nand.run(),

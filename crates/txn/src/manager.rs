@@ -39,6 +39,8 @@ pub struct TxnStatistics {
     pub rollbacks: u64,
     /// Waits for a lock.
     pub lock_waits: u64,
+    /// Microseconds that transactions waited for locks, all together.
+    pub lock_wait_us: u64,
     /// Deadlocks found.
     pub deadlocks: u64,
     /// Write conflicts under snapshot isolation.
@@ -195,7 +197,7 @@ impl TxnManager {
             let registry = self.registry.lock();
             (registry.active.len() as u64, registry.snapshots_in_use())
         };
-        let (lock_waits, deadlocks) = self.waits.counts();
+        let (lock_waits, lock_wait_us, deadlocks) = self.waits.counts();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TxnStatistics {
             commits: count(&self.counters.commits),
@@ -204,6 +206,7 @@ impl TxnManager {
             spilled: count(&self.counters.spilled),
             ghosts_removed: count(&self.counters.ghosts_removed),
             lock_waits,
+            lock_wait_us,
             deadlocks,
             active,
             snapshots,

@@ -53,6 +53,8 @@ pub(crate) struct WaitGraph {
     /// How many waiters there are: lets a commit by-pass the lock when nobody waits.
     count: AtomicUsize,
     waits: AtomicU64,
+    /// Microseconds that waiters slept, all together.
+    slept_us: AtomicU64,
     deadlocks: AtomicU64,
     waiters: Mutex<FixedMap<TxnId, Waiter>>,
 }
@@ -83,7 +85,10 @@ impl WaitGraph {
                 return Ok(());
             }
             self.waits.fetch_add(1, Ordering::Relaxed);
-            if !cell.sleep(deadline) {
+            let began = clock::now();
+            let woken = cell.sleep(deadline);
+            self.slept_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+            if !woken {
                 return Err(TxnError::new(TxnErrorKind::Timeout, "a lock was not free by the deadline"));
             }
             if cancel.is_some_and(CancelToken::is_cancelled) { Err(cancelled()) } else { Ok(()) }
@@ -141,9 +146,10 @@ impl WaitGraph {
         }
     }
 
-    /// Waits and deadlocks since opening.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.waits.load(Ordering::Relaxed), self.deadlocks.load(Ordering::Relaxed))
+    /// Waits, the microseconds that they took, and deadlocks since opening.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (of(&self.waits), of(&self.slept_us), of(&self.deadlocks))
     }
 }
 

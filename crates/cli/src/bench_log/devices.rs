@@ -1,16 +1,10 @@
-//! The emulated devices of a measurement: whole ones, parts of one, and a disk that takes an archive's files.
+//! The emulated devices of a measurement: parts of one.
 
 use crate::Failure;
 use firn_base::sync::Arc;
 use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
-use firn_emulate::{Emulated, Model, Pacer, Request};
+use firn_emulate::{Model, Pacer, Request};
 use firn_profile::DeviceProfile;
-
-/// A device that behaves as the profile says, over bytes in memory.
-pub fn emulated(memory: MemoryDevice, profile: &DeviceProfile, seed: u64) -> Result<Arc<Emulated>, Failure> {
-    let device = Emulated::new(Arc::new(memory), profile, seed);
-    device.map(Arc::new).map_err(|error| Failure::bad_argument(error.to_string()))
-}
 
 /// Equal parts of one device's time: the bytes of each lie apart, in memory of its own, and the requests of all
 /// go to one model. So one drive becomes several virtual ones (FlashLogging, 5.4).

@@ -1,11 +1,11 @@
 //! Figures 7, 14 and 15: two sequential streams on one drive, and what hiding outliers gains.
 
 use super::Bench;
-use super::devices::emulated;
 use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Logs, simulate};
 use super::stream::{Size, StreamCell, StreamFound, memories};
 use super::tpcc_figures::{DRIVES, row};
+use crate::bench::simulation::emulated;
 use crate::{Failure, size};
 use firn::{Compose, Hiding, LogPolicy};
 use firn_base::clock;

@@ -4,12 +4,12 @@
 //! population is loaded once for each number of log devices, on devices that take no time, and every run begins
 //! with a copy of it.
 
-use super::devices::{Partition, emulated};
+use super::devices::Partition;
 use super::stream::Fault;
 use crate::Failure;
 use crate::adapter::FirnEngine;
+use crate::bench::simulation::{self, emulated};
 use firn::{Compose, Devices, Hiding, Isolation, LogPolicy, Options};
-use firn_base::sim::{self, SimOptions};
 use firn_base::sync::Arc;
 use firn_device::{Device, MemoryDevice};
 use firn_emulate::Emulated;
@@ -19,7 +19,6 @@ use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Termina
 use firn_workloads::{Charged, CostModel, DriverOptions, Latency};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -172,30 +171,12 @@ fn options(count: usize, hiding: Hiding) -> Options {
         .log_hiding(hiding)
 }
 
-fn sim_options(seed: u64) -> SimOptions {
-    SimOptions {
-        time_limit: Duration::from_secs(100 * 3600),
-        step_limit: u64::MAX,
-        ..SimOptions::measuring(seed, CORES)
-    }
-}
-
-/// Runs `body` as a simulation; answers what it answered, and the run's trace hash.
+/// Runs `body` as a simulation of the paper's processors; answers what it answered, and the run's trace hash.
 pub fn simulate<T: Send + 'static>(
     seed: u64,
     body: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<(T, u64), Failure> {
-    // The body's thread has ended before this function goes on: the lock is never waited for.
-    let answer: std::sync::Arc<Mutex<Option<Result<T, Failure>>>> = std::sync::Arc::default();
-    let for_body = answer.clone();
-    let ran = sim::run(sim_options(seed), move || {
-        let result = body();
-        *for_body.lock().expect("only the body locks it") = Some(result);
-    });
-    let ran = ran.map_err(|failure| Failure::new(failure.to_string()))?;
-    let result = answer.lock().expect("the body has ended").take();
-    let value = result.ok_or_else(|| Failure::new("the simulation ended without an answer"))??;
-    Ok((value, ran.trace_hash))
+    simulation::simulate(seed, CORES, body)
 }
 
 impl Populations {

@@ -5,17 +5,16 @@
 
 mod array_figures;
 mod devices;
-mod figure;
 mod hiding_figures;
 mod machine;
 mod modern;
-mod picture;
 mod real_device;
 mod recovery_figure;
 mod ssd_figure;
 mod stream;
 mod tpcc_figures;
 
+use crate::bench::{figure, picture};
 use crate::output::{say, write_json};
 use crate::{Failure, commit_of_source, interrupt, progress};
 use clap::Args;

@@ -51,6 +51,8 @@ pub struct Beside {
 /// All that one figure of the paper became.
 #[derive(Clone, Debug, Default)]
 pub struct Figure {
+    /// `Figure` or `Table`.
+    pub kind: &'static str,
     /// As in the paper; or what it is about.
     pub number: String,
     pub title: String,
@@ -74,7 +76,11 @@ pub fn round(value: f64) -> f64 {
 
 impl Figure {
     pub fn new(number: &str, title: &str) -> Figure {
-        Figure { number: number.into(), title: title.into(), ..Figure::default() }
+        Figure { kind: "Figure", number: number.into(), title: title.into(), ..Figure::default() }
+    }
+
+    pub fn table(number: &str, title: &str) -> Figure {
+        Figure { kind: "Table", ..Figure::new(number, title) }
     }
 
     /// Adds a target: at least so much.
@@ -117,7 +123,7 @@ impl Figure {
 
     /// For people.
     pub fn text(&self) -> String {
-        let mut text = format!("Figure {}: {}\n", self.number, self.title);
+        let mut text = format!("{} {}: {}\n", self.kind, self.number, self.title);
         for panel in &self.panels {
             text += &format!("\n{}, {}\n{}\n", panel.title, panel.y_name, panel.table());
         }
