@@ -27,10 +27,11 @@ pub(crate) const FIRST_USER_TREE: TreeId = TreeId(16);
 
 /// Share of the buffer's budget that goes to the page map's cache, as a divisor: a fully cached map needs
 /// 24 bytes a page, 0.6 % of pages of 4 KiB.
-const MAP_SHARE: usize = 16;
+pub(crate) const MAP_SHARE: usize = 16;
 
 pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions {
-    StoreOptions { page_size, map_budget_bytes: options.buffer_bytes / MAP_SHARE }
+    let map_budget_bytes = options.map_bytes.unwrap_or(options.buffer_bytes / MAP_SHARE);
+    StoreOptions { page_size, map_budget_bytes }
 }
 
 pub(crate) fn log_options(options: &Options) -> LogOptions {
@@ -65,7 +66,10 @@ pub(crate) fn pool(
     log: &Arc<Log>,
 ) -> Result<Arc<BufferPool>, Error> {
     let tier: Arc<dyn PageTier> = tier.clone();
-    let budget_bytes = options.buffer_bytes - options.buffer_bytes / MAP_SHARE;
+    let budget_bytes = match options.map_bytes {
+        Some(_) => options.buffer_bytes,
+        None => options.buffer_bytes - options.buffer_bytes / MAP_SHARE,
+    };
     let pool_options = PoolOptions { budget_bytes };
     let pool = if options.skip_wal_rule {
         BufferPool::new_breaking_the_wal_rule(tier, log.clone(), pool_options)

@@ -1,6 +1,7 @@
 //! How a database is opened.
 
 use crate::archive_options::ArchiveOptions;
+use crate::assembly::MAP_SHARE;
 use crate::log_array::{LogEvent, LogEventFn};
 use crate::settings::Tuning;
 use crate::{Error, ErrorKind};
@@ -69,6 +70,7 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) page_size: usize,
     pub(crate) buffer_bytes: usize,
+    pub(crate) map_bytes: Option<usize>,
     pub(crate) version_bytes: usize,
     pub(crate) log_devices: usize,
     /// The device is asked how many there had best be; `log_devices` is the most.
@@ -106,6 +108,7 @@ impl Default for Options {
             create: true,
             page_size: 4096,
             buffer_bytes: 128 << 20,
+            map_bytes: None,
             version_bytes: 16 << 20,
             log_devices: 4,
             probe_log_devices: true,
@@ -157,6 +160,16 @@ impl Options {
     #[must_use]
     pub fn buffer_bytes(mut self, bytes: usize) -> Options {
         self.buffer_bytes = bytes;
+        self
+    }
+    /// DRAM for the page map, beside [`Options::buffer_bytes`]. Default: a sixteenth of the buffer's, taken from it.
+    ///
+    /// The whole map takes 25 bytes a page, 0.6 % of the store with pages of 4 KiB. If the database is so much larger than
+    /// DRAM that less of it is in memory than is used, every page read from the store or written to it costs a read of
+    /// the map, too.
+    #[must_use]
+    pub fn map_bytes(mut self, bytes: usize) -> Options {
+        self.map_bytes = Some(bytes);
         self
     }
     /// Bytes of DRAM for before-images of rows; beyond it they go to undo pages. Default: 16 MiB.
@@ -392,6 +405,9 @@ impl Options {
                 "buffer_bytes is {}; at least {least} are needed with pages of {}",
                 self.buffer_bytes, self.page_size
             ));
+        }
+        if self.map_bytes.is_some_and(|bytes| bytes < least / MAP_SHARE) {
+            return refuse(format!("map_bytes must be at least {}", least / MAP_SHARE));
         }
         // Asked for memory that there is not, the allocator would end the process.
         let most = machine::memory_bytes();

@@ -39,8 +39,10 @@ const NO_CHECKPOINT: u64 = 640 << 20;
 /// What the pages are on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
-    /// The disk array.
+    /// The disk array, in runs as Firn writes them.
     Disks(DeviceProfile),
+    /// The disk array, and written in place.
+    DisksInPlace(DeviceProfile),
     /// All on a flash drive, in runs as Firn writes them.
     Flash(DeviceProfile),
     /// All on a flash drive, and written in place.
@@ -66,6 +68,8 @@ pub struct Cell {
     pub dram_percent: f64,
     /// Where redo logs go.
     pub log: DeviceProfile,
+    /// Whether each client keeps to a warehouse of its own, as the terminals of BenchmarkSQL, the paper's tool, do.
+    pub pinned: bool,
     /// Measured, in virtual time.
     pub time: Duration,
     pub seed: u64,
@@ -75,14 +79,16 @@ impl Cell {
     /// For people, and for finding a measurement again.
     pub fn name(&self) -> String {
         let data = match &self.data {
-            Data::Disks(profile) => profile.name.clone(),
-            Data::Flash(profile) => format!("all on {}", profile.name),
-            Data::FlashInPlace(profile) => format!("all on {}, in place", profile.name),
+            Data::Disks(profile) => format!("{}, in runs", profile.name),
+            Data::DisksInPlace(profile) => profile.name.clone(),
+            Data::Flash(profile) => format!("all on {}, in runs", profile.name),
+            Data::FlashInPlace(profile) => format!("all on {}", profile.name),
         };
         let cache = self.cache.as_ref().map_or("no cache".to_owned(), |cache| {
             format!("{} {} % on {}", cache.policy.name(), cache.percent, cache.profile.name)
         });
-        format!("{data}, {cache}, {:.1} % DRAM", self.dram_percent)
+        let clients = if self.pinned { "" } else { ", clients everywhere" };
+        format!("{data}, {cache}, {:.1} % DRAM{clients}", self.dram_percent)
     }
 }
 
@@ -197,6 +203,10 @@ impl Machine {
         let store = match &cell.data {
             Data::Disks(profile) => {
                 Timed::Emulated(emulated(population.store, &shrunk(profile, bytes), cell.seed)?)
+            }
+            Data::DisksInPlace(profile) => {
+                let profile = shrunk(profile, bytes);
+                Timed::InPlace(Arc::new(InPlace::new(population.store, &profile, bytes, cell.seed)?))
             }
             Data::Flash(profile) => Timed::Emulated(emulated(population.store, profile, cell.seed)?),
             Data::FlashInPlace(profile) => {
@@ -334,7 +344,8 @@ fn simulated(cell: &Cell, population: Population, interrupted: &AtomicBool) -> R
     driver.warm_up = Duration::ZERO;
     driver.report_every = Duration::from_millis(20);
     assert!(matches!(driver.length, Length::Time(_)));
-    let clients = ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed: cell.seed };
+    let terminals = if cell.pinned { Terminals::Pinned } else { Terminals::Drawn };
+    let clients = ClientOptions { mix: Mix::default(), terminals, seed: cell.seed };
     let stop = AtomicBool::new(false);
     let mut course = Course {
         cell,

@@ -34,7 +34,7 @@ const FIGURES: [&str; 1] = ["4"];
 pub enum SizeName {
     /// 200 warehouses, 20 clients
     Full,
-    /// 100 smaller warehouses, 10 clients
+    /// 100 warehouses, 10 clients
     Quick,
     /// To see that the command works; its figures mean nothing
     Tiny,
@@ -182,7 +182,7 @@ impl Bench<'_> {
     }
 
     fn disks(&self) -> Result<Data, Failure> {
-        Ok(Data::Disks(self.profile("cheetah-15k-raid8")?))
+        Ok(Data::DisksInPlace(self.profile("cheetah-15k-raid8")?))
     }
 
     fn time(&self) -> Duration {
@@ -197,6 +197,7 @@ impl Bench<'_> {
             cache,
             dram_percent: DRAM_PERCENT,
             log: self.profile("disk-10k-wce")?,
+            pinned: true,
             time: self.time(),
             seed: self.args.seed,
         })

@@ -160,14 +160,16 @@ impl PageTier for LazyCleaning {
             let taken = writes.iter().filter(|write| write.dirty && write.outcome == Ok(Written::Taken));
             return self.kill(taken.map(|write| &write.page));
         }
-        for write in writes {
-            if write.dirty && !Geometry::can_hold(write.page) {
-                self.store.write_batch(std::slice::from_mut(write));
-                continue;
+        let passes_by = |write: &PageWrite<'_>| write.dirty && !Geometry::can_hold(write.page);
+        for run in writes.chunk_by_mut(|a, b| passes_by(a) == passes_by(b)) {
+            match passes_by(&run[0]) {
+                true => self.store.write_batch(run),
+                false => self.take(run),
             }
-            let outcome = self.take(write);
+        }
+        for write in writes.iter_mut().filter(|write| !write.dirty && write.outcome.is_err()) {
             // The store has it.
-            write.outcome = if write.dirty { outcome } else { Ok(outcome.unwrap_or(Written::Declined)) };
+            write.outcome = Ok(Written::Declined);
         }
     }
     fn preferred_batch(&self) -> usize {

@@ -40,6 +40,17 @@ impl State {
     pub(crate) fn place(&mut self, at: usize) -> &mut Place {
         self.places[at].as_mut().expect("the place is in use")
     }
+    /// Places that nobody uses, the first to go first.
+    pub(crate) fn victims(&self) -> impl Iterator<Item = usize> {
+        let idle = |at: &usize| {
+            let place = self.places[*at].as_ref().expect("ordered places are in use");
+            !place.moving && place.users == 0
+        };
+        self.order.iter().map(|(.., at)| *at).filter(idle)
+    }
+    pub(crate) fn is_dirty(&self, at: usize) -> bool {
+        self.places[at].as_ref().is_some_and(|place| place.dirty)
+    }
     /// Ends a use. A place whose page was freed meanwhile is given back by its last user.
     pub(crate) fn release(&mut self, at: usize) {
         let place = self.place(at);

@@ -6,7 +6,13 @@ use crate::cache::geometry::Geometry;
 use crate::cache::statistics::add;
 use crate::{Found, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::{Crc32c, Lsn, PageId};
-use firn_device::{AlignedBuf, Durability};
+use firn_device::{AlignedBuf, Durability, Io, IoOp};
+
+/// Pages whose writes are under way at once by one caller. Their places are nobody else's meanwhile, so all callers
+/// together stay below the fewest places of a cache.
+const TAKEN_TOGETHER: usize = 16;
+/// Pages written back at once by who needs one place.
+const CLEANED_TOGETHER: usize = 16;
 
 impl LazyCleaning {
     pub(crate) fn offset(&self, at: usize) -> u64 {
@@ -31,6 +37,11 @@ impl LazyCleaning {
     /// Reads the image in a place that does not change meanwhile.
     pub(crate) fn read_place(&self, at: usize, place: &Place, buf: &mut [u8]) -> Result<(), TierError> {
         self.device.read(self.offset(at), buf)?;
+        self.verify(place, buf)
+    }
+
+    /// Whether this is the image that was written to the place.
+    fn verify(&self, place: &Place, buf: &[u8]) -> Result<(), TierError> {
         if LazyCleaning::checksum(place.page, place.version, buf) == place.checksum {
             return Ok(());
         }
@@ -77,20 +88,57 @@ impl LazyCleaning {
         }
     }
 
-    /// Takes one page.
-    pub(crate) fn take(&self, write: &PageWrite<'_>) -> Result<Written, TierError> {
-        if !Geometry::can_hold(write.page) {
-            return Ok(Written::Declined);
+    /// Takes pages, and sets their outcomes.
+    pub(crate) fn take(&self, writes: &mut [PageWrite<'_>]) {
+        for chunk in writes.chunks_mut(TAKEN_TOGETHER) {
+            self.take_together(chunk);
         }
-        self.check_poison()?;
-        let Some((at, fresh)) = self.claim(write)? else { return Ok(Written::Declined) };
-        let written = self.device.write(self.offset(at), write.data, Durability::Later);
+    }
+
+    /// Takes a few pages, whose writes the drive gets at once: a drive works on several side by side.
+    fn take_together(&self, writes: &mut [PageWrite<'_>]) {
+        let mut claimed: Vec<(usize, usize, bool)> = Vec::with_capacity(writes.len());
+        for (index, write) in writes.iter_mut().enumerate() {
+            let claim = match Geometry::can_hold(write.page) {
+                true => self.check_poison().and_then(|()| self.claim(write)),
+                false => Ok(None),
+            };
+            write.outcome = claim.map(|claim| match claim {
+                Some((at, fresh)) => {
+                    claimed.push((index, at, fresh));
+                    Written::Taken
+                }
+                None => Written::Declined,
+            });
+        }
+        let mut batch: Vec<Io<'_>> = claimed
+            .iter()
+            .map(|&(index, at, _)| Io {
+                offset: self.offset(at),
+                op: IoOp::Write(writes[index].data, Durability::Later),
+                outcome: Ok(()),
+            })
+            .collect();
+        self.device.submit(&mut batch);
+        let outcomes: Vec<_> = batch.into_iter().map(|io| io.outcome).collect();
+        for ((index, at, fresh), outcome) in claimed.into_iter().zip(outcomes) {
+            writes[index].outcome = self.settle(&writes[index], at, fresh, outcome.map_err(TierError::from));
+        }
+    }
+
+    /// Ends the write of a claimed place.
+    fn settle(
+        &self,
+        write: &PageWrite<'_>,
+        at: usize,
+        fresh: bool,
+        written: Result<(), TierError>,
+    ) -> Result<Written, TierError> {
         let mut state = self.state.lock();
         self.settled.notify_all();
         let place = state.place(at);
         place.moving = false;
         if let Err(error) = written {
-            let error = TierError::from(error);
             let _ = self.poison.set(error.message.clone());
             if !state.place(at).dirty {
                 state.forget(at);
@@ -158,20 +206,19 @@ impl LazyCleaning {
                 state.pages.insert(write.page, at);
                 return Ok(Some((at, true)));
             }
-            let victim = state.order.iter().map(|(.., at)| *at).find(|at| {
-                let place = state.places[*at].as_ref().expect("ordered places are in use");
-                !place.moving && place.users == 0
-            });
+            let victim = state.victims().next();
             match victim {
                 None => self.settled.wait(&mut state),
                 Some(at) if !state.place(at).dirty => {
                     add(&self.counters.discarded_clean, 1);
                     state.forget(at);
                 }
-                Some(at) => {
-                    drop(state);
+                Some(_) => {
                     // The cleaner is behind: a few at once, so that not every page waits.
-                    self.clean(&[at])?;
+                    let next: Vec<usize> =
+                        state.victims().filter(|at| state.is_dirty(*at)).take(CLEANED_TOGETHER).collect();
+                    drop(state);
+                    self.clean(&next)?;
                     state = self.state.lock();
                 }
             }
@@ -199,10 +246,19 @@ impl LazyCleaning {
         }
         let page_size = self.header.page_size as usize;
         let mut buf = AlignedBuf::zeroed(chosen.len() * page_size);
-        let mut read = Vec::with_capacity(chosen.len());
-        for ((at, place), out) in chosen.iter().zip(buf.chunks_mut(page_size)) {
-            read.push(self.read_place(*at, place, out));
-        }
+        let mut batch: Vec<Io<'_>> = chosen
+            .iter()
+            .zip(buf.chunks_mut(page_size))
+            .map(|((at, _), out)| Io { offset: self.offset(*at), op: IoOp::Read(out), outcome: Ok(()) })
+            .collect();
+        self.device.submit(&mut batch);
+        let outcomes: Vec<_> = batch.into_iter().map(|io| io.outcome).collect();
+        let images = chosen.iter().zip(buf.chunks(page_size)).zip(outcomes);
+        let read: Vec<Result<(), TierError>> = images
+            .map(|(((_, place), image), outcome)| {
+                outcome.map_err(TierError::from).and_then(|()| self.verify(place, image))
+            })
+            .collect();
         let outcomes = self.store_images(&chosen, &buf, &read);
         let mut state = self.state.lock();
         self.settled.notify_all();
