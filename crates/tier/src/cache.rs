@@ -29,6 +29,7 @@
 //! pages that the store has too go on. In write-through mode the cache is given up and the engine goes on.
 
 mod check;
+mod clean_ahead;
 mod create;
 mod directory;
 mod geometry;
@@ -276,7 +277,7 @@ impl PageCache for FlashCache {
         CacheState { durable: self.durable.load(Relaxed), lost: self.is_lost() }
     }
     fn step(&self) -> Result<Progress, TierError> {
-        Ok(Progress::Idle)
+        self.clean_ahead()
     }
     fn set_leaving(&self, leaving: bool) {
         FlashCache::set_leaving(self, leaving);

@@ -5,6 +5,7 @@
 //! request is a request of its own, at a place that has nothing to do with its neighbour's.
 
 use crate::Failure;
+use firn_base::sync::Arc;
 use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp, MemoryDevice};
 use firn_emulate::{Model, Pacer, Request, Statistics};
@@ -15,7 +16,7 @@ const PAGE: u64 = 4096;
 /// See the head of the file.
 #[derive(Debug)]
 pub struct InPlace {
-    memory: MemoryDevice,
+    memory: Arc<MemoryDevice>,
     pacer: Pacer,
     /// Pages on the part of the device that the database lies on.
     pages: u64,
@@ -25,7 +26,7 @@ pub struct InPlace {
 impl InPlace {
     /// Over `memory`, whose pages are scattered over the first `bytes` of the device.
     pub fn new(
-        memory: MemoryDevice,
+        memory: Arc<MemoryDevice>,
         profile: &DeviceProfile,
         bytes: u64,
         seed: u64,
@@ -127,7 +128,7 @@ mod tests {
         let (took, _) = simulate(1, 1, move || {
             let memory = MemoryDevice::new("m");
             memory.grow(1 << 20, Fill::Sparse).unwrap();
-            let device = InPlace::new(memory, &profile, 1 << 30, 1)?;
+            let device = InPlace::new(Arc::new(memory), &profile, 1 << 30, 1)?;
             let began = clock::now();
             device.write(0, &vec![7; 32 * 4096], Durability::Durable).unwrap();
             let took = began.elapsed();

@@ -8,15 +8,15 @@ use super::meter::{Counts, Meter};
 use super::population::{Population, Size, options};
 use crate::Failure;
 use crate::adapter::FirnEngine;
-use crate::bench::simulation::{emulated, simulate};
+use crate::bench::simulation::simulate;
 use firn::{CachePolicy, Devices, Isolation, Statistics};
 use firn_base::clock::{self, Moment};
 use firn_base::sync::Arc;
-use firn_device::Device;
+use firn_device::{Device, MemoryDevice};
 use firn_emulate::Emulated;
 use firn_profile::DeviceProfile;
 use firn_workloads::tpcc::{self, ClientOptions, Mix, Terminals};
-use firn_workloads::{Charged, CostModel, DriverOptions, Length, LiveRate};
+use firn_workloads::{Charged, CostModel, DriverOptions, LiveRate};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,12 +29,18 @@ const ARRAY_OVER_DATABASE: f64 = 1170.0 / 50.0;
 /// Of a page in a flash cache with seals.
 const SEALED_PAGE: u64 = 4096 + 32;
 const PAGE: u64 = 4096;
+/// What a pool needs at least: only tiny databases, which measure nothing, have it.
+const DRAM_LEAST: usize = 512 << 10;
+/// A cache with room for few groups of the usual size, likewise.
+const SMALL_CACHE: u64 = 4 << 20;
 /// Pages taken in before it is measured, in units of the cache.
 const FILLED_TIMES: u64 = 2;
 /// Commits before a run without cache is measured: DRAM is full long before.
 const WARM_COMMITS: u64 = 3000;
+/// Commits before a run is measured whose DRAM holds the whole database.
+const DRAM_FULL_COMMITS: u64 = 60_000;
 /// Log between two checkpoints: none falls into a run.
-const NO_CHECKPOINT: u64 = 640 << 20;
+pub const NO_CHECKPOINT: u64 = 640 << 20;
 
 /// What the pages are on.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +76,10 @@ pub struct Cell {
     pub log: DeviceProfile,
     /// Whether each client keeps to a warehouse of its own, as the terminals of BenchmarkSQL, the paper's tool, do.
     pub pinned: bool,
+    /// Log between two checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Whether it is measured once the cache has been filled, or once all that is used is in DRAM.
+    pub fills: bool,
     /// Measured, in virtual time.
     pub time: Duration,
     pub seed: u64,
@@ -88,7 +98,11 @@ impl Cell {
             format!("{} {} % on {}", cache.policy.name(), cache.percent, cache.profile.name)
         });
         let clients = if self.pinned { "" } else { ", clients everywhere" };
-        format!("{data}, {cache}, {:.1} % DRAM{clients}", self.dram_percent)
+        let checkpoints = match self.checkpoint_bytes {
+            NO_CHECKPOINT => String::new(),
+            bytes => format!(", checkpoints every {} MiB", bytes >> 20),
+        };
+        format!("{data}, {cache}, {:.1} % DRAM{clients}{checkpoints}", self.dram_percent)
     }
 }
 
@@ -188,52 +202,78 @@ pub struct Machine {
     timed: Vec<Timed>,
     pub store: Arc<Meter>,
     pub flash: Arc<Meter>,
+    /// Superblock, log, store, cache.
+    memories: [Arc<MemoryDevice>; 4],
+    bytes: u64,
 }
+
+/// The paper's array of eight.
+const ARRAY_BYTES: f64 = 1_174_400_000_000.0;
 
 /// The array in the same proportion to the database as the paper's: seeks are as long as there.
 fn shrunk(profile: &DeviceProfile, bytes: u64) -> DeviceProfile {
-    let capacity = (bytes as f64 * ARRAY_OVER_DATABASE) as u64;
+    let disks = profile.capacity_bytes as f64 / ARRAY_BYTES;
+    let capacity = (bytes as f64 * ARRAY_OVER_DATABASE * disks) as u64;
     DeviceProfile { capacity_bytes: capacity.next_multiple_of(1 << 20), ..profile.clone() }
+}
+
+fn emulated(memory: &Arc<MemoryDevice>, profile: &DeviceProfile, seed: u64) -> Result<Timed, Failure> {
+    let device = Emulated::new(memory.clone(), profile, seed);
+    device
+        .map(|device| Timed::Emulated(Arc::new(device)))
+        .map_err(|error| Failure::bad_argument(error.to_string()))
 }
 
 impl Machine {
     /// Emulated devices over the bytes of `population`; they take no time yet. To be made inside the simulation.
     pub fn new(cell: &Cell, population: Population) -> Result<(Machine, Devices), Failure> {
         let bytes = population.bytes;
-        let store = match &cell.data {
-            Data::Disks(profile) => {
-                Timed::Emulated(emulated(population.store, &shrunk(profile, bytes), cell.seed)?)
-            }
-            Data::DisksInPlace(profile) => {
-                let profile = shrunk(profile, bytes);
-                Timed::InPlace(Arc::new(InPlace::new(population.store, &profile, bytes, cell.seed)?))
-            }
-            Data::Flash(profile) => Timed::Emulated(emulated(population.store, profile, cell.seed)?),
-            Data::FlashInPlace(profile) => {
-                Timed::InPlace(Arc::new(InPlace::new(population.store, profile, bytes, cell.seed)?))
-            }
+        let memories =
+            [population.superblock, population.log, population.store, population.cache].map(Arc::new);
+        let [superblock, log, store, cache] = &memories;
+        let in_place = |profile: &DeviceProfile| -> Result<Timed, Failure> {
+            let device = InPlace::new(store.clone(), profile, bytes, cell.seed)?;
+            Ok(Timed::InPlace(Arc::new(device)))
         };
-        let log = Timed::Emulated(emulated(population.log, &cell.log, cell.seed + 1)?);
-        let mut timed = vec![store.clone(), log.clone()];
-        let store = Arc::new(Meter::new(store.device(), PAGE));
+        let timed_store = match &cell.data {
+            Data::Disks(profile) => emulated(store, &shrunk(profile, bytes), cell.seed)?,
+            Data::DisksInPlace(profile) => in_place(&shrunk(profile, bytes))?,
+            Data::Flash(profile) => emulated(store, profile, cell.seed)?,
+            Data::FlashInPlace(profile) => in_place(profile)?,
+        };
+        let timed_log = emulated(log, &cell.log, cell.seed + 1)?;
+        let mut timed = vec![timed_store.clone(), timed_log.clone()];
         let flash = match &cell.cache {
-            Some(cache) => {
-                let device = Timed::Emulated(emulated(population.cache, &cache.profile, cell.seed + 2)?);
+            Some(cell_cache) => {
+                let device = emulated(cache, &cell_cache.profile, cell.seed + 2)?;
                 timed.push(device.clone());
-                let sealed = cache.policy != CachePolicy::LazyCleaning;
+                let sealed = cell_cache.policy.is_multi_version_fifo();
                 Arc::new(Meter::new(device.device(), if sealed { SEALED_PAGE } else { PAGE }))
             }
-            None => Arc::new(Meter::new(Arc::new(population.cache), PAGE)),
+            None => Arc::new(Meter::new(cache.clone(), PAGE)),
         };
+        let meter = Arc::new(Meter::new(timed_store.device(), PAGE));
         let devices = Devices {
-            superblock: Arc::new(population.superblock),
-            logs: vec![log.device()],
-            store: store.clone(),
+            superblock: superblock.clone(),
+            logs: vec![timed_log.device()],
+            store: meter.clone(),
             cache: cell.cache.as_ref().map(|_| flash.clone() as Arc<dyn Device>),
         };
-        let machine = Machine { timed, store, flash };
+        let machine = Machine { timed, store: meter, flash, memories, bytes };
         machine.measure(false);
         Ok((machine, devices))
+    }
+
+    /// What a kill of the process at this moment leaves.
+    pub fn killed(&self) -> Population {
+        let [superblock, log, store, cache] = &self.memories;
+        Population {
+            superblock: superblock.duplicate(),
+            log: log.duplicate(),
+            store: store.duplicate(),
+            cache: cache.duplicate(),
+            bytes: self.bytes,
+        }
     }
 
     /// Whether devices take their time.
@@ -245,10 +285,15 @@ impl Machine {
 /// Opens the database of a cell, with its cache.
 pub fn open(cell: &Cell, devices: Devices, bytes: u64) -> Result<FirnEngine, Failure> {
     let share = |percent: f64| (bytes as f64 * percent / 100.0) as u64;
-    let mut options =
-        options(share(cell.dram_percent) as usize).create(false).checkpoint_log_bytes(NO_CHECKPOINT);
+    let mut options = options((share(cell.dram_percent) as usize).max(DRAM_LEAST))
+        .create(false)
+        .checkpoint_log_bytes(cell.checkpoint_bytes);
     if let Some(cache) = &cell.cache {
-        options = options.cache_bytes(share(cache.percent)).cache_policy(cache.policy);
+        let bytes = share(cache.percent);
+        options = options.cache_bytes(bytes).cache_policy(cache.policy);
+        if bytes < SMALL_CACHE {
+            options = options.cache_group_pages(8);
+        }
     }
     Ok(FirnEngine::new(options.open_on(devices)?, tpcc::schema(), Isolation::Snapshot)?)
 }
@@ -263,6 +308,20 @@ struct Sample {
     flash: Counts,
     store_busy: Duration,
     flash_busy: Duration,
+}
+
+/// Whether the cache has been filled often enough for a measurement to begin.
+pub fn is_warm(cell: &Cell, engine: &Charged<FirnEngine>, live: &LiveRate) -> bool {
+    let cache = engine.inner().database().statistics().cache;
+    match (&cell.cache, cache) {
+        _ if !cell.fills => live.commits >= DRAM_FULL_COMMITS,
+        // What is hot comes in once: it is not filled twice over.
+        (Some(chosen), Some(cache)) if chosen.policy.caches_on_entry() => {
+            live.commits >= WARM_COMMITS + cache.slots / 2
+        }
+        (_, Some(cache)) => cache.dirty_enqueued + cache.clean_enqueued >= FILLED_TIMES * cache.slots,
+        (_, None) => live.commits >= WARM_COMMITS,
+    }
 }
 
 /// Follows a run: when the cache is full devices begin to take time, when things have settled it is measured.
@@ -293,13 +352,7 @@ impl Course<'_> {
     }
 
     fn is_warm(&self, live: &LiveRate) -> bool {
-        match self.engine.inner().database().statistics().cache {
-            None => live.commits >= WARM_COMMITS,
-            Some(cache) => {
-                let taken = cache.dirty_enqueued + cache.clean_enqueued;
-                taken >= FILLED_TIMES * cache.slots
-            }
-        }
+        is_warm(self.cell, self.engine, live)
     }
 
     fn look(&mut self, live: &LiveRate) {
@@ -335,17 +388,20 @@ pub fn run(cell: &Cell, population: &Population, interrupted: &'static AtomicBoo
     Ok(found)
 }
 
+/// Clients that run until they are stopped.
+pub fn driver(cell: &Cell) -> (DriverOptions, ClientOptions) {
+    let mut driver = DriverOptions::new(cell.size.clients, Duration::from_secs(90 * 3600));
+    driver.warm_up = Duration::ZERO;
+    driver.report_every = Duration::from_millis(20);
+    let terminals = if cell.pinned { Terminals::Pinned } else { Terminals::Drawn };
+    (driver, ClientOptions { mix: Mix::default(), terminals, seed: cell.seed })
+}
+
 fn simulated(cell: &Cell, population: Population, interrupted: &AtomicBool) -> Result<Found, Failure> {
     let bytes = population.bytes;
     let (machine, devices) = Machine::new(cell, population)?;
     let engine = Charged::new(open(cell, devices, bytes)?, CostModel::FIRN);
-    // Ends by the flag.
-    let mut driver = DriverOptions::new(cell.size.clients, Duration::from_secs(90 * 3600));
-    driver.warm_up = Duration::ZERO;
-    driver.report_every = Duration::from_millis(20);
-    assert!(matches!(driver.length, Length::Time(_)));
-    let terminals = if cell.pinned { Terminals::Pinned } else { Terminals::Drawn };
-    let clients = ClientOptions { mix: Mix::default(), terminals, seed: cell.seed };
+    let (driver, clients) = driver(cell);
     let stop = AtomicBool::new(false);
     let mut course = Course {
         cell,

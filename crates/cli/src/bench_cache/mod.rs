@@ -6,7 +6,9 @@
 mod in_place;
 mod machine;
 mod meter;
+mod more;
 mod population;
+mod restart;
 mod sizes;
 
 use crate::bench::figure::{Figure, round};
@@ -18,7 +20,7 @@ use firn::CachePolicy;
 use firn_profile::DeviceProfile;
 use firn_workloads::results::{BenchResult, Conditions};
 use indicatif::ProgressBar;
-use machine::{CacheCell, Cell, DRAM_PERCENT, Data, Found};
+use machine::{CacheCell, Cell, DRAM_PERCENT, Data, Found, NO_CHECKPOINT};
 use population::{Population, Size};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,8 +28,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const TABLES: [&str; 2] = ["3", "4"];
-const FIGURES: [&str; 1] = ["4"];
+const TABLES: [&str; 4] = ["3", "4", "5", "6"];
+const FIGURES: [&str; 4] = ["4", "5", "6", "overhead"];
 
 /// How large a database is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,9 +64,15 @@ pub struct BenchCache {
     /// Sizes of the cache in percent of the database [4 to 28, as in the paper]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
     pub percent: Vec<f64>,
-    /// Policies: lc, fifo, gr, gsc [all]
+    /// Policies: exadata, tac, lc, fifo, gr, gsc, keep [all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<String>,
+    /// Clients work on all warehouses alike, instead of one of its own each
+    #[arg(long)]
+    pub everywhere: bool,
+    /// The disks take the time of writes in runs, as Firn's store makes them, instead of in place as the paper's
+    #[arg(long)]
+    pub runs: bool,
     /// Virtual seconds of each run [20, or 5 with --quick]
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
@@ -91,7 +99,7 @@ pub fn run(args: &BenchCache) -> Result<(), Failure> {
     let stop = interrupt::install()?;
     let began = Instant::now();
     let spinner = progress::spinner("beginning");
-    let mut bench = Bench { args, stop, population: None, found: BTreeMap::new(), spinner };
+    let mut bench = Bench { args, stop, population: None, found: BTreeMap::new(), rows: Vec::new(), spinner };
     let figures = bench.figures();
     bench.spinner.finish_and_clear();
     let figures = figures?;
@@ -129,6 +137,8 @@ pub struct Bench<'a> {
     population: Option<Population>,
     /// What was measured already, by the name of its cell: tables and figures share runs.
     found: BTreeMap<String, Found>,
+    /// Other raw measurements.
+    rows: Vec<Value>,
     spinner: ProgressBar,
 }
 
@@ -146,6 +156,20 @@ impl Bench<'_> {
         }
         if figure("4") {
             figures.push(sizes::throughput(self)?);
+        }
+        if table("5") {
+            figures.push(more::money(self)?);
+        }
+        if figure("5") {
+            figures.push(more::disks(self)?);
+        }
+        if table("6") || figure("6") {
+            let [six, course] = restart::restarts(self)?;
+            figures.push(six);
+            figures.push(course);
+        }
+        if figure("overhead") {
+            figures.push(more::overhead(self)?);
         }
         Ok(figures)
     }
@@ -169,8 +193,9 @@ impl Bench<'_> {
     }
 
     fn policies(&self) -> Vec<CachePolicy> {
-        use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, LazyCleaning};
-        let all = [LazyCleaning, Fifo, GroupReplacement, GroupSecondChance];
+        use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, Keeping, LazyCleaning};
+        use CachePolicy::{ReadLru, Temperature};
+        let all = [ReadLru, Temperature, LazyCleaning, Fifo, GroupReplacement, GroupSecondChance, Keeping];
         let wanted = |policy: &CachePolicy| {
             self.args.policy.is_empty() || self.args.policy.iter().any(|name| name == policy.name())
         };
@@ -182,7 +207,8 @@ impl Bench<'_> {
     }
 
     fn disks(&self) -> Result<Data, Failure> {
-        Ok(Data::DisksInPlace(self.profile("cheetah-15k-raid8")?))
+        let profile = self.profile("cheetah-15k-raid8")?;
+        Ok(if self.args.runs { Data::Disks(profile) } else { Data::DisksInPlace(profile) })
     }
 
     fn time(&self) -> Duration {
@@ -197,7 +223,9 @@ impl Bench<'_> {
             cache,
             dram_percent: DRAM_PERCENT,
             log: self.profile("disk-10k-wce")?,
-            pinned: true,
+            pinned: !self.args.everywhere,
+            checkpoint_bytes: NO_CHECKPOINT,
+            fills: true,
             time: self.time(),
             seed: self.args.seed,
         })
@@ -217,29 +245,31 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Loads the database, if that was not done already.
+    fn load(&mut self) -> Result<(), Failure> {
+        if self.population.is_none() {
+            let size = self.size();
+            self.doing(format!("loading {} warehouses", size.scale.warehouses))?;
+            let began = Instant::now();
+            let population = population::load(size, self.args.seed, machine::CORES)?;
+            if self.args.verbose {
+                eprintln!("loaded {:.1} MB in {:?}", population.bytes as f64 / 1e6, began.elapsed());
+            }
+            self.population = Some(population);
+        }
+        Ok(())
+    }
+
     /// Measures a cell, if that was not done already.
     fn measure(&mut self, cell: &Cell) -> Result<Found, Failure> {
         let name = cell.name();
         if let Some(found) = self.found.get(&name) {
             return Ok(found.clone());
         }
-        let population = match self.population.take() {
-            Some(population) => population,
-            None => {
-                let size = self.size();
-                self.doing(format!("loading {} warehouses", size.scale.warehouses))?;
-                let began = Instant::now();
-                let population = population::load(size, self.args.seed, machine::CORES)?;
-                if self.args.verbose {
-                    eprintln!("loaded {:.1} MB in {:?}", population.bytes as f64 / 1e6, began.elapsed());
-                }
-                population
-            }
-        };
+        self.load()?;
         self.doing(name.clone())?;
-        let found = machine::run(cell, &population, self.stop);
-        self.population = Some(population);
-        let found = found?;
+        let population = self.population.as_ref().expect("it was loaded");
+        let found = machine::run(cell, population, self.stop)?;
         if self.args.verbose {
             eprintln!("{name}: {found:?}");
         }
@@ -253,7 +283,7 @@ impl Bench<'_> {
             "measured": figures.iter().map(|figure| format!("{} {}", figure.kind, figure.number)).collect::<Vec<_>>(),
             "size": size.name, "warehouses": size.scale.warehouses, "items": size.scale.items,
             "customers": size.scale.customers, "clients": size.clients, "dram_percent": DRAM_PERCENT,
-            "percents": self.percents(), "seconds": self.time().as_secs_f64(), "cores": machine::CORES,
+            "percents": self.percents(), "seconds": self.time().as_secs_f64(), "cores": machine::CORES, "everywhere": self.args.everywhere, "runs": self.args.runs,
             "policies": self.policies().iter().map(|policy| policy.name()).collect::<Vec<_>>(),
         });
         let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, self.args.seed);
@@ -262,7 +292,7 @@ impl Bench<'_> {
         BenchResult {
             conditions,
             bench: "cache".into(),
-            rows: self.found.iter().map(|(name, found)| row(name, found)).collect(),
+            rows: self.found.iter().map(|(name, found)| row(name, found)).chain(self.rows.clone()).collect(),
             targets: figures.iter().flat_map(|figure| figure.targets.clone()).collect(),
             paper: figures.iter().flat_map(Figure::paper).collect(),
         }

@@ -39,7 +39,7 @@ impl Size {
         Size { name: "quick", scale: Scale { warehouses: 100, items: 4096, customers: 130 }, clients: 10 };
     /// For tests: nothing in it is like the paper's.
     pub const TINY: Size =
-        Size { name: "tiny", scale: Scale { warehouses: 10, items: 512, customers: 60 }, clients: 2 };
+        Size { name: "tiny", scale: Scale { warehouses: 10, items: 1024, customers: 60 }, clients: 2 };
 }
 
 /// A database's devices.

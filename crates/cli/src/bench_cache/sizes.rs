@@ -40,6 +40,10 @@ const IOPS: Printed = [
     [7213.0, 8474.0, 9390.0, 9848.0, 10693.0],
     [11098.0, 12208.0, 13031.0, 13871.0, 14678.0],
 ];
+/// Those that the targets are for: the paper's best, and what goes beyond it.
+const OURS: [CachePolicy; 2] = [CachePolicy::GroupSecondChance, CachePolicy::Keeping];
+/// A random read on that flash, microseconds of a channel.
+const READ_US: f64 = 280.75;
 /// The flash of tables 3 and 4.
 pub const MLC: &str = "samsung-470";
 pub const SLC: &str = "x25-e";
@@ -51,6 +55,9 @@ pub fn title(policy: CachePolicy) -> &'static str {
         CachePolicy::Fifo => "FaCE",
         CachePolicy::GroupReplacement => "FaCE+GR",
         CachePolicy::GroupSecondChance => "FaCE+GSC",
+        CachePolicy::Keeping => "Firn keep",
+        CachePolicy::Temperature => "TAC",
+        CachePolicy::ReadLru => "Exadata",
         other => other.name(),
     }
 }
@@ -85,13 +92,13 @@ fn part(
     Ok(())
 }
 
-/// Pairs of GSC and LC, by size.
-fn pairs(bench: &mut Bench, flash: &str) -> Result<Vec<(f64, Found, Found)>, Failure> {
+/// Pairs of a policy and LC, by size.
+fn pairs(bench: &mut Bench, policy: CachePolicy, flash: &str) -> Result<Vec<(f64, Found, Found)>, Failure> {
     let policies = bench.policies();
     let mut pairs = Vec::new();
-    if [CachePolicy::LazyCleaning, CachePolicy::GroupSecondChance].iter().all(|p| policies.contains(p)) {
+    if [CachePolicy::LazyCleaning, policy].iter().all(|policy| policies.contains(policy)) {
         for percent in bench.percents() {
-            let gsc = bench.measure(&bench.cached(CachePolicy::GroupSecondChance, flash, percent)?)?;
+            let gsc = bench.measure(&bench.cached(policy, flash, percent)?)?;
             let lc = bench.measure(&bench.cached(CachePolicy::LazyCleaning, flash, percent)?)?;
             pairs.push((percent, gsc, lc));
         }
@@ -128,18 +135,17 @@ pub fn hits(bench: &mut Bench) -> Result<Figure, Failure> {
         }
     }
     figure.panels.push(shares);
-    let pairs = pairs(bench, MLC)?;
-    if let Some((size, last, _)) = pairs.iter().rfind(|(size, ..)| *size <= 20.0) {
-        let behind = pairs.iter().map(|(_, gsc, lc)| (lc.hit_rate - gsc.hit_rate) * 100.0);
-        figure.at_most("GSC's hit rate behind LC's, points, most over sizes", most(behind), 2.0);
+    for policy in OURS {
+        let pairs = pairs(bench, policy, MLC)?;
+        let Some((size, last, _)) = pairs.iter().rfind(|(size, ..)| *size <= 20.0) else { continue };
+        let name = title(policy);
+        let behind = pairs.iter().map(|(_, ours, lc)| (lc.hit_rate - ours.hit_rate) * 100.0);
+        figure.at_most(format!("{name}: hit rate behind LC's, points, most over sizes"), most(behind), 2.0);
         let reduction = last.write_reduction * 100.0;
-        figure.at_least(format!("GSC's write reduction at {size} % of the database, %"), reduction, 74.0);
-        let sequential = pairs.iter().map(|(_, gsc, _)| gsc.flash.sequential * 100.0);
-        figure.at_least(
-            "GSC's flash writes in sequential requests of 64 KiB, % of bytes",
-            least(sequential),
-            90.0,
-        );
+        figure.at_least(format!("{name}: write reduction at {size} % of the database, %"), reduction, 74.0);
+        let sequential = least(pairs.iter().map(|(_, ours, _)| ours.flash.sequential * 100.0));
+        let wanted = format!("{name}: flash writes in sequential requests of 64 KiB and more, % of bytes");
+        figure.at_least(wanted, sequential, 90.0);
     }
     Ok(figure)
 }
@@ -149,12 +155,25 @@ pub fn utilization(bench: &mut Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::table("4", "utilization and I/O throughput of the flash");
     part(bench, &mut figure, "4 a", ("%", 1), |found| found.flash.utilization * 100.0, &UTILIZATIONS)?;
     part(bench, &mut figure, "4 b", ("pages a second", 0), |found| found.flash.pages, &IOPS)?;
-    let pairs = pairs(bench, MLC)?;
-    if let Some((size, gsc, lc)) = pairs.iter().rfind(|(size, ..)| *size <= 20.0) {
-        let name = format!("GSC's pages a second over LC's at {size} %");
-        figure.at_least(name, gsc.flash.pages / lc.flash.pages, 4.4);
-        let busy = pairs.iter().map(|(_, gsc, lc)| gsc.flash.busy_us / lc.flash.busy_us);
-        figure.at_most("GSC's flash time a transaction over LC's, most over sizes", most(busy), 0.25);
+    for policy in OURS {
+        let pairs = pairs(bench, policy, MLC)?;
+        let Some((size, ours, lc)) = pairs.iter().rfind(|(size, ..)| *size <= 20.0) else { continue };
+        let name = title(policy);
+        figure.at_least(
+            format!("{name}: pages a second over LC's at {size} %"),
+            ours.flash.pages / lc.flash.pages,
+            4.4,
+        );
+        let busy = pairs.iter().map(|(_, ours, lc)| ours.flash.busy_us / lc.flash.busy_us);
+        figure.at_most(
+            format!("{name}: flash time a transaction over LC's, most over sizes"),
+            most(busy),
+            0.25,
+        );
+        let reads = READ_US * ours.flash.reads / lc.flash.busy_us;
+        figure.notes.push(format!(
+            "{name}, {size} %: the reads of its hits alone take {reads:.2} of LC's flash time a transaction"
+        ));
     }
     Ok(figure)
 }
@@ -185,25 +204,56 @@ pub fn throughput(bench: &mut Bench) -> Result<Figure, Failure> {
             panel.add("SSD only, Firn's runs", point(in_runs.tpm));
         }
         figure.panels.push(panel);
-        let pairs = pairs(bench, flash)?;
-        let Some((size, last, _)) = pairs.last() else { continue };
-        let over_lc = least(pairs.iter().map(|(_, gsc, lc)| gsc.tpm / lc.tpm));
-        let name = format!("{flash}: GSC over LC, least over sizes");
-        figure.at_least(name, over_lc, if flash == MLC { 2.0 } else { 1.25 });
-        let name = format!("{flash}: GSC at {size} % over all on flash, in place");
-        figure.at_least(name, last.tpm / in_place.tpm, if flash == MLC { 3.0 } else { 1.0 });
-        // As busy as they are without a cache, the arms would do so much.
-        let bound = |gsc: &Found| none.per_second * none.store.busy_us / gsc.store.busy_us;
-        let reached = least(pairs.iter().map(|(_, gsc, _)| gsc.per_second / bound(gsc)));
-        let name = format!("{flash}: GSC over what its disk time a transaction allows, least over sizes");
-        figure.at_least(name, reached, 0.9);
-        for (size, gsc, _) in &pairs {
-            figure.notes.push(format!(
-                "{flash}, {size} %: {:.1} times no cache; disk time a transaction allows {:.1} times",
-                gsc.per_second / none.per_second,
-                bound(gsc) / none.per_second
-            ));
+        for policy in OURS {
+            compare(bench, &mut figure, policy, flash, (&none, &in_place))?;
         }
     }
+    if bench.policies().contains(&CachePolicy::LazyCleaning) {
+        let lc = CachePolicy::LazyCleaning;
+        let waits = bench.measure(&bench.cached(lc, MLC, bench.percents()[0])?)?.lock_wait_share;
+        figure.notes.push(format!(
+            "waits for locks take {:.2} % of the clients' time without a cache, {:.2} % with the smallest and LC",
+            none.lock_wait_share * 100.0,
+            waits * 100.0
+        ));
+    }
     Ok(figure)
+}
+
+/// The targets of one policy on one drive.
+fn compare(
+    bench: &mut Bench,
+    figure: &mut Figure,
+    policy: CachePolicy,
+    flash: &str,
+    (none, in_place): (&Found, &Found),
+) -> Result<(), Failure> {
+    let pairs = pairs(bench, policy, flash)?;
+    let Some((size, last, last_lc)) = pairs.last() else { return Ok(()) };
+    let name = format!("{flash}, {}", title(policy));
+    let over_lc = least(pairs.iter().map(|(_, ours, lc)| ours.tpm / lc.tpm));
+    let (lc_target, ssd_target) = if flash == MLC { (2.0, 3.0) } else { (1.25, 1.0) };
+    figure.at_least(format!("{name}: over LC, least over sizes"), over_lc, lc_target);
+    figure.at_least(format!("{name}: over LC at {size} %"), last.tpm / last_lc.tpm, lc_target);
+    figure.at_least(
+        format!("{name}: at {size} % over all on flash, in place"),
+        last.tpm / in_place.tpm,
+        ssd_target,
+    );
+    // As busy as they are without a cache, the arms would do so much.
+    let bound = |ours: &Found| none.per_second * none.store.busy_us / ours.store.busy_us;
+    let reached = least(pairs.iter().map(|(_, ours, _)| ours.per_second / bound(ours)));
+    figure.at_least(
+        format!("{name}: over what its disk time a transaction allows, least over sizes"),
+        reached,
+        0.9,
+    );
+    for (size, ours, _) in &pairs {
+        figure.notes.push(format!(
+            "{name}, {size} %: {:.1} times no cache; its disk time a transaction allows {:.1} times",
+            ours.per_second / none.per_second,
+            bound(ours) / none.per_second
+        ));
+    }
+    Ok(())
 }

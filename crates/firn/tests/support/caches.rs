@@ -21,7 +21,7 @@ pub fn page_by_page(options: Options) -> Options {
 }
 /// Most of the database fits: pages are found again laps later, and segments hold several groups.
 pub fn roomy(options: Options) -> Options {
-    options.cache_bytes(400 << 10).cache_group_pages(8)
+    options.cache_bytes(400 << 10).cache_group_pages(8).cache_policy(CachePolicy::Keeping)
 }
 pub fn through(options: Options) -> Options {
     small(options).cache_write_through(true)

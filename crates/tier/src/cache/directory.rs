@@ -185,11 +185,20 @@ impl Directory {
         }
     }
 
-    /// Makes `slot` the page's valid image; the older one becomes invalid and is answered.
-    pub(crate) fn enqueue(&self, page: PageId, slot: Slot, version: Lsn, dirty: bool) -> Option<Slot> {
+    /// Makes `slot` the page's valid image; the older one becomes invalid and is answered. If `inherits`, the new one
+    /// counts as referenced if there was an older one.
+    pub(crate) fn enqueue(
+        &self,
+        page: PageId,
+        slot: Slot,
+        version: Lsn,
+        dirty: bool,
+        inherits: bool,
+    ) -> Option<Slot> {
         let chain = self.chain_of(page);
         let _stripe = self.stripe(chain).lock();
-        self.replace(chain, page, slot, Word::new(page, version, dirty))
+        let referenced = if inherits && self.find(chain, page).is_some() { REFERENCED } else { 0 };
+        self.replace(chain, page, slot, Word(Word::new(page, version, dirty).0 | referenced))
     }
 
     fn replace(&self, chain: usize, page: PageId, slot: Slot, word: Word) -> Option<Slot> {
@@ -254,15 +263,18 @@ impl Directory {
         }
     }
 
-    /// The store has the image in `slot` now, if it still is the page's, and the same.
-    pub(crate) fn clean(&self, page: PageId, slot: Slot, word: Word) {
+    /// The store has the image in `slot` now, if it still is the page's, and the same. Answers whether it was so, and dirty
+    /// until now.
+    pub(crate) fn clean(&self, page: PageId, slot: Slot, word: Word) -> bool {
         let chain = self.chain_of(page);
         let _stripe = self.stripe(chain).lock();
         let now = self.word(slot);
-        if now.is_valid() && now.is_dirty() && now.is_same_image(word) {
+        let same = now.is_valid() && now.is_dirty() && now.is_same_image(word);
+        if same {
             self.places[slot.0 as usize].word.store(now.0 & !DIRTY, Relaxed);
             self.dirty.fetch_sub(1, Relaxed);
         }
+        same
     }
 
     /// The slot's image leaves the cache, valid or not. The caller replaces its group: nobody puts anything
@@ -369,7 +381,7 @@ mod tests {
                 match rng.below(4) {
                     0 | 1 if !free.is_empty() => {
                         let slot = free.swap_remove(rng.below(free.len() as u64) as usize);
-                        let old = directory.enqueue(page, slot, Lsn(9), dirty);
+                        let old = directory.enqueue(page, slot, Lsn(9), dirty, rng.one_in(2));
                         assert_eq!(old, model.insert(page, (slot, dirty)).map(|(slot, _)| slot));
                         free.extend(old);
                     }
@@ -402,10 +414,10 @@ mod tests {
     #[test]
     fn what_came_in_since_is_not_forgotten() {
         let directory = Directory::new(8);
-        directory.enqueue(PageId(5), Slot(1), Lsn(7), false);
+        directory.enqueue(PageId(5), Slot(1), Lsn(7), false, false);
         let (slot, seen) = directory.lookup(PageId(5)).unwrap();
         directory.reference(PageId(5), slot);
-        let newer = directory.enqueue(PageId(5), Slot(2), Lsn(8), true);
+        let newer = directory.enqueue(PageId(5), Slot(2), Lsn(8), true, false);
         assert_eq!(newer, Some(Slot(1)));
         directory.forget(PageId(5), slot, seen);
         let (slot, word) = directory.lookup(PageId(5)).unwrap();
@@ -418,7 +430,7 @@ mod tests {
     #[test]
     fn a_page_moves_only_from_where_it_is() {
         let directory = Directory::new(8);
-        directory.enqueue(PageId(5), Slot(1), Lsn(7), true);
+        directory.enqueue(PageId(5), Slot(1), Lsn(7), true, false);
         directory.reference(PageId(5), Slot(1));
         assert!(directory.word(Slot(1)).is_referenced());
         assert!(!directory.requeue(PageId(5), Slot(2), Slot(3)));

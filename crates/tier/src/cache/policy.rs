@@ -19,6 +19,8 @@ pub enum CachePolicy {
     GroupSecondChance,
     /// The same; a clean page is taken only if it left DRAM before not long ago. Beyond the paper.
     Selective,
+    /// The same, and of each group what is valid stays, too, up to as much as had become invalid. Beyond the paper.
+    Keeping,
     /// LRU-2 in place, written back by a lazy cleaner; forgotten at every restart (LC, a comparator).
     LazyCleaning,
     /// Write-through; pages enter when they are read from the store, if their extent is warmer than the coldest that is
@@ -38,6 +40,7 @@ impl CachePolicy {
             CachePolicy::GroupReplacement => "gr",
             CachePolicy::GroupSecondChance => "gsc",
             CachePolicy::Selective => "select",
+            CachePolicy::Keeping => "keep",
             CachePolicy::LazyCleaning => "lc",
             CachePolicy::Temperature => "tac",
             CachePolicy::ReadLru => "exadata",
@@ -51,6 +54,7 @@ impl CachePolicy {
             CachePolicy::GroupReplacement,
             CachePolicy::GroupSecondChance,
             CachePolicy::Selective,
+            CachePolicy::Keeping,
             CachePolicy::LazyCleaning,
             CachePolicy::Temperature,
             CachePolicy::ReadLru,
@@ -61,22 +65,37 @@ impl CachePolicy {
     /// Whether it is one of FaCE's own, between which a cache may change at any opening.
     #[must_use]
     pub fn is_multi_version_fifo(self) -> bool {
-        matches!(
-            self,
-            CachePolicy::Fifo
-                | CachePolicy::GroupReplacement
-                | CachePolicy::GroupSecondChance
-                | CachePolicy::Selective
-        )
+        use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, Keeping, Selective};
+        matches!(self, Fifo | GroupReplacement | GroupSecondChance | Keeping | Selective)
     }
     /// Whether pages enter when they are read from the store.
     #[must_use]
     pub fn caches_on_entry(self) -> bool {
         matches!(self, CachePolicy::Temperature | CachePolicy::ReadLru)
     }
-    pub(crate) fn gives_second_chances(self) -> bool {
-        matches!(self, CachePolicy::GroupSecondChance | CachePolicy::Selective)
+    pub(crate) fn chances(self) -> Chances {
+        match self {
+            CachePolicy::GroupSecondChance | CachePolicy::Selective => Chances::Referenced,
+            CachePolicy::Keeping => Chances::Kept,
+            _ => Chances::None,
+        }
     }
+    /// Whether a page that comes in while an older version is valid counts as referenced: it was used again.
+    pub(crate) fn inherits(self) -> bool {
+        self == CachePolicy::Keeping
+    }
+}
+
+/// Which images of a group that is replaced stay for another round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chances {
+    None,
+    /// Those that were referenced.
+    Referenced,
+    /// Those, and others that are valid as long as no more stay than had become invalid. In a cache that is large for what is
+    /// hot, most images are old versions, and FIFO throws valid pages out to keep those. So the ring is cleaned as a
+    /// log-structured store is; as groups are at most half full of what stays, a page taken in costs two written at most.
+    Kept,
 }
 
 /// What becomes of an image.
@@ -91,9 +110,10 @@ pub(crate) enum Fate {
 }
 
 /// Decides on a group, front first; at most `room` images come again.
-pub(crate) fn choose(words: &[Word], second_chance: bool, room: usize) -> Vec<Fate> {
-    let mut room = if second_chance { room } else { 0 };
+pub(crate) fn choose(words: &[Word], chances: Chances, room: usize) -> Vec<Fate> {
+    let mut room = if chances == Chances::None { 0 } else { room };
     let mut fates = vec![Fate::Discard; words.len()];
+    let mut stay = 0;
     // From the rear, so that it is the front that gives way.
     for (word, fate) in words.iter().zip(&mut fates).rev() {
         if !word.is_valid() {
@@ -101,10 +121,18 @@ pub(crate) fn choose(words: &[Word], second_chance: bool, room: usize) -> Vec<Fa
         }
         if word.is_referenced() && room > 0 {
             room -= 1;
+            stay += 1;
             *fate = Fate::Again;
         } else if word.is_dirty() {
             *fate = Fate::WriteBack;
         }
+    }
+    if chances == Chances::Kept {
+        let invalid = words.iter().filter(|word| !word.is_valid()).count();
+        let more = invalid.saturating_sub(stay).min(room);
+        let others = words.iter().zip(&mut fates).rev();
+        let others = others.filter(|(word, fate)| word.is_valid() && **fate != Fate::Again);
+        others.take(more).for_each(|(_, fate)| *fate = Fate::Again);
     }
     fates
 }
@@ -125,20 +153,38 @@ mod tests {
             word(false, true, true),
         ];
         use Fate::{Again, Discard, WriteBack};
-        assert_eq!(choose(&words, false, 9), [WriteBack, Discard, WriteBack, Discard, Discard]);
-        assert_eq!(choose(&words, true, 9), [Again, Again, WriteBack, Discard, Discard]);
-        assert_eq!(choose(&words, true, 1), [WriteBack, Again, WriteBack, Discard, Discard]);
-        assert_eq!(choose(&words, true, 0), choose(&words, false, 9));
+        assert_eq!(choose(&words, Chances::None, 9), [WriteBack, Discard, WriteBack, Discard, Discard]);
+        assert_eq!(choose(&words, Chances::Referenced, 9), [Again, Again, WriteBack, Discard, Discard]);
+        assert_eq!(choose(&words, Chances::Referenced, 1), [WriteBack, Again, WriteBack, Discard, Discard]);
+        assert_eq!(choose(&words, Chances::Referenced, 0), choose(&words, Chances::None, 9));
         assert_eq!(
-            choose(&[words[0]; 4], true, 3),
+            choose(&[words[0]; 4], Chances::Referenced, 3),
             [WriteBack, Again, Again, Again],
             "the very front gives way"
         );
     }
 
     #[test]
+    fn as_many_stay_as_had_become_invalid_and_all_that_were_referenced() {
+        let word = |valid, dirty, referenced| Word::of(PageId(1), valid, dirty, referenced);
+        let (old, hot) = (word(false, true, false), word(true, true, true));
+        let (clean, dirty) = (word(true, false, false), word(true, true, false));
+        use Fate::{Again, Discard, WriteBack};
+        let kept = |words: &[Word], room| choose(words, Chances::Kept, room);
+        assert_eq!(kept(&[clean, old, dirty, old], 9), [Again, Discard, Again, Discard], "room for all");
+        assert_eq!(kept(&[dirty, clean, dirty, old], 9), [WriteBack, Discard, Again, Discard], "for one");
+        assert_eq!(
+            kept(&[dirty, hot, hot, old], 9),
+            [WriteBack, Again, Again, Discard],
+            "the hot come first"
+        );
+        assert_eq!(kept(&[clean, old, dirty, old], 1), [Discard, Discard, Again, Discard]);
+        assert_eq!(kept(&[clean, dirty], 9), [Discard, WriteBack], "nothing had become invalid");
+    }
+
+    #[test]
     fn policies_are_found_by_their_names() {
-        for name in ["fifo", "gr", "gsc", "select", "lc", "tac", "exadata"] {
+        for name in ["fifo", "gr", "gsc", "select", "keep", "lc", "tac", "exadata"] {
             assert_eq!(CachePolicy::named(name).unwrap().name(), name);
         }
         assert_eq!(CachePolicy::named("arc"), None);

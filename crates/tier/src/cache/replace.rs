@@ -7,7 +7,7 @@ use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Slot};
 use super::group::{Entry, Seal};
 use super::lost::Reread;
-use super::policy::{Fate, choose};
+use super::policy::{Chances, Fate, choose};
 use super::statistics::add;
 use super::{FlashCache, Ring};
 use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind};
@@ -74,8 +74,8 @@ impl FlashCache {
         let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
         // One place at least is for whoever asked for room.
         let room = self.geometry.group_pages.saturating_sub(self.open.read().entries.len() + 1);
-        let again = self.policy.gives_second_chances() && !self.is_leaving();
-        let fates = choose(&words, again, room);
+        let chances = if self.is_leaving() { Chances::None } else { self.policy.chances() };
+        let fates = choose(&words, chances, room);
         let all = slots.into_iter().zip(words).zip(fates);
         all.map(|((slot, word), fate)| Leaving { slot, word, fate, version: Lsn::ZERO, lost: false })
             .collect()

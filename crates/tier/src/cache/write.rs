@@ -132,7 +132,8 @@ impl FlashCache {
         }
         self.recent.lock().note(write.page, write.version);
         let slot = self.geometry.slot(ring.rear, index);
-        let old = self.directory.enqueue(write.page, slot, write.version, dirty);
+        let inherits = self.policy.inherits();
+        let old = self.directory.enqueue(write.page, slot, write.version, dirty, inherits);
         // What DRAM had alone of a page that was lost here, the store lacks since who knows when.
         let lacks = if write.dirty { write.recovery_lsn } else { Lsn::ZERO };
         self.note_lacking(slot, old, dirty, lacks);

@@ -26,6 +26,8 @@ struct Queue {
     ghosts: Option<Ghosts>,
     /// Whether groups were ever replaced.
     scarce: bool,
+    /// Beyond the paper: valid images stay, too, as many as had become invalid.
+    keeps: bool,
     closed: VecDeque<Vec<Flags>>,
     open: Vec<Flags>,
     store: BTreeMap<PageId, Lsn>,
@@ -49,9 +51,20 @@ impl Queue {
             let mut room = self.group_pages - self.open.len() - 1;
             self.scarce = true;
             let (mut again, mut gone) = (Vec::new(), Vec::new());
-            for flags in group.into_iter().rev().filter(|flags| flags.valid) {
-                if self.second_chance && flags.referenced && room > 0 {
-                    room -= 1;
+            // A group that was closed early has empty places.
+            let invalid = self.group_pages - group.iter().filter(|flags| flags.valid).count();
+            let referenced = group.iter().filter(|flags| flags.valid && flags.referenced).count().min(room);
+            let mut more =
+                if self.keeps { invalid.saturating_sub(referenced).min(room - referenced) } else { 0 };
+            let mut stays = Vec::new();
+            for flags in group.iter().rev().filter(|flags| flags.valid) {
+                let chosen = self.second_chance && flags.referenced && room > 0;
+                room -= usize::from(chosen);
+                stays.push(chosen);
+            }
+            for (flags, stays) in group.into_iter().rev().filter(|flags| flags.valid).zip(stays) {
+                if stays || more > 0 {
+                    more -= usize::from(!stays);
                     again.push(Flags { referenced: false, ..flags });
                     continue;
                 }
@@ -81,10 +94,12 @@ impl Queue {
             return Written::Declined;
         }
         self.make_room();
-        if let Some(older) = self.valid(page) {
+        let older = self.valid(page);
+        let again = older.is_some();
+        if let Some(older) = older {
             older.valid = false;
         }
-        self.open.push(Flags { page, version, dirty, valid: true, referenced: false });
+        self.open.push(Flags { page, version, dirty, valid: true, referenced: self.keeps && again });
         if self.open.len() == self.group_pages {
             self.close();
         }
@@ -115,7 +130,8 @@ fn run(seed: u64, policy: CachePolicy) -> u64 {
         group_pages,
         // One place is being emptied for the group after the one that is filled.
         groups: slots / group_pages - 1,
-        second_chance: matches!(policy, CachePolicy::GroupSecondChance | CachePolicy::Selective),
+        second_chance: matches!(policy, CachePolicy::GroupSecondChance | CachePolicy::Keeping | CachePolicy::Selective),
+        keeps: policy == CachePolicy::Keeping,
         ghosts: (policy == CachePolicy::Selective).then(|| Ghosts::new(slots)),
         scarce: false,
         turned_away: 0,
@@ -197,6 +213,11 @@ fn multi_version_fifo_agrees_with_a_queue() {
 #[test]
 fn group_second_chance_agrees_with_a_queue() {
     (100..140).for_each(|seed| assert_eq!(run(seed, CachePolicy::GroupSecondChance), 0));
+}
+
+#[test]
+fn keeping_what_is_valid_agrees_with_a_queue() {
+    (300..340).for_each(|seed| assert_eq!(run(seed, CachePolicy::Keeping), 0));
 }
 
 #[test]

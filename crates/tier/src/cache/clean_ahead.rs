@@ -1,0 +1,143 @@
+//! Writing back what the front will come to next, so that whoever replaces a group finds little to write.
+//!
+//! A step of background work: it holds `ring` for moments only, never during I/O.
+//!
+//! Why it loses nothing:
+//! * only images of durable groups are written back; until the store's record of one is durable the image is there, in its
+//!   group, dirty by that group's header, and a crash finds it so;
+//! * an image counts as clean in the directory only after `written_back_end` covers the record: so a header that passes it, or
+//!   has it again as clean, is written after the record is durable;
+//! * a group that was replaced meanwhile, and perhaps overwritten, has other seals, and is left alone; of an image that became
+//!   invalid meanwhile the store gets an older version than the valid one, which stays dirty.
+
+use super::FlashCache;
+use super::directory::Word;
+use super::geometry::{SEAL_BYTES, Serial, Slot};
+use super::group::Seal;
+use super::policy::{Fate, choose};
+use super::statistics::add;
+use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind};
+use firn_base::sync::atomic::Ordering::Relaxed;
+use firn_base::{Lsn, Progress};
+use firn_device::AlignedBuf;
+
+/// How far before the front is looked, in groups, and one of so many of all groups if that is fewer. Not at the very front:
+/// that may be replaced just now, and its images would be written twice.
+const GROUPS_AHEAD: u64 = 8;
+const SHARE_AHEAD: u64 = 32;
+const GROUPS_LEFT: u64 = 2;
+/// Images that are enough for a write.
+const IMAGES_TOGETHER: usize = 48;
+
+/// An image to be written back.
+struct Ahead {
+    slot: Slot,
+    word: Word,
+    version: Lsn,
+}
+
+impl FlashCache {
+    /// Writes back some of the images that would be written back if their groups were replaced now.
+    pub(crate) fn clean_ahead(&self) -> Result<Progress, TierError> {
+        let refuses = self.is_write_through() || self.is_lost() || self.is_leaving();
+        if refuses || self.check_poison().is_err() {
+            return Ok(Progress::Idle);
+        }
+        let (front, rear) = {
+            let ring = self.ring.lock();
+            (ring.front, ring.rear)
+        };
+        // While there is room, nothing is replaced.
+        if front.0 + self.geometry.groups > rear.0 + 2 + GROUPS_AHEAD {
+            return Ok(Progress::Idle);
+        }
+        let ahead = (self.geometry.groups / SHARE_AHEAD).clamp(1, GROUPS_AHEAD);
+        let from = front.0 + GROUPS_LEFT;
+        let (mut images, mut data) = (Vec::new(), Vec::new());
+        for serial in (from..from + ahead).map(Serial) {
+            if serial.0 > self.durable.load(Relaxed) || images.len() >= IMAGES_TOGETHER {
+                break;
+            }
+            let leaving = self.would_be_written(serial);
+            if !leaving.is_empty() {
+                self.read_ahead(serial, leaving, &mut images, &mut data);
+            }
+        }
+        if images.is_empty() { Ok(Progress::Idle) } else { self.write_ahead(&images, &data) }
+    }
+
+    fn would_be_written(&self, serial: Serial) -> Vec<(Slot, Word)> {
+        let slots: Vec<Slot> =
+            (0..self.geometry.group_pages).map(|index| self.geometry.slot(serial, index)).collect();
+        let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
+        let fates = choose(&words, self.policy.chances(), self.geometry.group_pages - 1);
+        let all = slots.into_iter().zip(words).zip(fates);
+        all.filter(|(_, fate)| *fate == Fate::WriteBack).map(|(found, _)| found).collect()
+    }
+
+    /// Adds the group's images that are what the directory said to `images`, and their bytes to `data`.
+    fn read_ahead(
+        &self,
+        serial: Serial,
+        leaving: Vec<(Slot, Word)>,
+        images: &mut Vec<Ahead>,
+        data: &mut Vec<u8>,
+    ) {
+        let last = leaving.iter().map(|(slot, _)| self.geometry.index_of(*slot)).max().unwrap_or(0);
+        let mut group = AlignedBuf::zeroed(self.geometry.used_bytes(last + 1));
+        // If it cannot be read, whoever replaces the group says so.
+        if self.device.read(self.geometry.group_offset(serial), &mut group).is_err() {
+            return;
+        }
+        for (slot, word) in leaving {
+            let at = self.geometry.image_at(self.geometry.index_of(slot));
+            let sealed = &group[at..at + SEAL_BYTES + self.geometry.page_size];
+            let seal = Seal::read(self.header.cache, sealed).filter(|seal| {
+                seal.page == word.page() && seal.serial == serial && word.may_be(seal.version)
+            });
+            if let Some(seal) = seal {
+                images.push(Ahead { slot, word, version: seal.version });
+                data.extend_from_slice(&sealed[SEAL_BYTES..]);
+            }
+        }
+    }
+
+    fn write_ahead(&self, images: &[Ahead], data: &[u8]) -> Result<Progress, TierError> {
+        let write = |(image, data)| {
+            let image: &Ahead = image;
+            PageWrite {
+                page: image.word.page(),
+                version: image.version,
+                // Here it is durable until the store's record of it is: the log is not needed for it.
+                recovery_lsn: Lsn::MAX,
+                dirty: true,
+                data,
+                changed: None,
+                base: Lsn::ZERO,
+                lifetime: Lifetime::Unknown,
+                outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
+            }
+        };
+        let mut writes: Vec<PageWrite<'_>> =
+            images.iter().zip(data.chunks_exact(self.geometry.page_size)).map(write).collect();
+        self.store.write_batch(&mut writes);
+        let mut ring = self.ring.lock();
+        ring.written_back_end = ring.written_back_end.max(self.store.records_end());
+        let mut written = 0;
+        for (image, write) in images.iter().zip(&writes) {
+            match &write.outcome {
+                Ok(_) => {
+                    written += 1;
+                    if self.directory.clean(image.word.page(), image.slot, image.word) {
+                        self.forget_lacking(image.slot);
+                    }
+                }
+                // Freed meanwhile.
+                Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+                Err(error) => return Err(error.clone()),
+            }
+        }
+        add(&self.counters.write_backs, written);
+        Ok(if written > 0 { Progress::Worked } else { Progress::Idle })
+    }
+}
