@@ -278,13 +278,21 @@ impl CacheSetup {
 
     fn draw(rng: &mut Rng) -> CacheSetup {
         use CachePolicy::{
-            Fifo, GroupReplacement, GroupSecondChance, Keeping, LazyCleaning, ReadLru, Selective,
-            Temperature,
+            Fifo, GroupReplacement, GroupSecondChance, Keeping, LazyCleaning, ReadLru, Selective, Temperature,
         };
         let group_pages = pick(rng, &[4, 8, 32]);
         let policy = pick(
             rng,
-            &[GroupSecondChance, Keeping, Selective, GroupReplacement, Fifo, LazyCleaning, Temperature, ReadLru],
+            &[
+                GroupSecondChance,
+                Keeping,
+                Selective,
+                GroupReplacement,
+                Fifo,
+                LazyCleaning,
+                Temperature,
+                ReadLru,
+            ],
         );
         // Lazy cleaning has a least size of its own.
         let least = if policy == LazyCleaning { 200 } else { 0 };

@@ -130,7 +130,10 @@ fn run(seed: u64, policy: CachePolicy) -> u64 {
         group_pages,
         // One place is being emptied for the group after the one that is filled.
         groups: slots / group_pages - 1,
-        second_chance: matches!(policy, CachePolicy::GroupSecondChance | CachePolicy::Keeping | CachePolicy::Selective),
+        second_chance: matches!(
+            policy,
+            CachePolicy::GroupSecondChance | CachePolicy::Keeping | CachePolicy::Selective
+        ),
         keeps: policy == CachePolicy::Keeping,
         ghosts: (policy == CachePolicy::Selective).then(|| Ghosts::new(slots)),
         scarce: false,
