@@ -38,5 +38,5 @@ mod tree;
 
 pub use check::TreeReport;
 pub use error::{TreeError, TreeErrorKind};
-pub use redo::{PageChange, Redone, check_page, redo};
+pub use redo::{PageChange, Redone, check_page, redo, redo_latched};
 pub use tree::{Change, Direction, Patches, Position, Tree, Visit};

@@ -3,9 +3,9 @@
 use crate::node::Node;
 use crate::op::Op;
 use crate::{TreeError, TreeErrorKind};
-use firn_base::codec::{Malformed, Reader};
+use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Lsn, PageId};
-use firn_buffer::{BufferErrorKind, BufferPool, Changed};
+use firn_buffer::{BufferErrorKind, BufferPool, Changed, ExclusiveGuard};
 use firn_log::Record;
 
 /// A page change as its record says (kinds 0x20–0x3f).
@@ -21,6 +21,8 @@ pub struct PageChange<'a> {
     /// What the floor above attached for undo; empty for the tree's own changes.
     pub attachment: &'a [u8],
     op: Op<'a>,
+    /// The bytes of `op`.
+    encoded: &'a [u8],
 }
 
 impl<'a> PageChange<'a> {
@@ -30,7 +32,22 @@ impl<'a> PageChange<'a> {
         let page = PageId(body.varint()?);
         let previous = Lsn(body.varint()?);
         let attachment = body.blob()?;
-        Ok(PageChange { page, previous, attachment, op: Op::decode(record.kind, body)? })
+        let encoded = body.rest();
+        Ok(PageChange { page, previous, attachment, op: Op::decode(record.kind, body)?, encoded })
+    }
+
+    /// Appends the record's body without what only undo needs: enough for redo.
+    pub fn encode_for_redo(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.page.0);
+        out.put_varint(self.previous.0);
+        out.put_blob(&[]);
+        out.put(self.encoded);
+    }
+
+    /// Whether the page is freed in the same group of records: nothing of it is kept.
+    #[must_use]
+    pub fn frees(&self) -> bool {
+        matches!(self.op, Op::Drop)
     }
 
     /// Performs the change on the page's bytes. Checks all that it uses; an error leaves the page undefined.
@@ -89,6 +106,20 @@ pub fn redo(pool: &BufferPool, lsn: Lsn, record: Record<'_>) -> Result<Redone, T
         Err(error) if error.kind == BufferErrorKind::NotAllocated => return Ok(Redone::Freed),
         Err(error) => return Err(error.into()),
     };
+    repeat(&mut guard, lsn, &change)
+}
+
+/// As [`redo`], for a page that is latched already.
+pub fn redo_latched(
+    guard: &mut ExclusiveGuard<'_>,
+    lsn: Lsn,
+    record: Record<'_>,
+) -> Result<Redone, TreeError> {
+    repeat(guard, lsn, &PageChange::decode(record)?)
+}
+
+fn repeat(guard: &mut ExclusiveGuard<'_>, lsn: Lsn, change: &PageChange<'_>) -> Result<Redone, TreeError> {
+    assert_eq!(guard.page(), change.page, "a record changes its own page");
     if guard.version() >= lsn {
         return Ok(Redone::Known);
     }
@@ -101,7 +132,7 @@ pub fn redo(pool: &BufferPool, lsn: Lsn, record: Record<'_>) -> Result<Redone, T
         );
         return Err(TreeError::new(TreeErrorKind::Damaged, message));
     }
-    change.rehearse(&guard).map_err(|error| TreeError::damaged(change.page, error))?;
+    change.rehearse(guard).map_err(|error| TreeError::damaged(change.page, error))?;
     guard.redo(lsn, |bytes| change.apply(bytes).expect("rehearsed"));
     Ok(Redone::Applied)
 }

@@ -131,8 +131,8 @@ impl<'a> Batch<'a> {
             dirty,
             recovery_lsn,
             // Latched: no change is in flight. Redo has LSNs before the log's end; its next one is only known
-            // to be later than its last one.
-            later_changes: if frame.is_redone() { version.advance(1) } else { pool.log.end() },
+            // to be later than its last one, where a record begins for sure: the bound may become a redo start.
+            later_changes: if frame.is_redone() { version } else { pool.log.end() },
             changed: changes.to_ranges(),
         });
         Added::Copied

@@ -157,7 +157,7 @@ impl Frame {
         self.offered.store(offered, Relaxed);
     }
 
-    /// Whether the last change was made by redo, whose LSNs lie before the log's end.
+    /// Whether the last change was made by redo, and more of it may come, with LSNs before the log's end.
     pub(crate) fn is_redone(&self) -> bool {
         self.redone.load(Relaxed)
     }

@@ -144,6 +144,16 @@ impl<'a> ExclusiveGuard<'a> {
         pool.vacate(self.hold, page);
     }
 
+    /// No redo of the page is to come.
+    pub(crate) fn end_redo(&self) {
+        self.hold.frame().set_redone(false);
+    }
+
+    /// The hold alone.
+    pub(crate) fn into_hold(self) -> ExclusiveHold<'a> {
+        self.hold
+    }
+
     /// Goes on reading.
     pub fn downgrade(self) -> SharedGuard<'a> {
         SharedGuard { hold: self.hold.downgrade() }

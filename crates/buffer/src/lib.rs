@@ -11,6 +11,7 @@
 //! * A frame is given away only when the tier has its version.
 //! * Every change that the tier does not have is covered by a recovery LSN from before its record was
 //!   appended (`recovery_lsns.rs`).
+//! * While recovery goes on, a page is redone before the latch under which it was read is let go of (`pending.rs`).
 //! * No thread waits for a latch while it holds a staging buffer, a writing flag or a lock of the pool; so
 //!   everything but latches may be waited for with latches held.
 //!
@@ -37,6 +38,7 @@ mod frame;
 mod guard;
 mod layout;
 mod page_table;
+mod pending;
 mod pool;
 mod recovery_lsns;
 mod reuse;
@@ -44,5 +46,6 @@ mod staging;
 
 pub use error::{BufferError, BufferErrorKind};
 pub use guard::{ByteRanges, Changed, ExclusiveGuard, Fixed, IntentGuard, OptimisticRef, SharedGuard};
+pub use pending::PendingChanges;
 pub use pool::{BufferPool, BufferStatistics, PoolOptions};
 pub use reuse::MissCurve;

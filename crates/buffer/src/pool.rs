@@ -7,6 +7,7 @@ use crate::frame::{ExclusiveHold, Frame, FrameId, Frames, can_be_held};
 use crate::guard::Fixed;
 use crate::layout::Layout;
 use crate::page_table::PageTable;
+use crate::pending::Pending;
 use crate::recovery_lsns::RecoveryLsns;
 use crate::reuse::{MissCurve, Reuse};
 use crate::staging::Staging;
@@ -63,6 +64,7 @@ pub struct BufferPool {
     pub(crate) hand: Hand,
     pub(crate) staging: Staging,
     pub(crate) cleaning: CleaningWanted,
+    pub(crate) pending: Pending,
     pub(crate) counters: Counters,
     pub(crate) reuse: Reuse,
     /// Pages of a staging buffer: most of one batch.
@@ -125,6 +127,7 @@ impl BufferPool {
             hand: Hand::default(),
             staging: Staging::new(layout.staging_buffers, layout.batch_pages * page_size),
             cleaning: CleaningWanted::default(),
+            pending: Pending::default(),
             counters: Counters::default(),
             reuse: Reuse::default(),
             batch_pages: layout.batch_pages,
@@ -267,8 +270,9 @@ impl BufferPool {
         let found = self.read(&mut incoming);
         let mut came = 0;
         for (incoming, found) in incoming.into_iter().zip(found) {
-            if let Ok(found) = found {
-                drop(incoming.finish(found.version));
+            if let Ok(found) = found
+                && self.arrive(incoming, found).is_ok()
+            {
                 came += 1;
             }
         }
@@ -292,7 +296,7 @@ impl BufferPool {
             let mut incoming = [incoming];
             let found = self.read(&mut incoming).pop().expect("an answer for each page")?;
             let [incoming] = incoming;
-            return Ok(Located::Read(incoming.finish(found.version)));
+            return Ok(Located::Read(self.arrive(incoming, found)?));
         }
     }
 

@@ -10,7 +10,11 @@ use std::path::Path;
 
 /// Opens what is there, without threads of its own: nothing moves while it is looked at.
 fn open(dir: &Path) -> Result<Database, Failure> {
-    let options = Options::new().create(false).background_threads(false).on_recovery(progress::recovery());
+    let options = Options::new()
+        .create(false)
+        .background_threads(false)
+        .eager_recovery(true)
+        .on_recovery(progress::recovery());
     Ok(options.open(dir)?)
 }
 
@@ -99,6 +103,15 @@ fn print_stat(
         recovery.redone,
         recovery.losers,
         recovery.prepared
+    );
+    let cost = recovery.before_answer();
+    say!(
+        "  opening took {:.3} s and {} reads: {} of the log, {} of the cache, {} of the store",
+        cost.time.as_secs_f64(),
+        cost.reads(),
+        cost.log_reads,
+        cost.cache_reads,
+        cost.store_reads
     );
     let store = &statistics.store;
     say!(
@@ -224,7 +237,12 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
         })),
         "recovery": {"clean": statistics.recovery.clean, "log_bytes": statistics.recovery.log_bytes,
                      "records": statistics.recovery.records, "redone": statistics.recovery.redone,
-                     "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared},
+                     "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared,
+                     "complete": statistics.recovery.complete,
+                     "seconds": statistics.recovery.before_answer().time.as_secs_f64(),
+                     "reads": {"log": statistics.recovery.before_answer().log_reads,
+                               "cache": statistics.recovery.before_answer().cache_reads,
+                               "store": statistics.recovery.before_answer().store_reads}},
     })
 }
 

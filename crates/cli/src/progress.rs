@@ -22,10 +22,14 @@ pub fn spinner(title: &str) -> ProgressBar {
     bar
 }
 
-/// What recovery tells, as a bar a phase.
+/// What recovery tells before the database answers, as a bar a phase.
 pub fn recovery() -> impl Fn(RecoveryProgress) + Send + Sync {
     let current: Mutex<Option<(RecoveryPhase, ProgressBar)>> = Mutex::new(None);
     move |step| {
+        if step.in_background {
+            // Others write to the terminal by now.
+            return;
+        }
         let Ok(mut current) = current.lock() else { return };
         if current.as_ref().is_none_or(|(phase, _)| *phase != step.phase) {
             if let Some((_, bar)) = current.take() {

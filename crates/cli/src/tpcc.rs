@@ -115,10 +115,10 @@ fn report_recovery(db: &Database, since: clock::Moment) {
     let recovery = db.recovery_report();
     if !recovery.clean {
         say!(
-            "recovered in {:.2} s: {} of log, {} changes repeated, {} transactions rolled back",
+            "recovery answered in {:.2} s: {} of log read, {} pages to be redone, {} transactions to be rolled back",
             since.elapsed().as_secs_f64(),
             size::show(recovery.log_bytes),
-            recovery.redone,
+            recovery.redo.pages_pending,
             recovery.losers
         );
     }

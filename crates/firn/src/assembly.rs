@@ -7,6 +7,7 @@ use crate::early_log::EarlyLog;
 use crate::engine::{Engine, Parts};
 use crate::extensions::Extensions;
 use crate::keep::LogKeep;
+use crate::rest::Rest;
 use crate::superblock::{Making, Member, Superblock};
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::Arc;
@@ -153,7 +154,9 @@ pub(crate) fn create(
         manager_options(options, superblock.log_bytes()),
     );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early };
+    let rest = Rest::nothing();
+    let parts =
+        Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
     let engine = Engine::new(parts, options);
     engine.checkpoint_all()?;
     Ok(engine)

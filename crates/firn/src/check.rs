@@ -1,6 +1,6 @@
 //! Checking a whole database: every page, tree, index and log block.
 
-use crate::{Database, Error};
+use crate::{Database, Error, ErrorKind};
 use firn_base::PageId;
 use firn_btree::PageChange;
 use firn_device::Device;
@@ -69,9 +69,13 @@ impl Database {
     pub fn check(&self, progress: &mut dyn FnMut(CheckPhase)) -> Result<CheckReport, Error> {
         let engine = self.engine();
         engine.check_open()?;
-        // Everything dirty goes to the store or the cache, so that the images checked are the newest.
-        engine.checkpoint_all()?;
         let mut report = CheckReport::default();
+        match engine.finish_recovery() {
+            // Everything dirty goes to the store or the cache, so that the images checked are the newest.
+            Ok(()) => engine.checkpoint_all()?,
+            Err(error) if error.kind() == ErrorKind::Damaged => report.add(format!("recovery: {error}")),
+            Err(error) => return Err(error),
+        }
         let store = engine.store.check(true, &mut |step| {
             if let CheckProgress::Images(done, total) = step {
                 progress(CheckPhase::Pages(done, total));

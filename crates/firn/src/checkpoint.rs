@@ -1,7 +1,7 @@
 //! Fuzzy checkpoints, and the one place that decides how much log is kept.
 //!
 //! A checkpoint writes what was dirty at the *previous* one, so that work goes on meanwhile and a page
-//! changed all the time is written once an interval. The redo start is the least of what the buffer, the
+//! changed all the time is written once an interval. The redo start is the least of what pending redo, the buffer, the
 //! tiers and the open transactions still need; the log before it is given back. After a crash at most about
 //! two intervals are read again. What the archive and running backups still need (`keep.rs`) is kept beyond that.
 //!
@@ -70,7 +70,9 @@ impl Engine {
         self.pool.tier().sync()?;
         // The log's end first: whatever was appended before it has announced what it needs.
         let end = self.log.end();
+        // What is pending before what is dirty: a page that is redone is in both for a moment, and never in none.
         let needed = [
+            self.rest.oldest_needed(),
             self.pool.oldest_recovery_lsn(),
             self.pool.tier().oldest_needed_lsn(),
             self.txns.oldest_needed_lsn(),
@@ -145,7 +147,7 @@ impl Engine {
 /// It never goes back behind `before`, its last value. A need may lie before that: who announces a change
 /// reads the log's end first and tells it a moment later, and a checkpoint may pass in between. The
 /// change's record is appended after both, so it lies at or after that checkpoint's redo start.
-fn redo_start(needed: [Option<Lsn>; 3], end: Lsn, before: Lsn) -> Lsn {
+fn redo_start(needed: [Option<Lsn>; 4], end: Lsn, before: Lsn) -> Lsn {
     needed.into_iter().flatten().fold(end, Lsn::min).max(before)
 }
 
@@ -157,9 +159,9 @@ mod tests {
     /// It was once taken for a broken invariant: the checkpoint's thread panicked, and the database with it.
     #[test]
     fn the_redo_start_does_not_go_back_for_an_announcement_that_came_late() {
-        assert_eq!(redo_start([None, None, None], Lsn(200), Lsn(100)), Lsn(200));
-        assert_eq!(redo_start([Some(Lsn(150)), None, Some(Lsn(120))], Lsn(200), Lsn(100)), Lsn(120));
-        assert_eq!(redo_start([Some(Lsn(90)), None, None], Lsn(200), Lsn(100)), Lsn(100));
+        assert_eq!(redo_start([None, None, None, None], Lsn(200), Lsn(100)), Lsn(200));
+        assert_eq!(redo_start([None, Some(Lsn(150)), None, Some(Lsn(120))], Lsn(200), Lsn(100)), Lsn(120));
+        assert_eq!(redo_start([Some(Lsn(90)), None, None, None], Lsn(200), Lsn(100)), Lsn(100));
     }
 
     #[test]

@@ -88,6 +88,11 @@ impl Checkpointer {
         self.changed.notify_all();
     }
 
+    /// The thread that took checkpoints has ended: who needs one takes it.
+    pub fn take_your_own(&self) {
+        self.state.lock().served = false;
+    }
+
     /// Whether a thread takes checkpoints when they are asked for.
     pub fn is_served(&self) -> bool {
         self.state.lock().served

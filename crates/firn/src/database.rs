@@ -4,7 +4,8 @@ use crate::assembly;
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::files;
-use crate::recovery::{self, RecoveryReport};
+use crate::recovery;
+use crate::rest::RecoveryReport;
 use crate::superblock::{Found, Superblock};
 use crate::table::Table;
 use crate::threads::Threads;
@@ -38,7 +39,6 @@ pub struct Database {
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
     threads: Option<Threads>,
-    recovery: RecoveryReport,
     directory: Option<PathBuf>,
 }
 
@@ -67,14 +67,14 @@ const ATTEMPTS_MAX: u32 = 100;
 impl Options {
     /// Opens the database in directory `path`, or creates it there.
     ///
-    /// Opening recovers what a crash left; it takes time in proportion to the log since the last
-    /// checkpoint, never to the data.
+    /// Opening recovers what a crash left. It reads the log since the last checkpoint, and takes time in proportion to
+    /// that, never to the data. The rest is done while transactions run already: see [`Database::finish_recovery`].
     ///
     /// Errors: `NotFound`, `Unusable`, `InUse`, `BadArgument`, `Damaged`, `Failed`, `Full`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         let path = path.as_ref();
-        let (engine, recovery) = files::open(path, &self)?;
-        Database::start(engine, recovery, Some(path.to_path_buf()))
+        let engine = files::open(path, &self)?;
+        Database::start(engine, Some(path.to_path_buf()))
     }
 
     /// Creates a database on empty devices, instead of files in a directory.
@@ -83,7 +83,7 @@ impl Options {
         options.check()?;
         let members = assembly::members(&options);
         let engine = assembly::create(devices, members, "store".to_owned(), &options)?;
-        Database::start(engine, RecoveryReport { clean: true, ..RecoveryReport::default() }, None)
+        Database::start(engine, None)
     }
 
     /// Opens a database from its devices, instead of files in a directory. If not as many log devices are given as the
@@ -98,8 +98,8 @@ impl Options {
             ));
         };
         let devices = devices.arranged(&superblock)?;
-        let (engine, recovery) = recovery::open(superblock, devices, &options)?;
-        Database::start(engine, recovery, None)
+        let engine = recovery::open(superblock, devices, &options)?;
+        Database::start(engine, None)
     }
 }
 
@@ -109,13 +109,9 @@ impl Database {
         Options::new().open(path)
     }
 
-    fn start(
-        engine: Arc<Engine>,
-        recovery: RecoveryReport,
-        directory: Option<PathBuf>,
-    ) -> Result<Database, Error> {
+    fn start(engine: Arc<Engine>, directory: Option<PathBuf>) -> Result<Database, Error> {
         let threads = if engine.options.background { Some(Threads::start(&engine)?) } else { None };
-        Ok(Database { handle: Arc::new(Handle { engine, threads, recovery, directory }) })
+        Ok(Database { handle: Arc::new(Handle { engine, threads, directory }) })
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -128,10 +124,19 @@ impl Database {
         self.handle.directory.as_deref()
     }
 
-    /// What recovery did when it was opened.
+    /// What recovery did when it was opened and since, and what is left of it.
     #[must_use]
     pub fn recovery_report(&self) -> RecoveryReport {
-        self.handle.recovery
+        self.engine().recovery_report()
+    }
+
+    /// Waits until recovery has nothing left to do, and helps: rolls back what had not committed, redoes the pages
+    /// that nobody has touched, takes a checkpoint. Transactions may run meanwhile.
+    ///
+    /// Errors: `Damaged` if a page cannot be redone, and those of devices.
+    pub fn finish_recovery(&self) -> Result<(), Error> {
+        self.engine().check_open()?;
+        self.engine().finish_recovery().inspect_err(|error| self.engine().background_failed(error))
     }
 
     /// Creates a table of bytes.
@@ -303,7 +308,8 @@ impl Database {
         Ok(self.engine().txns.rollback_prepared(gid)?.wait()?)
     }
 
-    /// Writes everything that is dirty and shortens the log: after it, opening has almost nothing to redo.
+    /// Writes everything that is dirty and shortens the log: after it, opening has almost nothing to redo, but for what
+    /// recovery has not redone yet.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.engine().check_open()?;
         self.engine().checkpoint_all()

@@ -6,11 +6,12 @@ use crate::devices::Counted;
 use crate::early_log::EarlyLog;
 use crate::keep::LogKeep;
 use crate::log_array::LogArray;
+use crate::rest::Rest;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
 use firn_base::Progress;
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::sync::{Arc, Mutex};
+use firn_base::sync::{Arc, Mutex, thread};
 use firn_buffer::BufferPool;
 use firn_log::{Log, LogError, LogErrorKind};
 use firn_table::Catalog;
@@ -32,6 +33,7 @@ pub(crate) struct Parts {
     pub keep: LogKeep,
     pub archive: Option<Archive>,
     pub early: EarlyLog,
+    pub rest: Rest,
 }
 
 /// One open database. Shared by the handles that users hold and by the background threads.
@@ -52,6 +54,8 @@ pub(crate) struct Engine {
     pub archive: Option<Archive>,
     /// Log that only the archive has.
     pub early: EarlyLog,
+    /// What recovery left for later.
+    pub rest: Rest,
     pub checkpointer: Checkpointer,
     /// What is going on among the log's devices.
     pub array: LogArray,
@@ -70,7 +74,7 @@ const ARCHIVE_CLOSE_MAX: Duration = Duration::from_secs(5);
 
 impl Engine {
     pub fn new(parts: Parts, options: &Options) -> Arc<Engine> {
-        let Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early } =
+        let Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest } =
             parts;
         let interval = options
             .checkpoint_log_bytes
@@ -88,6 +92,7 @@ impl Engine {
             keep,
             archive,
             early,
+            rest,
             checkpointer,
             array: LogArray::default(),
             cache_changing: Mutex::new(()),
@@ -171,7 +176,8 @@ impl Engine {
     /// One small piece of each kind of background work; for databases without threads of their own.
     pub fn step(&self) -> Result<Progress, Error> {
         self.check_open()?;
-        let mut progress = self.pool.clean_step()?;
+        let mut progress = self.recovery_step()?;
+        progress = progress.or(self.pool.clean_step()?);
         progress = progress.or(self.maintenance_step()?);
         if self.checkpointer.is_due(self.log.end()) {
             self.checkpoint()?;
@@ -206,7 +212,8 @@ impl Engine {
     pub fn maintenance_step(&self) -> Result<Progress, Error> {
         // Every step is taken, whatever those before it found.
         let purged = self.txns.maintenance_step()?;
-        let dropped = self.catalog.drop_step()?;
+        // A loser may have to undo what it did in a tree that has been dropped.
+        let dropped = if self.txns.losers_left() == 0 { self.catalog.drop_step()? } else { Progress::Idle };
         let learned = self.store.learn_step()?;
         let given_back = self.store.give_back_step()?;
         let cached = self.tier.step()?;
@@ -227,9 +234,17 @@ impl Engine {
         !self.closed.swap(true, Ordering::SeqCst)
     }
 
-    /// Writes everything and seals the log. Open transactions are left to recovery.
+    /// Finishes recovery, writes everything and seals the log. Open transactions are left to recovery.
     pub fn finish_close(&self) -> Result<(), Error> {
-        let usable = self.txns.check_usable().map_err(Error::from);
+        if !self.rest.is_complete() {
+            // Undoing may need a checkpoint, and the thread that took them has ended.
+            self.checkpointer.take_your_own();
+        }
+        // In a panic only what cannot panic again is done, which would end the process; recovery does the rest.
+        let usable = match thread::panicking() {
+            true => Err(Error::new(ErrorKind::Closed, "the database was dropped in a panic")),
+            false => self.txns.check_usable().map_err(Error::from).and_then(|()| self.finish_recovery()),
+        };
         let idle = self.txns.checkpoint_state().active.is_empty();
         self.txns.abandon();
         let written = usable.and_then(|()| self.checkpoint_clean(idle));

@@ -12,7 +12,7 @@ use crate::cache;
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::log_width;
-use crate::recovery::{self, RecoveryReport};
+use crate::recovery;
 use crate::superblock::{Found, Making, Member, SECOND_COPY, Superblock};
 use crate::{Error, ErrorKind, Options};
 use firn_base::clock;
@@ -27,7 +27,7 @@ const SUPERBLOCK: &str = "superblock";
 const STORE: &str = "store";
 
 /// Opens the database in `dir`, or creates it there.
-pub(crate) fn open(dir: &Path, options: &Options) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>, Error> {
     let mut options = options.with_profiles(Some(dir))?;
     options.archive.base = Some(dir.to_path_buf());
     let options = &options;
@@ -69,7 +69,7 @@ fn open_found(
     found: Superblock,
     superblock: Arc<dyn Device>,
     options: &Options,
-) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+) -> Result<Arc<Engine>, Error> {
     let missing = |what: &str| format!("{what} of the database in {} cannot be opened", dir.display());
     let mut logs: Vec<Arc<dyn Device>> = Vec::new();
     // Copies may make up for so many.
@@ -168,22 +168,18 @@ fn recreate(
     files: &[String],
     superblock: Arc<dyn Device>,
     options: &Options,
-) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+) -> Result<Arc<Engine>, Error> {
     remove_files(dir, files)?;
     // Under other options than then, other files.
     refuse_others(dir, options)?;
     build(dir, superblock, options)
 }
 
-fn build(
-    dir: &Path,
-    superblock: Arc<dyn Device>,
-    options: &Options,
-) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+fn build(dir: &Path, superblock: Arc<dyn Device>, options: &Options) -> Result<Arc<Engine>, Error> {
     let laid_out = lay_out(dir, superblock, Making::Creating, options)?;
     let LaidOut { devices, members, store_path, options } = laid_out;
     let engine = assembly::create(devices, members, store_path, &options)?;
-    Ok((engine, RecoveryReport { clean: true, ..RecoveryReport::default() }))
+    Ok(engine)
 }
 
 /// The files of a database that is being created, of which the mark says so.

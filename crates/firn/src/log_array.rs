@@ -355,6 +355,8 @@ impl Engine {
     fn drain(&self, id: MemberId) -> Result<(), Error> {
         let deadline = clock::now().after(LEAVE_MAX);
         let mut seen = None;
+        // What is not redone yet holds log of an earlier life.
+        self.redo_for_room()?;
         loop {
             let held = self.keep.oldest();
             let redo_start = self.superblock.lock().redo_start;

@@ -18,6 +18,8 @@ impl Engine {
     /// that did not free any log.
     pub fn make_log_space(&self) -> Result<(), Error> {
         let before = self.log.space();
+        // No checkpoint frees log that pages need which are not redone yet.
+        self.redo_for_room()?;
         let enough = |after: LogSpace| {
             after.normal_bytes > before.normal_bytes || after.normal_bytes >= after.capacity_bytes / 16
         };
@@ -131,6 +133,9 @@ impl Engine {
 
     fn log_pinned_by(&self, oldest: Lsn) -> String {
         let mut holders = Vec::new();
+        if self.rest.oldest_needed().is_some_and(|lsn| lsn <= oldest) {
+            holders.push("pages that are not redone yet");
+        }
         if self.pool.oldest_recovery_lsn().is_some_and(|lsn| lsn <= oldest) {
             holders.push("pages that are not written yet");
         }

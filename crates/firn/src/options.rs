@@ -18,10 +18,12 @@ use std::time::Duration;
 pub struct RecoveryProgress {
     /// The step.
     pub phase: RecoveryPhase,
-    /// Bytes of log done; for [`RecoveryPhase::Undo`], transactions.
+    /// Bytes of log done; of redo after the database has answered, pages; for [`RecoveryPhase::Undo`], transactions.
     pub done: u64,
     /// Of so many.
     pub total: u64,
+    /// Whether the database has answered, and transactions run meanwhile.
+    pub in_background: bool,
 }
 
 /// The steps of recovery, in order.
@@ -96,6 +98,8 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) lock_deadline: Option<Duration>,
     pub(crate) progress: Option<ProgressFn>,
+    pub(crate) eager_recovery: bool,
+    pub(crate) recovery_bytes: usize,
     pub(crate) wrap_device: Option<WrapDeviceFn>,
     pub(crate) tuning: Tuning,
     pub(crate) skip_wal_rule: bool,
@@ -132,6 +136,8 @@ impl Default for Options {
             background: true,
             lock_deadline: None,
             progress: None,
+            eager_recovery: false,
+            recovery_bytes: 64 << 20,
             wrap_device: None,
             tuning: Tuning::default(),
             skip_wal_rule: false,
@@ -329,7 +335,21 @@ impl Options {
         self.lock_deadline = Some(limit);
         self
     }
-    /// Told what recovery is doing.
+    /// Whether recovery does everything before the database answers. Default: no; pages are redone when they are
+    /// touched, the rest in the background ([`crate::Database::finish_recovery`]).
+    #[must_use]
+    pub fn eager_recovery(mut self, eager: bool) -> Options {
+        self.eager_recovery = eager;
+        self
+    }
+    /// Bytes of DRAM, beside the buffer, for page changes that recovery has not repeated yet. What does not fit is
+    /// repeated before the database answers. Default: 64 MiB, as much log as is read with the default options.
+    #[must_use]
+    pub fn recovery_bytes(mut self, bytes: usize) -> Options {
+        self.recovery_bytes = bytes;
+        self
+    }
+    /// Told what recovery is doing, before and after the database answers. Called by whichever thread does it.
     #[must_use]
     pub fn on_recovery(mut self, progress: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Options {
         self.progress = Some(Arc::new(progress));

@@ -2,10 +2,13 @@
 //!
 //! 1. the superblock says where the log is, which epochs are valid, and where redo starts;
 //! 2. the log is scanned to its end, all devices side by side;
-//! 3. *analysis* brings the page map up to date and rebuilds the open transactions, in one pass;
+//! 3. *analysis* brings the page map up to date, rebuilds the open transactions and collects the page changes that the
+//!    tiers may lack (`pending.rs`), in one pass;
 //! 4. a higher epoch is made durable in the superblock, and only then is the log opened for appending;
-//! 5. *redo* repeats the page changes that the page found does not have, pages side by side;
-//! 6. *undo* rolls back what had not committed. Prepared transactions stay.
+//! 5. the open transactions are taken over, and the catalog is read.
+//!
+//! Then the database answers. *Redo* of a page when it is touched, *undo* of what had not committed, and redo of the rest
+//! are in `rest.rs`. Prepared transactions stay.
 //!
 //! A crash at any point leaves a database that the next recovery starts from the same superblock, with
 //! perhaps one epoch more: redo and undo are idempotent.
@@ -19,53 +22,44 @@ use crate::early_log::{ArchiveTail, EarlyLog};
 use crate::engine::{Engine, Parts};
 use crate::keep::LogKeep;
 use crate::options::{RecoveryPhase, RecoveryProgress};
-use crate::redo::redo;
+use crate::pending::{Collector, Pending};
+use crate::redo::{Pages, redo};
+use crate::rest::{Meter, RecoveryReport, Rest};
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::{Arc, thread};
-use firn_base::{Lsn, rng};
+use firn_base::{Lsn, PageId, rng};
 use firn_btree::{PageChange, Tree};
+use firn_buffer::{BufferError, BufferPool};
 use firn_log::{Kind, Log, LogErrorKind, LogOptions, LogScan, MemberId, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
-use firn_tier::store::Store;
-use firn_tier::{CacheSwitch, PageCache};
-use firn_txn::{Analysis, LoserReport, TxnManager};
+use firn_tier::store::{Store, events};
+use firn_tier::{CacheSwitch, Cached, PageCache};
+use firn_txn::{Analysis, LoserReport, TxnError, TxnErrorKind, TxnManager};
 
 /// LSNs that are left out before an epoch at most: of those there are enough for 2^40 openings.
 const EPOCH_LEAP_MAX: u64 = 4 << 20;
 
-/// What recovery did; shown by `firn stat` and to whoever opened the database.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryReport {
-    /// Whether the database had been closed cleanly.
-    pub clean: bool,
-    /// Bytes of log read again.
-    pub log_bytes: u64,
-    /// Bytes of log that only the archive had.
-    pub from_archive: u64,
-    /// Records read again.
-    pub records: u64,
-    /// Page changes repeated.
-    pub redone: u64,
-    /// Transactions rolled back.
-    pub losers: u64,
-    /// Prepared transactions found.
-    pub prepared: u64,
-}
+/// Recoveries that may have been begun and not completed before one is completed before it answers: the superblock
+/// remembers each.
+const EPOCHS_LEFT_MAX: usize = 16;
 
 /// Opens a database from its devices.
 pub(crate) fn open(
     superblock: Superblock,
     devices: Devices,
     options: &Options,
-) -> Result<(Arc<Engine>, RecoveryReport), Error> {
+) -> Result<Arc<Engine>, Error> {
     options.check()?;
+    // Who crashes again and again before recovery is complete adds an epoch each time.
+    let eager_recovery = options.eager_recovery || superblock.epochs.len() > EPOCHS_LEFT_MAX;
+    let options = &Options { eager_recovery, ..options.clone() };
     let devices = Counted::new(devices, &superblock.members);
     let mut superblock = superblock;
     cache::give_up(&mut superblock, options)?;
     let report = |phase, done, total| {
         if let Some(progress) = &options.progress {
-            progress(RecoveryProgress { phase, done, total });
+            progress(RecoveryProgress { phase, done, total, in_background: false });
         }
     };
     let store_options = assembly::store_options(options, superblock.page_size);
@@ -78,6 +72,7 @@ pub(crate) fn open(
     if matches!(tail, ArchiveTail::NotNeeded) {
         superblock.extensions.archive.clone_from(&early.archive);
     }
+    let mut meter = Meter::new(&devices);
     let progress = |done, total| report(RecoveryPhase::Scan, done, total);
     let scan = find_log(&devices, &mut superblock, &tail, &progress)?;
     let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
@@ -95,9 +90,17 @@ pub(crate) fn open(
         ..RecoveryReport::default()
     };
     let log_range = superblock.redo_start..scan.end();
+    recovery.scan = meter.lap(&devices);
     let mut cache = cache::open(&superblock, &devices, &store, options, log_range)?;
-    let analysis = analyse(&scan, &superblock, &store, cache.as_deref(), &mut recovery, &report)?;
+    recovery.cache = meter.lap(&devices);
+    let tiers = (&*store, cache.as_deref());
+    let (analysis, changes) = analyse(&scan, &superblock, tiers, options, &mut recovery, &report)?;
     store.finish_redo(scan.end())?;
+    let pending = changes.map(|changes| {
+        let (pending, given_up) = changes.finish(&|page| cached(cache.as_deref(), page));
+        (Arc::new(pending), given_up)
+    });
+    recovery.analysis = meter.lap(&devices);
 
     let start = begin_epoch(scan.next_epoch_start());
     let epoch = superblock.open_epoch(start);
@@ -123,17 +126,18 @@ pub(crate) fn open(
 
     let tier = Arc::new(CacheSwitch::new(store.clone(), cache.clone()));
     let pool = assembly::pool(options, &tier, &log)?;
-    // A database without threads of its own recovers without any too: its I/O has one order, which tests
-    // of failing devices replay.
-    let workers =
-        if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
+    let (pending, pages) = match pending {
+        Some((pending, given_up)) => {
+            pool.redo_with(pending.clone());
+            (Some(pending), Pages::Only(given_up))
+        }
+        None => (None, Pages::All),
+    };
     let (from, log_bytes) = (superblock.redo_start, recovery.log_bytes);
-    let mut records = scan.records(from);
-    recovery.redone = redo(&mut records, workers, &pool, &mut |lsn| {
-        report(RecoveryPhase::Redo, lsn.since(from), log_bytes);
-        Ok(())
+    recovery.redone = redo_now(&scan, from, &pages, options, &pool, &|lsn| {
+        report(RecoveryPhase::Redo, lsn.since(from), log_bytes)
     })?;
-    drop(records);
+    drop(scan);
     if let Some(cache) = &cache {
         cache.end_recovery();
     }
@@ -151,15 +155,56 @@ pub(crate) fn open(
     let LoserReport { losers, prepared } = txns.adopt(analysis);
     recovery.losers = losers;
     recovery.prepared = prepared;
+    if !options.background {
+        txns.have_waiters_undo();
+    }
+    if let Some(pending) = &pending {
+        poison_on_damage(pending, &txns);
+    }
     // Reads by snapshot: what the losers did to the catalog is not seen.
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early };
+    recovery.opening = meter.lap(&devices);
+    let rest = Rest::of(recovery, pending, options);
+    let parts =
+        Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
     let engine = Engine::new(parts, options);
     lost.into_iter().for_each(|(id, message)| engine.tell_lost_at_opening(id, message));
-    undo(&engine, losers, &report)?;
-    drop(scan);
-    engine.checkpoint_all()?;
-    Ok((engine, recovery))
+    if options.eager_recovery || engine.has_nothing_to_recover() {
+        engine.finish_recovery()?;
+    }
+    Ok(engine)
+}
+
+/// Redoes pages that are not left for later, before anything is read.
+fn redo_now(
+    scan: &LogScan,
+    from: Lsn,
+    pages: &Pages,
+    options: &Options,
+    pool: &Arc<BufferPool>,
+    report: &dyn Fn(Lsn),
+) -> Result<u64, Error> {
+    if pages.is_empty() {
+        return Ok(0);
+    }
+    // A database without threads of its own recovers without any too: its I/O has one order, which tests
+    // of failing devices replay.
+    let workers =
+        if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
+    redo(&mut scan.records(from), pages, workers, pool, &mut |lsn| {
+        report(lsn);
+        Ok(())
+    })
+}
+
+/// Nothing may be built upon a page that cannot be redone.
+fn poison_on_damage(pending: &Pending, txns: &Arc<TxnManager>) {
+    let txns = Arc::downgrade(txns);
+    pending.on_damage(move |error: &BufferError| {
+        if let Some(txns) = txns.upgrade() {
+            txns.poison(TxnError::new(TxnErrorKind::Damaged, error.message.clone()));
+        }
+    });
 }
 
 /// Where an epoch begins that may begin at `least`: somewhat further on, by chance. Should a copy of these files be opened, too,
@@ -242,15 +287,16 @@ fn find_log(
     Ok(scan(superblock, superblock.redo_start)?)
 }
 
-/// Shows every record since the redo start to the page map and to the analysis of transactions.
+/// Shows every record since the redo start to the page map, to the analysis of transactions, and to what collects page
+/// changes; to that one not if all of redo comes before the answer.
 fn analyse(
     scan: &LogScan,
     superblock: &Superblock,
-    store: &Store,
-    cache: Option<&dyn PageCache>,
+    (store, cache): (&Store, Option<&dyn PageCache>),
+    options: &Options,
     recovery: &mut RecoveryReport,
     report: &dyn Fn(RecoveryPhase, u64, u64),
-) -> Result<Analysis, Error> {
+) -> Result<(Analysis, Option<Collector>), Error> {
     let mut at_checkpoint = scan.records(superblock.checkpoint);
     let state = match at_checkpoint.next()? {
         Some((lsn, Record { kind: checkpoint::CHECKPOINT, body })) if lsn == superblock.checkpoint => {
@@ -262,16 +308,25 @@ fn analyse(
         }
     };
     let mut analysis = Analysis::new(state);
+    let mut changes = (!options.eager_recovery).then(|| Collector::new(options.recovery_bytes));
     let mut records = scan.records(superblock.redo_start);
     while let Some((lsn, record)) = records.next()? {
         let seen = match record.kind {
             Kind(0x10..=0x1f) => {
                 store.redo(lsn, record)?;
                 cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
+                if let Some(changes) = &mut changes {
+                    let cached = |page| cached(cache, page);
+                    events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));
+                }
                 Ok(())
             }
-            Kind(0x20..=0x3f) => PageChange::decode(record)
-                .and_then(|change| analysis.page_change(lsn, change.page, change.attachment)),
+            Kind(0x20..=0x3f) => PageChange::decode(record).and_then(|change| {
+                if let Some(changes) = &mut changes {
+                    changes.change(lsn, record.kind, &change);
+                }
+                analysis.page_change(lsn, change.page, change.attachment)
+            }),
             Kind(0x40..=0x4f) => analysis.record(record),
             _ => Ok(()),
         };
@@ -281,10 +336,14 @@ fn analyse(
             report(RecoveryPhase::Analysis, lsn.since(superblock.redo_start), recovery.log_bytes);
         }
     }
-    Ok(analysis)
+    Ok((analysis, changes))
 }
 
-/// Rolls back what had not committed.
+fn cached(cache: Option<&dyn PageCache>, page: PageId) -> Cached {
+    cache.map_or(Cached::No, |cache| cache.cached(page))
+}
+
+/// Rolls back what had not committed: for restoring.
 pub(crate) fn undo(
     engine: &Engine,
     losers: u64,

@@ -7,6 +7,7 @@ use firn_btree::{PageChange, Redone};
 use firn_buffer::BufferPool;
 use firn_log::archive::ArchiveRecords;
 use firn_log::{Kind, LogError, Record, Records};
+use std::collections::BTreeSet;
 
 /// Redo reads this much log before it hands it to the workers.
 const CHUNK_BYTES: usize = 4 << 20;
@@ -29,6 +30,26 @@ impl RecordStream for ArchiveRecords {
     }
 }
 
+/// Which pages are redone.
+pub(crate) enum Pages {
+    /// All.
+    All,
+    /// These.
+    Only(BTreeSet<PageId>),
+}
+
+impl Pages {
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Pages::Only(pages) if pages.is_empty())
+    }
+    fn contains(&self, page: PageId) -> bool {
+        match self {
+            Pages::All => true,
+            Pages::Only(pages) => pages.contains(&page),
+        }
+    }
+}
+
 /// A page change copied out of the log, for a redo worker.
 struct Change {
     lsn: Lsn,
@@ -37,10 +58,11 @@ struct Change {
     body: Vec<u8>,
 }
 
-/// Repeats page changes, `workers` pages at once; those of one page stay in order. `between` is called after each
+/// Repeats changes of `pages`, `workers` pages at once; those of one page stay in order. `between` is called after each
 /// chunk of log with the LSN that it came to. Answers how many changes were repeated.
 pub(crate) fn redo(
     records: &mut dyn RecordStream,
+    pages: &Pages,
     workers: usize,
     pool: &Arc<BufferPool>,
     between: &mut dyn FnMut(Lsn) -> Result<(), Error>,
@@ -58,9 +80,11 @@ pub(crate) fn redo(
             };
             if let Kind(0x20..=0x3f) = record.kind {
                 let page = PageChange::decode(record)?.page;
-                bytes += record.body.len();
-                let list = &mut lists[page.0 as usize % workers];
-                list.push(Change { lsn, page, kind: record.kind, body: record.body.to_vec() });
+                if pages.contains(page) {
+                    bytes += record.body.len();
+                    let list = &mut lists[page.0 as usize % workers];
+                    list.push(Change { lsn, page, kind: record.kind, body: record.body.to_vec() });
+                }
             }
             last = lsn;
         }

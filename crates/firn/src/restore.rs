@@ -25,7 +25,8 @@ use crate::files::{self, LaidOut};
 use crate::keep::LogKeep;
 use crate::options::{RecoveryPhase, RecoveryProgress};
 use crate::recovery;
-use crate::redo::redo;
+use crate::redo::{Pages, redo};
+use crate::rest::Rest;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options, checkpoint};
 use firn_base::codec::Reader;
@@ -196,7 +197,12 @@ impl Source {
                 && let Some(progress) = &options.progress
             {
                 let done = lsn.since(from).min(total);
-                progress(RecoveryProgress { phase: RecoveryPhase::Analysis, done, total });
+                progress(RecoveryProgress {
+                    phase: RecoveryPhase::Analysis,
+                    done,
+                    total,
+                    in_background: false,
+                });
             }
         }
         plan.end = later.unwrap_or(records.end());
@@ -379,7 +385,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let devices = Counted::new(devices, &members);
     let tell = |phase, done, total| {
         if let Some(progress) = &options.progress {
-            progress(RecoveryProgress { phase, done, total });
+            progress(RecoveryProgress { phase, done, total, in_background: false });
         }
     };
     let (manifest, end) = (&source.manifest, plan.end);
@@ -423,7 +429,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
     let mut records = source.records(manifest.from, end)?;
     let total = end.since(manifest.from);
-    let redone = redo(&mut records, workers, &site.pool, &mut |lsn| {
+    let redone = redo(&mut records, &Pages::All, workers, &site.pool, &mut |lsn| {
         tell(RecoveryPhase::Redo, lsn.since(manifest.from), total);
         site.settle_if_crowded()
     })?;
@@ -446,7 +452,9 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     );
     let LoserReport { losers, prepared } = txns.adopt(plan.analysis);
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    let parts = Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early };
+    let rest = Rest::nothing();
+    let parts =
+        Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
     let engine = Engine::new(parts, &options);
     recovery::undo(&engine, losers, &tell)?;
     engine.checkpoint_all()?;

@@ -1,7 +1,7 @@
 //! What a database says of itself.
 
 use crate::log_devices::LogArrayStatus;
-use crate::recovery::RecoveryReport;
+use crate::rest::RecoveryReport;
 use crate::settings::Setting;
 use crate::{ArchiveStatistics, Database};
 use firn_base::Lsn;

@@ -51,6 +51,9 @@ impl Threads {
             ("firn-checkpoint", Shared::checkpoint),
             ("firn-maintain", Shared::maintain),
         ];
+        if !engine.rest.is_complete() {
+            bodies.push(("firn-recovery", Shared::recover));
+        }
         if engine.archive.is_some() {
             bodies.push((ARCHIVE_THREAD, Shared::archive));
         }
@@ -137,6 +140,23 @@ impl Shared {
             clock::sleep(Duration::from_millis(1));
         }
         true
+    }
+
+    /// Ends with recovery, or with the database.
+    fn recover(&self) {
+        while !self.is_stopping() {
+            match self.engine.recovery_step() {
+                Ok(Progress::Worked) => thread::yield_now(),
+                Ok(Progress::Idle) => return,
+                Err(error) => {
+                    self.engine.background_failed(&error);
+                    if self.engine.txns.check_usable().is_err() {
+                        return;
+                    }
+                    self.nap(FAILURE_NAP);
+                }
+            }
+        }
     }
 
     fn checkpoint(&self) {

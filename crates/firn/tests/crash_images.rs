@@ -17,7 +17,7 @@ use support::scripts;
 use support::watchdog::Watchdog;
 
 /// Scripts that are walked: those in which writes of several kinds are under way.
-const WALKED: [&str; 24] = [
+const WALKED: [&str; 25] = [
     "inserts",
     "inserts over two log devices",
     "inserts over four log devices",
@@ -42,6 +42,7 @@ const WALKED: [&str; 24] = [
     "an index is built",
     "closing and opening",
     "recovery of more than fits into DRAM",
+    "work while recovery goes on",
 ];
 /// Walked too, but long.
 const LONG: [&str; 3] =

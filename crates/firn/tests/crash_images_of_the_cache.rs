@@ -15,7 +15,7 @@ use support::scripts;
 use support::watchdog::Watchdog;
 
 /// Scripts in which pages leave DRAM, are freed and come again, and recovery has something to do.
-const WALKED: [&str; 12] = [
+const WALKED: [&str; 13] = [
     "updates of more than fits into DRAM",
     "scans of more than fits into DRAM",
     "inserts over two log devices",
@@ -28,6 +28,7 @@ const WALKED: [&str; 12] = [
     "tables are dropped",
     "closing and opening",
     "recovery of more than fits into DRAM",
+    "work while recovery goes on",
 ];
 const LONG: [&str; 2] = ["the log goes around", "a bit of everything, in little DRAM"];
 

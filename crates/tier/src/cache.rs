@@ -64,7 +64,7 @@ pub use statistics::{CacheStatistics, WRITE_SIZES};
 
 use crate::store::Store;
 use crate::{
-    Allocation, PageCache, PageRead, PageTier, PageWrite, RebuildFrom, TierError, TierErrorKind,
+    Allocation, Cached, PageCache, PageRead, PageTier, PageWrite, RebuildFrom, TierError, TierErrorKind,
     TierStatistics,
 };
 use directory::Directory;
@@ -269,6 +269,12 @@ impl PageTier for FlashCache {
 impl PageCache for FlashCache {
     fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
         self.redo_record(lsn, record)
+    }
+    fn cached(&self, page: PageId) -> Cached {
+        match self.hit(page) {
+            None => Cached::No,
+            Some(_) => self.recent.lock().of(page).map_or(Cached::Somehow, Cached::As),
+        }
     }
     fn end_recovery(&self) {
         *self.recent.lock() = Versions::unknown();

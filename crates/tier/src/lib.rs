@@ -24,7 +24,7 @@ pub mod testing;
 
 pub use error::{TierError, TierErrorKind};
 pub use page_tier::{
-    Allocation, Found, Lifetime, PageCache, PageRead, PageTier, PageWrite, RebuildFrom, TierStatistics,
-    Written,
+    Allocation, Cached, Found, Lifetime, PageCache, PageRead, PageTier, PageWrite, RebuildFrom,
+    TierStatistics, Written,
 };
 pub use switch::CacheSwitch;

@@ -36,6 +36,8 @@ pub struct Found {
     pub version: Lsn,
     /// Whether the version is newer than the store's own (it lies in a tier above the store only).
     pub dirty: bool,
+    /// Whether it was found in a tier above the store.
+    pub cached: bool,
 }
 
 /// One page to write. The buffer has checked the WAL rule: log before and including `version` is durable.
@@ -71,6 +73,17 @@ pub enum Written {
     /// a newer one meanwhile, or the page was freed and allocated anew). If the frame still holds this
     /// version it may be dropped.
     Declined,
+}
+
+/// What a cache knows of a page without reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cached {
+    /// It is not there, and will not be before pages are written: the store has its newest version.
+    No,
+    /// It is there, in this version.
+    As(Lsn),
+    /// It is there, in some version.
+    Somehow,
 }
 
 /// Pages that a structure change takes into use and gives back.
@@ -179,6 +192,13 @@ pub trait PageCache: PageTier {
     /// Applies what a record of the store (kinds 0x10–0x1f) means for cached pages. For recovery, after the
     /// store's own redo of that record.
     fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError>;
+
+    /// What is known of a page's image here without any I/O, before [`PageCache::end_recovery`]. While a cache holds a
+    /// page, what the store took of it is not the newest: a cache that was leaving may have an older image, upon which redo
+    /// makes the page anew.
+    fn cached(&self, _page: PageId) -> Cached {
+        Cached::No
+    }
 
     /// Redo of pages has ended: what was kept for it may go.
     fn end_recovery(&self);

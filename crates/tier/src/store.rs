@@ -31,7 +31,7 @@ mod adopt;
 mod allocate;
 mod apply;
 mod bitmap;
-pub(crate) mod changes;
+mod changes;
 mod check;
 mod entry;
 mod geometry;
@@ -57,6 +57,7 @@ mod write;
 mod write_back;
 
 pub use adopt::page_lives;
+pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
 pub use options::{Layout, Placement, Policy, StoreOptions};
 

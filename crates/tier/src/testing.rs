@@ -50,7 +50,7 @@ impl PageTier for MemoryTier {
                         Some(image) => read.buf.copy_from_slice(image),
                         None => read.buf.fill(0),
                     }
-                    Ok(Found { version: *version, dirty: false })
+                    Ok(Found { version: *version, dirty: false, cached: false })
                 }
             };
         }

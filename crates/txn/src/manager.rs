@@ -93,6 +93,12 @@ pub struct TxnManager {
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, Arc<TxnState>>>,
     /// The undo tree may hold entries of ended transactions before this id: left by an earlier life.
     pub(crate) orphans_below: AtomicU64,
+    /// Transactions that recovery found and that are still to be rolled back. Locked alone.
+    pub(crate) losers: Mutex<BTreeMap<TxnId, Arc<TxnState>>>,
+    /// Held while one of them is being rolled back, by whoever does it; with no latch and no lock taken before.
+    pub(crate) undoing: Mutex<()>,
+    /// Whether waiters roll back what they would wait for.
+    pub(crate) waiters_undo: AtomicBool,
     pub(crate) counters: Counters,
     /// Locked alone.
     pub(crate) spare: SpareMemory,
@@ -136,6 +142,9 @@ impl TxnManager {
             ghosts: Mutex::default(),
             prepared: Mutex::default(),
             orphans_below: AtomicU64::new(next_txn.0),
+            losers: Mutex::default(),
+            undoing: Mutex::default(),
+            waiters_undo: AtomicBool::new(false),
             counters: Counters::default(),
             spare: SpareMemory::default(),
             ended_spilled: AtomicU64::new(0),

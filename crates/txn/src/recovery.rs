@@ -211,23 +211,57 @@ impl TxnManager {
                     self.prepared.lock().insert(gid, state);
                     report.prepared += 1;
                 }
-                None => report.losers += 1,
+                None => {
+                    self.losers.lock().insert(id, state);
+                    report.losers += 1;
+                }
             }
         }
         report
     }
 
     /// Rolls back one transaction that recovery found open and not prepared; false if there is none left.
-    /// Others may run meanwhile.
+    /// Others may run meanwhile, and call this too.
     pub fn rollback_loser(&self) -> Result<bool, TxnError> {
-        let loser = {
-            let registry = self.registry.lock();
-            let mut active = registry.active.values();
-            active.find(|state| state.found_by_recovery && state.status() == Status::Active).cloned()
-        };
-        let Some(state) = loser else { return Ok(false) };
-        self.roll_back_state(&state, &mut Default::default())?;
-        Ok(true)
+        let _undoing = self.undoing.lock();
+        let first = self.losers.lock().first_key_value().map(|(_, state)| state.clone());
+        first.map_or(Ok(false), |state| self.roll_back_found(&state).map(|()| true))
+    }
+
+    /// How many are left to be rolled back.
+    #[must_use]
+    pub fn losers_left(&self) -> usize {
+        self.losers.lock().len()
+    }
+
+    /// Has whoever waits for a loser roll it back, because nobody else may do it: for databases without threads.
+    pub fn have_waiters_undo(&self) {
+        self.waiters_undo.store(true, Ordering::Relaxed);
+    }
+
+    /// Rolls back the losers among `blockers` if waiters do that; whether there was one. The caller holds no latch.
+    pub(crate) fn undo_instead_of_waiting(&self, blockers: &[TxnId]) -> Result<bool, TxnError> {
+        if !self.waiters_undo.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let mut undone = false;
+        for id in blockers {
+            let _undoing = self.undoing.lock();
+            let loser = self.losers.lock().get(id).cloned();
+            if let Some(state) = loser {
+                self.roll_back_found(&state)?;
+                undone = true;
+            }
+        }
+        Ok(undone)
+    }
+
+    /// The caller holds `undoing`. After an error it is a loser as before: what is undone already is recognised.
+    fn roll_back_found(&self, state: &Arc<TxnState>) -> Result<(), TxnError> {
+        assert!(self.undoing.is_locked() && state.status() == Status::Active);
+        self.roll_back_state(state, &mut Default::default())?;
+        self.losers.lock().remove(&state.id);
+        Ok(())
     }
 
     /// The prepared transactions.

@@ -143,6 +143,9 @@ impl Transaction {
     /// Waits until one of `blockers` has ended, or was prepared and so gave its explicit locks back.
     pub(crate) fn wait_for(&mut self, blockers: &[TxnId]) -> Result<(), TxnError> {
         let me = self.ensure_state();
+        if self.manager.undo_instead_of_waiting(blockers)? {
+            return Ok(());
+        }
         let deadline = deadline_from(self.options.lock_deadline);
         let Transaction { manager, prepared_met, .. } = self;
         // The locks were given back before it could be seen that it is prepared. So the caller looks once more,

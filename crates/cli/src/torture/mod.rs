@@ -190,11 +190,7 @@ fn verify(
         other => other?,
     };
     let seconds = opening.elapsed().as_secs_f64();
-    let recovery = db.recovery_report();
     totals.recoveries += 1;
-    totals.log_bytes += recovery.log_bytes;
-    totals.redone += recovery.redone;
-    totals.losers += recovery.losers;
     totals.recovery_seconds_max = totals.recovery_seconds_max.max(seconds);
     let mut unacknowledged = 0;
     if known.ready {
@@ -205,6 +201,11 @@ fn verify(
     }
     totals.unacknowledged += unacknowledged;
     let report = db.check(&mut |_| ())?;
+    // A check finishes recovery.
+    let recovery = db.recovery_report();
+    totals.log_bytes += recovery.log_bytes;
+    totals.redone += recovery.redone;
+    totals.losers += recovery.losers;
     if let Some(first) = report.damage.first() {
         return Err(Failure::new(format!("DAMAGED: {} faults, the first: {first}", report.faults)));
     }

@@ -111,6 +111,8 @@ pub fn verify_backup(
 
 fn take(engine: &Arc<Engine>, directory: &Path, tell: Tell<'_>) -> Result<BackupReport, Error> {
     prepare_directory(directory)?;
+    // Pages that are not redone yet would be copied as they were, with log from before the crash to bring them on.
+    engine.finish_recovery()?;
     let mut hold = Hold::begin(engine);
     let device = create_file(engine, &directory.join(MANIFEST))?;
     hold.manifest.write_incomplete(&*device)?;

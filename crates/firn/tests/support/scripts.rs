@@ -525,6 +525,35 @@ fn lives() -> Vec<Script> {
         )
         .crashed(),
         Script::new(
+            "work while recovery goes on",
+            |session| {
+                many_pages(session);
+                session.checkpoint();
+                session.transact(|work| {
+                    (0..700).step_by(2).try_for_each(|i| work.put("t", &key(i), &value(i, 5, 150)))
+                });
+                session.transact(|work| (300..400).try_for_each(|i| work.delete("t", &key(i))));
+                leave_open(session);
+            },
+            |session| {
+                // Nothing has been done in the background yet; a row of the loser is among those written.
+                session.transact(|work| work.put("t", &key(20), &value(20, 7, 60)));
+                for t in 0..8u32 {
+                    session.transact(|work| {
+                        work.get("t", &key(t * 83 % 700))?;
+                        work.put("t", &key(t * 97 % 700), &value(t, 8, 120))
+                    });
+                    match t {
+                        3 => session.checkpoint(),
+                        _ => session.steps(1),
+                    }
+                }
+                session.transact(|work| (400..440).try_for_each(|i| work.delete("t", &key(i))));
+                session.verify();
+            },
+        )
+        .crashed(),
+        Script::new(
             "recovery of a recovery that was cut short",
             |session| {
                 many_pages(session);

@@ -118,7 +118,7 @@ impl FlashCache {
 
     fn found(&self, page: PageId, hit: Hit, version: Lsn) -> Found {
         self.directory.reference(page, hit.slot);
-        Found { version, dirty: hit.word.is_dirty() }
+        Found { version, dirty: hit.word.is_dirty(), cached: true }
     }
 
     /// Whether the page's valid image is still the same.

@@ -6,7 +6,7 @@
 use super::FlashCache;
 use super::geometry::Geometry;
 use crate::TierError;
-use crate::store::changes::{PageEvent, events};
+use crate::store::{PageEvent, events};
 use firn_base::{Lsn, PageId};
 use firn_log::{Appended, Record};
 

@@ -81,7 +81,7 @@ impl Store {
                 Ok(Entry::Free) => Err(self.not_allocated(read.page)),
                 Ok(Entry::Allocated { version }) => {
                     read.buf.fill(0);
-                    Ok(Found { version: *version, dirty: false })
+                    Ok(Found { version: *version, dirty: false, cached: false })
                 }
                 Ok(entry @ Entry::Placed { version, .. }) => {
                     let outcome = outcomes.next().expect("one for each placed page");
@@ -101,7 +101,7 @@ impl Store {
 fn verify(store: &Store, read: &PageRead<'_>, entry: Entry, version: Lsn) -> Result<Found, TierError> {
     let Entry::Placed { place, checksum, .. } = entry else { unreachable!("only placed pages are verified") };
     if image_checksum(read.page, version, read.buf) == checksum {
-        return Ok(Found { version, dirty: false });
+        return Ok(Found { version, dirty: false, cached: false });
     }
     if let Some(sentence) = lost::sentence_of(read.page, version, checksum, read.buf) {
         return Err(TierError::new(TierErrorKind::Damaged, sentence));

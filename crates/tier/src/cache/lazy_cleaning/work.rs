@@ -82,7 +82,7 @@ impl LazyCleaning {
         }
         state.release(at);
         match read {
-            Ok(()) => Some(Ok(Found { version: place.version, dirty: place.dirty })),
+            Ok(()) => Some(Ok(Found { version: place.version, dirty: place.dirty, cached: true })),
             Err(_) if !place.dirty => None,
             Err(error) => Some(Err(error)),
         }

@@ -34,7 +34,7 @@ impl EntryCache {
         for (index, read) in reads.iter_mut().enumerate() {
             self.state.lock().order.requested(read.page);
             match self.find(read.page, read.buf) {
-                Some(version) => read.outcome = Ok(Found { version, dirty: false }),
+                Some(version) => read.outcome = Ok(Found { version, dirty: false, cached: true }),
                 None => missed.push(index),
             }
         }

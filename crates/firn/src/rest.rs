@@ -1,0 +1,245 @@
+//! The rest of recovery, while transactions run: undo of the losers, redo of what nobody has touched, a checkpoint.
+//!
+//! Invariants:
+//! * Until redo is complete, the redo start is at most the oldest pending change (`checkpoint.rs` asks).
+//! * It is complete only when no page is pending, no loser is left, and a checkpoint has been taken after that; from
+//!   then on a crash has nothing of this recovery to repeat.
+//!
+//! Steps may be taken by any thread, several at once. Each begins and ends without latches and locks.
+
+use crate::devices::Counted;
+use crate::engine::Engine;
+use crate::options::{ProgressFn, RecoveryPhase, RecoveryProgress};
+use crate::pending::{Pending, RedoCounts};
+use crate::{Error, Options};
+use firn_base::clock::{self, Moment};
+use firn_base::sync::atomic::{AtomicBool, Ordering};
+use firn_base::sync::{Arc, Mutex};
+use firn_base::{Lsn, Progress};
+use std::time::Duration;
+
+/// What one part of recovery cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryCost {
+    /// How long it took.
+    pub time: Duration,
+    /// Reads of the log's devices.
+    pub log_reads: u64,
+    /// Reads of the flash cache.
+    pub cache_reads: u64,
+    /// Reads of the page store, those of its map included.
+    pub store_reads: u64,
+}
+
+impl RecoveryCost {
+    /// All reads.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.log_reads + self.cache_reads + self.store_reads
+    }
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: RecoveryCost) -> RecoveryCost {
+        RecoveryCost {
+            time: self.time + other.time,
+            log_reads: self.log_reads + other.log_reads,
+            cache_reads: self.cache_reads + other.cache_reads,
+            store_reads: self.store_reads + other.store_reads,
+        }
+    }
+}
+
+/// What recovery did, and what is left of it; shown by `firn stat` and to whoever opened the database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Whether the database had been closed cleanly.
+    pub clean: bool,
+    /// Bytes of log read again.
+    pub log_bytes: u64,
+    /// Bytes of log that only the archive had.
+    pub from_archive: u64,
+    /// Records read again.
+    pub records: u64,
+    /// Page changes repeated so far.
+    pub redone: u64,
+    /// Transactions to be rolled back when the database answered.
+    pub losers: u64,
+    /// Of these, transactions that are still to be rolled back; their rows are locked.
+    pub losers_left: u64,
+    /// Prepared transactions found.
+    pub prepared: u64,
+    /// Pages redone on demand and in the background.
+    pub redo: RedoCounts,
+    /// Whether nothing is left to be done.
+    pub complete: bool,
+    /// Finding the log's end.
+    pub scan: RecoveryCost,
+    /// Restoring the flash cache's directory.
+    pub cache: RecoveryCost,
+    /// Reading the log into page map, open transactions and pending changes.
+    pub analysis: RecoveryCost,
+    /// Opening the log for appending, redo of pages that were not left for later, and reading the catalog.
+    pub opening: RecoveryCost,
+    /// From the database's answer to the end of recovery; so far, if it goes on.
+    pub rest_time: Duration,
+}
+
+impl RecoveryReport {
+    /// What was done before the database answered.
+    #[must_use]
+    pub fn before_answer(&self) -> RecoveryCost {
+        self.scan.plus(self.cache).plus(self.analysis).plus(self.opening)
+    }
+}
+
+/// Measures parts of recovery, one after the other.
+pub(crate) struct Meter {
+    since: Moment,
+    reads: [u64; 3],
+}
+
+impl Meter {
+    pub fn new(devices: &Counted) -> Meter {
+        Meter { since: clock::now(), reads: reads(devices) }
+    }
+
+    /// What it cost since the last call.
+    pub fn lap(&mut self, devices: &Counted) -> RecoveryCost {
+        let now = Meter::new(devices);
+        let [log_reads, cache_reads, store_reads] =
+            std::array::from_fn(|at| now.reads[at].saturating_sub(self.reads[at]));
+        let cost = RecoveryCost { time: now.since.since(self.since), log_reads, cache_reads, store_reads };
+        *self = now;
+        cost
+    }
+}
+
+fn reads(devices: &Counted) -> [u64; 3] {
+    let logs = devices.logs.list().iter().map(|(_, log)| log.snapshot().reads.ops).sum();
+    let cache = devices.cache_counted().map_or(0, |cache| cache.snapshot().reads.ops);
+    [logs, cache, devices.store.snapshot().reads.ops]
+}
+
+/// What is left of recovery.
+pub(crate) struct Rest {
+    /// As it was when the database answered.
+    report: RecoveryReport,
+    pending: Option<Arc<Pending>>,
+    answered: Moment,
+    complete: AtomicBool,
+    /// Held by who takes the checkpoint at the end.
+    ending: Mutex<()>,
+    /// When it was complete.
+    ended: Mutex<Option<Moment>>,
+    progress: Option<ProgressFn>,
+    /// Whether the database has answered meanwhile.
+    in_background: bool,
+}
+
+impl Rest {
+    /// Of a database that had nothing to recover.
+    pub fn nothing() -> Rest {
+        let report = RecoveryReport { clean: true, complete: true, ..RecoveryReport::default() };
+        Rest::of(report, None, &Options::default())
+    }
+
+    /// What `report` and `pending` say is left.
+    pub fn of(report: RecoveryReport, pending: Option<Arc<Pending>>, options: &Options) -> Rest {
+        let answered = clock::now();
+        Rest {
+            complete: AtomicBool::new(report.complete),
+            report,
+            pending,
+            answered,
+            ending: Mutex::new(()),
+            ended: Mutex::new(report.complete.then_some(answered)),
+            progress: options.progress.clone(),
+            in_background: !options.eager_recovery,
+        }
+    }
+
+    /// Whether nothing is left to be done.
+    pub fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Acquire)
+    }
+
+    /// The log is needed from here on, for pages that are not redone yet. To be asked before the buffer is.
+    pub fn oldest_needed(&self) -> Option<Lsn> {
+        if self.is_complete() { None } else { self.pending.as_ref()?.oldest() }
+    }
+
+    fn tell(&self, phase: RecoveryPhase, left: u64, total: u64) {
+        if let Some(progress) = &self.progress {
+            let done = total.saturating_sub(left);
+            progress(RecoveryProgress { phase, done, total, in_background: self.in_background });
+        }
+    }
+
+    fn left_to_redo(&self) -> Option<&Pending> {
+        self.pending.as_deref().filter(|pending| !pending.is_empty())
+    }
+}
+
+impl Engine {
+    /// What recovery did, and what is left of it.
+    pub fn recovery_report(&self) -> RecoveryReport {
+        let rest = &self.rest;
+        let mut report = rest.report;
+        let ended = *rest.ended.lock();
+        report.complete = ended.is_some();
+        report.losers_left = self.txns.losers_left() as u64;
+        if let Some(pending) = &rest.pending {
+            report.redo = pending.counts();
+            report.redone += pending.changes_redone();
+        }
+        report.rest_time = ended.unwrap_or_else(clock::now).since(rest.answered);
+        report
+    }
+
+    /// Whether no page is pending and no transaction is to be rolled back.
+    pub fn has_nothing_to_recover(&self) -> bool {
+        self.rest.left_to_redo().is_none() && self.txns.losers_left() == 0
+    }
+
+    /// Does a piece of what recovery left for later: losers first, since others wait for them.
+    ///
+    /// Errors: those of pages and devices. What is left stays so, and is as well protected as before.
+    pub fn recovery_step(&self) -> Result<Progress, Error> {
+        let rest = &self.rest;
+        if rest.is_complete() {
+            return Ok(Progress::Idle);
+        }
+        self.txns.check_usable()?;
+        if self.txns.rollback_loser()? {
+            rest.tell(RecoveryPhase::Undo, self.txns.losers_left() as u64, rest.report.losers);
+            return Ok(Progress::Worked);
+        }
+        if let Some(pending) = rest.left_to_redo() {
+            pending.step(&self.pool)?;
+            rest.tell(RecoveryPhase::Redo, pending.left(), pending.counts().pages_pending);
+            return Ok(Progress::Worked);
+        }
+        let _ending = rest.ending.lock();
+        if !rest.is_complete() {
+            self.pool.end_redo();
+            self.checkpoint_all()?;
+            *rest.ended.lock() = Some(clock::now());
+            rest.complete.store(true, Ordering::Release);
+        }
+        Ok(Progress::Worked)
+    }
+
+    /// Does all that recovery left for later.
+    pub fn finish_recovery(&self) -> Result<(), Error> {
+        while self.recovery_step()? == Progress::Worked {}
+        Ok(())
+    }
+
+    /// Redoes all that is pending, since it holds log.
+    pub fn redo_for_room(&self) -> Result<(), Error> {
+        while let Some(pending) = self.rest.left_to_redo() {
+            pending.step(&self.pool)?;
+        }
+        Ok(())
+    }
+}
