@@ -137,7 +137,7 @@ pub struct Tpcc {
     /// Where a new database's page store is, instead of in --dir: a file or raw device
     #[arg(long, value_name = "PATH")]
     pub store_path: Option<PathBuf>,
-    /// Bytes of a new flash cache between DRAM and the page store, for example 2G (see docs/cache.md) [none]
+    /// Bytes of a new flash cache between DRAM and the page store, for example 2G (see docs/cache.md); none if not given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
     /// Where a new flash cache is, instead of in --dir: a file or raw device
