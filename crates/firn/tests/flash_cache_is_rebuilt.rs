@@ -125,6 +125,7 @@ fn log_is_kept_for_it_and_bounded() {
     let error = options().open(&path).unwrap_err();
     assert!(error.to_string().contains("holds pages that nothing else has"), "{error}");
     let db = options().without_cache(true).open(&path).unwrap();
+    db.finish_recovery().unwrap();
     assert!(db.cache_status().is_none() && db.recovery_report().redone > 0, "{:?}", db.recovery_report());
     verify(&db, 3000, 11);
     // And life goes on, with another cache.
