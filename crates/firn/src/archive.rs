@@ -28,8 +28,8 @@ use firn_base::clock::{self, Moment};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::{Condvar, Mutex};
 use firn_base::{DatabaseId, Lsn, Progress};
-use firn_log::archive::{ArchiveFiles, ArchiveWriter};
-use firn_log::{LogError, LogErrorKind, LogTail};
+use firn_log::archive::{ArchiveFiles, ArchiveWriter, EpochMark};
+use firn_log::{Log, LogError, LogErrorKind, LogTail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -363,10 +363,16 @@ impl Archive {
         }
     }
 
-    /// What it says of itself.
-    pub fn statistics(&self, durable: Lsn) -> ArchiveStatistics {
+    /// What it says of itself, beside this log.
+    pub fn statistics(&self, log: &Log) -> ArchiveStatistics {
         let mut status = self.status.lock().clone();
-        status.behind_bytes = status.archived.map_or(0, |archived| durable.since(archived));
+        let EpochMark { start, previous_end, .. } = log.epoch_mark();
+        let durable = log.durable();
+        status.behind_bytes = status.archived.map_or(0, |archived| {
+            // An epoch begins somewhat beyond the end of the one before: nothing is in between.
+            let before = previous_end.0.saturating_sub(archived.0);
+            before + durable.0.saturating_sub(archived.max(start).0)
+        });
         status
     }
 

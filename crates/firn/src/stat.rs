@@ -149,7 +149,7 @@ impl Database {
     #[must_use]
     pub fn archive_statistics(&self) -> Option<ArchiveStatistics> {
         let engine = self.engine();
-        engine.archive.as_ref().map(|archive| archive.statistics(engine.log.durable()))
+        engine.archive.as_ref().map(|archive| archive.statistics(&engine.log))
     }
 
     /// Counters and state of every floor.

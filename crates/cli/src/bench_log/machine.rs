@@ -12,8 +12,9 @@ use crate::bench::simulation::{self, emulated};
 use firn::{Compose, Devices, Hiding, Isolation, LogPolicy, Options};
 use firn_base::sync::Arc;
 use firn_device::{Device, MemoryDevice};
-use firn_emulate::Emulated;
+use firn_emulate::{Emulated, Model};
 use firn_log::LogStatistics;
+use firn_log::archive::WrapDevice;
 use firn_profile::DeviceProfile;
 use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals};
 use firn_workloads::{Charged, CostModel, DriverOptions, Latency};
@@ -111,6 +112,8 @@ pub struct Cell {
     pub policy: LogPolicy,
     pub compose: Compose,
     pub hiding: Hiding,
+    /// The disk of the archive, if there is one. It answers commits when it is first.
+    pub archive: Option<DeviceProfile>,
     pub clients: usize,
     pub cpu: Cpu,
     /// Measured, in virtual time.
@@ -122,7 +125,7 @@ impl Cell {
     /// The engine's own way to use these devices.
     pub fn new(logs: Logs, hiding: Hiding, clients: usize, cpu: Cpu, time: Duration, seed: u64) -> Cell {
         let (policy, compose) = (LogPolicy::default(), Compose::default());
-        Cell { logs, policy, compose, hiding, clients, cpu, time, seed }
+        Cell { logs, policy, compose, hiding, archive: None, clients, cpu, time, seed }
     }
 }
 
@@ -135,6 +138,8 @@ pub struct Found {
     pub new_order: Latency,
     pub log: LogStatistics,
     pub log_bytes_per_commit: f64,
+    /// Writes of the archive that answered commits which the log's devices did not have yet.
+    pub early_writes: u64,
     /// Every scheduling point of the run.
     pub trace_hash: u64,
     pub real: Duration,
@@ -231,6 +236,28 @@ fn load(count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
     Ok(population)
 }
 
+/// A disk for the archive: its files are in a temporary directory, and take the time that the profile says. One segment is
+/// written at a time.
+struct ArchiveDisk {
+    directory: tempfile::TempDir,
+    wrap: WrapDevice,
+}
+
+impl ArchiveDisk {
+    fn new(profile: &DeviceProfile, seed: u64) -> Result<ArchiveDisk, Failure> {
+        let directory = tempfile::tempdir()
+            .map_err(|error| Failure::new(format!("a directory for the archive: {error}")))?;
+        let profile = profile.clone();
+        // Refused here, if at all.
+        Model::new(&profile, seed).map_err(|error| Failure::bad_argument(error.to_string()))?;
+        let wrap: WrapDevice = Arc::new(move |file| match Emulated::new(file.clone(), &profile, seed) {
+            Ok(disk) => Arc::new(disk),
+            Err(_) => file,
+        });
+        Ok(ArchiveDisk { directory, wrap })
+    }
+}
+
 fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
     let Population { superblock, logs, store } = population;
     let devices = Devices {
@@ -240,6 +267,11 @@ fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
         cache: None,
     };
     let db = options(cell.logs.count(), cell.hiding).log_policy(cell.policy).log_compose(cell.compose);
+    let archive = cell.archive.as_ref().map(|profile| ArchiveDisk::new(profile, cell.seed)).transpose()?;
+    let db = match &archive {
+        Some(disk) => db.archive(disk.directory.path()).wrap_archive(disk.wrap.clone()),
+        None => db,
+    };
     let db = db.open_on(devices)?;
     let engine = FirnEngine::new(db, tpcc::schema(), Isolation::Serializable)?;
     let engine = Charged::new(engine, CostModel::FIRN.times(cell.cpu.factor));
@@ -259,6 +291,7 @@ fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
         new_order: report.kinds[0].latency,
         log_bytes_per_commit: (after.log.appended_bytes - before.log.appended_bytes) as f64 / commits,
         log: after.log,
+        early_writes: after.archive.map_or(0, |archive| archive.early_writes),
         trace_hash: 0,
         real: Duration::ZERO,
     };

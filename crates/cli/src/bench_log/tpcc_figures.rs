@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 /// The paper's drives, and how the paper treats their outliers (5.2).
 pub const DRIVES: [(&str, Hiding); 3] =
     [("flash-a", Hiding::Off), ("flash-b", Hiding::Off), ("flash-c", Hiding::TwoStream)];
+/// The disk of the archive: as the log's, with its write cache off.
+const ARCHIVE: &str = "disk-10k";
 /// The client count of figures 12, 13 and 17.
 pub const CLIENTS: usize = 32;
 
@@ -24,6 +26,8 @@ pub fn row(figure: &str, series: &str, cell: &Cell, found: &Found) -> Value {
         "new_order_latency_us": found.new_order,
         "log_bytes_per_commit": round(found.log_bytes_per_commit),
         "log_requests": found.log.requests, "log_written_bytes": found.log.written_bytes,
+        "archive_profile": cell.archive.as_ref().map(|profile| &profile.name),
+        "archive_early_writes": found.early_writes,
         "reissued": found.log.hiding.reissued, "reissued_bytes": found.log.hiding.reissued_bytes,
         "trace_hash": format!("{:016x}", found.trace_hash),
     })
@@ -35,6 +39,7 @@ struct Compared {
     logs: Logs,
     policy: LogPolicy,
     hiding: Hiding,
+    archive: Option<DeviceProfile>,
 }
 
 fn compared(bench: &Bench) -> Result<Vec<Compared>, Failure> {
@@ -43,7 +48,9 @@ fn compared(bench: &Bench) -> Result<Vec<Compared>, Failure> {
         logs: Logs::Each(profile, 1),
         policy: LogPolicy::Array,
         hiding: Hiding::Off,
+        archive: None,
     };
+    let archive = bench.profile(ARCHIVE)?;
     let mut all = vec![one("disk", bench.profile("disk-10k")?), one("ideal", bench.profile("disk-10k-wce")?)];
     for (drive, hiding) in DRIVES {
         let profile = bench.profile(drive)?;
@@ -51,7 +58,10 @@ fn compared(bench: &Bench) -> Result<Vec<Compared>, Failure> {
         all.push(Compared { policy: LogPolicy::InPlace, ..naive });
         all.push(one(&format!("{drive} 1f"), profile.clone()));
         let (logs, policy) = (Logs::Each(profile, 2), LogPolicy::Array);
-        all.push(Compared { name: format!("{drive} 2f"), logs, policy, hiding });
+        for (name, archive) in [("2f", None), ("2f-1d", Some(archive.clone()))] {
+            let (name, logs) = (format!("{drive} {name}"), logs.clone());
+            all.push(Compared { name, logs, policy, hiding, archive });
+        }
     }
     Ok(all)
 }
@@ -82,7 +92,7 @@ fn with_processor(bench: &mut Bench, cpu: Cpu, figures: &mut [Figure; 2]) -> Res
         for clients in bench.clients() {
             let time = bench.tpcc_time(cpu);
             let cell = Cell::new(compared.logs.clone(), compared.hiding, clients, cpu, time, bench.seed());
-            let cell = Cell { policy: compared.policy, ..cell };
+            let cell = Cell { policy: compared.policy, archive: compared.archive.clone(), ..cell };
             let found = bench.tpcc(&compared.name, &cell)?;
             eleven.rows.push(row("11", &compared.name, &cell, &found));
             let label = clients.to_string();
@@ -115,14 +125,16 @@ fn with_processor(bench: &mut Bench, cpu: Cpu, figures: &mut [Figure; 2]) -> Res
         "not printed",
         best / ideal,
     );
-    let why = "the bench has no archive disk yet";
-    twelve.not_measured(
-        format!("two flash drives and an archive / ideal, {}", cpu.name),
-        0.99,
-        "higher",
-        why,
-    );
-    let name = format!("two flash drives and an archive / disk, {}", cpu.name);
-    twelve.not_measured(name, round(0.99 * ideal / disk), "higher", why);
+    let with = DRIVES.map(|(drive, _)| of(&format!("{drive} 2f-1d")));
+    let best = with.into_iter().fold(f64::MIN, f64::max);
+    for ((drive, _), tpm) in DRIVES.iter().zip(with) {
+        let name = format!("two {drive} and an archive / disk, {}", cpu.name);
+        twelve.beside(name, if *drive == "flash-c" { "4.7" } else { "5.7" }, tpm / disk);
+    }
+    // The paper's 98.6 % is that of its best drives.
+    let name = format!("two flash drives and an archive, best / ideal, {}", cpu.name);
+    twelve.at_least(name, best / ideal, 0.99);
+    let name = format!("two flash drives and an archive, best / disk, {}", cpu.name);
+    twelve.at_least(name, best / disk, round(0.99 * ideal / disk));
     Ok(())
 }
