@@ -1,5 +1,7 @@
 //! Table 6 and figure 6: a kill in the middle between two checkpoints, and what comes after it.
 //!
+//! Transactions begin as soon as the database answers; pages are redone when they are touched, and the rest in the background.
+//!
 //! The process is killed, not the power: what had been written is there. Reading and repeating the log is charged no processor
 //! time.
 
@@ -43,10 +45,9 @@ struct Found {
     before_hit_rate: f64,
     /// From the beginning of opening until transactions may begin.
     seconds: f64,
+    /// And until nothing is left to be redone, beside those transactions.
+    all_seconds: f64,
     report: RecoveryReport,
-    /// Pages that opening read from the cache, and from the store.
-    from_flash: u64,
-    from_store: u64,
     /// Transactions a second and hit rate in each second since opening began.
     course: Vec<(f64, f64)>,
 }
@@ -138,16 +139,12 @@ fn restarted(cell: &Cell, killed: Killed, interrupted: &AtomicBool) -> Result<Fo
     let engine = open(cell, devices, bytes)?;
     let seconds = began.elapsed().as_secs_f64();
     let db = engine.database();
-    let report = db.recovery_report();
-    let (from_flash, misses) = hits(db.statistics().cache);
-    let from_store = if cell.cache.is_some() { misses } else { db.statistics().store.pages_read };
     let mut found = Found {
         before_per_second: killed.per_second,
         before_hit_rate: killed.hit_rate,
         seconds,
-        report,
-        from_flash,
-        from_store,
+        all_seconds: f64::NAN,
+        report: db.recovery_report(),
         course: vec![(0.0, 0.0); began.elapsed().as_secs() as usize],
     };
     let engine = Charged::new(engine, CostModel::FIRN);
@@ -163,6 +160,10 @@ fn restarted(cell: &Cell, killed: Killed, interrupted: &AtomicBool) -> Result<Fo
         }
         Ok(began.elapsed() >= AFTERWARDS.max(Duration::from_secs_f64(seconds) + Duration::from_secs(11)))
     })?;
+    found.report = db.recovery_report();
+    if found.report.complete {
+        found.all_seconds = seconds + found.report.rest_time.as_secs_f64();
+    }
     machine.measure(false);
     engine.into_inner().into_database().close()?;
     Ok(found)
@@ -183,9 +184,13 @@ impl Bench<'_> {
             eprintln!("{name}: {found:?}");
         }
         self.rows.push(json!({
-            "cell": name, "restart_seconds": round(found.seconds), "log_bytes": found.report.log_bytes,
-            "page_changes_redone": found.report.redone, "pages_from_flash": found.from_flash,
-            "pages_from_store": found.from_store, "before_transactions_per_second": round(found.before_per_second),
+            "cell": name, "restart_seconds": round(found.seconds), "all_redone_seconds": round(found.all_seconds),
+            "log_bytes": found.report.log_bytes, "page_changes_redone": found.report.redone,
+            "pages_on_demand": found.report.redo.pages_on_demand,
+            "pages_in_background": found.report.redo.pages_in_background,
+            "pages_from_flash": found.report.redo.pages_from_cache,
+            "pages_from_store": found.report.redo.pages_from_store,
+            "reads_before_answer": found.report.before_answer().reads(), "before_transactions_per_second": round(found.before_per_second),
             "before_hit_rate": round(found.before_hit_rate),
             "course": found.course.iter().map(|(rate, hits)| json!([round(*rate), round(*hits)])).collect::<Vec<_>>(),
         }));
@@ -206,6 +211,7 @@ pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
     let intervals = if bench.args.quick { &quick[..] } else { &INTERVALS[..] };
     let policy = CachePolicy::GroupSecondChance;
     let (mut slowest, mut least_flash, mut least_hits) = (0f64, f64::MAX, f64::MAX);
+    let (mut longest, mut slowest_all) = (0f64, 0f64);
     for (at, (interval, gsc, disks)) in intervals.iter().enumerate() {
         let cached = bench.restart(&bench.cached(policy, MLC, PERCENT)?, *interval)?;
         let alone = bench.restart(&bench.cell(bench.disks()?, None)?, *interval)?;
@@ -225,26 +231,38 @@ pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
             table.beside(cell, &format!("{:.3}", gsc / disks), ratio);
         }
         slowest = slowest.max(ratio * 100.0);
-        let pages = (cached.from_flash + cached.from_store).max(1);
-        least_flash = least_flash.min(cached.from_flash as f64 / pages as f64 * 100.0);
+        // Not a number if either did not end: then it is no maximum, and the target is missed.
+        let all = cached.all_seconds / alone.all_seconds * 100.0;
+        slowest_all = if all.is_nan() || slowest_all.is_nan() { f64::NAN } else { slowest_all.max(all) };
+        longest = longest.max(cached.seconds);
+        let redo = &cached.report.redo;
+        let pages = (redo.pages_from_cache + redo.pages_from_store).max(1);
+        least_flash = least_flash.min(redo.pages_from_cache as f64 / pages as f64 * 100.0);
         let opened = cached.seconds.floor() as usize;
         let within = cached.course.iter().skip(opened).take(10).map(|(_, hits)| *hits);
         least_hits = least_hits.min(within.fold(0.0, f64::max) / cached.before_hit_rate * 100.0);
         table.notes.push(format!(
             "interval {interval} s: {:.1} MiB of log and {} page changes with the cache, {:.1} MiB and {} without; {:.0} and \
-             {:.0} transactions a second before the kill",
+             {:.0} transactions a second before the kill; transactions begin after {:.2} and {:.2} s, all is redone after \
+             {:.2} and {:.2} s",
             cached.report.log_bytes as f64 / 1048576.0,
             cached.report.redone,
             alone.report.log_bytes as f64 / 1048576.0,
             alone.report.redone,
             cached.before_per_second,
             alone.before_per_second,
+            cached.seconds,
+            alone.seconds,
+            cached.all_seconds,
+            alone.all_seconds,
         ));
     }
     table.panels.push(panel);
     figure.panels.push(course);
+    table.at_most("seconds until transactions begin, most over intervals", longest, 1.0);
     table.at_most("restart with the cache over without, %, most over intervals", slowest, 15.0);
-    table.at_least("pages that opening reads from flash, %, least over intervals", least_flash, 98.0);
+    table.at_most("until all is redone, with the cache over without, %, most over intervals", slowest_all, 15.0);
+    table.at_least("pages redone that came from flash, %, least over intervals", least_flash, 98.0);
     table.at_least("hit rate within 10 s of opening over that before, %, least", least_hits, 95.0);
     Ok([table, figure])
 }
