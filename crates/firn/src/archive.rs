@@ -188,12 +188,14 @@ impl Archive {
             work.waiting_since = None;
         }
         let until = end.min(pos.advance(WRITE_BYTES as u64));
+        // Where an epoch begins, `pos` may be past all that the archive has: a crash before the next write finds it there.
+        let reached = writer.end().unwrap_or(Lsn::ZERO).min(pos);
         let early = !all
             && self.options.completes
             && work.has_written
             && ahead > behind.max(self.options.eager_bytes - 1)
             && engine.log.is_awaited()
-            && engine.need_archive(pos.min(engine.log.on_devices()), until).is_ok();
+            && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
         if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
             return Ok(Progress::Idle);
         }

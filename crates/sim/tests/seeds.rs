@@ -80,3 +80,10 @@ fn seed_20209_leaves_room_for_checkpoints() {
     let verdict = run(&Scenario::new(20209));
     assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
 }
+
+/// The power fails between the word that the archive may have more than the devices and its first write of an epoch.
+#[test]
+fn seed_62423_ends() {
+    let verdict = run(&Scenario::new(62423));
+    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+}

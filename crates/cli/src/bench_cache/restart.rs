@@ -261,7 +261,11 @@ pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
     figure.panels.push(course);
     table.at_most("seconds until transactions begin, most over intervals", longest, 1.0);
     table.at_most("restart with the cache over without, %, most over intervals", slowest, 15.0);
-    table.at_most("until all is redone, with the cache over without, %, most over intervals", slowest_all, 15.0);
+    table.at_most(
+        "until all is redone, with the cache over without, %, most over intervals",
+        slowest_all,
+        15.0,
+    );
     table.at_least("pages redone that came from flash, %, least over intervals", least_flash, 98.0);
     table.at_least("hit rate within 10 s of opening over that before, %, least", least_hits, 95.0);
     Ok([table, figure])
