@@ -9,6 +9,15 @@ use firn_txn::{Isolation, ManagerOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Says that its thread has ended, however it ended.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// `commit_prepared` once took the transaction out of the prepared ones before its commit record was appended.
 /// A checkpoint in between named it as open and not prepared; after a crash it was rolled back, if its prepare
 /// record lay before the redo start.
@@ -18,8 +27,10 @@ fn a_checkpoint_while_a_prepared_transaction_is_committed_names_it_prepared_or_n
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let _ended = Ended(&ended);
             let until = Instant::now() + Duration::from_secs(2);
-            for i in 0u32.. {
+            // No more than the log has room for, however fast the machine.
+            for i in 0u32..15_000 {
                 if Instant::now() > until {
                     break;
                 }
@@ -29,7 +40,6 @@ fn a_checkpoint_while_a_prepared_transaction_is_committed_names_it_prepared_or_n
                 txn.prepare(&gid).expect("prepared");
                 world.manager.commit_prepared(&gid).expect("committed");
             }
-            ended.store(true, Ordering::SeqCst);
         });
         let mut prepared: Option<TxnId> = None;
         while !ended.load(Ordering::SeqCst) {
