@@ -1,7 +1,7 @@
 //! The seam between the buffer and what lies below it.
 
-use crate::TierError;
 use crate::cache::{CachePolicy, CacheState, CacheStatistics};
+use crate::{TierError, TierErrorKind};
 use firn_base::{Lsn, PageId, Progress};
 use firn_log::{Appended, LogClass, LogError, Record};
 use std::ops::Range;
@@ -52,7 +52,7 @@ pub struct PageWrite<'a> {
     pub recovery_lsn: Lsn,
     /// Whether `data` is newer than what the tier answered at its last read or took at its last write.
     pub dirty: bool,
-    /// One page, aligned.
+    /// One page.
     pub data: &'a [u8],
     /// Byte ranges that differ from version `base`; `None` if unknown or large.
     pub changed: Option<&'a [Range<u16>]>,
@@ -62,6 +62,24 @@ pub struct PageWrite<'a> {
     pub lifetime: Lifetime,
     /// Filled in by `write_batch`.
     pub outcome: Result<Written, TierError>,
+}
+
+impl<'a> PageWrite<'a> {
+    /// The whole image of a page in a version that the tier below lacks, from a tier that writes it back. `recovery_lsn` as
+    /// above.
+    pub(crate) fn back(page: PageId, version: Lsn, recovery_lsn: Lsn, data: &'a [u8]) -> PageWrite<'a> {
+        PageWrite {
+            page,
+            version,
+            recovery_lsn,
+            dirty: true,
+            data,
+            changed: None,
+            base: Lsn::ZERO,
+            lifetime: Lifetime::Unknown,
+            outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
+        }
+    }
 }
 
 /// What became of a written page.

@@ -13,10 +13,9 @@
 use super::FlashCache;
 use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Serial, Slot};
-use super::group::Seal;
 use super::policy::{Fate, choose};
 use super::statistics::add;
-use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind};
+use crate::{PageTier, PageWrite, TierError, TierErrorKind};
 use firn_base::sync::atomic::Ordering::Relaxed;
 use firn_base::{Lsn, Progress};
 use firn_device::AlignedBuf;
@@ -92,10 +91,7 @@ impl FlashCache {
         for (slot, word) in leaving {
             let at = self.geometry.image_at(self.geometry.index_of(slot));
             let sealed = &group[at..at + SEAL_BYTES + self.geometry.page_size];
-            let seal = Seal::read(self.header.cache, sealed).filter(|seal| {
-                seal.page == word.page() && seal.serial == serial && word.may_be(seal.version)
-            });
-            if let Some(seal) = seal {
+            if let Some(seal) = self.seal_of(word, serial, sealed) {
                 images.push(Ahead { slot, word, version: seal.version });
                 data.extend_from_slice(&sealed[SEAL_BYTES..]);
             }
@@ -103,21 +99,9 @@ impl FlashCache {
     }
 
     fn write_ahead(&self, images: &[Ahead], data: &[u8]) -> Result<Progress, TierError> {
-        let write = |(image, data)| {
-            let image: &Ahead = image;
-            PageWrite {
-                page: image.word.page(),
-                version: image.version,
-                // Here it is durable until the store's record of it is: the log is not needed for it.
-                recovery_lsn: Lsn::MAX,
-                dirty: true,
-                data,
-                changed: None,
-                base: Lsn::ZERO,
-                lifetime: Lifetime::Unknown,
-                outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
-            }
-        };
+        // Here an image is durable until the store's record of it is: the log is not needed for it.
+        let write =
+            |(image, data): (&Ahead, _)| PageWrite::back(image.word.page(), image.version, Lsn::MAX, data);
         let mut writes: Vec<PageWrite<'_>> =
             images.iter().zip(data.chunks_exact(self.geometry.page_size)).map(write).collect();
         self.store.write_batch(&mut writes);

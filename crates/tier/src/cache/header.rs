@@ -146,6 +146,21 @@ impl Header {
         })
     }
 
+    /// Fails with `BadArgument` unless the device is empty or held a cache of `database`.
+    pub(crate) fn expect_vacant(device: &dyn Device, database: DatabaseId) -> Result<(), TierError> {
+        match Header::look(device)? {
+            Contents::Blank => Ok(()),
+            Contents::Cache(header) if header.database == database => Ok(()),
+            _ => Err(TierError::new(
+                TierErrorKind::BadArgument,
+                format!(
+                    "{} holds something else: a flash cache is made on an empty device",
+                    device.info().name
+                ),
+            )),
+        }
+    }
+
     /// Reads the header of the cache `cache` of `database`.
     ///
     /// Errors: `Damaged` if the device holds anything else.

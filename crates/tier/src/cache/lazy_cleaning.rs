@@ -19,7 +19,7 @@ mod work;
 
 use super::create::{CacheOptions, CacheState};
 use super::geometry::Geometry;
-use super::header::{CacheId, Contents, Header};
+use super::header::{CacheId, Header};
 use super::policy::CachePolicy;
 use super::statistics::{CacheStatistics, Counters, add};
 use crate::store::Store;
@@ -78,15 +78,7 @@ impl LazyCleaning {
         cache: CacheId,
         options: CacheOptions,
     ) -> Result<LazyCleaning, TierError> {
-        let refuse = |what: &str| {
-            let message = format!("{} {what}", device.info().name);
-            Err(TierError::new(TierErrorKind::BadArgument, message))
-        };
-        match Header::look(&*device)? {
-            Contents::Blank => {}
-            Contents::Cache(header) if header.database == database => {}
-            _ => return refuse("holds something else: a flash cache is made on an empty device"),
-        }
+        Header::expect_vacant(&*device, database)?;
         let block = device.info().logical_block;
         check(options.bytes, store.page_size(), block)?;
         let begin = 2 * Header::slot_bytes(block) as u64;

@@ -32,7 +32,7 @@ mod slots;
 mod work;
 
 use super::create::{CacheOptions, CacheState};
-use super::header::{CacheId, Contents, Header};
+use super::header::{CacheId, Header};
 use super::policy::CachePolicy;
 use super::statistics::{CacheStatistics, Counters};
 use crate::store::Store;
@@ -94,17 +94,15 @@ impl EntryCache {
         cache: CacheId,
         options: CacheOptions,
     ) -> Result<EntryCache, TierError> {
-        let refuse = |what: &str| {
-            let message = format!("{} {what}", device.info().name);
-            Err(TierError::new(TierErrorKind::BadArgument, message))
-        };
-        match Header::look(&*device)? {
-            Contents::Blank => {}
-            Contents::Cache(header) if header.database == database => {}
-            _ => return refuse("holds something else: a flash cache is made on an empty device"),
-        }
+        Header::expect_vacant(&*device, database)?;
         if !options.policy.caches_on_entry() {
-            return refuse("is to be another kind of cache: see FlashCache and LazyCleaning");
+            return Err(TierError::new(
+                TierErrorKind::BadArgument,
+                format!(
+                    "{} is to be another kind of cache: see FlashCache and LazyCleaning",
+                    device.info().name
+                ),
+            ));
         }
         let block = device.info().logical_block;
         let listed = options.policy == CachePolicy::Temperature;

@@ -175,9 +175,15 @@ impl FlashCache {
 
     /// Whether this is the image that the directory spoke of.
     pub(crate) fn verify(&self, page: PageId, hit: Hit, sealed: &[u8]) -> Result<Seal, TierError> {
-        Seal::read(self.header.cache, sealed)
-            .filter(|seal| seal.page == page && seal.serial == hit.serial && hit.word.may_be(seal.version))
+        self.seal_of(hit.word, hit.serial, sealed)
+            .filter(|seal| seal.page == page)
             .ok_or_else(|| self.damaged(page, hit.slot))
+    }
+
+    /// The seal of an image of group `serial`, if it is the one that the directory's `word` speaks of.
+    pub(crate) fn seal_of(&self, word: Word, serial: Serial, sealed: &[u8]) -> Option<Seal> {
+        Seal::read(self.header.cache, sealed)
+            .filter(|seal| seal.page == word.page() && seal.serial == serial && word.may_be(seal.version))
     }
 
     pub(crate) fn damaged(&self, page: PageId, slot: Slot) -> TierError {

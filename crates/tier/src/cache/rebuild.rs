@@ -14,7 +14,7 @@ use super::geometry::{SEAL_BYTES, Slot};
 use super::read::Hit;
 use super::statistics::add;
 use super::{FlashCache, Ring};
-use crate::{Lifetime, PageTier, PageWrite, RebuildFrom, TierError, TierErrorKind};
+use crate::{PageTier, PageWrite, RebuildFrom, TierError, TierErrorKind};
 use firn_base::Lsn;
 use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -146,28 +146,8 @@ impl FlashCache {
             let skip = self.reach(*hit).skip;
             let sealed = &buf[skip..skip + SEAL_BYTES + self.geometry.page_size];
             let version = self.verify(hit.word.page(), *hit, sealed)?.version;
-            writes.push(PageWrite {
-                page: hit.word.page(),
-                version,
-                // Here it is durable until the store's record of it is.
-                recovery_lsn: Lsn::MAX,
-                dirty: true,
-                data: &[],
-                changed: None,
-                base: Lsn::ZERO,
-                lifetime: Lifetime::Unknown,
-                outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
-            });
-        }
-        // The store wants pages aligned.
-        let mut images = firn_device::AlignedBuf::zeroed(hits.len() * self.geometry.page_size);
-        for (((_, hit), buf), image) in hits.iter().zip(&bufs).zip(images.chunks_mut(self.geometry.page_size))
-        {
-            let at = self.reach(*hit).skip + SEAL_BYTES;
-            image.copy_from_slice(&buf[at..at + self.geometry.page_size]);
-        }
-        for (write, image) in writes.iter_mut().zip(images.chunks(self.geometry.page_size)) {
-            write.data = image;
+            // Here it is durable until the store's record of it is.
+            writes.push(PageWrite::back(hit.word.page(), version, Lsn::MAX, &sealed[SEAL_BYTES..]));
         }
         self.store.write_batch(&mut writes);
         for (write, (_, hit)) in writes.iter().zip(&hits) {

@@ -5,12 +5,12 @@
 
 use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Slot};
-use super::group::{Entry, Seal};
+use super::group::Entry;
 use super::lost::Reread;
 use super::policy::{Chances, Fate, choose};
 use super::statistics::add;
 use super::{FlashCache, Ring};
-use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind};
+use crate::{PageTier, PageWrite, TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 
@@ -95,12 +95,7 @@ impl FlashCache {
         {
             let at = self.geometry.image_at(index);
             let sealed = &scratch[at..at + SEAL_BYTES + self.geometry.page_size];
-            let seal = Seal::read(self.header.cache, sealed).filter(|seal| {
-                read.is_ok()
-                    && seal.page == image.word.page()
-                    && seal.serial == ring.front
-                    && image.word.may_be(seal.version)
-            });
+            let seal = if read.is_ok() { self.seal_of(image.word, ring.front, sealed) } else { None };
             match seal {
                 Some(seal) => image.version = seal.version,
                 // The store has this version.
@@ -129,22 +124,14 @@ impl FlashCache {
         leaving: &[Leaving],
         scratch: &AlignedBuf,
     ) -> Result<(), TierError> {
-        let pending = || Err(TierError::new(TierErrorKind::Failed, "the store gave no answer"));
         let mut writes: Vec<PageWrite<'_>> = leaving
             .iter()
             .enumerate()
             .filter(|(_, image)| image.fate == Fate::WriteBack)
-            .map(|(index, image)| PageWrite {
-                page: image.word.page(),
-                version: image.version,
+            .map(|(index, image)| {
+                let data = self.image_of(index, scratch);
                 // Here it is durable until the store's record of it is: the log is not needed for it.
-                recovery_lsn: Lsn::MAX,
-                dirty: true,
-                data: self.image_of(index, scratch),
-                changed: None,
-                base: Lsn::ZERO,
-                lifetime: Lifetime::Unknown,
-                outcome: pending(),
+                PageWrite::back(image.word.page(), image.version, Lsn::MAX, data)
             })
             .collect();
         if writes.is_empty() {

@@ -4,7 +4,7 @@ use super::LazyCleaning;
 use super::places::Place;
 use crate::cache::geometry::Geometry;
 use crate::cache::statistics::add;
-use crate::{Found, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::{Found, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::{Crc32c, Lsn, PageId};
 use firn_device::{AlignedBuf, Durability, Io, IoOp};
 
@@ -288,17 +288,7 @@ impl LazyCleaning {
         let mut writes: Vec<PageWrite<'_>> = Vec::with_capacity(chosen.len());
         for (((_, place), data), read) in chosen.iter().zip(buf.chunks(page_size)).zip(read) {
             if read.is_ok() {
-                writes.push(PageWrite {
-                    page: place.page,
-                    version: place.version,
-                    recovery_lsn: place.recovery_lsn,
-                    dirty: true,
-                    data,
-                    changed: None,
-                    base: Lsn::ZERO,
-                    lifetime: Lifetime::Unknown,
-                    outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
-                });
+                writes.push(PageWrite::back(place.page, place.version, place.recovery_lsn, data));
             }
         }
         self.store.write_batch(&mut writes);
