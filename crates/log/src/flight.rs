@@ -362,6 +362,11 @@ impl Flight {
         !self.requests.is_empty() || self.lanes.as_ref().is_some_and(LanesWritten::is_busy)
     }
 
+    /// Whether no device in use is writing.
+    pub fn is_all_free(&self) -> bool {
+        self.busy_devices() == 0
+    }
+
     /// Whether any device is free.
     pub fn has_idle_device(&self) -> bool {
         self.slots.iter().any(Slot::is_ready)

@@ -158,8 +158,7 @@ impl Pipeline {
     /// Whether a request lost its device, and no device has a place for it although all are free: those who wait
     /// for it have handed everything over, and would never learn.
     pub fn is_stuck(&self, flight: &Flight) -> bool {
-        let free = flight.slots.iter().all(|slot| !slot.is_usable() || slot.buffer.is_some());
-        free && !flight.orphans.is_empty() && flight.failed.is_none() && flight.settling == 0
+        flight.is_all_free() && !flight.orphans.is_empty() && flight.failed.is_none() && flight.settling == 0
     }
 
     /// Why a thread that found every device free, and nothing to write, would wait for ever.

@@ -243,9 +243,8 @@ impl Pipeline {
     }
 
     fn wait(&self, mut flight: MutexGuard<'_, Flight>, lsn: Lsn, depth: Depth) -> Result<Wake, LogError> {
-        let free = flight.slots.iter().all(|slot| !slot.is_usable() || slot.buffer.is_some());
         let work_left = !flight.is_busy() || !flight.orphans.is_empty();
-        if free && work_left && !flight.called && flight.settling == 0 {
+        if flight.is_all_free() && work_left && !flight.called && flight.settling == 0 {
             // Every device is free, yet none took the log: the argument of `front` would be wrong.
             let error = self.dead_end(&flight, lsn);
             drop(flight);
@@ -500,18 +499,15 @@ impl Pipeline {
     /// Writes one request that `request_flush` asked for; answers whether there was one.
     pub fn write_wanted(&self) -> bool {
         let _guard = PanicGuard::new(self);
-        let job = {
-            let mut flight = self.flight.lock();
-            self.take_left(&mut flight).or_else(|| self.take_wanted(&mut flight))
-        };
-        if job.is_none() {
-            let flight = self.flight.lock();
-            if self.is_stuck(&flight) {
-                let error = self.dead_end(&flight, self.end());
-                drop(flight);
-                self.fail(error);
-            }
+        let mut flight = self.flight.lock();
+        let job = self.take_left(&mut flight).or_else(|| self.take_wanted(&mut flight));
+        if job.is_none() && self.is_stuck(&flight) {
+            let error = self.dead_end(&flight, self.end());
+            drop(flight);
+            self.fail(error);
+            return false;
         }
+        drop(flight);
         job.map(|job| self.run(job)).is_some()
     }
 
