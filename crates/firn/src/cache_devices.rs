@@ -4,7 +4,7 @@ use crate::cache::{self, CACHE};
 use crate::extensions::{CacheKind, CacheMember};
 use crate::files::{self, directory_of};
 use crate::log_array::Candidate;
-use crate::superblock::{Found, Superblock};
+use crate::superblock::Superblock;
 use crate::{CachePolicy, CacheStatistics, Database, Error, ErrorKind, Options};
 use firn_base::Lsn;
 use firn_base::sync::Arc;
@@ -266,13 +266,7 @@ impl Database {
 /// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
 pub fn cache_status(dir: impl AsRef<Path>) -> Result<Option<CacheStatus>, Error> {
     let dir = dir.as_ref();
-    let device = files::open_superblock(dir)?;
-    let Found::Database(superblock) = Superblock::read(&device)? else {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!("{}: the creation of a database here was interrupted", dir.display()),
-        ));
-    };
+    let (_held, superblock) = files::hold_superblock(dir)?;
     let of = |member: &CacheMember| {
         let device = files::open_existing(&dir.join(&member.path));
         CacheStatus::of(&superblock, member, device, superblock.checkpoint)

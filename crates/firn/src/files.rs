@@ -124,14 +124,21 @@ fn log_file(path: &Path, member: &Member) -> Result<Arc<dyn Device>, Error> {
     Ok(log)
 }
 
-/// The superblock of the database in `dir`.
-pub(crate) fn open_superblock(dir: &Path) -> Result<Arc<dyn Device>, Error> {
+/// The superblock of the database in `dir`; nobody else opens that while its device is held.
+pub(crate) fn hold_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superblock), Error> {
     let path = dir.join(SUPERBLOCK);
     if !exists(&path)? {
         let message = format!("{}: there is no Firn database here", dir.display());
         return Err(Error::new(ErrorKind::NotFound, message));
     }
-    file(&path, false)
+    let device = file(&path, false)?;
+    match Superblock::read(&device)? {
+        Found::Database(superblock) => Ok((device, superblock)),
+        Found::Creating(_) | Found::Restoring(_) => Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{}: the creation of a database here was interrupted", dir.display()),
+        )),
+    }
 }
 
 /// A file or raw device that is there.

@@ -235,7 +235,8 @@ impl Engine {
         Ok(())
     }
 
-    fn drop_failed(&self, id: MemberId, device: &str) -> Result<(), Error> {
+    /// Has a device on which nothing is needed be a member no more, durably, and lets go of it.
+    fn strike(&self, id: MemberId) -> Result<(), Error> {
         self.amend(|superblock| {
             // Known from now on, lest the id be given again.
             superblock.array_mut();
@@ -244,6 +245,11 @@ impl Engine {
         })?;
         self.log.forget_member(id);
         self.devices.logs.remove(id);
+        Ok(())
+    }
+
+    fn drop_failed(&self, id: MemberId, device: &str) -> Result<(), Error> {
+        self.strike(id)?;
         self.tell_log_event(
             LogEventKind::Dropped,
             Some(id),
@@ -333,13 +339,7 @@ impl Engine {
             self.log.use_again(id);
             let _ = self.restate_copies(self.log.end());
         })?;
-        self.amend(|superblock| {
-            superblock.array_mut();
-            superblock.members.retain(|member| member.id != id);
-            Ok(())
-        })?;
-        self.log.forget_member(id);
-        self.devices.logs.remove(id);
+        self.strike(id)?;
         self.tell_log_event(
             LogEventKind::Removed,
             Some(id),

@@ -2,7 +2,7 @@
 
 use crate::files::{self, directory_of};
 use crate::log_array::{Candidate, LogEvent};
-use crate::superblock::{Found, Superblock};
+use crate::superblock::Superblock;
 use crate::{Database, Error, ErrorKind};
 use firn_base::Lsn;
 use firn_base::sync::Arc;
@@ -221,13 +221,7 @@ fn of_status(status: &MemberStatus, path: &str, state: LogMemberState) -> LogMem
 /// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
 pub fn log_status(dir: impl AsRef<Path>) -> Result<LogArrayStatus, Error> {
     let dir = dir.as_ref();
-    let device = files::open_superblock(dir)?;
-    let Found::Database(superblock) = Superblock::read(&device)? else {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!("{}: the creation of a database here was interrupted", dir.display()),
-        ));
-    };
+    let (_held, superblock) = files::hold_superblock(dir)?;
     let identity = superblock.log_identity();
     let member = |(place, member): (usize, &crate::superblock::Member)| {
         let found = files::open_existing(&dir.join(&member.path))
