@@ -1,7 +1,7 @@
 //! A swarm small enough for every build; `firn sim` runs larger ones.
 
 use firn_sim::swarm::swarm;
-use firn_sim::{Scenario, run};
+use firn_sim::{Scenario, Verdict, run};
 use std::time::Duration;
 
 #[test]
@@ -56,19 +56,23 @@ fn nothing_is_wrong_in_as_many_seeds_as_there_is_time_for() {
     assert!(report.total.cuts > 0 && report.total.committed > 0, "the swarm did nothing");
 }
 
+fn nothing_is_wrong_in(seed: u64) -> Verdict {
+    let verdict = run(&Scenario::new(seed));
+    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+    verdict
+}
+
 /// A log that fails by a write for which nobody waits (here a background one) ends the waits for rows of prepared
 /// transactions, which cannot be finished any more.
 #[test]
 fn seed_1182_ends() {
-    let verdict = run(&Scenario::new(1182));
-    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+    nothing_is_wrong_in(1182);
 }
 
 /// A log device lost a write, and the archive, which has it, is refused: said where damage was done, and not otherwise.
 #[test]
 fn seed_40195_tells_what_a_lost_write_cost() {
-    let verdict = run(&Scenario::new(40195));
-    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+    let verdict = nothing_is_wrong_in(40195);
     let told = verdict.narrative.iter().any(|line| line.contains("have lost what they had"));
     assert!(told, "{}", verdict.narrative.join("\n"));
 }
@@ -77,13 +81,11 @@ fn seed_40195_tells_what_a_lost_write_cost() {
 /// an opening found room for one.
 #[test]
 fn seed_20209_leaves_room_for_checkpoints() {
-    let verdict = run(&Scenario::new(20209));
-    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+    nothing_is_wrong_in(20209);
 }
 
 /// The power fails between the word that the archive may have more than the devices and its first write of an epoch.
 #[test]
 fn seed_62423_ends() {
-    let verdict = run(&Scenario::new(62423));
-    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+    nothing_is_wrong_in(62423);
 }
