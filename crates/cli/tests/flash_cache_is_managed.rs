@@ -1,21 +1,9 @@
 //! `firn cache`, as somebody uses it who gets a flash device, a larger one, and gives it back.
 
+mod support;
+
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn firn(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_firn")).args(args).output().expect("the command runs")
-}
-
-fn said(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).expect("text")
-}
-
-fn refused(output: &Output, status: i32) -> String {
-    assert_eq!(output.status.code(), Some(status), "{output:?}");
-    String::from_utf8(output.stderr.clone()).expect("text")
-}
+use support::run;
 
 fn made(dir: &Path) {
     let options = firn::Options::new().log_devices(1).log_bytes(1 << 20).buffer_bytes(1 << 20);
@@ -30,31 +18,30 @@ fn a_cache_is_attached_resized_replaced_and_detached() {
     let home = tempfile::tempdir().expect("a directory");
     let dir = home.path().join("db");
     made(&dir);
-    let db = dir.to_str().expect("text");
     let json = home.path().join("status.json");
 
-    assert!(said(&firn(&["cache", "status", db])).contains("no flash cache"));
-    assert!(refused(&firn(&["cache", "detach", db]), 1).contains("no flash cache"));
-    assert!(refused(&firn(&["cache", "attach", db, "1000"]), 2).contains("give it at least"));
-    assert!(refused(&firn(&["cache", "attach", db, "8M", "--policy", "best"]), 2).contains("no policy"));
-    let text = said(&firn(&["cache", "attach", db, "8M", "--policy", "gr", "--group-pages", "16"]));
+    run(&dir, "cache status {db}").ended(0).says("no flash cache");
+    run(&dir, "cache detach {db}").ended(1).warns("no flash cache");
+    run(&dir, "cache attach {db} 1000").ended(2).warns("give it at least");
+    run(&dir, "cache attach {db} 8M --policy best").ended(2).warns("no policy");
+    let text = run(&dir, "cache attach {db} 8M --policy gr --group-pages 16").ended(0).out;
     assert!(text.contains("flash cache cache: in use") && text.contains("16 written at a time"), "{text}");
-    assert!(refused(&firn(&["cache", "attach", db, "8M"]), 2).contains("has a flash cache already"));
+    run(&dir, "cache attach {db} 8M").ended(2).warns("has a flash cache already");
 
-    said(&firn(&["cache", "resize", db, "12M"]));
-    let text = said(&firn(&["cache", "status", db, "--json", json.to_str().expect("text")]));
+    run(&dir, "cache resize {db} 12M").ended(0);
+    let text = run(&dir, &format!("cache status {{db}} --json {}", json.display())).ended(0).out;
     assert!(text.contains("as precious as the store"), "{text}");
     let status: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&json).expect("written")).expect("JSON");
     assert!(status["cache"]["bytes"].as_u64() > Some(8 << 20), "{status}");
 
-    let text = said(&firn(&["cache", "replace", db, "4M", "--path", "other", "--write-through"]));
+    let text = run(&dir, "cache replace {db} 4M --path other --write-through").ended(0).out;
     assert!(text.contains("flash cache other") && text.contains("nothing in it is the only copy"), "{text}");
     std::fs::remove_file(dir.join("cache")).expect("left where it was");
-    assert!(said(&firn(&["check", db])).contains("no damage"));
-    assert!(said(&firn(&["cache", "detach", db])).contains("no flash cache"));
+    run(&dir, "check {db}").ended(0).says("no damage");
+    run(&dir, "cache detach {db}").ended(0).says("no flash cache");
     std::fs::remove_file(dir.join("other")).expect("left where it was");
-    assert!(said(&firn(&["check", db])).contains("no damage"));
+    run(&dir, "check {db}").ended(0).says("no damage");
 }
 
 #[test]
@@ -62,19 +49,18 @@ fn one_that_is_lost_is_given_up_if_log_was_kept_for_it() {
     let home = tempfile::tempdir().expect("a directory");
     let dir = home.path().join("db");
     made(&dir);
-    let path = dir.to_str().expect("text");
-    said(&firn(&["cache", "attach", path, "4M"]));
-    assert!(refused(&firn(&["cache", "abandon", path]), 1).contains("cannot be given up"));
+    run(&dir, "cache attach {db} 4M").ended(0);
+    run(&dir, "cache abandon {db}").ended(1).warns("cannot be given up");
     let db = firn::Options::new().cache_rebuildable(true).open(&dir).expect("opened");
     {
         let table = db.table("rows").expect("the table");
         db.transact(|tx| tx.put(&table, b"key", b"another")).expect("a commit");
     }
     db.close().expect("closed");
-    assert!(said(&firn(&["cache", "status", path])).contains("can be rebuilt"));
+    run(&dir, "cache status {db}").ended(0).says("can be rebuilt");
     std::fs::remove_file(dir.join("cache")).expect("there");
-    assert!(said(&firn(&["cache", "status", path])).contains("missing"));
-    assert!(refused(&firn(&["check", path]), 1).contains("nothing else has"));
-    assert!(said(&firn(&["cache", "abandon", path])).contains("no flash cache"));
-    assert!(said(&firn(&["check", path])).contains("no damage"));
+    run(&dir, "cache status {db}").ended(0).says("missing");
+    run(&dir, "check {db}").ended(1).warns("nothing else has");
+    run(&dir, "cache abandon {db}").ended(0).says("no flash cache");
+    run(&dir, "check {db}").ended(0).says("no damage");
 }

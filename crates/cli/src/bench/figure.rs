@@ -1,4 +1,4 @@
-//! A figure: curves over one axis, beside what the paper prints and what the issue asks for.
+//! A figure: curves over one axis, beside what the paper prints and targets.
 
 use crate::table;
 use firn_workloads::results::Target;

@@ -1,7 +1,8 @@
 //! A panel as an SVG picture.
 
-use super::figure::Panel;
+use super::figure::{Figure, Panel};
 use crate::Failure;
+use crate::output::say;
 use plotters::prelude::*;
 use std::path::Path;
 
@@ -21,8 +22,20 @@ const COLORS: [RGBColor; 11] = [
 ];
 const SIZE: (u32, u32) = (760, 440);
 
+/// Prints the figures, and draws their panels into the directory if there is one.
+pub fn show(figures: &[Figure], pictures: Option<&Path>) -> Result<(), Failure> {
+    for figure in figures {
+        say!("{}", figure.text());
+    }
+    let Some(dir) = pictures else { return Ok(()) };
+    figures
+        .iter()
+        .flat_map(|figure| &figure.panels)
+        .try_for_each(|panel| draw(&dir.join(format!("{}.svg", panel.key)), panel))
+}
+
 /// Draws the panel into a file.
-pub fn draw(path: &Path, panel: &Panel) -> Result<(), Failure> {
+fn draw(path: &Path, panel: &Panel) -> Result<(), Failure> {
     drawn(path, panel).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 

@@ -13,7 +13,7 @@ mod sizes;
 
 use crate::bench::figure::{Figure, round};
 use crate::bench::picture;
-use crate::output::{say, write_json};
+use crate::output::write_json;
 use crate::{Failure, commit_of_source, interrupt, progress};
 use clap::{Args, ValueEnum};
 use firn::CachePolicy;
@@ -103,14 +103,7 @@ pub fn run(args: &BenchCache) -> Result<(), Failure> {
     let figures = bench.figures();
     bench.spinner.finish_and_clear();
     let figures = figures?;
-    for figure in &figures {
-        say!("{}", figure.text());
-    }
-    if let Some(dir) = &args.pictures {
-        for panel in figures.iter().flat_map(|figure| &figure.panels) {
-            picture::draw(&dir.join(format!("{}.svg", panel.key)), panel)?;
-        }
-    }
+    picture::show(&figures, args.pictures.as_deref())?;
     match &args.json {
         Some(path) => write_json(path, &bench.results(&figures, began.elapsed())),
         None => Ok(()),

@@ -248,12 +248,8 @@ impl ArchiveDisk {
         let directory = tempfile::tempdir()
             .map_err(|error| Failure::new(format!("a directory for the archive: {error}")))?;
         let profile = profile.clone();
-        // Refused here, if at all.
-        Model::new(&profile, seed).map_err(|error| Failure::bad_argument(error.to_string()))?;
-        let wrap: WrapDevice = Arc::new(move |file| match Emulated::new(file.clone(), &profile, seed) {
-            Ok(disk) => Arc::new(disk),
-            Err(_) => file,
-        });
+        let model = Model::new(&profile, seed).map_err(|error| Failure::bad_argument(error.to_string()))?;
+        let wrap: WrapDevice = Arc::new(move |file| Arc::new(Emulated::over(file, &profile, model.clone())));
         Ok(ArchiveDisk { directory, wrap })
     }
 }

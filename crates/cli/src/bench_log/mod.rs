@@ -15,7 +15,7 @@ mod stream;
 mod tpcc_figures;
 
 use crate::bench::{figure, picture};
-use crate::output::{say, write_json};
+use crate::output::write_json;
 use crate::{Failure, commit_of_source, interrupt, progress};
 use clap::Args;
 use figure::Figure;
@@ -91,14 +91,7 @@ pub fn run(args: &BenchLog) -> Result<(), Failure> {
     let figures = bench.figures();
     bench.spinner.finish_and_clear();
     let figures = figures?;
-    for figure in &figures {
-        say!("{}", figure.text());
-    }
-    if let Some(dir) = &args.pictures {
-        for panel in figures.iter().flat_map(|figure| &figure.panels) {
-            picture::draw(&dir.join(format!("{}.svg", panel.key)), panel)?;
-        }
-    }
+    picture::show(&figures, args.pictures.as_deref())?;
     match &args.json {
         Some(path) => write_json(path, &results(args, &figures, began.elapsed())),
         None => Ok(()),
