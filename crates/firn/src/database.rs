@@ -91,11 +91,18 @@ impl Options {
     /// error unless copies of the log make up for it.
     pub fn open_on(self, devices: Devices) -> Result<Database, Error> {
         let options = self.with_profiles(None)?;
-        let Found::Database(superblock) = Superblock::read(&devices.superblock)? else {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                "the creation of this database was interrupted; nothing was stored in it",
-            ));
+        let name = &devices.superblock.info().name;
+        let superblock = match Superblock::read(&devices.superblock)? {
+            Found::Database(superblock) => superblock,
+            Found::Nothing => {
+                return Err(Error::damaged(format!(
+                    "{name} is blank: a database was never created here, or lost its superblock; restore it from a copy"
+                )));
+            }
+            Found::Creating(_) | Found::Restoring(_) => {
+                let message = "the creation of this database was interrupted; nothing was stored in it";
+                return Err(Error::new(ErrorKind::NotFound, message));
+            }
         };
         let devices = devices.arranged(&superblock)?;
         let engine = recovery::open(superblock, devices, &options)?;

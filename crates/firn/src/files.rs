@@ -38,14 +38,10 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>, Error> 
         let superblock = file(&path, false)?;
         match Superblock::read(&superblock)? {
             Found::Database(found) => return open_found(dir, found, superblock, options),
-            Found::Creating(_) if !options.create => {
-                return Err(Error::new(
-                    ErrorKind::NotFound,
-                    format!(
-                        "{}: the creation of a database here was interrupted; nothing was stored in it",
-                        dir.display()
-                    ),
-                ));
+            // A process that creates the file may lose it to one that opens it, before it has the lock.
+            Found::Nothing => {
+                refuse_others(dir, options)?;
+                return recreate(dir, &[], superblock, options);
             }
             Found::Creating(files) => return recreate(dir, &files, superblock, options),
             Found::Restoring(_) => return Err(unfinished_restore(dir)),
@@ -134,10 +130,16 @@ pub(crate) fn hold_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superblock
     let device = file(&path, false)?;
     match Superblock::read(&device)? {
         Found::Database(superblock) => Ok((device, superblock)),
-        Found::Creating(_) | Found::Restoring(_) => Err(Error::new(
+        Found::Nothing => Err(Error::damaged(format!(
+            "{}: it is empty: the creation of a database here was interrupted, or a database lost its superblock; \
+             open it to be told which",
+            path.display()
+        ))),
+        Found::Creating(_) => Err(Error::new(
             ErrorKind::NotFound,
             format!("{}: the creation of a database here was interrupted", dir.display()),
         )),
+        Found::Restoring(_) => Err(unfinished_restore(dir)),
     }
 }
 
@@ -176,6 +178,12 @@ fn recreate(
     superblock: Arc<dyn Device>,
     options: &Options,
 ) -> Result<Arc<Engine>, Error> {
+    if !options.create {
+        let dir = dir.display();
+        let message =
+            format!("{dir}: the creation of a database here was interrupted; nothing was stored in it");
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
     remove_files(dir, files)?;
     // Under other options than then, other files.
     refuse_others(dir, options)?;
@@ -242,13 +250,16 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
     refuse_one_name_twice(dir, options)?;
     let superblock = if exists(&path)? {
         let superblock = file(&path, false)?;
-        let (Found::Creating(files) | Found::Restoring(files)) = Superblock::read(&superblock)? else {
-            return Err(Error::new(
-                ErrorKind::Exists,
-                format!("{} holds a database: name a directory without one", dir.display()),
-            ));
-        };
-        remove_files(dir, &files)?;
+        match Superblock::read(&superblock)? {
+            Found::Nothing => {}
+            Found::Creating(files) | Found::Restoring(files) => remove_files(dir, &files)?,
+            Found::Database(_) => {
+                return Err(Error::new(
+                    ErrorKind::Exists,
+                    format!("{} holds a database: name a directory without one", dir.display()),
+                ));
+            }
+        }
         refuse_others(dir, options)?;
         superblock
     } else {
@@ -321,7 +332,7 @@ fn refuse_others(dir: &Path, options: &Options) -> Result<(), Error> {
     for path in own_files(dir, options) {
         if exists(&path)? {
             return Err(Error::damaged(format!(
-                "{} exists but {} does not: this may be a database that lost its superblock; restore it, or remove the files to begin anew",
+                "{} exists but {} does not, or is empty: this may be a database that lost its superblock; restore it, or remove the files to begin anew",
                 path.display(),
                 dir.join(SUPERBLOCK).display()
             )));

@@ -92,6 +92,8 @@ impl Making {
 pub(crate) enum Found {
     /// A database.
     Database(Superblock),
+    /// No byte was ever written: a creation was interrupted before its mark, or a database lost its superblock.
+    Nothing,
     /// The creation of a database was interrupted before anything could be stored in it. It may have made
     /// files of these names.
     Creating(Vec<String>),
@@ -330,15 +332,17 @@ impl Superblock {
     /// Reads the newer valid copy.
     pub fn read(device: &Arc<dyn Device>) -> Result<Found, Error> {
         let name = &device.info().name;
-        if device.len() < SUPERBLOCK_BYTES {
-            let bytes = device.len();
+        let bytes = device.len().min(SUPERBLOCK_BYTES);
+        let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
+        device.read(0, &mut buf[..bytes as usize])?;
+        if buf.iter().all(|&byte| byte == 0) {
+            return Ok(Found::Nothing);
+        }
+        if bytes < SUPERBLOCK_BYTES {
             return Err(Error::damaged(format!(
-                "{name} is cut short: it has {bytes} bytes instead of {SUPERBLOCK_BYTES}; restore it, or, if the \
-                 creation of a database was interrupted here, remove it and begin anew"
+                "{name} is cut short: it has {bytes} bytes instead of {SUPERBLOCK_BYTES}; restore it from a copy"
             )));
         }
-        let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
-        device.read(0, &mut buf)?;
         if let Some(making) = Making::of(&buf)
             && buf[COPY_BYTES..].iter().all(|&byte| byte == 0)
         {
@@ -438,6 +442,9 @@ mod tests {
     fn device() -> Arc<dyn Device> {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("superblock"));
         let files = ["log.0".into(), "store".into()];
+        assert_eq!(Superblock::read(&device), Ok(Found::Nothing));
+        device.grow(4096, Fill::Written).expect("memory grows");
+        assert_eq!(Superblock::read(&device), Ok(Found::Nothing));
         Superblock::mark_making(&device, Making::Restoring, &files).expect("memory grows");
         assert_eq!(Superblock::read(&device), Ok(Found::Restoring(files.to_vec())));
         Superblock::mark_making(&device, Making::Creating, &files).expect("memory grows");

@@ -367,6 +367,21 @@ fn of_a_newer_format_version() {
     });
 }
 
+/// A process that is stopped between making the superblock's file and marking it, or loses the file's lock to another that
+/// opens it at that moment, leaves it empty: whoever opens it next creates the database.
+#[test]
+fn a_creation_that_wrote_nothing_is_begun_anew() {
+    for bytes in [0, 512, 4096, 32768] {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("superblock"), vec![0; bytes]).expect("written");
+        let error = quiet().create(false).open(dir.path()).expect_err("there is none");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{bytes} bytes: {error}");
+        assert_eq!(read_all(dir.path()).len(), 1, "{bytes} bytes: nothing was made");
+        quiet().open(dir.path()).expect("created").close().expect("closed");
+        quiet().create(false).open(dir.path()).expect("opened").close().expect("closed");
+    }
+}
+
 #[test]
 fn an_interrupted_creation_is_begun_anew_and_removes_its_own_files_only() {
     let dir = tempfile::tempdir().expect("a directory");
