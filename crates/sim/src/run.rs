@@ -122,6 +122,8 @@ struct Story {
     backed_up: bool,
     /// The archive may lack log.
     gaps: bool,
+    /// The cache's device was lost: the next opening that succeeds goes without.
+    cache_lost: bool,
 }
 
 /// What the database held when nobody worked with it.
@@ -156,6 +158,7 @@ impl Story {
             moments: Vec::new(),
             backed_up: false,
             gaps: scenario.array.archive.is_none_or(|archive| archive.limit < 16 << 20),
+            cache_lost: false,
             scenario,
         }
     }
@@ -196,7 +199,8 @@ impl Story {
 
     /// The options, on this machine.
     fn options(&self, machine: &Machine) -> Options {
-        machine.with_archive(self.scenario.options(), &self.shelf)
+        let options = self.scenario.options().without_cache(self.cache_lost);
+        machine.with_archive(options, &self.shelf)
     }
 
     fn tell(&mut self) {
@@ -257,6 +261,7 @@ impl Story {
         });
         match found {
             Ok((db, tables, state)) => {
+                self.cache_lost = false;
                 let recovery = db.recovery_report();
                 self.say(format!(
                     "opened: {} bytes of log, {} losers{}",
@@ -325,7 +330,7 @@ impl Story {
         }
         round.array.troubles.iter().for_each(|(_, rule)| machine.trouble_archive(rule.clone()));
         let backup = backup.then(|| self.back_up(&db, &machine));
-        let left = self.work(round, &machine, db, tables);
+        let mut left = self.work(round, &machine, db, tables);
         if let Some(backup) = backup {
             self.backed_up = backup.join().expect("a backup does not panic");
             self.say(if self.backed_up { "a backup was taken" } else { "no backup was taken" });
@@ -333,6 +338,12 @@ impl Story {
         self.summary.faults += machine.faults_met();
         // A read spoilt once has spoilt nothing that is stored.
         self.spoilt = transient || round.troubles.iter().any(|trouble| trouble.lasting);
+        if round.cache_lost && !self.spoilt {
+            // Behind superblock, log devices and store.
+            left[self.scenario.log_devices + 2].clear();
+            self.cache_lost = true;
+            self.say("the cache's device is lost");
+        }
         let Some((device, bits)) = round.rot else { return Some(left) };
         let dark = Machine::switched_on(&self.scenario, left, &mut self.rng);
         let sentence = dark.rot(device, bits, &mut self.rng);

@@ -66,6 +66,8 @@ pub struct Round {
     pub cut_in_recovery: Option<(Duration, Survival)>,
     /// How it ends.
     pub end: End,
+    /// The flash cache's device is lost while the power is off, and the database is opened without it, if log was kept.
+    pub cache_lost: bool,
     /// Bits that flip in the medium of this number, while the power is off.
     pub rot: Option<(usize, u32)>,
     /// What happens to the log's array and the archive.
@@ -106,6 +108,8 @@ pub struct Scenario {
     pub array: ArraySetup,
     /// The flash cache.
     pub cache: Option<CacheSetup>,
+    /// Whether log is kept for rebuilding it.
+    pub cache_rebuildable: bool,
     /// Bytes that the store may take.
     pub store_limit: u64,
     /// Longest time of a device call.
@@ -145,13 +149,24 @@ impl Scenario {
         let log_devices = pick(rng, &[1, 1, 2, 3, 4]);
         let cache = rng.one_in(2).then(|| CacheSetup::draw(rng));
         let names: Vec<String> = device_names(log_devices, cache.is_some());
+        let mut cache_rebuildable = false;
         let mut rounds: Vec<Round> = (0..rng.between(2, 5)).map(|_| Round::draw(rng, &names)).collect();
         if cache.is_some() {
             // Of their own, so that what else a seed stands for stays what it was.
             let rng = &mut Rng::new(seed ^ 0xCAC4_E001);
             rounds.iter_mut().for_each(|round| round.cache_changes = CacheChange::draw_some(rng));
+            let rng = &mut Rng::new(seed ^ 0xCAC4_E002);
+            cache_rebuildable = rng.one_in(2);
+            for round in &mut rounds {
+                // Of what rots elsewhere nothing may be needed that is rebuilt.
+                round.cache_lost = cache_rebuildable && round.rot.is_none() && rng.one_in(3);
+            }
         }
         let array = ArraySetup::draw(seed, log_devices, &mut rounds);
+        if array.lenient || array.copies > 1 || array.archive.is_some_and(|archive| archive.completes) {
+            // A log device that is given up because others have what recovery needs may have had older log alone.
+            rounds.iter_mut().for_each(|round| round.cache_lost = false);
+        }
         Scenario {
             array,
             seed,
@@ -165,6 +180,7 @@ impl Scenario {
                 &[Hiding::Off, Hiding::Naive, Hiding::TwoStream, Hiding::Adaptive, Hiding::Adaptive],
             ),
             cache,
+            cache_rebuildable,
             // A store begins with about 4,096 places.
             store_limit: 4096 * page_size as u64 * pick(rng, &[5, 8, 16, 16]) / 4,
             slowest: names.iter().map(|_| Duration::from_micros(pick(rng, &[20, 100, 400, 8000]))).collect(),
@@ -201,6 +217,7 @@ impl Scenario {
         for round in &mut self.rounds {
             (round.troubles, round.rot, round.cut_in_recovery) = (Vec::new(), None, None);
             round.array = ArrayRound::default();
+            round.cache_lost = false;
             if !matches!(round.end, End::PowerCut(..)) {
                 round.end = End::PowerCut(Duration::from_millis(5), Survival::None);
             }
@@ -226,7 +243,8 @@ impl Scenario {
                 .cache_bytes(cache.pages * self.page_size as u64)
                 .cache_policy(cache.policy)
                 .cache_group_pages(cache.group_pages)
-                .cache_write_through(cache.write_through);
+                .cache_write_through(cache.write_through)
+                .cache_rebuildable(self.cache_rebuildable);
         }
         if let Some(archive) = self.array.archive {
             options = options
@@ -332,7 +350,16 @@ impl Round {
         let rot = rng.one_in(12).then(|| (rng.below(names.len() as u64) as usize, rng.between(1, 3) as u32));
         let array = ArrayRound::default();
         let transactions = rng.between(5, 40);
-        Round { cache_changes: Vec::new(), transactions, troubles, cut_in_recovery, end, rot, array }
+        Round {
+            cache_changes: Vec::new(),
+            transactions,
+            troubles,
+            cut_in_recovery,
+            end,
+            cache_lost: false,
+            rot,
+            array,
+        }
     }
 }
 
@@ -440,6 +467,9 @@ impl fmt::Display for Scenario {
             write!(f, "; ends with {:?}", round.end)?;
             if let Some(device) = round.array.lost_device {
                 write!(f, "; then log device {device} is lost")?;
+            }
+            if round.cache_lost {
+                write!(f, "; then the cache's device is lost")?;
             }
             if let Some((device, bits)) = round.rot {
                 write!(f, "; then {bits} bits of device {device} rot")?;
