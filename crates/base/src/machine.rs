@@ -6,6 +6,10 @@ pub fn memory_bytes() -> u64 {
     if let Some(bytes) = crate::sim::memory_bytes() {
         return bytes;
     }
+    // Miri has no such call.
+    if cfg!(miri) {
+        return 1 << 30;
+    }
     let info = rustix::system::sysinfo();
     // The field's type differs between architectures.
     #[allow(clippy::unnecessary_cast)]

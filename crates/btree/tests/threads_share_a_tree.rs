@@ -43,6 +43,35 @@ fn each_thread_finds_its_own_keys_as_it_left_them() {
     tree.check().unwrap().into_result().unwrap();
 }
 
+/// Few steps, for Miri, which looks for races and weak orders rather than for rare schedules.
+#[test]
+fn in_small() {
+    let (tree, steps) = (tree_of(512, 40), if cfg!(miri) { 12 } else { 200 });
+    thread::scope(|scope| {
+        for me in 0..3u64 {
+            let tree = &tree;
+            scope.spawn(move || {
+                let (mut rng, mut model) = (Rng::new(200 + me), Model::new());
+                for _ in 0..steps {
+                    let key = [&rng.below(20).to_be_bytes()[5..], &[me as u8]].concat();
+                    if rng.one_in(4) {
+                        assert_eq!(remove(tree, &key), model.remove(&key).is_some());
+                    } else {
+                        put(tree, &key, &[me as u8; 90]);
+                        model.insert(key.clone(), vec![me as u8; 90]);
+                    }
+                    assert_eq!(get(tree, &key).as_ref(), model.get(&key));
+                }
+                let mine = scan(tree, Position::Start, Direction::Forward)
+                    .into_iter()
+                    .filter(|(key, _)| key.last() == Some(&(me as u8)));
+                assert!(mine.eq(model));
+            });
+        }
+    });
+    tree.check().unwrap().into_result().unwrap();
+}
+
 #[test]
 fn increments_of_shared_counters_are_not_lost() {
     let (tree, total) = (tree_of(512, 300), AtomicU64::new(0));

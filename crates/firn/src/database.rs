@@ -104,6 +104,7 @@ impl Options {
                 return Err(Error::new(ErrorKind::NotFound, message));
             }
         };
+        let options = options.for_existing(&superblock);
         let devices = devices.arranged(&superblock)?;
         let engine = recovery::open(superblock, devices, &options)?;
         Database::start(engine, None)

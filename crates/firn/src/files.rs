@@ -31,15 +31,19 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>, Error> 
     let mut options = options.with_profiles(Some(dir))?;
     options.archive.base = Some(dir.to_path_buf());
     let options = &options;
-    options.check()?;
     let path = dir.join(SUPERBLOCK);
-    refuse_one_name_twice(dir, options)?;
     if exists(&path)? {
         let superblock = file(&path, false)?;
         match Superblock::read(&superblock)? {
-            Found::Database(found) => return open_found(dir, found, superblock, options),
+            Found::Database(found) => {
+                let options = options.for_existing(&found);
+                options.check()?;
+                refuse_one_name_twice(dir, &options)?;
+                return open_found(dir, found, superblock, &options);
+            }
             // A process that creates the file may lose it to one that opens it, before it has the lock.
             Found::Nothing => {
+                options.check()?;
                 refuse_others(dir, options)?;
                 return recreate(dir, &[], superblock, options);
             }
@@ -47,6 +51,8 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>, Error> 
             Found::Restoring(_) => return Err(unfinished_restore(dir)),
         }
     }
+    options.check()?;
+    refuse_one_name_twice(dir, options)?;
     refuse_others(dir, options)?;
     if !options.create {
         return Err(Error::new(
@@ -184,6 +190,8 @@ fn recreate(
             format!("{dir}: the creation of a database here was interrupted; nothing was stored in it");
         return Err(Error::new(ErrorKind::NotFound, message));
     }
+    options.check()?;
+    refuse_one_name_twice(dir, options)?;
     remove_files(dir, files)?;
     // Under other options than then, other files.
     refuse_others(dir, options)?;

@@ -4,6 +4,7 @@ use crate::archive_options::ArchiveOptions;
 use crate::assembly::MAP_SHARE;
 use crate::log_array::{LogEvent, LogEventFn};
 use crate::settings::Tuning;
+use crate::superblock::Superblock;
 use crate::{Error, ErrorKind};
 use firn_base::machine;
 use firn_base::sync::Arc;
@@ -408,6 +409,12 @@ impl Options {
     pub fn unsafe_skip_wal_rule(mut self) -> Options {
         self.skip_wal_rule = true;
         self
+    }
+
+    /// For a database that is there: what only its creation decides is as it was decided then.
+    pub(crate) fn for_existing(&self, superblock: &Superblock) -> Options {
+        let (log_bytes, log_devices) = (superblock.log_bytes(), superblock.members.len());
+        Options { log_bytes, log_devices, ..self.clone() }
     }
 
     /// Checks every option against its range.

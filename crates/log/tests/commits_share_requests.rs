@@ -90,6 +90,31 @@ fn many_clients_share_requests_over_all_devices() {
     }
 }
 
+/// Few commits, for Miri, which looks for races and weak orders rather than for rare schedules.
+#[test]
+fn in_small() {
+    let (clients, turns) = if cfg!(miri) { (3, 6) } else { (8, 40) };
+    for (compose, workers) in [(Compose::WhenDeviceFree, true), (Compose::AtFlush, false)] {
+        let (devices, _) = slow(2, Duration::from_micros(50));
+        let options = LogOptions { compose, workers, ..options() };
+        let log = Log::create(devices.clone(), identity(2), Epoch(1), options).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..clients {
+                scope.spawn(|| {
+                    for _ in 0..turns {
+                        let end = log.append(LogClass::Normal, RECORD).unwrap().end;
+                        log.flush(end).unwrap();
+                        assert!(log.durable() >= end);
+                    }
+                });
+            }
+        });
+        log.close().unwrap();
+        let found = scan(&devices, &[(Epoch(1), Lsn::FIRST)], Lsn::FIRST).unwrap();
+        assert_eq!(found.end(), log.end());
+    }
+}
+
 #[test]
 fn a_full_buffer_makes_appends_wait_not_fail() {
     let (devices, _) = slow(2, Duration::from_micros(50));
