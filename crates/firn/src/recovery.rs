@@ -31,7 +31,7 @@ use firn_base::sync::{Arc, thread};
 use firn_base::{Lsn, PageId, rng};
 use firn_btree::{PageChange, Tree};
 use firn_buffer::{BufferError, BufferPool};
-use firn_log::{Kind, Log, LogErrorKind, LogOptions, LogScan, MemberId, Record};
+use firn_log::{ArchiveUse, Kind, Log, LogErrorKind, LogOptions, LogScan, LogSources, MemberId, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::{Store, events};
 use firn_tier::{CacheSwitch, Cached, PageCache};
@@ -74,7 +74,7 @@ pub(crate) fn open(
     }
     let mut meter = Meter::new(&devices);
     let progress = |done, total| report(RecoveryPhase::Scan, done, total);
-    let scan = find_log(&devices, &mut superblock, &tail, &progress)?;
+    let scan = find_log(&devices, &mut superblock, &tail, options.background, &progress)?;
     let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
     let keep = LogKeep::default();
     // What a crash cut off in the archive lies beyond the log's end.
@@ -255,20 +255,18 @@ fn find_log(
     devices: &Counted,
     superblock: &mut Superblock,
     tail: &ArchiveTail,
+    threads: bool,
     progress: &dyn Fn(u64, u64),
 ) -> Result<LogScan, Error> {
     let scan = |superblock: &Superblock, from| {
-        let (devices, identity) = (devices.logs(), superblock.log_identity());
-        let progress = &mut |done, total| progress(done, total);
-        match tail {
-            ArchiveTail::NotNeeded => LogScan::new(devices, identity, from, progress),
-            ArchiveTail::There(archived) => {
-                LogScan::with_archive(devices, identity, from, archived.clone(), progress)
-            }
-            ArchiveTail::GivenUp(lost_from) => {
-                LogScan::without_archive(devices, identity, from, *lost_from, progress)
-            }
-        }
+        let archive = match tail {
+            ArchiveTail::NotNeeded => ArchiveUse::None,
+            ArchiveTail::There(archived) => ArchiveUse::Needed(archived.clone()),
+            ArchiveTail::GivenUp(lost_from) => ArchiveUse::Lost(*lost_from),
+        };
+        let sources = LogSources::new(devices.logs(), superblock.log_identity(), from);
+        let sources = sources.with_archive(archive).with_threads(threads);
+        LogScan::find(sources, &mut |done, total| progress(done, total))
     };
     let from = superblock.log_start();
     if from < superblock.redo_start {

@@ -10,7 +10,7 @@
 //! * the archive counts as one copy: log of which *r* copies are wanted is durable once it is archived and on *r* − 1 devices;
 //! * truncation, seals, and whoever reads the devices go by `on_devices()` alone;
 //! * that the archive may have log which the devices lack is durable before the archive writes such log: that is the
-//!   caller's, who also hands the archive to the scan after a crash ([`crate::LogScan::with_archive`]).
+//!   caller's, who also hands the archive to the scan after a crash ([`crate::ArchiveUse::Needed`]).
 
 use crate::flight::{Flight, WakeList};
 use crate::pipeline::{Depth, Pipeline};

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod adaptive;
+mod ahead;
 pub mod archive;
 mod array;
 mod block;
@@ -56,6 +57,7 @@ mod ring;
 mod room;
 mod scan;
 mod sections;
+mod sources;
 mod space;
 mod stripes;
 mod tail;
@@ -75,4 +77,5 @@ pub use redundancy::Redundancy;
 
 pub use records::Records;
 pub use scan::{LogIdentity, LogScan, MemberId};
+pub use sources::{ArchiveUse, LogSources};
 pub use tail::{LogTail, Piece};

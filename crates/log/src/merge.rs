@@ -19,8 +19,6 @@ use firn_base::sync::{Arc, thread};
 pub(crate) struct Cursor {
     epochs: Arc<EpochTable>,
     readers: Vec<Reader>,
-    /// Bytes loaded so far.
-    pub bytes_read: u64,
     /// Place of the current epoch in the table.
     epoch: usize,
     pos: Lsn,
@@ -75,7 +73,6 @@ impl Cursor {
         Cursor {
             epochs,
             readers,
-            bytes_read: 0,
             epoch,
             pos,
             block: None,
@@ -107,6 +104,11 @@ impl Cursor {
 
     pub fn readers(&self) -> &[Reader] {
         &self.readers
+    }
+
+    /// Bytes loaded so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.readers.iter().map(Reader::loaded).sum()
     }
 
     /// Bytes not loaded yet.
@@ -233,7 +235,6 @@ impl Cursor {
 
     /// Reads ahead on every device that has room, all side by side.
     fn load(&mut self) -> Result<(), LogError> {
-        let before = self.left();
         let mut hungry: Vec<&mut Reader> = self.readers.iter_mut().filter(|r| r.can_load()).collect();
         let outcomes: Vec<(u32, Result<(), LogError>)> = if let [only] = &mut hungry[..] {
             vec![(only.member(), only.load())]
@@ -254,7 +255,6 @@ impl Cursor {
                 self.lose(member, error)?;
             }
         }
-        self.bytes_read += before.saturating_sub(self.left());
         Ok(())
     }
 

@@ -1,9 +1,11 @@
 //! Reading one device's blocks in ring order, which is LSN order.
 //!
-//! Memory: [`CHUNKS`] chunks of [`CHUNK`] bytes, 1 MiB. Devices are read side by side whenever one of them has nothing left,
-//! each as far as it has room; with many chunks, the others have used up most of theirs by then, too.
+//! Memory: [`CHUNKS`] chunks of [`CHUNK`] bytes, 1 MiB. Each device is read ahead by a thread of its own ([`crate::ahead`]), if
+//! threads are allowed and there is more to read than fits in that memory. Else devices are read side by side whenever one of them
+//! has nothing left, each as far as it has room; with many chunks, the others have used up most of theirs by then, too.
 
 use crate::LogError;
+use crate::ahead::{Ahead, Chunk};
 use crate::block::{BLOCK, BlockHeader, HEADER, PAYLOAD};
 use crate::epochs::{EpochTable, Verdict};
 use crate::member::Member;
@@ -14,9 +16,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Bytes of one read.
-pub(crate) const CHUNK: usize = 128 << 10;
+pub(crate) const CHUNK: usize = 256 << 10;
 /// Chunks of a reader.
-pub(crate) const CHUNKS: usize = 8;
+pub(crate) const CHUNKS: usize = 4;
 
 /// The block at which a reader stands.
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +39,6 @@ pub(crate) enum Peek {
     End,
 }
 
-/// A part of the device in memory.
-struct Chunk {
-    buf: AlignedBuf,
-    /// Linear position of its first byte.
-    start: u64,
-    len: usize,
-}
-
 /// What was seen on the way.
 #[derive(Clone, Debug)]
 pub(crate) struct Sightings {
@@ -62,12 +56,16 @@ pub(crate) struct Sightings {
 pub(crate) struct Reader {
     member: Arc<Member>,
     epochs: Arc<EpochTable>,
-    /// What is left to load.
+    /// What is left to load, or to take from who reads ahead.
     rest: Range<u64>,
+    thread: Option<Ahead>,
+    /// What that met.
+    failed: Option<LogError>,
     current: Chunk,
     /// Read and not looked at yet, in order.
     ahead: VecDeque<Chunk>,
     spare: Vec<AlignedBuf>,
+    loaded: u64,
     /// Next byte of the current chunk to look at.
     pos: usize,
     /// LSN of the last block accepted: older ones behind it are left over from earlier laps.
@@ -78,7 +76,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub fn new(member: Arc<Member>, epochs: Arc<EpochTable>, range: Range<u64>) -> Reader {
+    /// Reads `range`, on a thread of its own if `threads` are allowed and it pays.
+    pub fn new(member: Arc<Member>, epochs: Arc<EpochTable>, range: Range<u64>, threads: bool) -> Reader {
         let size =
             (CHUNK as u64).min(member.geometry.ring_bytes()).next_multiple_of(member.geometry.unit) as usize;
         // Of a short log no more than it takes.
@@ -89,11 +88,23 @@ impl Reader {
             last_block: None,
             unknown: None,
         };
+        let mut spare: Vec<AlignedBuf> = (1..chunks).map(|_| AlignedBuf::zeroed(size)).collect();
+        let mut thread = None;
+        if threads && range.end - range.start > (CHUNK * CHUNKS) as u64 {
+            let device = Arc::clone(&member.device);
+            match Ahead::start(device, member.geometry, range.clone(), std::mem::take(&mut spare)) {
+                Ok(ahead) => thread = Some(ahead),
+                Err(given_back) => spare = given_back,
+            }
+        }
         Reader {
-            current: Chunk { buf: AlignedBuf::zeroed(size), start: range.start, len: 0 },
+            current: Chunk::empty(AlignedBuf::zeroed(size), range.start),
             ahead: VecDeque::with_capacity(CHUNKS),
-            spare: (1..chunks).map(|_| AlignedBuf::zeroed(size)).collect(),
+            spare,
             rest: range,
+            thread,
+            failed: None,
+            loaded: 0,
             pos: 0,
             running: Lsn::ZERO,
             head: None,
@@ -112,6 +123,7 @@ impl Reader {
     /// Reads nothing more: its device fails.
     pub fn give_up(&mut self) {
         self.rest.end = self.rest.start;
+        (self.thread, self.failed) = (None, None);
         self.ahead.clear();
         self.spare.clear();
         (self.current.len, self.head) = (0, None);
@@ -127,26 +139,34 @@ impl Reader {
         self.rest.end - self.rest.start
     }
 
-    /// Whether `load` would read something.
+    /// Bytes loaded.
+    pub fn loaded(&self) -> u64 {
+        self.loaded
+    }
+
+    /// Whether `load` would read something, or tell what a thread met that read.
     pub fn can_load(&self) -> bool {
-        !self.spare.is_empty() && self.left() > 0
+        self.failed.is_some() || !self.spare.is_empty() && self.left() > 0
     }
 
     /// Reads ahead, as far as there is room.
     pub fn load(&mut self) -> Result<(), LogError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         while self.can_load() {
-            let Some(mut buf) = self.spare.pop() else { return Ok(()) };
-            let geometry = &self.member.geometry;
-            let start = self.rest.start;
-            let to_wrap = geometry.ring_bytes() - start % geometry.ring_bytes();
-            let len = (buf.len() as u64).min(to_wrap).min(self.left()) as usize;
-            // Whole units: positions start at units, and a last block's unit is there as a whole.
-            let whole = len.next_multiple_of(geometry.unit as usize);
-            self.member.device.read(geometry.offset(start), &mut buf[..whole])?;
-            self.rest.start += len as u64;
-            self.ahead.push_back(Chunk { buf, start, len });
+            let Some(buf) = self.spare.pop() else { return Ok(()) };
+            let chunk = Chunk::read(&*self.member.device, &self.member.geometry, &self.rest, buf)?;
+            self.came(&chunk);
+            self.ahead.push_back(chunk);
         }
         Ok(())
+    }
+
+    fn came(&mut self, chunk: &Chunk) {
+        assert_eq!(chunk.start, self.rest.start, "a stream is read in order");
+        self.rest.start += chunk.len as u64;
+        self.loaded += chunk.len as u64;
     }
 
     /// The next block that is log.
@@ -159,13 +179,31 @@ impl Reader {
                 self.examine();
                 continue;
             }
-            let Some(ahead) = self.ahead.pop_front() else {
+            let Some(next) = self.next_chunk() else {
                 return if self.left() > 0 { Peek::Starved } else { Peek::End };
             };
-            let used = std::mem::replace(&mut self.current, ahead);
-            self.spare.push(used.buf);
+            let used = std::mem::replace(&mut self.current, next);
             self.pos = 0;
+            match &self.thread {
+                Some(thread) => thread.give_back(used.buf),
+                None => self.spare.push(used.buf),
+            }
         }
+    }
+
+    /// The chunk behind the current one, if it is there, or comes by itself.
+    fn next_chunk(&mut self) -> Option<Chunk> {
+        if let (Some(thread), true) = (&self.thread, self.left() > 0 && self.failed.is_none()) {
+            match thread.next() {
+                Ok(Some(chunk)) => {
+                    self.came(&chunk);
+                    return Some(chunk);
+                }
+                Ok(None) => unreachable!("a thread reads all that is left, or says why not"),
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        self.ahead.pop_front()
     }
 
     /// Looks at one block, or skips a section's header.

@@ -19,6 +19,7 @@ use crate::member::Member;
 use crate::merge::{Audit, Cursor};
 use crate::patches::{Patches, Thin};
 use crate::reader::Reader;
+use crate::sources::{ArchiveUse, LogSources};
 use crate::walk::{Found, Walk, broken, check_claims, missing, thin_log, walk_epochs};
 use crate::{Log, LogError, LogErrorKind, LogOptions, Records, Redundancy};
 use firn_base::sync::{Arc, thread};
@@ -82,58 +83,27 @@ pub struct LogScan {
     database: DatabaseId,
     /// For what the devices do not have.
     archive: Option<Archived>,
+    /// Devices are read ahead.
+    threads: bool,
     /// Bytes of log that it alone had.
     from_archive: u64,
 }
 
-/// Where log may be that the devices lack.
-enum Tail {
-    /// Nowhere.
-    Devices,
-    Archive(Archived),
-    /// From this LSN on, in an archive that is lost.
-    Lost(Lsn),
-}
-
 impl LogScan {
     /// Finds the log from `from` (the redo start of the last checkpoint) to its end, reading all devices
-    /// side by side. `progress` is told bytes read and bytes expected.
+    /// side by side, and no archive ([`LogScan::find`] can). `progress` is told bytes read and bytes expected.
     pub fn new(
         devices: Vec<Arc<dyn Device>>,
         identity: LogIdentity,
         from: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        LogScan::find(devices, identity, from..Lsn(LSN_MAX), Tail::Devices, progress)
+        LogScan::find(LogSources::new(devices, identity, from), progress)
     }
 
-    /// As [`LogScan::new`], of a log that was archived before the devices had it ([`Log::archived`]): what they lack is
-    /// taken from the archive, and [`LogScan::open_log`] begins with a copy of that. Damage on the devices is made up for,
-    /// too.
-    pub fn with_archive(
-        devices: Vec<Arc<dyn Device>>,
-        identity: LogIdentity,
-        from: Lsn,
-        archive: Archived,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<LogScan, LogError> {
-        LogScan::find(devices, identity, from..Lsn(LSN_MAX), Tail::Archive(archive), progress)
-    }
-
-    /// As [`LogScan::new`], giving up what only a lost archive had from `lost_from` on, acknowledged or not.
-    pub fn without_archive(
-        devices: Vec<Arc<dyn Device>>,
-        identity: LogIdentity,
-        from: Lsn,
-        lost_from: Lsn,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<LogScan, LogError> {
-        LogScan::find(devices, identity, from..Lsn(LSN_MAX), Tail::Lost(lost_from), progress)
-    }
-
-    /// As [`LogScan::new`], of a log that is open and being written: up to `until`, an LSN that its
-    /// [`Log::on_devices`] has answered, and not further. The log must not be truncated past `from` while the
-    /// scan is in use. No log can be opened from it.
+    /// As [`LogScan::new`], of an open log, up to `until`, an LSN that its [`Log::on_devices`] has answered, and not further:
+    /// it is being written meanwhile. The log must not be truncated past `from` while the scan is in use. No log can be
+    /// opened from it.
     pub fn up_to(
         devices: Vec<Arc<dyn Device>>,
         identity: LogIdentity,
@@ -141,20 +111,24 @@ impl LogScan {
         until: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        LogScan::find(devices, identity, from..until.min(Lsn(LSN_MAX - 1)), Tail::Devices, progress)
+        let sources = LogSources::new(devices, identity, from);
+        LogScan::find_until(sources, until.min(Lsn(LSN_MAX - 1)), progress)
     }
 
-    fn find(
-        devices: Vec<Arc<dyn Device>>,
-        identity: LogIdentity,
-        wanted: Range<Lsn>,
-        tail: Tail,
+    /// Finds the log from `sources.from` to its end, reading all devices side by side, and the archive as it is asked to.
+    pub fn find(sources: LogSources, progress: &mut dyn FnMut(u64, u64)) -> Result<LogScan, LogError> {
+        LogScan::find_until(sources, Lsn(LSN_MAX), progress)
+    }
+
+    fn find_until(
+        sources: LogSources,
+        until: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        let (from, until) = (wanted.start, wanted.end);
+        let LogSources { devices, identity, from, archive: tail, threads } = sources;
         let archive = match &tail {
-            Tail::Archive(archive) => Some(archive),
-            Tail::Devices | Tail::Lost(_) => None,
+            ArchiveUse::Needed(archive) => Some(archive),
+            ArchiveUse::None | ArchiveUse::Lost(_) => None,
         };
         check_members(&devices, &identity)?;
         let epochs = Arc::new(EpochTable::new(&identity.epochs)?);
@@ -174,7 +148,7 @@ impl LogScan {
             let is_lost = |member: &Arc<Member>| lost.iter().any(|(id, _)| id.0 == member.owner.member);
             members.retain(|member| !is_lost(member));
             streams.retain(|member| !is_lost(member));
-            let readers = readers(&streams, &epochs, from, None);
+            let readers = readers(&streams, &epochs, from, None, threads);
             let mut cursor =
                 Cursor::new(Arc::clone(&epochs), readers, first, from).with(&patches).with_archive(archive);
             if archive.is_some()
@@ -197,8 +171,8 @@ impl LogScan {
         };
         let mut cursor = cursor;
         let mut walks = walks;
-        progress(cursor.bytes_read, cursor.bytes_read);
-        let believed = if let Tail::Lost(from) = tail { until.min(from) } else { until };
+        progress(cursor.bytes_read(), cursor.bytes_read());
+        let believed = if let ArchiveUse::Lost(from) = tail { until.min(from) } else { until };
         check_claims(&cursor, &epochs, first, believed, &walks, &voids)?;
         if let Some(archive) = archive {
             check_archive(archive, &epochs, &walks)?;
@@ -234,6 +208,7 @@ impl LogScan {
             overflown,
             database: identity.database,
             archive: archive.cloned(),
+            threads,
         })
     }
 
@@ -286,7 +261,7 @@ impl LogScan {
     }
 
     pub(crate) fn cursor(&self, epoch: usize, from: Lsn) -> Cursor {
-        let readers = readers(&self.streams, &self.epochs, from, Some(&self.last_blocks));
+        let readers = readers(&self.streams, &self.epochs, from, Some(&self.last_blocks), self.threads);
         let mut cursor = Cursor::new(Arc::clone(&self.epochs), readers, epoch, from)
             .with(&self.patches)
             .with_archive(self.archive.as_ref());
@@ -412,6 +387,7 @@ fn readers(
     epochs: &Arc<EpochTable>,
     from: Lsn,
     last_blocks: Option<&[Option<u64>]>,
+    threads: bool,
 ) -> Vec<Reader> {
     members
         .iter()
@@ -422,7 +398,7 @@ fn readers(
                 let end = last_blocks[i].map_or(range.start, |last| last + crate::block::BLOCK as u64);
                 range.end = end.max(range.start);
             }
-            Reader::new(Arc::clone(member), Arc::clone(epochs), range)
+            Reader::new(Arc::clone(member), Arc::clone(epochs), range, threads)
         })
         .collect()
 }

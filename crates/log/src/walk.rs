@@ -132,8 +132,8 @@ fn walk_groups(
         if !frame.more {
             found.span.end = cursor.pos();
         }
-        if cursor.bytes_read != told {
-            told = cursor.bytes_read;
+        if cursor.bytes_read() != told {
+            told = cursor.bytes_read();
             progress(told, expected);
         }
     }

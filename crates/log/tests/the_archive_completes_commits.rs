@@ -10,7 +10,8 @@ use firn_log::archive::{
 };
 use firn_log::testing::{identity, options};
 use firn_log::{
-    Hiding, Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, LogTail, Record, Redundancy,
+    ArchiveUse, Hiding, Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, LogSources, LogTail,
+    Record, Redundancy,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -76,11 +77,17 @@ impl Bed {
     }
 
     fn scan(&self, with_archive: bool) -> Result<LogScan, firn_log::LogError> {
-        let (devices, identity) = (self.devices.clone(), self.identity.clone());
-        match with_archive {
-            true => LogScan::with_archive(devices, identity, Lsn::FIRST, self.archived(), &mut |_, _| {}),
-            false => LogScan::new(devices, identity, Lsn::FIRST, &mut |_, _| {}),
-        }
+        let archive = if with_archive { ArchiveUse::Needed(self.archived()) } else { ArchiveUse::None };
+        self.scan_of(self.devices.clone(), archive)
+    }
+
+    fn scan_of(
+        &self,
+        devices: Vec<Arc<dyn Device>>,
+        archive: ArchiveUse,
+    ) -> Result<LogScan, firn_log::LogError> {
+        let sources = LogSources::new(devices, self.identity.clone(), Lsn::FIRST);
+        LogScan::find(sources.with_archive(archive), &mut |_, _| {})
     }
 
     /// Goes on in a new epoch after a crash, with or without what the archive has.
@@ -223,15 +230,13 @@ fn log_that_only_a_lost_archive_had_is_given_up_only_if_asked() {
     let acknowledged = bed.archive(5000);
     bed.append(&mut rng, 10);
     bed.log.flush_to_devices(bed.log.end()).unwrap();
-    let identity = bed.identity.clone();
     let left = without(&bed.devices, kept..acknowledged);
-    let error = LogScan::new(left.clone(), identity.clone(), Lsn::FIRST, &mut |_, _| {}).unwrap_err();
+    let error = bed.scan_of(left.clone(), ArchiveUse::None).unwrap_err();
     assert_eq!(error.kind, LogErrorKind::Damaged, "a block says that the log was durable: {error}");
-    let given_up =
-        LogScan::without_archive(left.clone(), identity.clone(), Lsn::FIRST, kept, &mut |_, _| {}).unwrap();
+    let given_up = bed.scan_of(left.clone(), ArchiveUse::Lost(kept)).unwrap();
     // The block that holds `kept` was left as it is.
     assert!(given_up.end() < kept.advance(472), "{} {kept}", given_up.end());
-    let all = LogScan::with_archive(left, identity, Lsn::FIRST, bed.archived(), &mut |_, _| {}).unwrap();
+    let all = bed.scan_of(left, ArchiveUse::Needed(bed.archived())).unwrap();
     assert!(all.end() >= acknowledged && all.from_archive() > 0);
     bed.model.check(&all, Lsn::FIRST);
 }

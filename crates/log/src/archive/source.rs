@@ -73,7 +73,7 @@ pub(crate) fn newest(files: &ArchiveFiles, database: DatabaseId) -> Result<Optio
     Ok(None)
 }
 
-/// An archive that a scan may read; see [`crate::LogScan::with_archive`].
+/// An archive that a scan may read; see [`crate::ArchiveUse::Needed`].
 #[derive(Clone, Debug)]
 pub struct Archived {
     files: ArchiveFiles,
