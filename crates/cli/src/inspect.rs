@@ -113,6 +113,13 @@ fn print_stat(
         cost.cache_reads,
         cost.store_reads
     );
+    if recovery.archive_first + recovery.from_archive > 0 {
+        say!(
+            "  of the log, {} were read from the archive as the faster source, and {} only it had",
+            size::show(recovery.archive_first),
+            size::show(recovery.from_archive)
+        );
+    }
     let store = &statistics.store;
     say!(
         "  store: {} pages allocated, {} places, {} free; {} in {}",
@@ -236,6 +243,8 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
             "gaps": archive.gaps.iter().map(|(from, to)| [from.0, to.0]).collect::<Vec<_>>(),
         })),
         "recovery": {"clean": statistics.recovery.clean, "log_bytes": statistics.recovery.log_bytes,
+                     "archive_first_bytes": statistics.recovery.archive_first,
+                     "only_archive_bytes": statistics.recovery.from_archive,
                      "records": statistics.recovery.records, "redone": statistics.recovery.redone,
                      "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared,
                      "complete": statistics.recovery.complete,

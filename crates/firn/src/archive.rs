@@ -28,7 +28,7 @@ use firn_base::clock::{self, Moment};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::{Condvar, Mutex};
 use firn_base::{DatabaseId, Lsn, Progress};
-use firn_log::archive::{ArchiveFiles, ArchiveWriter, EpochMark};
+use firn_log::archive::{ArchiveWriter, EpochMark};
 use firn_log::{Log, LogError, LogErrorKind, LogTail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -398,8 +398,7 @@ fn open_writer(
     database: DatabaseId,
     options: &ArchiveOptions,
 ) -> Result<ArchiveWriter, LogError> {
-    let files = ArchiveFiles::new(directory).wrapped(options.wrap.clone());
-    ArchiveWriter::open(files, database, options.segment_bytes)
+    ArchiveWriter::open(options.files(directory), database, options.segment_bytes)
 }
 
 /// Refuses an archive that holds log which this database does not have, or in an epoch of another history: the database is

@@ -1,7 +1,8 @@
 //! How the log is archived.
 
+use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
-use firn_log::archive::{SEGMENT_BYTES_MIN, WrapDevice};
+use firn_log::archive::{ArchiveFiles, SEGMENT_BYTES_MIN, WrapDevice};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ pub(crate) struct ArchiveOptions {
     /// The archive is gone, and with it what only it had.
     pub lost: bool,
     pub wrap: Option<WrapDevice>,
+    pub wrap_reads: Option<WrapDevice>,
     /// The database's directory, from which relative paths count.
     pub base: Option<PathBuf>,
 }
@@ -49,6 +51,7 @@ impl Default for ArchiveOptions {
             completes: true,
             lost: false,
             wrap: None,
+            wrap_reads: None,
             base: None,
         }
     }
@@ -61,6 +64,23 @@ impl ArchiveOptions {
             Some(base) => base.join(path),
             None => PathBuf::from(path),
         }
+    }
+
+    /// The segments in `directory`.
+    pub fn files(&self, directory: &Path) -> ArchiveFiles {
+        ArchiveFiles::new(directory).wrapped(self.wrap.clone()).wrapped_for_reading(self.wrap_reads.clone())
+    }
+
+    /// The archive that the database in the superblock has, or that is named now, if it holds anything and is not to be
+    /// forgotten. The one that is named now goes first: it may have been moved.
+    pub fn files_of(&self, superblock: &Superblock) -> Option<ArchiveFiles> {
+        let given = self.path.as_deref().and_then(Path::to_str);
+        let known = superblock.extensions.archive.as_deref().filter(|_| !self.none);
+        let mut directories = given.into_iter().chain(known).map(|path| self.resolve(path));
+        directories.find_map(|directory| {
+            let files = directory.is_dir().then(|| self.files(&directory))?;
+            matches!(files.newest(), Ok(Some(_))).then_some(files)
+        })
     }
 }
 
@@ -144,6 +164,14 @@ impl Options {
     #[must_use]
     pub fn wrap_archive(mut self, wrap: WrapDevice) -> Options {
         self.archive.wrap = Some(wrap);
+        self
+    }
+
+    /// Puts something around every file of the archive that recovery reads: tests of fast and slow ones.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn wrap_archive_reads(mut self, wrap: WrapDevice) -> Options {
+        self.archive.wrap_reads = Some(wrap);
         self
     }
 

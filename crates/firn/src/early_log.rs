@@ -23,7 +23,6 @@ use crate::{Error, ErrorKind};
 use firn_base::Lsn;
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_log::archive::{ArchiveFiles, Archived};
-use std::path::Path;
 
 /// What the engine knows of log that only the archive has. Changed under the superblock's lock.
 #[derive(Debug, Default)]
@@ -105,8 +104,8 @@ impl Engine {
 pub(crate) enum ArchiveTail {
     /// There is none.
     NotNeeded,
-    /// It is in this archive.
-    There(Archived),
+    /// It is in this archive, and none before the LSN.
+    There(Archived, Lsn),
     /// It is lost, from this LSN on, and its owner says so.
     GivenUp(Lsn),
 }
@@ -123,8 +122,8 @@ impl ArchiveTail {
         directories.dedup();
         let mut reasons = Vec::new();
         for directory in directories {
-            match look(&directory, superblock, from) {
-                Ok(archived) => return Ok(ArchiveTail::There(archived)),
+            match look(options.files(&directory), superblock, from) {
+                Ok(archived) => return Ok(ArchiveTail::There(archived, from)),
                 Err(reason) => reasons.push(reason),
             }
         }
@@ -144,9 +143,9 @@ impl ArchiveTail {
 }
 
 /// The archive in `directory`, if it can be the one that was in use; else why not.
-fn look(directory: &Path, superblock: &Superblock, from: Lsn) -> Result<Archived, String> {
-    let shown = directory.display();
-    let found = Archived::open(ArchiveFiles::new(directory), superblock.database);
+fn look(files: ArchiveFiles, superblock: &Superblock, from: Lsn) -> Result<Archived, String> {
+    let shown = files.directory().display().to_string();
+    let found = Archived::open(files, superblock.database);
     let Some(archived) = found.map_err(|error| error.message)? else {
         return Err(format!("{shown} holds no log"));
     };

@@ -51,6 +51,7 @@ mod files;
 mod keep;
 mod log_array;
 mod log_devices;
+mod log_source;
 mod log_space;
 mod log_width;
 mod options;

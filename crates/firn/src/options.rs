@@ -390,6 +390,13 @@ impl Options {
         self.tuning.cache_path = Some(path.into());
         self
     }
+    /// The profile of the archive's device. Recovery reads log that both have from whichever is the faster source: the log's
+    /// devices, or the archive. Without profiles for both, they are timed if there may be much log to read.
+    #[must_use]
+    pub fn profile_archive(mut self, path: impl Into<PathBuf>) -> Options {
+        self.tuning.archive_path = Some(path.into());
+        self
+    }
     /// The profile of the page store's device.
     #[must_use]
     pub fn profile_store(mut self, path: impl Into<PathBuf>) -> Options {

@@ -21,6 +21,7 @@ use crate::devices::{Counted, Devices};
 use crate::early_log::{ArchiveTail, EarlyLog};
 use crate::engine::{Engine, Parts};
 use crate::keep::LogKeep;
+use crate::log_source;
 use crate::options::{RecoveryPhase, RecoveryProgress};
 use crate::pending::{Collector, Pending};
 use crate::redo::{Pages, redo};
@@ -69,17 +70,20 @@ pub(crate) fn open(
     let anew = options.archive.none || options.archive.path.is_some();
     let early =
         EarlyLog::new(if anew { options.archive_text()? } else { superblock.extensions.archive.clone() });
+    let (archive_use, archive_first) = log_source::archive_use(&superblock, &devices.logs(), &tail, options);
+    let had_archive = superblock.extensions.archive.clone();
     if matches!(tail, ArchiveTail::NotNeeded) {
         superblock.extensions.archive.clone_from(&early.archive);
     }
     let mut meter = Meter::new(&devices);
     let progress = |done, total| report(RecoveryPhase::Scan, done, total);
-    let scan = find_log(&devices, &mut superblock, &tail, options.background, &progress)?;
+    let scan =
+        find_log(&devices, &mut superblock, (&archive_use, archive_first), options.background, &progress)?;
     let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
     let keep = LogKeep::default();
     // What a crash cut off in the archive lies beyond the log's end.
     let archive_end = match tail {
-        ArchiveTail::There(_) => scan.next_epoch_start(),
+        ArchiveTail::There(..) => scan.next_epoch_start(),
         ArchiveTail::NotNeeded | ArchiveTail::GivenUp(_) => scan.end(),
     };
     let archive = Archive::open(&superblock, early.archive.clone(), archive_end, &options.archive, &keep)?;
@@ -87,6 +91,7 @@ pub(crate) fn open(
         clean: superblock.clean,
         log_bytes: scan.end().since(superblock.redo_start),
         from_archive: scan.from_archive(),
+        archive_first: scan.archive_first(),
         ..RecoveryReport::default()
     };
     let log_range = superblock.redo_start..scan.end();
@@ -120,6 +125,11 @@ pub(crate) fn open(
     if !log.is_covered() {
         // There was no room for more copies of what a crash left on too few devices.
         superblock.array_mut().redundancy.thin_before(start);
+        if scan.from_archive() > 0 && superblock.extensions.archive_needed.is_none() {
+            // What is damaged on the devices is in the archive alone.
+            superblock.extensions.archive_needed = Some(scan.from_archive_until());
+            superblock.extensions.archive = had_archive;
+        }
         superblock.write(&devices.superblock())?;
     }
     assembly::attach(options, &store, &log);
@@ -254,18 +264,14 @@ fn forget_lost(
 fn find_log(
     devices: &Counted,
     superblock: &mut Superblock,
-    tail: &ArchiveTail,
+    (archive, archive_first): (&ArchiveUse, Option<Lsn>),
     threads: bool,
     progress: &dyn Fn(u64, u64),
 ) -> Result<LogScan, Error> {
     let scan = |superblock: &Superblock, from| {
-        let archive = match tail {
-            ArchiveTail::NotNeeded => ArchiveUse::None,
-            ArchiveTail::There(archived) => ArchiveUse::Needed(archived.clone()),
-            ArchiveTail::GivenUp(lost_from) => ArchiveUse::Lost(*lost_from),
-        };
         let sources = LogSources::new(devices.logs(), superblock.log_identity(), from);
-        let sources = sources.with_archive(archive).with_threads(threads);
+        let sources = sources.with_archive(archive.clone()).with_archive_first(archive_first);
+        let sources = sources.with_threads(threads);
         LogScan::find(sources, &mut |done, total| progress(done, total))
     };
     let from = superblock.log_start();

@@ -58,6 +58,8 @@ pub struct RecoveryReport {
     pub log_bytes: u64,
     /// Bytes of log that only the archive had.
     pub from_archive: u64,
+    /// Bytes of log that were read from the archive since it is the faster source; all others are from the log's devices.
+    pub archive_first: u64,
     /// Records read again.
     pub records: u64,
     /// Page changes repeated so far.

@@ -11,6 +11,7 @@
 //! log = "nvme.toml"
 //! cache = "nvme.toml"
 //! store = "volume.toml"
+//! archive = "volume.toml"
 //! ```
 
 use crate::{Error, ErrorKind, Options};
@@ -84,11 +85,14 @@ pub(crate) struct Tuning {
     pub cache_path: Option<PathBuf>,
     /// As above.
     pub store_path: Option<PathBuf>,
+    /// As above.
+    pub archive_path: Option<PathBuf>,
     /// Measure when the database is created, if no profile says what its log is on.
     pub measure: bool,
     log: Option<Source>,
     cache: Option<Source>,
     store: Option<Source>,
+    archive: Option<Source>,
     /// Who chose the log's width, and why; if `None`, an option or nobody yet.
     width: Option<Setting>,
     /// The database was created with these options, now.
@@ -121,6 +125,7 @@ struct Profiles {
     log: Option<PathBuf>,
     cache: Option<PathBuf>,
     store: Option<PathBuf>,
+    archive: Option<PathBuf>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -156,6 +161,7 @@ impl Options {
             log: self.tuning.log_path.clone(),
             cache: self.tuning.cache_path.clone(),
             store: self.tuning.store_path.clone(),
+            archive: self.tuning.archive_path.clone(),
         };
         let mut measured = None;
         if let Some(dir) = dir {
@@ -171,6 +177,7 @@ impl Options {
                 named.log = named.log.or(within(found.profiles.log));
                 named.cache = named.cache.or(within(found.profiles.cache));
                 named.store = named.store.or(within(found.profiles.store));
+                named.archive = named.archive.or(within(found.profiles.archive));
             }
             let path = dir.join(MEASURED);
             measured = text(&path)?.is_some().then_some(path);
@@ -186,6 +193,8 @@ impl Options {
             None => options.tuning.log.clone(),
         };
         options.tuning.store = source(named.store)?;
+        // What was measured is the database's directory.
+        options.tuning.archive = named.archive.map(|path| load(&path, None)).transpose()?;
         Ok(options.with_profiled_width())
     }
 
@@ -252,6 +261,16 @@ impl Options {
             noted.and_then(|created| created.setting.into_iter().find(|setting| setting.name == WIDTH));
         let fits = noted.filter(|setting| setting.value == width.to_string());
         fits.unwrap_or_else(|| setting(WIDTH, width, &SettingOrigin::Creation, "an option, or timed then"))
+    }
+
+    /// What the log's devices are like, if that is known.
+    pub(crate) fn log_profile(&self) -> Option<&DeviceProfile> {
+        self.tuning.log.as_ref().map(|source| &*source.profile)
+    }
+
+    /// What the archive's device is like, if that is known.
+    pub(crate) fn archive_profile(&self) -> Option<&DeviceProfile> {
+        self.tuning.archive.as_ref().map(|source| &*source.profile)
     }
 
     fn choices(source: Option<&Source>) -> Option<&Choices> {

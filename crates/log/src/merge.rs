@@ -4,21 +4,69 @@
 //! Blocks may lie on several devices, or several times on one, filled to different lengths: the fullest
 //! of an epoch holds all that the others do.
 //!
-//! Memory: a [`Reader`] for each device, and one block.
+//! Where the archive is the faster source, log is taken from it as long as it has whole blocks without a hole, and only then
+//! from the devices, which are not read before: [`Cursor::turn_to_devices`]. That is right for log which the devices had when it was
+//! archived. Behind that, the archive is asked for what the devices lack:
+//! * if it was needed when the database crashed, for whatever that is;
+//! * if not, only for what the devices say should be there: they have a later block, or one of theirs says that it was durable.
+//!   Of the same epoch, begun at the same LSN, the archive has nothing that was not durable on the devices once, or that a later
+//!   epoch's beginning does not cut off.
+//!
+//! Memory: a [`Reader`] for each device, one block, and a chunk of the archive.
 
-use crate::archive::{ArchiveReader, Archived};
-use crate::block::{PAYLOAD, base};
+use crate::archive::ArchiveReader;
+use crate::block::{BLOCK, PAYLOAD, base};
 use crate::epochs::{EpochRange, EpochTable};
+use crate::member::Member;
 use crate::patches::{Patches, Thin};
 use crate::reader::{Head, Peek, Reader};
 use crate::{LogError, MemberId, Redundancy};
-use firn_base::Lsn;
 use firn_base::sync::{Arc, thread};
+use firn_base::{Epoch, Lsn};
+
+/// The streams that a cursor merges.
+#[derive(Clone)]
+pub(crate) struct Streams {
+    pub members: Vec<Arc<Member>>,
+    pub epochs: Arc<EpochTable>,
+    /// By stream: linear position of the last block of log, if it is known.
+    pub last_blocks: Option<Vec<Option<u64>>>,
+    /// Read ahead on threads.
+    pub threads: bool,
+}
+
+impl Streams {
+    /// A reader for each stream from the first block that may matter for log from `from` on.
+    fn readers(&self, from: Lsn) -> Vec<Reader> {
+        let reader = |(place, member): (usize, &Arc<Member>)| {
+            let mut range = member.range(from);
+            if let Some(last_blocks) = &self.last_blocks {
+                let end = last_blocks[place].map_or(range.start, |last| last + BLOCK as u64);
+                range.end = end.max(range.start);
+            }
+            Reader::new(Arc::clone(member), Arc::clone(&self.epochs), range, self.threads)
+        };
+        self.members.iter().enumerate().map(reader).collect()
+    }
+}
+
+/// What a cursor has of the archive.
+pub(crate) struct ArchivePart {
+    pub reader: ArchiveReader,
+    /// The devices may lack what was acknowledged.
+    pub needed: bool,
+    /// Log before is read from it first.
+    pub first: Option<Lsn>,
+}
 
 /// A position in the stream of one epoch, moving forward only.
 pub(crate) struct Cursor {
     epochs: Arc<EpochTable>,
+    streams: Streams,
+    /// None while the archive is read first.
     readers: Vec<Reader>,
+    /// Where these began.
+    pub devices_from: Option<Lsn>,
     /// Place of the current epoch in the table.
     epoch: usize,
     pos: Lsn,
@@ -32,10 +80,13 @@ pub(crate) struct Cursor {
     /// The first member that failed, and there was no other to spare.
     pub failed: Option<MemberId>,
     pub audit: Option<Audit>,
-    /// Asked for what the devices do not have.
-    archive: Option<ArchiveReader>,
-    /// Bytes that it had.
+    archive: Option<ArchivePart>,
+    /// Bytes that it alone had.
     pub from_archive: u64,
+    /// Where the last of them ends.
+    pub filled_until: Lsn,
+    /// Bytes that were read from it first.
+    pub archive_first: u64,
 }
 
 /// Counts the copies of each block that is passed.
@@ -53,15 +104,16 @@ pub(crate) struct Audit {
 const THIN_MAX: usize = 16 << 10;
 
 impl Audit {
-    fn note(&mut self, epoch: usize, thin: Thin, members: usize) {
-        let last = Lsn(thin.lsn.0 + (thin.bytes.len() as u64).max(1) - 1);
-        let promised = self.redundancy.at(thin.lsn).max(self.redundancy.at(last));
+    /// Notes that so many members have the block at `lsn`.
+    fn note(&mut self, (place, epoch): (usize, Epoch), lsn: Lsn, bytes: &[u8], members: usize) {
+        let last = Lsn(lsn.0 + (bytes.len() as u64).max(1) - 1);
+        let promised = self.redundancy.at(lsn).max(self.redundancy.at(last));
         // What the archive alone has is on no device, whatever those have that are not there.
         if members > 0 && members + self.absent >= usize::from(promised) {
             return;
         }
         if self.thin.len() < THIN_MAX {
-            self.thin.push((epoch, thin));
+            self.thin.push((place, Thin { epoch, lsn, bytes: bytes.to_vec() }));
         } else {
             self.overflown = true;
         }
@@ -69,10 +121,13 @@ impl Audit {
 }
 
 impl Cursor {
-    pub fn new(epochs: Arc<EpochTable>, readers: Vec<Reader>, epoch: usize, pos: Lsn) -> Cursor {
-        Cursor {
-            epochs,
-            readers,
+    /// At `pos` of the epoch at place `epoch`.
+    pub fn new(streams: Streams, epoch: usize, pos: Lsn, archive: Option<ArchivePart>) -> Cursor {
+        let mut cursor = Cursor {
+            epochs: Arc::clone(&streams.epochs),
+            streams,
+            readers: Vec::new(),
+            devices_from: None,
             epoch,
             pos,
             block: None,
@@ -81,15 +136,23 @@ impl Cursor {
             spare: 0,
             failed: None,
             audit: None,
-            archive: None,
+            archive,
             from_archive: 0,
+            filled_until: Lsn::ZERO,
+            archive_first: 0,
+        };
+        if cursor.archive.as_ref().is_none_or(|archive| archive.first.is_none()) {
+            cursor.turn_to_devices(pos);
         }
+        cursor
     }
 
-    /// With an archive for what the devices do not have.
-    pub fn with_archive(mut self, archive: Option<&Archived>) -> Cursor {
-        self.archive = archive.map(Archived::reader);
-        self
+    /// Reads the devices from `from` on, if it does not yet.
+    fn turn_to_devices(&mut self, from: Lsn) {
+        if self.devices_from.is_none() {
+            self.readers = self.streams.readers(from);
+            self.devices_from = Some(from);
+        }
     }
 
     /// With blocks that a later epoch carries.
@@ -108,7 +171,7 @@ impl Cursor {
 
     /// Bytes loaded so far.
     pub fn bytes_read(&self) -> u64 {
-        self.readers.iter().map(Reader::loaded).sum()
+        self.readers.iter().map(Reader::loaded).sum::<u64>() + self.archive_first
     }
 
     /// Bytes not loaded yet.
@@ -171,6 +234,12 @@ impl Cursor {
     /// Finds the fullest copy of the block at `wanted` and takes its payload; answers its fill. Passes all
     /// blocks up to and including it on all devices.
     fn find(&mut self, wanted: Lsn) -> Result<Option<usize>, LogError> {
+        if self.devices_from.is_none() {
+            if let Some(found) = self.find_first(wanted) {
+                return Ok(found);
+            }
+            self.turn_to_devices(wanted);
+        }
         let mut best = None;
         let mut holders: Vec<u32> = Vec::new();
         for i in 0..self.readers.len() {
@@ -196,7 +265,8 @@ impl Cursor {
             }
         }
         let EpochRange { epoch, start, .. } = self.epochs.ranges()[self.epoch];
-        let patch = self.patches.get(epoch, wanted);
+        let patches = Arc::clone(&self.patches);
+        let patch = patches.get(epoch, wanted);
         if let Some(bytes) = patch.filter(|bytes| best.is_none_or(|fill| bytes.len() > fill)) {
             best = Some(bytes.len());
             self.payload[..bytes.len()].copy_from_slice(bytes);
@@ -204,11 +274,9 @@ impl Cursor {
         // The first epoch begins within a block.
         let before = start.0.saturating_sub(wanted.0) as usize;
         let have = best.unwrap_or(0).max(before);
-        if let Some(archive) = self.archive.as_mut().filter(|_| have < PAYLOAD) {
-            let lsn = wanted.advance(have as u64);
-            let more = archive.copy(epoch, start, lsn, &mut self.payload[have..])?;
+        if have < PAYLOAD {
+            let more = self.fill(wanted, have)?;
             if more > 0 {
-                self.from_archive += more as u64;
                 self.payload[..before].fill(0);
                 best = Some(have + more);
                 holders.clear();
@@ -217,10 +285,67 @@ impl Cursor {
         if let (Some(audit), Some(fill)) = (&mut self.audit, best)
             && patch.is_none_or(|bytes| bytes.len() < fill)
         {
-            let thin = Thin { epoch, lsn: wanted, bytes: self.payload[..fill].to_vec() };
-            audit.note(self.epoch, thin, holders.len());
+            audit.note((self.epoch, epoch), wanted, &self.payload[..fill], holders.len());
         }
         Ok(best)
+    }
+
+    /// Asks the archive for what the devices do not have of the block at `wanted`, of which they have `have` bytes; answers
+    /// how many bytes it had.
+    fn fill(&mut self, wanted: Lsn, have: usize) -> Result<usize, LogError> {
+        let lsn = wanted.advance(have as u64);
+        let told = self.told_of(lsn);
+        let Some(archive) = self.archive.as_mut().filter(|archive| archive.needed || told) else {
+            return Ok(0);
+        };
+        let EpochRange { epoch, start, .. } = self.epochs.ranges()[self.epoch];
+        let more = match archive.reader.copy(epoch, start, lsn, &mut self.payload[have..]) {
+            Ok(more) => more,
+            Err(error) if archive.needed => return Err(error),
+            Err(_) => {
+                // What is missing is damage on the devices, which is told with its LSN.
+                self.archive = None;
+                0
+            }
+        };
+        if more > 0 {
+            self.from_archive += more as u64;
+            self.filled_until = lsn.advance(more as u64);
+        }
+        Ok(more)
+    }
+
+    /// Whether the devices say that log at `lsn` was there: a later block is, or one says that it was durable. They stand behind
+    /// its block.
+    fn told_of(&mut self, lsn: Lsn) -> bool {
+        let epoch = self.epoch;
+        self.readers.iter_mut().any(|reader| {
+            matches!(reader.peek(), Peek::Block(head) if head.lsn > lsn) || reader.seen.claims[epoch] > lsn
+        })
+    }
+
+    /// Takes the block at `wanted` from the archive, while that is read first: its fill, or that it holds nothing since its
+    /// epoch's log ends there. `None` if the archive is not, or no more, read first.
+    fn find_first(&mut self, wanted: Lsn) -> Option<Option<usize>> {
+        let archive = self.archive.as_mut().filter(|_| self.devices_from.is_none())?;
+        let EpochRange { epoch, start, .. } = self.epochs.ranges()[self.epoch];
+        let until = archive.first.filter(|until| wanted.0 + PAYLOAD as u64 <= until.0)?;
+        let before = start.0.saturating_sub(wanted.0) as usize;
+        let from = wanted.advance(before as u64);
+        // Whatever goes wrong, the devices have it, too.
+        let more = archive.reader.copy(epoch, start, from, &mut self.payload[before..]).ok()?;
+        let fill = before + more;
+        if fill < PAYLOAD {
+            // The end of an epoch's log is believed if the next epoch's beginning says so.
+            let next = archive.reader.later_epoch(epoch)?;
+            let known = self.epochs.ranges().iter().any(|r| (r.epoch, r.start) == (next.epoch, next.start));
+            if !known || next.start > until || next.previous_end != wanted.advance(fill as u64) {
+                return None;
+            }
+        }
+        self.payload[..before].fill(0);
+        self.archive_first += more as u64;
+        Some((fill > 0).then_some(fill))
     }
 
     fn peek(&mut self, i: usize) -> Result<Option<Head>, LogError> {
@@ -277,6 +402,7 @@ impl Cursor {
 
     /// Reads all that is left, for what it says.
     pub fn drain(&mut self) -> Result<(), LogError> {
+        self.turn_to_devices(self.pos);
         for i in 0..self.readers.len() {
             while self.peek(i)?.is_some() {
                 self.readers[i].pop();

@@ -11,21 +11,19 @@
 //! Memory: 40 bytes for each section that was read and, while reading, 1 MiB for each stream: a device has two of them if
 //! it has an area for re-issued outliers.
 
-use crate::archive::Archived;
+use crate::archive::{ArchiveReader, Archived};
 use crate::block::{LSN_MAX, next_base};
 use crate::epochs::EpochTable;
 use crate::log::{Opening, check_members};
 use crate::member::Member;
-use crate::merge::{Audit, Cursor};
+use crate::merge::{ArchivePart, Audit, Cursor, Streams};
 use crate::patches::{Patches, Thin};
-use crate::reader::Reader;
 use crate::sources::{ArchiveUse, LogSources};
 use crate::walk::{Found, Walk, broken, check_claims, missing, thin_log, walk_epochs};
 use crate::{Log, LogError, LogErrorKind, LogOptions, Records, Redundancy};
 use firn_base::sync::{Arc, thread};
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::Device;
-use std::ops::Range;
 
 /// Names one log device within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,12 +79,13 @@ pub struct LogScan {
     /// There is more of it.
     overflown: bool,
     database: DatabaseId,
-    /// For what the devices do not have.
-    archive: Option<Archived>,
+    archive: ArchiveUse,
     /// Devices are read ahead.
     threads: bool,
-    /// Bytes of log that it alone had.
-    from_archive: u64,
+    /// Log before this LSN was read from the archive: so many bytes.
+    archive_first: Option<(Lsn, u64)>,
+    /// Bytes of log that the archive alone had, and where the last of them ends.
+    from_archive: (u64, Lsn),
 }
 
 impl LogScan {
@@ -117,6 +116,15 @@ impl LogScan {
 
     /// Finds the log from `sources.from` to its end, reading all devices side by side, and the archive as it is asked to.
     pub fn find(sources: LogSources, progress: &mut dyn FnMut(u64, u64)) -> Result<LogScan, LogError> {
+        if sources.archive_first.is_some() {
+            // That is for speed only: whatever is wrong with it, the devices have the last word.
+            match LogScan::find_until(sources.clone(), Lsn(LSN_MAX), progress) {
+                Err(_) => {}
+                found => return found,
+            }
+            let sources = sources.with_archive_first(None);
+            return LogScan::find_until(sources, Lsn(LSN_MAX), progress);
+        }
         LogScan::find_until(sources, Lsn(LSN_MAX), progress)
     }
 
@@ -125,10 +133,10 @@ impl LogScan {
         until: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        let LogSources { devices, identity, from, archive: tail, threads } = sources;
+        let LogSources { devices, identity, from, archive: tail, archive_first, threads } = sources;
         let archive = match &tail {
             ArchiveUse::Needed(archive) => Some(archive),
-            ArchiveUse::None | ArchiveUse::Lost(_) => None,
+            ArchiveUse::None | ArchiveUse::Copy(_) | ArchiveUse::Lost(_) => None,
         };
         check_members(&devices, &identity)?;
         let epochs = Arc::new(EpochTable::new(&identity.epochs)?);
@@ -148,13 +156,12 @@ impl LogScan {
             let is_lost = |member: &Arc<Member>| lost.iter().any(|(id, _)| id.0 == member.owner.member);
             members.retain(|member| !is_lost(member));
             streams.retain(|member| !is_lost(member));
-            let readers = readers(&streams, &epochs, from, None, threads);
-            let mut cursor =
-                Cursor::new(Arc::clone(&epochs), readers, first, from).with(&patches).with_archive(archive);
-            if archive.is_some()
-                || identity.redundancy.least_from(from) > 1
-                || !identity.redundancy.steps().is_empty()
-            {
+            let part = tail.part(identity.database, archive_first);
+            let asked = part.is_some();
+            let read =
+                Streams { members: streams.clone(), epochs: Arc::clone(&epochs), last_blocks: None, threads };
+            let mut cursor = Cursor::new(read, first, from, part).with(&patches);
+            if asked || identity.redundancy.least_from(from) > 1 || !identity.redundancy.steps().is_empty() {
                 let (redundancy, absent) = (identity.redundancy.clone(), lost.len());
                 cursor.audit = Some(Audit { redundancy, absent, thin: Vec::new(), overflown: false });
             }
@@ -184,17 +191,19 @@ impl LogScan {
         }
         let end = last.span.end;
         let seen = cursor.readers().iter().map(|r| r.seen.max_end).max().unwrap_or(end);
-        if seen < from && from > epochs.ranges()[first].start {
+        let devices_from = cursor.devices_from.unwrap_or(from).max(from);
+        if seen < devices_from && devices_from > epochs.ranges()[first].start {
             // Log was durable up to `from` when it became the start, and its last block is never recycled
-            // before later log lies elsewhere.
-            return Err(missing(seen, from));
+            // before later log lies elsewhere. So it was with what was archived, up to where the devices were read instead.
+            return Err(missing(seen, devices_from));
         }
         let archived = archive.map_or(end, Archived::reach);
         let begun = streams.iter().map(|m| m.newest_first()).max().unwrap_or(end);
         Ok(LogScan {
             whole: until.0 == LSN_MAX,
             next_start: next_base(end.max(seen).max(begun).max(archived).max(epochs.last().start)),
-            from_archive: cursor.from_archive,
+            from_archive: (cursor.from_archive, cursor.filled_until),
+            archive_first: (cursor.archive_first > 0).then_some((devices_from, cursor.archive_first)),
             last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
             spans: walks.drain(..).map(|w| w.span).collect(),
             spare: spare - lost.len(),
@@ -207,7 +216,7 @@ impl LogScan {
             thin,
             overflown,
             database: identity.database,
-            archive: archive.cloned(),
+            archive: tail,
             threads,
         })
     }
@@ -238,7 +247,19 @@ impl LogScan {
     /// Bytes of log that were found in the archive alone.
     #[must_use]
     pub fn from_archive(&self) -> u64 {
-        self.from_archive
+        self.from_archive.0
+    }
+
+    /// Where the last of these ends.
+    #[must_use]
+    pub fn from_archive_until(&self) -> Lsn {
+        self.from_archive.1
+    }
+
+    /// Bytes of log that were read from the archive since it was said to be the faster source.
+    #[must_use]
+    pub fn archive_first(&self) -> u64 {
+        self.archive_first.map_or(0, |(_, bytes)| bytes)
     }
 
     /// Whether blocks were found on fewer devices than all log is to be on: [`LogScan::open_log`] copies them.
@@ -261,10 +282,15 @@ impl LogScan {
     }
 
     pub(crate) fn cursor(&self, epoch: usize, from: Lsn) -> Cursor {
-        let readers = readers(&self.streams, &self.epochs, from, Some(&self.last_blocks), self.threads);
-        let mut cursor = Cursor::new(Arc::clone(&self.epochs), readers, epoch, from)
-            .with(&self.patches)
-            .with_archive(self.archive.as_ref());
+        let streams = Streams {
+            members: self.streams.clone(),
+            epochs: Arc::clone(&self.epochs),
+            last_blocks: Some(self.last_blocks.clone()),
+            threads: self.threads,
+        };
+        let first = self.archive_first.map(|(until, _)| until).filter(|&until| from < until);
+        let archive = self.archive.part(self.database, first);
+        let mut cursor = Cursor::new(streams, epoch, from, archive).with(&self.patches);
         cursor.spare = self.spare;
         cursor
     }
@@ -322,6 +348,18 @@ impl std::fmt::Debug for LogScan {
     }
 }
 
+impl ArchiveUse {
+    /// What a cursor has of it, which reads log before `first` from it.
+    fn part(&self, database: DatabaseId, first: Option<Lsn>) -> Option<ArchivePart> {
+        let (reader, needed) = match self {
+            ArchiveUse::None | ArchiveUse::Lost(_) => return None,
+            ArchiveUse::Copy(files) => (ArchiveReader::new(files.clone(), database, Lsn(LSN_MAX)), false),
+            ArchiveUse::Needed(archived) => (archived.reader(), true),
+        };
+        Some(ArchivePart { reader, needed, first })
+    }
+}
+
 /// An archive's last chunk was written after all before it was archived: that must have been found.
 fn check_archive(archive: &Archived, epochs: &EpochTable, walks: &[Walk]) -> Result<(), LogError> {
     let (mark, last) = (archive.end_mark(), walks.last().expect("there is a walk at least for `from`"));
@@ -332,7 +370,7 @@ fn check_archive(archive: &Archived, epochs: &EpochTable, walks: &[Walk]) -> Res
 }
 
 /// All main streams, and all areas for re-issued outliers.
-type Streams = (Vec<Arc<Member>>, Vec<Arc<Member>>);
+type MembersAndAreas = (Vec<Arc<Member>>, Vec<Arc<Member>>);
 
 /// Reads the headers; up to `spare` devices that cannot be read are noted in `lost`.
 fn read_members(
@@ -340,7 +378,7 @@ fn read_members(
     identity: &LogIdentity,
     spare: usize,
     lost: &mut Vec<(MemberId, LogError)>,
-) -> Result<Streams, LogError> {
+) -> Result<MembersAndAreas, LogError> {
     let outcomes: Vec<Result<(Member, Option<Member>), LogError>> = if devices.len() == 1 {
         devices.into_iter().map(|device| Member::read(device, identity, 0)).collect()
     } else {
@@ -379,26 +417,4 @@ fn read_members(
         )),
         None => Ok((members, areas)),
     }
-}
-
-/// A reader for each stream from the first block that may matter; up to the last block of log, if known.
-fn readers(
-    members: &[Arc<Member>],
-    epochs: &Arc<EpochTable>,
-    from: Lsn,
-    last_blocks: Option<&[Option<u64>]>,
-    threads: bool,
-) -> Vec<Reader> {
-    members
-        .iter()
-        .enumerate()
-        .map(|(i, member)| {
-            let mut range = member.range(from);
-            if let Some(last_blocks) = last_blocks {
-                let end = last_blocks[i].map_or(range.start, |last| last + crate::block::BLOCK as u64);
-                range.end = end.max(range.start);
-            }
-            Reader::new(Arc::clone(member), Arc::clone(epochs), range, threads)
-        })
-        .collect()
 }

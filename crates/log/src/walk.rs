@@ -134,7 +134,7 @@ fn walk_groups(
         }
         if cursor.bytes_read() != told {
             told = cursor.bytes_read();
-            progress(told, expected);
+            progress(told, expected.max(told));
         }
     }
 }

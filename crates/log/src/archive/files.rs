@@ -13,6 +13,7 @@ pub type WrapDevice = Arc<dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sy
 pub struct ArchiveFiles {
     directory: PathBuf,
     wrap: Option<WrapDevice>,
+    wrap_reads: Option<WrapDevice>,
 }
 
 const PREFIX: &str = "log-";
@@ -24,7 +25,7 @@ impl ArchiveFiles {
     /// In `directory`, which exists.
     #[must_use]
     pub fn new(directory: &Path) -> ArchiveFiles {
-        ArchiveFiles { directory: directory.to_path_buf(), wrap: None }
+        ArchiveFiles { directory: directory.to_path_buf(), wrap: None, wrap_reads: None }
     }
 
     /// With something around every segment that is written.
@@ -32,6 +33,20 @@ impl ArchiveFiles {
     pub fn wrapped(mut self, wrap: Option<WrapDevice>) -> ArchiveFiles {
         self.wrap = wrap;
         self
+    }
+
+    /// With something around every segment that is read.
+    #[must_use]
+    pub fn wrapped_for_reading(mut self, wrap: Option<WrapDevice>) -> ArchiveFiles {
+        self.wrap_reads = wrap;
+        self
+    }
+
+    /// The newest segment, to be read; `None` if there is none.
+    ///
+    /// Errors: `Failed`.
+    pub fn newest(&self) -> Result<Option<Arc<dyn Device>>, LogError> {
+        self.list()?.last().map(|&sequence| self.open(sequence)).transpose()
     }
 
     /// The directory.
@@ -89,7 +104,12 @@ impl ArchiveFiles {
     /// Opens a segment to read it, while it may be written.
     pub(crate) fn open(&self, sequence: u64) -> Result<Arc<dyn Device>, LogError> {
         let options = FileOptions { read_only: true, lock: false, direct: false, io_uring: false };
-        Ok(Arc::new(FileDevice::open(&self.path(sequence), &options).map_err(named)?))
+        let device: Arc<dyn Device> =
+            Arc::new(FileDevice::open(&self.path(sequence), &options).map_err(named)?);
+        Ok(match &self.wrap_reads {
+            Some(wrap) => wrap(device),
+            None => device,
+        })
     }
 }
 

@@ -1,14 +1,22 @@
 //! Reading one segment, chunk by chunk.
 //!
 //! A chunk that is not whole is skipped, unit by unit: if a whole one lies behind it, something that had been
-//! acknowledged is damaged; else it is where a crash, or the writer, stopped.
+//! acknowledged is damaged; else it is where a crash, or the writer, stopped. The file may be written meanwhile, so that what looks
+//! damaged is read once more.
+//!
+//! Memory: a window of [`WINDOW`] bytes, which is one read.
 
 use super::files::{ArchiveFiles, named};
 use super::format::{CHUNK_BYTES_MAX, CHUNK_HEADER, ChunkHeader, SegmentHeader, UNIT};
 use crate::block::database_tag;
 use crate::{LogError, LogErrorKind};
+use firn_base::Lsn;
 use firn_base::sync::Arc;
 use firn_device::{AlignedBuf, Device};
+use std::ops::Range;
+
+/// Bytes of one read: a chunk of the greatest length, or as many as fit.
+const WINDOW: usize = CHUNK_BYTES_MAX;
 
 pub(crate) struct SegmentReader {
     device: Arc<dyn Device>,
@@ -17,7 +25,11 @@ pub(crate) struct SegmentReader {
     /// Where the next chunk may begin.
     at: u64,
     buf: AlignedBuf,
+    /// Which bytes of the file are in the buffer.
+    window: Range<u64>,
     chunk: Option<ChunkHeader>,
+    /// Where in the buffer it begins.
+    chunk_at: usize,
     /// The seal was met: nothing follows.
     pub sealed: bool,
     /// Offsets at which acknowledged chunks are damaged.
@@ -34,7 +46,7 @@ pub(crate) enum Opened {
 impl SegmentReader {
     pub fn open(files: &ArchiveFiles, sequence: u64) -> Result<Opened, LogError> {
         let device = files.open(sequence)?;
-        let mut buf = AlignedBuf::zeroed(CHUNK_BYTES_MAX);
+        let mut buf = AlignedBuf::zeroed(WINDOW);
         if device.len() < UNIT as u64 {
             return Ok(Opened::Headless);
         }
@@ -59,7 +71,9 @@ impl SegmentReader {
             tag,
             at: UNIT as u64,
             buf,
+            window: 0..0,
             chunk: None,
+            chunk_at: 0,
             sealed: false,
             damaged: Vec::new(),
         })))
@@ -73,18 +87,48 @@ impl SegmentReader {
     /// Its bytes of stream.
     pub fn payload(&self) -> &[u8] {
         let len = self.chunk.map_or(0, |chunk| chunk.len);
-        &self.buf[CHUNK_HEADER..CHUNK_HEADER + len]
+        let begin = self.chunk_at + CHUNK_HEADER;
+        &self.buf[begin..begin + len]
+    }
+
+    /// Passes chunks that end at or before `lsn`, by their headers alone.
+    pub fn skip_before(&mut self, lsn: Lsn) -> Result<(), LogError> {
+        let begun = self.at;
+        self.chunk = None;
+        while !self.sealed && self.at + UNIT as u64 <= self.device.len() {
+            if !self.window.contains(&self.at) {
+                self.load(UNIT)?;
+            }
+            let from = (self.at - self.window.start) as usize;
+            match ChunkHeader::decode(self.tag, self.header.sequence, &self.buf[from..from + UNIT]) {
+                Some(chunk) if !chunk.seal && chunk.end() <= lsn => self.at += chunk.padded() as u64,
+                Some(_) => return Ok(()),
+                None => {
+                    // Damage, or the end: only whole chunks are believed then.
+                    self.at = begun;
+                    return Ok(());
+                }
+            }
+        }
+        self.at = begun;
+        Ok(())
     }
 
     /// Reads the next whole chunk; false if there is none.
     pub fn advance(&mut self) -> Result<bool, LogError> {
         let mut bad = None;
+        let mut looked_again = false;
         self.chunk = None;
         while !self.sealed {
             if self.at + UNIT as u64 > self.device.len() {
                 return Ok(false);
             }
             match self.chunk_here()? {
+                Some(_) if bad.is_some() && !looked_again => {
+                    // It may have been written since that was read.
+                    (self.at, self.window) = (bad.take().unwrap_or(self.at), 0..0);
+                    looked_again = true;
+                }
                 Some(chunk) => {
                     self.damaged.extend(bad);
                     self.at += chunk.padded() as u64;
@@ -103,18 +147,34 @@ impl SegmentReader {
         Ok(false)
     }
 
+    /// Reads up to `len` bytes from the position on.
+    fn load(&mut self, len: usize) -> Result<(), LogError> {
+        let left = (self.device.len() - self.at) / UNIT as u64 * UNIT as u64;
+        let len = (len as u64).min(left);
+        self.window = 0..0;
+        self.device.read(self.at, &mut self.buf[..len as usize]).map_err(named)?;
+        self.window = self.at..self.at + len;
+        Ok(())
+    }
+
     fn chunk_here(&mut self) -> Result<Option<ChunkHeader>, LogError> {
-        self.device.read(self.at, &mut self.buf[..UNIT]).map_err(named)?;
-        let Some(chunk) = ChunkHeader::decode(self.tag, self.header.sequence, &self.buf) else {
+        if !self.window.contains(&self.at) {
+            self.load(WINDOW)?;
+        }
+        let mut from = (self.at - self.window.start) as usize;
+        let Some(chunk) = ChunkHeader::decode(self.tag, self.header.sequence, &self.buf[from..from + UNIT])
+        else {
             return Ok(None);
         };
-        if self.at + chunk.padded() as u64 > self.device.len() {
+        let end = self.at + chunk.padded() as u64;
+        if end > self.device.len() {
             return Ok(None);
         }
-        if chunk.padded() > UNIT {
-            let rest = &mut self.buf[UNIT..chunk.padded()];
-            self.device.read(self.at + UNIT as u64, rest).map_err(named)?;
+        if end > self.window.end {
+            self.load(WINDOW)?;
+            from = 0;
         }
-        Ok(chunk.verify(&self.buf).then_some(chunk))
+        self.chunk_at = from;
+        Ok(chunk.verify(&self.buf[from..from + chunk.padded()]).then_some(chunk))
     }
 }

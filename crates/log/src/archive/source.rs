@@ -90,6 +90,12 @@ impl Archived {
         Ok(newest.map(|newest| Archived { files, database, newest }))
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn files(&self) -> &ArchiveFiles {
+        &self.files
+    }
+
     /// First LSN after the last byte that is there.
     #[must_use]
     pub fn reach(&self) -> Lsn {
@@ -109,13 +115,16 @@ impl Archived {
 
     /// Reads it; nothing is opened yet.
     pub(crate) fn reader(&self) -> ArchiveReader {
-        ArchiveReader { archived: self.clone(), log: None, piece: None, gap: None, ended: false }
+        ArchiveReader::new(self.files.clone(), self.database, self.reach())
     }
 }
 
 /// Reads an archive forward, for a scan.
 pub(crate) struct ArchiveReader {
-    archived: Archived,
+    files: ArchiveFiles,
+    database: DatabaseId,
+    /// Nothing from here on is asked of it.
+    limit: Lsn,
     log: Option<ArchiveLog>,
     /// The piece at hand: its epoch, first LSN and end.
     piece: Option<(EpochMark, Lsn, Lsn)>,
@@ -125,6 +134,16 @@ pub(crate) struct ArchiveReader {
 }
 
 impl ArchiveReader {
+    /// Of the log before `limit`; nothing is opened yet.
+    pub fn new(files: ArchiveFiles, database: DatabaseId, limit: Lsn) -> ArchiveReader {
+        ArchiveReader { files, database, limit, log: None, piece: None, gap: None, ended: false }
+    }
+
+    /// The later epoch with which the archive goes on behind what [`ArchiveReader::copy`] found of `epoch`, if it does.
+    pub fn later_epoch(&self, epoch: Epoch) -> Option<EpochMark> {
+        self.piece.map(|(mark, ..)| mark).filter(|mark| mark.epoch > epoch)
+    }
+
     /// Copies the log of `epoch`, which began at `start`, from `lsn` on, as much as there is; answers how many bytes.
     pub fn copy(&mut self, epoch: Epoch, start: Lsn, lsn: Lsn, out: &mut [u8]) -> Result<usize, LogError> {
         let mut done = 0;
@@ -141,13 +160,12 @@ impl ArchiveReader {
 
     /// Reads on to the piece with the byte at `at`; `None` if there is none.
     fn reach(&mut self, epoch: Epoch, start: Lsn, at: Lsn) -> Result<Option<(&ArchiveLog, Lsn)>, LogError> {
-        if at >= self.archived.reach() {
+        if at >= self.limit {
             return Ok(None);
         }
-        let Archived { files, database, .. } = &self.archived;
         let log = match self.log.take() {
             Some(log) => log,
-            None => ArchiveLog::open_newest(files, *database, at)?,
+            None => ArchiveLog::open_newest(&self.files, self.database, at)?,
         };
         let log = self.log.insert(log);
         loop {

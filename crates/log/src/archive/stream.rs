@@ -196,6 +196,10 @@ impl ArchiveLog {
     /// Reads on to the chunk with the byte at the position, or to the one that begins the epoch following on a log that
     /// ended there.
     fn seek(&self, reader: &mut SegmentReader) -> Result<Option<ChunkHeader>, LogError> {
+        if reader.chunk().is_none_or(|chunk| chunk.end() < self.pos) {
+            // No chunk that ends before holds the byte, or begins an epoch behind it.
+            reader.skip_before(self.pos)?;
+        }
         while reader.advance()? {
             let chunk = reader.chunk().expect("just read");
             if follows(&chunk, self.pos, self.mark) {

@@ -1,6 +1,8 @@
 //! What several tests of the log share.
 #![allow(dead_code)]
 
+pub mod archive_bed;
+
 use firn_base::rng::Rng;
 use firn_base::{Epoch, Lsn};
 use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
