@@ -134,6 +134,9 @@ fn timed(device: &dyn Device) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use firn_base::sim::{self, SimOptions};
+    use firn_device::{AbsentDevice, DeviceError, DeviceErrorKind, Fill, MemoryDevice};
+    use firn_emulate::{Emulated, profiles};
     use firn_log::MemberId;
 
     #[test]
@@ -147,6 +150,30 @@ mod tests {
         assert_eq!(drives(&members(&["log.0", "/a/log.1", "/b/log.2"]), base), 2);
         assert_eq!(drives(&members(&["log.0", "log.1"]), base), 1);
         assert_eq!(drives(&members(&["log.0", "log.1"]), None), 2, "devices that were handed in");
+    }
+
+    #[test]
+    fn devices_are_timed_side_by_side_and_as_fast_as_their_profile_says() {
+        let run = sim::run(SimOptions::measuring(1, 2), || {
+            let drive = |name: &str, seed| -> Arc<dyn Device> {
+                let memory = MemoryDevice::new("drive");
+                memory.grow(16 << 20, Fill::Reserved).expect("there is memory");
+                let profile = profiles::get(name).expect("it ships");
+                Arc::new(Emulated::new(Arc::new(memory), &profile, seed).expect("a sound profile"))
+            };
+            let known = |name| rate_of(&profiles::get(name).expect("it ships")).expect("it has reads");
+            for (name, drives) in [("flash-a", 1), ("flash-a", 2), ("sata-ssd", 4)] {
+                let logs: Vec<_> = (0..drives).map(|seed| drive(name, seed)).collect();
+                let (found, known) = (side_by_side(&logs), known(name) * drives as f64);
+                assert!((0.7..1.3).contains(&(found / known)), "{drives} of {name}: {found} for {known}");
+            }
+            assert!(timed(&*drive("nvme", 1)) > timed(&*drive("flash-a", 1)));
+            let gone = AbsentDevice::new("gone", DeviceError::new(DeviceErrorKind::Failed, "unplugged"));
+            assert!(timed(&gone) < 1.0, "nothing is expected of it");
+        });
+        if let Err(failure) = run {
+            panic!("{failure}");
+        }
     }
 
     #[test]
