@@ -5,19 +5,13 @@ mod support;
 use firn_base::rng::Rng;
 use firn_base::{Epoch, Lsn};
 use firn_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn_log::archive::{
-    ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter, Archived, SEGMENT_BYTES_MIN, survey,
-};
+use firn_log::archive::{ArchiveLog, ArchiveRecords, survey};
 use firn_log::testing::{identity, options};
-use firn_log::{
-    ArchiveUse, Hiding, Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, LogSources, LogTail,
-    Record, Redundancy,
-};
-use std::path::Path;
+use firn_log::{ArchiveUse, Hiding, Log, LogClass, LogErrorKind, LogOptions, LogScan, LogTail, Record};
 use std::sync::Arc;
 use std::time::Duration;
-use support::archive_bed::{Bed, small, without, writer_in};
-use support::{device_with, random_group};
+use support::archive_bed::{Bed, without, writer_in};
+use support::device_with;
 
 #[test]
 fn what_is_archived_is_durable_though_no_device_has_it() {
