@@ -6,12 +6,14 @@
 //! turn: a simulated thread only ever *tries* the lock below and waits in the scheduler instead. Every
 //! other thread pays one relaxed load of a counter that nobody writes, and goes straight to `parking_lot`.
 //! Atomics are no scheduling points: what threads do between two of these is one step in a simulation.
+//! Locks may have a [`Rank`], by which tests and simulations see that they are taken in order.
 //! A loop that waits for an atomic must therefore call [`spin_hint`] or [`thread::yield_now`] in each turn.
 
 mod condvar;
 mod latch;
 mod lock;
 mod once;
+mod rank;
 pub mod thread;
 
 pub use condvar::Condvar;
@@ -20,6 +22,7 @@ pub use lock::{
     MappedMutexGuard, Mutex, MutexGuard, RawMutex, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 pub use once::OnceLock;
+pub use rank::Rank;
 pub use std::sync::{Arc, Weak};
 
 use crate::sim;

@@ -14,6 +14,7 @@ use crate::batch::Batch;
 use crate::change_set::ChangeSet;
 use crate::frame::{ExclusiveHold, FrameId};
 use crate::guard::Fixed;
+use crate::ranks;
 use crate::{BufferError, BufferErrorKind, BufferPool};
 use firn_base::PageId;
 use firn_base::sync::{Mutex, atomic::AtomicU64, atomic::Ordering::Relaxed, thread};
@@ -38,7 +39,7 @@ pub(crate) struct FreeFrames(Mutex<VecDeque<FrameId>>);
 
 impl FreeFrames {
     pub(crate) fn new(frames: u32) -> FreeFrames {
-        FreeFrames(Mutex::new((0..frames).map(FrameId).collect()))
+        FreeFrames(ranks::FREE.mutex((0..frames).map(FrameId).collect()))
     }
     pub(crate) fn len(&self) -> usize {
         self.0.lock().len()

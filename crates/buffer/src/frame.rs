@@ -26,6 +26,7 @@
 //! against the latch order of the trees, for a page it has never heard of.
 
 use crate::change_set::ChangeSetCell;
+use crate::ranks;
 use firn_base::sync::RawLatch;
 use firn_base::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
@@ -74,7 +75,7 @@ const _: () = assert!(size_of::<Frame>() == 128);
 impl Frame {
     fn new() -> Frame {
         Frame {
-            latch: RawLatch::new(),
+            latch: RawLatch::ranked(&ranks::LATCH),
             page: AtomicU64::new(NO_PAGE),
             counter: AtomicU64::new(0),
             version: AtomicU64::new(0),

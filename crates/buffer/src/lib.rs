@@ -40,6 +40,7 @@ mod layout;
 mod page_table;
 mod pending;
 mod pool;
+mod ranks;
 mod recovery_lsns;
 mod reuse;
 mod staging;

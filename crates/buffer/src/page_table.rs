@@ -13,6 +13,7 @@
 //! Lock order: a shard lock is taken with page latches held, and nothing is waited for under it.
 
 use crate::frame::{FrameId, Frames, can_be_held};
+use crate::ranks;
 use firn_base::PageId;
 use firn_base::sync::atomic::{
     AtomicU32,
@@ -58,7 +59,7 @@ impl PageTable {
         PageTable {
             buckets: (0..count).map(|_| AtomicU32::new(END)).collect(),
             shift: 64 - count.trailing_zeros(),
-            shards: (0..SHARDS).map(|_| Mutex::new(())).collect(),
+            shards: (0..SHARDS).map(|_| ranks::TABLE.mutex(())).collect(),
         }
     }
 

@@ -11,6 +11,7 @@
 //!
 //! One lock, a leaf, taken for the pages that are followed only. Memory: about 300 KiB, at most.
 
+use crate::ranks;
 use firn_base::PageId;
 use firn_base::hash::{FixedMap, hash_bytes};
 use firn_base::sync::Mutex;
@@ -102,11 +103,16 @@ impl MissCurve {
 }
 
 /// Follows the pages of a pool.
-#[derive(Default)]
 pub(crate) struct Reuse {
     /// As in `Followed`; changes under its lock.
     shift: AtomicU32,
     followed: Mutex<Followed>,
+}
+
+impl Default for Reuse {
+    fn default() -> Reuse {
+        Reuse { shift: AtomicU32::new(0), followed: ranks::REUSE.mutex(Followed::default()) }
+    }
 }
 
 struct Followed {

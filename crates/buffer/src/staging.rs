@@ -4,6 +4,7 @@
 //! *never blocks on a latch*; so whoever waits here for a buffer, or for the end of a write, may hold latches.
 
 use crate::frame::Frame;
+use crate::ranks;
 use firn_base::sync::{Condvar, Mutex};
 use firn_device::AlignedBuf;
 
@@ -20,7 +21,7 @@ impl Staging {
     /// `count` buffers of `bytes` each.
     pub(crate) fn new(count: usize, bytes: usize) -> Staging {
         let idle = (0..count).map(|_| AlignedBuf::zeroed(bytes)).collect();
-        Staging { idle: Mutex::new(idle), returned: Condvar::new(), count }
+        Staging { idle: ranks::IDLE.mutex(idle), returned: Condvar::new(), count }
     }
 
     /// A buffer; waits for one.

@@ -313,6 +313,9 @@ pub struct TortureKill {
     /// Warehouses of the small population
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub warehouses: u32,
+    /// Give each database a flash cache of so many bytes, for example 4M, of a drawn policy; none if not given
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub cache: Option<u64>,
     /// Start again with an empty directory after so many rounds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub fresh_every: u32,
@@ -363,6 +366,12 @@ pub struct TortureChild {
     /// Log devices of a new database
     #[arg(long)]
     pub log_devices: u32,
+    /// Bytes of a new flash cache
+    #[arg(long)]
+    pub cache: Option<u64>,
+    /// Its policy
+    #[arg(long, value_parser = cache_policy, default_value = "gsc")]
+    pub cache_policy: CachePolicy,
     /// Acknowledge before committing
     #[arg(long)]
     pub acknowledge_early: bool,

@@ -28,6 +28,9 @@ pub struct Sim {
     /// Break the write-ahead rule, and stop at the first seed that notices; the exit status is 1 if none does
     #[arg(long)]
     pub canary: bool,
+    /// So many hours of virtual time a seed, over the smallest flash caches
+    #[arg(long, value_name = "H", conflicts_with = "canary", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub hours: Option<u64>,
     /// Go on after a failure
     #[arg(long)]
     pub keep_going: bool,
@@ -48,12 +51,16 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
 
 impl Sim {
     fn scenario(&self, seed: u64) -> Scenario {
-        let scenario = Scenario::new(seed);
-        if self.canary { scenario.with_canary() } else { scenario }
+        match self.hours {
+            Some(hours) => Scenario::of_hours(seed, hours),
+            None if self.canary => Scenario::new(seed).with_canary(),
+            None => Scenario::new(seed),
+        }
     }
 
     fn replay(&self, seed: u64) -> String {
-        format!("firn sim --seed {seed}{}", if self.canary { " --canary" } else { "" })
+        let hours = self.hours.map_or(String::new(), |hours| format!(" --hours {hours}"));
+        format!("firn sim --seed {seed}{}{hours}", if self.canary { " --canary" } else { "" })
     }
 }
 
@@ -135,7 +142,8 @@ fn many(args: &Sim) -> Result<(), Failure> {
             &json!({
                 "schema": "firn-sim/1", "seeds": report.seeds, "seconds": began.elapsed().as_secs_f64(),
                 "virtual_seconds": report.total.time.as_secs_f64(), "commits": report.total.committed,
-                "power_cuts": report.total.cuts, "faults": report.total.faults, "failures": failures,
+                "power_cuts": report.total.cuts, "faults": report.total.faults,
+                "pages_compared": report.total.pages_compared, "failures": failures,
             }),
         )?;
     }
@@ -146,7 +154,8 @@ fn tell(report: &SwarmReport, took: Duration) {
     let total = &report.total;
     say!(
         "{} seeds in {:.1} s ({:.1} a second): {} commits, {} rolled back, {} of unknown fate; {} openings, {} power \
-         cuts, {} faults, {} damaged and said so; {:.1} s of virtual time, {:.1} million steps",
+         cuts, {} faults, {} damaged and said so; {} pages compared with what had been written; {:.1} s of virtual time, \
+         {:.1} million steps",
         report.seeds,
         took.as_secs_f64(),
         report.seeds as f64 / took.as_secs_f64(),
@@ -157,6 +166,7 @@ fn tell(report: &SwarmReport, took: Duration) {
         total.cuts,
         total.faults,
         report.damaged,
+        total.pages_compared,
         total.time.as_secs_f64(),
         total.steps as f64 / 1e6
     );

@@ -22,6 +22,7 @@
 use crate::archive_options::ArchiveOptions;
 use crate::engine::Engine;
 use crate::keep::LogKeep;
+use crate::ranks;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind};
 use firn_base::clock::{self, Moment};
@@ -131,7 +132,7 @@ impl Archive {
             directory,
             options: options.clone(),
             database: superblock.database,
-            work: Mutex::new(Work {
+            work: ranks::ARCHIVE.mutex(Work {
                 writer,
                 tail: None,
                 bytes: Vec::new(),

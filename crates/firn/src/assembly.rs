@@ -66,7 +66,10 @@ pub(crate) fn pool(
     tier: &Arc<CacheSwitch>,
     log: &Arc<Log>,
 ) -> Result<Arc<BufferPool>, Error> {
-    let tier: Arc<dyn PageTier> = tier.clone();
+    let tier: Arc<dyn PageTier> = match &options.wrap_tier {
+        Some(wrap) => wrap(tier.clone()),
+        None => tier.clone(),
+    };
     let budget_bytes = match options.map_bytes {
         Some(_) => options.buffer_bytes,
         None => options.buffer_bytes - options.buffer_bytes / MAP_SHARE,

@@ -59,8 +59,12 @@ pub(crate) fn open(
         CacheKind::Flash => {
             let chosen = options.cache_policy;
             let policy = if chosen.is_multi_version_fifo() { chosen } else { CachePolicy::default() };
-            FlashCache::open(device, store.clone(), database, id, policy, member.durable, log)
-                .map(|cache| Arc::new(cache) as _)
+            FlashCache::open(device, store.clone(), database, id, policy, member.durable, log).map(|cache| {
+                if options.break_cache_restore {
+                    cache.forget_dirty_images();
+                }
+                Arc::new(cache) as _
+            })
         }
         CacheKind::Listed | CacheKind::Unlisted => {
             let listed = member.kind == CacheKind::Listed;
@@ -89,6 +93,7 @@ pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<
         return Ok(());
     };
     match superblock.extensions.cache_from {
+        Some(_) if options.break_cache_rebuild => {}
         Some(from) => superblock.redo_start = from.min(superblock.redo_start),
         None if member.write_through => {}
         None => {

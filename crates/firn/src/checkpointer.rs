@@ -1,5 +1,6 @@
 //! When checkpoints are due, and who waits for one. What a checkpoint does is in `checkpoint.rs`.
 
+use crate::ranks;
 use crate::{Error, ErrorKind};
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Condvar, Mutex};
@@ -37,7 +38,7 @@ impl Checkpointer {
         Checkpointer {
             interval,
             last: AtomicU64::new(last.0),
-            running: Mutex::new(()),
+            running: ranks::CHECKPOINT.mutex(()),
             state: Mutex::default(),
             changed: Condvar::new(),
             wanted: AtomicBool::new(false),

@@ -6,6 +6,7 @@ use crate::devices::Counted;
 use crate::early_log::EarlyLog;
 use crate::keep::LogKeep;
 use crate::log_array::LogArray;
+use crate::ranks;
 use crate::rest::Rest;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
@@ -38,7 +39,9 @@ pub(crate) struct Parts {
 
 /// One open database. Shared by the handles that users hold and by the background threads.
 ///
-/// Lock order: the archive's `work` → `checkpointer`'s own → `superblock` → `keep` → everything in the floors.
+/// Lock order: the archive's `work` → `checkpointer`'s own → the floors', but for the log's → `superblock` → `keep` → the
+/// log's (`ranks.rs`). So nothing below DRAM is called under `superblock`: who finds in the midst of it that a log device
+/// failed takes that lock.
 pub(crate) struct Engine {
     /// As on the device.
     pub superblock: Mutex<Superblock>,
@@ -81,7 +84,7 @@ impl Engine {
             .unwrap_or(superblock.log_bytes() / u64::from(superblock.copies()) / 8);
         let checkpointer = Checkpointer::new(interval, superblock.checkpoint);
         let engine = Arc::new(Engine {
-            superblock: Mutex::new(superblock),
+            superblock: ranks::SUPERBLOCK.mutex(superblock),
             devices,
             log,
             store,
@@ -95,7 +98,7 @@ impl Engine {
             rest,
             checkpointer,
             array: LogArray::default(),
-            cache_changing: Mutex::new(()),
+            cache_changing: ranks::CACHE_CHANGING.mutex(()),
             options: options.clone(),
             closed: AtomicBool::new(false),
             look_again_at: AtomicU64::new(0),

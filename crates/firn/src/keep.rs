@@ -6,12 +6,13 @@
 //!
 //! Lock order: `superblock` → `holds`.
 
+use crate::ranks;
 use firn_base::Lsn;
 use firn_base::sync::Mutex;
 use std::collections::BTreeMap;
 
 /// The holds on the log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LogKeep {
     holds: Mutex<Holds>,
 }
@@ -21,6 +22,12 @@ struct Holds {
     archive: Option<Lsn>,
     backups: BTreeMap<u64, Lsn>,
     next_backup: u64,
+}
+
+impl Default for LogKeep {
+    fn default() -> LogKeep {
+        LogKeep { holds: ranks::KEEP.mutex(Holds::default()) }
+    }
 }
 
 impl LogKeep {

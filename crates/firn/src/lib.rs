@@ -56,6 +56,7 @@ mod log_space;
 mod log_width;
 mod options;
 mod pending;
+mod ranks;
 mod recovery;
 mod redo;
 mod rest;

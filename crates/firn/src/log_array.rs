@@ -14,6 +14,7 @@
 //! Locks: `changing` (held for a whole change) → the checkpointer's → `superblock` → `known`.
 
 use crate::engine::Engine;
+use crate::ranks;
 use crate::superblock::{Member, Superblock};
 use crate::{Error, ErrorKind};
 use firn_base::sync::{Arc, Mutex};
@@ -53,11 +54,16 @@ pub struct LogEvent {
 pub type LogEventFn = Arc<dyn Fn(&LogEvent) + Send + Sync>;
 
 /// What the engine knows of the array beside the superblock.
-#[derive(Default)]
 pub(crate) struct LogArray {
     /// One change at a time.
     changing: Mutex<()>,
     known: Mutex<Known>,
+}
+
+impl Default for LogArray {
+    fn default() -> LogArray {
+        LogArray { changing: ranks::ARRAY_CHANGING.mutex(()), known: ranks::KNOWN.mutex(Known::default()) }
+    }
 }
 
 #[derive(Default)]

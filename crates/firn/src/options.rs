@@ -10,6 +10,7 @@ use firn_base::machine;
 use firn_base::sync::Arc;
 use firn_device::{Device, DeviceError};
 use firn_log::{Compose, Hiding, LogPolicy};
+use firn_tier::PageTier;
 use firn_tier::cache::CachePolicy;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,6 +61,10 @@ pub type ProgressFn = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
 pub type WrapDeviceFn =
     Arc<dyn Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync>;
 
+/// Puts a tier of the caller's between DRAM and what is below it (see [`Options::wrap_tier`]).
+#[doc(hidden)]
+pub type WrapTierFn = Arc<dyn Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send + Sync>;
+
 /// How to open or create a database. The defaults suit one SSD (deployment shape 1).
 ///
 /// ```
@@ -103,7 +108,10 @@ pub struct Options {
     pub(crate) recovery_bytes: usize,
     pub(crate) wrap_device: Option<WrapDeviceFn>,
     pub(crate) tuning: Tuning,
+    pub(crate) wrap_tier: Option<WrapTierFn>,
     pub(crate) skip_wal_rule: bool,
+    pub(crate) break_cache_restore: bool,
+    pub(crate) break_cache_rebuild: bool,
     pub(crate) archive: ArchiveOptions,
 }
 
@@ -141,7 +149,10 @@ impl Default for Options {
             recovery_bytes: 64 << 20,
             wrap_device: None,
             tuning: Tuning::default(),
+            wrap_tier: None,
             skip_wal_rule: false,
+            break_cache_restore: false,
+            break_cache_rebuild: false,
             archive: ArchiveOptions::default(),
         }
     }
@@ -415,6 +426,30 @@ impl Options {
     #[must_use]
     pub fn unsafe_skip_wal_rule(mut self) -> Options {
         self.skip_wal_rule = true;
+        self
+    }
+    /// Forgets a part of what a flash cache held whenever it is opened, so that tests can show that they see failure.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unsafe_break_cache_restore(mut self) -> Options {
+        self.break_cache_restore = true;
+        self
+    }
+    /// Rebuilds a lost flash cache from too little log, so that tests can show that they see failure.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unsafe_break_cache_rebuild(mut self) -> Options {
+        self.break_cache_rebuild = true;
+        self
+    }
+    /// Puts a tier between DRAM and what is below it, for tests that watch the pages that pass. Called once an opening.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn wrap_tier(
+        mut self,
+        wrap: impl Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send + Sync + 'static,
+    ) -> Options {
+        self.wrap_tier = Some(Arc::new(wrap));
         self
     }
 

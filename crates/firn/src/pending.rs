@@ -10,6 +10,7 @@
 //! * No I/O, and no lock of another floor, under the lock here. It is taken with page latches held.
 
 use crate::Error;
+use crate::ranks;
 use firn_base::codec::{Reader, Writer};
 use firn_base::hash::FixedMap;
 use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -170,7 +171,7 @@ impl Collector {
         let pending = Pending {
             at_opening: by_lsn.len() as u64,
             left: AtomicU64::new(by_lsn.len() as u64),
-            waiting: Mutex::new(Waiting { pages: self.pages, by_lsn, in_background: BTreeSet::new() }),
+            waiting: ranks::REDO.mutex(Waiting { pages: self.pages, by_lsn, in_background: BTreeSet::new() }),
             counts: Counts::default(),
             poison: OnceLock::new(),
         };

@@ -11,6 +11,7 @@ use crate::devices::Counted;
 use crate::engine::Engine;
 use crate::options::{ProgressFn, RecoveryPhase, RecoveryProgress};
 use crate::pending::{Pending, RedoCounts};
+use crate::ranks;
 use crate::{Error, Options};
 use firn_base::clock::{self, Moment};
 use firn_base::sync::atomic::{AtomicBool, Ordering};
@@ -153,7 +154,7 @@ impl Rest {
             report,
             pending,
             answered,
-            ending: Mutex::new(()),
+            ending: ranks::REST.mutex(()),
             ended: Mutex::new(report.complete.then_some(answered)),
             progress: options.progress.clone(),
             in_background: !options.eager_recovery,

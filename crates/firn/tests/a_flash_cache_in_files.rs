@@ -1,6 +1,7 @@
 //! A database with a flash cache in a directory: made with it or later, found again, missing, foreign, older.
 
 use firn::{CachePolicy, Database, ErrorKind, Options};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -221,7 +222,7 @@ fn pages_lost_in_it_say_so_with_their_table_and_the_rest_goes_on() {
     db.close().expect("closed");
     let db = options().open(&path).expect("opened");
     let table = db.table("t").expect("the table");
-    let (mut read, mut told) = (0, 0);
+    let (mut read, mut told) = (0, BTreeSet::new());
     for i in 0..1500u32 {
         match db.snapshot().get(&table, &i.to_be_bytes()) {
             Ok(found) => {
@@ -232,11 +233,13 @@ fn pages_lost_in_it_say_so_with_their_table_and_the_rest_goes_on() {
                 assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
                 let says = error.to_string();
                 assert!(says.contains("table \"t\"") && says.contains("is lost"), "{says}");
-                told += 1;
+                told.insert(says);
             }
         }
     }
-    assert!(read > 0 && told > 0, "{read} rows read, {told} lost");
+    assert!(!told.is_empty(), "nothing was told of what was lost");
+    // Where the threads' timing had the root written into these groups, everything hangs on one lost page.
+    assert!(read > 0 || told.len() == 1, "no row can be read: {told:?}");
     let report = db.check(&mut |_| {}).expect("checked");
     let notices = report.damage.iter().filter(|sentence| sentence.contains("is lost")).count() as u64;
     assert!(!report.is_clean() && notices >= lost, "{:?}", report.damage);

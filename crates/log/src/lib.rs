@@ -47,6 +47,7 @@ mod outliers;
 mod patches;
 mod pipeline;
 mod policy;
+mod ranks;
 mod reader;
 mod record;
 mod records;

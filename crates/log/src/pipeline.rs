@@ -24,6 +24,7 @@ use crate::job::{Job, Task};
 use crate::loss::{FailureListener, LossHandler};
 use crate::options::{Appended, Compose, LogClass, LogOptions};
 use crate::policy::LogPolicy;
+use crate::ranks;
 use crate::record::Record;
 use crate::stripes::{LanesWritten, Stripes};
 use crate::{LogError, LogErrorKind};
@@ -90,8 +91,8 @@ impl Pipeline {
             durable: AtomicU64::new(start.0),
             on_devices: AtomicU64::new(start.0),
             bell: Bell::default(),
-            flight: Mutex::new(Flight::new(slots, copies, hider, start, lanes)),
-            front: Mutex::new(front),
+            flight: ranks::FLIGHT.mutex(Flight::new(slots, copies, hider, start, lanes)),
+            front: ranks::FRONT.mutex(front),
             work: Condvar::new(),
             buffer_waits: AtomicU64::new(0),
             handler: OnceLock::new(),

@@ -4,19 +4,23 @@
 //! clients, faults, power cuts. A *run* ([`mod@run`]) plays it inside [`firn_base::sim`], the engine's own code with
 //! its own threads in virtual time, and says what was wrong. A *swarm* ([`swarm`]) runs many seeds.
 //!
+//! What passes below DRAM is watched by a [`shadow`].
+//!
 //! Invariants: a run depends on its seed alone (equal seeds: equal traces, equal narratives, equal verdicts); a
 //! verdict's `wrong` is empty unless the engine broke a promise of `docs/fault-model.md`.
 #![forbid(unsafe_code)]
 
 pub mod array;
 pub mod client;
+mod hours;
 pub mod ledger;
 pub mod machine;
 pub mod medium;
 pub mod run;
 pub mod scenario;
+pub mod shadow;
 pub mod shelf;
 pub mod swarm;
 
 pub use run::{Summary, Verdict, run};
-pub use scenario::Scenario;
+pub use scenario::{Canary, Scenario};

@@ -11,6 +11,7 @@ use crate::ledger::{Entry, Ledger, Lists, Rows};
 use crate::machine::Machine;
 use crate::medium::Survival;
 use crate::scenario::{CacheChange, End, Round, Scenario, Severity};
+use crate::shadow::Shadow;
 use crate::shelf::{ARCHIVE, Shelf};
 use firn::{Database, Error, ErrorKind, Isolation, Lsn, Options, RestoreTo};
 use firn_base::clock::{self, Moment};
@@ -38,6 +39,8 @@ pub struct Summary {
     pub recoveries: u64,
     /// States restored from a backup and the archive.
     pub restored: u64,
+    /// Pages read below DRAM that were compared with what had been written.
+    pub pages_compared: u64,
     /// Whether damage was done and reported, which ends a run early.
     pub damaged: bool,
     /// Virtual time.
@@ -59,11 +62,6 @@ pub struct Verdict {
     pub wrong: Vec<String>,
 }
 
-/// Longest virtual time of a run.
-const TIME_LIMIT: Duration = Duration::from_secs(3600);
-/// Most scheduling decisions of a run.
-const STEP_LIMIT: u64 = 40_000_000;
-
 /// Runs the scenario.
 #[must_use]
 pub fn run(scenario: &Scenario) -> Verdict {
@@ -78,8 +76,10 @@ pub fn run(scenario: &Scenario) -> Verdict {
         policy: scenario.policy,
         preempt_one_in: scenario.preempt_one_in,
         spurious_one_in: scenario.spurious_one_in,
-        step_limit: STEP_LIMIT,
-        time_limit: TIME_LIMIT,
+        step_limit: scenario.step_limit,
+        time_limit: scenario.time_limit,
+        // Comparing and judging a long history takes real time.
+        stuck_after: SimOptions::default().stuck_after.max(scenario.time_limit / 60),
         ..SimOptions::default()
     };
     let (for_body, of_scenario) = (findings.clone(), scenario.clone());
@@ -124,6 +124,8 @@ struct Story {
     gaps: bool,
     /// The cache's device was lost: the next opening that succeeds goes without.
     cache_lost: bool,
+    /// What was written below DRAM.
+    shadow: Shadow,
 }
 
 /// What the database held when nobody worked with it.
@@ -159,11 +161,14 @@ impl Story {
             backed_up: false,
             gaps: scenario.array.archive.is_none_or(|archive| archive.limit < 16 << 20),
             cache_lost: false,
+            shadow: Shadow::default(),
             scenario,
         }
     }
 
-    fn verdict(self) -> Verdict {
+    fn verdict(mut self) -> Verdict {
+        self.judge_pages();
+        self.summary.pages_compared = self.shadow.compared();
         let (committed, aborted, lost, there) = self.ledger.counts();
         let summary = Summary { committed, aborted, unknown: [lost, there], ..self.summary };
         Verdict { summary, narrative: self.narrative, wrong: self.wrong }
@@ -197,10 +202,22 @@ impl Story {
         }
     }
 
+    /// What was seen of stale pages. What a device has lost on purpose may be older.
+    fn judge_pages(&mut self) {
+        for fault in self.shadow.take_faults() {
+            if self.spoilt {
+                self.say(fault);
+            } else {
+                self.accuse(fault);
+            }
+        }
+    }
+
     /// The options, on this machine.
     fn options(&self, machine: &Machine) -> Options {
+        let shadow = self.shadow.clone();
         let options = self.scenario.options().without_cache(self.cache_lost);
-        machine.with_archive(options, &self.shelf)
+        machine.with_archive(options.wrap_tier(move |tier| shadow.watch(tier)), &self.shelf)
     }
 
     fn tell(&mut self) {
@@ -208,10 +225,12 @@ impl Story {
         for (number, round) in self.scenario.rounds.clone().into_iter().enumerate() {
             self.say(format!("round {number}"));
             let backup = self.scenario.array.backup == Some(number);
+            self.shadow.be_lenient(backup);
             match self.round(&round, contents, backup) {
                 Some(left) => contents = left,
                 None => return,
             }
+            self.judge_pages();
             if let Some(device) = round.array.lost_device {
                 self.say(format!("log device {device} is lost"));
                 contents[1 + device].clear();
@@ -329,7 +348,7 @@ impl Story {
             self.spoilt |= trouble.severity == Severity::Detected;
         }
         round.array.troubles.iter().for_each(|(_, rule)| machine.trouble_archive(rule.clone()));
-        let backup = backup.then(|| self.back_up(&db, &machine));
+        let backup = backup.then(|| self.back_up(&db));
         let mut left = self.work(round, &machine, db, tables);
         if let Some(backup) = backup {
             self.backed_up = backup.join().expect("a backup does not panic");
@@ -367,9 +386,8 @@ impl Story {
     }
 
     /// Takes a backup while clients work; whether it came to its end.
-    fn back_up(&self, db: &Database, machine: &Machine) -> thread::JoinHandle<bool> {
+    fn back_up(&self, db: &Database) -> thread::JoinHandle<bool> {
         let (db, to) = (db.clone(), self.shelf.place("backup"));
-        let _ = machine;
         let body = move || db.backup(to, &mut |_| std::ops::ControlFlow::Continue(())).is_ok();
         thread::spawn("backup", body).expect("a thread")
     }

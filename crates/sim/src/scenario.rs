@@ -132,8 +132,23 @@ pub struct Scenario {
     pub policy: Policy,
     /// The rounds.
     pub rounds: Vec<Round>,
-    /// The write-ahead rule is broken: a bug that must be found.
-    pub canary: bool,
+    /// A bug that must be found.
+    pub canary: Option<Canary>,
+    /// Longest virtual time of a run.
+    pub time_limit: Duration,
+    /// Most scheduling decisions of a run.
+    pub step_limit: u64,
+}
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// Pages are written before their log is durable.
+    WriteAheadRule,
+    /// Opening a flash cache forgets a part of what only it has.
+    CacheRestore,
+    /// A lost flash cache is rebuilt from too little log.
+    CacheRebuild,
 }
 
 fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
@@ -204,14 +219,16 @@ impl Scenario {
                 _ => Policy::Random,
             },
             rounds,
-            canary: false,
+            canary: None,
+            time_limit: Duration::from_secs(3600),
+            step_limit: 40_000_000,
         }
     }
 
     /// The same with the write-ahead rule broken, and a power cut that can show it.
     #[must_use]
     pub fn with_canary(mut self) -> Scenario {
-        self.canary = true;
+        self.canary = Some(Canary::WriteAheadRule);
         self.frames = 64;
         self.array = ArraySetup::plain();
         for round in &mut self.rounds {
@@ -221,6 +238,25 @@ impl Scenario {
             if !matches!(round.end, End::PowerCut(..)) {
                 round.end = End::PowerCut(Duration::from_millis(5), Survival::None);
             }
+        }
+        self
+    }
+
+    /// The same over a flash cache that is written back, with a part of its recovery broken, and nothing else that goes
+    /// wrong than what shows it.
+    #[must_use]
+    pub fn with_broken_cache(mut self, canary: Canary) -> Scenario {
+        self = self.with_canary();
+        self.canary = Some(canary);
+        let policy = CachePolicy::GroupSecondChance;
+        self.cache = Some(CacheSetup { policy, pages: 800, group_pages: 8, write_through: false });
+        self.cache_rebuildable = canary == Canary::CacheRebuild;
+        self.slowest.resize(self.log_devices + 3, Duration::from_micros(100));
+        for round in &mut self.rounds {
+            round.cache_changes.clear();
+            round.transactions = 40;
+            round.cache_lost = canary == Canary::CacheRebuild;
+            round.end = End::PowerCut(Duration::from_millis(60), Survival::None);
         }
         self
     }
@@ -256,10 +292,12 @@ impl Scenario {
         if let Some(deadline) = self.lock_deadline {
             options = options.lock_deadline(deadline);
         }
-        if self.canary {
-            options = options.unsafe_skip_wal_rule();
+        match self.canary {
+            None => options,
+            Some(Canary::WriteAheadRule) => options.unsafe_skip_wal_rule(),
+            Some(Canary::CacheRestore) => options.unsafe_break_cache_restore(),
+            Some(Canary::CacheRebuild) => options.unsafe_break_cache_rebuild(),
         }
-        options
     }
 
     /// How long the device of this number takes.
@@ -332,7 +370,7 @@ pub fn device_names(logs: usize, cache: bool) -> Vec<String> {
 }
 
 impl Round {
-    fn draw(rng: &mut Rng, names: &[String]) -> Round {
+    pub(crate) fn draw(rng: &mut Rng, names: &[String]) -> Round {
         let survival =
             |rng: &mut Rng| pick(rng, &[Survival::None, Survival::Ended, Survival::Any, Survival::Any]);
         let troubles: Vec<Trouble> =
@@ -439,7 +477,7 @@ impl fmt::Display for Scenario {
             self.log_devices,
             self.log_bytes_each >> 10,
             self.store_limit >> 20,
-            if self.canary { ", WITHOUT the write-ahead rule" } else { "" }
+            self.canary.map_or(String::new(), |canary| format!(", BROKEN: {canary:?}"))
         )?;
         writeln!(f, "{:?}", self.array)?;
         writeln!(f, "outliers of the log: {:?}; cache: {:?}; {:?}", self.hiding, self.cache, self.policy)?;

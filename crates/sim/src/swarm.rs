@@ -67,6 +67,7 @@ impl SwarmReport {
         total.cuts += one.cuts;
         total.recoveries += one.recoveries;
         total.restored += one.restored;
+        total.pages_compared += one.pages_compared;
         total.time += one.time;
         total.steps += one.steps;
         if !verdict.wrong.is_empty() {

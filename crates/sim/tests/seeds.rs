@@ -1,7 +1,7 @@
 //! A swarm small enough for every build; `firn sim` runs larger ones.
 
 use firn_sim::swarm::swarm;
-use firn_sim::{Scenario, Verdict, run};
+use firn_sim::{Canary, Scenario, Verdict, run};
 use std::time::Duration;
 
 #[test]
@@ -36,6 +36,17 @@ fn equal_seeds_run_equally() {
 fn a_broken_write_ahead_rule_is_noticed() {
     let noticed = (0..60).find(|&seed| !run(&Scenario::new(seed).with_canary()).wrong.is_empty());
     assert!(noticed.is_some(), "the simulator does not see failure");
+}
+
+/// What only a flash cache has, forgotten at an opening; what it had, made anew from too little log. Nearly every seed notices
+/// each, by rows or by errors; it does not take many until one does by a page that is read.
+#[test]
+fn a_flash_cache_that_comes_back_wrong_is_noticed() {
+    for canary in [Canary::CacheRestore, Canary::CacheRebuild] {
+        let found = |seed| run(&Scenario::new(seed).with_broken_cache(canary)).wrong.join("; ");
+        let noticed = (0..20).map(found).find(|wrong| wrong.contains("redo has missed it"));
+        assert!(noticed.is_some(), "{canary:?}: no stale page was seen");
+    }
 }
 
 /// As many seeds as `FIRN_SIM_SECONDS` hold, or 45 seconds, on all processors; from `FIRN_SEED` on, or 2000.
@@ -88,4 +99,27 @@ fn seed_20209_leaves_room_for_checkpoints() {
 #[test]
 fn seed_62423_ends() {
     nothing_is_wrong_in(62423);
+}
+
+/// Hours of virtual time over the smallest flash caches, in each policy: `FIRN_HOURS` (1) a seed, `FIRN_COUNT` (8) seeds from
+/// `FIRN_SEED` (0) on. Commands and results: `docs/swarm.md`.
+#[test]
+#[ignore = "minutes"]
+fn nothing_is_wrong_in_hours_over_the_smallest_caches() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name)
+            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
+    };
+    let (hours, first) = (number("FIRN_HOURS", 1), number("FIRN_SEED", 0));
+    let seeds = first..first + number("FIRN_COUNT", 8);
+    let scenario = |seed| Scenario::of_hours(seed, hours);
+    let report = swarm(seeds, None, 2, scenario, |seed, verdict| {
+        let policy = scenario(seed).cache.map(|cache| cache.policy);
+        eprintln!("{seed} {policy:?}: {:?} {:?}", verdict.summary, verdict.wrong);
+        true
+    });
+    eprintln!("{} seeds: {:?}", report.seeds, report.total);
+    assert!(report.failures.is_empty(), "firn sim --hours {hours}: {:?}", report.failures);
+    let virtual_hours = report.total.time.as_secs() / 3600;
+    assert!(virtual_hours >= hours * report.seeds / 2, "{virtual_hours} hours only");
 }

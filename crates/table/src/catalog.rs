@@ -17,6 +17,7 @@ use crate::catalog_rows;
 use crate::definition::Definition;
 use crate::drops::PendingDrop;
 use crate::index::IndexState;
+use crate::ranks;
 use crate::state::{Shared, State};
 use crate::{Table, TableError, TableErrorKind};
 use firn_base::TreeId;
@@ -86,8 +87,8 @@ impl Catalog {
         Ok(Catalog {
             manager,
             system,
-            tables: RwLock::new(tables),
-            writing: Mutex::new(()),
+            tables: ranks::TABLES.rwlock(tables),
+            writing: ranks::WRITING.mutex(()),
             drops: Mutex::new(drops),
             leftovers: Mutex::new(leftovers),
             reaped: AtomicUsize::new(0),

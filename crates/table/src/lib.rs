@@ -31,6 +31,7 @@ mod index_handle;
 mod large;
 mod order_key;
 mod range;
+mod ranks;
 mod reap;
 mod row;
 mod schema;

@@ -10,6 +10,7 @@
 use crate::definition::{Definition, TableKind};
 use crate::index::{Entry, IndexDefinition, RowSource};
 use crate::large::{self, Reference};
+use crate::ranks;
 use crate::reap::Reaping;
 use crate::{IndexState, TableError, TableErrorKind};
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -198,11 +199,11 @@ impl Shared {
             id: state.tree.id(),
             manager,
             generation: AtomicU64::new(state.generation),
-            state: RwLock::new(Some(Arc::new(state))),
+            state: ranks::STATE.rwlock(Some(Arc::new(state))),
             // Unless a look at the tree tells otherwise: an earlier life may have left some.
             has_marks: AtomicBool::new(true),
             reaping: Mutex::default(),
-            definition_change: Mutex::new(()),
+            definition_change: ranks::DEFINITION.mutex(()),
         }
     }
 

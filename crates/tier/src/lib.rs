@@ -18,6 +18,7 @@
 pub mod cache;
 mod error;
 mod page_tier;
+mod ranks;
 pub mod store;
 mod switch;
 pub mod testing;

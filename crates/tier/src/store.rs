@@ -22,6 +22,8 @@
 //! 3. `order`: append and apply of a map record. Held during `Log::append`, never during the store's I/O.
 //! 4. `state`: all that is in memory. Held briefly; never during I/O nor while another lock is waited for.
 //!
+//! Tests and simulations check it (`ranks.rs`).
+//!
 //! Reads take `state` only, before and after their I/O.
 //!
 //! How it fails: a metadata page damaged in both slots, or in one that a crash cannot have torn, or an image whose checksum differs from its entry's,
@@ -61,6 +63,7 @@ pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
 pub use options::{Layout, Placement, Policy, StoreOptions};
 
+use crate::ranks;
 use crate::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -226,12 +229,12 @@ impl Store {
             policy,
             journal: OnceLock::new(),
             poison: OnceLock::new(),
-            growth: Mutex::new(header),
-            write_back: Mutex::new(()),
-            order: Mutex::new(()),
-            state: Mutex::new(state),
+            growth: ranks::GROWTH.mutex(header),
+            write_back: ranks::WRITE_BACK.mutex(()),
+            order: ranks::ORDER.mutex(()),
+            state: ranks::STATE.mutex(state),
             progress: Condvar::new(),
-            staging: Mutex::new(Vec::new()),
+            staging: ranks::STAGING.mutex(Vec::new()),
             counters: Counters::default(),
         };
         // The totals page stays for good.

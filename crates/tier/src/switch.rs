@@ -7,6 +7,7 @@
 //! Locks: the latch comes after page latches and before all locks of caches and store. No call is made through the switch
 //! from within another: a writer that waits keeps readers out.
 
+use crate::ranks;
 use crate::store::Store;
 use crate::{Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierStatistics};
 use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,7 +28,7 @@ impl CacheSwitch {
     #[must_use]
     pub fn new(store: Arc<Store>, cache: Option<Arc<dyn PageCache>>) -> CacheSwitch {
         let wants_clean = AtomicBool::new(cache.as_ref().is_some_and(|cache| cache.wants_clean()));
-        CacheSwitch { store, cache: RwLock::new(cache), wants_clean }
+        CacheSwitch { store, cache: ranks::SWITCH.rwlock(cache), wants_clean }
     }
 
     /// The cache, now.

@@ -32,6 +32,7 @@ mod locks;
 mod manager;
 mod options;
 mod purge;
+mod ranks;
 mod read;
 mod recovery;
 mod registry;

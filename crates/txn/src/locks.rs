@@ -6,6 +6,7 @@
 //!
 //! Lock order: a point shard → ranges.
 
+use crate::ranks;
 use firn_base::hash::{FixedMap, hash_bytes};
 use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicUsize, Ordering};
@@ -132,7 +133,7 @@ impl Points {
 }
 
 /// Keys whose hash falls on one number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shard {
     /// Holders of its keys: lets a write pass by the lock when there are none.
     count: AtomicUsize,
@@ -159,9 +160,11 @@ pub(crate) struct HeldLocks {
 impl Default for LockTable {
     fn default() -> LockTable {
         LockTable {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..SHARDS)
+                .map(|_| Shard { count: AtomicUsize::new(0), points: ranks::POINTS.mutex(Points::default()) })
+                .collect(),
             range_count: AtomicUsize::new(0),
-            ranges: Mutex::default(),
+            ranges: ranks::RANGES.mutex(FixedMap::default()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The transaction manager: what all transactions of a database share.
 
 use crate::locks::LockTable;
+use crate::ranks;
 use crate::read::View;
 use crate::registry::Registry;
 use crate::snapshot::Snapshot;
@@ -131,8 +132,8 @@ impl TxnManager {
             log,
             options,
             undo,
-            registry: Mutex::new(Registry::new(next_txn)),
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            registry: ranks::REGISTRY.mutex(Registry::new(next_txn)),
+            shards: (0..SHARDS).map(|_| ranks::SHARD.mutex(FixedMap::default())).collect(),
             low_water: AtomicU64::new(0),
             locks: LockTable::default(),
             waits: WaitGraph::default(),
@@ -140,7 +141,7 @@ impl TxnManager {
             next_tree: AtomicU32::new(next_tree.0),
             version_bytes: AtomicUsize::new(0),
             ghosts: Mutex::default(),
-            prepared: Mutex::default(),
+            prepared: ranks::PREPARED.mutex(BTreeMap::new()),
             orphans_below: AtomicU64::new(next_txn.0),
             losers: Mutex::default(),
             undoing: Mutex::default(),

@@ -1,5 +1,6 @@
 //! One writing transaction, as others see it: whether it has ended, and its before-images.
 
+use crate::ranks;
 use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use firn_base::{Lsn, TreeId, TxnId};
@@ -42,8 +43,8 @@ impl TxnState {
             id,
             status,
             found_by_recovery: false,
-            moving: Mutex::default(),
-            versions: Mutex::default(),
+            moving: ranks::MOVING.mutex(()),
+            versions: ranks::VERSIONS.mutex(Versions::default()),
         }
     }
     pub fn status(&self) -> Status {

@@ -4,6 +4,7 @@
 //! walked from the new edges; if the walk comes back to the waiter, the waiter is the victim: it alone
 //! closes the circle, and everyone else can go on.
 
+use crate::ranks;
 use crate::{CancelToken, TxnError, TxnErrorKind};
 use firn_base::TxnId;
 use firn_base::clock::{self, Moment};
@@ -48,7 +49,7 @@ struct Waiter {
 }
 
 /// Who waits for whom.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WaitGraph {
     /// How many waiters there are: lets a commit by-pass the lock when nobody waits.
     count: AtomicUsize,
@@ -57,6 +58,18 @@ pub(crate) struct WaitGraph {
     slept_us: AtomicU64,
     deadlocks: AtomicU64,
     waiters: Mutex<FixedMap<TxnId, Waiter>>,
+}
+
+impl Default for WaitGraph {
+    fn default() -> WaitGraph {
+        WaitGraph {
+            count: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
+            slept_us: AtomicU64::new(0),
+            deadlocks: AtomicU64::new(0),
+            waiters: ranks::WAITS.mutex(FixedMap::default()),
+        }
+    }
 }
 
 impl WaitGraph {

@@ -20,6 +20,7 @@ impl Condvar {
     /// Releases the lock, waits for a notification, takes the lock again. May wake without one.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        expect_in_order(guard);
         if sim::simulating() && self.wait_simulated(guard, None).is_some() {
             return;
         }
@@ -42,6 +43,7 @@ impl Condvar {
     /// As [`Condvar::wait`], until `deadline` at the latest; false if it has passed.
     #[track_caller]
     pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Moment) -> bool {
+        expect_in_order(guard);
         if sim::simulating()
             && let Some(notified) = self.wait_simulated(guard, Some(deadline))
         {
@@ -106,4 +108,12 @@ impl Condvar {
         let at = Location::caller();
         sim::current(|context| context.notify(self.address(), all, at)).is_some()
     }
+}
+
+/// The thread will ask for the lock again, with all else that it has.
+#[inline(always)]
+#[track_caller]
+fn expect_in_order<T: ?Sized>(guard: &MutexGuard<'_, T>) {
+    // SAFETY: the raw lock is neither taken nor given back.
+    unsafe { MutexGuard::mutex(guard).raw() }.expect_in_order();
 }

@@ -1,5 +1,6 @@
 //! A latch without data.
 
+use super::Rank;
 use super::lock::RawRwLock;
 use lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
 
@@ -19,6 +20,11 @@ impl RawLatch {
     #[must_use]
     pub const fn new() -> RawLatch {
         RawLatch(RawRwLock::INIT)
+    }
+    /// A free latch that has its place in the order of locks.
+    #[must_use]
+    pub const fn ranked(rank: &'static Rank) -> RawLatch {
+        RawLatch(RawRwLock::ranked(rank))
     }
     /// Blocks until shared.
     #[inline]

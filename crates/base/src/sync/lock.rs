@@ -1,5 +1,6 @@
 //! Mutexes and reader-writer locks: `lock_api`'s types over raw locks that know of simulations.
 
+use super::rank::{Rank, Ranked};
 use crate::sim::{self, Mode};
 use std::mem;
 use std::panic::Location;
@@ -20,16 +21,30 @@ pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
 /// The lock below [`Mutex`].
 // A mutex without data, rather than parking_lot's raw one, because its condition variable asks for a guard.
-pub struct RawMutex(parking_lot::Mutex<()>);
+pub struct RawMutex {
+    lock: parking_lot::Mutex<()>,
+    ranked: Ranked,
+}
 
 impl RawMutex {
+    /// One that has its place in the order of locks.
+    pub(super) const fn ranked(rank: &'static Rank) -> RawMutex {
+        RawMutex { lock: parking_lot::Mutex::new(()), ranked: Ranked::of(rank) }
+    }
+
+    /// Panics if the calling thread, which has the lock, must not wait for it again: see [`super::Rank`].
+    #[track_caller]
+    pub(super) fn expect_in_order(&self) {
+        self.ranked.ask(self.address());
+    }
+
     pub(super) fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
     /// Takes the lock if it is free, without asking the scheduler.
     pub(super) fn attempt(&self) -> bool {
-        self.0.try_lock().map(mem::forget).is_some()
+        self.lock.try_lock().map(mem::forget).is_some()
     }
 
     /// Gives the lock back without telling the scheduler.
@@ -38,7 +53,7 @@ impl RawMutex {
     /// The caller holds it.
     pub(super) unsafe fn give_back(&self) {
         // SAFETY: passed on to the caller.
-        unsafe { self.0.force_unlock() }
+        unsafe { self.lock.force_unlock() }
     }
 
     /// Runs `wait` with parking_lot's guard of the lock, which the caller holds before and after.
@@ -50,7 +65,7 @@ impl RawMutex {
         wait: impl FnOnce(&mut parking_lot::MutexGuard<'_, ()>) -> R,
     ) -> R {
         // SAFETY: the lock is held, says the caller; the guard is never dropped, so the hold stays the caller's.
-        let mut guard = mem::ManuallyDrop::new(unsafe { self.0.make_guard_unchecked() });
+        let mut guard = mem::ManuallyDrop::new(unsafe { self.lock.make_guard_unchecked() });
         wait(&mut guard)
     }
 
@@ -87,32 +102,34 @@ impl RawMutex {
 // SAFETY: every path takes and gives back the mutex inside, which excludes; a simulated thread waits elsewhere
 // but has the lock only after `try_lock` on that mutex.
 unsafe impl lock_api::RawMutex for RawMutex {
-    const INIT: RawMutex = RawMutex(parking_lot::Mutex::new(()));
+    const INIT: RawMutex = RawMutex { lock: parking_lot::Mutex::new(()), ranked: Ranked::NONE };
     type GuardMarker = lock_api::GuardNoSend;
 
     #[inline]
     #[track_caller]
     fn lock(&self) {
-        if sim::simulating() && self.lock_simulated() {
-            return;
+        self.ranked.ask(self.address());
+        if !(sim::simulating() && self.lock_simulated()) {
+            mem::forget(self.lock.lock());
         }
-        mem::forget(self.0.lock());
+        self.ranked.taken(self.address());
     }
 
     #[inline]
     #[track_caller]
     fn try_lock(&self) -> bool {
-        if sim::simulating()
-            && let Some(taken) = self.try_lock_simulated()
-        {
-            return taken;
+        let simulated = if sim::simulating() { self.try_lock_simulated() } else { None };
+        let taken = simulated.unwrap_or_else(|| self.attempt());
+        if taken {
+            self.ranked.taken(self.address());
         }
-        self.attempt()
+        taken
     }
 
     #[inline]
     #[track_caller]
     unsafe fn unlock(&self) {
+        self.ranked.given_back(self.address());
         // SAFETY: the caller holds the lock; only one of the two gives it back.
         unsafe {
             if sim::simulating() && self.unlock_simulated() {
@@ -124,22 +141,30 @@ unsafe impl lock_api::RawMutex for RawMutex {
 
     #[inline]
     fn is_locked(&self) -> bool {
-        self.0.is_locked()
+        self.lock.is_locked()
     }
 }
 
 /// The lock below [`RwLock`] and [`super::RawLatch`].
-pub struct RawRwLock(parking_lot::RawRwLock);
+pub struct RawRwLock {
+    lock: parking_lot::RawRwLock,
+    ranked: Ranked,
+}
 
 impl RawRwLock {
+    /// One that has its place in the order of locks.
+    pub(super) const fn ranked(rank: &'static Rank) -> RawRwLock {
+        RawRwLock { lock: <parking_lot::RawRwLock as lock_api::RawRwLock>::INIT, ranked: Ranked::of(rank) }
+    }
+
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
     fn attempt(&self, mode: Mode) -> bool {
         match mode {
-            Mode::Shared => lock_api::RawRwLock::try_lock_shared(&self.0),
-            Mode::Exclusive => lock_api::RawRwLock::try_lock_exclusive(&self.0),
+            Mode::Shared => lock_api::RawRwLock::try_lock_shared(&self.lock),
+            Mode::Exclusive => lock_api::RawRwLock::try_lock_exclusive(&self.lock),
         }
     }
 
@@ -167,11 +192,11 @@ impl RawRwLock {
             // SAFETY: passed on to the caller; it is run once at most.
             unsafe {
                 match mode {
-                    Mode::Shared => lock_api::RawRwLock::unlock_shared(&self.0),
-                    Mode::Exclusive => lock_api::RawRwLock::unlock_exclusive(&self.0),
+                    Mode::Shared => lock_api::RawRwLock::unlock_shared(&self.lock),
+                    Mode::Exclusive => lock_api::RawRwLock::unlock_exclusive(&self.lock),
                 }
             }
-            !lock_api::RawRwLock::is_locked(&self.0)
+            !lock_api::RawRwLock::is_locked(&self.lock)
         };
         sim::current(|context| context.release(self.address(), at, unlock)).is_some()
     }
@@ -184,7 +209,7 @@ impl RawRwLock {
         let at = Location::caller();
         let downgrade = || {
             // SAFETY: passed on to the caller; it is run once at most.
-            unsafe { lock_api::RawRwLockDowngrade::downgrade(&self.0) }
+            unsafe { lock_api::RawRwLockDowngrade::downgrade(&self.lock) }
         };
         sim::current(|context| context.downgrade(self.address(), at, downgrade)).is_some()
     }
@@ -193,76 +218,81 @@ impl RawRwLock {
 // SAFETY: every path takes and gives back the lock inside, which excludes; a simulated thread waits elsewhere
 // but has the lock only after a successful try on that lock.
 unsafe impl lock_api::RawRwLock for RawRwLock {
-    const INIT: RawRwLock = RawRwLock(<parking_lot::RawRwLock as lock_api::RawRwLock>::INIT);
+    const INIT: RawRwLock =
+        RawRwLock { lock: <parking_lot::RawRwLock as lock_api::RawRwLock>::INIT, ranked: Ranked::NONE };
     type GuardMarker = lock_api::GuardNoSend;
 
     #[inline]
     #[track_caller]
     fn lock_shared(&self) {
-        if sim::simulating() && self.lock_simulated(Mode::Shared) {
-            return;
+        self.ranked.ask(self.address());
+        if !(sim::simulating() && self.lock_simulated(Mode::Shared)) {
+            self.lock.lock_shared();
         }
-        self.0.lock_shared();
+        self.ranked.taken(self.address());
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_shared(&self) -> bool {
-        if sim::simulating()
-            && let Some(taken) = self.try_lock_simulated(Mode::Shared)
-        {
-            return taken;
+        let simulated = if sim::simulating() { self.try_lock_simulated(Mode::Shared) } else { None };
+        let taken = simulated.unwrap_or_else(|| self.lock.try_lock_shared());
+        if taken {
+            self.ranked.taken(self.address());
         }
-        self.0.try_lock_shared()
+        taken
     }
 
     #[inline]
     #[track_caller]
     unsafe fn unlock_shared(&self) {
+        self.ranked.given_back(self.address());
         // SAFETY: the caller holds the lock shared; only one of the two gives it back.
         unsafe {
             if sim::simulating() && self.unlock_simulated(Mode::Shared) {
                 return;
             }
-            self.0.unlock_shared();
+            self.lock.unlock_shared();
         }
     }
 
     #[inline]
     #[track_caller]
     fn lock_exclusive(&self) {
-        if sim::simulating() && self.lock_simulated(Mode::Exclusive) {
-            return;
+        self.ranked.ask(self.address());
+        if !(sim::simulating() && self.lock_simulated(Mode::Exclusive)) {
+            self.lock.lock_exclusive();
         }
-        self.0.lock_exclusive();
+        self.ranked.taken(self.address());
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_exclusive(&self) -> bool {
-        if sim::simulating()
-            && let Some(taken) = self.try_lock_simulated(Mode::Exclusive)
-        {
-            return taken;
+        let simulated = if sim::simulating() { self.try_lock_simulated(Mode::Exclusive) } else { None };
+        let taken = simulated.unwrap_or_else(|| self.lock.try_lock_exclusive());
+        if taken {
+            self.ranked.taken(self.address());
         }
-        self.0.try_lock_exclusive()
+        taken
     }
 
     #[inline]
     #[track_caller]
     unsafe fn unlock_exclusive(&self) {
+        self.ranked.given_back(self.address());
         // SAFETY: the caller holds the lock exclusively; only one of the two gives it back.
         unsafe {
             if sim::simulating() && self.unlock_simulated(Mode::Exclusive) {
                 return;
             }
-            self.0.unlock_exclusive();
+            self.lock.unlock_exclusive();
         }
     }
 
     #[inline]
     fn is_locked(&self) -> bool {
-        self.0.is_locked()
+        self.lock.is_locked()
     }
 }
 
@@ -276,7 +306,7 @@ unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
             if sim::simulating() && self.downgrade_simulated() {
                 return;
             }
-            self.0.downgrade();
+            self.lock.downgrade();
         }
     }
 }

@@ -4,6 +4,7 @@ use super::acknowledgement::Received;
 use super::database;
 use crate::Failure;
 use crate::args::TortureKill;
+use firn::CachePolicy;
 use firn_workloads::Random;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,16 +25,18 @@ pub struct Setting {
     /// Commits that a client of the ledger has outstanding; 0 if it waits for each.
     pub window: u32,
     log_devices: u32,
+    policy: Option<CachePolicy>,
 }
 
 impl Setting {
     /// Draws one.
-    pub fn draw(random: &mut Random, log_devices: u32) -> Setting {
+    pub fn draw(random: &mut Random, log_devices: u32, policy: Option<CachePolicy>) -> Setting {
         Setting {
             buffer: random.between(2, 24) << 20,
             checkpoint: 128 << (10 + random.between(0, 4)),
             window: if random.percent(30) { random.number(1, 50) } else { 0 },
             log_devices,
+            policy,
         }
     }
 }
@@ -121,6 +124,9 @@ impl Life<'_> {
         ];
         for (name, value) in numbers {
             command.arg(name).arg(value.to_string());
+        }
+        if let (Some(bytes), Some(policy)) = (self.args.cache, self.setting.policy) {
+            command.args(["--cache", &bytes.to_string(), "--cache-policy", policy.name()]);
         }
         if self.args.acknowledge_early {
             command.arg("--acknowledge-early");

@@ -19,7 +19,7 @@ use crate::args::TortureKill;
 use crate::output::say;
 use crate::{Failure, commit_of_source, interrupt, progress, size, whole_tables};
 use acknowledgement::Received;
-use firn::{ErrorKind, Isolation, Options};
+use firn::{CachePolicy, ErrorKind, Isolation, Options};
 use firn_workloads::Random;
 use firn_workloads::results::Conditions;
 use ledger::Book;
@@ -37,6 +37,18 @@ const LIVES_MAX: u64 = 4;
 /// Log devices of databases, drawn for each.
 const LOG_DEVICES: [u32; 4] = [1, 2, 4, 7];
 
+/// Policies of flash caches, drawn for each, if there are to be any.
+const POLICIES: [CachePolicy; 8] = [
+    CachePolicy::GroupSecondChance,
+    CachePolicy::Keeping,
+    CachePolicy::Selective,
+    CachePolicy::GroupReplacement,
+    CachePolicy::Fifo,
+    CachePolicy::LazyCleaning,
+    CachePolicy::Temperature,
+    CachePolicy::ReadLru,
+];
+
 /// What is known of the database from outside.
 struct Known {
     book: Book,
@@ -44,6 +56,8 @@ struct Known {
     /// Whether a child was ever ready: before, the database need not even be there.
     ready: bool,
     log_devices: u32,
+    /// Of its flash cache.
+    policy: Option<CachePolicy>,
 }
 
 /// What happened, over all rounds.
@@ -73,6 +87,7 @@ pub fn kill(args: &TortureKill) -> Result<(), Failure> {
     let config = json!({
         "rounds": args.rounds, "longest_ms": args.longest_ms, "clients": args.clients,
         "tpcc_clients": args.tpcc_clients, "warehouses": args.warehouses, "fresh_every": args.fresh_every,
+        "cache": args.cache,
     });
     let mut conditions = Conditions::now("firn-torture/1", commit_of_source(), config, args.seed);
     let bar = progress::bar("killing", u64::from(args.rounds));
@@ -92,6 +107,7 @@ pub fn kill(args: &TortureKill) -> Result<(), Failure> {
             tpcc: TpccBook::default(),
             ready: false,
             log_devices: LOG_DEVICES[random.between(0, LOG_DEVICES.len() as u64 - 1) as usize],
+            policy: args.cache.map(|_| POLICIES[random.between(0, POLICIES.len() as u64 - 1) as usize]),
         });
         let outcome = one_round(args, (seed, stop), known, &mut random, &mut totals);
         rows.push(outcome.map_err(|failure| {
@@ -155,7 +171,7 @@ fn one_round(
     let lives = random.between(1, LIVES_MAX);
     let mut transfers_in_flight = 0;
     for _ in 0..lives {
-        let setting = Setting::draw(random, known.log_devices);
+        let setting = Setting::draw(random, known.log_devices, known.policy);
         transfers_in_flight += u64::from(setting.window) + 1;
         let longest = Duration::from_millis(args.longest_ms);
         let life = Life { args, seed, setting: &setting, fresh: !received.ready, longest };
@@ -170,6 +186,7 @@ fn one_round(
     let verified = verify(args, known, &received, (transfers_in_flight, lives), totals)?;
     Ok(json!({
         "lives": lives, "acknowledged": received.commits, "log_devices": known.log_devices,
+        "cache_policy": known.policy.map(CachePolicy::name),
         "transfers": known.book.transfers(), "verified": verified,
     }))
 }

@@ -12,12 +12,14 @@ use super::segment::SegmentBuilder;
 use super::statistics::Counters;
 use super::versions::Versions;
 use super::{FlashCache, Ring};
+use crate::ranks;
 use crate::store::Store;
 use crate::{PageTier, TierError, TierErrorKind};
 use firn_base::sync::atomic::{AtomicBool, AtomicU64};
-use firn_base::sync::{Arc, Mutex, OnceLock, RwLock};
+use firn_base::sync::{Arc, OnceLock};
 use firn_base::{DatabaseId, Lsn};
 use firn_device::{AlignedBuf, Device, Fill};
+use std::collections::BTreeSet;
 
 /// What a caller chooses about a new cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,8 +163,8 @@ impl FlashCache {
             geometry,
             policy,
             directory,
-            passing: RwLock::new(()),
-            ring: Mutex::new(Ring {
+            passing: ranks::PASSING.rwlock(()),
+            ring: ranks::RING.mutex(Ring {
                 front,
                 rear,
                 written_back_end: Lsn::ZERO,
@@ -170,18 +172,18 @@ impl FlashCache {
                 ghosts: (policy == CachePolicy::Selective).then(|| Ghosts::new(geometry.slots())),
                 scratch: AlignedBuf::zeroed(geometry.group_bytes),
             }),
-            open: RwLock::new(OpenGroup::new(&geometry, rear)),
+            open: ranks::OPEN.rwlock(OpenGroup::new(&geometry, rear)),
             rear: AtomicU64::new(rear.0),
-            pending: Mutex::new(Pending::default()),
-            recent: Mutex::new(versions),
-            segments: Mutex::new(Vec::new()),
+            pending: ranks::PENDING.mutex(Pending::default()),
+            recent: ranks::RECENT.mutex(versions),
+            segments: ranks::SEGMENTS.mutex(Vec::new()),
             durable: AtomicU64::new(rear.0 - 1),
             poison: OnceLock::new(),
             lost: AtomicBool::new(false),
-            lost_pages: Mutex::default(),
+            lost_pages: ranks::LOST_PAGES.mutex(BTreeSet::new()),
             lacking: OnceLock::new(),
             leaving: AtomicBool::new(false),
-            scratch: Mutex::new(Vec::new()),
+            scratch: ranks::SCRATCH.mutex(Vec::new()),
             counters: Counters::default(),
         }
     }

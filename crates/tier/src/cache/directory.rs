@@ -21,6 +21,7 @@
 //! held at a time, briefly, never during I/O. There is no lock over all of the directory.
 
 use super::geometry::Slot;
+use crate::ranks;
 use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use firn_base::{Lsn, PageId};
@@ -118,7 +119,7 @@ impl Directory {
                     head: AtomicU32::new(NONE),
                 })
                 .collect(),
-            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            stripes: (0..STRIPES).map(|_| ranks::STRIPE.mutex(())).collect(),
             valid: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
         }

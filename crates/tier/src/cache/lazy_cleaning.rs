@@ -22,6 +22,7 @@ use super::geometry::Geometry;
 use super::header::{CacheId, Header};
 use super::policy::CachePolicy;
 use super::statistics::{CacheStatistics, Counters, add};
+use crate::ranks;
 use crate::store::Store;
 use crate::{
     Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written,
@@ -118,7 +119,7 @@ impl LazyCleaning {
             device,
             store,
             header,
-            state: Mutex::new(state),
+            state: ranks::PLACES.mutex(state),
             settled: Condvar::new(),
             poison: OnceLock::new(),
             leaving: AtomicBool::new(false),

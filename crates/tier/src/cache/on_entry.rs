@@ -35,6 +35,7 @@ use super::create::{CacheOptions, CacheState};
 use super::header::{CacheId, Header};
 use super::policy::CachePolicy;
 use super::statistics::{CacheStatistics, Counters};
+use crate::ranks;
 use crate::store::Store;
 use crate::{Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics};
 use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -177,8 +178,8 @@ impl EntryCache {
             header,
             layout,
             policy,
-            writer: Mutex::new(()),
-            state: Mutex::new(state),
+            writer: ranks::WRITER.mutex(()),
+            state: ranks::PLACES.mutex(state),
             lost: AtomicBool::new(false),
             counters: Counters::default(),
         }

@@ -39,12 +39,13 @@ impl Lacking {
 }
 
 impl FlashCache {
-    /// From now on it is known what the store lacks. `from` is a bound for what is dirty already.
+    /// From now on it is known what the store lacks. `from` is a bound for what is dirty already. Called before anybody else
+    /// uses the cache.
     pub(crate) fn begin_lacking(&self, from: Option<Lsn>) {
         if self.is_write_through() {
             return;
         }
-        let _ring = self.ring.lock();
+        let _ring = self.ring.try_lock().expect("nobody uses the cache yet");
         let lacking = Lacking::new(self.geometry.slots());
         self.directory.for_each_valid(|slot, word| {
             if word.is_dirty() {

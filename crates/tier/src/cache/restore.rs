@@ -9,6 +9,7 @@
 //! A later image of a page replaces an earlier one; a tombstone takes away the image it names. Both work within
 //! one page, so the pages are shared out among threads, each of which goes through all groups in order.
 
+use super::FlashCache;
 use super::directory::{Directory, RestoredImage};
 use super::geometry::{Geometry, SEAL_BYTES, Serial};
 use super::group::{Entry, GroupHeader, Seal};
@@ -210,6 +211,23 @@ fn fill(
     }
     directory.restore(&images);
     versions
+}
+
+impl FlashCache {
+    /// Forgets the dirty images of every fourth group, as a restore that was wrong would: tests show with it that they see
+    /// failure.
+    #[doc(hidden)]
+    pub fn forget_dirty_images(&self) {
+        let mut dirty = Vec::new();
+        self.directory.for_each_valid(|slot, word| {
+            if word.is_dirty() && (slot.0 as usize / self.geometry.group_pages).is_multiple_of(4) {
+                dirty.push((slot, word));
+            }
+        });
+        for (slot, word) in dirty {
+            self.directory.forget(word.page(), slot, word);
+        }
+    }
 }
 
 impl Source<'_> {

@@ -1,0 +1,253 @@
+//! The order of locks, checked while tests and simulations run.
+//!
+//! A lock that is made by [`Rank::mutex`] or [`Rank::rwlock`] must be asked for only by a thread whose other ranked locks
+//! come before it. Otherwise the thread panics, whether or not anybody else is there to make a deadlock of it: one run
+//! through a piece of code shows the wrong order, where a deadlock needs two threads and an accident.
+//!
+//! * Checked in builds with debug assertions (tests, `cargo run`), on every thread, simulated or not. In other builds a
+//!   rank is nothing: no field, no code.
+//! * A lock that is *tried* cannot wait, so it may come in any order; once held it counts.
+//! * Waiting on a condition variable is asking for its mutex again.
+//! * A lock without a rank is not looked at. Those are leaves (nothing is waited for under them) or are held by tests.
+//!
+//! Ranks are numbers over all crates, because orders go through several of them. Each crate names its own, where its order
+//! is written down:
+//!
+//! | from | whose |
+//! |---|---|
+//! | 100 | `firn`: changes of cache and log devices, checkpoints |
+//! | 200 | `table`: definitions |
+//! | 300 | `txn`: before page latches |
+//! | 400 | page latches |
+//! | 450 | `txn`: under page latches |
+//! | 500 | `buffer` |
+//! | 550 | `tier`: switch, caches, store |
+//! | 700 | `firn`: what the log's callbacks take |
+//! | 750 | `log` |
+//! | 800 | `tier`: what is under the log's |
+//! | 900 | leaves |
+
+use super::lock::{Mutex, RawMutex, RawRwLock, RwLock};
+
+/// A place in the order of locks: those with greater numbers are asked for later.
+#[derive(Debug)]
+pub struct Rank {
+    #[cfg_attr(not(debug_assertions), expect(dead_code))]
+    number: u16,
+    #[cfg_attr(not(debug_assertions), expect(dead_code))]
+    name: &'static str,
+    #[cfg_attr(not(debug_assertions), expect(dead_code))]
+    several: bool,
+}
+
+impl Rank {
+    /// For one lock at a time. `name` is for people.
+    #[must_use]
+    pub const fn new(number: u16, name: &'static str) -> Rank {
+        Rank { number, name, several: false }
+    }
+
+    /// For locks of which a thread may hold several, in an order that is not checked here.
+    #[must_use]
+    pub const fn several(number: u16, name: &'static str) -> Rank {
+        Rank { number, name, several: true }
+    }
+
+    /// A mutex of this rank.
+    pub const fn mutex<T>(&'static self, value: T) -> Mutex<T> {
+        Mutex::from_raw(RawMutex::ranked(self), value)
+    }
+
+    /// A reader-writer lock of this rank.
+    pub const fn rwlock<T>(&'static self, value: T) -> RwLock<T> {
+        RwLock::from_raw(RawRwLock::ranked(self), value)
+    }
+}
+
+#[cfg(debug_assertions)]
+pub(super) use checking::Ranked;
+#[cfg(not(debug_assertions))]
+pub(super) use nothing::Ranked;
+
+/// Without checks.
+#[cfg(not(debug_assertions))]
+mod nothing {
+    use super::Rank;
+
+    pub struct Ranked;
+
+    impl Ranked {
+        pub const NONE: Ranked = Ranked;
+        pub const fn of(_: &'static Rank) -> Ranked {
+            Ranked
+        }
+        #[inline(always)]
+        pub fn ask(&self, _: usize) {}
+        #[inline(always)]
+        pub fn taken(&self, _: usize) {}
+        #[inline(always)]
+        pub fn given_back(&self, _: usize) {}
+    }
+}
+
+#[cfg(debug_assertions)]
+mod checking {
+    use super::Rank;
+    use std::cell::RefCell;
+    use std::panic::Location;
+
+    /// A ranked lock that the thread has.
+    struct Held {
+        address: usize,
+        rank: &'static Rank,
+        since: &'static Location<'static>,
+    }
+
+    std::thread_local! {
+        static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// What a lock carries.
+    pub struct Ranked(Option<&'static Rank>);
+
+    impl Ranked {
+        pub const NONE: Ranked = Ranked(None);
+
+        pub const fn of(rank: &'static Rank) -> Ranked {
+            Ranked(Some(rank))
+        }
+
+        /// The thread is about to wait for the lock at `address`, or to give it away for the length of a wait.
+        #[track_caller]
+        pub fn ask(&self, address: usize) {
+            let Some(rank) = self.0 else { return };
+            let at = Location::caller();
+            // A thread's locals may be gone at its end; what it does then is the runtime's.
+            let wrong = HELD.try_with(|held| {
+                let held = held.borrow();
+                let later = |held: &&Held| {
+                    held.address != address
+                        && (held.rank.number > rank.number
+                            || held.rank.number == rank.number && !rank.several)
+                };
+                held.iter().find(later).map(|held| (held.rank, held.since))
+            });
+            let Ok(Some((held, since))) = wrong else { return };
+            if std::thread::panicking() {
+                return;
+            }
+            panic!(
+                "locks in the wrong order: \"{}\" ({}) is asked for at {at} by a thread that has had \"{}\" ({}) since {since}",
+                rank.name, rank.number, held.name, held.number
+            );
+        }
+
+        /// The thread has the lock.
+        #[track_caller]
+        pub fn taken(&self, address: usize) {
+            let Some(rank) = self.0 else { return };
+            let since = Location::caller();
+            let _ = HELD.try_with(|held| held.borrow_mut().push(Held { address, rank, since }));
+        }
+
+        /// The thread has it no more.
+        pub fn given_back(&self, address: usize) {
+            if self.0.is_none() {
+                return;
+            }
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                if let Some(place) = held.iter().rposition(|held| held.address == address) {
+                    held.remove(place);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::Rank;
+    use crate::sync::{Condvar, thread};
+    use std::time::Duration;
+
+    static OUTER: Rank = Rank::new(1, "outer");
+    static INNER: Rank = Rank::new(2, "inner");
+    static MANY: Rank = Rank::several(3, "many");
+
+    fn wrong(work: impl FnOnce() + Send + 'static) -> String {
+        // On a thread of its own: what a panic leaves held ends with it.
+        let ended = thread::spawn("wrong", work).expect("a thread").join();
+        let panic = ended.expect_err("the order is wrong");
+        panic.downcast_ref::<String>().expect("a sentence").clone()
+    }
+
+    #[test]
+    fn locks_in_their_order_are_had_again_and_again() {
+        let (outer, inner) = (OUTER.mutex(1), INNER.rwlock(2));
+        for _ in 0..3 {
+            let first = outer.lock();
+            assert_eq!(*first + *inner.read(), 3);
+            let second = inner.write();
+            // Given back in any order.
+            drop(first);
+            drop(second);
+        }
+        let _inner = inner.read();
+        assert!(outer.try_lock().is_some(), "who tries does not wait");
+    }
+
+    #[test]
+    fn a_wrong_order_is_told_with_both_places() {
+        let told = wrong(|| {
+            let (outer, inner) = (OUTER.mutex(()), INNER.rwlock(()));
+            let _inner = inner.read();
+            let _outer = outer.lock();
+        });
+        assert!(told.contains("\"outer\" (1) is asked for") && told.contains("had \"inner\" (2)"), "{told}");
+        assert_eq!(told.matches("rank.rs").count(), 2, "{told}");
+    }
+
+    #[test]
+    fn two_of_a_rank_are_wrong_unless_said_otherwise() {
+        let told = wrong(|| {
+            let (one, two) = (OUTER.mutex(()), OUTER.mutex(()));
+            let _one = one.lock();
+            let _two = two.lock();
+        });
+        assert!(told.contains("wrong order"), "{told}");
+        let (one, two) = (MANY.mutex(()), MANY.mutex(()));
+        let _both = (one.lock(), two.lock());
+    }
+
+    #[test]
+    fn what_was_tried_counts_once_it_is_held() {
+        let told = wrong(|| {
+            let (outer, inner) = (OUTER.mutex(()), INNER.mutex(()));
+            let _inner = inner.try_lock().expect("it is free");
+            let _outer = outer.lock();
+        });
+        assert!(told.contains("wrong order"), "{told}");
+    }
+
+    #[test]
+    fn a_wait_asks_for_its_lock_again() {
+        let told = wrong(|| {
+            let (outer, inner) = (OUTER.mutex(()), INNER.mutex(()));
+            let mut outer = outer.lock();
+            let _inner = inner.lock();
+            Condvar::new().wait_for(&mut outer, Duration::from_millis(1));
+        });
+        assert!(told.contains("\"outer\" (1) is asked for"), "{told}");
+    }
+
+    #[test]
+    fn ranks_are_not_asked_of_others() {
+        let plain = crate::sync::Mutex::new(());
+        let inner = INNER.mutex(());
+        let _inner = inner.lock();
+        let first = plain.lock();
+        assert!(plain.try_lock().is_none());
+        drop(first);
+    }
+}

@@ -1,0 +1,360 @@
+//! What was written below DRAM, remembered beside it: whatever is read there must be no older.
+//!
+//! A [`Shadow`] outlives power cuts; [`Shadow::watch`] puts it between the buffer and the tiers of one life of a database. It
+//! notes the version and the checksum of each page that the tiers take, and looks at each page that they give.
+//!
+//! * In the life in which it was written, a page is read in that version or a later one; of equal versions, with equal
+//!   bytes.
+//! * In a later life the tiers may be behind: redo makes up for it. But nothing is written below DRAM before its log is durable,
+//!   so what was written before a crash is there again after redo, or redo makes it. A page that is read older than that is
+//!   *owed*: it is written in that version or a later one before it is read again. Else redo has missed something, and
+//!   wrong rows would be seen only by who happened to look for them.
+//! * A free, or a new life of the page's number, ends what is known of it.
+//!
+//! The lock is the standard library's, and never held across a scheduling point: to watch changes no run.
+
+use firn::{Lsn, PageId};
+use firn_base::checksum::crc32c;
+use firn_log::{Appended, LogClass, LogError, Record};
+use firn_tier::{Allocation, Found, PageRead, PageTier, PageWrite, TierError, TierStatistics, Written};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Faults kept, of which the first is what matters.
+const FAULTS_MAX: usize = 8;
+
+/// What is known of one page.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// The newest version that was written.
+    version: Lsn,
+    /// Of its bytes.
+    sum: u32,
+    /// The life in which it was written.
+    life: u64,
+    /// In a later life an older one was read.
+    owed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    life: u64,
+    known: BTreeMap<PageId, Known>,
+    /// Somebody reads behind the buffer's back: a page that is owed may be read twice.
+    lenient: bool,
+    compared: u64,
+    faults: Vec<String>,
+}
+
+/// What was written below DRAM, over the lives of a database.
+#[derive(Clone, Debug, Default)]
+pub struct Shadow(Arc<Mutex<Pages>>);
+
+impl Shadow {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().expect("nothing panics under it")
+    }
+
+    /// The tiers of a new life, watched.
+    #[must_use]
+    pub fn watch(&self, tier: Arc<dyn PageTier>) -> Arc<dyn PageTier> {
+        let mut pages = self.pages();
+        pages.life += 1;
+        pages.known.values_mut().for_each(|known| known.owed = false);
+        Arc::new(Watched { tier, shadow: self.clone() })
+    }
+
+    /// Whether others than the buffer read pages: a backup does.
+    pub fn be_lenient(&self, lenient: bool) {
+        self.pages().lenient = lenient;
+    }
+
+    /// What was wrong, since this was asked last.
+    #[must_use]
+    pub fn take_faults(&self) -> Vec<String> {
+        std::mem::take(&mut self.pages().faults)
+    }
+
+    /// Pages read of which something was known.
+    #[must_use]
+    pub fn compared(&self) -> u64 {
+        self.pages().compared
+    }
+}
+
+impl Pages {
+    fn accuse(&mut self, sentence: String) {
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(sentence);
+        }
+    }
+
+    /// `before`: what was known when the read began.
+    fn read(&mut self, page: PageId, found: Found, data: &[u8], before: Option<Known>) {
+        let Some(before) = before else { return };
+        self.compared += 1;
+        let life = self.life;
+        let (version, place) = (found.version, if found.cached { "the cache" } else { "the store" });
+        if version == before.version && crc32c(data) != before.sum {
+            self.accuse(format!(
+                "page {page} was read from {place} in version {version} with other bytes than were written"
+            ));
+        }
+        if version >= before.version {
+            return;
+        }
+        if before.life == life {
+            return self.accuse(format!(
+                "page {page} was read from {place} in version {version}; version {} had been written",
+                before.version
+            ));
+        }
+        if before.owed && !self.lenient {
+            return self.accuse(format!(
+                "page {page} was read from {place} in version {version} again, though version {} had been written before \
+                 a crash: redo has missed it",
+                before.version
+            ));
+        }
+        if let Some(known) = self.known.get_mut(&page).filter(|known| known.version == before.version) {
+            known.owed = true;
+        }
+    }
+
+    fn written(&mut self, write: &PageWrite<'_>, before: Option<Known>) {
+        if write.outcome != Ok(Written::Taken) {
+            return;
+        }
+        let (page, version) = (write.page, write.version);
+        if let Some(before) = before.filter(|before| version < before.version) {
+            return self.accuse(format!(
+                "page {page} left DRAM in version {version}; version {} had been written",
+                before.version
+            ));
+        }
+        let known = Known { version, sum: crc32c(write.data), life: self.life, owed: false };
+        if self.known.get(&page).is_none_or(|there| there.version <= version) {
+            self.known.insert(page, known);
+        }
+    }
+}
+
+/// The tiers of one life, with somebody who looks on.
+struct Watched {
+    tier: Arc<dyn PageTier>,
+    shadow: Shadow,
+}
+
+impl PageTier for Watched {
+    fn page_size(&self) -> usize {
+        self.tier.page_size()
+    }
+    fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        let known = |shadow: &Shadow, page| shadow.pages().known.get(&page).copied();
+        let before: Vec<Option<Known>> = reads.iter().map(|read| known(&self.shadow, read.page)).collect();
+        self.tier.read_batch(reads);
+        let mut pages = self.shadow.pages();
+        for (read, before) in reads.iter().zip(before) {
+            if let Ok(found) = read.outcome {
+                pages.read(read.page, found, read.buf, before);
+            }
+        }
+    }
+    fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
+        let known = |shadow: &Shadow, page| shadow.pages().known.get(&page).copied();
+        let before: Vec<Option<Known>> = writes.iter().map(|write| known(&self.shadow, write.page)).collect();
+        self.tier.write_batch(writes);
+        let mut pages = self.shadow.pages();
+        writes.iter().zip(before).for_each(|(write, before)| pages.written(write, before));
+    }
+    fn preferred_batch(&self) -> usize {
+        self.tier.preferred_batch()
+    }
+    fn wants_clean(&self) -> bool {
+        self.tier.wants_clean()
+    }
+    fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
+        self.tier.reserve(class)
+    }
+    fn unreserve(&self, page: PageId) {
+        self.tier.unreserve(page);
+    }
+    fn publish(
+        &self,
+        change: Allocation<'_>,
+        append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
+    ) -> Result<Appended, TierError> {
+        self.tier.publish(change, &mut |record| {
+            let appended = append(record)?;
+            let mut pages = self.shadow.pages();
+            change.free.iter().chain(change.allocate).for_each(|page| {
+                pages.known.remove(page);
+            });
+            Ok(appended)
+        })
+    }
+    fn sync(&self) -> Result<(), TierError> {
+        self.tier.sync()
+    }
+    fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+        self.tier.version_of(page)
+    }
+    fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+        self.tier.has_change(page, lsn)
+    }
+    fn page_is_lost(&self, page: PageId) -> bool {
+        self.tier.page_is_lost(page)
+    }
+    fn oldest_needed_lsn(&self) -> Option<Lsn> {
+        self.tier.oldest_needed_lsn()
+    }
+    fn statistics(&self) -> TierStatistics {
+        self.tier.statistics()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says of every page what it is told to say, and takes everything.
+    struct Puppet(Mutex<(Lsn, u8)>);
+
+    impl PageTier for Puppet {
+        fn page_size(&self) -> usize {
+            64
+        }
+        fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+            let (version, byte) = *self.0.lock().expect("no panic under it");
+            for read in reads {
+                read.buf.fill(byte);
+                read.outcome = Ok(Found { version, dirty: false, cached: true });
+            }
+        }
+        fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
+            writes.iter_mut().for_each(|write| write.outcome = Ok(Written::Taken));
+        }
+        fn preferred_batch(&self) -> usize {
+            1
+        }
+        fn reserve(&self, _: LogClass) -> Result<PageId, TierError> {
+            Ok(PageId(1))
+        }
+        fn unreserve(&self, _: PageId) {}
+        fn publish(
+            &self,
+            _: Allocation<'_>,
+            append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
+        ) -> Result<Appended, TierError> {
+            append(Record { kind: firn_log::Kind(0x10), body: &[] })
+                .map_err(|error| TierError::new(firn_tier::TierErrorKind::Failed, error.to_string()))
+        }
+        fn sync(&self) -> Result<(), TierError> {
+            Ok(())
+        }
+        fn version_of(&self, _: PageId) -> Result<Option<Lsn>, TierError> {
+            Ok(None)
+        }
+        fn oldest_needed_lsn(&self) -> Option<Lsn> {
+            None
+        }
+        fn statistics(&self) -> TierStatistics {
+            TierStatistics::default()
+        }
+    }
+
+    struct Life {
+        puppet: Arc<Puppet>,
+        tier: Arc<dyn PageTier>,
+    }
+
+    impl Life {
+        fn of(shadow: &Shadow) -> Life {
+            let puppet = Arc::new(Puppet(Mutex::new((Lsn(0), 0))));
+            Life { tier: shadow.watch(puppet.clone()), puppet }
+        }
+        fn read(&self, version: u64, byte: u8) {
+            *self.puppet.0.lock().expect("no panic under it") = (Lsn(version), byte);
+            let none = || Err(TierError::new(firn_tier::TierErrorKind::Failed, "not read"));
+            self.tier.read_batch(&mut [PageRead { page: PageId(7), buf: &mut [0; 64], outcome: none() }]);
+        }
+        fn write(&self, version: u64, byte: u8) {
+            self.tier.write_batch(&mut [PageWrite {
+                page: PageId(7),
+                version: Lsn(version),
+                recovery_lsn: Lsn(version),
+                dirty: true,
+                data: &[byte; 64],
+                changed: None,
+                base: Lsn(0),
+                lifetime: firn_tier::Lifetime::Unknown,
+                outcome: Ok(Written::Declined),
+            }]);
+        }
+        fn free(&self) {
+            let change = Allocation { allocate: &[], free: &[PageId(7)] };
+            let appended = Appended { first: Lsn(50), end: Lsn(60) };
+            self.tier.publish(change, &mut |_| Ok(appended)).expect("appended");
+        }
+    }
+
+    fn the_only_fault(shadow: &Shadow) -> String {
+        let faults = shadow.take_faults();
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        faults[0].clone()
+    }
+
+    #[test]
+    fn an_older_version_and_other_bytes_of_the_same_are_told() {
+        let shadow = Shadow::default();
+        let life = Life::of(&shadow);
+        life.read(10, 1);
+        life.write(20, 2);
+        life.read(20, 2);
+        life.read(30, 3);
+        assert!(shadow.take_faults().is_empty());
+        life.read(10, 1);
+        assert!(the_only_fault(&shadow).contains("version 20 had been written"));
+        life.read(20, 3);
+        assert!(the_only_fault(&shadow).contains("other bytes"));
+        life.write(15, 2);
+        assert!(the_only_fault(&shadow).contains("left DRAM"));
+        assert_eq!(shadow.compared(), 4);
+    }
+
+    #[test]
+    fn after_a_crash_redo_has_one_chance() {
+        let shadow = Shadow::default();
+        Life::of(&shadow).write(20, 2);
+        let life = Life::of(&shadow);
+        life.read(10, 1);
+        life.write(20, 2);
+        life.read(20, 2);
+        assert!(shadow.take_faults().is_empty());
+        let life = Life::of(&shadow);
+        life.read(10, 1);
+        // A crash in between: again once.
+        let life = Life::of(&shadow);
+        life.read(10, 1);
+        shadow.be_lenient(true);
+        life.read(10, 1);
+        assert!(shadow.take_faults().is_empty());
+        shadow.be_lenient(false);
+        life.read(10, 1);
+        assert!(the_only_fault(&shadow).contains("redo has missed it"));
+        life.write(15, 1);
+        assert!(the_only_fault(&shadow).contains("left DRAM"));
+    }
+
+    #[test]
+    fn a_page_that_was_freed_may_begin_anew() {
+        let shadow = Shadow::default();
+        let life = Life::of(&shadow);
+        life.write(20, 2);
+        life.free();
+        life.read(10, 0);
+        life.write(12, 1);
+        life.read(12, 1);
+        assert!(shadow.take_faults().is_empty());
+    }
+}

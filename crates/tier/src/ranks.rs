@@ -1,0 +1,39 @@
+//! The order of this crate's locks, outermost first. Page latches come before all of them; the locks of the log between
+//! the store's and those that a record's append may take.
+
+use firn_base::sync::Rank;
+
+/// [`crate::CacheSwitch`]'s latch: held for the length of each call.
+pub(crate) static SWITCH: Rank = Rank::new(550, "the cache switch's latch");
+/// Write-through: between the store's taking a page and the cache's.
+pub(crate) static PASSING: Rank = Rank::new(600, "a cache's passing");
+/// The order of groups; held during I/O of cache and store.
+pub(crate) static RING: Rank = Rank::new(610, "a cache's ring");
+/// Who writes to the device of a cache that pages enter when they are read.
+pub(crate) static WRITER: Rank = Rank::new(620, "a cache's writer");
+/// The store's header and number of groups; held during I/O.
+pub(crate) static GROWTH: Rank = Rank::new(650, "the store's growth");
+/// Rounds of metadata writes; held during I/O.
+pub(crate) static WRITE_BACK: Rank = Rank::new(660, "the store's write_back");
+/// Append and apply of a map record.
+pub(crate) static ORDER: Rank = Rank::new(670, "the store's order");
+/// All that the store has in memory; never held during I/O.
+pub(crate) static STATE: Rank = Rank::new(680, "the store's state");
+/// Buffers for runs: a leaf.
+pub(crate) static STAGING: Rank = Rank::new(690, "the store's staging");
+/// The group being filled. May be taken while a record is being appended, as all that follow.
+pub(crate) static OPEN: Rank = Rank::new(800, "a cache's open group");
+/// Chains of the directory.
+pub(crate) static STRIPE: Rank = Rank::new(810, "a stripe of a cache's directory");
+/// What is in volatile memory only.
+pub(crate) static PENDING: Rank = Rank::new(830, "a cache's pending");
+/// What is where, in caches of places.
+pub(crate) static PLACES: Rank = Rank::new(830, "a cache's places");
+/// Leaves.
+pub(crate) static RECENT: Rank = Rank::new(840, "a cache's recent versions");
+/// As above.
+pub(crate) static SEGMENTS: Rank = Rank::new(841, "a cache's segments");
+/// As above.
+pub(crate) static LOST_PAGES: Rank = Rank::new(842, "a cache's lost pages");
+/// As above.
+pub(crate) static SCRATCH: Rank = Rank::new(843, "a cache's scratch");

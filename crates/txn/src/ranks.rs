@@ -1,0 +1,20 @@
+//! The order of this crate's locks, outermost first. Page latches come after `MOVING`, locks of the log after all of them.
+
+use firn_base::sync::Rank;
+
+/// By their global ids.
+pub(crate) static PREPARED: Rank = Rank::new(300, "the prepared transactions");
+/// While an entry moves to the undo tree or is undone.
+pub(crate) static MOVING: Rank = Rank::new(310, "a transaction's moving");
+/// Tried under latches.
+pub(crate) static POINTS: Rank = Rank::new(440, "a shard of the locks on keys");
+/// As above.
+pub(crate) static RANGES: Rank = Rank::new(445, "the locks on ranges");
+/// Commit records are appended under it.
+pub(crate) static REGISTRY: Rank = Rank::new(450, "the registry");
+/// Woken from within the log, when it fails.
+pub(crate) static WAITS: Rank = Rank::new(720, "the wait graph");
+/// By their ids.
+pub(crate) static SHARD: Rank = Rank::new(730, "a shard of the transactions");
+/// Its undo entries.
+pub(crate) static VERSIONS: Rank = Rank::new(740, "a transaction's versions");
