@@ -110,7 +110,8 @@ impl LogScan {
         until: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        let sources = LogSources::new(devices, identity, from);
+        // The devices have commits to write: they are read only when the scan needs more.
+        let sources = LogSources::new(devices, identity, from).with_threads(false);
         LogScan::find_until(sources, until.min(Lsn(LSN_MAX - 1)), progress)
     }
 
