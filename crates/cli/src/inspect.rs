@@ -249,10 +249,20 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
                      "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared,
                      "complete": statistics.recovery.complete,
                      "seconds": statistics.recovery.before_answer().time.as_secs_f64(),
+                     "parts": recovery_parts_json(&statistics.recovery),
                      "reads": {"log": statistics.recovery.before_answer().log_reads,
                                "cache": statistics.recovery.before_answer().cache_reads,
                                "store": statistics.recovery.before_answer().store_reads}},
     })
+}
+
+/// What opening cost, part by part.
+pub(crate) fn recovery_parts_json(recovery: &firn::RecoveryReport) -> Vec<Value> {
+    let part = |(name, cost): (&str, firn::RecoveryCost)| {
+        json!({"part": name, "seconds": cost.time.as_secs_f64(), "log_reads": cost.log_reads,
+               "cache_reads": cost.cache_reads, "store_reads": cost.store_reads})
+    };
+    recovery.parts().into_iter().map(part).collect()
 }
 
 fn cache_json(cache: &CacheStatistics) -> Value {

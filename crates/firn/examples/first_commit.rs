@@ -111,6 +111,7 @@ fn measure(bed: &Bed, rows: u64, cache: bool, eager: bool) {
     show("finding the log", first.scan);
     show("the cache's directory", first.cache);
     show("analysis", first.analysis);
+    show("page map", first.map);
     show("opening", first.opening);
     println!("    {:<28} {:>10.3} s", "answered", answered.as_secs_f64());
     db.finish_recovery().expect("finished");

@@ -1,9 +1,11 @@
 //! Fuzzy checkpoints, and the one place that decides how much log is kept.
 //!
-//! A checkpoint writes what was dirty at the *previous* one, so that work goes on meanwhile and a page
-//! changed all the time is written once an interval. The redo start is the least of what pending redo, the buffer, the
-//! tiers and the open transactions still need; the log before it is given back. After a crash at most about
-//! two intervals are read again. What the archive and running backups still need (`keep.rs`) is kept beyond that.
+//! A checkpoint writes what was dirty at the *previous* one, so that work goes on meanwhile and a page changed all
+//! the time is written once in two intervals; after a crash about one to two intervals are read again. Where a flash
+//! cache keeps dirty pages, a checkpoint writes all that is dirty when it begins, as FaCE's does: groups written one
+//! after the other cost flash little, and one interval at most is read again. The redo start is the least of what
+//! pending redo, the buffer, the tiers and the open transactions still need; the log before it is given back. What
+//! the archive and running backups still need (`keep.rs`) is kept beyond that.
 //!
 //! Order, each step durable before the next: pages (to the flash cache, if there is one) → page map → checkpoint record → superblock →
 //! truncation. A crash between two of them finds the previous checkpoint whole.
@@ -63,7 +65,8 @@ impl Engine {
     fn write_checkpoint(&self, write_before: Lsn, clean: bool) -> Result<(), Error> {
         let began = self.log.end();
         self.txns.spill_older_than(write_before)?;
-        self.pool.write_older_than(write_before)?;
+        let absorbs = self.tier.cache().is_some_and(|cache| cache.absorbs_checkpoints());
+        self.pool.write_older_than(if absorbs { began } else { write_before })?;
         self.bound_what_the_cache_keeps()?;
         // What the metadata contains now, the device will.
         let store_version = self.store.metadata_version();

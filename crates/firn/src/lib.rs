@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod analysis;
 mod archive;
 mod archive_options;
 mod assembly;

@@ -155,14 +155,16 @@ impl Collector {
         }
     }
 
-    /// All log has been seen. Answers what is pending, and
+    /// All log has been seen; the cache knows the versions of `known` pages. Answers what is pending, and
     /// the pages that are to be redone from the log before anything is read.
-    pub fn finish(mut self, cached: &dyn Fn(PageId) -> Cached) -> (Pending, BTreeSet<PageId>) {
+    pub fn finish(mut self, cached: &dyn Fn(PageId) -> Cached, known: u64) -> (Pending, BTreeSet<PageId>) {
         let mut pages: Vec<PageId> = self.pages.keys().copied().collect();
         pages.sort_unstable();
+        let mut behind = 0;
         for page in pages {
             if let Cached::As(version) = cached(page) {
                 self.is_below(page, version);
+                behind += u64::from(self.pages.contains_key(&page));
             }
         }
         let by_lsn: BTreeMap<Lsn, PageId> =
@@ -170,6 +172,7 @@ impl Collector {
         assert_eq!(by_lsn.len(), self.pages.len(), "a record changes one page");
         let pending = Pending {
             at_opening: by_lsn.len() as u64,
+            current: known.saturating_sub(behind),
             left: AtomicU64::new(by_lsn.len() as u64),
             waiting: ranks::REDO.mutex(Waiting { pages: self.pages, by_lsn, in_background: BTreeSet::new() }),
             counts: Counts::default(),
@@ -210,6 +213,9 @@ struct Counts {
 /// What redo on demand has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedoCounts {
+    /// Pages that changed since the redo start and were found in the flash cache in their newest version; by its directory,
+    /// without reading them.
+    pub pages_current: u64,
     /// Pages with changes that the tiers might lack, when the database answered.
     pub pages_pending: u64,
     /// Of these, pages that are still to be redone.
@@ -231,6 +237,8 @@ type PoisonFn = dyn Fn(&BufferError) + Send + Sync;
 /// What is pending.
 pub(crate) struct Pending {
     at_opening: u64,
+    /// Pages that changed since the redo start and are in the cache in their newest version.
+    current: u64,
     /// Pages waiting; changes under the lock.
     left: AtomicU64,
     waiting: Mutex<Waiting>,
@@ -267,6 +275,7 @@ impl Pending {
     pub fn counts(&self) -> RedoCounts {
         let read = |count: &AtomicU64| count.load(Relaxed);
         RedoCounts {
+            pages_current: self.current,
             pages_pending: self.at_opening,
             pages_left: self.left(),
             pages_on_demand: read(&self.counts.on_demand),
@@ -418,7 +427,7 @@ mod tests {
         change(&mut collector, 1100, DROP, 4, 0);
         collector.event(PageEvent::Stored { page: PageId(77), version: Lsn(5) }, &store);
         let known = |page| if page == PageId(5) { Cached::As(Lsn(1085)) } else { Cached::No };
-        let (pending, given_up) = collector.finish(&known);
+        let (pending, given_up) = collector.finish(&known, 1);
         assert_eq!(lsns(&pending, 1), [1061, 1071, 1081, 1091]);
         assert_eq!(lsns(&pending, 2), [], "its last change is stored");
         assert_eq!(lsns(&pending, 3), [], "another life of it");
@@ -443,7 +452,7 @@ mod tests {
         (1..=3).for_each(|page| {
             collector.event(PageEvent::Stored { page: PageId(page), version: Lsn(1095) }, &cached)
         });
-        let (pending, _) = collector.finish(&cached);
+        let (pending, _) = collector.finish(&cached, 1);
         assert_eq!(lsns(&pending, 1).len(), 10);
         assert_eq!(lsns(&pending, 2), [1042, 1052, 1062, 1072, 1082, 1092]);
         assert_eq!(lsns(&pending, 3), []);
@@ -475,7 +484,7 @@ mod tests {
         assert!(!collector.given_up.is_empty());
         change(&mut collector, next(), REMOVE, 1, 0);
         change(&mut collector, next(), REMOVE, 2, 0);
-        let (pending, given_up) = collector.finish(&|_| Cached::No);
+        let (pending, given_up) = collector.finish(&|_| Cached::No, 0);
         assert!(given_up.iter().all(|page| page.0 <= 2), "{given_up:?}");
         (3..=10).for_each(|page| assert_eq!(lsns(&pending, page).len(), 1));
         for page in given_up {

@@ -2,8 +2,8 @@
 //!
 //! 1. the superblock says where the log is, which epochs are valid, and where redo starts;
 //! 2. the log is scanned to its end, all devices side by side;
-//! 3. *analysis* brings the page map up to date, rebuilds the open transactions and collects the page changes that the
-//!    tiers may lack (`pending.rs`), in one pass;
+//! 3. *analysis* (`analysis.rs`) brings the page map up to date, rebuilds the open transactions and collects the page changes
+//!    that the tiers may lack, in one pass;
 //! 4. a higher epoch is made durable in the superblock, and only then is the log opened for appending;
 //! 5. the open transactions are taken over, and the catalog is read.
 //!
@@ -13,29 +13,29 @@
 //! A crash at any point leaves a database that the next recovery starts from the same superblock, with
 //! perhaps one epoch more: redo and undo are idempotent.
 
+use crate::analysis::{analyse, cached};
 use crate::archive::Archive;
 use crate::assembly;
 use crate::cache;
-use crate::checkpoint;
 use crate::devices::{Counted, Devices};
 use crate::early_log::{ArchiveTail, EarlyLog};
 use crate::engine::{Engine, Parts};
 use crate::keep::LogKeep;
 use crate::log_source;
 use crate::options::{RecoveryPhase, RecoveryProgress};
-use crate::pending::{Collector, Pending};
+use crate::pending::Pending;
 use crate::redo::{Pages, redo};
 use crate::rest::{Meter, RecoveryReport, Rest};
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::{Arc, thread};
-use firn_base::{Lsn, PageId, rng};
-use firn_btree::{PageChange, Tree};
+use firn_base::{Lsn, rng};
+use firn_btree::Tree;
 use firn_buffer::{BufferError, BufferPool};
-use firn_log::{ArchiveUse, Kind, Log, LogErrorKind, LogOptions, LogScan, LogSources, MemberId, Record};
+use firn_log::{ArchiveUse, Log, LogErrorKind, LogOptions, LogScan, LogSources, MemberId};
 use firn_table::{Catalog, SYSTEM_TREE};
-use firn_tier::store::{Store, events};
-use firn_tier::{CacheSwitch, Cached, PageCache};
+use firn_tier::store::Store;
+use firn_tier::{CacheSwitch, PageCache};
 use firn_txn::{Analysis, LoserReport, TxnError, TxnErrorKind, TxnManager};
 
 /// LSNs that are left out before an epoch at most: of those there are enough for 2^40 openings.
@@ -55,134 +55,205 @@ pub(crate) fn open(
     // Who crashes again and again before recovery is complete adds an epoch each time.
     let eager_recovery = options.eager_recovery || superblock.epochs.len() > EPOCHS_LEFT_MAX;
     let options = &Options { eager_recovery, ..options.clone() };
-    let devices = Counted::new(devices, &superblock.members);
-    let mut superblock = superblock;
-    cache::give_up(&mut superblock, options)?;
-    let report = |phase, done, total| {
-        if let Some(progress) = &options.progress {
-            progress(RecoveryProgress { phase, done, total, in_background: false });
-        }
-    };
-    let store_options = assembly::store_options(options, superblock.page_size);
-    let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
-    store.expect_metadata(superblock.store_version)?;
-    let tail = ArchiveTail::find(&superblock, &options.archive)?;
-    let anew = options.archive.none || options.archive.path.is_some();
-    let early =
-        EarlyLog::new(if anew { options.archive_text()? } else { superblock.extensions.archive.clone() });
-    let (archive_use, archive_first) = log_source::archive_use(&superblock, &devices.logs(), &tail, options);
-    let had_archive = superblock.extensions.archive.clone();
-    if matches!(tail, ArchiveTail::NotNeeded) {
-        superblock.extensions.archive.clone_from(&early.archive);
-    }
-    let mut meter = Meter::new(&devices);
-    let progress = |done, total| report(RecoveryPhase::Scan, done, total);
-    let scan =
-        find_log(&devices, &mut superblock, (&archive_use, archive_first), options.background, &progress)?;
-    let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
-    let keep = LogKeep::default();
-    // What a crash cut off in the archive lies beyond the log's end.
-    let archive_end = match tail {
-        ArchiveTail::There(..) => scan.next_epoch_start(),
-        ArchiveTail::NotNeeded | ArchiveTail::GivenUp(_) => scan.end(),
-    };
-    let archive = Archive::open(&superblock, early.archive.clone(), archive_end, &options.archive, &keep)?;
-    let mut recovery = RecoveryReport {
-        clean: superblock.clean,
-        log_bytes: scan.end().since(superblock.redo_start),
-        from_archive: scan.from_archive(),
-        archive_first: scan.archive_first(),
-        ..RecoveryReport::default()
-    };
-    let log_range = superblock.redo_start..scan.end();
-    recovery.scan = meter.lap(&devices);
-    let mut cache = cache::open(&superblock, &devices, &store, options, log_range)?;
-    recovery.cache = meter.lap(&devices);
-    let tiers = (&*store, cache.as_deref());
-    let (analysis, changes) = analyse(&scan, &superblock, tiers, options, &mut recovery, &report)?;
-    store.finish_redo(scan.end())?;
-    let pending = changes.map(|changes| {
-        let (pending, given_up) = changes.finish(&|page| cached(cache.as_deref(), page));
-        (Arc::new(pending), given_up)
-    });
-    recovery.analysis = meter.lap(&devices);
-
-    let start = begin_epoch(scan.next_epoch_start());
-    let epoch = superblock.open_epoch(start);
-    superblock.clean = false;
-    let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
-    let now = copies.min(superblock.members.len());
-    superblock.want_copies(copies as u8, start, now as u8);
-    if cache.is_none() {
-        cache = cache::make(&mut superblock, &devices, &store, options)?;
-    }
-    superblock.write(&devices.superblock())?;
-    let log_options = LogOptions { copies, ..assembly::log_options(options) };
-    let log = scan.open_log(epoch, start, log_options)?;
-    if !log.is_covered() || matches!(tail, ArchiveTail::GivenUp(_)) {
-        early.keep_until(start);
-    }
-    if !log.is_covered() {
-        // There was no room for more copies of what a crash left on too few devices.
-        superblock.array_mut().redundancy.thin_before(start);
-        if scan.from_archive() > 0 && superblock.extensions.archive_needed.is_none() {
-            // What is damaged on the devices is in the archive alone.
-            superblock.extensions.archive_needed = Some(scan.from_archive_until());
-            superblock.extensions.archive = had_archive;
-        }
-        superblock.write(&devices.superblock())?;
-    }
-    assembly::attach(options, &store, &log);
-
-    let tier = Arc::new(CacheSwitch::new(store.clone(), cache.clone()));
-    let pool = assembly::pool(options, &tier, &log)?;
-    let (pending, pages) = match pending {
-        Some((pending, given_up)) => {
-            pool.redo_with(pending.clone());
-            (Some(pending), Pages::Only(given_up))
-        }
-        None => (None, Pages::All),
-    };
-    let (from, log_bytes) = (superblock.redo_start, recovery.log_bytes);
-    recovery.redone = redo_now(&scan, from, &pages, options, &pool, &|lsn| {
-        report(RecoveryPhase::Redo, lsn.since(from), log_bytes)
-    })?;
-    drop(scan);
-    if let Some(cache) = &cache {
-        cache.end_recovery();
-    }
-
-    let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, superblock.undo_root);
-    let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, superblock.catalog_root);
-    let (next_txn, next_tree) = (analysis.next_txn(), analysis.next_tree());
-    let txns = TxnManager::new(
-        pool.clone(),
-        undo_tree,
-        next_txn,
-        next_tree,
-        assembly::manager_options(options, superblock.log_bytes()),
-    );
-    let LoserReport { losers, prepared } = txns.adopt(analysis);
-    recovery.losers = losers;
-    recovery.prepared = prepared;
-    if !options.background {
-        txns.have_waiters_undo();
-    }
-    if let Some(pending) = &pending {
-        poison_on_damage(pending, &txns);
-    }
-    // Reads by snapshot: what the losers did to the catalog is not seen.
-    let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
-    recovery.opening = meter.lap(&devices);
-    let rest = Rest::of(recovery, pending, options);
-    let parts =
-        Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
-    let engine = Engine::new(parts, options);
-    lost.into_iter().for_each(|(id, message)| engine.tell_lost_at_opening(id, message));
+    let (mut opening, scan) = Opening::find(superblock, devices, options)?;
+    let analysed = opening.analyse(&scan)?;
+    let log = opening.open_log(&scan)?;
+    let engine = opening.assemble(scan, log, analysed)?;
     if options.eager_recovery || engine.has_nothing_to_recover() {
         engine.finish_recovery()?;
     }
     Ok(engine)
+}
+
+/// A database on its way: what was found so far.
+struct Opening<'a> {
+    options: &'a Options,
+    superblock: Superblock,
+    devices: Counted,
+    store: Arc<Store>,
+    cache: Option<Arc<dyn PageCache>>,
+    archive: Option<Archive>,
+    keep: LogKeep,
+    early: EarlyLog,
+    tail: ArchiveTail,
+    /// As the superblock had it.
+    had_archive: Option<String>,
+    /// Members of the log that could not be read, with a sentence for people.
+    lost: Vec<(MemberId, String)>,
+    recovery: RecoveryReport,
+    meter: Meter,
+}
+
+impl<'a> Opening<'a> {
+    /// Opens the store, finds the log's end, and restores the cache's directory.
+    fn find(
+        mut superblock: Superblock,
+        devices: Devices,
+        options: &'a Options,
+    ) -> Result<(Opening<'a>, LogScan), Error> {
+        let devices = Counted::new(devices, &superblock.members);
+        cache::give_up(&mut superblock, options)?;
+        let store_options = assembly::store_options(options, superblock.page_size);
+        let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
+        store.expect_metadata(superblock.store_version)?;
+        let tail = ArchiveTail::find(&superblock, &options.archive)?;
+        let anew = options.archive.none || options.archive.path.is_some();
+        let early =
+            EarlyLog::new(if anew { options.archive_text()? } else { superblock.extensions.archive.clone() });
+        let (archive_use, archive_first) =
+            log_source::archive_use(&superblock, &devices.logs(), &tail, options);
+        let had_archive = superblock.extensions.archive.clone();
+        if matches!(tail, ArchiveTail::NotNeeded) {
+            superblock.extensions.archive.clone_from(&early.archive);
+        }
+        let mut meter = Meter::new(&devices);
+        let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
+        let archive_use = (&archive_use, archive_first);
+        let scan = find_log(&devices, &mut superblock, archive_use, options.background, &progress)?;
+        let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
+        let keep = LogKeep::default();
+        // What a crash cut off in the archive lies beyond the log's end.
+        let archive_end = match tail {
+            ArchiveTail::There(..) => scan.next_epoch_start(),
+            ArchiveTail::NotNeeded | ArchiveTail::GivenUp(_) => scan.end(),
+        };
+        let archive =
+            Archive::open(&superblock, early.archive.clone(), archive_end, &options.archive, &keep)?;
+        let mut recovery = RecoveryReport {
+            clean: superblock.clean,
+            log_bytes: scan.end().since(superblock.redo_start),
+            from_archive: scan.from_archive(),
+            archive_first: scan.archive_first(),
+            ..RecoveryReport::default()
+        };
+        recovery.scan = meter.lap(&devices);
+        let log_range = superblock.redo_start..scan.end();
+        let cache = cache::open(&superblock, &devices, &store, options, log_range)?;
+        recovery.cache = meter.lap(&devices);
+        let opening = Opening {
+            options,
+            superblock,
+            devices,
+            store,
+            cache,
+            archive,
+            keep,
+            early,
+            tail,
+            had_archive,
+            lost,
+            recovery,
+            meter,
+        };
+        Ok((opening, scan))
+    }
+
+    /// Reads the log into page map, open transactions and pending changes.
+    fn analyse(&mut self, scan: &LogScan) -> Result<Analysed, Error> {
+        let tiers = (&*self.store, self.cache.as_deref());
+        let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
+        let recovery = &mut self.recovery;
+        let (transactions, changes) = analyse(scan, &self.superblock, tiers, self.options, recovery, report)?;
+        self.recovery.analysis = self.meter.lap(&self.devices);
+        self.store.finish_redo(scan.end())?;
+        self.recovery.map = self.meter.lap(&self.devices);
+        let cache = self.cache.as_deref();
+        let known = cache.map_or(0, PageCache::versions_known);
+        let (pending, now) = match changes.map(|changes| changes.finish(&|page| cached(cache, page), known)) {
+            Some((pending, given_up)) => (Some(Arc::new(pending)), Pages::Only(given_up)),
+            None => (None, Pages::All),
+        };
+        Ok(Analysed { transactions, pending, now })
+    }
+
+    /// Makes a higher epoch durable, and opens the log in it.
+    fn open_log(&mut self, scan: &LogScan) -> Result<Arc<Log>, Error> {
+        let (options, superblock) = (self.options, &mut self.superblock);
+        let start = begin_epoch(scan.next_epoch_start());
+        let epoch = superblock.open_epoch(start);
+        superblock.clean = false;
+        let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
+        let now = copies.min(superblock.members.len());
+        superblock.want_copies(copies as u8, start, now as u8);
+        if self.cache.is_none() {
+            self.cache = cache::make(superblock, &self.devices, &self.store, options)?;
+        }
+        superblock.write(&self.devices.superblock())?;
+        let log_options = LogOptions { copies, ..assembly::log_options(options) };
+        let log = scan.open_log(epoch, start, log_options)?;
+        if !log.is_covered() || matches!(self.tail, ArchiveTail::GivenUp(_)) {
+            self.early.keep_until(start);
+        }
+        if !log.is_covered() {
+            // There was no room for more copies of what a crash left on too few devices.
+            superblock.array_mut().redundancy.thin_before(start);
+            if scan.from_archive() > 0 && superblock.extensions.archive_needed.is_none() {
+                // What is damaged on the devices is in the archive alone.
+                superblock.extensions.archive_needed = Some(scan.from_archive_until());
+                superblock.extensions.archive = self.had_archive.take();
+            }
+            superblock.write(&self.devices.superblock())?;
+        }
+        assembly::attach(options, &self.store, &log);
+        Ok(log)
+    }
+
+    /// Puts the floors together, and takes the open transactions over.
+    fn assemble(mut self, scan: LogScan, log: Arc<Log>, analysed: Analysed) -> Result<Arc<Engine>, Error> {
+        let options = self.options;
+        let Analysed { transactions, pending, now } = analysed;
+        let tier = Arc::new(CacheSwitch::new(self.store.clone(), self.cache.clone()));
+        let pool = assembly::pool(options, &tier, &log)?;
+        if let Some(pending) = &pending {
+            pool.redo_with(pending.clone());
+        }
+        let (from, log_bytes) = (self.superblock.redo_start, self.recovery.log_bytes);
+        self.recovery.redone = redo_now(&scan, from, &now, options, &pool, &|lsn| {
+            report(options, RecoveryPhase::Redo, lsn.since(from), log_bytes);
+        })?;
+        drop(scan);
+        if let Some(cache) = &self.cache {
+            cache.end_recovery();
+        }
+        let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, self.superblock.undo_root);
+        let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, self.superblock.catalog_root);
+        let (next_txn, next_tree) = (transactions.next_txn(), transactions.next_tree());
+        let manager_options = assembly::manager_options(options, self.superblock.log_bytes());
+        let txns = TxnManager::new(pool.clone(), undo_tree, next_txn, next_tree, manager_options);
+        let LoserReport { losers, prepared } = txns.adopt(transactions);
+        (self.recovery.losers, self.recovery.prepared) = (losers, prepared);
+        if !options.background {
+            txns.have_waiters_undo();
+        }
+        if let Some(pending) = &pending {
+            poison_on_damage(pending, &txns);
+        }
+        // Reads by snapshot: what the losers did to the catalog is not seen.
+        let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
+        self.recovery.opening = self.meter.lap(&self.devices);
+        let rest = Rest::of(self.recovery, pending, options);
+        let Opening { superblock, devices, store, archive, keep, early, lost, .. } = self;
+        let parts =
+            Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
+        let engine = Engine::new(parts, options);
+        lost.into_iter().for_each(|(id, message)| engine.tell_lost_at_opening(id, message));
+        Ok(engine)
+    }
+}
+
+/// What the log says.
+struct Analysed {
+    transactions: Analysis,
+    pending: Option<Arc<Pending>>,
+    /// Pages to be redone before anything is read.
+    now: Pages,
+}
+
+/// Tells whoever opens the database how far it has come.
+fn report(options: &Options, phase: RecoveryPhase, done: u64, total: u64) {
+    if let Some(progress) = &options.progress {
+        progress(RecoveryProgress { phase, done, total, in_background: false });
+    }
 }
 
 /// Redoes pages that are not left for later, before anything is read.
@@ -289,62 +360,6 @@ fn find_log(
         }
     }
     Ok(scan(superblock, superblock.redo_start)?)
-}
-
-/// Shows every record since the redo start to the page map, to the analysis of transactions, and to what collects page
-/// changes; to that one not if all of redo comes before the answer.
-fn analyse(
-    scan: &LogScan,
-    superblock: &Superblock,
-    (store, cache): (&Store, Option<&dyn PageCache>),
-    options: &Options,
-    recovery: &mut RecoveryReport,
-    report: &dyn Fn(RecoveryPhase, u64, u64),
-) -> Result<(Analysis, Option<Collector>), Error> {
-    let mut at_checkpoint = scan.records(superblock.checkpoint);
-    let state = match at_checkpoint.next()? {
-        Some((lsn, Record { kind: checkpoint::CHECKPOINT, body })) if lsn == superblock.checkpoint => {
-            checkpoint::decode(body)?.1
-        }
-        _ => {
-            let lsn = superblock.checkpoint;
-            return Err(Error::damaged(format!("the checkpoint record at LSN {lsn} is not in the log")));
-        }
-    };
-    let mut analysis = Analysis::new(state);
-    let mut changes = (!options.eager_recovery).then(|| Collector::new(options.recovery_bytes));
-    let mut records = scan.records(superblock.redo_start);
-    while let Some((lsn, record)) = records.next()? {
-        let seen = match record.kind {
-            Kind(0x10..=0x1f) => {
-                store.redo(lsn, record)?;
-                cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
-                if let Some(changes) = &mut changes {
-                    let cached = |page| cached(cache, page);
-                    events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));
-                }
-                Ok(())
-            }
-            Kind(0x20..=0x3f) => PageChange::decode(record).and_then(|change| {
-                if let Some(changes) = &mut changes {
-                    changes.change(lsn, record.kind, &change);
-                }
-                analysis.page_change(lsn, change.page, change.attachment)
-            }),
-            Kind(0x40..=0x4f) => analysis.record(record),
-            _ => Ok(()),
-        };
-        seen.map_err(|error| Error::from(error).within(&format!("the log record at LSN {lsn}")))?;
-        recovery.records += 1;
-        if recovery.records.is_multiple_of(4096) {
-            report(RecoveryPhase::Analysis, lsn.since(superblock.redo_start), recovery.log_bytes);
-        }
-    }
-    Ok((analysis, changes))
-}
-
-fn cached(cache: Option<&dyn PageCache>, page: PageId) -> Cached {
-    cache.map_or(Cached::No, |cache| cache.cached(page))
 }
 
 /// Rolls back what had not committed: for restoring.

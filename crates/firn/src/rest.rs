@@ -79,8 +79,10 @@ pub struct RecoveryReport {
     pub scan: RecoveryCost,
     /// Restoring the flash cache's directory.
     pub cache: RecoveryCost,
-    /// Reading the log into page map, open transactions and pending changes.
+    /// Reading the log into open transactions and pending changes.
     pub analysis: RecoveryCost,
+    /// Bringing the page map up to date with what analysis found.
+    pub map: RecoveryCost,
     /// Opening the log for appending, redo of pages that were not left for later, and reading the catalog.
     pub opening: RecoveryCost,
     /// From the database's answer to the end of recovery; so far, if it goes on.
@@ -88,10 +90,21 @@ pub struct RecoveryReport {
 }
 
 impl RecoveryReport {
+    /// What was done before the database answered, part by part in this order, with a name for people.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, RecoveryCost); 5] {
+        [
+            ("finding the log's end", self.scan),
+            ("the cache's directory", self.cache),
+            ("analysis", self.analysis),
+            ("the page map", self.map),
+            ("opening", self.opening),
+        ]
+    }
     /// What was done before the database answered.
     #[must_use]
     pub fn before_answer(&self) -> RecoveryCost {
-        self.scan.plus(self.cache).plus(self.analysis).plus(self.opening)
+        self.parts().into_iter().fold(RecoveryCost::default(), |sum, (_, cost)| sum.plus(cost))
     }
 }
 

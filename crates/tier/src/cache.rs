@@ -276,11 +276,17 @@ impl PageCache for FlashCache {
             Some(_) => self.recent.lock().of(page).map_or(Cached::Somehow, Cached::As),
         }
     }
+    fn versions_known(&self) -> u64 {
+        self.recent.lock().len() as u64
+    }
     fn end_recovery(&self) {
         *self.recent.lock() = Versions::unknown();
     }
     fn state(&self) -> CacheState {
         CacheState { durable: self.durable.load(Relaxed), lost: self.is_lost() }
+    }
+    fn absorbs_checkpoints(&self) -> bool {
+        !self.is_write_through() && !self.is_lost() && !self.is_leaving()
     }
     fn step(&self) -> Result<Progress, TierError> {
         self.clean_ahead()

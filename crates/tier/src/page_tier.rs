@@ -218,11 +218,22 @@ pub trait PageCache: PageTier {
         Cached::No
     }
 
+    /// How many pages [`PageCache::cached`] knows the version of: those that came in since the redo start.
+    fn versions_known(&self) -> u64 {
+        0
+    }
+
     /// Redo of pages has ended: what was kept for it may go.
     fn end_recovery(&self);
 
     /// What must be remembered outside of the cache, once [`PageTier::sync`] has returned.
     fn state(&self) -> CacheState;
+
+    /// Whether dirty pages that are written stay here, and need not be written to the store as well: then checkpoints write
+    /// all of them. May change.
+    fn absorbs_checkpoints(&self) -> bool {
+        false
+    }
 
     /// A piece of background work.
     fn step(&self) -> Result<Progress, TierError>;

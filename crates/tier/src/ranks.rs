@@ -11,6 +11,8 @@ pub(crate) static PASSING: Rank = Rank::new(600, "a cache's passing");
 pub(crate) static RING: Rank = Rank::new(610, "a cache's ring");
 /// Who writes to the device of a cache that pages enter when they are read.
 pub(crate) static WRITER: Rank = Rank::new(620, "a cache's writer");
+/// Map records that wait for their pages; held during I/O, by recovery only.
+pub(crate) static REDO: Rank = Rank::new(640, "the store's redo");
 /// The store's header and number of groups; held during I/O.
 pub(crate) static GROWTH: Rank = Rank::new(650, "the store's growth");
 /// Rounds of metadata writes; held during I/O.

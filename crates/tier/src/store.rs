@@ -17,10 +17,11 @@
 //! * After a failed write or sync the store writes nothing more until it is opened again; reading goes on.
 //!
 //! Locks, in the order in which they are taken, after page latches and before the log's own:
-//! 1. `growth`: the header and the number of groups. Held during I/O.
-//! 2. `write_back`: rounds of metadata writes, one at a time. Held during I/O.
-//! 3. `order`: append and apply of a map record. Held during `Log::append`, never during the store's I/O.
-//! 4. `state`: all that is in memory. Held briefly; never during I/O nor while another lock is waited for.
+//! 1. `redo`: map records that wait for their pages to be read. Held during I/O, by recovery only.
+//! 2. `growth`: the header and the number of groups. Held during I/O.
+//! 3. `write_back`: rounds of metadata writes, one at a time. Held during I/O.
+//! 4. `order`: append and apply of a map record. Held during `Log::append`, never during the store's I/O.
+//! 5. `state`: all that is in memory. Held briefly; never during I/O nor while another lock is waited for.
 //!
 //! Tests and simulations check it (`ranks.rs`).
 //!
@@ -41,6 +42,7 @@ mod give_back;
 mod grow;
 mod header;
 pub(crate) mod journal;
+mod load;
 mod lost;
 mod meta_cache;
 mod meta_page;
@@ -75,6 +77,7 @@ use header::Header;
 use journal::Journal;
 use meta_cache::MetaCache;
 use meta_page::MetaId;
+use redo::Redo;
 use space::Space;
 use std::collections::BTreeSet;
 use totals::Totals;
@@ -94,6 +97,7 @@ pub struct Store {
     journal: OnceLock<Arc<dyn Journal>>,
     /// Why nothing more may be written.
     poison: OnceLock<String>,
+    redo: Mutex<Redo>,
     growth: Mutex<Header>,
     write_back: Mutex<()>,
     order: Mutex<()>,
@@ -229,6 +233,7 @@ impl Store {
             policy,
             journal: OnceLock::new(),
             poison: OnceLock::new(),
+            redo: ranks::REDO.mutex(Redo::default()),
             growth: ranks::GROWTH.mutex(header),
             write_back: ranks::WRITE_BACK.mutex(()),
             order: ranks::ORDER.mutex(()),
@@ -242,7 +247,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Applies a map record (kinds 0x10–0x1f) unless the map has it already.
+    /// Applies a map record (kinds 0x10–0x1f) unless the map has it already; at [`Store::finish_redo`] at the latest, and
+    /// until then the map is not to be asked for anything. Records come in the order of their LSNs.
+    ///
+    /// Errors: `Damaged`, of this record or of one before. The sentence names its LSN.
     pub fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
         self.redo_record(lsn, record)
     }
@@ -253,11 +261,12 @@ impl Store {
         self.state.lock().cache.get(MetaId::Totals).expect("the totals page is pinned").lsn
     }
 
-    /// Before the first redo: `at_least` is a [`Store::metadata_version`] that was synced. A store that knows
-    /// less is an older copy put in place, or one that lost writes: its pages have right checksums, too.
+    /// Before the first redo: `at_least` is a [`Store::metadata_version`] that was synced, so redo passes over records up to it.
+    /// A store that knows less is an older copy put in place, or one that lost writes: its pages have right checksums, too.
     ///
     /// Errors: `Damaged`.
     pub fn expect_metadata(&self, at_least: Lsn) -> Result<(), TierError> {
+        self.redo.lock().begin_after(at_least);
         let found = self.metadata_version();
         // Of a totals page with a bad slot the older version may have been taken: it is added up anew.
         if found >= at_least || self.state.lock().suspects.contains(&MetaId::Totals) {
@@ -278,6 +287,7 @@ impl Store {
     ///
     /// Errors: `Damaged` if metadata contains what the log does not, or lost what the log no longer has.
     pub fn finish_redo(&self, log_end: Lsn) -> Result<(), TierError> {
+        self.redo_waiting()?;
         self.judge_suspects(log_end)
     }
 
@@ -294,6 +304,7 @@ impl Store {
     }
 
     pub(crate) fn attach_journal(&self, journal: Arc<dyn Journal>) {
+        assert!(self.redo.lock().is_empty(), "redo is finished before the log is attached");
         assert!(self.journal.set(journal).is_ok(), "a log is attached once");
         self.state.lock().recovering = false;
     }

@@ -284,9 +284,15 @@ impl Machine {
 
 /// Opens the database of a cell, with its cache.
 pub fn open(cell: &Cell, devices: Devices, bytes: u64) -> Result<FirnEngine, Failure> {
+    open_with(cell, devices, bytes, false)
+}
+
+/// Likewise; after a crash with all of recovery done before it answers, if `eager`.
+pub fn open_with(cell: &Cell, devices: Devices, bytes: u64, eager: bool) -> Result<FirnEngine, Failure> {
     let share = |percent: f64| (bytes as f64 * percent / 100.0) as u64;
     let mut options = options((share(cell.dram_percent) as usize).max(DRAM_LEAST))
         .create(false)
+        .eager_recovery(eager)
         .checkpoint_log_bytes(cell.checkpoint_bytes);
     if let Some(cache) = &cell.cache {
         let bytes = share(cache.percent);

@@ -28,6 +28,10 @@ impl Versions {
             _ => drop(self.recent.remove(&page)),
         }
     }
+    /// Pages noted.
+    pub(crate) fn len(&self) -> usize {
+        self.recent.len()
+    }
     /// The version of a cached page, if it was noted.
     pub(crate) fn of(&self, page: PageId) -> Option<Lsn> {
         self.recent.get(&page).copied()

@@ -1,10 +1,9 @@
 //! Metadata pages held in memory while a call works with them.
 
-use super::geometry::Slot;
-use super::meta_page::{self, MetaId, MetaImage};
-use super::{State, Store, count, suspects};
+use super::load::Loaded;
+use super::meta_page::{MetaId, MetaImage};
+use super::{State, Store, suspects};
 use crate::{TierError, TierErrorKind};
-use firn_device::{AlignedBuf, Io, IoOp};
 
 /// Keeps metadata pages in memory until dropped. Not to be dropped under the `state` lock.
 pub(crate) struct Pins<'a> {
@@ -80,42 +79,6 @@ impl Store {
             }
         }
     }
-
-    /// Reads metadata pages, both slots of each, side by side.
-    pub(crate) fn load(&self, ids: &[MetaId]) -> Vec<Result<Loaded, TierError>> {
-        let meta_bytes = self.geometry.meta_bytes;
-        count(&self.counters.metadata_pages_read, ids.len());
-        let mut bufs: Vec<AlignedBuf> = ids.iter().map(|_| AlignedBuf::zeroed(2 * meta_bytes)).collect();
-        let mut batch = Vec::with_capacity(2 * ids.len());
-        for (id, buf) in ids.iter().zip(&mut bufs) {
-            let (a, b) = buf.split_at_mut(meta_bytes);
-            for (slot, half) in [(Slot::A, a), (Slot::B, b)] {
-                let offset = self.geometry.meta_offset(*id, slot);
-                batch.push(Io { offset, op: IoOp::Read(half), outcome: Ok(()) });
-            }
-        }
-        self.device.submit(&mut batch);
-        let outcomes: Vec<_> = batch.into_iter().map(|io| io.outcome).collect();
-        ids.iter()
-            .zip(&bufs)
-            .zip(outcomes.chunks(2))
-            .map(|((id, buf), outcome)| {
-                // One unreadable slot may be the newest; guessing that it is not could lose durable changes.
-                outcome.iter().try_for_each(Clone::clone)?;
-                let (a, b) = buf.split_at(meta_bytes);
-                let image = meta_page::choose(self.database, *id, a, b)?;
-                let sound = meta_page::other_is_sound(self.database, *id, &image, a, b);
-                Ok(Loaded { image, sound })
-            })
-            .collect()
-    }
-}
-
-/// A metadata page as found on the device.
-pub(crate) struct Loaded {
-    pub image: MetaImage,
-    /// Whether the other slot is what it should be, so that `image` is the newest version for sure.
-    pub sound: bool,
 }
 
 impl State {

@@ -1,22 +1,69 @@
 //! Redo of map records, before the log is attached.
+//!
+//! Records wait until there are enough of them, or no more. Then the metadata pages that they concern are read side by
+//! side, each once, and the records are applied in their order.
+//!
+//! Invariants:
+//! * Records are applied in the order of their LSNs.
+//! * A record is left out only if every metadata page that was synced contains it: it is not younger than a version of the
+//!   metadata that was read before a sync that was completed ([`Store::expect_metadata`]). A slot that a crash tears was
+//!   being written after that sync, so its page was changed by a younger record, and its other slot contains the older ones.
+//! * Nothing waits when the log is attached.
 
 use super::apply::{apply, concerned};
 use super::meta_page::MetaId;
-use super::{Store, records};
-use crate::{TierError, TierErrorKind};
+use super::records::{self, Change};
+use super::{Store, TierError, TierErrorKind};
 use firn_base::Lsn;
+use firn_base::codec::Malformed;
 use firn_log::Record;
+use std::collections::BTreeSet;
+
+/// Changes that wait at most, but for those of the last record: 3 MiB.
+const CHANGES_MAX: usize = 1 << 16;
+/// Pages whose records wait at most, if the budget of the map is less. (What redo changes stays in memory, whatever the
+/// budget: it cannot be written before the log is attached.)
+const PAGES_LEAST: usize = 1024;
+
+/// Records that wait.
+#[derive(Default)]
+pub(crate) struct Redo {
+    /// Records up to here are contained in all that was synced.
+    contained: Lsn,
+    records: Vec<(Lsn, Vec<Change>)>,
+    changes: usize,
+    /// What the records concern, of groups that exist.
+    pages: BTreeSet<MetaId>,
+}
+
+impl Redo {
+    /// Passes over records up to and including `contained`.
+    pub(crate) fn begin_after(&mut self, contained: Lsn) {
+        assert!(self.is_empty(), "said before the first record");
+        self.contained = contained;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn is_full(&self, pages_max: usize) -> bool {
+        self.changes >= CHANGES_MAX || self.pages.len() >= pages_max
+    }
+}
+
+fn damaged(lsn: Lsn, error: Malformed) -> TierError {
+    TierError::new(TierErrorKind::Damaged, format!("the map record at {lsn:?} cannot be redone: {error}"))
+}
 
 impl Store {
     pub(crate) fn redo_record(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
         assert!(self.journal.get().is_none(), "redo comes before the log is attached");
-        let damaged = |error| {
-            TierError::new(
-                TierErrorKind::Damaged,
-                format!("the map record at {lsn:?} cannot be redone: {error}"),
-            )
-        };
-        let changes = records::decode(record).map_err(damaged)?;
+        let mut redo = self.redo.lock();
+        if lsn <= redo.contained {
+            return Ok(());
+        }
+        let changes = records::decode(record).map_err(|error| damaged(lsn, error))?;
         let (groups, shrunk_at) = {
             let header = self.growth.lock();
             (header.groups, header.shrunk_at)
@@ -32,8 +79,29 @@ impl Store {
                 format!("the map record at {lsn:?} speaks of {id:?}, but the store has {groups} groups only"),
             ));
         }
-        let _pins = self.pin(&present)?;
-        let mut state = self.state.lock();
-        apply(&self.geometry, &mut state.cache, groups, lsn, &changes).map_err(damaged)
+        redo.changes += changes.len();
+        redo.records.push((lsn, changes));
+        redo.pages.extend(present);
+        let pages_max = self.state.lock().cache.budget_pages().max(PAGES_LEAST);
+        if redo.is_full(pages_max) { self.apply_waiting(&mut redo) } else { Ok(()) }
+    }
+
+    /// Applies what waits.
+    pub(crate) fn redo_waiting(&self) -> Result<(), TierError> {
+        self.apply_waiting(&mut self.redo.lock())
+    }
+
+    fn apply_waiting(&self, redo: &mut Redo) -> Result<(), TierError> {
+        let pages: Vec<MetaId> = std::mem::take(&mut redo.pages).into_iter().collect();
+        let records = std::mem::take(&mut redo.records);
+        redo.changes = 0;
+        let groups = self.growth.lock().groups;
+        let _pins = self.pin(&pages)?;
+        for (lsn, changes) in records {
+            let mut state = self.state.lock();
+            apply(&self.geometry, &mut state.cache, groups, lsn, &changes)
+                .map_err(|error| damaged(lsn, error))?;
+        }
+        Ok(())
     }
 }

@@ -15,6 +15,7 @@ struct Known {
     appended: Lsn,
     durable: Lsn,
     truncated: Lsn,
+    contained: Lsn,
     taken: BTreeMap<PageId, (Lsn, Lsn)>,
 }
 
@@ -24,6 +25,7 @@ impl Known {
             appended: Lsn::FIRST,
             durable: Lsn::FIRST,
             truncated: Lsn::FIRST,
+            contained: Lsn::ZERO,
             taken: BTreeMap::new(),
         };
         for mark in marks {
@@ -31,6 +33,7 @@ impl Known {
                 Fact::Appended(end) => known.appended = end,
                 Fact::Durable(lsn) => known.durable = lsn,
                 Fact::Truncated(lsn) => known.truncated = lsn,
+                Fact::Contained(lsn) => known.contained = lsn,
                 Fact::Taken(page, version, needed) => drop(known.taken.insert(page, (version, needed))),
             }
         }
@@ -62,7 +65,10 @@ fn run(seed: u64, steps: u64, every: u64) {
             let cut = possible[rng.below(possible.len() as u64) as usize];
             let device = replay.image(survival, &mut rng).remove(0);
             let left: Vec<Logged> = records.iter().filter(|record| record.end <= cut).cloned().collect();
-            let store = recover(device.clone(), &left, known.truncated, cut).unwrap();
+            // Passing over what the metadata contains, or not, must make no difference.
+            let contained = if rng.one_in(4) { Lsn::ZERO } else { known.contained };
+            let (from, image) = (known.truncated, device.clone());
+            let store = recover_after(image, &left, contained, from, cut).unwrap();
             let pages = fold(&left, cut);
             compare(&store, &pages);
             for (page, (version, needed)) in &known.taken {
@@ -80,7 +86,7 @@ fn run(seed: u64, steps: u64, every: u64) {
             if rng.one_in(2) {
                 store.sync().unwrap();
             }
-            let again = recover(device, &log.records(), known.truncated, log.end()).unwrap();
+            let again = recover_after(device, &log.records(), contained, from, log.end()).unwrap();
             compare(&again, &fold(&log.records(), log.end()));
         }
         if replay.step().is_none() {

@@ -33,6 +33,8 @@ pub(crate) enum Fact {
     Durable(Lsn),
     /// The log before this LSN is forgotten.
     Truncated(Lsn),
+    /// Metadata that contained everything up to this LSN was synced.
+    Contained(Lsn),
     /// The store took a version of a page, whose oldest change it needs has this LSN.
     Taken(PageId, Lsn, Lsn),
 }
@@ -182,7 +184,19 @@ pub(crate) fn recover(
     from: Lsn,
     cut: Lsn,
 ) -> Result<Store, TierError> {
+    recover_after(device, records, Lsn::ZERO, from, cut)
+}
+
+/// As `recover`, of metadata that was synced when it contained everything up to `contained`.
+pub(crate) fn recover_after(
+    device: Arc<dyn Device>,
+    records: &[Logged],
+    contained: Lsn,
+    from: Lsn,
+    cut: Lsn,
+) -> Result<Store, TierError> {
     let store = Store::open_with(device, DATABASE, options(), POLICY)?;
+    store.expect_metadata(contained)?;
     for logged in
         records.iter().filter(|logged| logged.lsn >= from && logged.end <= cut && logged.kind != OTHER)
     {

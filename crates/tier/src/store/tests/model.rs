@@ -19,6 +19,8 @@ pub(crate) struct Model {
     pub pages_max: u64,
     /// Redo starts here: what a checkpoint would have noted.
     pub redo_from: Lsn,
+    /// And what the metadata contained before it was synced.
+    pub contained: Lsn,
 }
 
 impl Model {
@@ -33,6 +35,7 @@ impl Model {
             rng: Rng::new(seed),
             pages_max,
             redo_from: Lsn::FIRST,
+            contained: Lsn::ZERO,
         }
     }
 
@@ -118,7 +121,9 @@ impl Model {
     /// Notes from where the log is needed; half of the time after a sync.
     pub(crate) fn checkpoint(&mut self) {
         if self.rng.one_in(2) {
+            let contained = self.store.metadata_version();
             self.store.sync().unwrap();
+            self.contained = contained;
         }
         let end = self.log.end();
         let needed = self.store.oldest_needed_lsn().unwrap_or(end).min(end);
@@ -126,6 +131,7 @@ impl Model {
         // The checkpoint's own record would be flushed.
         self.log.flush(end).unwrap();
         self.redo_from = needed;
+        self.log.note(Fact::Contained(self.contained));
         self.log.note(Fact::Truncated(needed));
     }
 
@@ -134,7 +140,8 @@ impl Model {
         let cut = self.log.durable();
         let mut records = self.log.records();
         records.retain(|record| record.end <= cut);
-        self.store = recover(self.device.clone(), &records, self.redo_from, cut).unwrap();
+        let (contained, from) = (self.contained, self.redo_from);
+        self.store = recover_after(self.device.clone(), &records, contained, from, cut).unwrap();
         self.pages = fold(&records, cut);
         compare(&self.store, &self.pages);
         self.log = TestLog::with(records);

@@ -4,9 +4,10 @@ use super::harness::*;
 use super::model::Model;
 use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind};
-use firn_base::Lsn;
 use firn_base::sync::Arc;
-use firn_device::{Device, MemoryDevice};
+use firn_base::sync::atomic::Ordering;
+use firn_base::{Lsn, PageId};
+use firn_device::{Calls, Counting, Device, DeviceErrorKind, Fault, FaultPlan, Faulty, MemoryDevice};
 use firn_log::{Kind, Record};
 
 #[test]
@@ -30,6 +31,7 @@ fn redo_may_start_earlier_than_needed_and_run_twice() {
             for logged in records.iter().filter(|logged| logged.lsn >= from && logged.kind.0 < 0x20) {
                 again.redo(logged.lsn, logged.record()).unwrap();
             }
+            again.finish_redo(end).unwrap();
             compare(&again, &model.pages);
         }
     }
@@ -45,7 +47,8 @@ fn a_record_that_cannot_be_is_damage_and_no_panic() {
         [(0x10, &far[..]), (0x10, &[0, 1, 5, 0]), (0x11, &[1, 2, 3]), (0x13, &[]), (0x12, &[0, 1])]
     {
         let store = recover(device.clone(), &[], Lsn::FIRST, Lsn::FIRST).unwrap();
-        let error = store.redo(Lsn(9000), Record { kind: Kind(kind), body }).unwrap_err();
+        let redone = store.redo(Lsn(9000), Record { kind: Kind(kind), body });
+        let error = redone.and_then(|()| store.finish_redo(Lsn(9001))).unwrap_err();
         assert_eq!(error.kind, TierErrorKind::Damaged, "{error}");
     }
 }
@@ -79,4 +82,68 @@ fn the_log_is_needed_from_a_pages_first_change_until_its_move_is_durable() {
     assert_eq!(store.oldest_needed_lsn(), Some(moved), "the move is redone, the page is not");
     store.sync().unwrap();
     assert_eq!(store.oldest_needed_lsn(), None);
+}
+
+/// A store of many groups whose pages were moved since its metadata was synced, and the metadata's version then.
+fn moved_everywhere() -> (Arc<MemoryDevice>, Arc<TestLog>, Lsn) {
+    let device = Arc::new(MemoryDevice::new("store"));
+    let log = TestLog::new();
+    let store = create(device.clone(), &log);
+    let pages = allocate(&store, &log, 600).unwrap();
+    assert!(write(&store, &log, &pages).iter().all(|(_, outcome)| outcome.is_ok()));
+    let contained = store.metadata_version();
+    store.sync().unwrap();
+    // From one end of the map to the other and back, so that every record concerns other pages than the one before.
+    for at in 0..60 {
+        let scattered: Vec<PageId> = (0..6).map(|step| pages[(at + step * 97) % 600]).collect();
+        assert!(write(&store, &log, &scattered).iter().all(|(_, outcome)| outcome.is_ok()));
+    }
+    log.flush(log.end()).unwrap();
+    (device, log, contained)
+}
+
+#[test]
+fn redo_reads_metadata_pages_that_lie_together_by_one_request_and_each_once() {
+    let (device, log, contained) = moved_everywhere();
+    let counting = Arc::new(Counting::new(device));
+    let store = recover_after(counting.clone(), &log.records(), contained, contained, log.end()).unwrap();
+    let groups = store.growth.lock().groups;
+    let reads = counting.snapshot().reads;
+    let pages = store.counters.metadata_pages_read.load(Ordering::Relaxed);
+    assert!(groups > 8 && pages > groups, "{pages} pages of {groups} groups, or the test shows nothing");
+    assert!(pages <= 1 + groups * (1 + store.geometry.maps_per_group), "{pages} pages: each is read once");
+    // And the two slots of the header and of the totals.
+    assert!(reads.ops <= groups + 4, "{} reads for {groups} groups", reads.ops);
+    compare(&store, &fold(&log.records(), log.end()));
+}
+
+#[test]
+fn records_that_the_metadata_contains_cost_nothing() {
+    let device = Arc::new(MemoryDevice::new("store"));
+    let log = TestLog::new();
+    let store = create(device.clone(), &log);
+    let pages = allocate(&store, &log, 600).unwrap();
+    assert!(write(&store, &log, &pages).iter().all(|(_, outcome)| outcome.is_ok()));
+    let contained = store.metadata_version();
+    store.sync().unwrap();
+    let records = log.records();
+    let counting = Arc::new(Counting::new(device));
+    let reopened = recover_after(counting.clone(), &records, contained, Lsn::FIRST, log.end()).unwrap();
+    assert!(records.iter().filter(|logged| logged.kind.0 < 0x20).count() > 100);
+    assert_eq!(counting.snapshot().reads.ops, 4, "two slots of the header, and of the totals");
+    compare(&reopened, &fold(&records, log.end()));
+}
+
+#[test]
+fn a_request_that_fails_is_repeated_page_by_page() {
+    let (device, log, contained) = moved_everywhere();
+    let wanted = fold(&log.records(), log.end());
+    for call in [4, 7, 11] {
+        let plan = FaultPlan::new(1);
+        let faulty = Arc::new(Faulty::new(Arc::new(device.duplicate()), &plan));
+        plan.nth(call, Calls::Reads, Fault::Fail(DeviceErrorKind::Failed));
+        let store = recover_after(faulty, &log.records(), contained, contained, log.end()).unwrap();
+        assert_eq!(plan.fired(), 1, "read {call}");
+        compare(&store, &wanted);
+    }
 }

@@ -1,0 +1,80 @@
+//! Analysis: one pass over the log since the redo start, before the database answers.
+//!
+//! Records of the page map go to the store, which repeats what its metadata lacks, and to the flash cache; attachments of page
+//! changes and ends of transactions say which transactions were open; the page changes themselves are collected (`pending.rs`).
+
+use crate::checkpoint;
+use crate::pending::Collector;
+use crate::rest::RecoveryReport;
+use crate::superblock::Superblock;
+use crate::{Error, Options};
+use firn_base::PageId;
+use firn_btree::PageChange;
+use firn_log::{Kind, LogScan, Record};
+use firn_tier::store::{Store, events};
+use firn_tier::{Cached, PageCache};
+use firn_txn::{Analysis, CheckpointState};
+
+/// Records between two reports of progress.
+const RECORDS_A_REPORT: u64 = 4096;
+
+/// Shows every record since the redo start to the page map, to the analysis of transactions, and to what collects page
+/// changes; to that one not if all of redo comes before the answer.
+pub(crate) fn analyse(
+    scan: &LogScan,
+    superblock: &Superblock,
+    (store, cache): (&Store, Option<&dyn PageCache>),
+    options: &Options,
+    recovery: &mut RecoveryReport,
+    report: &dyn Fn(u64, u64),
+) -> Result<(Analysis, Option<Collector>), Error> {
+    let mut analysis = Analysis::new(at_checkpoint(scan, superblock)?);
+    let mut changes = (!options.eager_recovery).then(|| Collector::new(options.recovery_bytes));
+    let mut records = scan.records(superblock.redo_start);
+    while let Some((lsn, record)) = records.next()? {
+        let seen = match record.kind {
+            Kind(0x10..=0x1f) => {
+                store.redo(lsn, record)?;
+                cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
+                if let Some(changes) = &mut changes {
+                    let cached = |page| cached(cache, page);
+                    events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));
+                }
+                Ok(())
+            }
+            Kind(0x20..=0x3f) => PageChange::decode(record).and_then(|change| {
+                if let Some(changes) = &mut changes {
+                    changes.change(lsn, record.kind, &change);
+                }
+                analysis.page_change(lsn, change.page, change.attachment)
+            }),
+            Kind(0x40..=0x4f) => analysis.record(record),
+            _ => Ok(()),
+        };
+        seen.map_err(|error| Error::from(error).within(&format!("the log record at LSN {lsn}")))?;
+        recovery.records += 1;
+        if recovery.records.is_multiple_of(RECORDS_A_REPORT) {
+            report(lsn.since(superblock.redo_start), recovery.log_bytes);
+        }
+    }
+    Ok((analysis, changes))
+}
+
+/// What the cache knows of a page.
+pub(crate) fn cached(cache: Option<&dyn PageCache>, page: PageId) -> Cached {
+    cache.map_or(Cached::No, |cache| cache.cached(page))
+}
+
+/// The transactions that were open at the checkpoint.
+fn at_checkpoint(scan: &LogScan, superblock: &Superblock) -> Result<CheckpointState, Error> {
+    let mut records = scan.records(superblock.checkpoint);
+    match records.next()? {
+        Some((lsn, Record { kind: checkpoint::CHECKPOINT, body })) if lsn == superblock.checkpoint => {
+            Ok(checkpoint::decode(body)?.1)
+        }
+        _ => {
+            let lsn = superblock.checkpoint;
+            Err(Error::damaged(format!("the checkpoint record at LSN {lsn} is not in the log")))
+        }
+    }
+}
