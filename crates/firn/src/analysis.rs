@@ -24,11 +24,11 @@ pub(crate) fn analyse(
     scan: &LogScan,
     superblock: &Superblock,
     (store, cache): (&Store, Option<&dyn PageCache>),
+    transactions: &mut Analysis,
     options: &Options,
     recovery: &mut RecoveryReport,
     report: &dyn Fn(u64, u64),
-) -> Result<(Analysis, Option<Collector>), Error> {
-    let mut analysis = Analysis::new(at_checkpoint(scan, superblock)?);
+) -> Result<Option<Collector>, Error> {
     let mut changes = (!options.eager_recovery).then(|| Collector::new(options.recovery_bytes));
     let mut records = scan.records(superblock.redo_start);
     while let Some((lsn, record)) = records.next()? {
@@ -46,9 +46,9 @@ pub(crate) fn analyse(
                 if let Some(changes) = &mut changes {
                     changes.change(lsn, record.kind, &change);
                 }
-                analysis.page_change(lsn, change.page, change.attachment)
+                transactions.page_change(lsn, change.page, change.attachment)
             }),
-            Kind(0x40..=0x4f) => analysis.record(record),
+            Kind(0x40..=0x4f) => transactions.record(record),
             _ => Ok(()),
         };
         seen.map_err(|error| Error::from(error).within(&format!("the log record at LSN {lsn}")))?;
@@ -57,7 +57,7 @@ pub(crate) fn analyse(
             report(lsn.since(superblock.redo_start), recovery.log_bytes);
         }
     }
-    Ok((analysis, changes))
+    Ok(changes)
 }
 
 /// What the cache knows of a page.
@@ -66,7 +66,7 @@ pub(crate) fn cached(cache: Option<&dyn PageCache>, page: PageId) -> Cached {
 }
 
 /// The transactions that were open at the checkpoint.
-fn at_checkpoint(scan: &LogScan, superblock: &Superblock) -> Result<CheckpointState, Error> {
+pub(crate) fn at_checkpoint(scan: &LogScan, superblock: &Superblock) -> Result<CheckpointState, Error> {
     let mut records = scan.records(superblock.checkpoint);
     match records.next()? {
         Some((lsn, Record { kind: checkpoint::CHECKPOINT, body })) if lsn == superblock.checkpoint => {

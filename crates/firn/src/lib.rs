@@ -50,6 +50,7 @@ mod error;
 mod extensions;
 mod files;
 mod keep;
+mod kept_reads;
 mod log_array;
 mod log_devices;
 mod log_source;

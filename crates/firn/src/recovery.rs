@@ -13,7 +13,7 @@
 //! A crash at any point leaves a database that the next recovery starts from the same superblock, with
 //! perhaps one epoch more: redo and undo are idempotent.
 
-use crate::analysis::{analyse, cached};
+use crate::analysis::{analyse, at_checkpoint, cached};
 use crate::archive::Archive;
 use crate::assembly;
 use crate::cache;
@@ -21,6 +21,7 @@ use crate::devices::{Counted, Devices};
 use crate::early_log::{ArchiveTail, EarlyLog};
 use crate::engine::{Engine, Parts};
 use crate::keep::LogKeep;
+use crate::kept_reads::KeptReads;
 use crate::log_source;
 use crate::options::{RecoveryPhase, RecoveryProgress};
 use crate::pending::Pending;
@@ -80,6 +81,8 @@ struct Opening<'a> {
     had_archive: Option<String>,
     /// Members of the log that could not be read, with a sentence for people.
     lost: Vec<(MemberId, String)>,
+    /// What was read of the log.
+    reads: KeptReads,
     recovery: RecoveryReport,
     meter: Meter,
 }
@@ -109,7 +112,8 @@ impl<'a> Opening<'a> {
         let mut meter = Meter::new(&devices);
         let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
         let archive_use = (&archive_use, archive_first);
-        let scan = find_log(&devices, &mut superblock, archive_use, options.background, &progress)?;
+        let reads = KeptReads::of(devices.logs(), options.recovery_bytes);
+        let scan = find_log(&reads, &mut superblock, archive_use, options.background, &progress)?;
         let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
         let keep = LogKeep::default();
         // What a crash cut off in the archive lies beyond the log's end.
@@ -142,6 +146,7 @@ impl<'a> Opening<'a> {
             tail,
             had_archive,
             lost,
+            reads,
             recovery,
             meter,
         };
@@ -151,9 +156,13 @@ impl<'a> Opening<'a> {
     /// Reads the log into page map, open transactions and pending changes.
     fn analyse(&mut self, scan: &LogScan) -> Result<Analysed, Error> {
         let tiers = (&*self.store, self.cache.as_deref());
+        let superblock = &self.superblock;
+        let mut transactions = Analysis::new(at_checkpoint(scan, superblock)?);
+        self.reads.serve();
         let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
         let recovery = &mut self.recovery;
-        let (transactions, changes) = analyse(scan, &self.superblock, tiers, self.options, recovery, report)?;
+        let changes = analyse(scan, superblock, tiers, &mut transactions, self.options, recovery, report)?;
+        self.reads.end();
         self.recovery.analysis = self.meter.lap(&self.devices);
         self.store.finish_redo(scan.end())?;
         self.recovery.map = self.meter.lap(&self.devices);
@@ -333,14 +342,14 @@ fn forget_lost(
 
 /// Finds the log: all that is kept, if the archive may want it.
 fn find_log(
-    devices: &Counted,
+    reads: &KeptReads,
     superblock: &mut Superblock,
     (archive, archive_first): (&ArchiveUse, Option<Lsn>),
     threads: bool,
     progress: &dyn Fn(u64, u64),
 ) -> Result<LogScan, Error> {
     let scan = |superblock: &Superblock, from| {
-        let sources = LogSources::new(devices.logs(), superblock.log_identity(), from);
+        let sources = LogSources::new(reads.devices(), superblock.log_identity(), from);
         let sources = sources.with_archive(archive.clone()).with_archive_first(archive_first);
         let sources = sources.with_threads(threads);
         LogScan::find(sources, &mut |done, total| progress(done, total))

@@ -473,3 +473,53 @@ fn threads_that_ask_for_one_page_at_once_all_see_it_redone() {
         assert_sound(&db);
     }
 }
+
+/// Finding the log's end reads it; analysis has it from memory, as far as the budget goes.
+#[test]
+fn the_log_is_read_once_if_it_fits_into_memory() {
+    let (bed, rows) = crashed(&quiet());
+    let (db, table) = opened(&quiet(), &bed.duplicate());
+    let report = db.recovery_report();
+    assert!(report.scan.log_reads > 1 && report.records > 400, "{report:?}");
+    assert_eq!(report.analysis.log_reads, 0, "{report:?}");
+    assert_eq!(all(&db, &table), rows);
+    drop((db, table));
+
+    let small = quiet().recovery_bytes(16 << 10);
+    let (db, table) = opened(&small, &bed);
+    let report = db.recovery_report();
+    assert!(report.analysis.log_reads > 0, "{report:?}");
+    assert_eq!(all(&db, &table), rows);
+    assert_sound(&db);
+}
+
+/// Takes the checkpoint that is due: answers the log's end before it, and where redo would start after it.
+fn after_a_checkpoint(options: &Options) -> (firn_base::Lsn, firn_base::Lsn) {
+    let bed = Bed::new(1);
+    let options = options.clone().checkpoint_log_bytes(256 << 10);
+    let db = options.create_on(bed.plain()).expect("created");
+    let table = db.create_table("t").expect("created");
+    let mut checkpoints = 0;
+    for i in 0.. {
+        let (last, end) = (db.statistics().checkpoint.0, db.statistics().log_end);
+        while db.step().expect("works") == Progress::Worked {}
+        if db.statistics().checkpoint.0 != last {
+            checkpoints += 1;
+        }
+        if checkpoints == 3 {
+            return (end, db.statistics().checkpoint.1);
+        }
+        db.transact(|tx| tx.put(&table, &key(i % 300), &value(i, 1)).map(drop)).expect("committed");
+    }
+    unreachable!("a checkpoint becomes due");
+}
+
+#[test]
+fn a_checkpoint_into_a_flash_cache_leaves_nothing_to_redo_and_one_without_an_interval() {
+    let (end, redo_start) = after_a_checkpoint(&caches::roomy(quiet()).cache_bytes(4 << 20));
+    assert!(redo_start >= end, "redo would start at {redo_start}, and {end} was the end before");
+    for options in [quiet(), caches::through(quiet())] {
+        let (end, redo_start) = after_a_checkpoint(&options);
+        assert!(redo_start.0 + (200 << 10) < end.0, "a page changed all the time is written once in two");
+    }
+}
