@@ -25,6 +25,7 @@ use crate::ranks;
 use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use firn_base::{Lsn, PageId};
+use std::ops::Range;
 
 /// Page numbers the directory has room for: 4 PiB of pages of 4 KiB. Pages beyond it by-pass the cache.
 pub(crate) const PAGE_BITS: u32 = 40;
@@ -89,6 +90,10 @@ pub(crate) struct RestoredImage {
     /// It was invalid from the beginning: it only makes older ones of its page invalid.
     pub killed: bool,
 }
+
+/// Some of the chains, one behind the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Share(Range<usize>);
 
 /// What is kept for a slot, and the beginning of one chain, which has nothing to do with that slot. One line of the
 /// processor's caches has all that following a chain over a slot takes.
@@ -291,9 +296,14 @@ impl Directory {
         self.places[slot.0 as usize].word.store(0, Relaxed);
     }
 
-    /// Which of `parts` equal shares of the chains the page belongs to.
-    pub(crate) fn share_of(&self, page: PageId, parts: usize) -> usize {
-        self.chain_of(page) * parts / self.places.len()
+    /// Share `part` of `parts` equal shares of the chains.
+    pub(crate) fn share(&self, part: usize, parts: usize) -> Share {
+        let bound = |part: usize| part * self.places.len() / parts;
+        Share(bound(part)..bound(part + 1))
+    }
+    /// Whether the page belongs to it.
+    pub(crate) fn is_in(&self, share: &Share, page: PageId) -> bool {
+        share.0.contains(&self.chain_of(page))
     }
 
     /// As [`Directory::enqueue`] for each image, in order, while the directory is restored: by the one thread that
@@ -328,10 +338,10 @@ impl Directory {
             }
         }
     }
-    /// Likewise, of a tombstone for the image in `slot`, if its page is in share `part` of `parts`.
-    pub(crate) fn restore_tombstone(&self, slot: Slot, part: usize, parts: usize) {
+    /// Likewise, of a tombstone for the image in `slot`, if its page is in `share`.
+    pub(crate) fn restore_tombstone(&self, slot: Slot, share: &Share) {
         let word = self.word(slot);
-        if word.is_valid() && self.share_of(word.page(), parts) == part {
+        if word.is_valid() && self.is_in(share, word.page()) {
             self.unlink(self.chain_of(word.page()), word.page());
         }
     }
@@ -409,6 +419,25 @@ mod tests {
                 });
                 assert_eq!(found, model.get(&page).copied(), "seed {seed}");
             }
+        }
+    }
+
+    #[test]
+    fn every_page_belongs_to_one_share() {
+        let mut rng = Rng::new(1);
+        for (slots, parts) in [(1, 1), (7, 8), (64, 3), (1000, 8), (4096, 2)] {
+            let directory = Directory::new(slots);
+            let shares: Vec<Share> = (0..parts).map(|part| directory.share(part, parts)).collect();
+            let mut pages = vec![0; parts];
+            for _ in 0..2000 {
+                let page = PageId(rng.between(1, 1 << 38));
+                let of: Vec<usize> =
+                    (0..parts).filter(|part| directory.is_in(&shares[*part], page)).collect();
+                assert_eq!(of.len(), 1, "{page:?} of {slots} slots in {parts} shares: {of:?}");
+                pages[of[0]] += 1;
+            }
+            let (least, most) = (pages.iter().min().unwrap(), pages.iter().max().unwrap());
+            assert!(slots < 64 || most - least < 400, "{pages:?}");
         }
     }
 

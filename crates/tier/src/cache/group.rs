@@ -36,8 +36,19 @@ impl Entry {
         out.put_u64(self.page.0 | flags);
         out.put_u64(self.version.0);
     }
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Entry, Malformed> {
-        let (word, version) = (reader.u64()?, Lsn(reader.u64()?));
+    /// The next `count` entries.
+    pub(crate) fn read_some(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Entry>, Malformed> {
+        let bytes = reader.bytes(count.saturating_mul(ENTRY_BYTES))?;
+        let mut entries = Vec::with_capacity(count);
+        for entry in bytes.as_chunks::<ENTRY_BYTES>().0 {
+            entries.push(Entry::decode(entry)?);
+        }
+        Ok(entries)
+    }
+
+    fn decode(bytes: &[u8; ENTRY_BYTES]) -> Result<Entry, Malformed> {
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let (word, version) = (number(0), Lsn(number(8)));
         let page = PageId(word & PAGE_MASK);
         if word & !(PAGE_MASK | DIRTY | KILLED) != 0 || !Geometry::can_hold(page) {
             return Err(Malformed { what: "a cache entry of no possible page" });
@@ -110,7 +121,7 @@ impl GroupHeader {
         if serial < Serial::FIRST || front > serial || front.0 + geometry.groups < serial.0 + 2 {
             return Err(Malformed { what: "a group with an impossible number" });
         }
-        let entries = (0..images).map(|_| Entry::read(reader)).collect::<Result<_, _>>()?;
+        let entries = Entry::read_some(reader, images as usize)?;
         let tombstones = (0..tombstones).map(|_| reader.u64().map(Position)).collect::<Result<_, _>>()?;
         Ok(GroupHeader { serial, front, entries, tombstones })
     }

@@ -7,10 +7,11 @@
 //!    elsewhere (the youngest ones, whose segment was not written yet, or is torn).
 //!
 //! A later image of a page replaces an earlier one; a tombstone takes away the image it names. Both work within
-//! one page, so the pages are shared out among threads, each of which goes through all groups in order.
+//! one page, so the pages are shared out among threads, each of which goes through all groups in order. Meanwhile the
+//! groups that come next are read.
 
 use super::FlashCache;
-use super::directory::{Directory, RestoredImage};
+use super::directory::{Directory, RestoredImage, Share};
 use super::geometry::{Geometry, SEAL_BYTES, Serial};
 use super::group::{Entry, GroupHeader, Seal};
 use super::header::Header;
@@ -24,7 +25,7 @@ use std::ops::Range;
 
 /// Headers read side by side.
 const HEADERS_AT_ONCE: u64 = 64;
-/// Entries held in memory at a time, besides the directory.
+/// Entries read at a time; twice as many are held in memory, besides the directory.
 const ENTRIES_AT_ONCE: usize = 1 << 18;
 /// Images handed to the directory at a time.
 const IMAGES_AT_ONCE: usize = 1024;
@@ -80,28 +81,11 @@ pub(crate) fn restore(
     if place.is_some() {
         segment::forget(device, geometry, geometry.segment_of(rear))?;
     }
-    let mut waiting: Vec<GroupHeader> = Vec::new();
-    let mut entries = 0;
-    let mut number = geometry.segment_of(front);
-    while number <= geometry.segment_of(rear) {
-        let first = Serial(number * geometry.segment_groups).max(front);
-        let end = Serial((number + 1) * geometry.segment_groups).min(rear);
-        let complete = geometry.segment_of(end) > number;
-        let headers = match if complete { segment_in_place(&source, number, &mut buf)? } else { None } {
-            Some(headers) => headers.into_iter().filter(|header| header.serial >= first).collect(),
-            None => source.headers(first, end)?,
-        };
-        for header in headers {
-            entries += header.entries.len();
-            waiting.push(header);
-            if entries >= ENTRIES_AT_ONCE {
-                restored.take(&source, &std::mem::take(&mut waiting), &log)?;
-                entries = 0;
-            }
-        }
-        number += 1;
+    let mut groups = Groups { source: &source, front, rear, number: geometry.segment_of(front), buf };
+    let mut some = groups.next()?;
+    while !some.is_empty() {
+        some = restored.take(&source, &some, &log, &mut || groups.next())?;
     }
-    restored.take(&source, &waiting, &log)?;
     restored.directory.restored();
     restored.collect_segment(&source, front)?;
     Ok(restored)
@@ -120,14 +104,53 @@ fn segment_in_place(
     Ok(Segment::read(source.geometry, source.header.cache, number, buf).ok())
 }
 
+/// Reads the headers of the groups from front to rear.
+struct Groups<'a> {
+    source: &'a Source<'a>,
+    front: Serial,
+    rear: Serial,
+    /// The next segment.
+    number: u64,
+    buf: AlignedBuf,
+}
+
+impl Groups<'_> {
+    /// The groups that come next; none at the end.
+    fn next(&mut self) -> Result<Vec<GroupHeader>, TierError> {
+        let geometry = self.source.geometry;
+        let (mut some, mut entries) = (Vec::new(), 0);
+        while self.number <= geometry.segment_of(self.rear) && entries < ENTRIES_AT_ONCE {
+            let first = Serial(self.number * geometry.segment_groups).max(self.front);
+            let end = Serial((self.number + 1) * geometry.segment_groups).min(self.rear);
+            let complete = geometry.segment_of(end) > self.number;
+            let segment =
+                if complete { segment_in_place(self.source, self.number, &mut self.buf)? } else { None };
+            let headers = match segment {
+                Some(headers) => headers,
+                None => self.source.headers(first, end)?,
+            };
+            for header in headers.into_iter().filter(|header| header.serial >= first) {
+                entries += header.entries.len();
+                some.push(header);
+            }
+            self.number += 1;
+        }
+        Ok(some)
+    }
+}
+
+/// Answers the groups that come next.
+type Next<'a> = dyn FnMut() -> Result<Vec<GroupHeader>, TierError> + 'a;
+
 impl Restored {
-    /// Adds groups, which come after all that were added before.
+    /// Adds groups, which come after all that were added before. Answers `next`, which is asked meanwhile.
     fn take(
         &mut self,
         source: &Source<'_>,
         headers: &[GroupHeader],
         log: &Range<Lsn>,
-    ) -> Result<(), TierError> {
+        next: &mut Next<'_>,
+    ) -> Result<Vec<GroupHeader>, TierError> {
         let newest = headers.iter().flat_map(|header| &header.entries).max_by_key(|entry| entry.version);
         if let Some(entry) = newest.filter(|entry| entry.version >= log.end) {
             return Err(source.damaged(format!(
@@ -140,21 +163,26 @@ impl Restored {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let parts = (entries / ENTRIES_A_THREAD).clamp(1, cores.min(THREADS_MAX));
         if parts == 1 {
-            let versions = fill(&self.directory, source.geometry, headers, log.start, 0, 1);
+            let share = self.directory.share(0, 1);
+            let versions = fill(&self.directory, source.geometry, headers, log.start, &share);
             self.versions.extend(versions);
-            return Ok(());
+            return next();
         }
         let directory = &self.directory;
-        let shares: Vec<Versions> = thread::scope(|scope| {
-            let work = |part| move || fill(directory, source.geometry, headers, log.start, part, parts);
+        let (shares, next): (Vec<Versions>, _) = thread::scope(|scope| {
+            let work = |part| {
+                let share = directory.share(part, parts);
+                move || fill(directory, source.geometry, headers, log.start, &share)
+            };
             let handles: Vec<_> = (0..parts).map(|part| scope.spawn(work(part))).collect();
+            let next = next();
             let join = |handle: thread::ScopedJoinHandle<'_, Versions>| {
                 handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            handles.into_iter().map(join).collect()
+            (handles.into_iter().map(join).collect(), next)
         });
         shares.into_iter().for_each(|versions| self.versions.extend(versions));
-        Ok(())
+        next
     }
 
     /// Has the segment that is being filled begin with what is there of it.
@@ -180,8 +208,7 @@ fn fill(
     geometry: &Geometry,
     headers: &[GroupHeader],
     redo_start: Lsn,
-    part: usize,
-    parts: usize,
+    share: &Share,
 ) -> Versions {
     let mut versions = Versions::since(redo_start);
     let mut images: Vec<RestoredImage> = Vec::with_capacity(IMAGES_AT_ONCE + geometry.group_pages);
@@ -194,12 +221,12 @@ fn fill(
             let serial = geometry.serial_at(*position);
             // Of a slot that has another image by now, the tombstone says nothing.
             if serial.0 + geometry.groups > header.serial.0 && serial < header.serial {
-                directory.restore_tombstone(geometry.slot_at(*position), part, parts);
+                directory.restore_tombstone(geometry.slot_at(*position), share);
             }
         }
         let first = geometry.first_slot(header.serial).0;
         for (slot, entry) in (first..).map(super::geometry::Slot).zip(&header.entries) {
-            if parts > 1 && directory.share_of(entry.page, parts) != part {
+            if !directory.is_in(share, entry.page) {
                 continue;
             }
             let Entry { page, version, dirty, killed } = *entry;

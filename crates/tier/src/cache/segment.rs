@@ -122,7 +122,7 @@ impl Segment {
             if images > geometry.group_pages || tombstones > geometry.tombstones_beside(images) {
                 return Err(Malformed { what: "a group that holds more than it can" });
             }
-            let entries = (0..images).map(|_| Entry::read(reader)).collect::<Result<_, _>>()?;
+            let entries = Entry::read_some(reader, images)?;
             let tombstones = (0..tombstones).map(|_| reader.u64().map(Position)).collect::<Result<_, _>>()?;
             Ok(GroupHeader { serial: Serial(serial), front: Serial(serial), entries, tombstones })
         });
