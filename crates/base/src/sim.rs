@@ -182,6 +182,15 @@ pub(crate) fn entropy() -> Option<[u8; 16]> {
     })
 }
 
+/// Sets the clock on the wall forward, or back, by so many microseconds, as somebody or a time server may. The clock that
+/// time is measured by knows nothing of it. Outside of a simulation nothing happens.
+pub fn set_wall_clock(by_us: i64) {
+    look(|state| {
+        let start = &mut state.options.unix_start_us;
+        *start = start.saturating_add_signed(by_us);
+    });
+}
+
 /// Microseconds since the Unix epoch, in virtual time.
 pub(crate) fn unix_time_us() -> Option<u64> {
     look(|state| state.options.unix_start_us + state.now / 1000)

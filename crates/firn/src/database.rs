@@ -310,7 +310,8 @@ impl Database {
     /// Rolls a prepared transaction back, from any thread, and waits until that is durable: it does not come back.
     ///
     /// Errors: `BadArgument` if there is none of this id; `Unknown` if a log device failed at that moment: whether it
-    /// is prepared still is known after the next opening.
+    /// is prepared still is known after the next opening; `Full` if the log has no room for all of it: it goes on when
+    /// there is some, and is decided for certain when this has been called again and has succeeded.
     pub fn rollback_prepared(&self, gid: &[u8]) -> Result<(), Error> {
         self.engine().check_open()?;
         Ok(self.engine().txns.rollback_prepared(gid)?.wait()?)

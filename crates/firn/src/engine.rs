@@ -68,6 +68,8 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     /// Log end at which the log's space is looked at again before a write.
     look_again_at: AtomicU64,
+    /// Where others held the log when a checkpoint was last asked for to undo what was put off.
+    pub put_off_at: AtomicU64,
 }
 
 /// How often, in bytes of log, writers look at the log's space; more often if the log is small.
@@ -102,6 +104,7 @@ impl Engine {
             options: options.clone(),
             closed: AtomicBool::new(false),
             look_again_at: AtomicU64::new(0),
+            put_off_at: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&engine);
         engine.log.on_device_lost(move |lost| match weak.upgrade() {
@@ -214,7 +217,7 @@ impl Engine {
     /// Purges versions and ghosts, frees dropped tables, learns free space and gives some back.
     pub fn maintenance_step(&self) -> Result<Progress, Error> {
         // Every step is taken, whatever those before it found.
-        let purged = self.txns.maintenance_step()?;
+        let purged = self.txns.maintenance_step()?.or(self.undo_put_off()?);
         // A loser may have to undo what it did in a tree that has been dropped.
         let dropped = if self.txns.losers_left() == 0 { self.catalog.drop_step()? } else { Progress::Idle };
         let learned = self.store.learn_step()?;

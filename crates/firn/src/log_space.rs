@@ -1,9 +1,14 @@
 //! What happens when the log is nearly full: checkpoints, and then whoever else holds it.
+//!
+//! Invariant: what is refused for lack of room leaves the log as it was. No checkpoint is taken that cannot free any, and
+//! housekeeping (`firn_txn`'s purge) waits: the log's reserve is for undoing what is open, and for checkpoints that help.
+//! What cannot be undone within it is put off until there is room.
 
 use crate::archive::Archive;
 use crate::archive_options::ArchiveFull;
 use crate::engine::Engine;
 use crate::{Error, ErrorKind};
+use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, Progress, clock};
 use firn_log::LogSpace;
 use std::time::Duration;
@@ -24,8 +29,10 @@ impl Engine {
             after.normal_bytes > before.normal_bytes || after.normal_bytes >= after.capacity_bytes / 16
         };
         // A checkpoint writes what was dirty at the one before it: the second frees what the first, after
-        // a long time without any, could not.
-        for _ in 0..2 {
+        // a long time without any, could not. One that cannot free anything has records of its own all the same, and
+        // these would use up the room in which what is open is undone.
+        let checkpoints = if self.is_held_by_others() { 0 } else { 2 };
+        for _ in 0..checkpoints {
             self.wait_for_checkpoint()?;
             if enough(self.log.space()) {
                 return Ok(());
@@ -48,6 +55,29 @@ impl Engine {
                 self.log_pinned_by(after.oldest)
             ),
         ))
+    }
+
+    /// Whether the oldest log is kept for the archive or a backup alone, so that no checkpoint frees any.
+    pub fn is_held_by_others(&self) -> bool {
+        let redo_start = self.superblock.lock().redo_start;
+        let oldest = self.log.space().oldest;
+        self.keep.oldest().is_some_and(|held| held < redo_start && held <= oldest)
+    }
+
+    /// Undoes a transaction that could not be undone because the log was full, if there may be room again.
+    pub fn undo_put_off(&self) -> Result<Progress, Error> {
+        if !self.txns.has_put_off() {
+            return Ok(Progress::Idle);
+        }
+        if self.log.space().normal_bytes == 0 {
+            // Whoever held the log has moved since: a checkpoint, once, frees what it let go.
+            let held = self.keep.oldest().map_or(u64::MAX, |held| held.0);
+            if !self.is_held_by_others() && self.put_off_at.swap(held, Ordering::Relaxed) != held {
+                self.checkpointer.want();
+            }
+            return Ok(Progress::Idle);
+        }
+        Ok(self.txns.undo_put_off()?)
     }
 
     fn wait_for_checkpoint(&self) -> Result<(), Error> {

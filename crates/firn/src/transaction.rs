@@ -161,6 +161,9 @@ impl Transaction {
 
     /// Undoes everything done since the savepoint. Explicit locks stay; rows that are as they were are free for
     /// others, but under serializable isolation.
+    ///
+    /// Errors: `Full` if the log has no room for it. The next statement, or the commit, goes on with it first, or fails
+    /// likewise.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), Error> {
         self.check_open()?;
         Ok(self.inner.rollback_to(savepoint)?)
@@ -198,7 +201,8 @@ impl Transaction {
         Ok(commit)
     }
 
-    /// Rolls everything back.
+    /// Rolls everything back. What the log has no room for, because somebody else holds it, is undone in the background
+    /// once it has: until then the rows stay locked, and show others the versions before.
     pub fn rollback(self) -> Result<(), Error> {
         Ok(self.inner.rollback()?)
     }

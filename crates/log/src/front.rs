@@ -16,6 +16,8 @@
 //!   the next range when that range's first byte is admitted.
 //! * A seal is written only when nothing is unrequested and takes no more than is left over.
 //! * Truncation only adds room.
+//! * What is promised to undoing ([`Front::reserve`]) may grow past what is left; then `Normal` is refused, and nothing
+//!   else changes: it is no part of the sum.
 //! * A request that is written again (`reissue`) goes to an area, which is no part of the room, or takes room that
 //!   neither admitted log nor a reserve has a claim on.
 //!
@@ -34,6 +36,8 @@ use crate::ring::Ring;
 use crate::space::DeviceSpace;
 use crate::stripes::{Lanes, Stripes};
 use crate::{LogError, LogErrorKind};
+use firn_base::sync::Arc;
+use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::{Epoch, Lsn};
 use std::collections::VecDeque;
 
@@ -50,6 +54,9 @@ pub(crate) struct FrontSetup {
     pub oldest: Lsn,
     pub policy: LogPolicy,
 }
+
+/// The largest share of the capacity, in percent, that is kept for undoing what is open.
+const UNDO_PERCENT_MAX: u32 = 50;
 
 /// Units that even `System` leaves: for the start records of later epochs and for seals.
 pub(crate) const OWN_RESERVE_UNITS: u64 = 8;
@@ -75,6 +82,8 @@ pub(crate) struct Front {
     partial_unit: Option<Lsn>,
     pub(crate) capacity: u64,
     pub(crate) own_reserve: u64,
+    /// Bytes of log that undoing what is open will take: see [`crate::Log::undo_promise`].
+    pub(crate) promised: Arc<AtomicU64>,
     pub(crate) group_max: u64,
     pub(crate) end: Lsn,
     /// All log before it was handed to requests.
@@ -144,6 +153,7 @@ impl Front {
             short: false,
             capacity: 0,
             own_reserve: 0,
+            promised: Arc::default(),
             group_max: 0,
             end: setup.start,
             requested: setup.start,
@@ -209,15 +219,22 @@ impl Front {
         self.plan_cost + self.cost(rest, end)
     }
 
+    /// What `class` leaves for others. Undoing has its share, or more if what is open may take more: what is open when
+    /// somebody else holds the log can be undone without a checkpoint. Transactions may be larger than the log, so
+    /// that there is an end to it, beyond which undoing needs checkpoints.
     pub(crate) fn reserve(&self, class: Option<LogClass>) -> u64 {
         let setup = &self.setup;
         let share = |percent: u32| self.capacity / 100 * u64::from(percent);
+        let promised = self.promised.load(Ordering::SeqCst);
+        // A quarter more, for blocks that are written again as they fill.
+        let to_undo = (promised + promised / 4).min(share(UNDO_PERCENT_MAX));
         match class {
             None => 0,
             Some(LogClass::System) => self.own_reserve,
             Some(LogClass::Rollback) => self.own_reserve + share(setup.system_reserve_percent),
             Some(LogClass::Normal) => {
-                self.own_reserve + share(setup.system_reserve_percent) + share(setup.rollback_reserve_percent)
+                let for_undo = to_undo.max(share(setup.rollback_reserve_percent));
+                self.own_reserve + share(setup.system_reserve_percent) + for_undo
             }
         }
     }

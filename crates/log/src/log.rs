@@ -14,6 +14,7 @@ use crate::record::{FRAME, Kind, Record};
 use crate::space::DeviceSpace;
 use crate::{LogError, LogErrorKind, LogIdentity, worker};
 use firn_base::codec::Writer;
+use firn_base::sync::atomic::AtomicU64;
 use firn_base::sync::thread::JoinHandle;
 use firn_base::sync::{Arc, Mutex};
 use firn_base::{DatabaseId, Epoch, Lsn, Progress};
@@ -230,6 +231,14 @@ impl Log {
     /// [`Log::group_max`] or empty.
     pub fn append_group(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
         self.pipeline.append(Some(class), records)
+    }
+
+    /// Bytes of log that undoing all that is open will take, as whoever keeps transactions knows it: added before the
+    /// change is appended, taken back once it is undone or committed. `Normal` leaves so much, within bounds, for
+    /// `Rollback`.
+    #[must_use]
+    pub fn undo_promise(&self) -> &AtomicU64 {
+        &self.pipeline.promised
     }
 
     /// Bytes of stream that a record with a body of `body_len` bytes takes.

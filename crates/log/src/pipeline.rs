@@ -54,6 +54,8 @@ pub(crate) struct Pipeline {
     end: AtomicU64,
     durable: AtomicU64,
     on_devices: AtomicU64,
+    /// As in `front`.
+    pub promised: Arc<AtomicU64>,
     /// Rung for whoever archives.
     pub bell: Bell,
     pub flight: Mutex<Flight>,
@@ -90,6 +92,7 @@ impl Pipeline {
             end: AtomicU64::new(start.0),
             durable: AtomicU64::new(start.0),
             on_devices: AtomicU64::new(start.0),
+            promised: front.promised.clone(),
             bell: Bell::default(),
             flight: ranks::FLIGHT.mutex(Flight::new(slots, copies, hider, start, lanes)),
             front: ranks::FRONT.mutex(front),

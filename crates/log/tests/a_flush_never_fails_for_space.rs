@@ -192,6 +192,22 @@ fn each_class_has_a_reserve_that_those_before_it_cannot_take() {
 }
 
 #[test]
+fn what_is_promised_to_undoing_is_kept_from_normal_work_up_to_half_of_the_log() {
+    let share = |promised: u64| {
+        let options = LogOptions { rollback_reserve_percent: 25, system_reserve_percent: 12, ..options() };
+        let log =
+            Log::create(vec![device_with("log", 512, 1 << 20)], identity(1), Epoch(1), options).unwrap();
+        log.undo_promise().fetch_add(promised, std::sync::atomic::Ordering::SeqCst);
+        let normal = fill_with(&log, LogClass::Normal, false);
+        let rollback = fill_with(&log, LogClass::Rollback, false);
+        rollback * 100 / (normal + rollback + fill_with(&log, LogClass::System, false))
+    };
+    assert!((20..30).contains(&share(100 << 10)), "the reserve is enough for that");
+    assert!((34..45).contains(&share(330 << 10)), "{}", share(330 << 10));
+    assert!((45..55).contains(&share(10 << 20)), "{}", share(10 << 20));
+}
+
+#[test]
 fn a_full_log_can_be_opened_again_and_again_and_freed() {
     let devices = vec![device_with("log", 512, 64 << 10) as Arc<dyn Device>];
     let log = Log::create(devices.clone(), identity(1), Epoch(1), options()).unwrap();

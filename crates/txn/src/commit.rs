@@ -72,6 +72,7 @@ impl Transaction {
             return Err(TxnError::new(TxnErrorKind::Closed, "the transaction has ended"));
         }
         self.manager.check_usable()?;
+        self.finish_undoing()?;
         let seen = match &self.snapshot {
             Some(snapshot) => snapshot.seen_lsn,
             None if self.exposed => self.manager.registry.lock().last_commit,
@@ -113,7 +114,7 @@ impl Transaction {
         };
         let manager = self.manager.clone();
         let mut prepared = manager.prepared.lock();
-        if prepared.contains_key(gid) {
+        if prepared.contains_key(gid) || manager.unfinished.lock().contains_key(gid) {
             return refuse("a prepared transaction has this global id already");
         }
         let mut body = Vec::new();
@@ -158,6 +159,8 @@ impl TxnManager {
         let end = {
             let mut registry = self.registry.lock();
             let end = self.log.append(LogClass::Rollback, record)?.end;
+            // Before it can be purged.
+            state.versions.lock().end_promise(self.log.undo_promise());
             registry.end(state, Status::Committed, Some(end));
             end
         };
@@ -177,7 +180,10 @@ impl TxnManager {
     ) {
         self.registry.lock().end(state, status, end);
         self.retire(state.id);
-        state.versions.lock().clear(&self.version_bytes);
+        let mut versions = state.versions.lock();
+        versions.end_promise(self.log.undo_promise());
+        versions.clear(&self.version_bytes);
+        drop(versions);
         self.locks.release(state.id, held);
         self.waits.ended(state.id);
     }
@@ -199,14 +205,37 @@ impl TxnManager {
     /// Rolls a prepared transaction back, from any thread. Until the handle says that this is durable, a crash may
     /// bring it back prepared.
     ///
-    /// Errors: `BadArgument` if none has this id; else those after which the database must be opened again.
+    /// Errors: `BadArgument` if none has this id; `LogFull` if there was no room for all of it: it goes on by itself when
+    /// there is, and who asks again is told that it has ended; else those after which the database must be opened again.
     pub fn rollback_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         self.check_usable()?;
-        let state = self.prepared.lock().remove(gid).ok_or_else(|| not_prepared(gid))?;
+        let Some(state) = self.prepared.lock().remove(gid) else { return self.rollback_prepared_again(gid) };
         state.set_status(Status::Active);
-        // Half undone it is in nobody's hands: nobody could ever end it, and its rows would stay locked.
-        self.roll_back_state(&state, &mut HeldLocks::default())
-            .inspect_err(|error| self.poison(error.clone()))?;
+        let held = &mut HeldLocks::default();
+        match self.roll_back_state(&state, held) {
+            Err(error) if error.kind == TxnErrorKind::LogFull => {
+                self.unfinished.lock().insert(gid.to_vec(), state.clone());
+                self.undo_later(&state, held);
+                Err(error)
+            }
+            // Half undone it is in nobody's hands: nobody could ever end it, and its rows would stay locked.
+            Err(error) => {
+                self.poison(error.clone());
+                Err(error)
+            }
+            Ok(()) => Ok(CommitHandle { manager: self.clone(), lsn: self.log.end() }),
+        }
+    }
+
+    /// Goes on with a rolling back that has found no room.
+    fn rollback_prepared_again(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
+        let state = self.unfinished.lock().get(gid).cloned().ok_or_else(|| not_prepared(gid))?;
+        self.undo_loser(state.id)?;
+        if !state.has_ended() {
+            let message = "the transaction is being rolled back; ask again";
+            return Err(TxnError::new(TxnErrorKind::LogFull, message));
+        }
+        self.unfinished.lock().remove(gid);
         Ok(CommitHandle { manager: self.clone(), lsn: self.log.end() })
     }
 }

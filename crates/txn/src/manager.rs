@@ -92,6 +92,9 @@ pub struct TxnManager {
     pub(crate) ghosts: Mutex<Vec<Arc<TxnState>>>,
     /// Prepared transactions by their global ids.
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, Arc<TxnState>>>,
+    /// Those that were prepared and are being rolled back, because the log had no room at first: until who decided is told.
+    /// Locked under `prepared`, or alone.
+    pub(crate) unfinished: Mutex<BTreeMap<Vec<u8>, Arc<TxnState>>>,
     /// The undo tree may hold entries of ended transactions before this id: left by an earlier life.
     pub(crate) orphans_below: AtomicU64,
     /// Transactions that recovery found and that are still to be rolled back. Locked alone.
@@ -100,6 +103,8 @@ pub struct TxnManager {
     pub(crate) undoing: Mutex<()>,
     /// Whether waiters roll back what they would wait for.
     pub(crate) waiters_undo: AtomicBool,
+    /// Some losers are here because the log had no room to undo them. Changes under the lock of `losers`.
+    pub(crate) put_off: AtomicBool,
     pub(crate) counters: Counters,
     /// Locked alone.
     pub(crate) spare: SpareMemory,
@@ -142,10 +147,12 @@ impl TxnManager {
             version_bytes: AtomicUsize::new(0),
             ghosts: Mutex::default(),
             prepared: ranks::PREPARED.mutex(BTreeMap::new()),
+            unfinished: Mutex::default(),
             orphans_below: AtomicU64::new(next_txn.0),
             losers: Mutex::default(),
             undoing: Mutex::default(),
             waiters_undo: AtomicBool::new(false),
+            put_off: AtomicBool::new(false),
             counters: Counters::default(),
             spare: SpareMemory::default(),
             ended_spilled: AtomicU64::new(0),

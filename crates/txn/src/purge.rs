@@ -12,6 +12,9 @@ use firn_log::LogClass;
 /// Committed transactions looked at in one go.
 const BATCH: usize = 64;
 
+/// What is removed because nobody needs it waits until there is room: it never takes what is kept for undoing.
+const HOUSEKEEPING: LogClass = LogClass::Normal;
+
 impl TxnManager {
     /// Forgets the before-images of committed transactions that every snapshot sees. Cheap: every commit
     /// does a little of it.
@@ -63,7 +66,9 @@ impl TxnManager {
             }
         } else if self.orphans_below.load(Ordering::Relaxed) > 0 {
             progress = Progress::Worked;
-            self.sweep_orphans()?;
+            if let Err(error) = self.sweep_orphans() {
+                return if error.kind == TxnErrorKind::LogFull { Ok(Progress::Idle) } else { Err(error) };
+            }
         }
         Ok(progress)
     }
@@ -76,7 +81,7 @@ impl TxnManager {
             }
         }
         if state.versions.lock().spilled {
-            self.remove_spilled(state.id)?;
+            self.remove_spilled(state.id, HOUSEKEEPING)?;
         }
         Ok(())
     }
@@ -92,13 +97,13 @@ impl TxnManager {
                 }
                 Ok(remove)
             };
-        let (removed, _) = tree.modify(key, LogClass::Normal, decide)?;
+        let (removed, _) = tree.modify(key, HOUSEKEEPING, decide)?;
         self.counters.ghosts_removed.fetch_add(u64::from(removed), Ordering::Relaxed);
         Ok(())
     }
 
     /// Removes all spilled entries of a transaction.
-    pub(crate) fn remove_spilled(&self, id: TxnId) -> Result<(), TxnError> {
+    pub(crate) fn remove_spilled(&self, id: TxnId, class: LogClass) -> Result<(), TxnError> {
         let first = undo_key(id, 0);
         loop {
             let mut keys = Vec::new();
@@ -122,7 +127,7 @@ impl TxnManager {
                 return Ok(());
             }
             for key in &keys {
-                self.remove_undo(key)?;
+                self.remove_undo(key, class)?;
             }
         }
     }
@@ -153,7 +158,7 @@ impl TxnManager {
             self.orphans_below.store(0, Ordering::Relaxed);
         }
         for key in keys {
-            self.remove_undo(&key)?;
+            self.remove_undo(&key, HOUSEKEEPING)?;
         }
         Ok(())
     }
@@ -177,11 +182,12 @@ impl TxnManager {
             let mut versions = state.versions.lock();
             let kept = versions.mark_spilled(index);
             versions.account(&self.version_bytes);
+            versions.promise(self.log.undo_promise());
             kept
         };
         if !kept {
             // It committed and was purged: nobody else would take the entry out of the undo tree.
-            return self.remove_undo(&key);
+            return self.remove_undo(&key, LogClass::System);
         }
         self.counters.spilled.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -233,6 +239,12 @@ impl TxnManager {
         loop {
             let oldest = state.versions.lock().oldest_to_spill(Lsn::MAX);
             let Some(index) = oldest else { return Ok(()) };
+            // For a statement, which may find room for its pages where a `Normal` one would not: what it deletes makes
+            // some. But it would be refused, too, if there is none in the log.
+            if self.log.space().normal_bytes == 0 {
+                let message = "the log has no room for before-images that are more than fit into memory";
+                return Err(TxnError::new(TxnErrorKind::LogFull, message));
+            }
             self.spill_entry(state, index, scratch)?;
         }
     }

@@ -201,6 +201,7 @@ impl TxnManager {
             versions.spilled = true;
             versions.start_at(found.entries);
             versions.account(&self.version_bytes);
+            versions.promise(self.log.undo_promise());
             if found.gid.is_some() {
                 state.set_status(Status::Prepared);
             }
@@ -239,36 +240,44 @@ impl TxnManager {
         self.waiters_undo.store(true, Ordering::Relaxed);
     }
 
-    /// Rolls back the losers among `blockers` if waiters do that; whether there was one. The caller holds no latch.
+    /// Rolls back the losers among `blockers` if waiters do that; whether there was one. The caller holds no latch. Who
+    /// would wait for one that was put off tries it, too: if there is no room, there is none for the caller either.
     pub(crate) fn undo_instead_of_waiting(&self, blockers: &[TxnId]) -> Result<bool, TxnError> {
-        if !self.waiters_undo.load(Ordering::Relaxed) {
+        if !self.waiters_undo.load(Ordering::Relaxed) && !self.has_put_off() {
             return Ok(false);
         }
         let mut undone = false;
         for id in blockers {
-            let _undoing = self.undoing.lock();
-            let loser = self.losers.lock().get(id).cloned();
-            if let Some(state) = loser {
-                self.roll_back_found(&state)?;
-                undone = true;
-            }
+            undone |= self.undo_loser(*id)?;
         }
         Ok(undone)
+    }
+
+    /// Rolls a transaction back if it is a loser; whether it was one.
+    pub(crate) fn undo_loser(&self, id: TxnId) -> Result<bool, TxnError> {
+        let _undoing = self.undoing.lock();
+        let loser = self.losers.lock().get(&id).cloned();
+        loser.map_or(Ok(false), |state| self.roll_back_found(&state).map(|()| true))
     }
 
     /// The caller holds `undoing`. After an error it is a loser as before: what is undone already is recognised.
     fn roll_back_found(&self, state: &Arc<TxnState>) -> Result<(), TxnError> {
         assert!(self.undoing.is_locked() && state.status() == Status::Active);
         self.roll_back_state(state, &mut Default::default())?;
-        self.losers.lock().remove(&state.id);
+        let mut losers = self.losers.lock();
+        losers.remove(&state.id);
+        if losers.is_empty() {
+            self.put_off.store(false, Ordering::SeqCst);
+        }
         Ok(())
     }
 
-    /// The prepared transactions.
+    /// The prepared transactions, and those of which nobody could be told yet that they are rolled back.
     #[must_use]
     pub fn prepared(&self) -> Vec<PreparedTransaction> {
-        let prepared = self.prepared.lock();
-        prepared.iter().map(|(gid, state)| PreparedTransaction { id: state.id, gid: gid.clone() }).collect()
+        let (prepared, unfinished) = (self.prepared.lock(), self.unfinished.lock());
+        let all = prepared.iter().chain(unfinished.iter());
+        all.map(|(gid, state)| PreparedTransaction { id: state.id, gid: gid.clone() }).collect()
     }
 
     /// Refuses further work and forgets open transactions without undoing them: recovery will. For a close

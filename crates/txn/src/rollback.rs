@@ -1,5 +1,10 @@
 //! Undoing: logical, through the trees, with a compensation record for each entry.
 //!
+//! Room for it is promised before a change is made ([`firn_log::Log::undo_promise`]), and checkpoints make more. Where both
+//! do not suffice, because the log is held by somebody who does not move and what is open is larger than what is kept for
+//! undoing, it is put off: a transaction that is being rolled back is then a loser as recovery has them. Nothing is lost by
+//! that, and no rollback fails for lack of log.
+//!
 //! An entry is undone only if the row still carries that very (writer, index). Indices are never given
 //! out twice, so an entry that was undone before a crash is recognised and skipped after it.
 
@@ -9,10 +14,10 @@ use crate::manager::undo_key;
 use crate::state::{Status, TxnState};
 use crate::undo::{Before, Undo};
 use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnManager};
-use firn_base::TreeId;
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
+use firn_base::{Progress, TreeId};
 use firn_btree::{Change, Patches, Tree};
 use firn_log::{LogClass, Record};
 
@@ -22,11 +27,12 @@ const ROOM_EVERY: usize = 16;
 const ROOM_ATTEMPTS: usize = 8;
 
 impl Transaction {
-    /// Undoes everything and ends.
+    /// Undoes everything and ends. What finds no room in the log is undone later, by a step in the background or by
+    /// whoever waits for it: until then its rows stay locked and show others the versions before.
     ///
     /// Errors: those after which the database must be opened again; recovery then undoes the rest.
     pub fn rollback(mut self) -> Result<(), TxnError> {
-        self.roll_back_all().inspect_err(|error| self.manager.poison(error.clone()))
+        self.roll_back_all()
     }
 
     pub(crate) fn roll_back_all(&mut self) -> Result<(), TxnError> {
@@ -35,18 +41,41 @@ impl Transaction {
         }
         self.ended = true;
         self.drop_snapshot();
-        match self.state.take() {
-            Some(state) => self.manager.roll_back_state(&state, &mut self.held),
-            None => Ok(()),
+        let Some(state) = self.state.take() else { return Ok(()) };
+        match self.manager.roll_back_state(&state, &mut self.held) {
+            Err(error) if error.kind == TxnErrorKind::LogFull => {
+                self.manager.undo_later(&state, &mut self.held);
+                Ok(())
+            }
+            // Half undone it is in nobody's hands.
+            outcome => outcome.inspect_err(|error| self.manager.poison(error.clone())),
         }
     }
 
-    /// Undoes the entries from the newest down to `index`.
+    /// Undoes the entries from the newest down to `index`. If the log has no room for all of it, the transaction can do
+    /// nothing else before the rest is undone, which every statement tries first.
     pub(crate) fn undo_down_to(&mut self, index: u32) -> Result<(), TxnError> {
-        match &self.state {
-            Some(state) => self.manager.undo_down_to(state, index),
-            None => Ok(()),
+        let Some(state) = &self.state else { return Ok(()) };
+        match self.manager.undo_down_to(state, index) {
+            Err(error) if error.kind == TxnErrorKind::LogFull => {
+                self.undo_to = Some(index);
+                Err(error)
+            }
+            // Half undone, it could neither go on nor be committed.
+            Err(error) => {
+                self.manager.poison(error.clone());
+                Err(error)
+            }
+            Ok(()) => {
+                self.undo_to = None;
+                Ok(())
+            }
         }
+    }
+
+    /// Undoes what a return to a savepoint has left.
+    pub(crate) fn finish_undoing(&mut self) -> Result<(), TxnError> {
+        self.undo_to.map_or(Ok(()), |index| self.undo_down_to(index))
     }
 }
 
@@ -63,7 +92,7 @@ impl TxnManager {
         }
         self.undo_down_to(state, 0)?;
         if state.versions.lock().spilled {
-            self.with_room(|| self.remove_spilled(state.id))?;
+            self.with_room(|| self.remove_spilled(state.id, LogClass::Rollback))?;
         }
         let mut body = Vec::new();
         body.put_varint(state.id.0);
@@ -92,12 +121,42 @@ impl TxnManager {
                 if self.read_undo(state, index, &mut entry)? {
                     self.undo_entry(state, index, &entry)?;
                     self.forget_undo(state, index)?;
+                    let mut versions = state.versions.lock();
+                    versions.account(&self.version_bytes);
+                    versions.promise(self.log.undo_promise());
                 }
                 Ok(())
             })?;
         }
-        state.versions.lock().account(&self.version_bytes);
         Ok(())
+    }
+
+    /// Hands a transaction that is to be undone, and of which a part may be, to whoever finds room for it.
+    pub(crate) fn undo_later(&self, state: &Arc<TxnState>, held: &mut HeldLocks) {
+        assert!(state.status() == Status::Active, "it has not ended");
+        // What it learnt is of no interest any more; its rows are locked by themselves.
+        self.locks.release(state.id, held);
+        self.losers.lock().insert(state.id, state.clone());
+        self.put_off.store(true, Ordering::SeqCst);
+        self.waits.ended(state.id);
+    }
+
+    /// Whether transactions wait to be undone because the log had no room.
+    #[must_use]
+    pub fn has_put_off(&self) -> bool {
+        self.put_off.load(Ordering::Relaxed)
+    }
+
+    /// Undoes one of the transactions that could not be undone for lack of room. The log has some again.
+    ///
+    /// Errors: as [`TxnManager::rollback_loser`], but for `LogFull`, which means: later.
+    pub fn undo_put_off(&self) -> Result<Progress, TxnError> {
+        match self.rollback_loser() {
+            Ok(true) => Ok(Progress::Worked),
+            Ok(false) => Ok(Progress::Idle),
+            Err(error) if error.kind == TxnErrorKind::LogFull => Ok(Progress::Idle),
+            Err(error) => Err(error),
+        }
     }
 
     /// Runs a part of undoing, or a commit; while the log is full, makes room and runs it again.
@@ -189,19 +248,19 @@ impl TxnManager {
             versions.spilled
         };
         if spilled {
-            self.remove_undo(&undo_key(state.id, index))?;
+            self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)?;
         }
         Ok(())
     }
 
     /// Removes an entry from the undo tree, if it is there.
-    pub(crate) fn remove_undo(&self, key: &[u8]) -> Result<(), TxnError> {
+    pub(crate) fn remove_undo(&self, key: &[u8], class: LogClass) -> Result<(), TxnError> {
         let decide = |current: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<(), TxnError> {
             if current.is_some() {
                 *change = Change::Remove;
             }
             Ok(())
         };
-        self.undo.modify(key, LogClass::Rollback, decide).map(|_| ())
+        self.undo.modify(key, class, decide).map(|_| ())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::ranks;
 use firn_base::sync::Mutex;
-use firn_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use firn_base::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use firn_base::{Lsn, TreeId, TxnId};
 use std::collections::VecDeque;
 
@@ -22,6 +22,11 @@ pub(crate) enum Status {
 /// Ghost rows remembered for physical removal, per transaction; the rest is removed when its leaf is next
 /// short of room.
 const GHOSTS_MAX: usize = 4096;
+
+/// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and place.
+const UNDO_RECORD: u64 = 96;
+/// And those that taking it out of the undo tree takes.
+const UNSPILL_RECORD: u64 = 64;
 
 /// A transaction that writes or locks.
 #[derive(Debug)]
@@ -92,6 +97,12 @@ pub(crate) struct Versions {
     /// Rows this transaction made ghosts of.
     pub ghosts: Vec<(TreeId, Box<[u8]>)>,
     accounted: usize,
+    /// Bytes of log that undoing the entries will take, about: not less than they have.
+    to_undo: u64,
+    /// What of that the log was told.
+    promised: u64,
+    /// Nothing of it will be undone any more.
+    kept: bool,
 }
 
 /// Where to find an undo entry.
@@ -119,6 +130,7 @@ impl Versions {
         self.arena.extend_from_slice(undo);
         self.slots.push_back(Slot::Memory { at, len: undo.len() as u32, lsn });
         self.pending = true;
+        self.to_undo += undo.len() as u64 + UNDO_RECORD;
         index
     }
 
@@ -130,8 +142,9 @@ impl Versions {
     /// Takes back the newest entry, whose change was not made.
     pub fn pop(&mut self) {
         self.pending = false;
-        if let Some(Slot::Memory { at, .. }) = self.slots.pop_back() {
+        if let Some(Slot::Memory { at, len, .. }) = self.slots.pop_back() {
             self.arena.truncate(at - self.origin);
+            self.to_undo -= u64::from(len) + UNDO_RECORD;
         }
     }
 
@@ -164,6 +177,9 @@ impl Versions {
             self.slots.push_back(Slot::Gone);
         } else if let Some(slot) = index.checked_sub(self.first).and_then(|i| self.slots.get_mut(i as usize))
         {
+            if let Slot::Memory { len, .. } = *slot {
+                self.to_undo -= u64::from(len) + UNDO_RECORD;
+            }
             *slot = Slot::Gone;
         }
     }
@@ -213,6 +229,7 @@ impl Versions {
         let Some(slot @ Slot::Memory { .. }) = slot else { return false };
         *slot = Slot::Spilled;
         self.spilled = true;
+        self.to_undo += UNSPILL_RECORD;
         while let Some(Slot::Spilled | Slot::Gone) = self.slots.front() {
             self.slots.pop_front();
             self.first += 1;
@@ -252,8 +269,28 @@ impl Versions {
         self.accounted = now;
     }
 
+    /// Keeps `promise`, what the log leaves for undoing, up to date with this transaction's share.
+    pub fn promise(&mut self, promise: &AtomicU64) {
+        if self.kept {
+            return;
+        }
+        if self.to_undo >= self.promised {
+            promise.fetch_add(self.to_undo - self.promised, Ordering::SeqCst);
+        } else {
+            promise.fetch_sub(self.promised - self.to_undo, Ordering::SeqCst);
+        }
+        self.promised = self.to_undo;
+    }
+
+    /// Nothing of it will be undone any more.
+    pub fn end_promise(&mut self, promise: &AtomicU64) {
+        promise.fetch_sub(self.promised, Ordering::SeqCst);
+        (self.promised, self.kept) = (0, true);
+    }
+
     /// Gives back all memory.
     pub fn clear(&mut self, total: &AtomicUsize) {
+        assert_eq!(self.promised, 0, "a transaction ends before it is forgotten");
         *self = Versions { accounted: self.accounted, ..Versions::default() };
         self.account(total);
     }
@@ -383,6 +420,33 @@ mod tests {
         assert_eq!(versions.push(b"another", Lsn(3)), 1);
         versions.settle();
         assert_eq!(versions.oldest_to_spill(Lsn(9)), Some(1));
+    }
+
+    #[test]
+    fn what_undoing_takes_is_promised_until_it_is_done_or_will_never_be() {
+        let promise = AtomicU64::new(0);
+        let mut versions = Versions::default();
+        for i in 0..10u8 {
+            versions.push(&[i; 100], Lsn(1));
+            versions.settle();
+        }
+        versions.promise(&promise);
+        let all = promise.load(Ordering::Relaxed);
+        assert!(all >= 10 * 100);
+        versions.pop();
+        versions.forget(8);
+        versions.forget(3);
+        versions.promise(&promise);
+        assert_eq!(promise.load(Ordering::Relaxed), all / 10 * 7);
+        versions.mark_spilled(0);
+        versions.promise(&promise);
+        assert!(
+            promise.load(Ordering::Relaxed) > all / 10 * 7,
+            "a spilled entry is taken out of its tree, too"
+        );
+        versions.end_promise(&promise);
+        assert_eq!(promise.load(Ordering::Relaxed), 0);
+        versions.clear(&AtomicUsize::new(0));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Transaction {
     /// Prepared transactions that it has found in its way.
     pub(crate) prepared_met: Vec<TxnId>,
     pub(crate) ended: bool,
+    /// A return to a savepoint, the one before this entry, is not complete.
+    pub(crate) undo_to: Option<u32>,
     /// Buffers kept between calls.
     pub(crate) attachment: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
@@ -47,6 +49,7 @@ impl Transaction {
             held: HeldLocks::default(),
             prepared_met: Vec::new(),
             ended: false,
+            undo_to: None,
             attachment: Vec::new(),
             scratch: Vec::new(),
             buffer: Vec::new(),
@@ -101,6 +104,7 @@ impl Transaction {
             return Err(TxnError::new(TxnErrorKind::Closed, "the transaction has ended"));
         }
         self.manager.check_usable()?;
+        self.finish_undoing()?;
         if self.options.isolation == Isolation::ReadCommitted {
             self.drop_snapshot();
         }
@@ -197,11 +201,8 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if !self.ended
-            && let Err(error) = self.roll_back_all()
-        {
-            self.manager.poison(error);
-        }
+        // An error has poisoned the manager.
+        let _ = self.roll_back_all();
     }
 }
 

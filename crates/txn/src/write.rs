@@ -146,17 +146,24 @@ impl Transaction {
         // The entry goes in before the record is appended, so that a checkpoint sees what it must keep.
         let mut entry = Vec::new();
         undo::encode_tree_created(&mut entry, id, None);
-        let index = state.versions.lock().push(&entry, lsn);
+        let index = {
+            let mut versions = state.versions.lock();
+            let index = versions.push(&entry, lsn);
+            versions.promise(self.manager.log.undo_promise());
+            index
+        };
         let start = begin_change(&mut self.attachment, me, index);
         self.attachment.extend_from_slice(&entry);
         debug_assert_eq!(&self.attachment[start..], entry);
         let created = Tree::create(self.manager.pool.clone(), id, LogClass::Normal, &self.attachment);
         let mut versions = state.versions.lock();
         versions.pop();
+        versions.promise(self.manager.log.undo_promise());
         let tree = created?;
         entry.clear();
         undo::encode_tree_created(&mut entry, id, Some(tree.root()));
         let again = versions.push(&entry, lsn);
+        versions.promise(self.manager.log.undo_promise());
         versions.settle();
         assert_eq!(index, again, "nobody else adds to this transaction's entries");
         versions.account(&self.manager.version_bytes);
@@ -248,7 +255,9 @@ impl Transaction {
             |current, change, attachment| -> Result<Outcome, TxnError> {
                 // Asked again after a split: the entry of the last try goes first.
                 if std::mem::take(&mut pushed) {
-                    state.versions.lock().pop();
+                    let mut versions = state.versions.lock();
+                    versions.pop();
+                    versions.promise(manager.log.undo_promise());
                 }
                 let row = current.map(RowHeader::split).transpose()?;
                 let blockers = manager.locks.write_blockers(state.id, tree.id(), key);
@@ -289,6 +298,8 @@ impl Transaction {
                 );
                 // Before the record is appended: a checkpoint that starts now sees what it must keep.
                 versions.push(&attachment[start..], manager.log.end());
+                // Likewise: the log takes the record only if there is room to undo it.
+                versions.promise(manager.log.undo_promise());
                 pushed = true;
                 Ok(Outcome::Done { before })
             },
@@ -315,6 +326,7 @@ impl Transaction {
             Err(error) => {
                 if pushed {
                     versions.pop();
+                    versions.promise(manager.log.undo_promise());
                 }
                 Err(error)
             }
@@ -323,13 +335,15 @@ impl Transaction {
 
     /// Undoes everything done since the savepoint was made. Explicit locks stay; rows that are as they were
     /// are free for others, but under serializable isolation, where what was learnt of them stays true.
+    ///
+    /// Errors: `LogFull` if the log has no room for it: the next statement, or the commit, goes on with it first, or
+    /// fails likewise.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), TxnError> {
         self.begin_write()?;
         if self.options.isolation == Isolation::Serializable {
             self.keep_locked_down_to(savepoint.index)?;
         }
-        // Half undone, it could neither go on nor be committed.
-        self.undo_down_to(savepoint.index).inspect_err(|error| self.manager.poison(error.clone()))
+        self.undo_down_to(savepoint.index)
     }
 
     /// Locks for reading the rows whose changes from `index` on are about to be undone: the caller has

@@ -92,6 +92,14 @@ fn time_passes_only_while_nobody_can_run() {
         assert_eq!(clock::now(), start, "computing takes no time of its own");
         handles.into_iter().for_each(|handle| handle.join().expect("no panic"));
         assert_eq!(clock::unix_time_us(), 1_767_225_600_000_000 + 3 * 3600 * 1_000_000);
+        let before = clock::now();
+        super::set_wall_clock(-7200 * 1_000_000);
+        assert_eq!(
+            clock::unix_time_us(),
+            1_767_225_600_000_000 + 3600 * 1_000_000,
+            "the clock on the wall went back"
+        );
+        assert_eq!(clock::now(), before, "no other");
         woken.lock().clone()
     }));
     assert_eq!(outcome.value, [1, 2, 3]);
