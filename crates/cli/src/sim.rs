@@ -31,6 +31,12 @@ pub struct Sim {
     /// So many hours of virtual time a seed, over the smallest flash caches
     #[arg(long, value_name = "H", conflicts_with = "canary", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub hours: Option<u64>,
+    /// The smallest of logs, which go round and round for hours of virtual time
+    #[arg(long, conflicts_with = "canary")]
+    pub going_round: bool,
+    /// A backup taken while clients work, and states since restored from it and the archive
+    #[arg(long, conflicts_with = "canary")]
+    pub restoring: bool,
     /// Go on after a failure
     #[arg(long)]
     pub keep_going: bool,
@@ -51,16 +57,24 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
 
 impl Sim {
     fn scenario(&self, seed: u64) -> Scenario {
-        match self.hours {
+        let scenario = match self.hours {
             Some(hours) => Scenario::of_hours(seed, hours),
             None if self.canary => Scenario::new(seed).with_canary(),
             None => Scenario::new(seed),
-        }
+        };
+        let scenario = if self.restoring { scenario.restoring() } else { scenario };
+        if self.going_round { scenario.going_round() } else { scenario }
     }
 
     fn replay(&self, seed: u64) -> String {
         let hours = self.hours.map_or(String::new(), |hours| format!(" --hours {hours}"));
-        format!("firn sim --seed {seed}{}{hours}", if self.canary { " --canary" } else { "" })
+        let flags = [
+            (self.canary, " --canary"),
+            (self.restoring, " --restoring"),
+            (self.going_round, " --going-round"),
+        ];
+        let flags: String = flags.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag).collect();
+        format!("firn sim --seed {seed}{flags}{hours}")
     }
 }
 
@@ -79,8 +93,8 @@ fn one(args: &Sim, seed: u64) -> Result<(), Failure> {
     verdict.narrative.iter().for_each(|line| say!("{line}"));
     let summary = &verdict.summary;
     say!(
-        "\n{} commits, {} rolled back, {} of unknown fate ({} of them there); {} openings, {} power cuts, {} faults\n\
-         {:.3} s of virtual time, {} steps, trace {:016x}",
+        "\n{} commits, {} rolled back, {} of unknown fate ({} of them there); {} openings, {} power cuts, {} faults, {} \
+         states restored\n{:.3} s of virtual time, {:.1} times round the log, {} steps, trace {:016x}",
         summary.committed,
         summary.aborted,
         summary.unknown[0] + summary.unknown[1],
@@ -88,7 +102,9 @@ fn one(args: &Sim, seed: u64) -> Result<(), Failure> {
         summary.recoveries,
         summary.cuts,
         summary.faults,
+        summary.restored,
         summary.time.as_secs_f64(),
+        summary.laps,
         summary.steps,
         summary.trace
     );
@@ -142,8 +158,8 @@ fn many(args: &Sim) -> Result<(), Failure> {
             &json!({
                 "schema": "firn-sim/1", "seeds": report.seeds, "seconds": began.elapsed().as_secs_f64(),
                 "virtual_seconds": report.total.time.as_secs_f64(), "commits": report.total.committed,
-                "power_cuts": report.total.cuts, "faults": report.total.faults,
-                "pages_compared": report.total.pages_compared, "failures": failures,
+                "restored": report.total.restored, "laps": report.total.laps, "power_cuts": report.total.cuts,
+                "faults": report.total.faults, "pages_compared": report.total.pages_compared, "failures": failures,
             }),
         )?;
     }
@@ -154,8 +170,8 @@ fn tell(report: &SwarmReport, took: Duration) {
     let total = &report.total;
     say!(
         "{} seeds in {:.1} s ({:.1} a second): {} commits, {} rolled back, {} of unknown fate; {} openings, {} power \
-         cuts, {} faults, {} damaged and said so; {} pages compared with what had been written; {:.1} s of virtual time, \
-         {:.1} million steps",
+         cuts, {} faults, {} damaged and said so; {} pages compared with what had been written, {} states restored; \
+         {:.1} s of virtual time, {:.0} times round the log, {:.1} million steps",
         report.seeds,
         took.as_secs_f64(),
         report.seeds as f64 / took.as_secs_f64(),
@@ -167,7 +183,9 @@ fn tell(report: &SwarmReport, took: Duration) {
         total.faults,
         report.damaged,
         total.pages_compared,
+        total.restored,
         total.time.as_secs_f64(),
+        total.laps,
         total.steps as f64 / 1e6
     );
 }

@@ -40,6 +40,23 @@ pub struct ArraySetup {
     pub archive: Option<ArchiveSetup>,
     /// The round in which a backup is taken, to be restored from at the end.
     pub backup: Option<usize>,
+    /// What is restored from it.
+    pub restores: Vec<RestoreWhat>,
+}
+
+/// What is restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreWhat {
+    /// The state after some commit.
+    Commit,
+    /// The state just before one.
+    BeforeCommit,
+    /// The earliest state that can be.
+    BackupEnd,
+    /// Everything.
+    End,
+    /// The state at some moment.
+    Moment,
 }
 
 /// A change of the log's members.
@@ -62,6 +79,8 @@ pub struct ArrayRound {
     pub troubles: Vec<(&'static str, FaultRule)>,
     /// The round begins with an opening without the archive.
     pub archive_missing: bool,
+    /// The clock on the wall is set, by so many microseconds, each so long after the time before.
+    pub clock: Vec<(Duration, i64)>,
     /// A log device is lost while the power is off, of which others have all that it had.
     pub lost_device: Option<usize>,
 }
@@ -87,7 +106,7 @@ impl ArraySetup {
     /// Nothing of it.
     #[must_use]
     pub fn plain() -> ArraySetup {
-        ArraySetup { copies: 1, lenient: false, spares: 0, archive: None, backup: None }
+        ArraySetup { copies: 1, lenient: false, spares: 0, archive: None, backup: None, restores: Vec::new() }
     }
 
     /// Draws it for a log of `devices` devices, and into its rounds.
@@ -103,6 +122,7 @@ impl ArraySetup {
         setup.archive = (!rng.one_in(3)).then(|| ArchiveSetup::draw(rng));
         setup.spares = if rng.one_in(3) { rng.between(1, 2) as usize } else { 0 };
         setup.backup = rng.one_in(4).then(|| rng.below(rounds.len() as u64) as usize);
+        setup.draw_restores(seed, rounds);
         for round in rounds.iter_mut() {
             if setup.spares > 0 {
                 round.array.changes = (0..rng.below(4)).map(|_| change(rng)).collect();
@@ -121,6 +141,50 @@ impl ArraySetup {
         }
         setup
     }
+}
+
+impl ArraySetup {
+    /// A backup in the first round, an archive with room for everything, and four states to restore.
+    pub fn take_backup(&mut self, seed: u64, rounds: &mut [Round]) {
+        use RestoreWhat::{BeforeCommit, Commit, End, Moment};
+        let rng = &mut Rng::new(seed ^ 0xBAC0_0BAC);
+        let archive = self.archive.unwrap_or_else(|| ArchiveSetup::draw(rng));
+        self.archive = Some(ArchiveSetup { limit: 64 << 20, ..archive });
+        self.backup = Some(0);
+        self.restores = vec![Commit, pick(rng, &[Commit, BeforeCommit]), Moment, End];
+        for round in rounds {
+            // A gap cannot be restored over.
+            round.array.archive_missing = false;
+            round.array.troubles.retain(|(_, rule)| matches!(rule.when, When::Nth(_)));
+            round.array.clock = (0..rng.below(4)).map(|_| set_clock(rng)).collect();
+        }
+    }
+
+    /// What is restored, and what becomes of the clock: of their own, so that what else a seed stands for stays.
+    fn draw_restores(&mut self, seed: u64, rounds: &mut [Round]) {
+        use RestoreWhat::{BackupEnd, BeforeCommit, Commit, End, Moment};
+        let rng = &mut Rng::new(seed ^ 0x4E57_04E5);
+        if self.backup.is_some() {
+            // Without an archive there is but one state.
+            let of: &[RestoreWhat] = match self.archive {
+                Some(_) => &[Commit, Commit, Commit, BeforeCommit, BackupEnd, End, Moment, Moment],
+                None => &[BackupEnd],
+            };
+            self.restores = (0..rng.between(1, 4)).map(|_| pick(rng, of)).collect();
+        }
+        if rng.one_in(3) {
+            for round in rounds {
+                round.array.clock = (0..rng.below(4)).map(|_| set_clock(rng)).collect();
+            }
+        }
+    }
+}
+
+fn set_clock(rng: &mut Rng) -> (Duration, i64) {
+    let after = Duration::from_micros(rng.between(10, 20_000));
+    // A millisecond, a second, a day; mostly back.
+    let by = pick(rng, &[1_000, 1_000_000, 86_400_000_000]) * rng.between(1, 10) as i64;
+    (after, if rng.one_in(4) { by } else { -by })
 }
 
 fn change(rng: &mut Rng) -> (Duration, Change) {

@@ -1,8 +1,9 @@
 //! What one client does: random transactions over shared lists and rows of its own.
 
+use crate::journal::Span;
 use crate::ledger::{Entry, Fate, Lists, RowChanges, Rows, contents};
 use firn::{
-    Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Table,
+    Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Lsn, Table,
     TableSpec, Transaction, TransactionOptions,
 };
 use firn_base::clock;
@@ -124,6 +125,8 @@ pub struct Client {
     pub isolation: Isolation,
     /// How many lists there are.
     pub keys: u32,
+    /// Longest time that it thinks before a transaction.
+    pub pause: Duration,
 }
 
 /// Why a client stopped.
@@ -145,10 +148,13 @@ impl Client {
         let mut pending: Vec<(usize, Commit)> = Vec::new();
         let mut stop = Stop::Done;
         for _ in 0..count {
+            if !self.pause.is_zero() {
+                clock::sleep(Duration::from_micros(rng.below(self.pause.as_micros() as u64)));
+            }
             match self.transaction(rng, entries.len(), &mut pending) {
                 Ok(entry) => entries.push(entry),
                 Err((entry, why)) => {
-                    entries.extend(entry);
+                    entries.extend(entry.map(|entry| *entry));
                     stop = why;
                     break;
                 }
@@ -167,7 +173,7 @@ impl Client {
         rng: &mut Rng,
         place: usize,
         pending: &mut Vec<(usize, Commit)>,
-    ) -> Result<Entry, (Option<Entry>, Stop)> {
+    ) -> Result<Entry, (Option<Box<Entry>>, Stop)> {
         let began = self.counters.tick();
         let id = self.counters.next.fetch_add(1, Ordering::SeqCst);
         let options = TransactionOptions { isolation: self.isolation, ..Default::default() };
@@ -189,36 +195,51 @@ impl Client {
             rows,
             fate: Fate::Aborted,
             prepared: None,
+            at: Span::ANYWHERE,
+            when_us: 0,
         };
         let ended = match outcome {
             Ok(()) if rng.one_in(8) => tx.rollback(),
             Ok(()) if wrote && rng.one_in(8) => self.two_phases(tx, &mut entry, rng),
-            Ok(()) if rng.one_in(2) => tx.commit().map(|()| entry.fate = Fate::Committed),
+            Ok(()) if rng.one_in(4) => self.commit(tx, &mut entry),
             Ok(()) => tx.commit_async().map(|commit| {
-                entry.fate = Fate::Unknown;
+                (entry.fate, entry.at) = (Fate::Unknown, Span::exactly(commit.lsn()));
                 pending.push((place, commit));
             }),
             Err(Trouble::Error(error)) => tx.rollback().and(Err(error)),
             Err(Trouble::Wrong(sentence)) => return Err((None, Stop::Wrong(sentence))),
         };
         entry.txn.ended = self.counters.tick();
+        entry.when_us = clock::unix_time_us();
         match ended {
             Ok(()) => Ok(entry),
             Err(error) => match error.kind() {
                 ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::Timeout | ErrorKind::Full => Ok(entry),
                 // Once prepared, only an acknowledged decision is certain.
-                _ if entry.fate == Fate::Unknown => Err((Some(entry), Stop::Refused(error))),
+                _ if entry.fate == Fate::Unknown => Err((Some(Box::new(entry)), Stop::Refused(error))),
                 ErrorKind::Unknown if wrote => {
                     entry.fate = Fate::Unknown;
-                    Err((Some(entry), Stop::Refused(error)))
+                    Err((Some(Box::new(entry)), Stop::Refused(error)))
                 }
-                _ => Err((Some(entry), Stop::Refused(error))),
+                _ => Err((Some(Box::new(entry)), Stop::Refused(error))),
             },
         }
     }
 }
 
 impl Client {
+    /// Commits, and waits for it.
+    fn commit(&self, tx: Transaction, entry: &mut Entry) -> Result<(), Error> {
+        let before = self.log_end();
+        let outcome = tx.commit();
+        entry.at = Span(before, self.log_end());
+        outcome.map(|()| entry.fate = Fate::Committed)
+    }
+
+    fn log_end(&self) -> Lsn {
+        self.db.statistics().log_end
+    }
+
     /// Prepares, thinks, and commits or rolls back.
     fn two_phases(&self, tx: Transaction, entry: &mut Entry, rng: &mut Rng) -> Result<(), Error> {
         let gid = gid_of(entry.txn.id);
@@ -241,11 +262,15 @@ impl Client {
             false => self.db.rollback_prepared(&gid),
         };
         // Others may wait for its rows: who decides does not give up because there is no room just now.
-        while let Err(error) = decide() {
-            if error.kind() != ErrorKind::Full {
-                return Err(error);
+        let before = self.log_end();
+        loop {
+            let outcome = decide();
+            entry.at = Span(before, self.log_end());
+            match outcome {
+                Ok(()) => break,
+                Err(error) if error.kind() != ErrorKind::Full => return Err(error),
+                Err(_) => clock::sleep(Duration::from_millis(10)),
             }
-            clock::sleep(Duration::from_millis(10));
         }
         entry.fate = if commit { Fate::Committed } else { Fate::Aborted };
         Ok(())

@@ -5,6 +5,7 @@
 //! commit whose fate is unknown, because the power or a device failed under it, is there or not,
 //! and then for ever; those of one client in their order, since their commit records lie so in the log.
 
+use crate::journal::{Journal, Span};
 use firn_workloads::history::{Element, Event, Txn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +40,10 @@ pub struct Entry {
     pub fate: Fate,
     /// It was acknowledged as prepared; whether it was to be committed then.
     pub prepared: Option<bool>,
+    /// Where its commit record lies, if it has one.
+    pub at: Span,
+    /// What the clock on the wall said when it had ended.
+    pub when_us: u64,
 }
 
 impl Entry {
@@ -54,6 +59,9 @@ pub struct Ledger {
     /// By transaction, of those whose fate is unknown: what it must turn out to be.
     pinned: BTreeMap<u32, bool>,
     settled: Vec<Txn>,
+    journal: Journal,
+    /// Where those that were decided after an opening committed, by transaction.
+    decided_at: BTreeMap<u32, Span>,
     rows: Vec<Rows>,
     /// By client, in the order of their commit calls.
     unknown: Vec<Vec<Entry>>,
@@ -63,7 +71,8 @@ pub struct Ledger {
     lists: Lists,
 }
 
-fn apply(rows: &mut Rows, changes: &RowChanges) {
+/// Makes changes.
+pub(crate) fn apply(rows: &mut Rows, changes: &RowChanges) {
     for (&number, contents) in changes {
         match contents {
             Some(contents) => drop(rows.insert(number, contents.clone())),
@@ -106,6 +115,7 @@ impl Ledger {
                 }
                 self.committed += 1;
                 apply(&mut self.rows[entry.client], &entry.rows);
+                self.note(&mut entry);
                 self.settled.push(entry.txn);
             }
             Fate::Aborted => {
@@ -121,8 +131,17 @@ impl Ledger {
         entry.txn.committed = committed;
         if committed {
             apply(&mut self.rows[entry.client], &entry.rows);
+            self.note(&mut entry);
         }
         self.settled.push(entry.txn);
+    }
+
+    /// A transaction is known to have committed.
+    fn note(&mut self, entry: &mut Entry) {
+        if entry.has_effects() {
+            let at = self.decided_at.get(&entry.txn.id).copied().unwrap_or(entry.at);
+            self.journal.committed(at, entry.txn.id, entry.client, std::mem::take(&mut entry.rows));
+        }
     }
 
     /// Notes which transactions an opening found prepared. What was acknowledged as prepared and is not among
@@ -137,9 +156,16 @@ impl Ledger {
         }
     }
 
-    /// Notes that a prepared transaction was committed or rolled back, and acknowledged so.
-    pub fn decided(&mut self, txn: u32, commit: bool) {
+    /// Notes that a prepared transaction was committed, there, or rolled back, and acknowledged so.
+    pub fn decided(&mut self, txn: u32, commit: bool, at: Span) {
         self.pinned.insert(txn, commit);
+        self.decided_at.insert(txn, at);
+    }
+
+    /// All commits, by where they are.
+    #[must_use]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Compares the database, as it was found after an opening, with what must be there, and settles the
@@ -264,7 +290,7 @@ mod tests {
         let events = vec![Event::Append(1, (id, 0))];
         let txn = Txn { id, events, ..Txn::default() };
         let rows = RowChanges::from([(row, Some(contents(id, 0, 3)))]);
-        Entry { client: 0, txn, rows, fate, prepared: None }
+        Entry { client: 0, txn, rows, fate, prepared: None, at: Span::ANYWHERE, when_us: 0 }
     }
 
     fn lists(ids: &[u32]) -> Lists {

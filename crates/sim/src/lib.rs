@@ -13,9 +13,11 @@
 pub mod array;
 pub mod client;
 mod hours;
+pub mod journal;
 pub mod ledger;
 pub mod machine;
 pub mod medium;
+pub mod restoring;
 pub mod run;
 pub mod scenario;
 pub mod shadow;

@@ -7,13 +7,15 @@
 
 use crate::array::Change;
 use crate::client::{Client, Counters, Stop, Tables, gid_of, transaction_of};
+use crate::journal::Span;
 use crate::ledger::{Entry, Ledger, Lists, Rows};
 use crate::machine::Machine;
 use crate::medium::Survival;
+use crate::restoring::{Restored, Restoring};
 use crate::scenario::{CacheChange, End, Round, Scenario, Severity};
 use crate::shadow::Shadow;
-use crate::shelf::{ARCHIVE, Shelf};
-use firn::{Database, Error, ErrorKind, Isolation, Lsn, Options, RestoreTo};
+use crate::shelf::Shelf;
+use firn::{Database, Error, ErrorKind, Isolation, Lsn, Options};
 use firn_base::clock::{self, Moment};
 use firn_base::rng::Rng;
 use firn_base::sim::{self, SimFailure, SimOptions};
@@ -23,7 +25,7 @@ use firn_workloads::history::{Phenomenon, judge};
 use std::time::Duration;
 
 /// What a run did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Commits acknowledged.
     pub committed: u64,
@@ -37,10 +39,12 @@ pub struct Summary {
     pub cuts: u64,
     /// Openings that found a database to recover.
     pub recoveries: u64,
-    /// States restored from a backup and the archive.
+    /// States restored from a backup and the archive, and equal to what was there.
     pub restored: u64,
     /// Pages read below DRAM that were compared with what had been written.
     pub pages_compared: u64,
+    /// How often the log went round while clients worked: bytes written to its devices, over what these hold.
+    pub laps: f64,
     /// Whether damage was done and reported, which ends a run early.
     pub damaged: bool,
     /// Virtual time.
@@ -61,6 +65,9 @@ pub struct Verdict {
     /// What must not be: empty for a good run.
     pub wrong: Vec<String>,
 }
+
+/// Longest history that is judged: the search for cycles takes more than the square of it.
+const JUDGED_MAX: usize = 1500;
 
 /// Runs the scenario.
 #[must_use]
@@ -117,9 +124,10 @@ struct Story {
     spoilt: bool,
     /// Where the archive, backups and restored databases are.
     shelf: Arc<Shelf>,
-    /// States that can be restored since the backup was taken.
-    moments: Vec<State>,
-    backed_up: bool,
+    /// Where the backup ended, if one was taken.
+    backup: Option<Lsn>,
+    /// The clock on the wall, whenever a transaction had ended.
+    moments: Vec<u64>,
     /// The archive may lack log.
     gaps: bool,
     /// The cache's device was lost: the next opening that succeeds goes without.
@@ -130,8 +138,6 @@ struct Story {
 
 /// What the database held when nobody worked with it.
 struct State {
-    /// After the last commit.
-    lsn: Lsn,
     lists: Lists,
     rows: Vec<Rows>,
 }
@@ -157,8 +163,8 @@ impl Story {
             wrong: Vec::new(),
             spoilt: false,
             shelf: Arc::new(Shelf::new()),
+            backup: None,
             moments: Vec::new(),
-            backed_up: false,
             gaps: scenario.array.archive.is_none_or(|archive| archive.limit < 16 << 20),
             cache_lost: false,
             shadow: Shadow::default(),
@@ -271,12 +277,10 @@ impl Story {
             let tables = Tables::open(&db)?;
             self.decide_prepared(&db)?;
             let mut tx = db.snapshot();
-            // The end of the last commit: nobody is at work.
-            let lsn = db.statistics().log_end;
             let lists = tables.read_lists(&mut tx, self.scenario.keys)?;
             let rows = tables.read_rows(&mut tx, self.scenario.clients as usize)?;
             tx.commit()?;
-            Ok((db, tables, State { lsn, lists, rows }))
+            Ok((db, tables, State { lists, rows }))
         });
         match found {
             Ok((db, tables, state)) => {
@@ -290,9 +294,6 @@ impl Story {
                 ));
                 for difference in self.ledger.compare(&state.lists, &state.rows) {
                     self.accuse(format!("after an opening: {difference}"));
-                }
-                if self.backed_up {
-                    self.moments.push(state);
                 }
                 Opened::Yes(db, tables)
             }
@@ -310,12 +311,13 @@ impl Story {
         self.ledger.found_prepared(&found);
         for id in found {
             let commit = self.rng.one_in(2);
+            let before = db.statistics().log_end;
             if commit {
                 db.commit_prepared(&gid_of(id))?;
             } else {
                 db.rollback_prepared(&gid_of(id))?;
             }
-            self.ledger.decided(id, commit);
+            self.ledger.decided(id, commit, Span(before, db.statistics().log_end));
             self.say(format!(
                 "transaction {id} was prepared, and is {} now",
                 if commit { "committed" } else { "undone" }
@@ -351,8 +353,11 @@ impl Story {
         let backup = backup.then(|| self.back_up(&db));
         let mut left = self.work(round, &machine, db, tables);
         if let Some(backup) = backup {
-            self.backed_up = backup.join().expect("a backup does not panic");
-            self.say(if self.backed_up { "a backup was taken" } else { "no backup was taken" });
+            self.backup = backup.join().expect("a backup does not panic");
+            self.say(match self.backup {
+                Some(end) => format!("a backup was taken, which ended at LSN {end}"),
+                None => "no backup was taken".to_owned(),
+            });
         }
         self.summary.faults += machine.faults_met();
         // A read spoilt once has spoilt nothing that is stored.
@@ -385,10 +390,13 @@ impl Story {
         Switch { left, off, handle: handle.expect("a thread") }
     }
 
-    /// Takes a backup while clients work; whether it came to its end.
-    fn back_up(&self, db: &Database) -> thread::JoinHandle<bool> {
+    /// Takes a backup while clients work; where it ended, if it did.
+    fn back_up(&self, db: &Database) -> thread::JoinHandle<Option<Lsn>> {
         let (db, to) = (db.clone(), self.shelf.place("backup"));
-        let body = move || db.backup(to, &mut |_| std::ops::ControlFlow::Continue(())).is_ok();
+        let body = move || {
+            let taken = db.backup(to, &mut |_| std::ops::ControlFlow::Continue(()));
+            taken.ok().map(|report| report.end)
+        };
         thread::spawn("backup", body).expect("a thread")
     }
 
@@ -415,43 +423,28 @@ impl Story {
         left
     }
 
-    /// Restores one of the states since the backup, and compares.
+    /// Restores states since the backup, and compares.
     fn restore(&mut self) {
-        if self.spoilt || self.moments.is_empty() {
-            return;
-        }
-        let place = self.rng.below(self.moments.len() as u64) as usize;
-        let State { lsn, lists, rows } = self.moments.swap_remove(place);
-        let archive = self.scenario.array.archive.map(|_| self.shelf.place(ARCHIVE));
-        let (from, to) = (self.shelf.place("backup"), self.shelf.place("restored"));
-        let small = || Options::new().buffer_bytes(1 << 20).log_bytes(2 << 20).log_devices(1);
-        let options = small().page_size(self.scenario.page_size);
-        if let Err(error) = options.restore(from, archive.as_deref(), RestoreTo::Lsn(lsn), &to) {
-            // Only what was archived can be restored.
-            if !self.gaps || !error.to_string().contains("archive") {
-                self.judge_error(&format!("restoring to LSN {lsn}"), &error, false);
-                self.accuse(format!("LSN {lsn} cannot be restored"));
-            } else {
-                self.say("the archive lacks what was to be restored");
+        let Some(from) = self.backup.filter(|_| !self.spoilt) else { return };
+        for what in self.scenario.array.restores.clone() {
+            let restoring = Restoring {
+                scenario: &self.scenario,
+                shelf: &self.shelf,
+                journal: self.ledger.journal(),
+                lists: self.ledger.lists(),
+                from,
+                gaps: self.gaps,
+                moments: &self.moments,
+            };
+            match restoring.restore(what, &mut self.rng) {
+                Restored::Well(sentence) => {
+                    self.summary.restored += 1;
+                    self.say(sentence);
+                }
+                Restored::Lacking(sentence) => self.say(sentence),
+                Restored::Wrong(sentence) => self.accuse(sentence),
+                Restored::Nothing => self.say(format!("{what:?} cannot be restored: there was none")),
             }
-            return;
-        }
-        let found = small().create(false).open(&to).and_then(|db| {
-            let tables = Tables::open(&db)?;
-            let mut tx = db.snapshot();
-            let lists = tables.read_lists(&mut tx, self.scenario.keys)?;
-            let rows = tables.read_rows(&mut tx, self.scenario.clients as usize)?;
-            tx.commit()?;
-            db.close()?;
-            Ok((lists, rows))
-        });
-        match found {
-            Ok(found) if found == (lists, rows) => {
-                self.summary.restored += 1;
-                self.say(format!("LSN {lsn} was restored"));
-            }
-            Ok(_) => self.accuse(format!("what was restored differs from what was there at LSN {lsn}")),
-            Err(error) => self.judge_error("opening what was restored", &error, false),
         }
     }
 
@@ -520,17 +513,20 @@ impl Story {
                     counters: self.counters.clone(),
                     isolation: self.scenario.isolation,
                     keys: self.scenario.keys,
+                    pause: self.scenario.pause,
                 };
                 let (count, mut rng) = (round.transactions, Rng::new(self.rng.next_u64()));
                 let name = format!("client-{}", client.client);
                 thread::spawn(&name, move || client.run(count, &mut rng)).expect("a thread")
             })
             .collect();
+        let clock = set_wall_clock(round);
         let changes = self.change_cache(round, machine, &db);
         let operator = self.change_members(round, machine, &db);
         let ended: Vec<(Vec<Entry>, Stop)> =
             handles.into_iter().map(|handle| handle.join().expect("a client does not panic")).collect();
         let changed = operator.join().expect("the operator does not panic");
+        clock.join().expect("nothing panics");
         let excused = machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
         for (change, outcome) in changed {
             match outcome {
@@ -542,10 +538,13 @@ impl Story {
                 Err(error) => self.judge_error(&format!("log devices: {change:?}"), &error, excused),
             }
         }
+        let holds = self.scenario.log_bytes_each * self.scenario.log_devices as u64;
+        self.summary.laps += db.statistics().log.written_bytes as f64 / holds as f64;
         if let Some(archive) = db.archive_statistics() {
             self.gaps |= !archive.gaps.is_empty();
         }
         for (client, (entries, stop)) in ended.into_iter().enumerate() {
+            self.moments.extend(entries.iter().map(|entry| entry.when_us));
             entries.into_iter().for_each(|entry| self.ledger.add(entry));
             match stop {
                 Stop::Done => {}
@@ -634,6 +633,11 @@ impl Story {
 
     fn judge_history(&mut self) {
         use Phenomenon::*;
+        let transactions = self.ledger.history().len();
+        if transactions > JUDGED_MAX {
+            self.say(format!("a history of {transactions} transactions is too long to be judged"));
+            return;
+        }
         let forbidden: &[Phenomenon] = match self.scenario.isolation {
             Isolation::ReadCommitted => &[Internal, LostUpdate, G0, G1a, G1b, G1c],
             Isolation::Snapshot => &[Internal, LostUpdate, G0, G1a, G1b, G1c, GSingle, GNonadjacent],
@@ -648,6 +652,18 @@ impl Story {
             }
         }
     }
+}
+
+/// Sets the clock on the wall while clients work.
+fn set_wall_clock(round: &Round) -> thread::JoinHandle<()> {
+    let times = round.array.clock.clone();
+    let body = move || {
+        for (after, by_us) in times {
+            clock::sleep(after);
+            sim::set_wall_clock(by_us);
+        }
+    };
+    thread::spawn("clock", body).expect("a thread")
 }
 
 /// How a change of the log's devices ended.

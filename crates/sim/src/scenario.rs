@@ -132,6 +132,8 @@ pub struct Scenario {
     pub policy: Policy,
     /// The rounds.
     pub rounds: Vec<Round>,
+    /// Longest time that a client thinks before a transaction.
+    pub pause: Duration,
     /// A bug that must be found.
     pub canary: Option<Canary>,
     /// Longest virtual time of a run.
@@ -219,10 +221,54 @@ impl Scenario {
                 _ => Policy::Random,
             },
             rounds,
+            pause: Duration::ZERO,
             canary: None,
             time_limit: Duration::from_secs(3600),
             step_limit: 40_000_000,
         }
+    }
+
+    /// The same with a backup taken in the first round, an archive that has room, no damage, and states to restore.
+    #[must_use]
+    pub fn restoring(mut self) -> Scenario {
+        self.array.take_backup(self.seed, &mut self.rounds);
+        for round in &mut self.rounds {
+            round.rot = None;
+            round.troubles.retain(|trouble| trouble.severity == Severity::Survived);
+        }
+        self
+    }
+
+    /// The same with the smallest of logs, which goes round many times in tens of minutes of virtual time: clients think,
+    /// background threads wake up, the log falls idle and is sealed.
+    #[must_use]
+    pub fn going_round(mut self) -> Scenario {
+        let rng = &mut Rng::new(self.seed ^ 0x20F0_1A95);
+        self.log_bytes_each = 256 << 10;
+        self.pause = Duration::from_millis(pick(rng, &[500, 2000, 4000]));
+        // Else the lists, which only grow, become longer than what there is to judge.
+        self.keys = 24;
+        (self.time_limit, self.step_limit) = (Duration::from_secs(4 * 3600), 200_000_000);
+        for round in &mut self.rounds {
+            round.transactions *= 8;
+            if let End::PowerCut(after, _) = &mut round.end {
+                // Up to eight minutes.
+                *after *= 8000;
+            }
+            let times = round.array.changes.iter_mut().map(|(after, _)| after);
+            let times = times.chain(round.array.clock.iter_mut().map(|(after, _)| after));
+            times
+                .chain(round.cache_changes.iter_mut().map(|(after, _)| after))
+                .for_each(|after| *after *= 5000);
+            let rules = round.troubles.iter_mut().map(|trouble| &mut trouble.rule);
+            for rule in rules.chain(round.array.troubles.iter_mut().map(|(_, rule)| rule)) {
+                match &mut rule.when {
+                    When::Nth(n) | When::From(n) => *n *= rng.between(1, 50),
+                    _ => {}
+                }
+            }
+        }
+        self
     }
 
     /// The same with the write-ahead rule broken, and a power cut that can show it.

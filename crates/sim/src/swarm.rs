@@ -68,6 +68,7 @@ impl SwarmReport {
         total.recoveries += one.recoveries;
         total.restored += one.restored;
         total.pages_compared += one.pages_compared;
+        total.laps += one.laps;
         total.time += one.time;
         total.steps += one.steps;
         if !verdict.wrong.is_empty() {
