@@ -64,7 +64,7 @@ pub struct BenchCache {
     /// Sizes of the cache in percent of the database [4 to 28, as in the paper]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
     pub percent: Vec<f64>,
-    /// Policies: exadata, tac, lc, fifo, gr, gsc, keep [all]
+    /// Policies: exadata, tac, lc, fifo, gr, gsc, select, keep [all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Clients work on all warehouses alike, instead of one of its own each
@@ -187,12 +187,14 @@ impl Bench<'_> {
 
     fn policies(&self) -> Vec<CachePolicy> {
         use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, Keeping, LazyCleaning};
-        use CachePolicy::{ReadLru, Temperature};
-        let all = [ReadLru, Temperature, LazyCleaning, Fifo, GroupReplacement, GroupSecondChance, Keeping];
+        use CachePolicy::{ReadLru, Selective, Temperature};
+        let entering = [ReadLru, Temperature, LazyCleaning];
+        let rings = [Fifo, GroupReplacement, GroupSecondChance, Selective, Keeping];
+        let all = entering.into_iter().chain(rings);
         let wanted = |policy: &CachePolicy| {
             self.args.policy.is_empty() || self.args.policy.iter().any(|name| name == policy.name())
         };
-        all.into_iter().filter(wanted).collect()
+        all.filter(wanted).collect()
     }
 
     fn profile(&self, name: &str) -> Result<DeviceProfile, Failure> {
