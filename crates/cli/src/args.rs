@@ -107,6 +107,9 @@ pub struct Tpcc {
     /// DRAM for pages, for example 64M or 2G
     #[arg(long, default_value = "512M", value_parser = size::parse)]
     pub buffer: u64,
+    /// DRAM for the page map, beside --buffer [a sixteenth of --buffer, out of it]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub map: Option<u64>,
     /// Isolation level
     #[arg(long, value_enum, default_value_t = IsolationName::Snapshot)]
     pub isolation: IsolationName,
@@ -128,6 +131,9 @@ pub struct Tpcc {
     /// Check the consistency conditions, run nothing
     #[arg(long)]
     pub check_only: bool,
+    /// Do not check the consistency conditions after loading and running: that reads the whole database
+    #[arg(long, conflicts_with = "check_only")]
+    pub no_check: bool,
     /// Files of log of a new database, written at once [as many as the device's latency asks for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub log_devices: Option<u32>,
@@ -143,8 +149,8 @@ pub struct Tpcc {
     /// Where a new flash cache is, instead of in --dir: a file or raw device
     #[arg(long, value_name = "PATH", requires = "cache", conflicts_with = "sim")]
     pub cache_path: Option<PathBuf>,
-    /// Who stays in the flash cache: gsc, select, gr, fifo, lc, tac, exadata
-    #[arg(long, value_name = "NAME", value_parser = cache_policy, default_value = "gsc")]
+    /// Who stays in the flash cache: keep, gsc, select, gr, fifo, lc, tac, exadata
+    #[arg(long, value_name = "NAME", value_parser = cache_policy, default_value = "keep")]
     pub cache_policy: CachePolicy,
     /// At the end, whether more DRAM or more flash would serve better, if a byte of DRAM costs as much as so many of flash.
     /// Needs --sim or --emulate, whose profiles say what reads cost
@@ -172,7 +178,7 @@ pub struct Tpcc {
 
 fn cache_policy(name: &str) -> Result<CachePolicy, String> {
     CachePolicy::named(name)
-        .ok_or_else(|| "it is one of gsc, select, gr, fifo, lc, tac and exadata".to_owned())
+        .ok_or_else(|| "it is one of keep, gsc, select, gr, fifo, lc, tac and exadata".to_owned())
 }
 
 /// `firn tpcc --sim` and `--emulate`.

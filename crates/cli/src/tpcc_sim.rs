@@ -57,7 +57,7 @@ fn body(args: &Tpcc, machine: &Machine, stop: &AtomicBool) -> Result<(), Failure
     let store = wrapped("store")?;
     let cache = args.cache.map(|_| wrapped("cache")).transpose()?;
     let devices = Devices { superblock: memory("superblock"), logs: logs?, store, cache };
-    let options = tpcc::with_cache(Options::new().buffer_bytes(tpcc::buffer(args)?), args)?;
+    let options = tpcc::with_cache(tpcc::with_memory(Options::new(), args)?, args)?;
     let db = options.create_on(devices)?;
     let engine: FirnEngine = whole_tables::open(db, tpcc::isolation(args))?;
     let measured = (|| {

@@ -426,12 +426,12 @@ fn simulated(cell: &Cell, population: Population, interrupted: &AtomicBool) -> R
         return Err(Failure::interrupted("stopped before all was measured"));
     };
     let new_orders = report.kinds[0].commits as f64 / report.commits().max(1) as f64;
-    let found = found(&before, &after, new_orders, cell.size.clients, bytes);
+    let found = found(cell, &before, &after, new_orders, bytes);
     engine.into_inner().into_database().close()?;
     Ok(found)
 }
 
-fn found(before: &Sample, after: &Sample, new_orders: f64, clients: usize, bytes: u64) -> Found {
+fn found(cell: &Cell, before: &Sample, after: &Sample, new_orders: f64, bytes: u64) -> Found {
     let seconds = after.at.since(before.at).as_secs_f64();
     let commits = after.commits - before.commits;
     let each = |count: u64| count as f64 / (commits.max(1)) as f64;
@@ -446,7 +446,7 @@ fn found(before: &Sample, after: &Sample, new_orders: f64, clients: usize, bytes
         dirty_out: each(is.buffer.pages_written - was.buffer.pages_written),
         write_backs: each(is.store.pages_written - was.store.pages_written),
         lock_wait_share: (is.txn.lock_wait_us - was.txn.lock_wait_us) as f64
-            / (seconds * 1e6 * clients as f64),
+            / (seconds * 1e6 * cell.size.clients as f64),
         retries: each(after.retries - before.retries),
         helped_batches: is.buffer.batches_written_by_misses - was.buffer.batches_written_by_misses,
         database_bytes: bytes,
@@ -461,7 +461,9 @@ fn found(before: &Sample, after: &Sample, new_orders: f64, clients: usize, bytes
         let (hits, misses) = (is.hits - was.hits, is.misses - was.misses);
         found.hit_rate = hits as f64 / (hits + misses).max(1) as f64;
         let (dirty, back) = (is.dirty_enqueued - was.dirty_enqueued, is.write_backs - was.write_backs);
-        found.write_reduction = 1.0 - back as f64 / dirty.max(1) as f64;
+        // None goes into a cache that is filled by reads, or only beside the store: it spares the store nothing.
+        let spares = cell.cache.as_ref().is_some_and(|cache| !cache.policy.caches_on_entry());
+        found.write_reduction = if spares { 1.0 - back as f64 / dirty.max(1) as f64 } else { 0.0 };
         found.duplicates = is.duplicate_share();
         found.cache_slots = is.slots;
         let flash = after.flash.since(&before.flash);

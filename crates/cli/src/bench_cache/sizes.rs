@@ -41,8 +41,7 @@ const IOPS: Printed = [
     [11098.0, 12208.0, 13031.0, 13871.0, 14678.0],
 ];
 /// Those that the targets are for: the paper's best, and what goes beyond it.
-const OURS: [CachePolicy; 3] =
-    [CachePolicy::GroupSecondChance, CachePolicy::Selective, CachePolicy::Keeping];
+const OURS: [CachePolicy; 3] = [CachePolicy::GroupSecondChance, CachePolicy::Selective, CachePolicy::Keeping];
 /// A random read on that flash, microseconds of a channel.
 const READ_US: f64 = 280.75;
 /// The flash of tables 3 and 4.
