@@ -290,7 +290,7 @@ impl Options {
         self.cache_path = Some(path.into());
         self
     }
-    /// Who stays in the flash cache and who goes. Default: group second chance.
+    /// Who stays in the flash cache and who goes. Default: [`CachePolicy::Keeping`].
     #[must_use]
     pub fn cache_policy(mut self, policy: CachePolicy) -> Options {
         self.cache_policy = policy;

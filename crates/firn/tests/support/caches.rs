@@ -8,6 +8,9 @@ pub type Cache = fn(Options) -> Options;
 
 /// A few groups of a few pages: every lap is a matter of moments.
 pub fn small(options: Options) -> Options {
+    few_groups(options).cache_policy(CachePolicy::GroupSecondChance)
+}
+fn few_groups(options: Options) -> Options {
     options.cache_bytes(80 << 10).cache_group_pages(4)
 }
 pub fn without_second_chances(options: Options) -> Options {
@@ -23,8 +26,12 @@ pub fn page_by_page(options: Options) -> Options {
 pub fn roomy(options: Options) -> Options {
     options.cache_bytes(400 << 10).cache_group_pages(8).cache_policy(CachePolicy::Keeping)
 }
+/// As small, and what is valid stays: the default.
+pub fn keeping(options: Options) -> Options {
+    few_groups(options)
+}
 pub fn through(options: Options) -> Options {
-    small(options).cache_write_through(true)
+    few_groups(options).cache_write_through(true)
 }
 
 pub fn lazily_cleaned(options: Options) -> Options {
@@ -38,8 +45,9 @@ pub fn of_reads(options: Options) -> Options {
     options.cache_bytes(80 << 10).cache_policy(CachePolicy::ReadLru)
 }
 
-pub const CACHES: [(&str, Cache); 9] = [
+pub const CACHES: [(&str, Cache); 10] = [
     ("small", small),
+    ("keeping", keeping),
     ("without second chances", without_second_chances),
     ("selective", selective),
     ("page by page", page_by_page),

@@ -20,10 +20,11 @@ use firn_base::sync::atomic::Ordering::Relaxed;
 use firn_base::{Lsn, Progress};
 use firn_device::AlignedBuf;
 
-/// How far before the front is looked, in groups, and one of so many of all groups if that is fewer. Not at the very front:
-/// that may be replaced just now, and its images would be written twice.
-const GROUPS_AHEAD: u64 = 8;
-const SHARE_AHEAD: u64 = 32;
+/// How far before the front is looked, in groups, and one of so many of all groups if that is fewer: far enough that the front
+/// does not pass all of it while one batch is on its way to slow disks, and near enough that few of the images would have become
+/// invalid. Not at the very front: that may be replaced just now, and its images would be written twice.
+const GROUPS_AHEAD: u64 = 16;
+const SHARE_AHEAD: u64 = 8;
 const GROUPS_LEFT: u64 = 2;
 /// Images that are enough for a write.
 const IMAGES_TOGETHER: usize = 48;

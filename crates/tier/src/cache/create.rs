@@ -169,7 +169,7 @@ impl FlashCache {
                 rear,
                 written_back_end: Lsn::ZERO,
                 segment,
-                ghosts: (policy == CachePolicy::Selective).then(|| Ghosts::new(geometry.slots())),
+                ghosts: policy.selects().then(|| Ghosts::new(geometry.slots())),
                 scratch: AlignedBuf::zeroed(geometry.group_bytes),
             }),
             open: ranks::OPEN.rwlock(OpenGroup::new(&geometry, rear)),

@@ -15,11 +15,12 @@ pub enum CachePolicy {
     /// Multi-version FIFO, a group of pages at a time (GR).
     GroupReplacement,
     /// The same; pages that were read while in the cache stay for another round (GSC).
-    #[default]
     GroupSecondChance,
     /// The same; a clean page is taken only if it left DRAM before not long ago. Beyond the paper.
     Selective,
-    /// The same, and of each group what is valid stays, too, up to as much as had become invalid. Beyond the paper.
+    /// The same, and of each group what is valid stays, too, up to as much as had become invalid, dirty pages first. Beyond
+    /// the paper.
+    #[default]
     Keeping,
     /// LRU-2 in place, written back by a lazy cleaner; forgotten at every restart (LC, a comparator).
     LazyCleaning,
@@ -73,6 +74,10 @@ impl CachePolicy {
     pub fn caches_on_entry(self) -> bool {
         matches!(self, CachePolicy::Temperature | CachePolicy::ReadLru)
     }
+    /// Whether a clean page is taken only if it left DRAM, or the cache, before not long ago.
+    pub(crate) fn selects(self) -> bool {
+        matches!(self, CachePolicy::Selective | CachePolicy::Keeping)
+    }
     pub(crate) fn chances(self) -> Chances {
         match self {
             CachePolicy::GroupSecondChance | CachePolicy::Selective => Chances::Referenced,
@@ -95,6 +100,7 @@ pub(crate) enum Chances {
     /// Those, and others that are valid as long as no more stay than had become invalid. In a cache that is large for what is
     /// hot, most images are old versions, and FIFO throws valid pages out to keep those. So the ring is cleaned as a
     /// log-structured store is; as groups are at most half full of what stays, a page taken in costs two written at most.
+    /// Dirty ones stay before clean ones.
     Kept,
 }
 
@@ -129,10 +135,16 @@ pub(crate) fn choose(words: &[Word], chances: Chances, room: usize) -> Vec<Fate>
     }
     if chances == Chances::Kept {
         let invalid = words.iter().filter(|word| !word.is_valid()).count();
-        let more = invalid.saturating_sub(stay).min(room);
-        let others = words.iter().zip(&mut fates).rev();
-        let others = others.filter(|(word, fate)| word.is_valid() && **fate != Fate::Again);
-        others.take(more).for_each(|(_, fate)| *fate = Fate::Again);
+        let mut more = invalid.saturating_sub(stay).min(room);
+        // Dirty ones first: a clean one goes for nothing, and who replaces the group waits for what is written back.
+        for dirty in [true, false] {
+            let others = words.iter().zip(&mut fates).rev();
+            let others = others.filter(|(word, fate)| word.is_valid() && **fate != Fate::Again);
+            for (_, fate) in others.filter(|(word, _)| word.is_dirty() == dirty).take(more) {
+                *fate = Fate::Again;
+                more -= 1;
+            }
+        }
     }
     fates
 }
@@ -179,6 +191,11 @@ mod tests {
             "the hot come first"
         );
         assert_eq!(kept(&[clean, old, dirty, old], 1), [Discard, Discard, Again, Discard]);
+        assert_eq!(
+            kept(&[dirty, old, clean], 9),
+            [Again, Discard, Discard],
+            "the dirty come before the clean"
+        );
         assert_eq!(kept(&[clean, dirty], 9), [Discard, WriteBack], "nothing had become invalid");
     }
 

@@ -26,7 +26,7 @@ struct Queue {
     ghosts: Option<Ghosts>,
     /// Whether groups were ever replaced.
     scarce: bool,
-    /// Beyond the paper: valid images stay, too, as many as had become invalid.
+    /// Beyond the paper: valid images stay, too, as many as had become invalid, dirty ones first.
     keeps: bool,
     closed: VecDeque<Vec<Flags>>,
     open: Vec<Flags>,
@@ -62,9 +62,15 @@ impl Queue {
                 room -= usize::from(chosen);
                 stays.push(chosen);
             }
+            for dirty in [true, false] {
+                let valid = group.iter().rev().filter(|flags| flags.valid).zip(&mut stays);
+                for (_, stays) in valid.filter(|(flags, stays)| flags.dirty == dirty && !**stays).take(more) {
+                    *stays = true;
+                    more -= 1;
+                }
+            }
             for (flags, stays) in group.into_iter().rev().filter(|flags| flags.valid).zip(stays) {
-                if stays || more > 0 {
-                    more -= usize::from(!stays);
+                if stays {
                     again.push(Flags { referenced: false, ..flags });
                     continue;
                 }
@@ -135,7 +141,7 @@ fn run(seed: u64, policy: CachePolicy) -> u64 {
             CachePolicy::GroupSecondChance | CachePolicy::Keeping | CachePolicy::Selective
         ),
         keeps: policy == CachePolicy::Keeping,
-        ghosts: (policy == CachePolicy::Selective).then(|| Ghosts::new(slots)),
+        ghosts: matches!(policy, CachePolicy::Selective | CachePolicy::Keeping).then(|| Ghosts::new(slots)),
         scarce: false,
         turned_away: 0,
         closed: VecDeque::new(),
@@ -220,7 +226,8 @@ fn group_second_chance_agrees_with_a_queue() {
 
 #[test]
 fn keeping_what_is_valid_agrees_with_a_queue() {
-    (300..340).for_each(|seed| assert_eq!(run(seed, CachePolicy::Keeping), 0));
+    let turned_away: u64 = (300..340).map(|seed| run(seed, CachePolicy::Keeping)).sum();
+    assert!(turned_away > 100, "{turned_away}");
 }
 
 #[test]
