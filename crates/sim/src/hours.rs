@@ -57,7 +57,8 @@ impl Scenario {
 
 /// A cache of 8 to 24 groups: there are none of fewer than 8, each a segment of its own.
 fn smallest(rng: &mut Rng, policy: CachePolicy) -> CacheSetup {
-    let least = if policy == CachePolicy::LazyCleaning { 200 } else { 0 };
+    // Lazy cleaning has a least size of its own; of groups there must be room for eight with their headers.
+    let least = if policy == CachePolicy::LazyCleaning { 200 } else { 64 };
     CacheSetup {
         policy,
         pages: (GROUP_PAGES as u64 * rng.between(12, 30)).max(least),

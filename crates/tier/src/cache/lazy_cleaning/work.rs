@@ -40,15 +40,22 @@ impl LazyCleaning {
         self.verify(place, buf)
     }
 
-    /// Whether this is the image that was written to the place.
+    /// Whether this is the image that was written to the place. After a failed write it need not be: the write may have come
+    /// half way, in place. That is no damage, since the log is kept for it.
     fn verify(&self, place: &Place, buf: &[u8]) -> Result<(), TierError> {
         if LazyCleaning::checksum(place.page, place.version, buf) == place.checksum {
             return Ok(());
         }
+        let (kind, what) = match self.poison.get() {
+            None => (TierErrorKind::Damaged, "is damaged".to_owned()),
+            Some(cause) => {
+                (TierErrorKind::Failed, format!("is not what was to be written there, because: {cause}"))
+            }
+        };
         Err(TierError::new(
-            TierErrorKind::Damaged,
+            kind,
             format!(
-                "{:?} in the flash cache {} is damaged; open the database again, the log has it",
+                "{:?} in the flash cache {} {what}; open the database again, the log has it",
                 place.page,
                 self.device.info().name
             ),
