@@ -87,6 +87,15 @@ impl Engine {
         let rebuild = self.rebuild_from();
         let before = self.superblock.lock().redo_start;
         let redo_start = redo_start(needed, end, before);
+        let listed = cache.is_some_and(|cache| !cache.lost);
+        let (cache_keeps, complete) = rebuild.filter(|_| listed).unwrap_or((None, false));
+        let cache_keeps = cache_keeps.map(|from| from.min(redo_start));
+        // The archive, backups and what only the cache has may need older log than recovery does.
+        let held = self.keep.oldest().into_iter().chain(cache_keeps).min();
+        if !clean && !self.is_worth_a_record(held.map_or(redo_start, |held| held.min(redo_start))) {
+            self.checkpointer.last.store(began.0, Ordering::Relaxed);
+            return self.settle_log_array();
+        }
         let state = self.txns.checkpoint_state();
         let body = encode(redo_start, &state);
         let record = self.log.append(LogClass::System, Record { kind: CHECKPOINT, body: &body })?;
@@ -108,12 +117,7 @@ impl Engine {
                 None => {}
             }
             superblock.clean = clean;
-            let listed = superblock.extensions.cache.is_some();
-            let (cache_keeps, complete) = rebuild.filter(|_| listed).unwrap_or((None, false));
-            let cache_keeps = cache_keeps.map(|from| from.min(redo_start));
             superblock.extensions.cache_from = if complete { cache_keeps.or(Some(redo_start)) } else { None };
-            // The archive, backups and what only the cache has may need older log than recovery does.
-            let held = self.keep.oldest().into_iter().chain(cache_keeps).min();
             superblock.extensions.log_start = held.filter(|held| *held < redo_start);
             superblock.prune_epochs();
             self.early.settle(&mut superblock, self.log.on_devices());
@@ -128,13 +132,39 @@ impl Engine {
 
 /// The share of the log's space, as a divisor, that is kept for what only the flash cache has.
 const CACHE_SHARE: u64 = 4;
+/// The share of the log's space, as a divisor, that is left to the checkpoints that free some, to closing and to the
+/// next opening.
+const LAST_SHARE: u64 = 16;
 
 impl Engine {
-    /// Has the store take what the flash cache would hold too much log for.
+    /// Whether a checkpoint's record may be written, if the log is given back up to `log_start`: however often somebody asks for
+    /// checkpoints that free nothing, they leave room for the one that does.
+    fn is_worth_a_record(&self, log_start: Lsn) -> bool {
+        let space = self.log.space();
+        let left = space.capacity_bytes.saturating_sub(space.used_bytes);
+        log_start > space.oldest || left >= space.capacity_bytes / LAST_SHARE
+    }
+
+    /// Has the store take what the flash cache would hold too much log for. What LSNs take on the devices is judged by what is
+    /// in use: small requests take whole blocks.
     fn bound_what_the_cache_keeps(&self) -> Result<(), Error> {
-        let Some(cache) = self.tier.cache().filter(|_| self.options.cache_rebuildable) else { return Ok(()) };
-        let most = self.log.space().capacity_bytes / CACHE_SHARE;
-        Ok(cache.write_back_before(Lsn(self.log.end().0.saturating_sub(most)))?)
+        let (space, end) = (self.log.space(), self.log.end());
+        let most = space.capacity_bytes / CACHE_SHARE;
+        let kept = end.since(space.oldest);
+        let most = match space.used_bytes {
+            used if used > space.capacity_bytes / CACHE_SHARE * (CACHE_SHARE - 1) => 0,
+            used if used > most => most.min((u128::from(kept) * u128::from(most) / u128::from(used)) as u64),
+            _ => most,
+        };
+        self.write_back_from_cache(Lsn(end.0.saturating_sub(most)))
+    }
+
+    /// Has the store take what the flash cache holds log from before `lsn` for.
+    pub fn write_back_from_cache(&self, lsn: Lsn) -> Result<(), Error> {
+        match self.tier.cache().filter(|_| self.options.cache_rebuildable) {
+            Some(cache) => Ok(cache.write_back_before(lsn)?),
+            None => Ok(()),
+        }
     }
 
     /// From where on log is kept for the flash cache, and whether it can be rebuilt from there; `None` if that is not asked for.

@@ -17,8 +17,9 @@ use crate::engine::Engine;
 use crate::ranks;
 use crate::superblock::{Member, Superblock};
 use crate::{Error, ErrorKind};
+use firn_base::Lsn;
+use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, Mutex};
-use firn_base::{Lsn, clock};
 use firn_device::{Counting, Device, Fill};
 use firn_log::{LogError, LogErrorKind, LogIdentity, Loss, LostMember, MemberId, MemberState};
 use std::time::Duration;
@@ -83,6 +84,8 @@ const CHECKPOINTS_MAX: u32 = 4;
 /// How long a device that is to leave may be waited for.
 const LEAVE_MAX: Duration = Duration::from_secs(30);
 const LEAVE_NAP: Duration = Duration::from_millis(10);
+/// After how long a checkpoint is taken again although there is nothing new in the log.
+const LEAVE_AGAIN: Duration = Duration::from_secs(1);
 
 /// A device to be added, and how messages and the superblock name it.
 pub(crate) struct Candidate {
@@ -361,16 +364,21 @@ impl Engine {
     fn drain(&self, id: MemberId) -> Result<(), Error> {
         let deadline = clock::now().after(LEAVE_MAX);
         let mut seen = None;
+        let mut checkpoint: Option<(Lsn, Moment)> = None;
         // What is not redone yet holds log of an earlier life.
         self.redo_for_room()?;
         loop {
             let held = self.keep.oldest();
             let redo_start = self.superblock.lock().redo_start;
-            // Of log that the archive or a backup holds a checkpoint gives nothing back, and takes room itself: again and
-            // again, it would use up what is reserved for the next one.
-            if held != seen || held.is_none_or(|held| held >= redo_start) {
+            // A checkpoint takes room itself: again and again, it would use up what is reserved for the next one. Of log that
+            // the archive or a backup holds it gives nothing back, and hardly anything new if nothing was appended since the last.
+            let is_news =
+                checkpoint.is_none_or(|(end, taken)| end != self.log.end() || taken.elapsed() >= LEAVE_AGAIN);
+            let may_free = held.is_none_or(|held| held >= redo_start) && is_news;
+            if held != seen || may_free {
+                self.write_back_from_cache(self.log.end())?;
                 self.checkpoint_all()?;
-                seen = held;
+                (seen, checkpoint) = (held, Some((self.log.end(), clock::now())));
             }
             let from = self.superblock.lock().log_start();
             if self.log.is_drained(id, from) {

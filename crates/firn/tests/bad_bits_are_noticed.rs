@@ -66,7 +66,7 @@ fn in_the_log_of_a_closed_database() {
 fn in_the_log_of_a_sealed_database() {
     let sample = sample(2, Ending::Sealed);
     for which in [1, 2] {
-        let tally = flip_everywhere(&sample, which, 4, &[&sample.model]);
+        let tally = flip_everywhere(&sample, which, 2, &[&sample.model]);
         assert_eq!(tally.reported, 0, "{tally:?}");
         assert!(tally.refused > 2, "log that is needed was hit: {tally:?}");
     }
@@ -77,7 +77,7 @@ fn in_the_log_of_a_sealed_database() {
 fn in_the_log_of_a_database_that_ended_abruptly() {
     let sample = sample(3, Ending::Abrupt);
     for which in [1, 2] {
-        let tally = flip_everywhere(&sample, which, 4, &[&sample.model, &sample.before_last]);
+        let tally = flip_everywhere(&sample, which, 2, &[&sample.model, &sample.before_last]);
         assert_eq!(tally.reported, 0, "{tally:?}");
         assert!(tally.refused > 2, "log that is needed was hit: {tally:?}");
     }

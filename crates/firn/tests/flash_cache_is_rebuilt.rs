@@ -139,6 +139,29 @@ fn log_is_kept_for_it_and_bounded() {
     verify(&db, 3000, 12);
 }
 
+/// A commit of its own takes a block, however few bytes it has: by their number alone, the log would be full long before
+/// the cache had to give any of it up. Checkpoints that somebody asks for again and again do not fill it either.
+#[test]
+fn small_commits_and_many_checkpoints_never_fill_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let options = || options().cache_bytes(1 << 20).cache_group_pages(8).cache_rebuildable(true);
+    let db = options().open(&path).unwrap();
+    fill(&db, 1500, 1);
+    let table = db.open_table("t").unwrap();
+    for round in 0..6000u32 {
+        db.transact(|tx| tx.put(&table, &0u32.to_be_bytes(), &round.to_be_bytes()).map(drop)).unwrap();
+    }
+    for _ in 0..3000 {
+        db.checkpoint().unwrap();
+    }
+    db.transact(|tx| tx.put(&table, &0u32.to_be_bytes(), &value(0, 1)).map(drop)).unwrap();
+    drop(table);
+    db.close().unwrap();
+    let db = options().open(&path).unwrap();
+    verify(&db, 1500, 1);
+}
+
 #[test]
 fn what_no_log_was_kept_for_is_not_given_up() {
     let dir = tempfile::tempdir().unwrap();

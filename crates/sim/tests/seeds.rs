@@ -125,6 +125,11 @@ fn nothing_is_wrong_in_hours_over_the_smallest_caches() {
 /// An archive that stays full and holds the log: housekeeping and checkpoints that freed nothing used up the room in
 /// which a transaction was to be rolled back, and the database refused work.
 #[test]
+fn seed_95109_is_not_filled_by_its_checkpoints() {
+    nothing_is_wrong_in(95109);
+}
+
+#[test]
 fn seed_71159_can_undo() {
     nothing_is_wrong_in(71159);
 }
