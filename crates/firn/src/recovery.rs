@@ -326,6 +326,10 @@ fn forget_lost(
             ),
         ));
     }
+    if let ([], [(_, error), ..]) = (&superblock.members[..], scan.lost()) {
+        let message = format!("no log device can be read any more: {error}");
+        return Err(Error::new(ErrorKind::Failed, message));
+    }
     if superblock.members.len() < options.log_copies_required {
         return Err(Error::new(
             ErrorKind::Unusable,

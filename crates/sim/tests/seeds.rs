@@ -122,13 +122,15 @@ fn nothing_is_wrong_in_hours_over_the_smallest_caches() {
     assert!(virtual_hours >= hours * report.seeds / 2, "{virtual_hours} hours only");
 }
 
-/// An archive that stays full and holds the log: housekeeping and checkpoints that freed nothing used up the room in
-/// which a transaction was to be rolled back, and the database refused work.
+/// Log kept for a flash cache, and a device that is to leave the log: checkpoints that freed nothing filled the log, and
+/// the database could not be opened any more.
 #[test]
 fn seed_95109_is_not_filled_by_its_checkpoints() {
     nothing_is_wrong_in(95109);
 }
 
+/// An archive that stays full and holds the log: housekeeping and checkpoints that freed nothing used up the room in
+/// which a transaction was to be rolled back, and the database refused work.
 #[test]
 fn seed_71159_can_undo() {
     nothing_is_wrong_in(71159);
