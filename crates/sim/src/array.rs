@@ -10,6 +10,9 @@ use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
 use firn_base::rng::Rng;
 use std::time::Duration;
 
+/// Trouble after which nothing reaches the archive any more.
+pub(crate) const ARCHIVE_GONE: &str = "the archive is gone";
+
 /// The archive of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveSetup {
@@ -203,12 +206,7 @@ fn trouble(rng: &mut Rng) -> (&'static str, FaultRule) {
             nth,
         ),
         1 => ("EIO once", Calls::Writes, Fault::Fail(DeviceErrorKind::Failed), nth),
-        2 => (
-            "the archive is gone",
-            Calls::Any,
-            Fault::Fail(DeviceErrorKind::Failed),
-            When::From(rng.below(30)),
-        ),
+        2 => (ARCHIVE_GONE, Calls::Any, Fault::Fail(DeviceErrorKind::Failed), When::From(rng.below(30))),
         3 => ("done, and EIO", Calls::Writes, Fault::FailLate(DeviceErrorKind::Failed), nth),
         _ => (
             "the archive is full",

@@ -7,6 +7,7 @@ use firn::device::{Device, FaultPlan, FaultRule, Faulty, MemoryDevice};
 use firn::{Devices, Options};
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
+use std::ops::Range;
 use std::time::Duration;
 
 /// The devices of one database, from one switching on to the next switching off.
@@ -115,9 +116,15 @@ impl Machine {
         self.faults.fired()
     }
 
-    /// Flips bits of the device of this number; a sentence about where.
-    pub fn rot(&self, device: usize, bits: u32, rng: &mut Rng) -> String {
-        let places = self.media[device].rot(bits, rng);
+    /// Bytes of the write to the device of this number that ended last.
+    #[must_use]
+    pub fn newest(&self, device: usize) -> Range<u64> {
+        self.media[device].newest()
+    }
+
+    /// Flips bits of the device of this number, but not in `spared`; a sentence about where.
+    pub fn rot(&self, device: usize, bits: u32, spared: &Range<u64>, rng: &mut Rng) -> String {
+        let places = self.media[device].rot(bits, spared, rng);
         format!("bits of {} flip in bytes {places:?}", self.media[device].info().name)
     }
 

@@ -15,6 +15,7 @@ use firn_base::clock::{self, Moment};
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Bytes that survive a power cut together or not at all.
@@ -84,6 +85,8 @@ struct State {
     loose: BTreeMap<u64, Vec<Version>>,
     writes: u64,
     ended: u64,
+    /// Where the write that ended last went.
+    newest: Range<u64>,
     limit: u64,
     gone: bool,
     timing: Box<dyn Timing>,
@@ -113,6 +116,7 @@ impl Medium {
             loose: BTreeMap::new(),
             writes: 0,
             ended: 0,
+            newest: 0..0,
             limit,
             gone: false,
             timing,
@@ -143,14 +147,20 @@ impl Medium {
         left
     }
 
-    /// Flips `bits` bits of what is stored, somewhere; answers where. Nothing if it is empty.
-    pub fn rot(&self, bits: u32, rng: &mut Rng) -> Vec<u64> {
+    /// Bytes of the write that ended last.
+    pub fn newest(&self) -> Range<u64> {
+        self.state.lock().newest.clone()
+    }
+
+    /// Flips `bits` bits of what is stored, somewhere but in `spared`; answers where. Nothing if it is empty.
+    pub fn rot(&self, bits: u32, spared: &Range<u64>, rng: &mut Rng) -> Vec<u64> {
         let mut state = self.state.lock();
         let len = state.now.len() as u64;
         if len == 0 {
             return Vec::new();
         }
-        let places: Vec<u64> = (0..bits).map(|_| rng.below(len * 8)).collect();
+        let mut places: Vec<u64> = (0..bits).map(|_| rng.below(len * 8)).collect();
+        places.retain(|place| !spared.contains(&(place / 8)));
         for place in &places {
             let (byte, bit) = ((place / 8) as usize, 1 << (place % 8));
             state.now[byte] ^= bit;
@@ -206,6 +216,7 @@ impl State {
     fn end_write(&mut self, write: u64, offset: u64, data: &[u8], durability: Durability) {
         self.ended += 1;
         let ended = self.ended;
+        self.newest = offset..offset + data.len() as u64;
         let at = offset as usize;
         self.now[at..at + data.len()].copy_from_slice(data);
         for (sector, part) in (offset / SECTOR as u64..).zip(data.chunks_exact(SECTOR)) {

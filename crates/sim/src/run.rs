@@ -165,7 +165,8 @@ impl Story {
             shelf: Arc::new(Shelf::new()),
             backup: None,
             moments: Vec::new(),
-            gaps: scenario.array.archive.is_none_or(|archive| archive.limit < 16 << 20),
+            gaps: scenario.array.archive.is_none_or(|archive| archive.limit < 16 << 20)
+                || scenario.may_leave_gaps(),
             cache_lost: false,
             shadow: Shadow::default(),
             scenario,
@@ -198,6 +199,8 @@ impl Story {
             ErrorKind::Damaged => !self.spoilt,
             // Damage that was met poisons a database.
             ErrorKind::Failed | ErrorKind::Unknown | ErrorKind::Closed => !excused && !self.spoilt,
+            // Log devices whose power is off are too few.
+            ErrorKind::Unusable => !excused,
             // An archive knows more than a log whose device has lied.
             ErrorKind::BadArgument => !self.spoilt,
             ErrorKind::Full | ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::Timeout => false,
@@ -352,6 +355,9 @@ impl Story {
         round.array.troubles.iter().for_each(|(_, rule)| machine.trouble_archive(rule.clone()));
         let backup = backup.then(|| self.back_up(&db));
         let mut left = self.work(round, &machine, db, tables);
+        // The last request of the log has nothing behind it that says it was durable: what it loses without a word nobody
+        // can tell (`docs/fault-model.md`, the window that the seal leaves).
+        let spared = round.rot.map_or(0..0, |(device, _)| machine.newest(device));
         if let Some(backup) = backup {
             self.backup = backup.join().expect("a backup does not panic");
             self.say(match self.backup {
@@ -370,7 +376,7 @@ impl Story {
         }
         let Some((device, bits)) = round.rot else { return Some(left) };
         let dark = Machine::switched_on(&self.scenario, left, &mut self.rng);
-        let sentence = dark.rot(device, bits, &mut self.rng);
+        let sentence = dark.rot(device, bits, &spared, &mut self.rng);
         self.say(sentence);
         self.spoilt = true;
         Some(dark.cut(Survival::None, &mut self.rng))

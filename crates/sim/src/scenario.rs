@@ -1,9 +1,9 @@
 //! What a seed stands for: the machine, the options, the clients, and what goes wrong.
 
-use crate::array::{ArrayRound, ArraySetup};
+use crate::array::{ARCHIVE_GONE, ArrayRound, ArraySetup};
 use crate::medium::{Survival, Timing, Uniform};
 use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firn::{CachePolicy, CacheSpec, Hiding, Isolation, Options};
+use firn::{ArchiveFull, CachePolicy, CacheSpec, Hiding, Isolation, Options};
 use firn_base::rng::Rng;
 use firn_base::sim::Policy;
 use std::fmt;
@@ -158,6 +158,16 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
 }
 
 impl Scenario {
+    /// Whether a database may be closed before its archive has all: the archive goes away, and nothing waits for it.
+    #[must_use]
+    pub fn may_leave_gaps(&self) -> bool {
+        self.array.archive.is_some_and(|archive| archive.when_full == ArchiveFull::Gap)
+            && self
+                .rounds
+                .iter()
+                .any(|round| round.array.troubles.iter().any(|(name, _)| *name == ARCHIVE_GONE))
+    }
+
     /// The scenario of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Scenario {

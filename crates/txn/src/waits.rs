@@ -10,7 +10,7 @@ use firn_base::TxnId;
 use firn_base::clock::{self, Moment};
 use firn_base::hash::FixedMap;
 use firn_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use firn_base::sync::{Arc, Condvar, Mutex};
+use firn_base::sync::{Arc, Condvar, Mutex, spin_hint};
 
 /// Where one waiter sleeps.
 #[derive(Debug, Default)]
@@ -95,6 +95,8 @@ impl WaitGraph {
                 }
             }
             if !must_sleep {
+                // It has ended, and may be about to give its locks back: let it.
+                spin_hint();
                 return Ok(());
             }
             self.waits.fetch_add(1, Ordering::Relaxed);
