@@ -129,6 +129,13 @@ fn seed_95109_is_not_filled_by_its_checkpoints() {
     nothing_is_wrong_in(95109);
 }
 
+/// A page that was written into the flash cache again while pages were gathered for the store was gathered twice, and the map
+/// did not fit its second record.
+#[test]
+fn seed_122288_writes_a_page_back_once() {
+    nothing_is_wrong_in(122_288);
+}
+
 /// An archive that stays full and holds the log: housekeeping and checkpoints that freed nothing used up the room in
 /// which a transaction was to be rolled back, and the database refused work.
 #[test]

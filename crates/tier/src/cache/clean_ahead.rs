@@ -92,6 +92,10 @@ impl FlashCache {
         for (slot, word) in leaving {
             let at = self.geometry.image_at(self.geometry.index_of(slot));
             let sealed = &group[at..at + SEAL_BYTES + self.geometry.page_size];
+            // A page that went back to the rear since an earlier group was looked at: one batch has a page once.
+            if images.iter().any(|image| image.word.page() == word.page()) {
+                continue;
+            }
             if let Some(seal) = self.seal_of(word, serial, sealed) {
                 images.push(Ahead { slot, word, version: seal.version });
                 data.extend_from_slice(&sealed[SEAL_BYTES..]);
