@@ -73,9 +73,11 @@ impl Pipeline {
         evens && in_flight && flight.gathering.holds_back(waiting, threads, at_once)
     }
 
-    /// Whether log waits for a device: not for more of it.
+    /// Whether log waits for a device: not for more of it, and not for what goes before all new log (a device that failed is
+    /// settled, a request that lost its device finds another). Whoever was called meanwhile could take nothing.
     pub fn is_contended(&self, flight: &mut Flight) -> bool {
-        flight.is_needy() && !self.holds_back(flight, 0)
+        let can_be_taken = flight.settling == 0 && flight.orphans.is_empty();
+        can_be_taken && flight.is_needy() && !self.holds_back(flight, 0)
     }
 }
 

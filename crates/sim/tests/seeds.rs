@@ -129,6 +129,12 @@ fn seed_95109_is_not_filled_by_its_checkpoints() {
     nothing_is_wrong_in(95109);
 }
 
+/// A log worker called a client, and the client could take no log, again and again, while a device that had failed was settled.
+#[test]
+fn seed_140020_calls_nobody_in_vain() {
+    nothing_is_wrong_in(140_020);
+}
+
 /// A page that was written into the flash cache again while pages were gathered for the store was gathered twice, and the map
 /// did not fit its second record.
 #[test]
