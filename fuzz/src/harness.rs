@@ -1,25 +1,40 @@
 //! Functions from any bytes to nothing at all, or to a panic, which is a fault.
 //!
 //! Decoders behind a checksum are reached by making the checksum right: the bytes are laid over a valid
-//! structure, which is then sealed again. Used by the fuzzers of this directory, and on stable by
-//! `crates/firn/tests/fuzz_runs_are_short_here.rs`, which includes this file.
+//! structure, which is then sealed again. Each function returns whether the bytes got through, so that a test
+//! can tell that a seed still reaches what it was made for. Used by the fuzzers of this directory, and on
+//! stable by `crates/firn/tests/all/fuzz_runs_are_short_here.rs`, which includes this file.
 
 use firn::device::{Device, Durability, MemoryDevice};
 use firn::{Database, Devices, Direction, ErrorKind, KeyRange, Options, Savepoint, Table, Transaction};
 use firn_base::codec::Reader;
 use firn_base::sync::{Arc, OnceLock};
-use firn_base::{Crc32c, Lsn, crc32c};
+use firn_base::{Crc32c, Lsn, TreeId, crc32c};
 use firn_btree::{PageChange, check_page};
 use firn_log::testing::identity;
 use firn_log::{Kind, LogScan, Record};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-const PAGE: usize = 1024;
+pub const PAGE: usize = 1024;
+/// Bytes of a metadata page of the store, and map pages in a group: a group has 144 places for pages instead
+/// of 4,032, so that the few pages of these databases lie in several groups, and a check does not spend its
+/// time on empty map entries.
+const META: usize = 512;
+const MAPS: u32 = 8;
+/// Both slots of the first group's bitmap page and of each of its map pages.
+const GROUP_SLOTS: u8 = 2 * (1 + MAPS as u8);
+/// Bytes of a log block.
+pub const BLOCK: u64 = 512;
+/// Of the log that [`log`] scans: sixteen sections of four blocks, two of them for outliers. Its records
+/// share blocks or are longer than one, and fill two thirds of the others.
+const LOG_BYTES: u64 = (2 + 16 * 4) * BLOCK;
+const LOG_RECORDS: u8 = 16;
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options::new()
         .page_size(PAGE)
+        .store_layout(META, MAPS)
         .buffer_bytes(64 * PAGE)
         .version_bytes(2000)
         .log_devices(1)
@@ -28,14 +43,14 @@ fn options() -> Options {
 }
 
 #[derive(Clone)]
-struct Disks {
-    superblock: Arc<MemoryDevice>,
-    log: Arc<MemoryDevice>,
-    store: Arc<MemoryDevice>,
+pub struct Disks {
+    pub superblock: Arc<MemoryDevice>,
+    pub log: Arc<MemoryDevice>,
+    pub store: Arc<MemoryDevice>,
 }
 
 impl Disks {
-    fn new() -> Disks {
+    pub fn new() -> Disks {
         let device = |name| Arc::new(MemoryDevice::new(name));
         Disks { superblock: device("superblock"), log: device("log"), store: device("store") }
     }
@@ -43,7 +58,7 @@ impl Disks {
         let copy = |device: &MemoryDevice| Arc::new(device.duplicate());
         Disks { superblock: copy(&self.superblock), log: copy(&self.log), store: copy(&self.store) }
     }
-    fn devices(&self) -> Devices {
+    pub fn devices(&self) -> Devices {
         Devices {
             superblock: self.superblock.clone(),
             logs: vec![self.log.clone()],
@@ -53,30 +68,30 @@ impl Disks {
     }
 }
 
-/// A database with a few rows, made once.
-fn template() -> Disks {
+/// A crashed database of two tables, one of them with changes since the last checkpoint; made once.
+pub fn template() -> Disks {
     static TEMPLATE: OnceLock<Disks> = OnceLock::new();
     TEMPLATE
         .get_or_init(|| {
             let disks = Disks::new();
             let db = options().create_on(disks.devices()).expect("created");
-            for name in ["a", "b"] {
+            for (name, rows) in [("a", 80), ("b", 20u8)] {
                 let table = db.create_table(name).expect("a table");
-                db.transact(|tx| (0..200u8).try_for_each(|i| tx.put(&table, &[i, 7], &[i; 50]).map(drop)))
+                db.transact(|tx| (0..rows).try_for_each(|i| tx.put(&table, &[i, 7], &[i; 50]).map(drop)))
                     .expect("committed");
             }
             db.checkpoint().expect("a checkpoint");
             let table = db.table("a").expect("there");
-            db.transact(|tx| (0..90u8).try_for_each(|i| tx.put(&table, &[i, 8], &[i; 20]).map(drop)))
+            db.transact(|tx| (0..40u8).try_for_each(|i| tx.put(&table, &[i, 8], &[i; 20]).map(drop)))
                 .expect("committed");
             disks.duplicate()
         })
         .duplicate()
 }
 
-/// Opens, reads everything, writes, checks, closes: each may fail, none may panic.
-fn use_it(disks: &Disks) {
-    let Ok(db) = options().open_on(disks.devices()) else { return };
+/// Opens, reads everything, writes, checks, closes: each may fail, none may panic. Returns whether it opens.
+fn use_it(disks: &Disks) -> bool {
+    let Ok(db) = options().open_on(disks.devices()) else { return false };
     for name in db.table_names() {
         let Ok(table) = db.table(&name) else { continue };
         for direction in [Direction::Forward, Direction::Backward] {
@@ -93,36 +108,42 @@ fn use_it(disks: &Disks) {
     }
     let _ = db.check(&mut |_| {});
     let _ = db.close();
+    true
 }
 
-/// A page, and a log record that changes it.
-pub fn page(data: &[u8]) {
-    let Some((&kind, data)) = data.split_first() else { return };
+/// A page, and a log record that changes it. Returns whether the record fits the page.
+pub fn page(data: &[u8]) -> bool {
+    let Some((&kind, data)) = data.split_first() else { return false };
     let (image, body) = data.split_at(data.len().min(PAGE));
     let mut bytes = vec![0; PAGE];
     bytes[..image.len()].copy_from_slice(image);
     let sound = check_page(&bytes).is_ok();
+    let mut fits = false;
     if let Ok(change) = PageChange::decode(Record { kind: Kind(0x20 | kind & 0x1f), body }) {
         let _ = firn_txn::Attachment::decode(change.attachment);
         if change.rehearse(&bytes).is_ok() {
+            fits = true;
             change.apply(&mut bytes).expect("the rehearsal went well");
-            assert!(!sound || check_page(&bytes).is_ok(), "a good page stays good");
+            // Of a page that is freed nothing is kept.
+            assert!(!sound || change.frees() || check_page(&bytes).is_ok(), "a good page stays good");
         }
     }
     let _ = firn_txn::Attachment::decode(body);
     let _ = firn_txn::CheckpointState::decode(&mut Reader::new(body));
+    let _ = firn_txn::CheckpointState::fresh(TreeId(1)).add_part(body);
+    fits
 }
 
-/// Blocks of a log: bytes laid over some, which are sealed again.
-pub fn log(data: &[u8]) {
-    let device = log_device(&log_bytes());
+/// Blocks of a log: bytes laid over some, which are sealed again. Returns whether records are found.
+pub fn log(data: &[u8]) -> bool {
+    let device: Arc<dyn Device> = Arc::new(log_template());
     let mut reader = Reader::new(data);
     while let (Ok(block), Ok(at), Ok(piece)) = (reader.u16(), reader.u16(), reader.blob()) {
         overlay(
             &device,
-            u64::from(block) % (device.len() / 512) * 512,
-            512,
-            usize::from(at) % 512,
+            u64::from(block) % (device.len() / BLOCK) * BLOCK,
+            BLOCK as usize,
+            usize::from(at) % BLOCK as usize,
             piece,
             |bytes| {
                 let checksum = crc32c(&bytes[4..512]);
@@ -130,20 +151,23 @@ pub fn log(data: &[u8]) {
             },
         );
     }
-    let Ok(scan) = LogScan::new(vec![device], identity(1), Lsn::FIRST, &mut |_, _| {}) else { return };
+    let Ok(scan) = LogScan::new(vec![device], identity(1), Lsn::FIRST, &mut |_, _| {}) else { return false };
     let mut records = scan.records(Lsn::FIRST);
+    let mut found = false;
     while let Ok(Some((_, record))) = records.next() {
+        found = true;
         let _ = PageChange::decode(record);
     }
+    found
 }
 
-/// The bytes of a log device with some records, made once.
-fn log_bytes() -> Vec<u8> {
-    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
-    BYTES
+/// A log device with some records, of several sections, made once.
+pub fn log_template() -> MemoryDevice {
+    static TEMPLATE: OnceLock<MemoryDevice> = OnceLock::new();
+    TEMPLATE
         .get_or_init(|| {
             let device = Arc::new(MemoryDevice::new("log"));
-            device.grow(64 << 10, firn::device::Fill::Written).expect("memory grows");
+            device.grow(LOG_BYTES, firn::device::Fill::Written).expect("memory grows");
             let log = firn_log::Log::create(
                 vec![device.clone() as Arc<dyn Device>],
                 identity(1),
@@ -151,26 +175,17 @@ fn log_bytes() -> Vec<u8> {
                 firn_log::testing::options(),
             )
             .expect("created");
-            for i in 0..40 {
-                let body = vec![i; 10 + 7 * i as usize];
+            for i in 0..LOG_RECORDS {
+                let body = vec![i; 10 + 40 * usize::from(i)];
                 let end = log
                     .append(firn_log::LogClass::Normal, Record { kind: Kind(0x20), body: &body })
-                    .expect("room")
+                    .expect("space")
                     .end;
                 log.flush(end).expect("memory does not fail");
             }
-            let mut bytes = vec![0; device.len() as usize];
-            device.read(0, &mut bytes).expect("memory is readable");
-            bytes
+            device.duplicate()
         })
-        .clone()
-}
-
-fn log_device(bytes: &[u8]) -> Arc<dyn Device> {
-    let device = MemoryDevice::new("log");
-    device.grow(bytes.len() as u64, firn::device::Fill::Written).expect("memory grows");
-    device.write(0, bytes, Durability::Durable).expect("memory is writable");
-    Arc::new(device)
+        .duplicate()
 }
 
 /// Lays `piece` over a structure of `len` bytes at `offset`, from its byte `at` on, and seals it again.
@@ -190,8 +205,8 @@ fn overlay(
     device.write(offset, &bytes, Durability::Durable).expect("inside the device");
 }
 
-/// A superblock: bytes laid over its body, in both copies, and sealed again.
-pub fn superblock(data: &[u8]) {
+/// A superblock: bytes laid over it, in both copies, and sealed again. Returns whether the database opens.
+pub fn superblock(data: &[u8]) -> bool {
     let disks = template();
     let mut reader = Reader::new(data);
     while let (Ok(at), Ok(piece)) = (reader.u8(), reader.blob()) {
@@ -206,53 +221,58 @@ pub fn superblock(data: &[u8]) {
             });
         }
     }
-    use_it(&disks);
+    use_it(&disks)
 }
 
-/// The store's header and metadata: bytes laid over a slot, and sealed again; and any bytes of its log.
-pub fn store(data: &[u8]) {
+/// The store's header and metadata: bytes laid over a slot, and sealed again. Returns whether the database
+/// opens.
+pub fn store(data: &[u8]) -> bool {
     let disks = template();
     let device: Arc<dyn Device> = disks.store.clone();
     let mut reader = Reader::new(data);
     while let (Ok(which), Ok(at), Ok(piece)) = (reader.u8(), reader.u16(), reader.blob()) {
-        let at = usize::from(at) % 4096;
         // Header and totals lie 64 KiB apart, the first group's metadata pages behind them one by one.
-        let (offset, checksum_at) = match which % 16 {
-            slot @ 0..=1 => (u64::from(slot) << 16, 64),
-            slot @ 2..=3 => (u64::from(slot) << 16, 60),
-            slot => ((256 << 10) + (u64::from(slot) - 4) * 4096, 60),
+        let (offset, len, checksum_at) = match which % (4 + GROUP_SLOTS) {
+            slot @ 0..=1 => (u64::from(slot) << 16, 4096, 64),
+            slot @ 2..=3 => (u64::from(slot) << 16, META, 60),
+            slot => ((256 << 10) + u64::from(slot - 4) * META as u64, META, 60),
         };
-        overlay(&device, offset, 4096, at, piece, |bytes| {
+        overlay(&device, offset, len, usize::from(at) % len, piece, |bytes| {
             let checksum = Crc32c::new().with(&bytes[..checksum_at]).with(&bytes[checksum_at + 4..]).value();
             bytes[checksum_at..checksum_at + 4].copy_from_slice(&checksum.to_le_bytes());
         });
     }
-    use_it(&disks);
+    use_it(&disks)
 }
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Savepoints, with the rows there were.
 type Marks = Vec<(Savepoint, Rows)>;
 
-/// Statements, transactions and lives of a database, as the bytes say, beside a sorted map.
-pub fn operations(data: &[u8]) {
+/// Statements, transactions, crashes and closings of a database, as the bytes say, beside a sorted map.
+/// Returns whether a row was committed.
+pub fn operations(data: &[u8]) -> bool {
     let mut disks = Disks::new();
     let mut db = options().create_on(disks.devices()).expect("created");
     let mut table = db.create_table("t").expect("a table");
     let mut committed = Rows::new();
+    let mut ever_committed = false;
     let mut open: Option<(Transaction, Rows, Marks)> = None;
     let mut reader = Reader::new(data);
     while let (Ok(operation), Ok(number)) = (reader.u8(), reader.u8()) {
-        // At the end of a life, what was open is lost.
+        // What is open is lost when the database is closed or crashes.
         if operation % 16 >= 13 {
             open = None;
         }
         match operation % 16 {
             0 => db.checkpoint().expect("a checkpoint"),
-            1 => drop(db.step().expect("a step")),
+            1 => {
+                let _ = db.step().expect("a step");
+            }
             2 => {
                 if let Some((tx, rows, _)) = open.take() {
                     tx.commit().expect("committed");
+                    ever_committed |= !rows.is_empty();
                     committed = rows;
                 }
             }
@@ -294,6 +314,7 @@ pub fn operations(data: &[u8]) {
     compare(&db, &table, &committed);
     let report = db.check(&mut |_| {}).expect("checked");
     assert!(report.is_clean(), "{report:?}");
+    ever_committed
 }
 
 /// One statement; false if the transaction has to end.

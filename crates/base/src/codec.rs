@@ -135,10 +135,18 @@ pub trait Writer {
     }
     /// LEB128.
     #[inline]
-    fn put_varint(&mut self, mut value: u64) {
-        if value < 0x80 {
-            return self.put_u8(value as u8);
+    fn put_varint(&mut self, value: u64) {
+        let group = |at: u32| (value >> (7 * at)) as u8;
+        // The lengths that records mostly have are known where they are written: a store each, and no call.
+        match value {
+            0..0x80 => self.put_u8(group(0)),
+            0x80..0x4000 => self.put(&[group(0) | 0x80, group(1)]),
+            0x4000..0x20_0000 => self.put(&[group(0) | 0x80, group(1) | 0x80, group(2)]),
+            _ => self.put_long_varint(value),
         }
+    }
+    /// LEB128 of four bytes or more.
+    fn put_long_varint(&mut self, mut value: u64) {
         // Put together first, so that the bytes are appended in one go.
         let (mut bytes, mut len) = ([0; 10], 0);
         while value >= 0x80 {

@@ -10,6 +10,7 @@ use crate::node::pack::EntryList;
 use crate::node::split::shortest_separator;
 use crate::node::{HEADER_LEN, SLOT_LEN, Shape, common_prefix};
 use crate::split::two_children;
+use crate::stock::{Lack, Stock, Stop};
 use crate::{Tree, TreeError, TreeErrorKind, op};
 use firn_log::LogClass;
 
@@ -110,7 +111,11 @@ impl Tree {
     /// Writes what was gathered as a leaf below `next`, the key to come, and starts the next leaf.
     fn close_leaf(&self, filling: &mut Filling, next: &[u8], class: LogClass) -> Result<(), TreeError> {
         let (separator, rest) = filling.cut(next, self.pool().page_size());
-        while !self.try_close(filling, &separator, class)? {
+        loop {
+            let stock = Stock::new(self.pool(), class).expecting(Lack::NewPages(1));
+            if stock.run(|stock| self.try_close(stock, filling, &separator))? {
+                break;
+            }
             self.split(&separator, 1, SLOT_LEN + separator.len() + 8, class)?;
         }
         *filling = Filling { low: separator, ..Filling::default() };
@@ -119,8 +124,13 @@ impl Tree {
     }
 
     /// Answers false if the last leaf's parent lacks room for the separator.
-    fn try_close(&self, filling: &Filling, separator: &[u8], class: LogClass) -> Result<bool, TreeError> {
-        let mut group = Group::new(self.pool(), class);
+    fn try_close<'p>(
+        &'p self,
+        stock: &mut Stock<'p>,
+        filling: &Filling,
+        separator: &[u8],
+    ) -> Result<bool, Stop> {
+        let mut group = Group::new(stock);
         let prefix_len = common_prefix(&filling.low, separator);
         let list = filling.list(prefix_len, 0..filling.entries.len());
         let leaf = Shape {
@@ -135,7 +145,7 @@ impl Tree {
         match self.locate(Target::Last, 0)? {
             Located::Above => unreachable!("every tree has leaves"),
             Located::Root(root) => {
-                let (left, right) = (group.reserve()?, group.reserve()?);
+                let (left, right) = stock.take_two()?;
                 let shape = self.node(self.root(), &root, Some(0))?.shape();
                 let above = two_children(&shape, left.page(), separator, right.page());
                 let above_shape =
@@ -153,12 +163,12 @@ impl Tree {
                 if node.free() < SLOT_LEN + separator.len() + 8 {
                     return Ok(false);
                 }
-                let guard = self.pool().exclusive(last)?;
+                let guard = stock.latch(last)?;
                 let old = self.node(last, &guard, Some(0))?;
                 if old.count() > 0 || old.low() != filling.low {
-                    return Err(bad(format!("{:?} was changed while it was bulk loaded", self.id())));
+                    return Err(bad(format!("{:?} was changed while it was bulk loaded", self.id())).into());
                 }
-                let right = group.reserve()?;
+                let right = stock.take()?;
                 let right_page = right.page();
                 let leaf_draft = Draft::new(&guard, |body| op::format(body, &leaf, &list));
                 let right_draft = right.draft(&[], |body| op::format(body, &rest, &EntryList::default()));
@@ -169,7 +179,7 @@ impl Tree {
                 group.change(parent, parent_draft);
             }
         }
-        group.commit()?;
+        group.commit(stock)?;
         Ok(true)
     }
 
@@ -185,14 +195,16 @@ impl Tree {
             rest.into_iter().for_each(|(key, value)| filling.push(key, value));
             return self.finish(filling, class);
         }
-        let (leaf, _) = self.leaf_exclusive(Target::Last)?;
-        let shape = self.node(leaf.page(), &leaf, Some(0))?.shape();
-        let shape = Shape { low: &filling.low, ..shape };
         let list = filling.list(0, 0..filling.entries.len());
-        let mut group = Group::new(self.pool(), class);
-        let draft = Draft::new(&leaf, |body| op::format(body, &shape, &list));
-        group.change(leaf, draft);
-        group.commit().map(drop)
+        Stock::new(self.pool(), class).run(|stock| {
+            let (leaf, _) = self.leaf_exclusive(Target::Last)?;
+            let shape = self.node(leaf.page(), &leaf, Some(0))?.shape();
+            let shape = Shape { low: &filling.low, ..shape };
+            let mut group = Group::new(stock);
+            let draft = Draft::new(&leaf, |body| op::format(body, &shape, &list));
+            group.change(leaf, draft);
+            group.commit(stock)
+        })
     }
 }
 

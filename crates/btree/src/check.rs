@@ -24,12 +24,26 @@ pub struct TreeReport {
     pub entries: u64,
     /// Bytes of keys and values in leaves.
     pub entry_bytes: u64,
-    /// Sentences, one for each broken invariant, with page and slot.
+    /// Sentences, one for each broken invariant, with page and slot; at most a thousand.
     pub damage: Vec<String>,
+    /// Broken invariants in all.
+    pub faults: u64,
     /// Whether it was being cleared, which is in `damage` too, but is none in a tree that is to be freed.
     pub being_cleared: bool,
-    /// Every page of the tree, for the check of the page map.
+    /// Every page of the tree; empty from [`Tree::check_with`], which shows them one by one.
     pub pages: Vec<PageId>,
+}
+
+/// Most sentences in a report.
+const DAMAGE_MAX: usize = 1000;
+
+impl TreeReport {
+    fn fault(&mut self, sentence: String) {
+        self.faults += 1;
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(sentence);
+        }
+    }
 }
 
 /// What a node must be, by its parent.
@@ -45,23 +59,33 @@ struct Walk<'t> {
     tree: &'t Tree,
     report: TreeReport,
     seen: Vec<(PageId, Lsn)>,
+    visit: &'t mut dyn FnMut(PageId),
 }
 
 impl Tree {
     /// Walks every invariant of the tree. Fails only where the walk itself cannot go on (a device that
     /// failed, no frame); what is wrong with the tree is in the report.
     pub fn check(&self) -> Result<TreeReport, TreeError> {
-        let mut walk = Walk { tree: self, report: TreeReport::default(), seen: Vec::new() };
+        let mut pages = Vec::new();
+        let mut report = self.check_with(&mut |page| pages.push(page))?;
+        pages.sort_unstable();
+        pages.dedup();
+        report.pages = pages;
+        Ok(report)
+    }
+
+    /// As [`Tree::check`], in memory that does not depend on the tree's size: shows every page to `visit`, latched, so that
+    /// it is the tree's at that moment. A page that others change meanwhile may be shown twice.
+    pub fn check_with(&self, visit: &mut dyn FnMut(PageId)) -> Result<TreeReport, TreeError> {
+        let mut walk = Walk { tree: self, report: TreeReport::default(), seen: Vec::new(), visit };
         let mut next = Some(Vec::new());
         while let Some(key) = next {
             next = walk.descend(&key)?;
             if next.as_ref().is_some_and(|after| *after <= key) {
-                walk.report.damage.push(format!("{:?}: fences go round in circles", self.id()));
+                walk.report.fault(format!("{:?}: fences go round in circles", self.id()));
                 break;
             }
         }
-        walk.report.pages.sort_unstable();
-        walk.report.pages.dedup();
         Ok(walk.report)
     }
 }
@@ -91,7 +115,7 @@ impl Walk<'_> {
             match child_of(&node, key, &expected) {
                 Ok((child, below)) => (page, expected) = (child, below),
                 Err(error) => {
-                    self.report.damage.push(format!("{page:?}: {}", error.what));
+                    self.report.fault(format!("{page:?}: {}", error.what));
                     return Ok(expected.high);
                 }
             }
@@ -102,8 +126,8 @@ impl Walk<'_> {
 
     fn unreadable(&mut self, page: PageId, error: BufferError) -> Result<(), TreeError> {
         match error.kind {
-            BufferErrorKind::Damaged | BufferErrorKind::NotAllocated => {
-                self.report.damage.push(format!("{page:?} cannot be read: {}", error.message));
+            BufferErrorKind::Damaged | BufferErrorKind::NotAllocated | BufferErrorKind::Unreadable => {
+                self.report.fault(format!("{page:?} cannot be read: {}", error.message));
                 Ok(())
             }
             _ => Err(error.into()),
@@ -123,12 +147,12 @@ impl Walk<'_> {
         let node = match Node::new(guard) {
             Ok(node) => node,
             Err(error) => {
-                self.report.damage.push(format!("{page:?}: {}", error.what));
+                self.report.fault(format!("{page:?}: {}", error.what));
                 return None;
             }
         };
         if let Some(wrong) = self.misfit(&node, expected) {
-            self.report.damage.push(format!("{page:?}: {wrong}"));
+            self.report.fault(format!("{page:?}: {wrong}"));
             return None;
         }
         if known {
@@ -138,7 +162,7 @@ impl Walk<'_> {
         self.seen.truncate(depth);
         self.seen.push(mark);
         if let Err(error) = validate(guard) {
-            self.report.damage.push(format!("{page:?}: {}", error.what));
+            self.report.fault(format!("{page:?}: {}", error.what));
         }
         if !counted {
             self.count(&node, page);
@@ -165,9 +189,9 @@ impl Walk<'_> {
     }
 
     fn count(&mut self, node: &Node<'_>, page: PageId) {
+        (self.visit)(page);
         let report = &mut self.report;
         report.height = report.height.max(u32::from(node.level()) + 1);
-        report.pages.push(page);
         if !node.is_leaf() {
             report.inner_pages += 1;
             return;
@@ -206,7 +230,7 @@ impl TreeReport {
         match self.damage.first() {
             None => Ok(self),
             Some(first) => {
-                let more = self.damage.len() - 1;
+                let more = self.faults - 1;
                 Err(TreeError::new(TreeErrorKind::Damaged, format!("{first} (and {more} more)")))
             }
         }

@@ -17,8 +17,12 @@ pub enum TreeErrorKind {
     LogFull,
     /// The buffer is too small for the work in flight.
     NoFrame,
-    /// A page breaks an invariant or could not be read.
+    /// A page breaks an invariant or is not what was written.
     Damaged,
+    /// A device could not read a page. Nothing has changed, and the read may be tried again.
+    Unreadable,
+    /// The tree is being cleared, and holds nothing any more that anybody may read.
+    Condemned,
     /// A device failed.
     Failed,
     /// A key or value is over its limit.
@@ -40,6 +44,11 @@ impl TreeError {
     pub fn new(kind: TreeErrorKind, message: impl Into<String>) -> TreeError {
         TreeError { kind, message: message.into() }
     }
+    /// Whether some page cannot be had, its stored image being damaged or unreadable. Nothing has changed.
+    #[must_use]
+    pub fn concerns_a_page(&self) -> bool {
+        matches!(self.kind, TreeErrorKind::Damaged | TreeErrorKind::Unreadable)
+    }
     /// A page whose bytes are not a node, or not the one that belongs there.
     #[cold]
     pub(crate) fn damaged(page: PageId, error: Malformed) -> TreeError {
@@ -56,7 +65,7 @@ impl TreeError {
     #[cold]
     pub(crate) fn condemned(tree: TreeId) -> TreeError {
         let message = format!("{tree:?} is being cleared: finish clearing it before it is used");
-        TreeError::new(TreeErrorKind::BadArgument, message)
+        TreeError::new(TreeErrorKind::Condemned, message)
     }
 }
 impl From<BufferError> for TreeError {
@@ -66,6 +75,7 @@ impl From<BufferError> for TreeError {
             BufferErrorKind::LogFull => TreeErrorKind::LogFull,
             BufferErrorKind::NoFrame => TreeErrorKind::NoFrame,
             BufferErrorKind::Damaged | BufferErrorKind::NotAllocated => TreeErrorKind::Damaged,
+            BufferErrorKind::Unreadable => TreeErrorKind::Unreadable,
             _ => TreeErrorKind::Failed,
         };
         TreeError::new(kind, error.message)

@@ -7,15 +7,26 @@
 //! 3. The tier's record and all changes are appended as one group. A crash finds all of it or none.
 //! 4. Each change is applied with its own record's LSN. Nothing can fail any more. No page can be written
 //!    meanwhile, since all are latched; later the buffer waits for the log before it writes any.
-//! 5. Frames of freed pages are discarded, latches released.
+//! 5. Latches are released, frames of freed pages discarded.
+//!
+//! Nothing of this waits for a device: what the group needs is in hand before (`stock.rs`), or it is withdrawn.
 
 use crate::TreeError;
 use crate::op::{self};
 use crate::redo::PageChange;
+use crate::stock::{Lack, Stock, Stop};
 use firn_base::{Lsn, PageId};
 use firn_buffer::{BufferPool, Changed, ExclusiveGuard, IntentGuard};
-use firn_log::{Appended, Kind, Log, LogClass, LogError, Record};
-use firn_tier::Allocation;
+use firn_log::{Appended, Kind, Log, LogClass, LogError, LogErrorKind, Record};
+use firn_tier::{Allocation, TierErrorKind};
+
+/// Bytes of log that the longest atomic group of a tree over pages of `page_size` bytes takes, at most: that of a root that
+/// grows, which writes its entries to two new pages, with their fences and the separator between them, each an eighth of a
+/// page at most, and the change of the page map with them. Changes of rows with their before-images take less than a page.
+#[must_use]
+pub const fn group_bytes_max(page_size: usize) -> u64 {
+    2 * page_size as u64 + 4096
+}
 
 struct Member<'p> {
     guard: ExclusiveGuard<'p>,
@@ -61,20 +72,10 @@ pub(crate) struct Group<'p> {
 }
 
 impl<'p> Group<'p> {
-    pub(crate) fn new(pool: &'p BufferPool, class: LogClass) -> Group<'p> {
+    /// A change of nothing yet, that uses what `stock` has.
+    pub(crate) fn new(stock: &Stock<'p>) -> Group<'p> {
+        let (pool, class) = (stock.pool(), stock.class());
         Group { pool, class, members: Vec::new(), freed: Vec::new(), freed_frames: Vec::new() }
-    }
-
-    /// Takes a new page, latched.
-    pub(crate) fn reserve(&self) -> Result<Reserved<'p>, TreeError> {
-        let page = self.pool.tier().reserve(self.class)?;
-        match self.pool.create(page) {
-            Ok(guard) => Ok(Reserved { pool: self.pool, guard: Some(guard) }),
-            Err(error) => {
-                self.pool.tier().unreserve(page);
-                Err(error.into())
-            }
-        }
     }
 
     /// Adds a change of a page.
@@ -107,17 +108,17 @@ impl<'p> Group<'p> {
         self.freed.push(page);
     }
 
-    /// Appends the group and performs it. Answers the changed pages that were not freed, still latched, in
-    /// the order in which they were added.
-    pub(crate) fn commit(mut self) -> Result<Vec<ExclusiveGuard<'p>>, TreeError> {
+    /// Appends the group and performs it. Where it would have to wait for a device, nothing is done, and its new pages go back
+    /// to `stock`: the next attempt needs them again, and reserving them may write pages to have frames.
+    pub(crate) fn commit(mut self, stock: &mut Stock<'p>) -> Result<(), Stop> {
         let rehearsed = self.members.iter_mut().try_for_each(|member| {
             let image = decode(member)?.rehearse_keeping(&member.guard);
             member.image = image.map_err(|error| TreeError::damaged(member.guard.page(), error))?;
-            Ok(())
+            Ok::<_, TreeError>(())
         });
         if let Err(error) = rehearsed {
             self.abandon();
-            return Err(error);
+            return Err(error.into());
         }
         let members = std::mem::take(&mut self.members);
         let mut announced: Vec<Announced<'p>> = Vec::with_capacity(members.len());
@@ -127,41 +128,63 @@ impl<'p> Group<'p> {
             images.push(image);
         }
         match self.append(&announced) {
-            Ok(first) => Ok(self.apply(announced, images, first)),
-            Err(error) => {
+            Ok(first) => {
+                self.pool.note_freed(&self.freed);
+                self.apply(announced, images, first);
+                Ok(())
+            }
+            Err(stop) => {
                 for (intent, fresh, kind, body) in announced {
                     self.members.push(Member { guard: intent.withdraw(), fresh, kind, body, image: None });
                 }
-                self.abandon();
-                Err(error)
+                match stop {
+                    Stop::Lacks(_) => self.reserved().for_each(|page| stock.put_back(page)),
+                    Stop::Failed(_) => self.abandon(),
+                }
+                Err(stop)
             }
         }
     }
 
-    /// Appends all records; answers the LSN of the first change.
-    fn append(&self, announced: &[Announced<'p>]) -> Result<Lsn, TreeError> {
+    /// Appends all records, without waiting for a device; answers the LSN of the first change.
+    fn append(&self, announced: &[Announced<'p>]) -> Result<Lsn, Stop> {
         let log = self.pool.log();
+        let page_size = self.pool.page_size();
+        let mut bytes = 0;
+        let mut append = |records: &[Record<'_>]| {
+            bytes = records.iter().map(|record| Log::framed_len(record.body.len())).sum();
+            debug_assert!(bytes <= group_bytes_max(page_size), "a group of {bytes} bytes");
+            log.try_append_group(self.class, records)
+        };
         let fresh: Vec<PageId> = announced.iter().filter(|m| m.1).map(|m| m.0.page()).collect();
         if fresh.is_empty() && self.freed.is_empty() {
-            return Ok(log.append_group(self.class, &records(None, announced))?.first);
+            return match append(&records(None, announced)) {
+                Ok(appended) => Ok(appended.first),
+                Err(error) if error.kind == LogErrorKind::BufferFull => {
+                    Err(Stop::Lacks(Lack::LogBuffer(bytes)))
+                }
+                Err(error) => Err(Stop::Failed(error.into())),
+            };
         }
         let mut tier_record_len = 0;
         let appended = self.pool.tier().publish(
             Allocation { allocate: &fresh, free: &self.freed },
             &mut |record: Record<'_>| -> Result<Appended, LogError> {
                 tier_record_len = Log::framed_len(record.body.len());
-                log.append_group(self.class, &records(Some(record), announced))
+                append(&records(Some(record), announced))
             },
-        )?;
-        Ok(appended.first.advance(tier_record_len))
+        );
+        match appended {
+            Ok(appended) => Ok(appended.first.advance(tier_record_len)),
+            Err(error) => Err(match error.kind {
+                TierErrorKind::LogBufferFull => Stop::Lacks(Lack::LogBuffer(bytes)),
+                TierErrorKind::Unprepared => Stop::Lacks(Lack::Map([fresh, self.freed.clone()].concat())),
+                _ => Stop::Failed(error.into()),
+            }),
+        }
     }
 
-    fn apply(
-        &mut self,
-        announced: Vec<Announced<'p>>,
-        images: Vec<Option<Vec<u8>>>,
-        first: Lsn,
-    ) -> Vec<ExclusiveGuard<'p>> {
+    fn apply(&mut self, announced: Vec<Announced<'p>>, images: Vec<Option<Vec<u8>>>, first: Lsn) {
         let mut lsn = first;
         // All latches are held until all is applied: nobody sees half a structure change.
         let mut kept = Vec::with_capacity(announced.len());
@@ -183,15 +206,21 @@ impl<'p> Group<'p> {
             }
             lsn = lsn.advance(Log::framed_len(body.len()));
         }
-        self.freed_frames.drain(..).for_each(ExclusiveGuard::discard);
-        kept
+        // First those that others want: an image of a freed page may be on its way to a device, and its end is waited for.
+        drop(kept);
+        ExclusiveGuard::discard_all(std::mem::take(&mut self.freed_frames));
     }
 
-    /// Gives reserved pages back.
+    /// Takes the changes out of the group; returns its new pages, which have not been changed.
+    fn reserved(&mut self) -> impl Iterator<Item = Reserved<'p>> {
+        let pool = self.pool;
+        let fresh = self.members.drain(..).filter(|member| member.fresh);
+        fresh.map(move |member| Reserved::new(pool, member.guard))
+    }
+
+    /// Gives reserved pages back to the tier.
     fn abandon(&mut self) {
-        for member in self.members.drain(..).filter(|member| member.fresh) {
-            drop(Reserved { pool: self.pool, guard: Some(member.guard) });
-        }
+        self.reserved().for_each(drop);
     }
 }
 
@@ -221,6 +250,10 @@ pub(crate) struct Reserved<'p> {
 }
 
 impl<'p> Reserved<'p> {
+    /// Of a page just reserved, the frame made for it.
+    pub(crate) fn new(pool: &'p BufferPool, guard: ExclusiveGuard<'p>) -> Reserved<'p> {
+        Reserved { pool, guard: Some(guard) }
+    }
     pub(crate) fn page(&self) -> PageId {
         self.guard.as_ref().expect("held until it is used").page()
     }
@@ -237,7 +270,7 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
             let page = guard.page();
-            guard.discard();
+            guard.discard_unused();
             self.pool.tier().unreserve(page);
         }
     }

@@ -6,12 +6,15 @@
 //!
 //! * `node/`: a page as a sorted list of entries; `op.rs`, `redo.rs`: what one log record does to it;
 //! * `descent.rs`: latch by latch from the root; `modify.rs`, `scan.rs`: entries;
-//! * `group.rs`: atomic changes of several pages, for `split.rs`, `merge.rs`, `clear.rs`, `bulk.rs`.
+//! * `group.rs`: atomic changes of several pages, for `split.rs`, `merge.rs`, `clear.rs`, `bulk.rs`; `stock.rs`: what they
+//!   take in hand before they latch;
+//! * `sweep.rs`, `unmerged.rs`, `key_ranges.rs`: what background work needs to take garbage out and give its pages back.
 //!
 //! Invariants:
 //! * the root's page never moves; every other node has one parent, whose separators are its fences;
 //! * a page changes only by a record that was appended first, through the code that redo runs;
 //! * latches are taken parents before children and left before right, and none outlives a call;
+//! * no thread waits for a device while it holds a latch exclusively;
 //! * bytes of a page or record that contradict themselves give an error of kind `Damaged`, never a panic.
 //!
 //! Latching protocol, atomic groups and the crash argument: `docs/btree.md`. Bytes: `docs/format/tree.md`.
@@ -26,17 +29,27 @@ mod error;
 mod estimate;
 mod group;
 mod hint;
+mod key_ranges;
 mod merge;
 mod modify;
 mod node;
 mod op;
 mod redo;
+mod sample;
 mod scan;
 mod scratch;
 mod split;
+mod stock;
+mod sweep;
 mod tree;
+mod unmerged;
 
 pub use check::TreeReport;
 pub use error::{TreeError, TreeErrorKind};
-pub use redo::{PageChange, Redone, check_page, redo, redo_latched};
+pub use group::group_bytes_max;
+pub use key_ranges::{KeyRangeRef, KeyRanges};
+pub use redo::{PageChange, Redone, check_page, give_up_page, redo, redo_latched};
+pub use sample::LeafSample;
+pub use sweep::Swept;
 pub use tree::{Change, Direction, Patches, Position, Tree, Visit};
+pub use unmerged::Unmerged;

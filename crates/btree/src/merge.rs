@@ -1,14 +1,15 @@
 //! Giving room back: merging a small node with a neighbour, lowering the root.
 //!
-//! Merges are opportune: the entry's removal that made the node small is complete without them, so a merge
-//! that meets an error or finds its neighbours too full is left for another time. As with splits, each is
-//! an atomic group of its own.
+//! Merges are opportune: the entry's removal that made the node small is complete without them. One that finds its
+//! neighbours too full is left for the next removal there; one that meets an error is noted (`unmerged.rs`), since no
+//! other removal may ever come. As with splits, each is an atomic group of its own.
 
 use crate::descent::{Located, Target};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::split::merged_len;
 use crate::node::{Node, Shape, prefix_between};
+use crate::stock::{Lack, Stock, Stop};
 use crate::{Tree, TreeError, op};
 use firn_base::PageId;
 use firn_base::codec::Malformed;
@@ -39,10 +40,28 @@ fn wants_merge(left: &Node<'_>, right: &Node<'_>) -> bool {
         || (len <= left.page_size() && (left.count() == 0 || right.count() == 0))
 }
 
+/// What came of a try to merge.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    /// The parent lost a child.
+    Merged,
+    /// Nothing was to be merged.
+    Kept,
+    /// The level is the root's, or above it.
+    AtRoot,
+}
+
+/// What one structure change came to.
+enum Merge {
+    Tried(Tried),
+    /// The root pulled its only child in, and is a level lower.
+    Lowered,
+}
+
 impl Tree {
-    /// Whether a leaf is worth a merge.
-    pub(crate) fn is_small_leaf(&self, leaf: &ExclusiveGuard<'_>) -> Result<bool, TreeError> {
-        Ok(leaf.page() != self.root() && is_small(&self.node(leaf.page(), leaf, Some(0))?))
+    /// Whether a node is worth a merge.
+    pub(crate) fn is_small_node(&self, node: &Node<'_>, page: PageId) -> bool {
+        page != self.root() && is_small(node)
     }
 
     /// Whether a leaf just made smaller should be merged. Not at each removal: a small leaf between full
@@ -55,20 +74,35 @@ impl Tree {
         Ok(is_small(&node) && (node.count() < 4 || node.count().is_multiple_of(4)))
     }
 
-    /// Merges the leaf that holds `key` with a neighbour, and the nodes above it as they become small.
-    pub(crate) fn merge_opportunely(&self, key: &[u8], class: LogClass) {
+    /// Merges the leaf that holds `key` with a neighbour, and the nodes above it as they become small. What meets an
+    /// error is noted, to be tried again.
+    pub fn merge_opportunely(&self, key: &[u8], class: LogClass) {
         let mut level = 0;
-        // An error here is not the caller's: its own change is done. If it lasts, the next change meets it.
-        while let Ok(true) = self.try_merge(key, level, class) {
+        loop {
+            match self.try_merge(key, level, class) {
+                Ok(Tried::Merged) => level += 1,
+                Ok(Tried::Kept | Tried::AtRoot) => return,
+                // Not the caller's error: its own change is done.
+                Err(_) => return self.note_unmerged(key),
+            }
+        }
+    }
+
+    /// Merges the nodes on the way to `key`, of every level, that are small: what a merge that met an error has left.
+    pub fn merge_small(&self, key: &[u8], class: LogClass) -> Result<(), TreeError> {
+        let mut level = 0;
+        while self.try_merge(key, level, class)? != Tried::AtRoot {
             level += 1;
         }
+        Ok(())
     }
 
     /// Looks, with shared latches only, whether a merge is likely to come off: reads the neighbours, if they
     /// must be read, while nobody is kept out of the parent.
-    fn merge_promises(&self, key: &[u8], level: u8) -> Result<bool, TreeError> {
+    /// Answers the page that would be freed; none for the root, which is only lowered.
+    fn merge_promises(&self, key: &[u8], level: u8) -> Result<Option<Vec<PageId>>, TreeError> {
         let Some(parent) = self.inner_shared(Target::Key(key), level + 1)? else {
-            return Ok(true);
+            return Ok(Some(Vec::new()));
         };
         let node = self.node(parent.page(), &parent, Some(level + 1))?;
         let index = Target::Key(key).index_in(parent.page(), &node)?;
@@ -79,38 +113,53 @@ impl Tree {
             }
             let (left_page, right_page) = (child(index)?, child(index + 1)?);
             if left_page == right_page {
-                return Ok(true);
+                return Ok(Some(Vec::new()));
             }
             let (left, right) = (self.pool().shared(left_page)?, self.pool().shared(right_page)?);
             if wants_merge(
                 &self.node(left_page, &left, Some(level))?,
                 &self.node(right_page, &right, Some(level))?,
             ) {
-                return Ok(true);
+                return Ok(Some(vec![right_page]));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
-    /// Answers whether the parent lost a child and is worth a look.
-    fn try_merge(&self, key: &[u8], level: u8, class: LogClass) -> Result<bool, TreeError> {
-        if !self.merge_promises(key, level)? {
-            return Ok(false);
+    /// Merges the node of `level` on the way to `key` with a neighbour, if they fit.
+    fn try_merge(&self, key: &[u8], mut level: u8, class: LogClass) -> Result<Tried, TreeError> {
+        loop {
+            let Some(freed) = self.merge_promises(key, level)? else { return Ok(Tried::Kept) };
+            let stock = Stock::new(self.pool(), class).expecting(Lack::Map(freed));
+            match stock.run(|stock| self.merge_once(stock, key, level))? {
+                Merge::Tried(tried) => return Ok(tried),
+                // What it holds now may be an only child again.
+                Merge::Lowered => level -= 1,
+            }
         }
+    }
+
+    fn merge_once<'p>(&'p self, stock: &mut Stock<'p>, key: &[u8], level: u8) -> Result<Merge, Stop> {
         let (parent, index) = match self.locate(Target::Key(key), level)? {
-            Located::Above => return Ok(false),
-            Located::Root(root) => return self.lower(root, class).map(|()| false),
+            Located::Above => return Ok(Merge::Tried(Tried::AtRoot)),
+            Located::Root(root) => return self.lower(stock, root),
             Located::Child(parent, index) => (parent, index),
         };
         let count = self.node(parent.page(), &parent, Some(level + 1))?.count();
         // With the right neighbour first, then with the left one: always latched left before right.
-        let mut pair = (index < count).then(|| self.small_pair(&parent, index, level)).transpose()?.flatten();
+        let mut pair = match index < count {
+            true => self.small_pair(stock, &parent, index, level)?,
+            false => None,
+        };
         if pair.is_none() && index > 0 {
-            pair = self.small_pair(&parent, index - 1, level)?;
+            pair = self.small_pair(stock, &parent, index - 1, level)?;
         }
         match pair {
-            None => Ok(false),
-            Some((left, right, slot)) => self.merge(parent, left, right, slot, class).map(|()| true),
+            None => Ok(Merge::Tried(Tried::Kept)),
+            Some((left, right, slot)) => {
+                self.merge(stock, parent, left, right, slot)?;
+                Ok(Merge::Tried(Tried::Merged))
+            }
         }
     }
 
@@ -118,18 +167,20 @@ impl Tree {
     #[allow(clippy::type_complexity)]
     fn small_pair<'p>(
         &'p self,
+        stock: &Stock<'p>,
         parent: &ExclusiveGuard<'p>,
         index: usize,
         level: u8,
-    ) -> Result<Option<(ExclusiveGuard<'p>, ExclusiveGuard<'p>, usize)>, TreeError> {
+    ) -> Result<Option<(ExclusiveGuard<'p>, ExclusiveGuard<'p>, usize)>, Stop> {
         let node = self.node(parent.page(), parent, Some(level + 1))?;
         let child = |index| node.child(index).map_err(|error| TreeError::damaged(parent.page(), error));
         let (left_page, right_page) = (child(index)?, child(index + 1)?);
         if left_page == right_page {
-            return Err(TreeError::damaged(parent.page(), Malformed { what: "one child in two places" }));
+            let error = Malformed { what: "one child in two places" };
+            return Err(TreeError::damaged(parent.page(), error).into());
         }
-        let left = self.pool().exclusive(left_page)?;
-        let right = self.pool().exclusive(right_page)?;
+        let left = stock.latch(left_page)?;
+        let right = stock.latch(right_page)?;
         let (left_node, right_node) =
             (self.node(left_page, &left, Some(level))?, self.node(right_page, &right, Some(level))?);
         let wanted = wants_merge(&left_node, &right_node);
@@ -139,19 +190,18 @@ impl Tree {
     /// Moves all of `right` into `left` and frees its page. `slot` is the separator between them.
     fn merge<'p>(
         &'p self,
+        stock: &mut Stock<'p>,
         parent: ExclusiveGuard<'p>,
         left: ExclusiveGuard<'p>,
         right: ExclusiveGuard<'p>,
         slot: usize,
-        class: LogClass,
-    ) -> Result<(), TreeError> {
+    ) -> Result<(), Stop> {
         let (left_node, right_node) =
             (self.node(left.page(), &left, None)?, self.node(right.page(), &right, None)?);
         let damaged = |error| TreeError::damaged(right.page(), error);
         if left_node.high() != Some(right_node.low()) {
-            return Err(damaged(Malformed {
-                what: "a low fence that is not the left neighbour's high fence",
-            }));
+            let error = Malformed { what: "a low fence that is not the left neighbour's high fence" };
+            return Err(damaged(error).into());
         }
         let (low, high) = (left_node.low(), right_node.high().map(<[u8]>::to_vec));
         let prefix_len = prefix_between(low, high.as_deref());
@@ -160,44 +210,42 @@ impl Tree {
             // The separator comes down, with the right node's first child to its right.
             let first_child: PageId = right_node.child(0).map_err(damaged)?;
             let Some(separator) = right_node.low().get(prefix_len..) else {
-                return Err(damaged(Malformed { what: "fences out of order" }));
+                return Err(damaged(Malformed { what: "fences out of order" }).into());
             };
             list.push(&[], separator, &first_child.0.to_le_bytes());
         }
         list.extend(&right_node, 0..right_node.count(), prefix_len).map_err(damaged)?;
-        let mut group = Group::new(self.pool(), class);
+        let mut group = Group::new(stock);
         let left_draft = Draft::new(&left, |body| op::absorb(body, high.as_deref(), &list));
         let parent_draft = Draft::new(&parent, |body| op::remove_child(body, slot));
         group.change(left, left_draft);
         group.change(parent, parent_draft);
         group.free(right);
-        group.commit()?;
-        Ok(())
+        group.commit(stock)
     }
 
-    /// Pulls the contents of an only child into the root, as often as it has only one.
-    fn lower<'p>(&'p self, mut root: ExclusiveGuard<'p>, class: LogClass) -> Result<(), TreeError> {
-        loop {
-            let node = self.node(root.page(), &root, None)?;
-            if node.is_leaf() || node.count() > 0 {
-                return Ok(());
-            }
-            let child_page = node.child(0).map_err(|error| TreeError::damaged(root.page(), error))?;
-            let level = node.level() - 1;
-            let child = self.pool().exclusive(child_page)?;
-            let child_node = self.node(child_page, &child, Some(level))?;
-            let damaged = |error| TreeError::damaged(child_page, error);
-            if !child_node.low().is_empty() || child_node.high().is_some() {
-                return Err(damaged(Malformed { what: "an only child that does not hold all keys" }));
-            }
-            let list = EntryList::of(&child_node, 0..child_node.count(), 0).map_err(damaged)?;
-            let first_child = if level > 0 { child_node.child(0).map_err(damaged)?.0 } else { 0 };
-            let shape = Shape { level, first_child, ..node.shape() };
-            let mut group = Group::new(self.pool(), class);
-            let draft = Draft::new(&root, |body| op::format(body, &shape, &list));
-            group.change(root, draft);
-            group.free(child);
-            root = group.commit()?.pop().expect("the root was the group's only change");
+    /// Pulls the contents of an only child into the root.
+    fn lower<'p>(&'p self, stock: &mut Stock<'p>, root: ExclusiveGuard<'p>) -> Result<Merge, Stop> {
+        let node = self.node(root.page(), &root, None)?;
+        if node.is_leaf() || node.count() > 0 {
+            return Ok(Merge::Tried(Tried::AtRoot));
         }
+        let child_page = node.child(0).map_err(|error| TreeError::damaged(root.page(), error))?;
+        let level = node.level() - 1;
+        let child = stock.latch(child_page)?;
+        let child_node = self.node(child_page, &child, Some(level))?;
+        let damaged = |error| TreeError::damaged(child_page, error);
+        if !child_node.low().is_empty() || child_node.high().is_some() {
+            return Err(damaged(Malformed { what: "an only child that does not hold all keys" }).into());
+        }
+        let list = EntryList::of(&child_node, 0..child_node.count(), 0).map_err(damaged)?;
+        let first_child = if level > 0 { child_node.child(0).map_err(damaged)?.0 } else { 0 };
+        let shape = Shape { level, first_child, ..node.shape() };
+        let mut group = Group::new(stock);
+        let draft = Draft::new(&root, |body| op::format(body, &shape, &list));
+        group.change(root, draft);
+        group.free(child);
+        group.commit(stock)?;
+        Ok(Merge::Lowered)
     }
 }

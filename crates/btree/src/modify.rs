@@ -8,7 +8,7 @@ use crate::scratch::{self, Scratch};
 use crate::{Change, Tree, TreeError, TreeErrorKind};
 use firn_base::Lsn;
 use firn_buffer::ExclusiveGuard;
-use firn_log::{LogClass, Record};
+use firn_log::{Log, LogClass, LogErrorKind, Record};
 
 /// What a try at a change came to.
 enum Outcome<R> {
@@ -19,12 +19,22 @@ enum Outcome<R> {
     Underfull(R, Lsn),
     /// Garbage was removed from the leaf: try again.
     Again,
+    /// The log's buffer lacks space for so many bytes: wait for it with no latch held, and try again.
+    NoBuffer(u64),
+}
+
+/// What a try at logging a change of a leaf came to.
+pub(crate) enum Logged<'p, T> {
+    /// The leaf, changed if there was anything to change.
+    Done(ExclusiveGuard<'p>, T),
+    /// As [`Outcome::NoBuffer`]; the leaf is let go of.
+    NoBuffer(u64),
 }
 
 impl Tree {
     /// Shows the entry's value to `decide` under the leaf's exclusive latch and performs the change it
     /// asks for, logged as one record with the attachment it wrote. If the change needs room, the leaf is
-    /// split or merged first and `decide` is asked again: it must cope with being called more than once,
+    /// split or merged first and `decide` is asked again, as it is if the log's buffer was full: it must cope with being called more than once,
     /// and only its last answer counts. Answers the record's LSN, if there was a change.
     ///
     /// The change handed to `decide` is always `Change::Keep` and the attachment empty.
@@ -54,6 +64,9 @@ impl Tree {
                 match self.try_modify(key, class, scratch, &mut decide, &mut garbage)? {
                     Outcome::Done(answer, lsn) => return Ok((answer, lsn)),
                     Outcome::Again => {}
+                    Outcome::NoBuffer(bytes) => {
+                        self.pool().log().wait_for_buffer(bytes).map_err(TreeError::from)?;
+                    }
                     Outcome::NoRoom(need) => self.split(key, 0, need, class)?,
                     Outcome::Underfull(answer, lsn) => {
                         self.merge_opportunely(key, class);
@@ -128,33 +141,47 @@ impl Tree {
             let swept = self.sweep_slots(leaf, class, full_key, body, |at, key, value| {
                 Some(at) != own && garbage(key, value)
             })?;
-            return Ok(if swept.1 > 0 { Outcome::Again } else { Outcome::NoRoom(need) });
+            return Ok(match swept {
+                Logged::Done(_, 0) => Outcome::NoRoom(need),
+                Logged::Done(..) => Outcome::Again,
+                Logged::NoBuffer(bytes) => Outcome::NoBuffer(bytes),
+            });
         }
         let removes = matches!(change, Change::Remove);
         change.recycle();
         let record = Record { kind, body };
         let change = PageChange::decode(record).map_err(damaged)?;
         change.rehearse_on(&node).map_err(damaged)?;
-        let (leaf, lsn) = self.log_and_apply(leaf, class, record, &change)?;
+        let (leaf, lsn) = match self.log_and_apply(leaf, class, record, &change)? {
+            Logged::Done(leaf, lsn) => (leaf, lsn),
+            Logged::NoBuffer(bytes) => return Ok(Outcome::NoBuffer(bytes)),
+        };
         match removes && self.is_underfull(&leaf)? {
             true => Ok(Outcome::Underfull(answer, lsn)),
             false => Ok(Outcome::Done(answer, Some(lsn))),
         }
     }
 
-    /// Appends a record of one page and performs its change, which was rehearsed on that page.
+    /// Appends a record of one page and performs its change, which was rehearsed on that page. Waits for no device:
+    /// while the log's buffer is full nothing is done.
     fn log_and_apply<'p>(
         &'p self,
         leaf: ExclusiveGuard<'p>,
         class: LogClass,
         record: Record<'_>,
         change: &PageChange<'_>,
-    ) -> Result<(ExclusiveGuard<'p>, Lsn), TreeError> {
+    ) -> Result<Logged<'p, Lsn>, TreeError> {
         let intent = leaf.intend();
         // On an error the intent is withdrawn by its drop, and the page is as it was.
-        let lsn = self.pool().log().append(class, record)?.first;
+        let lsn = match self.pool().log().try_append(class, record) {
+            Ok(appended) => appended.first,
+            Err(error) if error.kind == LogErrorKind::BufferFull => {
+                return Ok(Logged::NoBuffer(Log::framed_len(record.body.len())));
+            }
+            Err(error) => return Err(error.into()),
+        };
         let leaf = intent.apply(lsn, |bytes| change.apply(bytes).expect("rehearsed before it was logged"));
-        Ok((leaf, lsn))
+        Ok(Logged::Done(leaf, lsn))
     }
 
     /// Removes the entries of a leaf that `judge` condemns, logged as one record. Answers the leaf and how
@@ -166,7 +193,7 @@ impl Tree {
         key: &mut Vec<u8>,
         body: &mut Vec<u8>,
         mut judge: impl FnMut(usize, &[u8], &[u8]) -> bool,
-    ) -> Result<(ExclusiveGuard<'p>, usize), TreeError> {
+    ) -> Result<Logged<'p, usize>, TreeError> {
         let page = leaf.page();
         let damaged = |error| TreeError::damaged(page, error);
         let node: Node<'_> = self.node(page, &leaf, Some(0))?;
@@ -178,14 +205,16 @@ impl Tree {
             }
         }
         if slots.is_empty() {
-            return Ok((leaf, 0));
+            return Ok(Logged::Done(leaf, 0));
         }
         op::begin(body, page, leaf.version(), &[]);
         let record = Record { kind: op::sweep(body, &slots), body };
         let change = PageChange::decode(record).map_err(damaged)?;
         change.rehearse_on(&node).map_err(damaged)?;
-        let (leaf, _) = self.log_and_apply(leaf, class, record, &change)?;
-        Ok((leaf, slots.len()))
+        Ok(match self.log_and_apply(leaf, class, record, &change)? {
+            Logged::Done(leaf, _) => Logged::Done(leaf, slots.len()),
+            Logged::NoBuffer(bytes) => Logged::NoBuffer(bytes),
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Log records of page changes, read back.
 
-use crate::node::Node;
+use crate::node::{GIVEN_UP, Node};
 use crate::op::Op;
 use crate::{TreeError, TreeErrorKind};
 use firn_base::codec::{Malformed, Reader, Writer};
@@ -95,13 +95,18 @@ pub enum Redone {
 }
 
 /// Recovery of one record of the tree's kinds, at `lsn`: brings the page in and applies the change if the
-/// page is older. To be called in LSN order for each page, after the page map was recovered.
+/// page is older. To be called in LSN order for each page, after the page map was recovered. A record that writes the page
+/// whole needs no image that can be read.
 ///
 /// Fails with kind `Damaged` if the record is malformed, does not fit the page, or the page is neither the
 /// version that the record was written for nor newer: then a record before it is missing.
 pub fn redo(pool: &BufferPool, lsn: Lsn, record: Record<'_>) -> Result<Redone, TreeError> {
     let change = PageChange::decode(record)?;
-    let mut guard = match pool.exclusive(change.page) {
+    let guard = match change.overwrites() {
+        true => pool.exclusive_to_overwrite(change.page, lsn),
+        false => pool.exclusive(change.page),
+    };
+    let mut guard = match guard {
         Ok(guard) => guard,
         Err(error) if error.kind == BufferErrorKind::NotAllocated => return Ok(Redone::Freed),
         Err(error) => return Err(error.into()),
@@ -135,6 +140,14 @@ fn repeat(guard: &mut ExclusiveGuard<'_>, lsn: Lsn, change: &PageChange<'_>) -> 
     change.rehearse(guard).map_err(|error| TreeError::damaged(change.page, error))?;
     guard.redo(lsn, |bytes| change.apply(bytes).expect("rehearsed"));
     Ok(Redone::Applied)
+}
+
+/// Makes of a page's bytes what stands for a page whose changes could not be repeated and are given up: no node, and
+/// whoever reads it is told what it is.
+pub fn give_up_page(page: &mut [u8]) -> Changed {
+    page.fill(0);
+    page[..GIVEN_UP.len()].copy_from_slice(GIVEN_UP);
+    Changed::Most
 }
 
 /// Whether bytes are a well-formed node: for checks of pages apart from their tree.

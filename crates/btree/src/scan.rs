@@ -7,11 +7,10 @@
 //! nothing and still answers where to go on.
 
 use crate::descent::Target;
-use crate::node::Node;
+use crate::node::{MAX_LEVEL, Node};
 use crate::scratch;
 use crate::{Direction, Position, Tree, TreeError, Visit};
 use firn_base::codec::Malformed;
-use firn_log::LogClass;
 
 impl Position {
     /// The leaf in which a scan in `direction` goes on.
@@ -106,28 +105,31 @@ impl Tree {
         })
     }
 
-    /// Removes the entries of one leaf, from `from` forward, that `judge` condemns, logged as one record
-    /// without attachment. Answers how many there were and where to go on; `None` at the tree's end.
-    /// `judge` is called under the leaf's exclusive latch.
-    pub fn sweep_leaf(
-        &self,
-        from: &Position,
-        class: LogClass,
-        mut judge: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(usize, Option<Position>), TreeError> {
-        let (leaf, place) = self.leaf_exclusive(from.target(Direction::Forward))?;
-        let damaged = |error| TreeError::damaged(leaf.page(), error);
-        let node = Node::at(&leaf, place);
-        let (first, _) = from.ahead(&node, Direction::Forward).map_err(damaged)?;
-        let (low, next) = (node.low().to_vec(), from.onward(&node, Direction::Forward).map_err(damaged)?);
-        let (leaf, removed) = scratch::with(|scratch| {
-            let (key, body) = (&mut scratch.key, &mut scratch.body);
-            self.sweep_slots(leaf, class, key, body, |at, key, value| at >= first && judge(key, value))
-        })?;
-        if removed > 0 && self.is_small_leaf(&leaf)? {
-            drop(leaf);
-            self.merge_opportunely(&low, class);
+    /// Where a scan goes on forward past the leaf that `from` is in, if that leaf cannot be read: its ancestors tell. Past
+    /// more than the leaf, if the node above it cannot be read either. `None` if nothing lies behind it.
+    ///
+    /// Errors: if not even the root can be read.
+    pub fn past_leaf(&self, from: &Position) -> Result<Option<Position>, TreeError> {
+        let target = from.target(Direction::Forward);
+        let mut level = 1;
+        loop {
+            match self.inner_shared(target, level) {
+                Ok(Some(parent)) => {
+                    let damaged = |error| TreeError::damaged(parent.page(), error);
+                    let node = self.node(parent.page(), &parent, Some(level))?;
+                    let index = target.index_in(parent.page(), &node)?;
+                    if index == node.count() {
+                        return Ok(Position::after(&node, Direction::Forward));
+                    }
+                    let mut separator = Vec::new();
+                    node.full_key(index, &mut separator).map_err(damaged)?;
+                    return Ok(Some(Position::At(separator)));
+                }
+                // The leaf is the root.
+                Ok(None) => return Ok(None),
+                Err(error) if level == MAX_LEVEL => return Err(error),
+                Err(_) => level += 1,
+            }
         }
-        Ok((removed, next))
     }
 }

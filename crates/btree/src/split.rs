@@ -10,6 +10,7 @@ use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::split::{SplitPoint, choose};
 use crate::node::{MAX_LEVEL, Node, SLOT_LEN, Shape, prefix_between};
+use crate::stock::{Lack, Stock, Stop};
 use crate::{Tree, TreeError, TreeErrorKind, op};
 use firn_base::PageId;
 use firn_base::codec::Malformed;
@@ -33,21 +34,30 @@ impl Tree {
                 format!("{:?} has more levels than any tree can: run a check", self.id()),
             ));
         }
-        while let Split::ParentFull(parent_need) = self.try_split(key, level, need, class)? {
-            self.split(key, level + 1, parent_need, class)?;
+        loop {
+            let stock = Stock::new(self.pool(), class).expecting(Lack::NewPages(1));
+            match stock.run(|stock| self.try_split(stock, key, level, need))? {
+                Split::Done => return Ok(()),
+                Split::ParentFull(parent_need) => self.split(key, level + 1, parent_need, class)?,
+            }
         }
-        Ok(())
     }
 
-    fn try_split(&self, key: &[u8], level: u8, need: usize, class: LogClass) -> Result<Split, TreeError> {
+    fn try_split<'p>(
+        &'p self,
+        stock: &mut Stock<'p>,
+        key: &[u8],
+        level: u8,
+        need: usize,
+    ) -> Result<Split, Stop> {
         let (parent, index) = match self.locate(Target::Key(key), level)? {
             Located::Above => return Ok(Split::Done),
-            Located::Root(root) => return self.grow(root, need, class).map(|()| Split::Done),
+            Located::Root(root) => return self.grow(stock, root, need).map(|()| Split::Done),
             Located::Child(parent, index) => (parent, index),
         };
         let parent_node = self.node(parent.page(), &parent, Some(level + 1))?;
         let child = parent_node.child(index).map_err(|error| TreeError::damaged(parent.page(), error))?;
-        let guard = self.pool().exclusive(child)?;
+        let guard = stock.latch(child)?;
         let node = self.node(child, &guard, Some(level))?;
         if node.free() >= need {
             return Ok(Split::Done);
@@ -55,14 +65,14 @@ impl Tree {
         let damaged = |error| TreeError::damaged(child, error);
         let point = choose(&node).map_err(damaged)?;
         let Some(stored) = point.separator.strip_prefix(parent_node.prefix()) else {
-            return Err(damaged(Malformed { what: "a child outside its parent's fences" }));
+            return Err(damaged(Malformed { what: "a child outside its parent's fences" }).into());
         };
         let parent_need = SLOT_LEN + stored.len() + 8;
         if parent_node.free() < parent_need {
             return Ok(Split::ParentFull(parent_need));
         }
-        let mut group = Group::new(self.pool(), class);
-        let right = group.reserve()?;
+        let right = stock.take()?;
+        let mut group = Group::new(stock);
         let right_page = right.page();
         let (shape, list) = right_half(&node, &point).map_err(damaged)?;
         let right_draft = right.draft(&[], |body| op::format(body, &shape, &list));
@@ -71,13 +81,13 @@ impl Tree {
         group.fill(right, right_draft);
         group.change(guard, left_draft);
         group.change(parent, parent_draft);
-        group.commit()?;
+        group.commit(stock)?;
         Ok(Split::Done)
     }
 
     /// Moves the root's entries into two new children, unless it has `need` bytes of room. The root's page
     /// stays: what points to a tree is never changed.
-    fn grow<'p>(&'p self, root: ExclusiveGuard<'p>, need: usize, class: LogClass) -> Result<(), TreeError> {
+    fn grow<'p>(&'p self, stock: &mut Stock<'p>, root: ExclusiveGuard<'p>, need: usize) -> Result<(), Stop> {
         let damaged = |error| TreeError::damaged(root.page(), error);
         let node = self.node(root.page(), &root, None)?;
         if node.free() >= need {
@@ -85,8 +95,8 @@ impl Tree {
         }
         let point = choose(&node).map_err(damaged)?;
         let shape = node.shape();
-        let mut group = Group::new(self.pool(), class);
-        let (left, right) = (group.reserve()?, group.reserve()?);
+        let (left, right) = stock.take_two()?;
+        let mut group = Group::new(stock);
         let (left_page, right_page) = (left.page(), right.page());
         let left_shape = Shape { high: Some(&point.separator), ..shape };
         let prefix_len = prefix_between(left_shape.low, left_shape.high);
@@ -101,8 +111,7 @@ impl Tree {
         group.fill(left, left_draft);
         group.fill(right, right_draft);
         group.change(root, root_draft);
-        group.commit()?;
-        Ok(())
+        group.commit(stock)
     }
 }
 

@@ -6,9 +6,11 @@ use crate::group::Group;
 use crate::hint;
 use crate::node::Node;
 use crate::node::pack::EntryList;
+use crate::stock::Stock;
+use crate::unmerged::Unmerged;
 use crate::{TreeError, node, op, scratch};
 use firn_base::codec::Writer;
-use firn_base::sync::Arc;
+use firn_base::sync::{Arc, OnceLock};
 use firn_base::{PageId, TreeId};
 use firn_buffer::BufferPool;
 use firn_log::LogClass;
@@ -119,6 +121,8 @@ pub struct Tree {
     id: TreeId,
     root: PageId,
     pool: Arc<BufferPool>,
+    /// Where merges that met an error are noted; shared by all clones.
+    pub(crate) unmerged: Arc<OnceLock<Arc<Unmerged>>>,
 }
 
 impl Tree {
@@ -129,22 +133,22 @@ impl Tree {
         class: LogClass,
         attachment: &[u8],
     ) -> Result<Tree, TreeError> {
-        let root = {
-            let mut group = Group::new(&pool, class);
-            let page = group.reserve()?;
+        let root = Stock::new(&pool, class).run(|stock| {
+            let page = stock.take()?;
+            let mut group = Group::new(stock);
             let root = page.page();
             let draft =
                 page.draft(attachment, |body| op::format(body, &empty_root(id), &EntryList::default()));
             group.fill(page, draft);
-            group.commit()?;
-            root
-        };
-        Ok(Tree { id, root, pool })
+            group.commit(stock)?;
+            Ok(root)
+        })?;
+        Ok(Tree::open(pool, id, root))
     }
 
     /// A tree that exists, by its root.
     pub fn open(pool: Arc<BufferPool>, id: TreeId, root: PageId) -> Tree {
-        Tree { id, root, pool }
+        Tree { id, root, pool, unmerged: Arc::default() }
     }
 
     /// Its id.

@@ -72,7 +72,7 @@ impl<'a> Batch<'a> {
         // Made before the tier is asked, so that the buffer comes back even if the tier panics.
         let mut batch = Batch { pool, buffer: Some(buffer), images: Vec::new(), pages_max: pool.batch_pages };
         // The tier makes room for as many pages as it answers.
-        batch.pages_max = pool.tier.preferred_batch().clamp(1, pool.batch_pages);
+        batch.pages_max = pool.tier.make_batch_space().clamp(1, pool.batch_pages);
         batch.images.reserve_exact(batch.pages_max);
         batch
     }
@@ -139,7 +139,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes the batch; `written` gets the frames that the tier has been offered. The first error of a page
-    /// is answered after all pages were tried.
+    /// is returned after all pages were tried, and names it: those who need a frame for another page get to see it.
     pub(crate) fn write(mut self, written: &mut Vec<FrameId>) -> Fixed<()> {
         if self.images.is_empty() {
             return Ok(());
@@ -157,14 +157,15 @@ impl<'a> Batch<'a> {
                 Err(error) if error.kind == TierErrorKind::NotAllocated => {
                     self.forget_freed(id, page, version)
                 }
-                Err(error) => first_error = first_error.or(Some(error.into())),
+                Err(error) => first_error = first_error.or_else(|| Some(could_not_write(page, error))),
             }
         }
         self.pool.counters.batches_written.add(1);
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Makes the log durable up to the newest image.
+    /// Makes the log durable up to the newest image, on its devices: what only the archive has may be lost with it, and no
+    /// page may know more than the log.
     fn flush_log(&self) -> Fixed<()> {
         let newest = self.images.iter().filter(|image| image.dirty).max_by_key(|image| image.version);
         let Some(newest) = newest else { return Ok(()) };
@@ -172,20 +173,20 @@ impl<'a> Batch<'a> {
             return Err(self.pool.version_past_log(newest.page, newest.version));
         }
         if !self.pool.skips_wal {
-            self.pool.log.flush(newest.version.advance(1))?;
+            self.pool.log.flush_to_devices(newest.version.advance(1))?;
         }
         Ok(())
     }
 
     /// Hands the images to the tier.
     fn offer(&self) -> Vec<Result<Written, TierError>> {
-        let durable = self.pool.log.durable();
+        let durable = self.pool.log.on_devices();
         let buffer = self.buffer.as_ref().expect("there until dropped");
         let mut writes: Vec<PageWrite<'_>> = Vec::with_capacity(self.images.len());
         for (image, data) in self.images.iter().zip(buffer.chunks_exact(self.pool.frames.page_size())) {
             assert!(
                 !image.dirty || image.version < durable || self.pool.skips_wal,
-                "WAL rule: {:?} at version {} must not be written, the log is durable to {durable} only",
+                "WAL rule: {:?} at version {} must not be written, the log is on its devices to {durable} only",
                 image.page,
                 image.version,
             );
@@ -235,6 +236,15 @@ impl<'a> Batch<'a> {
             self.pool.vacate(hold, page);
         }
     }
+}
+
+/// Why a page was not written.
+fn could_not_write(page: PageId, error: TierError) -> BufferError {
+    let mut error = BufferError::from(error);
+    if !error.message.contains(&format!("{page:?}")) {
+        error.message = format!("{page:?} cannot be written: {}", error.message);
+    }
+    error
 }
 
 impl Drop for Batch<'_> {

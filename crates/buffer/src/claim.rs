@@ -7,19 +7,23 @@
 //! background cleaner has fallen behind and the thread that misses writes the batch itself and frees it all,
 //! the group replacement of the FaCE paper (section 3.3) seen from DRAM.
 //!
+//! A page that cannot be written because of damage (a part of the page map that names its place cannot be read) stays in its
+//! frame, and other victims are looked for. Only if there is none is it an error, and never one that is taken for
+//! damage to the page that comes in.
+//!
 //! No deadlock: the caller may hold latches, so frames are only *tried* here, and what is waited for (a batch
 //! being written) ends without any latch. No hang: attempts are bounded and end in an error that says why.
 
-use crate::batch::Batch;
+use crate::batch::{Added, Batch};
 use crate::change_set::ChangeSet;
 use crate::frame::{ExclusiveHold, FrameId};
 use crate::guard::Fixed;
 use crate::ranks;
 use crate::{BufferError, BufferErrorKind, BufferPool};
 use firn_base::PageId;
-use firn_base::sync::{Mutex, atomic::AtomicU64, atomic::Ordering::Relaxed, thread};
+use firn_base::sync::{Mutex, atomic::AtomicU64, atomic::Ordering::Relaxed, before_device, thread};
 use firn_base::{Lsn, clock};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Attempts that found every frame in use, before the pool is called too small. The later ones wait
@@ -34,15 +38,35 @@ const ATTEMPTS_MAX: u32 = 10_000;
 /// Free frames tried before the clock is asked: one that is still waited for cannot be taken yet.
 const FREE_TRIES_MAX: usize = 4;
 
-/// Frames without a page. The lock protects the list only; nothing is waited for under it.
+/// Frames that were made and hold no page. The lock protects the list only; nothing is waited for under it.
 pub(crate) struct FreeFrames(Mutex<VecDeque<FrameId>>);
 
 impl FreeFrames {
-    pub(crate) fn new(frames: u32) -> FreeFrames {
-        FreeFrames(ranks::FREE.mutex((0..frames).map(FrameId).collect()))
+    pub(crate) fn new() -> FreeFrames {
+        FreeFrames(ranks::FREE.mutex(VecDeque::new()))
     }
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
+}
+
+/// Frames that one claim found to hold pages that cannot be written, because of damage.
+#[derive(Default)]
+struct Stuck {
+    frames: BTreeSet<FrameId>,
+    /// Of the first one that was found.
+    error: Option<BufferError>,
+}
+
+impl Stuck {
+    /// Why a frame cannot be had. It is not the fault of the page that comes in: not a kind that would say so.
+    fn into_error(self) -> Option<BufferError> {
+        let count = self.frames.len();
+        self.error.map(|error| {
+            let message = format!(
+                "no frame of the buffer can be freed: all are in use, or hold pages that damage keeps from being written \
+                 ({count} found), the first of them: {}",
+                error.message
+            );
+            BufferError::new(BufferErrorKind::NoFrame, message)
+        })
     }
 }
 
@@ -70,6 +94,7 @@ pub(crate) struct Claimed<'a> {
 impl<'a> Claimed<'a> {
     fn new(pool: &'a BufferPool, hold: ExclusiveHold<'a>) -> Claimed<'a> {
         assert!(hold.frame().page().is_none(), "a claimed frame holds no page");
+        hold.frame().allow_devices();
         Claimed { pool, hold: Some(hold) }
     }
 
@@ -81,6 +106,7 @@ impl<'a> Claimed<'a> {
             return None;
         }
         let hold = self.hold.take().expect("a claimed frame is held until it is installed");
+        hold.frame().set_filling(true);
         chain.insert(&pool.frames, hold.id());
         hold.frame().count_change();
         pool.counters.resident.add(1);
@@ -128,6 +154,7 @@ impl<'a> Incoming<'a> {
         frame.set_offered(false);
         frame.set_redone(false);
         frame.forget_reference();
+        frame.set_filling(false);
         hold
     }
 }
@@ -135,6 +162,7 @@ impl<'a> Incoming<'a> {
 impl Drop for Incoming<'_> {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
+            hold.frame().set_filling(false);
             self.pool.vacate(hold, self.page);
         }
     }
@@ -149,14 +177,23 @@ impl BufferPool {
         drop(Claimed::new(self, hold));
     }
 
-    /// A frame for a page that comes in. The caller may hold latches, but no lock and no writing flag.
+    /// Frames without a page, those not made yet included.
+    pub(crate) fn free_frames(&self) -> usize {
+        (self.frames.count() - self.frames.made()) as usize + self.free.0.lock().len()
+    }
+
+    /// A frame for a page that comes in. It may have to write pages first: the caller may hold latches, shared or of
+    /// frames that are being filled, but no lock and no writing flag.
     pub(crate) fn claim(&self) -> Fixed<Claimed<'_>> {
+        before_device();
         let turns = 2 * self.frames.count();
         let mut cold = Vec::new();
+        let mut stuck = Stuck::default();
         let mut idle_attempts = 0;
         for _ in 0..ATTEMPTS_MAX {
             cold.clear();
-            let claimed = self.claim_free().or_else(|| self.sweep(turns, self.batch_pages, &mut cold));
+            let claimed =
+                self.claim_free().or_else(|| self.sweep(turns, self.batch_pages, &mut cold, &stuck.frames));
             if claimed.is_none() || !cold.is_empty() {
                 // Dirty frames have come under the hand: the cleaner is behind.
                 self.want_cleaning();
@@ -164,7 +201,7 @@ impl BufferPool {
             if let Some(claimed) = claimed {
                 return Ok(claimed);
             }
-            if cold.is_empty() || !self.write_and_free(&cold)? {
+            if cold.is_empty() || !self.write_and_free(&cold, &mut stuck)? {
                 if idle_attempts == IDLE_ATTEMPTS_MAX {
                     break;
                 }
@@ -175,32 +212,53 @@ impl BufferPool {
                 }
             }
         }
-        Err(BufferError::new(
+        Err(stuck.into_error().unwrap_or_else(|| self.no_frame()))
+    }
+
+    fn no_frame(&self) -> BufferError {
+        BufferError::new(
             BufferErrorKind::NoFrame,
             format!(
                 "all {} frames of the buffer are latched or cannot be written: give the buffer a larger budget",
                 self.frames.count()
             ),
-        ))
+        )
     }
 
     fn claim_free(&self) -> Option<Claimed<'_>> {
         for _ in 0..FREE_TRIES_MAX {
-            let id = self.free.0.lock().pop_back()?;
+            let Some(id) = self.free.0.lock().pop_back() else { break };
             // A frame that some thread still waits for under its old name must not get a new one yet.
             match self.frames.try_exclusive(id).filter(|hold| !hold.frame().has_waiters()) {
                 Some(hold) => return Some(Claimed::new(self, hold)),
                 None => self.free.0.lock().push_front(id),
             }
         }
-        None
+        let id = self.frames.make()?;
+        match self.frames.try_exclusive(id) {
+            Some(hold) => Some(Claimed::new(self, hold)),
+            None => {
+                // The cleaner looks at it just now, as at every frame that was made.
+                self.free.0.lock().push_front(id);
+                None
+            }
+        }
     }
 
     /// Moves the clock's hand by `steps` at most to a frame that can be given away. Collects cold frames that
-    /// must be written first, and stops when there are `cold_max` of them.
-    fn sweep(&self, steps: u32, cold_max: usize, cold: &mut Vec<FrameId>) -> Option<Claimed<'_>> {
+    /// must be written first, other than `stuck` ones, and stops when there are `cold_max` of them.
+    fn sweep(
+        &self,
+        steps: u32,
+        cold_max: usize,
+        cold: &mut Vec<FrameId>,
+        stuck: &BTreeSet<FrameId>,
+    ) -> Option<Claimed<'_>> {
         for _ in 0..steps {
             let id = self.hand.pass(self.frames.count());
+            if id.0 >= self.frames.made() {
+                continue;
+            }
             let frame = self.frames.get(id);
             if frame.page().is_none() || frame.is_writing() {
                 continue;
@@ -211,7 +269,7 @@ impl BufferPool {
                 if let Some(claimed) = self.evict(id) {
                     return Some(claimed);
                 }
-            } else if cold_max > 0 {
+            } else if cold_max > 0 && !stuck.contains(&id) {
                 cold.push(id);
                 if cold.len() == cold_max {
                     return None;
@@ -249,33 +307,45 @@ impl BufferPool {
         Some(Claimed::new(self, hold))
     }
 
-    /// Writes what it can of these cold frames as one batch and frees those written; answers whether that
-    /// was any use. Fails only if the tier refuses and no clean frame is left in the whole pool.
-    fn write_and_free(&self, cold: &[FrameId]) -> Fixed<bool> {
+    /// Writes what it can of these cold frames as one batch and frees those written; returns whether that was of any use.
+    /// If damage keeps all of them from being written they are `stuck`, and others may do. Fails only if the tier refuses
+    /// for another reason and no clean frame is left in the whole pool.
+    fn write_and_free(&self, cold: &[FrameId], stuck: &mut Stuck) -> Fixed<bool> {
         let Some(mut batch) = Batch::try_new(self) else {
             return Ok(self.staging.wait_for_a_batch());
         };
+        let mut tried = Vec::with_capacity(cold.len());
         for &id in cold {
             if batch.is_full() {
                 break;
             }
             // Busy ones are somebody's page right now: not cold after all.
-            let _ = batch.try_add(id);
+            if batch.try_add(id) == Added::Copied {
+                tried.push(id);
+            }
         }
         self.counters.helped.add(1);
         let mut written = Vec::with_capacity(cold.len());
         let outcome = batch.write(&mut written);
         let mut freed = false;
-        for id in written {
-            if !self.frames.get(id).is_referenced() {
-                freed |= self.evict(id).is_some();
+        for id in &written {
+            if !self.frames.get(*id).is_referenced() {
+                freed |= self.evict(*id).is_some();
             }
         }
         match outcome {
-            Err(error) if !freed => match self.sweep(2 * self.frames.count(), 0, &mut Vec::new()) {
-                Some(_goes_to_the_free_ones) => Ok(true),
-                None => Err(error),
-            },
+            Err(error) if error.concerns_the_page() => {
+                stuck.frames.extend(tried.into_iter().filter(|id| !written.contains(id)));
+                stuck.error.get_or_insert(error);
+                // Others are looked for at once.
+                Ok(true)
+            }
+            Err(error) if !freed => {
+                match self.sweep(2 * self.frames.count(), 0, &mut Vec::new(), &BTreeSet::new()) {
+                    Some(_goes_to_the_free_ones) => Ok(true),
+                    None => Err(error),
+                }
+            }
             _ => Ok(freed),
         }
     }
@@ -325,6 +395,6 @@ mod tests {
             assert_eq!(claims.len(), frames - 1, "all but the frame that is waited for");
             assert!(claims.iter().all(|claimed| claimed.hold.as_ref().is_some_and(|hold| hold.id() != id)));
         });
-        assert_eq!(pool.free.len(), pool.frames.count() as usize);
+        assert_eq!(pool.free_frames(), pool.frames.count() as usize);
     }
 }

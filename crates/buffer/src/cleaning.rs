@@ -31,7 +31,8 @@ impl BufferPool {
         let wanted = self.cleaning.raised.swap(false, Relaxed);
         let count = self.frames.count();
         let window = (count / 8).max(self.batch_pages as u32).min(WINDOW_FRAMES_MAX);
-        let ready = self.hand.ahead(count, window).filter(|&id| self.is_ready(id)).count() + self.free.len();
+        let ready =
+            self.hand.ahead(count, window).filter(|&id| self.is_ready(id)).count() + self.free_frames();
         if ready >= (window / 2) as usize {
             return Ok(Progress::Idle);
         }
@@ -75,6 +76,9 @@ impl BufferPool {
 
     /// Whether the clock would take the frame at once. A hint.
     fn is_ready(&self, id: FrameId) -> bool {
+        if id.0 >= self.frames.made() {
+            return false;
+        }
         let frame = self.frames.get(id);
         frame.page().is_some() && !frame.is_referenced() && !frame.is_writing() && !self.must_be_offered(id)
     }
@@ -83,6 +87,7 @@ impl BufferPool {
     fn pick(&self, frames: impl Iterator<Item = FrameId>, used_too: bool) -> Vec<FrameId> {
         let wanted =
             |id: &FrameId| self.must_be_offered(*id) && (used_too || !self.frames.get(*id).is_referenced());
+        let frames = frames.filter(|id| id.0 < self.frames.made());
         frames.filter(wanted).take(self.batch_pages).collect()
     }
 
@@ -96,7 +101,7 @@ impl BufferPool {
         let mut first_error = None;
         let mut busy = Vec::with_capacity(self.batch_pages);
         let mut old =
-            (0..self.frames.count()).map(FrameId).filter(|&id| self.is_older_than(id, lsn)).peekable();
+            (0..self.frames.made()).map(FrameId).filter(|&id| self.is_older_than(id, lsn)).peekable();
         while old.peek().is_some() {
             let mut batch = Batch::new(self);
             while !batch.is_full() && busy.len() < self.batch_pages {

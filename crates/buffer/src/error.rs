@@ -18,6 +18,8 @@ pub enum BufferErrorKind {
     Damaged,
     /// The page is not allocated.
     NotAllocated,
+    /// A device could not read the page. Nothing has changed, and the read may be tried again.
+    Unreadable,
     /// A device failed.
     Failed,
     /// An option is out of its range.
@@ -37,6 +39,12 @@ impl BufferError {
     pub fn new(kind: BufferErrorKind, message: impl Into<String>) -> BufferError {
         BufferError { kind, message: message.into() }
     }
+    /// Whether it is the page that cannot be had, its stored image being damaged or unreadable; anything else that was
+    /// asked for might be.
+    #[must_use]
+    pub fn concerns_the_page(&self) -> bool {
+        matches!(self.kind, BufferErrorKind::Damaged | BufferErrorKind::Unreadable)
+    }
 }
 impl From<TierError> for BufferError {
     fn from(error: TierError) -> BufferError {
@@ -45,6 +53,7 @@ impl From<TierError> for BufferError {
             TierErrorKind::LogFull => BufferErrorKind::LogFull,
             TierErrorKind::Damaged => BufferErrorKind::Damaged,
             TierErrorKind::NotAllocated => BufferErrorKind::NotAllocated,
+            TierErrorKind::Unreadable => BufferErrorKind::Unreadable,
             _ => BufferErrorKind::Failed,
         };
         BufferError::new(kind, error.message)

@@ -15,7 +15,12 @@
 //! | changes | exclusive latch, or shared latch and the writing flag | the same |
 //! | in flight | the writing flag | the writing flag |
 //! | referenced, offered | anywhere: hints | anywhere |
-//! | waiters | by those about to block on the latch | who gives the frame to another page |
+//! | waiters | by those about to block on the latch, and by [`Pin`]s | who gives the frame to another page |
+//! | filling | exclusive latch | anywhere: certain for those who count as waiters |
+//!
+//! Frames are made as they are first needed, in the order of their numbers, so that a pool costs no more memory than it
+//! uses: the bytes and the frames' own table are mapped and touched late. `made` says how many there are; a frame's number
+//! is known to nobody before the frame is made.
 //!
 //! The *writing flag* is held by the one thread that writes an image of the frame to the tier. Its holder
 //! never blocks on a latch, so whoever holds latches may wait for it.
@@ -27,11 +32,11 @@
 
 use crate::change_set::ChangeSetCell;
 use crate::ranks;
-use firn_base::sync::RawLatch;
 use firn_base::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
+use firn_base::sync::{Mutex, RawLatch};
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 use std::ptr::NonNull;
@@ -64,6 +69,8 @@ pub(crate) struct Frame {
     writing: AtomicBool,
     offered: AtomicBool,
     redone: AtomicBool,
+    /// Whether its page's bytes are still to come.
+    filling: AtomicBool,
     /// What differs from the tier's version, or from the image in flight if there is one.
     pub(crate) changes: ChangeSetCell,
     /// What the image in flight changed; kept after a failed write and then part of the next image.
@@ -86,6 +93,7 @@ impl Frame {
             writing: AtomicBool::new(false),
             offered: AtomicBool::new(false),
             redone: AtomicBool::new(false),
+            filling: AtomicBool::new(false),
             changes: ChangeSetCell::new(),
             in_flight: ChangeSetCell::new(),
         }
@@ -178,6 +186,21 @@ impl Frame {
         free.then(|| WritingFlag(self))
     }
 
+    /// Whether its page's bytes are still being read, so that its latch is held until a device has answered.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.filling.load(Acquire)
+    }
+    /// Under the exclusive latch; before the frame names its page, if the bytes are to come.
+    pub(crate) fn set_filling(&self, filling: bool) {
+        self.filling.store(filling, Release);
+        // Nobody waits for what a new frame is to hold but those who want that page; they wait for the device anyhow.
+        if filling { self.latch.allow_devices() } else { self.latch.bar_devices() }
+    }
+    /// The frame is out of everybody's sight: its holder may wait for devices.
+    pub(crate) fn allow_devices(&self) {
+        self.latch.allow_devices();
+    }
+
     /// Counts as a waiter and runs `lock`, unless the frame holds another page by now; answers whether.
     pub(crate) fn wait_latched(&self, page: PageId, lock: impl FnOnce(&RawLatch)) -> bool {
         // With `set_page` and `has_waiters` all of these are sequentially consistent: either this thread
@@ -208,44 +231,119 @@ impl Drop for WritingFlag<'_> {
     }
 }
 
-/// The frames of a pool, allocated once.
+/// Keeps a frame's page in it, without a latch; whether the page is changed or forgotten meanwhile is no matter.
+pub(crate) struct Pin<'a>(&'a Frame);
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What came of looking for a page in a frame without waiting for a device.
+pub(crate) enum Filled<H> {
+    /// Latched.
+    Latched(H),
+    /// The frame holds another page by now.
+    Gone,
+    /// Its bytes are still being read.
+    Filling,
+}
+
+/// The frames of a pool.
 pub(crate) struct Frames {
     start: NonNull<u8>,
     page_size: usize,
-    frames: Box<[Frame]>,
+    table: NonNull<Frame>,
+    count: u32,
+    /// Frames made so far: those before it in `table` are there.
+    made: AtomicU32,
+    /// Held to make one.
+    making: Mutex<()>,
     /// Owns the memory at `start`; never dereferenced while the pool lives.
     _memory: AlignedBuf,
+    /// Owns the memory at `table`; as above. A frame has nothing that must be dropped.
+    _table_memory: AlignedBuf,
 }
 
-// SAFETY: `start` points into `_memory`, which is owned here and may be freed from any thread; the bytes are
-// reached only through holds of the frames' latches.
+const _: () = assert!(!std::mem::needs_drop::<Frame>() && align_of::<Frame>() <= AlignedBuf::ALIGNMENT);
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Frame>()
+};
+
+// SAFETY: `start` and `table` point into memory that is owned here and may be freed from any thread; the bytes are
+// reached only through holds of the frames' latches, and a `Frame` may be sent and shared, as asserted above.
 unsafe impl Send for Frames {}
 // SAFETY: as above; shared references lend bytes through latches only.
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// `count` free, zeroed frames of `page_size` bytes.
+    /// Space for `count` frames of `page_size` bytes; none is made yet.
     pub(crate) fn new(count: u32, page_size: usize) -> Frames {
         assert!(count > 0 && count < u32::MAX && page_size > 0);
         let mut memory = AlignedBuf::zeroed(count as usize * page_size);
         let start = NonNull::new(memory.as_mut_ptr()).expect("a slice's pointer is never null");
-        let frames = (0..count).map(|_| Frame::new()).collect();
-        Frames { start, page_size, frames, _memory: memory }
+        let mut table_memory = AlignedBuf::zeroed(count as usize * size_of::<Frame>());
+        let table = NonNull::new(table_memory.as_mut_ptr()).expect("a slice's pointer is never null").cast();
+        Frames {
+            start,
+            page_size,
+            table,
+            count,
+            made: AtomicU32::new(0),
+            making: Mutex::new(()),
+            _memory: memory,
+            _table_memory: table_memory,
+        }
     }
 
+    /// As [`Frames::new`], with every frame made.
+    #[cfg(test)]
+    pub(crate) fn all(count: u32, page_size: usize) -> Frames {
+        let frames = Frames::new(count, page_size);
+        while frames.make().is_some() {}
+        frames
+    }
+
+    /// Frames there can be.
     pub(crate) fn count(&self) -> u32 {
-        self.frames.len() as u32
+        self.count
+    }
+    /// Frames that there are: all numbers below this one.
+    pub(crate) fn made(&self) -> u32 {
+        self.made.load(Acquire)
+    }
+    /// Makes one more frame, without a page; `None` if there are all.
+    pub(crate) fn make(&self) -> Option<FrameId> {
+        if self.made() == self.count {
+            return None;
+        }
+        let _one_at_a_time = self.making.lock();
+        let id = self.made();
+        if id == self.count {
+            return None;
+        }
+        // SAFETY: `id` is below `count`, so the place lies within `_table_memory`, aligned; nobody else refers to it,
+        // since `get` lends only what is below `made`, and the lock keeps others from writing it.
+        unsafe { self.table.add(id as usize).write(Frame::new()) };
+        self.made.store(id + 1, Release);
+        Some(FrameId(id))
     }
     pub(crate) fn page_size(&self) -> usize {
         self.page_size
     }
+    #[inline]
     pub(crate) fn get(&self, id: FrameId) -> &Frame {
-        &self.frames[id.0 as usize]
+        assert!(id.0 < self.made(), "a frame is made before its number is known");
+        // SAFETY: the frame was written before `made` passed its number, and is only lent shared from then on; it lies
+        // within `_table_memory`, which lives as long as `self`.
+        unsafe { self.table.add(id.0 as usize).as_ref() }
     }
 
     /// Start of a frame's bytes.
     fn bytes(&self, id: FrameId) -> NonNull<u8> {
-        debug_assert!((id.0 as usize) < self.frames.len());
+        debug_assert!(id.0 < self.count);
         // SAFETY: ids are below `count`, so the offset lies within the `count * page_size` bytes of `_memory`.
         unsafe { self.start.add(id.0 as usize * self.page_size) }
     }
@@ -268,6 +366,29 @@ impl Frames {
         let hold = ExclusiveHold { frames: self, id };
         frame.holds(page).then_some(hold)
     }
+    /// As [`Frames::exclusive`], unless the page's bytes are still being read: the latch may be waited for, but not for
+    /// as long as a device takes to fill the frame.
+    pub(crate) fn exclusive_filled(&self, id: FrameId, page: PageId) -> Filled<ExclusiveHold<'_>> {
+        let frame = self.get(id);
+        let mut filling = false;
+        let latched = frame.latch.try_lock_exclusive() || {
+            let mut locked = false;
+            frame.wait_latched(page, |latch| {
+                // This thread counts as a waiter now: a frame that is filled keeps its page until it is latched.
+                filling = frame.is_filling();
+                if !filling {
+                    latch.lock_exclusive();
+                    locked = true;
+                }
+            });
+            locked
+        };
+        if !latched {
+            return if filling { Filled::Filling } else { Filled::Gone };
+        }
+        let hold = ExclusiveHold { frames: self, id };
+        if frame.holds(page) { Filled::Latched(hold) } else { Filled::Gone }
+    }
     /// Latches a frame shared, whatever it holds, if that needs no waiting.
     pub(crate) fn try_shared(&self, id: FrameId) -> Option<SharedHold<'_>> {
         self.get(id).latch.try_lock_shared().then(|| SharedHold { frames: self, id })
@@ -284,7 +405,13 @@ pub(crate) struct SharedHold<'a> {
     id: FrameId,
 }
 
-impl SharedHold<'_> {
+impl<'a> SharedHold<'a> {
+    /// Keeps the page in its frame when the latch is let go of.
+    pub(crate) fn pin(&self) -> Pin<'a> {
+        let frame = self.frames.get(self.id);
+        frame.waiters.fetch_add(1, SeqCst);
+        Pin(frame)
+    }
     pub(crate) fn id(&self) -> FrameId {
         self.id
     }
@@ -354,7 +481,7 @@ mod tests {
     fn holds_of_many_threads_never_see_half_a_change() {
         const THREADS: usize = 3;
         const ROUNDS: usize = 40;
-        let (frames, page) = (Frames::new(2, 64), PageId(7));
+        let (frames, page) = (Frames::all(2, 64), PageId(7));
         let id = FrameId(1);
         frames.get(id).set_page(Some(page));
         std::thread::scope(|scope| {

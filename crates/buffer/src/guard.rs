@@ -5,7 +5,7 @@
 //! [`IntentGuard::apply`], which asks for the LSN of the change's record, and [`ExclusiveGuard::redo`].
 
 use crate::change_set::ChangeSet;
-use crate::frame::{ExclusiveHold, FrameId, SharedHold};
+use crate::frame::{ExclusiveHold, FrameId, Pin, SharedHold};
 use crate::{BufferError, BufferPool};
 use firn_base::sync::thread;
 use firn_base::{Lsn, PageId};
@@ -75,6 +75,10 @@ impl<'a> SharedGuard<'a> {
     pub fn version(&self) -> Lsn {
         self.hold.frame().version()
     }
+    /// Keeps the page in DRAM until the pin is dropped, latched or not. A pinned frame is lost to the pool: for moments.
+    pub fn pin(&self) -> PagePin<'a> {
+        PagePin { _pin: self.hold.pin() }
+    }
     /// A note of frame and latch version, with which the page can be latched again cheaply if nobody
     /// changed it meanwhile.
     pub fn optimistic(&self) -> OptimisticRef {
@@ -87,6 +91,13 @@ impl Deref for SharedGuard<'_> {
     fn deref(&self) -> &[u8] {
         self.hold.bytes()
     }
+}
+
+/// Keeps a page in DRAM without a latch: see [`SharedGuard::pin`]. The page may be changed, or freed and forgotten,
+/// meanwhile.
+#[must_use = "dropping a pin lets the page go"]
+pub struct PagePin<'a> {
+    _pin: Pin<'a>,
 }
 
 /// A page latched for changing; dereferences to its bytes for reading.
@@ -135,13 +146,35 @@ impl<'a> ExclusiveGuard<'a> {
     }
 
     /// Forgets a page that was just freed, or created and never allocated: it is not written. If an image of
-    /// it is on its way to the tier, waits for its end.
+    /// it is on its way to the tier, waits for its end: the caller holds no other latch exclusively.
     pub fn discard(self) {
+        self.allow_devices();
+        // The thread that writes that image never blocks on a latch, so it is safe to wait here with latches held.
+        self.pool.staging.wait_for(self.hold.frame());
+        self.forget();
+    }
+
+    /// Forgets a page that was created and never changed, so that no image of it can be on its way: waits for nothing.
+    pub fn discard_unused(self) {
+        assert!(!self.hold.frame().is_writing(), "a page without a change is clean");
+        self.forget();
+    }
+
+    fn forget(self) {
         let (pool, page) = (self.pool, self.page());
-        // Whoever writes that image never blocks on a latch, so it is safe to wait here with latches held.
-        pool.staging.wait_for(self.hold.frame());
         pool.recovery.clear(self.hold.id());
         pool.vacate(self.hold, page);
+    }
+
+    /// Forgets several pages, as [`ExclusiveGuard::discard`] does one.
+    pub fn discard_all(guards: Vec<ExclusiveGuard<'_>>) {
+        guards.iter().for_each(ExclusiveGuard::allow_devices);
+        guards.into_iter().for_each(ExclusiveGuard::discard);
+    }
+
+    /// Nobody can want what the frame holds: its holder may wait for devices.
+    pub(crate) fn allow_devices(&self) {
+        self.hold.frame().allow_devices();
     }
 
     /// No redo of the page is to come.

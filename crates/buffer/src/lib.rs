@@ -12,6 +12,8 @@
 //! * Every change that the tier does not have is covered by a recovery LSN from before its record was
 //!   appended (`recovery_lsns.rs`).
 //! * While recovery goes on, a page is redone before the latch under which it was read is let go of (`pending.rs`).
+//! * No thread waits for a device while it holds a page latched exclusively, but the frame that the device is to fill, one
+//!   that nobody can ask for yet, or one that is being forgotten (`Rank::bars_devices`, checked in debug builds).
 //! * No thread waits for a latch while it holds a staging buffer, a writing flag or a lock of the pool; so
 //!   everything but latches may be waited for with latches held.
 //!
@@ -46,7 +48,9 @@ mod reuse;
 mod staging;
 
 pub use error::{BufferError, BufferErrorKind};
-pub use guard::{ByteRanges, Changed, ExclusiveGuard, Fixed, IntentGuard, OptimisticRef, SharedGuard};
-pub use pending::PendingChanges;
-pub use pool::{BufferPool, BufferStatistics, PoolOptions};
+pub use guard::{
+    ByteRanges, Changed, ExclusiveGuard, Fixed, IntentGuard, OptimisticRef, PagePin, SharedGuard,
+};
+pub use pending::{PendingChanges, Repeated};
+pub use pool::{BufferPool, BufferStatistics, InMemory, PoolOptions};
 pub use reuse::MissCurve;

@@ -3,7 +3,7 @@
 use crate::claim::{FreeFrames, Hand, Incoming};
 use crate::cleaning::CleaningWanted;
 use crate::counters::Counters;
-use crate::frame::{ExclusiveHold, Frame, FrameId, Frames, can_be_held};
+use crate::frame::{ExclusiveHold, Filled, Frame, FrameId, Frames, can_be_held};
 use crate::guard::Fixed;
 use crate::layout::Layout;
 use crate::page_table::PageTable;
@@ -80,6 +80,16 @@ pub struct BufferPool {
 /// Numbers pools.
 static POOLS: AtomicU64 = AtomicU64::new(0);
 
+/// A page looked for in DRAM alone.
+pub enum InMemory<'a> {
+    /// Latched.
+    Latched(ExclusiveGuard<'a>),
+    /// It is in no frame.
+    Absent,
+    /// Another thread is reading it just now.
+    BeingRead,
+}
+
 /// Where a page that was not found at first sight is.
 enum Located<'a> {
     /// In this frame, put there by somebody else.
@@ -123,7 +133,7 @@ impl BufferPool {
             frames: Frames::new(layout.frames, page_size),
             table: PageTable::new(layout.frames),
             recovery: RecoveryLsns::new(layout.frames),
-            free: FreeFrames::new(layout.frames),
+            free: FreeFrames::new(),
             hand: Hand::default(),
             staging: Staging::new(layout.staging_buffers, layout.batch_pages * page_size),
             cleaning: CleaningWanted::default(),
@@ -156,7 +166,7 @@ impl BufferPool {
         loop {
             let id = match self.table.find(&self.frames, page) {
                 Some(id) => id,
-                None => match self.locate(page)? {
+                None => match self.locate(page, None)? {
                     Located::Resident(id) => id,
                     Located::Read(hold) => return Ok(SharedGuard::new(hold.downgrade())),
                 },
@@ -173,7 +183,7 @@ impl BufferPool {
         loop {
             let id = match self.table.find(&self.frames, page) {
                 Some(id) => id,
-                None => match self.locate(page)? {
+                None => match self.locate(page, None)? {
                     Located::Resident(id) => id,
                     Located::Read(hold) => return Ok(ExclusiveGuard::new(self, hold)),
                 },
@@ -185,15 +195,40 @@ impl BufferPool {
         }
     }
 
-    /// Latches a page for changing if it is in DRAM; nothing is read. For pages about to be freed, whose
-    /// frames must not outlive them.
-    pub fn exclusive_if_resident(&self, page: PageId) -> Option<ExclusiveGuard<'_>> {
+    /// As [`BufferPool::exclusive`], for redo of the record at `lsn`, which writes the page whole: if the stored image cannot be
+    /// had, and is older, the page comes as zeros in version zero.
+    pub fn exclusive_to_overwrite(&self, page: PageId, lsn: Lsn) -> Fixed<ExclusiveGuard<'_>> {
         loop {
-            let id = self.table.lock(page).find(&self.frames)?;
+            let id = match self.locate(page, Some(lsn))? {
+                Located::Resident(id) => id,
+                Located::Read(hold) => return Ok(ExclusiveGuard::new(self, hold)),
+            };
             if let Some(hold) = self.frames.exclusive(id, page) {
-                return Some(ExclusiveGuard::new(self, hold));
+                return Ok(ExclusiveGuard::new(self, hold));
             }
         }
+    }
+
+    /// Latches a page for changing without waiting for a device: nothing is read, and a page that is just being read is
+    /// not waited for. For callers that hold other latches. What is [`InMemory::Absent`] stays so at least as long as
+    /// nobody can ask for the page.
+    pub fn exclusive_in_memory(&self, page: PageId) -> InMemory<'_> {
+        loop {
+            let Some(id) = self.table.lock(page).find(&self.frames) else { return InMemory::Absent };
+            match self.frames.exclusive_filled(id, page) {
+                Filled::Latched(hold) => {
+                    self.note_hit(hold.frame());
+                    return InMemory::Latched(ExclusiveGuard::new(self, hold));
+                }
+                Filled::Filling => return InMemory::BeingRead,
+                Filled::Gone => {}
+            }
+        }
+    }
+
+    /// Whether the page is in DRAM. True only for a moment.
+    pub(crate) fn is_resident(&self, page: PageId) -> bool {
+        self.table.lock(page).find(&self.frames).is_some()
     }
 
     /// Latches a page seen before, for reading, if nobody changed it since and it is still there.
@@ -232,7 +267,8 @@ impl BufferPool {
         self.counters.hits.add_one();
     }
 
-    /// A zeroed frame for a page just reserved, latched for changing. Nothing is read. What was in DRAM of an
+    /// A zeroed frame for a page just reserved, latched for changing. Nothing is read, but pages may have to be written
+    /// to have a frame: the caller holds no latch exclusively but those of pages made by this call. What was in DRAM of an
     /// earlier life of that page number is forgotten.
     pub fn create(&self, page: PageId) -> Fixed<ExclusiveGuard<'_>> {
         loop {
@@ -245,6 +281,7 @@ impl BufferPool {
                 incoming.bytes_mut().fill(0);
                 let guard = ExclusiveGuard::new(self, incoming.finish(Lsn::ZERO));
                 guard.forget_base();
+                guard.allow_devices();
                 return Ok(guard);
             }
         }
@@ -271,7 +308,7 @@ impl BufferPool {
         let mut came = 0;
         for (incoming, found) in incoming.into_iter().zip(found) {
             if let Ok(found) = found
-                && self.arrive(incoming, found).is_ok()
+                && self.arrive(incoming, found).is_ok_and(|hold| hold.is_some())
             {
                 came += 1;
             }
@@ -279,9 +316,10 @@ impl BufferPool {
         came
     }
 
-    /// Finds a page with certainty, reading it if it is not there.
+    /// Finds a page with certainty, reading it if it is not there. A record at `overwritten`, if that is given, is about to write
+    /// it whole.
     #[cold]
-    fn locate(&self, page: PageId) -> Fixed<Located<'_>> {
+    fn locate(&self, page: PageId, overwritten: Option<Lsn>) -> Fixed<Located<'_>> {
         if !can_be_held(page) {
             let message = format!("{page:?} cannot be allocated: whatever points to it is damaged");
             return Err(BufferError::new(BufferErrorKind::NotAllocated, message));
@@ -294,14 +332,34 @@ impl BufferPool {
             self.check_usable()?;
             let Some(incoming) = self.claim()?.install(page) else { continue };
             let mut incoming = [incoming];
-            let found = self.read(&mut incoming).pop().expect("an answer for each page")?;
-            let [incoming] = incoming;
-            return Ok(Located::Read(self.arrive(incoming, found)?));
+            let found = self.read(&mut incoming).pop().expect("an answer for each page");
+            let [mut incoming] = incoming;
+            let found = match found {
+                Err(error)
+                    if error.concerns_the_page()
+                        && (self.is_made_anew(page)
+                            || overwritten.is_some_and(|lsn| self.is_stored_before(page, lsn))) =>
+                {
+                    incoming.bytes_mut().fill(0);
+                    Found { version: Lsn::ZERO, dirty: false, cached: false }
+                }
+                found => found?,
+            };
+            match self.arrive(incoming, found)? {
+                Some(hold) => return Ok(Located::Read(hold)),
+                None => self.fetch_pending(page)?,
+            }
         }
     }
 
+    /// Whether the tier is known to have the page in a version before `lsn`. Where only a read would tell, it is not: a page
+    /// must not go back to a version that the tier has left behind.
+    fn is_stored_before(&self, page: PageId, lsn: Lsn) -> bool {
+        matches!(self.tier.version_of(page), Ok(Some(version)) if version < lsn)
+    }
+
     /// Reads pages into their frames.
-    fn read(&self, incoming: &mut [Incoming<'_>]) -> Vec<Fixed<Found>> {
+    pub(crate) fn read(&self, incoming: &mut [Incoming<'_>]) -> Vec<Fixed<Found>> {
         if incoming.is_empty() {
             return Vec::new();
         }

@@ -1,11 +1,12 @@
 //! Aligned memory for images on their way to the tier, and the end of their journey.
 //!
 //! There are a few buffers, made with the pool and part of its budget. Who holds one writes a batch and
-//! *never blocks on a latch*; so whoever waits here for a buffer, or for the end of a write, may hold latches.
+//! *never blocks on a latch*; so a thread that waits here for a buffer, or for the end of a write, may hold latches without
+//! a deadlock. It waits for a device, though: exclusive latches it holds only of frames that it fills or forgets.
 
 use crate::frame::Frame;
 use crate::ranks;
-use firn_base::sync::{Condvar, Mutex};
+use firn_base::sync::{Condvar, Mutex, before_device};
 use firn_device::AlignedBuf;
 
 /// The buffers of a pool.
@@ -26,6 +27,7 @@ impl Staging {
 
     /// A buffer; waits for one.
     pub(crate) fn take(&self) -> AlignedBuf {
+        before_device();
         let mut idle = self.idle.lock();
         loop {
             match idle.pop() {
@@ -57,6 +59,8 @@ impl Staging {
     }
     /// Waits until no image of `frame` is on its way.
     pub(crate) fn wait_for(&self, frame: &Frame) {
+        // Asked whether there is one or not: a caller with a latch is found without one.
+        before_device();
         if frame.is_writing() {
             let mut idle = self.idle.lock();
             while frame.is_writing() {

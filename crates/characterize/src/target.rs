@@ -12,7 +12,9 @@ use firn_base::clock;
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill, Io, IoOp, remove_file};
+use firn_device::{
+    AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill, Io, IoOp, available_bytes, remove_file,
+};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -240,7 +242,7 @@ impl Target {
     fn wanted_area(&self, options: &TargetOptions) -> Result<u64, Error> {
         let name = &self.device.info().name;
         let (available, share) = match (&self.directory, self.kind) {
-            (Some(directory), TargetKind::Files) => (free_bytes(directory)?, 2),
+            (Some(directory), TargetKind::Files) => (free_bytes(directory, options.area)?, 2),
             _ => (self.device.len(), 1),
         };
         let wanted = match options.area {
@@ -280,11 +282,14 @@ fn own_file(directory: &Path) -> Result<FileDevice, Error> {
     Ok(device)
 }
 
-fn free_bytes(directory: &Path) -> Result<u64, Error> {
-    let stat = rustix::fs::statvfs(directory).map_err(|errno| {
-        Error::Unusable(format!("{}: cannot ask for free space: {errno}", directory.display()))
-    })?;
-    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+/// Bytes that may be written in the directory. Where that is not known: what is wanted.
+fn free_bytes(directory: &Path, wanted: Option<u64>) -> Result<u64, Error> {
+    available_bytes(directory).or(wanted).ok_or_else(|| {
+        let directory = directory.display();
+        Error::Unusable(format!(
+            "{directory}: its file system does not tell how much space is free: name an area"
+        ))
+    })
 }
 
 /// Places looked at between a device's first and last MiB.

@@ -5,7 +5,7 @@ use crate::sim::Sim;
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use firn::CachePolicy;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Firn: an embeddable, transactional, flash-tiered storage engine.
 #[derive(Debug, Parser)]
@@ -57,6 +57,47 @@ pub enum Command {
     /// Replay I/O traces into simulated flash, or compare the cost of its writes with theory
     #[command(subcommand)]
     Nand(crate::nand::Nand),
+}
+
+impl Command {
+    /// The file that it is to write its results to, if any.
+    #[must_use]
+    pub fn results(&self) -> Option<&Path> {
+        use crate::backup::Archive;
+        use crate::{cache_device::Cache, log_array::Log, nand::Nand};
+        let json = match self {
+            Command::Tpcc(args) => &args.json,
+            Command::Backup(args) => &args.json,
+            Command::Restore(args) => &args.json,
+            Command::Archive(Archive::List(args) | Archive::Verify(args)) => &args.json,
+            Command::Cache(Cache::Status(args)) => &args.json,
+            Command::Log(Log::Status(args)) => &args.json,
+            Command::Characterize(args) => &args.json,
+            Command::Emulate(args) => &args.json,
+            Command::Profiles(args) => &args.json,
+            Command::Bench(Bench::Commit(args)) => &args.json,
+            Command::Bench(Bench::Cache(args)) => &args.json,
+            Command::Bench(Bench::Log(args)) => &args.json,
+            Command::Sim(args) => &args.json,
+            Command::Nand(Nand::Replay(args)) => &args.json,
+            Command::Nand(Nand::Cost(args)) => &args.json,
+            Command::Torture(Torture::Kill(args)) => &args.json,
+            Command::Check(_)
+            | Command::Stat(_)
+            | Command::Dump(_)
+            | Command::Archive(Archive::Status(_) | Archive::Forget(_))
+            | Command::Cache(
+                Cache::Attach(_)
+                | Cache::Detach(_)
+                | Cache::Resize(_)
+                | Cache::Replace(_)
+                | Cache::Abandon(_),
+            )
+            | Command::Log(Log::Add(_) | Log::Remove(_) | Log::Replace(_))
+            | Command::Torture(Torture::Child(_)) => return None,
+        };
+        json.as_deref()
+    }
 }
 
 /// Isolation levels that TPC-C may run at.
@@ -245,9 +286,12 @@ pub struct Dump {
     /// A page's bytes
     #[arg(long, value_name = "N", conflicts_with = "table")]
     pub page: Option<u64>,
-    /// A table's rows
+    /// A table's rows: of a typed table each column with its name
     #[arg(long, value_name = "T")]
     pub table: Option<String>,
+    /// Keys and values as they are stored, byte by byte
+    #[arg(long, requires = "table")]
+    pub raw: bool,
 }
 
 /// `firn bench`.

@@ -1,7 +1,7 @@
 //! `firn backup`, `firn restore` and `firn archive`.
 
 use crate::output::{say, write_json};
-use crate::{Failure, interrupt, moment, progress, size, table};
+use crate::{Failure, inspect, interrupt, moment, progress, size, table};
 use clap::{Args, Subcommand};
 use firn::{ArchiveSurvey, BackupProgress, BackupReport, Database, Lsn, Options, RestoreTo};
 use serde_json::json;
@@ -270,11 +270,7 @@ fn survey_json(found: &ArchiveSurvey) -> serde_json::Value {
 }
 
 fn status(args: &ArchiveStatus) -> Result<(), Failure> {
-    let db = Options::new()
-        .create(false)
-        .background_threads(false)
-        .on_recovery(progress::recovery())
-        .open(&args.dir)?;
+    let db = inspect::look(&args.dir)?;
     match line(&db) {
         Some(text) => say!("{text}"),
         None => say!("{}: the database has no archive", args.dir.display()),

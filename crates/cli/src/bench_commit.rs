@@ -69,8 +69,24 @@ pub fn run(args: &BenchCommit) -> Result<(), Failure> {
     let dir = args.dir.join(format!("firn-bench-commit-{}", std::process::id()));
     let outcome = Bench::new(args, &dir, stop).and_then(|mut bench| bench.all());
     let _ = std::fs::remove_dir_all(&dir);
-    let (head, rounds) = outcome?;
-    bench_commit_report::report(args, head, &rounds)
+    let Measured { head, rounds, interrupted } = outcome?;
+    if rounds.iter().all(Vec::is_empty) {
+        return Err(Failure::interrupted("stopped before a round was measured: there is nothing to show"));
+    }
+    bench_commit_report::report(args, head, &rounds)?;
+    match interrupted {
+        true => Err(Failure::interrupted(
+            "stopped before all was measured: the figures are of the rounds that were complete",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// What was measured until the end, or until Ctrl-C.
+pub struct Measured {
+    head: firn_workloads::results::Conditions,
+    rounds: Rounds,
+    interrupted: bool,
 }
 
 /// A database on the device, and raw files beside it.
@@ -108,25 +124,28 @@ impl<'a> Bench<'a> {
         self.log_devices
     }
 
-    fn all(&mut self) -> Result<(firn_workloads::results::Conditions, Rounds), Failure> {
+    fn all(&mut self) -> Result<Measured, Failure> {
         let mut head = bench_commit_report::head(self.args, &self.engine);
         let started = std::time::Instant::now();
         let mut rounds: Rounds = self.args.clients.iter().map(|_| Vec::new()).collect();
         let bar = progress::bar("measuring", u64::from(self.args.rounds) * self.args.clients.len() as u64);
-        for number in 0..self.args.rounds {
+        let mut interrupted = false;
+        'all: for number in 0..self.args.rounds {
             for (place, &clients) in self.args.clients.iter().enumerate() {
                 let before = rounds[place].last().map(|round: &Round| round.idle.write_bytes);
-                rounds[place].push(self.round(number, clients, before)?);
-                bar.inc(1);
-                if self.stop.load(Ordering::SeqCst) {
-                    bar.finish_and_clear();
-                    return Err(Failure::interrupted("stopped before all was measured"));
+                let round = self.round(number, clients, before)?;
+                interrupted = self.stop.load(Ordering::SeqCst);
+                if interrupted {
+                    // This one may have been cut short; what was measured before counts.
+                    break 'all;
                 }
+                rounds[place].push(round);
+                bar.inc(1);
             }
         }
         bar.finish_and_clear();
         head.seconds = started.elapsed().as_secs_f64();
-        Ok((head, rounds))
+        Ok(Measured { head, rounds, interrupted })
     }
 
     /// One client count. Every second round the order is the other one; `write_bytes` is what the round before
@@ -135,13 +154,13 @@ impl<'a> Bench<'a> {
         let streams = clients.min(self.log_devices) as usize;
         let spinners = self.args.spinners.filter(|_| clients == SPINNING_CLIENTS);
         if let Some(bytes) = write_bytes.filter(|_| number % 2 == 1) {
-            let raw = self.raw.run(streams, bytes, self.time)?;
+            let raw = self.raw.run(streams, bytes, self.time, self.stop)?;
             let spinning = spinners.map(|count| self.beside_spinners(count, clients)).transpose()?;
             return Ok(Round { raw, spinning, idle: self.commits(clients)? });
         }
         let idle = self.commits(clients)?;
         let spinning = spinners.map(|count| self.beside_spinners(count, clients)).transpose()?;
-        let raw = self.raw.run(streams, idle.write_bytes, self.time)?;
+        let raw = self.raw.run(streams, idle.write_bytes, self.time, self.stop)?;
         Ok(Round { idle, raw, spinning })
     }
 

@@ -29,7 +29,7 @@ pub fn head(args: &BenchCommit, engine: &FirnEngine) -> Conditions {
 pub fn report(args: &BenchCommit, head: Conditions, rounds: &Rounds) -> Result<(), Failure> {
     say!(
         "durable commits of one row of 100 bytes; medians of {} rounds of {} s, each beside the raw device\n\n{}\n",
-        args.rounds,
+        rounds.iter().map(Vec::len).max().unwrap_or(0),
         args.seconds,
         medians(args, rounds)
     );
@@ -89,7 +89,8 @@ fn medians(args: &BenchCommit, rounds: &Rounds) -> String {
             format!("{:.2}", of(|run| run.writes_per_commit)),
         ]
     };
-    for (clients, rounds) in args.clients.iter().zip(rounds) {
+    // After Ctrl-C some have no round.
+    for (clients, rounds) in args.clients.iter().zip(rounds).filter(|(_, rounds)| !rounds.is_empty()) {
         let raw = |value: &dyn Fn(&Round) -> f64| median(rounds.iter().map(value));
         let mut row = line(clients.to_string(), rounds.iter().map(|round| &round.idle).collect());
         row.extend([
@@ -112,13 +113,16 @@ fn medians(args: &BenchCommit, rounds: &Rounds) -> String {
 
 /// Every target of this bench, measured or not.
 fn targets(args: &BenchCommit, rounds: &Rounds) -> Vec<Target> {
-    let of =
-        |clients: u32| args.clients.iter().position(|found| *found == clients).map(|place| &rounds[place]);
+    let of = |clients: u32| {
+        args.clients.iter().position(|found| *found == clients).map(|place| &rounds[place][..])
+    };
     let raw = match of(1) {
+        Some([]) => Err("stopped before".to_owned()),
         Some(rounds) => Ok(median(rounds.iter().map(over_raw))),
         None => Err("1 is not among --clients".to_owned()),
     };
     let spinning = match (of(SPINNING_CLIENTS), args.spinners) {
+        (Some([]), _) => Err("stopped before".to_owned()),
         (Some(rounds), Some(SPINNERS)) => Ok(median(rounds.iter().filter_map(|round| {
             let spinning = round.spinning.as_ref()?;
             Some(spinning.p50_us() / round.idle.p50_us())

@@ -1,26 +1,24 @@
 //! Looking into a database: check, stat, dump.
 
 use crate::args::{Check, Dump, Stat};
-use crate::output::say;
+use crate::output::{self, say};
 use crate::{Failure, backup, progress, size, table};
-use firn::{CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, Statistics};
+use firn::{
+    CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, RowCount, Statistics,
+};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Opens what is there, without threads of its own: nothing moves while it is looked at.
-fn open(dir: &Path) -> Result<Database, Failure> {
-    let options = Options::new()
-        .create(false)
-        .background_threads(false)
-        .eager_recovery(true)
-        .on_recovery(progress::recovery());
-    Ok(options.open(dir)?)
+/// Opens what is there and changes nothing: it is recovered in memory, each page as it is looked at, so that one that is
+/// damaged is no obstacle before; and nothing moves meanwhile.
+pub fn look(dir: &Path) -> Result<Database, Failure> {
+    Ok(Options::new().on_recovery(progress::recovery()).open_read_only(dir)?)
 }
 
 /// `firn check DIR`.
 pub fn check(args: &Check) -> Result<(), Failure> {
-    let db = open(&args.dir)?;
+    let db = look(&args.dir)?;
     let bar = progress::bar("checking", 0);
     let report = db.check(&mut |phase| match phase {
         CheckPhase::Pages(done, total) => {
@@ -68,26 +66,37 @@ pub fn check(args: &Check) -> Result<(), Failure> {
 
 /// `firn stat DIR`.
 pub fn stat(args: &Stat) -> Result<(), Failure> {
-    let db = open(&args.dir)?;
+    let db = look(&args.dir)?;
+    // What it does to the database is shown; what it cannot do is damage.
+    let recovered = db.finish_recovery();
     let statistics = db.statistics();
-    let mut rows = Vec::new();
-    for name in &statistics.tables {
-        rows.push((name.clone(), db.table(name)?.approximate_rows()?));
-    }
+    let rows: Rows = statistics.tables.iter().map(|name| (name.clone(), count(&db, name))).collect();
     if args.json {
         print_json(&stat_json(&statistics, &rows))?;
     } else {
         print_stat(&args.dir, &statistics, &rows, (db.size_on_devices(), backup::line(&db)));
     }
-    Ok(db.close()?)
+    db.close()?;
+    recovered?;
+    let damaged = rows.iter().filter(|(_, count)| count.is_err()).count();
+    match damaged {
+        0 => Ok(()),
+        some => Err(Failure::new(format!(
+            "the rows of {some} of {} tables cannot be counted; firn check {} says what is damaged",
+            rows.len(),
+            args.dir.display()
+        ))),
+    }
 }
 
-fn print_stat(
-    dir: &Path,
-    statistics: &Statistics,
-    rows: &[(String, u64)],
-    (bytes, archive): (u64, Option<String>),
-) {
+/// The tables, and how many rows each has, or why they cannot be counted.
+type Rows = Vec<(String, Result<RowCount, firn::Error>)>;
+
+fn count(db: &Database, table: &str) -> Result<RowCount, firn::Error> {
+    db.table(table)?.count_rows(&mut db.snapshot())
+}
+
+fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive): (u64, Option<String>)) {
     let recovery = &statistics.recovery;
     say!("database {} in {}", statistics.database, dir.display());
     say!(
@@ -104,6 +113,13 @@ fn print_stat(
         recovery.losers,
         recovery.prepared
     );
+    if let Some((memory, filed)) = statistics.kept_aside.filter(|_| !recovery.clean) {
+        say!(
+            "  that was done in memory, the files are as they were: {} kept aside, {} of it in a temporary file",
+            size::show(memory + filed),
+            size::show(filed)
+        );
+    }
     let cost = recovery.before_answer();
     say!(
         "  opening took {:.3} s and {} reads: {} of the log, {} of the cache, {} of the store",
@@ -158,11 +174,23 @@ fn print_stat(
         let reason = if setting.reason.is_empty() { String::new() } else { format!(": {}", setting.reason) };
         say!("  {}: {} ({}{reason})", setting.name, setting.value, setting.origin);
     }
-    let mut table = table::new(&["table", "rows (about)"]);
+    let (set_aside, count) = &statistics.set_aside;
+    if *count > 0 {
+        say!("  set aside until the next opening because of damage: {count} pieces of work");
+        set_aside.iter().for_each(|entry| say!("    {}: {}", entry.work, entry.cause));
+    }
+    let mut table = table::new(&["table", "rows"]);
     for (name, count) in rows {
-        table.add_row([name.clone(), count.to_string()]);
+        let count = match count {
+            Ok(RowCount { rows, is_exact: true }) => rows.to_string(),
+            // Within 10 %.
+            Ok(RowCount { rows, .. }) => format!("about {rows}"),
+            Err(_) => "not known".to_owned(),
+        };
+        table.add_row([name.clone(), count]);
     }
     say!("\n{}", table::text(table, 1));
+    rows.iter().filter_map(|(_, count)| count.as_ref().err()).for_each(|damage| say!("DAMAGE: {damage}"));
 }
 
 /// Nothing if the log has one device.
@@ -220,12 +248,21 @@ fn print_cache(cache: &CacheStatistics, device: Option<&(String, u64)>) {
     );
 }
 
-fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
+fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
+    let of = |count: &Result<RowCount, firn::Error>| match count {
+        Ok(count) => json!({"rows": count.rows, "exact": count.is_exact}),
+        Err(error) => json!({"rows": null, "exact": false, "trouble": error.to_string()}),
+    };
     let tables: serde_json::Map<String, Value> =
-        rows.iter().map(|(name, rows)| (name.clone(), json!(rows))).collect();
+        rows.iter().map(|(name, count)| (name.clone(), of(count))).collect();
+    let set_aside = statistics.set_aside.0.iter();
     json!({
         "database": statistics.database, "epoch": statistics.epoch, "page_size": statistics.page_size,
-        "tables_rows_about": tables,
+        "tables": tables,
+        "set_aside": {
+            "count": statistics.set_aside.1,
+            "first": set_aside.map(|entry| json!({"work": entry.work, "cause": entry.cause})).collect::<Vec<_>>(),
+        },
         "settings": statistics.settings.iter().map(|setting| json!({
             "name": setting.name, "value": setting.value, "origin": setting.origin.to_string(),
             "reason": setting.reason,
@@ -246,7 +283,9 @@ fn stat_json(statistics: &Statistics, rows: &[(String, u64)]) -> Value {
                      "archive_first_bytes": statistics.recovery.archive_first,
                      "only_archive_bytes": statistics.recovery.from_archive,
                      "records": statistics.recovery.records, "redone": statistics.recovery.redone,
-                     "losers": statistics.recovery.losers, "prepared": statistics.recovery.prepared,
+                     "losers": statistics.recovery.losers,
+                     "losers_set_aside": statistics.recovery.losers_set_aside,
+                     "pages_set_aside": statistics.recovery.redo.pages_set_aside, "prepared": statistics.recovery.prepared,
                      "complete": statistics.recovery.complete,
                      "seconds": statistics.recovery.before_answer().time.as_secs_f64(),
                      "parts": recovery_parts_json(&statistics.recovery),
@@ -291,39 +330,18 @@ pub fn dump(args: &Dump) -> Result<(), Failure> {
     let what = match (args.log, args.page, &args.table) {
         (true, ..) => DumpWhat::Log,
         (_, Some(page), _) => DumpWhat::Page(page),
+        (_, _, Some(table)) if args.raw => DumpWhat::RawTable(table.clone()),
         (_, _, Some(table)) => DumpWhat::Table(table.clone()),
         _ => DumpWhat::Catalog,
     };
-    let db = open(&args.dir)?;
-    let mut out = Reader { out: BufWriter::new(std::io::stdout().lock()), gone: false };
-    let dumped = db.dump(&what, &mut out).map_err(Failure::from).and_then(|()| Ok(out.flush()?));
-    let gone = out.gone;
-    drop(out);
+    let db = look(&args.dir)?;
+    let mut out = BufWriter::new(output::Out);
+    let dumped = db.dump(&what, &mut out).map_err(Failure::from);
+    // Remembered, as what it is asked to write below.
+    let _ = out.flush();
+    // What is left was refused already.
+    drop(out.into_parts());
     db.close()?;
-    // `firn dump DIR --log | head` has seen what it wanted.
-    if gone { Ok(()) } else { dumped }
-}
-
-/// Standard output, and whether whoever read it has gone away.
-struct Reader<W> {
-    out: W,
-    gone: bool,
-}
-
-impl<W: Write> Write for Reader<W> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let result = self.out.write(bytes);
-        self.note(result)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        let result = self.out.flush();
-        self.note(result)
-    }
-}
-
-impl<W> Reader<W> {
-    fn note<T>(&mut self, result: std::io::Result<T>) -> std::io::Result<T> {
-        self.gone |= matches!(&result, Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe);
-        result
-    }
+    // Output that failed is told when the command ends; `firn dump DIR --log | head` has seen what it wanted.
+    if output::is_troubled() { Ok(()) } else { dumped }
 }

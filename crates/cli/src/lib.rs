@@ -51,27 +51,61 @@ pub use failure::Failure;
 use args::{Arguments, Bench, Command, Torture};
 
 /// Runs a command line to its end.
+///
+/// Errors: those of the command, and what it said could not be written to standard output.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
-    match arguments.command {
-        Command::Tpcc(tpcc) => tpcc::run(&tpcc),
-        Command::Check(check) => inspect::check(&check),
-        Command::Stat(stat) => inspect::stat(&stat),
-        Command::Dump(dump) => inspect::dump(&dump),
-        Command::Backup(args) => backup::backup(&args),
-        Command::Restore(args) => backup::restore(&args),
-        Command::Archive(command) => backup::archive(&command),
-        Command::Log(command) => log_array::run(&command),
-        Command::Cache(command) => cache_device::run(&command),
-        Command::Characterize(characterize) => characterize::run(&characterize),
-        Command::Emulate(emulate) => emulate::run(&emulate),
-        Command::Profiles(profiles) => profiles::run(&profiles),
-        Command::Bench(Bench::Commit(commit)) => bench_commit::run(&commit),
-        Command::Bench(Bench::Cache(cache)) => bench_cache::run(&cache),
-        Command::Bench(Bench::Log(log)) => bench_log::run(&log),
-        Command::Sim(args) => sim::run(&args),
+    let prepared = arguments.command.results().map(output::ResultFile::prepare).transpose()?;
+    let outcome = dispatch(&arguments.command);
+    drop(prepared);
+    // A command that failed says why, which matters more.
+    outcome.and(output::finish())
+}
+
+/// Writes what the command line's parser has to say; the exit status is then 2 for bad arguments, 0 for help that was asked
+/// for.
+pub fn explain(error: &clap::Error) -> std::process::ExitCode {
+    use std::process::ExitCode;
+    if error.use_stderr() {
+        // There is nowhere else to say it.
+        let _ = error.print();
+        return ExitCode::from(2);
+    }
+    let text = error.render();
+    let shown = match std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        true => text.ansi().to_string(),
+        false => text.to_string(),
+    };
+    let _ = std::io::Write::write_all(&mut output::Out, shown.as_bytes());
+    match output::finish() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("firn: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn dispatch(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Tpcc(tpcc) => tpcc::run(tpcc),
+        Command::Check(check) => inspect::check(check),
+        Command::Stat(stat) => inspect::stat(stat),
+        Command::Dump(dump) => inspect::dump(dump),
+        Command::Backup(args) => backup::backup(args),
+        Command::Restore(args) => backup::restore(args),
+        Command::Archive(command) => backup::archive(command),
+        Command::Log(command) => log_array::run(command),
+        Command::Cache(command) => cache_device::run(command),
+        Command::Characterize(characterize) => characterize::run(characterize),
+        Command::Emulate(emulate) => emulate::run(emulate),
+        Command::Profiles(profiles) => profiles::run(profiles),
+        Command::Bench(Bench::Commit(commit)) => bench_commit::run(commit),
+        Command::Bench(Bench::Cache(cache)) => bench_cache::run(cache),
+        Command::Bench(Bench::Log(log)) => bench_log::run(log),
+        Command::Sim(args) => sim::run(args),
         Command::Nand(nand) => nand.run(),
-        Command::Torture(Torture::Kill(kill)) => torture::kill(&kill),
-        Command::Torture(Torture::Child(child)) => torture::child::run(&child),
+        Command::Torture(Torture::Kill(kill)) => torture::kill(kill),
+        Command::Torture(Torture::Child(child)) => torture::child::run(child),
     }
 }
 

@@ -48,8 +48,14 @@ impl RawFiles {
     }
 
     /// Writes `bytes` at a time (rounded up to whole blocks) from `streams` threads, each to its own file, for
-    /// `time` after a fifth of it that is not counted.
-    pub fn run(&mut self, streams: usize, bytes: usize, time: Duration) -> Result<RawRun, Failure> {
+    /// `time` after a fifth of it that is not counted, or until `interrupt`.
+    pub fn run(
+        &mut self,
+        streams: usize,
+        bytes: usize,
+        time: Duration,
+        interrupt: &AtomicBool,
+    ) -> Result<RawRun, Failure> {
         assert!(streams >= 1 && streams <= self.files.len(), "a stream has a file of its own");
         let bytes = bytes.next_multiple_of(self.files[0].info().logical_block);
         let (counting, stop) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -64,9 +70,9 @@ impl RawFiles {
                     scope.spawn(move || stream(file, next, bytes, (counting, stop)))
                 })
                 .collect();
-            std::thread::sleep(time / 5);
+            sleep(time / 5, interrupt);
             counting.store(true, Ordering::Relaxed);
-            std::thread::sleep(time);
+            sleep(time, interrupt);
             stop.store(true, Ordering::Relaxed);
             let mut all = Vec::new();
             for thread in threads {
@@ -89,6 +95,18 @@ impl RawFiles {
             p50_us: at(0.5),
             p99_us: at(0.99),
         })
+    }
+}
+
+/// How often a sleeping run looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Sleeps for `time`, or until `interrupt`.
+fn sleep(time: Duration, interrupt: &AtomicBool) {
+    let begun = Instant::now();
+    while !interrupt.load(Ordering::Relaxed) {
+        let Some(left) = time.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else { return };
+        std::thread::sleep(left.min(LOOK));
     }
 }
 

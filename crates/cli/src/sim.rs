@@ -16,8 +16,8 @@ pub struct Sim {
     /// Run this seed, and tell what happens
     #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "minutes"])]
     pub seed: Option<u64>,
-    /// Run these seeds, for example 0..1000
-    #[arg(long, value_name = "A..B", value_parser = parse_range)]
+    /// Run these seeds, for example 0..1000; with 1000.. from there on, until Ctrl-C or --minutes end it
+    #[arg(long, value_name = "A..[B]", value_parser = parse_range)]
     pub seeds: Option<(u64, u64)>,
     /// Stop after so many minutes [without --seeds: 1]
     #[arg(long, value_name = "M")]
@@ -46,9 +46,11 @@ pub struct Sim {
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {
-    let shape = || format!("{text:?} is no range of seeds; write it as 0..1000");
+    let shape =
+        || format!("{text:?} is no range of seeds; write it as 0..1000, or 1000.. for one without end");
     let (low, high) = text.split_once("..").ok_or_else(shape)?;
-    let (low, high) = (low.parse().map_err(|_| shape())?, high.parse().map_err(|_| shape())?);
+    let low = low.parse().map_err(|_| shape())?;
+    let high = if high.is_empty() { u64::MAX } else { high.parse().map_err(|_| shape())? };
     if low >= high {
         return Err(format!("{text:?} holds no seed"));
     }
@@ -134,7 +136,10 @@ fn many(args: &Sim) -> Result<(), Failure> {
     };
     let workers = args.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let total = limit.map_or(high - low, |limit| limit.as_millis() as u64);
-    let bar = progress::bar("simulating", total);
+    let bar = match (limit, high) {
+        (None, u64::MAX) => progress::spinner("simulating"),
+        _ => progress::bar("simulating", total),
+    };
     let (began, done) = (Instant::now(), AtomicU64::new(0));
     let after = |seed: u64, verdict: &Verdict| {
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
@@ -163,7 +168,11 @@ fn many(args: &Sim) -> Result<(), Failure> {
             }),
         )?;
     }
-    conclude(args, &report)
+    conclude(args, &report)?;
+    match stop.load(Ordering::SeqCst) {
+        true => Err(Failure::interrupted(format!("stopped after {} seeds", report.seeds))),
+        false => Ok(()),
+    }
 }
 
 fn tell(report: &SwarmReport, took: Duration) {
@@ -218,6 +227,8 @@ mod tests {
     #[test]
     fn ranges_of_seeds() {
         assert_eq!(parse_range("0..10"), Ok((0, 10)));
+        assert_eq!(parse_range("10.."), Ok((10, u64::MAX)));
+        assert!(parse_range("..10").is_err());
         assert!(parse_range("10").is_err());
         assert!(parse_range("10..10").is_err());
         assert!(parse_range("a..b").is_err());

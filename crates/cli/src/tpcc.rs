@@ -16,6 +16,7 @@ use firn_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult}
 use firn_workloads::tpcc::{self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When};
 use firn_workloads::{CommitMode, DriverOptions, Length, LiveRate, RunReport};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -137,6 +138,10 @@ pub(crate) fn prepare(
     args: &Tpcc,
     stop: &AtomicBool,
 ) -> Result<Option<Population>, Failure> {
+    if let Some(to) = &args.backup_to {
+        // Before hours of loading.
+        engine.database().check_backup_directory(to)?;
+    }
     let (population, fresh) = match Population::of(engine)? {
         Some(found) => {
             if found.scale.warehouses != args.warehouses && !args.check_only {
@@ -227,6 +232,7 @@ fn load(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<Populati
         ScaleName::Full => Scale::full(args.warehouses),
         ScaleName::Tiny => Scale::tiny(args.warehouses),
     };
+    refuse_more_than_there_is(engine.database(), args, scale)?;
     let mut options = LoadOptions::new(scale, args.seed);
     options.threads = thread::available_parallelism().map_or(1, usize::from);
     let bar = progress::bar("loading", 1);
@@ -240,6 +246,9 @@ fn load(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<Populati
             eprintln!("firn: the load was cut off; the next run begins it anew");
             std::process::exit(130);
         }
+    });
+    let population = population.map_err(|error| {
+        Failure::new(format!("the load ended early, and the next run begins it anew: {error}"))
     })?;
     bar.finish_and_clear();
     say!(
@@ -249,6 +258,27 @@ fn load(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<Populati
         size::show(engine.database().size_on_devices())
     );
     Ok(population)
+}
+
+/// Bytes of a full warehouse on its device, at least.
+const WAREHOUSE_BYTES: u64 = 80 << 20;
+
+/// Refuses a population that is sure not to fit where the store is, rather than filling that up first.
+fn refuse_more_than_there_is(db: &Database, args: &Tpcc, scale: Scale) -> Result<(), Failure> {
+    let Some(directory) = db.directory().filter(|_| scale.is_full()) else { return Ok(()) };
+    let store = args.store_path.as_deref().and_then(Path::parent).unwrap_or(directory);
+    let store = if store.as_os_str().is_empty() { Path::new(".") } else { store };
+    let needed = u64::from(scale.warehouses) * WAREHOUSE_BYTES;
+    match firn::device::available_bytes(store) {
+        Some(free) if free < needed => Err(Failure::new(format!(
+            "{} need at least {}, and the file system of {} has {} free: load fewer, or name another directory",
+            tpcc_table::count(scale.warehouses.into(), "warehouse"),
+            size::show(needed),
+            store.display(),
+            size::show(free)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// What the engine counted in the measured interval.

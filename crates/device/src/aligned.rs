@@ -5,9 +5,14 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// A zeroed, fixed-size byte buffer aligned to [`AlignedBuf::ALIGNMENT`].
+///
+/// A large one ([`AlignedBuf::MAPPED_MIN`]) is mapped: the system hands out its memory, zeroed, as it is touched, in huge
+/// pages where it can. So making it takes no time and no memory, however large it is.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
+    /// The mapping that the bytes lie in, if they are mapped: its start and length.
+    mapping: Option<(NonNull<u8>, usize)>,
 }
 
 // SAFETY: the buffer owns its memory alone, as a `Box<[u8]>` does.
@@ -18,18 +23,53 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// Bytes; what any block device in use asks for direct I/O, and the size of a memory page.
     pub const ALIGNMENT: usize = 4096;
+    /// Bytes from which on a buffer is mapped. Below, the allocator's reuse is worth more than what mapping saves.
+    pub const MAPPED_MIN: usize = 4 << 20;
+    /// Bytes of a huge page on the machines that matter; elsewhere the alignment does no harm.
+    const HUGE: usize = 2 << 20;
 
     /// `len` zeroed bytes. `len` must be positive.
     #[must_use]
     pub fn zeroed(len: usize) -> AlignedBuf {
         assert!(len > 0, "an aligned buffer holds at least one byte");
+        // Miri interprets the allocator, and knows nothing of mappings.
+        if len >= Self::MAPPED_MIN && !cfg!(miri) {
+            return Self::mapped(len);
+        }
         let layout = Self::layout(len);
         // SAFETY: the layout has a positive size.
         let start = unsafe { alloc_zeroed(layout) };
         match NonNull::new(start) {
-            Some(start) => AlignedBuf { start, len },
+            Some(start) => AlignedBuf { start, len, mapping: None },
             None => handle_alloc_error(layout),
         }
+    }
+
+    fn mapped(len: usize) -> AlignedBuf {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+        let layout = Self::layout(len);
+        // So much more that a huge page's boundary lies within; what is never touched costs addresses only.
+        let Some(mapped_len) = len.checked_add(Self::HUGE) else { handle_alloc_error(layout) };
+        // SAFETY: a private mapping at an address that the system chooses overlaps nothing that exists.
+        let base = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                mapped_len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
+        let Some(base) = base.ok().and_then(|base| NonNull::new(base.cast::<u8>())) else {
+            handle_alloc_error(layout)
+        };
+        let skip = base.as_ptr().align_offset(Self::HUGE);
+        assert!(skip < Self::HUGE, "an address below the next boundary has a distance to it");
+        // SAFETY: `skip` is less than what was mapped beyond `len`: `len` bytes follow within the mapping.
+        let start = unsafe { base.add(skip) };
+        // SAFETY: the range is part of the mapping, which is owned here; the advice changes no contents. Refused where
+        // the system has no huge pages, which is no loss.
+        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        AlignedBuf { start, len, mapping: Some((base, mapped_len)) }
     }
 
     fn layout(len: usize) -> Layout {
@@ -39,8 +79,15 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout, and not freed before.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        match self.mapping {
+            // SAFETY: allocated in `zeroed` with the same layout, and not freed before.
+            None => unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) },
+            Some((base, len)) => {
+                // SAFETY: mapped in `mapped` with this length, not unmapped before, and no borrow of it is left.
+                let unmapped = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
+                debug_assert!(unmapped.is_ok(), "a whole mapping can be given back");
+            }
+        }
     }
 }
 
@@ -69,12 +116,40 @@ mod tests {
 
     #[test]
     fn buffers_of_every_size_are_aligned_zeroed_and_writable_to_the_last_byte() {
-        for len in [1, 511, 512, 4095, 4096, 4097, 1 << 20] {
+        for len in
+            [1, 511, 512, 4095, 4096, 4097, 1 << 20, AlignedBuf::MAPPED_MIN, AlignedBuf::MAPPED_MIN + 1]
+        {
             let mut bytes = AlignedBuf::zeroed(len);
             assert!((bytes.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGNMENT));
             assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 0));
             bytes[len - 1] = 1;
             assert_eq!(bytes[len - 1], 1);
         }
+    }
+
+    /// Bytes of this process in memory.
+    #[cfg(not(miri))]
+    fn resident() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux tells of its memory");
+        let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok());
+        kib.expect("in kB") << 10
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn a_large_buffer_takes_memory_as_it_is_touched_and_gives_it_back() {
+        const LEN: usize = 1 << 30;
+        const TOUCHED: usize = 64 << 20;
+        const SLACK: usize = 32 << 20;
+        let before = resident();
+        let mut buf = AlignedBuf::zeroed(LEN);
+        assert!(resident() < before + SLACK, "nothing was touched");
+        buf[..TOUCHED].fill(1);
+        let touched = resident();
+        assert!(touched > before + TOUCHED - SLACK && touched < before + TOUCHED + SLACK, "{touched}");
+        assert_eq!(buf[LEN - 1], 0);
+        drop(buf);
+        assert!(resident() < before + SLACK, "it is given back");
     }
 }

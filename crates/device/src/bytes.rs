@@ -24,6 +24,11 @@ impl SharedBytes {
         self.len
     }
 
+    /// Bytes of memory that `len` bytes take when all are zeros.
+    pub(crate) fn table_bytes(len: u64) -> u64 {
+        len.div_ceil(CHUNK_BYTES as u64).saturating_mul(size_of::<Option<Arc<Chunk>>>() as u64)
+    }
+
     /// Cuts, or adds zeros.
     pub(crate) fn resize(&mut self, len: u64) {
         let chunks = usize::try_from(len.div_ceil(CHUNK_BYTES as u64))

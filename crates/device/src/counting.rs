@@ -31,7 +31,21 @@ struct Counters {
     shrinks: AtomicU64,
     discards: Tally,
     errors: AtomicU64,
+    /// Counted when a write has ended.
     writes_by_size: [AtomicU64; DeviceCounts::SIZES],
+    /// Calls of all kinds, a batch as one.
+    calls_begun: AtomicU64,
+    /// Of `calls_begun`, those that have ended.
+    calls_ended: AtomicU64,
+}
+
+/// A call under way; ends when it is dropped, also by a panic in the device.
+struct UnderWay<'a>(&'a Counters);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.calls_ended.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Operations of a kind and their bytes.
@@ -98,6 +112,13 @@ impl DeviceCounts {
         }
     }
 
+    /// Calls of all kinds, each transfer of a batch for itself.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        let transfers = self.reads.ops + self.writes.ops;
+        transfers + self.syncs + self.grows.ops + self.shrinks + self.discards.ops
+    }
+
     /// Writes that wait for the medium: durable writes and syncs.
     #[must_use]
     pub fn flushes(&self) -> u64 {
@@ -145,9 +166,26 @@ impl Counting {
         }
     }
 
+    /// Calls that have ended, of all kinds, a batch as one; and whether another one is under way. A watch that finds a call
+    /// under way, and as many ended as some time ago, knows that none has ended in between.
+    #[must_use]
+    pub fn calls_ended(&self) -> (u64, bool) {
+        // In this order: a call that ends in between is taken for one under way, never one under way for none.
+        let ended = self.counters.calls_ended.load(Ordering::Relaxed);
+        (ended, self.counters.calls_begun.load(Ordering::Relaxed) != ended)
+    }
+
+    fn begin(&self) -> UnderWay<'_> {
+        self.counters.calls_begun.fetch_add(1, Ordering::Relaxed);
+        UnderWay(&self.counters)
+    }
+
+    fn wrote(&self, len: usize) {
+        self.counters.writes_by_size[size_class(len)].fetch_add(1, Ordering::Relaxed);
+    }
+
     fn count_write(&self, len: usize, durability: Durability) {
         self.counters.writes.add(len as u64);
-        self.counters.writes_by_size[size_class(len)].fetch_add(1, Ordering::Relaxed);
         if durability == Durability::Durable {
             self.counters.durable_writes.add(len as u64);
         }
@@ -171,21 +209,28 @@ impl Device for Counting {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let _call = self.begin();
         self.counters.reads.add(buf.len() as u64);
         self.counted(self.inner.read(offset, buf))
     }
 
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        let _call = self.begin();
         self.count_write(data.len(), durability);
-        self.counted(self.inner.write(offset, data, durability))
+        let outcome = self.inner.write(offset, data, durability);
+        self.wrote(data.len());
+        self.counted(outcome)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
+        let _call = self.begin();
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.counted(self.inner.sync())
+        let outcome = self.inner.sync();
+        self.counted(outcome)
     }
 
     fn submit(&self, batch: &mut [Io<'_>]) {
+        let _call = self.begin();
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         for io in &*batch {
             match &io.op {
@@ -194,11 +239,17 @@ impl Device for Counting {
             }
         }
         self.inner.submit(batch);
+        for io in &*batch {
+            if let IoOp::Write(data, _) = &io.op {
+                self.wrote(data.len());
+            }
+        }
         let failed = batch.iter().filter(|io| io.outcome.is_err()).count();
         self.counters.errors.fetch_add(failed as u64, Ordering::Relaxed);
     }
 
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        let _call = self.begin();
         let before = self.inner.len();
         let outcome = self.counted(self.inner.grow(len, fill));
         if outcome.is_ok() {
@@ -208,11 +259,13 @@ impl Device for Counting {
     }
 
     fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        let _call = self.begin();
         self.counters.shrinks.fetch_add(1, Ordering::Relaxed);
         self.counted(self.inner.shrink(len))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let _call = self.begin();
         self.counters.discards.add(len);
         self.counted(self.inner.discard(offset, len))
     }

@@ -1,6 +1,7 @@
 //! The seam for I/O.
 
 use crate::{DeviceError, DeviceErrorKind};
+use firn_base::sync::before_device;
 
 /// When a write is safe from a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,13 +105,14 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 
-/// Checks what every implementation asks of a transfer: whole blocks, inside the device.
+/// Checks what every implementation asks of a transfer: whole blocks, inside the device, by a thread that may wait.
 pub(crate) fn check_transfer(
     info: &DeviceInfo,
     device_len: u64,
     offset: u64,
     len: usize,
 ) -> Result<(), DeviceError> {
+    before_device();
     let block = info.logical_block as u64;
     assert!(
         offset.is_multiple_of(block) && (len as u64).is_multiple_of(block),
@@ -125,6 +127,7 @@ pub(crate) fn check_transfer(
 
 /// `len` rounded up to whole blocks: what [`Device::grow`] and [`Device::shrink`] do with other lengths.
 pub(crate) fn whole_blocks(info: &DeviceInfo, len: u64) -> Result<u64, DeviceError> {
+    before_device();
     len.checked_next_multiple_of(info.logical_block as u64).ok_or_else(|| {
         DeviceError::new(DeviceErrorKind::NoSpace, format!("{}: no device has {len} bytes", info.name))
     })

@@ -14,6 +14,7 @@ mod transfer;
 
 pub use directory::{remove_file, sync_directory};
 pub use opening::FileOptions;
+pub use space::available_bytes;
 
 use crate::device::{check_transfer, whole_blocks};
 use crate::ring::{Direction, RawTransfer, RingPool};

@@ -1,7 +1,7 @@
 //! Devices: where bytes meet hardware.
 //!
 //! Place in the stack: above `base`, below everything that stores. [`Device`] is the one seam for I/O:
-//! files and raw devices, memory, and wrappers that count, record, fail, crash are
+//! files and raw devices, memory, and wrappers that count, record, fail, crash or keep writes aside are
 //! chosen at assembly and look the same from above.
 //!
 //! Invariants: every read and write is whole logical blocks at block-aligned offsets; from memory aligned as
@@ -17,24 +17,29 @@
 mod absent;
 mod aligned;
 mod bytes;
+mod contents;
 mod counting;
 pub mod crash;
 mod device;
 mod error;
 pub mod faulty;
 mod file;
+mod forward;
 mod memory;
+mod overlay;
 mod recording;
 mod ring;
 pub mod trace;
 
 pub use absent::AbsentDevice;
 pub use aligned::AlignedBuf;
+pub use contents::{find_contents, find_contents_anywhere};
 pub use counting::{Count, Counting, DeviceCounts};
 pub use crash::{CrashDevice, CrashPlan, CrashReplay, Survival};
 pub use device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 pub use error::{DeviceError, DeviceErrorKind};
 pub use faulty::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
-pub use file::{FileDevice, FileOptions, remove_file, sync_directory};
+pub use file::{FileDevice, FileOptions, available_bytes, remove_file, sync_directory};
 pub use memory::MemoryDevice;
+pub use overlay::{Overlay, OverlaySpace};
 pub use recording::Recording;

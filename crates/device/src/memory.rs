@@ -3,7 +3,8 @@
 use crate::bytes::SharedBytes;
 use crate::device::{check_transfer, whole_blocks};
 use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
-use firn_base::sync::RwLock;
+use firn_base::machine;
+use firn_base::sync::{RwLock, before_device};
 
 /// A growable block device in memory. Everything written counts as durable.
 ///
@@ -79,12 +80,24 @@ impl Device for MemoryDevice {
         Ok(())
     }
     fn sync(&self) -> Result<(), DeviceError> {
+        before_device();
         Ok(())
     }
     fn grow(&self, len: u64, _: Fill) -> Result<(), DeviceError> {
         let len = whole_blocks(&self.info, len)?;
         if len > self.limit {
             return Err(over_limit(&self.info, len, self.limit));
+        }
+        // Zeros take no memory, but what says so does. Asked for memory that there is not, the allocator would end the process.
+        let memory = machine::memory_bytes();
+        if SharedBytes::table_bytes(len) > memory / 4 {
+            return Err(DeviceError::new(
+                DeviceErrorKind::NoSpace,
+                format!(
+                    "{}: cannot grow to {len} bytes, this machine has {memory} bytes of memory",
+                    self.info.name
+                ),
+            ));
         }
         let mut bytes = self.bytes.write();
         if len > bytes.len() {

@@ -3,12 +3,12 @@
 //! Records of the page map go to the store, which repeats what its metadata lacks, and to the flash cache; attachments of page
 //! changes and ends of transactions say which transactions were open; the page changes themselves are collected (`pending.rs`).
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Checkpoint};
 use crate::pending::Collector;
 use crate::rest::RecoveryReport;
 use crate::superblock::Superblock;
 use crate::{Error, Options};
-use firn_base::PageId;
+use firn_base::{Lsn, PageId};
 use firn_btree::PageChange;
 use firn_log::{Kind, LogScan, Record};
 use firn_tier::store::{Store, events};
@@ -19,7 +19,7 @@ use firn_txn::{Analysis, CheckpointState};
 const RECORDS_A_REPORT: u64 = 4096;
 
 /// Shows every record since the redo start to the page map, to the analysis of transactions, and to what collects page
-/// changes; to that one not if all of redo comes before the answer.
+/// changes. Answers that one, and the LSN of the last record.
 pub(crate) fn analyse(
     scan: &LogScan,
     superblock: &Superblock,
@@ -28,36 +28,34 @@ pub(crate) fn analyse(
     options: &Options,
     recovery: &mut RecoveryReport,
     report: &dyn Fn(u64, u64),
-) -> Result<Option<Collector>, Error> {
-    let mut changes = (!options.eager_recovery).then(|| Collector::new(options.recovery_bytes));
+) -> Result<(Collector, Option<Lsn>), Error> {
+    let mut changes = Collector::new(options.recovery_bytes);
     let mut records = scan.records(superblock.redo_start);
+    let mut last = None;
     while let Some((lsn, record)) = records.next()? {
         let seen = match record.kind {
             Kind(0x10..=0x1f) => {
                 store.redo(lsn, record)?;
                 cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
-                if let Some(changes) = &mut changes {
-                    let cached = |page| cached(cache, page);
-                    events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));
-                }
+                let cached = |page| cached(cache, page);
+                events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));
                 Ok(())
             }
             Kind(0x20..=0x3f) => PageChange::decode(record).and_then(|change| {
-                if let Some(changes) = &mut changes {
-                    changes.change(lsn, record.kind, &change);
-                }
+                changes.change(lsn, record.kind, &change);
                 transactions.page_change(lsn, change.page, change.attachment)
             }),
             Kind(0x40..=0x4f) => transactions.record(record),
             _ => Ok(()),
         };
         seen.map_err(|error| Error::from(error).within(&format!("the log record at LSN {lsn}")))?;
+        last = Some(lsn);
         recovery.records += 1;
         if recovery.records.is_multiple_of(RECORDS_A_REPORT) {
             report(lsn.since(superblock.redo_start), recovery.log_bytes);
         }
     }
-    Ok(changes)
+    Ok((changes, last))
 }
 
 /// What the cache knows of a page.
@@ -67,14 +65,21 @@ pub(crate) fn cached(cache: Option<&dyn PageCache>, page: PageId) -> Cached {
 
 /// The transactions that were open at the checkpoint.
 pub(crate) fn at_checkpoint(scan: &LogScan, superblock: &Superblock) -> Result<CheckpointState, Error> {
-    let mut records = scan.records(superblock.checkpoint);
-    match records.next()? {
-        Some((lsn, Record { kind: checkpoint::CHECKPOINT, body })) if lsn == superblock.checkpoint => {
-            Ok(checkpoint::decode(body)?.1)
-        }
-        _ => {
-            let lsn = superblock.checkpoint;
-            Err(Error::damaged(format!("the checkpoint record at LSN {lsn} is not in the log")))
+    let lsn = superblock.checkpoint;
+    let missing =
+        |what: &str| Error::damaged(format!("{what} the checkpoint record at LSN {lsn} is not in the log"));
+    let mut checkpoint = match scan.records(lsn).next()? {
+        Some((at, Record { kind: checkpoint::CHECKPOINT, body })) if at == lsn => Checkpoint::decode(body)?,
+        _ => return Err(missing("")),
+    };
+    if let Some(from) = checkpoint.missing_from() {
+        let mut records = scan.records(from);
+        loop {
+            let (_, record) = records.next()?.ok_or_else(|| missing("a part of the list before"))?;
+            if !checkpoint.add(record)? {
+                break;
+            }
         }
     }
+    Ok(checkpoint.state()?)
 }

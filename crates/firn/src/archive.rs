@@ -11,7 +11,9 @@
 //!   written: the archive reaches at least to where the superblock says;
 //! * the hold on the log ([`LogKeep`]) is never past what is archived durably;
 //! * whoever finds the hold revoked gives up the log in between, and says so in the next segment's header;
-//! * a failed write ends the segment; the log is followed again from the last whole record.
+//! * a failed write ends the segment; the log is followed again from the last whole record;
+//! * log that its devices cannot deliver for as long as the archive's patience is a gap, whatever `ArchiveFull` says of a
+//!   full log: it would be kept for ever.
 //!
 //! Locks: `work` is held during the archive's I/O and never waited for by a commit; `status` briefly. Order: `work` →
 //! `superblock` → `keep`; `work` → `status`.
@@ -30,7 +32,7 @@ use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::{Condvar, Mutex};
 use firn_base::{DatabaseId, Lsn, Progress};
 use firn_log::archive::{ArchiveWriter, EpochMark};
-use firn_log::{Log, LogError, LogErrorKind, LogTail};
+use firn_log::{LogError, LogErrorKind, LogTail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,6 +78,8 @@ pub(crate) struct Archive {
     moved: Condvar,
     /// Log worth archiving has come when the log has grown to here.
     wanted: AtomicU64,
+    /// The database was opened read-only: nothing is archived, and no log is held for it.
+    only_looks: bool,
 }
 
 struct Work {
@@ -91,6 +95,8 @@ struct Work {
     early_at: Option<Moment>,
     not_before: Option<Moment>,
     pause: Duration,
+    /// Since when the log could not be read that is to be archived next.
+    unreadable_since: Option<Moment>,
 }
 
 impl Archive {
@@ -120,7 +126,6 @@ impl Archive {
                 None
             }
         };
-        let failing_since = status.failing.is_some().then(clock::now);
         if let Some(writer) = &writer {
             refuse_the_future(writer, superblock, log_end)?;
             status.archived = writer.end();
@@ -128,8 +133,45 @@ impl Archive {
         // What the archive has already need not be kept; of one that cannot be asked nothing is known.
         let archived = writer.as_ref().and_then(ArchiveWriter::resume).unwrap_or(Lsn::ZERO);
         keep.hold_archive(archived.max(superblock.log_start()));
-        Ok(Some(Archive {
-            directory,
+        keep.set_archive_gap(superblock.extensions.archive_gap);
+        Ok(Some(Archive::with(superblock, writer, status, options, false)))
+    }
+
+    /// The archive at `path`, of which only the state is shown: nothing is made, written or held.
+    pub fn look(
+        superblock: &Superblock,
+        path: Option<&str>,
+        log_end: Lsn,
+        options: &ArchiveOptions,
+    ) -> Option<Archive> {
+        let directory = options.resolve(path?);
+        let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
+        let opened = open_writer(&directory, superblock.database, options).map_err(archive_error);
+        match opened.and_then(|writer| refuse_the_future(&writer, superblock, log_end).map(|()| writer)) {
+            Ok(writer) => status.archived = writer.end(),
+            Err(error) => status.failing = Some(error.to_string()),
+        }
+        let kept_from = superblock.log_start();
+        let given_up = superblock.extensions.archive_gap;
+        // Between an epoch's begin and the end of the one before nothing was ever written.
+        let begins_an_epoch = superblock.epochs.iter().any(|(_, start)| *start == kept_from);
+        let missing = given_up.or(status.archived.filter(|_| !begins_an_epoch));
+        if let Some(from) = missing.filter(|from| *from < kept_from) {
+            status.gaps.push((status.archived.map_or(from, |end| end.min(from)), kept_from));
+        }
+        Some(Archive::with(superblock, None, status, options, true))
+    }
+
+    fn with(
+        superblock: &Superblock,
+        writer: Option<ArchiveWriter>,
+        status: ArchiveStatistics,
+        options: &ArchiveOptions,
+        only_looks: bool,
+    ) -> Archive {
+        let failing_since = status.failing.is_some().then(clock::now);
+        Archive {
+            directory: status.directory.clone(),
             options: options.clone(),
             database: superblock.database,
             work: ranks::ARCHIVE.mutex(Work {
@@ -141,16 +183,21 @@ impl Archive {
                 early_at: None,
                 not_before: None,
                 pause: PAUSE.0,
+                unreadable_since: None,
             }),
             status: Mutex::new(status),
             failing_since: Mutex::new(failing_since),
             moved: Condvar::new(),
             wanted: AtomicU64::new(0),
-        }))
+            only_looks,
+        }
     }
 
     /// Archives one piece of log if there is enough, or `all` there is. Does nothing while another thread does.
     pub fn step(&self, engine: &Engine, all: bool) -> Progress {
+        if self.only_looks {
+            return Progress::Idle;
+        }
         let Some(mut work) = self.work.try_lock() else {
             // Whoever has it says what is wanted next; until then, look again after a while.
             self.wanted.store(u64::MAX, Ordering::Relaxed);
@@ -175,6 +222,11 @@ impl Archive {
             refuse_the_future(&writer, &engine.superblock.lock(), engine.log.end())
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
             work.writer = Some(writer);
+        }
+        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience) {
+            // Tried again and again, it would never be archived, and all log behind it would be kept for it.
+            work.unreadable_since = None;
+            engine.give_up_archiving("the log's devices cannot be read where the archive is to go on");
         }
         if work.tail.is_none() || engine.keep.archive().is_none() {
             work.tail = Some(self.follow(engine, work)?);
@@ -201,10 +253,14 @@ impl Archive {
             return Ok(Progress::Idle);
         }
         let piece = match early {
-            true => tail.next_appended(WRITE_BYTES, until, &mut work.bytes)?,
-            false => tail.next(WRITE_BYTES, Lsn::MAX, &mut work.bytes)?,
+            true => tail.next_appended(WRITE_BYTES, until, &mut work.bytes),
+            false => tail.next(WRITE_BYTES, Lsn::MAX, &mut work.bytes),
         };
-        let Some(piece) = piece else { return Ok(Progress::Idle) };
+        work.unreadable_since = match piece {
+            Ok(_) => None,
+            Err(_) => work.unreadable_since.or_else(|| Some(clock::now())),
+        };
+        let Some(piece) = piece? else { return Ok(Progress::Idle) };
         writer.append(piece, &work.bytes, clock::unix_time_us())?;
         if early {
             engine.log.archived(tail.boundary());
@@ -214,6 +270,8 @@ impl Archive {
         work.waiting_since = None;
         (work.not_before, work.pause) = (None, PAUSE.0);
         engine.keep.advance_archive(tail.needed());
+        // If there is a gap before this, the segment's header says so.
+        engine.keep.set_archive_gap(None);
         let mut status = self.status.lock();
         status.archived = writer.end();
         status.writes += 1;
@@ -288,7 +346,7 @@ impl Archive {
         let mut status = self.status.lock();
         match status.gaps.last_mut() {
             // Nothing was archived in between.
-            Some(last) if last.1 == from => last.1 = to,
+            Some(last) if from <= last.1 => *last = (last.0.min(from), last.1.max(to)),
             _ => status.gaps.push((from, to)),
         }
         status.archived = Some(to);
@@ -366,16 +424,32 @@ impl Archive {
         }
     }
 
-    /// What it says of itself, beside this log.
-    pub fn statistics(&self, log: &Log) -> ArchiveStatistics {
+    /// Whether its directory cannot be used.
+    pub fn is_away(&self) -> bool {
+        self.work.lock().writer.is_none()
+    }
+
+    /// What it says of itself, beside this database's log.
+    pub fn statistics(&self, engine: &Engine) -> ArchiveStatistics {
         let mut status = self.status.lock().clone();
-        let EpochMark { start, previous_end, .. } = log.epoch_mark();
-        let durable = log.durable();
-        status.behind_bytes = status.archived.map_or(0, |archived| {
-            // An epoch begins somewhat beyond the end of the one before: nothing is in between.
-            let before = previous_end.0.saturating_sub(archived.0);
-            before + durable.0.saturating_sub(archived.max(start).0)
-        });
+        // What was given up and it has not noted yet: it may be away.
+        let until = engine.keep.archive().unwrap_or_else(|| engine.superblock.lock().log_start());
+        if let Some(from) = engine.keep.archive_gap().filter(|from| *from < until)
+            && !status.gaps.iter().any(|gap| gap.0 <= from && from < gap.1)
+        {
+            status.gaps.push((from, until));
+        }
+        let EpochMark { start, previous_end, .. } = engine.log.epoch_mark();
+        let durable = engine.log.durable();
+        // As long as nothing is known to be archived, all log that is there.
+        let archived = status.archived.unwrap_or(until);
+        // An epoch begins somewhat beyond the end of the one before: nothing is in between.
+        let before = previous_end.0.saturating_sub(archived.0);
+        status.behind_bytes = match self.only_looks {
+            // What was appended since is kept aside, and will never be archived.
+            true => before,
+            false => before + durable.0.saturating_sub(archived.max(start).0),
+        };
         status
     }
 
@@ -437,7 +511,7 @@ pub(crate) fn archive_error(error: LogError) -> Error {
 /// Reads the archive in `directory`: its segments, where log is missing, and what is damaged; with `verify`, every record.
 /// It may be in use. `progress` is told segments read, and of how many.
 ///
-/// Errors: `NotFound` if there is no such directory; `Failed`. Damage is in the answer.
+/// Errors: `NotFound` if there is no such directory, or no archived log in it; `Failed`. Damage is in the answer.
 pub fn survey_archive(
     directory: impl AsRef<Path>,
     verify: bool,
@@ -450,5 +524,13 @@ pub fn survey_archive(
             format!("{}: there is no such directory", directory.display()),
         ));
     }
-    firn_log::archive::survey(directory, verify, progress).map_err(archive_error)
+    let found = firn_log::archive::survey(directory, verify, progress).map_err(archive_error)?;
+    if found.database.is_none() && found.damage.is_empty() {
+        let message = format!(
+            "{} holds no archived log (log-….firn): it is no archive, or nothing has been archived yet",
+            directory.display()
+        );
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    Ok(found)
 }

@@ -10,10 +10,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArchiveFull {
     /// Commits go on. The log that the archive lacks is given up for it: the gap is final and reported, and restoring
-    /// beyond it needs a new base backup.
+    /// beyond it needs a new base backup. So it is when the database was opened some hundreds of times, and log written each
+    /// time, while the archive could not be reached.
     #[default]
     Gap,
-    /// Nothing is given up. Writes fail with `Full` until the archive takes log again.
+    /// Nothing is given up. Writes fail with `Full` until the archive takes log again: when the log is full, and when
+    /// the database was opened five hundred times, and log written each time, while the archive could not be reached. It opens
+    /// all the same, and what there is can be read.
     Refuse,
 }
 
@@ -48,7 +51,7 @@ impl Default for ArchiveOptions {
             delay: Duration::from_secs(1),
             when_full: ArchiveFull::default(),
             patience: Duration::from_secs(10),
-            completes: true,
+            completes: false,
             lost: false,
             wrap: None,
             wrap_reads: None,
@@ -104,28 +107,26 @@ impl Options {
         self
     }
 
-    /// Bytes of an archive's segment file. Default: 64 MiB.
+    /// Bytes of an archive's segment file. Kept with the database; default: as it was, and 64 MiB for a new one.
     #[must_use]
-    pub fn archive_segment_bytes(mut self, bytes: u64) -> Options {
-        self.archive.segment_bytes = bytes;
-        self
+    pub fn archive_segment_bytes(self, bytes: u64) -> Options {
+        self.naming(|kept| kept.archive_segment_bytes = Some(bytes))
     }
 
     /// So much log that is not archived yet is archived at once; less of it, after [`Options::archive_delay`], once
-    /// the log's devices have it. Default: 32 KiB.
+    /// the log's devices have it. Kept with the database; default: as it was, and 32 KiB for a new one.
     #[must_use]
-    pub fn archive_eager_bytes(mut self, bytes: u64) -> Options {
-        self.archive.eager_bytes = bytes;
-        self
+    pub fn archive_eager_bytes(self, bytes: u64) -> Options {
+        self.naming(|kept| kept.archive_eager_bytes = Some(bytes))
     }
 
     /// Whether commits that wait for the log's devices are acknowledged once the archive has them, if it is first: while
     /// all devices are busy, or one stalls. The devices get the same log later, and until they have it, which the database
-    /// remembers, opening it after a crash needs the archive. Default: yes.
+    /// remembers, opening it after a crash needs the archive. Pages and checkpoints wait for the devices all the same.
+    /// Kept with the database; default: as it was, and no for a new one.
     #[must_use]
-    pub fn archive_completes(mut self, completes: bool) -> Options {
-        self.archive.completes = completes;
-        self
+    pub fn archive_completes(self, completes: bool) -> Options {
+        self.naming(|kept| kept.archive_completes = Some(completes))
     }
 
     /// Opens a database that crashed while its archive may have had commits which the log's devices lack, without that
@@ -136,27 +137,26 @@ impl Options {
         self
     }
 
-    /// The longest that a little durable log waits to be archived. Default: a second.
+    /// The longest that a little durable log waits to be archived. Kept with the database; default: as it was, and a second for
+    /// a new one.
     #[must_use]
-    pub fn archive_delay(mut self, delay: Duration) -> Options {
-        self.archive.delay = delay;
-        self
+    pub fn archive_delay(self, delay: Duration) -> Options {
+        self.naming(|kept| kept.archive_delay = Some(delay))
     }
 
-    /// What happens when the online log is nearly full because the archive has not taken it. Default:
-    /// [`ArchiveFull::Gap`].
+    /// What happens when the online log is nearly full because the archive has not taken it. Kept with the database; default:
+    /// as it was, and [`ArchiveFull::Gap`] for a new one.
     #[must_use]
-    pub fn archive_when_full(mut self, then: ArchiveFull) -> Options {
-        self.archive.when_full = then;
-        self
+    pub fn archive_when_full(self, then: ArchiveFull) -> Options {
+        self.naming(|kept| kept.archive_when_full = Some(then))
     }
 
     /// How long writes wait, when the online log is nearly full, for an archive that does not move, before
-    /// [`Options::archive_when_full`] decides. One that fails is not waited for. Default: ten seconds.
+    /// [`Options::archive_when_full`] decides. One that fails is not waited for. Kept with the database; default: as it was, and
+    /// ten seconds for a new one.
     #[must_use]
-    pub fn archive_patience(mut self, patience: Duration) -> Options {
-        self.archive.patience = patience;
-        self
+    pub fn archive_patience(self, patience: Duration) -> Options {
+        self.naming(|kept| kept.archive_patience = Some(patience))
     }
 
     /// Puts something around every file that the archive and backups write: tests of failing, slow and crashing ones.

@@ -2,22 +2,25 @@
 
 use crate::archive::Archive;
 use crate::cache;
+use crate::claim;
 use crate::devices::{Counted, Devices};
 use crate::early_log::EarlyLog;
 use crate::engine::{Engine, Parts};
 use crate::extensions::Extensions;
 use crate::keep::LogKeep;
+use crate::log_loss::Losses;
+use crate::making::{self, Interrupted, Making};
 use crate::rest::Rest;
-use crate::superblock::{Making, Member, Superblock};
+use crate::superblock::{Member, Superblock};
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock, rng};
+use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock};
 use firn_btree::Tree;
 use firn_buffer::{BufferPool, PoolOptions};
 use firn_device::Fill;
 use firn_log::{Log, LogClass, LogOptions, MemberId};
 use firn_table::{Catalog, SYSTEM_TREE};
-use firn_tier::store::{Store, StoreOptions};
+use firn_tier::store::{Policy, Store, StoreOptions};
 use firn_tier::{CacheSwitch, PageTier};
 use firn_txn::{ManagerOptions, TxnManager};
 
@@ -35,9 +38,20 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
     StoreOptions { page_size, map_budget_bytes }
 }
 
+/// Bytes of the least log device that will do for pages of `page_size` bytes.
+///
+/// Records that belong together are appended as one group, and the longest must fit a log of which a single device is left: a
+/// quarter of what that has for blocks, of which section headers and the area for outliers take up to three eighths.
+pub(crate) fn log_device_least(page_size: usize) -> u64 {
+    let blocks = 4 * firn_btree::group_bytes_max(page_size);
+    (blocks * 8 / 5).next_multiple_of(4096).max(256 << 10)
+}
+
 pub(crate) fn log_options(options: &Options) -> LogOptions {
     let default = LogOptions::default();
-    let share = (options.log_bytes / 8).clamp(64 << 10, default.buffer_bytes as u64) as usize;
+    let share = (options.log_bytes / 8).clamp(64 << 10, default.buffer_bytes as u64);
+    // A group may take half of it.
+    let share = share.max(2 * firn_btree::group_bytes_max(options.page_size)) as usize;
     LogOptions {
         buffer_bytes: share,
         request_bytes: default.request_bytes.min(share / 2),
@@ -48,6 +62,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         copies: options.log_copies.unwrap_or(1),
         copies_required: options.log_copies_required,
         outliers: options.outlier_options(),
+        close_patience: options.close_patience,
         ..default
     }
 }
@@ -90,9 +105,40 @@ pub(crate) fn manager_options(options: &Options, log_bytes: u64) -> ManagerOptio
     ManagerOptions { version_budget_bytes: options.version_bytes.min(most) }
 }
 
-/// Creates a database on empty devices. `members` and `store_path` are what the superblock will say of
-/// where they are. The database exists once the superblock is written, at the very end.
+/// Claims devices that were handed in for the database that is to be created on them. Marks the superblock's first.
+///
+/// Errors: `BadArgument` if one of them holds anything; but what an interrupted creation left there.
+pub(crate) fn claim_devices(
+    database: DatabaseId,
+    devices: &Devices,
+    members: &[Member],
+    store_path: &str,
+    options: &Options,
+) -> Result<(), Error> {
+    let names = file_names(members, store_path, cache::path(None, options));
+    let cache = devices.cache.iter().filter(|_| options.cache_bytes.is_some());
+    let others = || devices.logs.iter().chain([&devices.store]).chain(cache.clone());
+    let interrupted = making::interrupted_on(&devices.superblock)?;
+    for device in others() {
+        claim::refuse_contents(&**device, &interrupted.ids)?;
+    }
+    // The mark has two ids at most: the new one, and that which all the devices bear before they get it.
+    let before = interrupted.ids.first().copied();
+    for device in others() {
+        before.map_or(Ok(()), |before| claim::claim(&**device, before))?;
+    }
+    let made = Interrupted { ids: [database].into_iter().chain(before).collect(), files: names };
+    making::mark(&devices.superblock, Making::Creating, &made)?;
+    for device in others() {
+        claim::claim(&**device, database)?;
+    }
+    Ok(())
+}
+
+/// Creates a database on devices that were marked and claimed for it. `members` and `store_path` are what the superblock will
+/// say of where they are. The database exists once the superblock is written, at the very end.
 pub(crate) fn create(
+    database: DatabaseId,
     devices: Devices,
     members: Vec<Member>,
     store_path: String,
@@ -111,9 +157,8 @@ pub(crate) fn create(
         ));
     }
     let devices = Counted::new(devices, &members);
-    let names = file_names(&members, &store_path, cache::path(None, options));
     let mut superblock = Superblock {
-        database: DatabaseId(rng::entropy()),
+        database,
         sequence: 0,
         page_size: options.page_size,
         created_us: clock::unix_time_us(),
@@ -126,21 +171,29 @@ pub(crate) fn create(
         members,
         store_path,
         store_version: Lsn::ZERO,
-        extensions: Extensions { archive: options.archive_text()?, ..Extensions::default() },
+        extensions: Extensions {
+            archive: options.archive_text()?,
+            settings: options.kept,
+            ..Extensions::default()
+        },
+        in_doubt: false,
     };
     superblock.want_copies(copies as u8, Lsn::FIRST, copies as u8);
     let keep = LogKeep::default();
     // Before anything is written: the directory may be another database's.
     let archive = Archive::open(&superblock, options.archive_text()?, Lsn::FIRST, &options.archive, &keep)?;
     let early = EarlyLog::new(options.archive_text()?);
-    Superblock::mark_making(&devices.superblock(), Making::Creating, &names)?;
     for (log, member) in devices.logs().iter().zip(&superblock.members) {
         log.grow(member.bytes, Fill::Written)?;
     }
     let log = Log::create(devices.logs(), superblock.log_identity(), Epoch(1), log_options(options))?;
-    let store =
-        Store::create(devices.store(), superblock.database, store_options(options, options.page_size))?;
-    let store = Arc::new(store);
+    let store = Arc::new(Store::create_with(
+        devices.store(),
+        superblock.database,
+        store_options(options, options.page_size),
+        options.store_layout,
+        Policy::default(),
+    )?);
     let cache = cache::make(&mut superblock, &devices, &store, options)?;
     attach(options, &store, &log);
     let tier = Arc::new(CacheSwitch::new(store.clone(), cache));
@@ -158,8 +211,9 @@ pub(crate) fn create(
     );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
     let rest = Rest::nothing();
-    let parts =
-        Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
+    let losses = Losses::new(superblock, Arc::new(devices), options);
+    log.on_device_lost(losses.handler());
+    let parts = Parts { losses, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
     let engine = Engine::new(parts, options);
     engine.checkpoint_all()?;
     Ok(engine)

@@ -1,5 +1,6 @@
 //! The flash cache of a database: made with it or later, found again, and left out when it was given up.
 
+use crate::claim;
 use crate::devices::Counted;
 use crate::extensions::{CacheKind, CacheMember};
 use crate::superblock::Superblock;
@@ -142,6 +143,8 @@ pub(crate) fn make(
             "the options ask for a flash cache, and no device was given for it",
         ));
     };
+    // Of a creation: it is to be blank.
+    claim::release(&*device, superblock.database)?;
     let id = CacheId(rng::entropy());
     let chosen = chosen(options, bytes, superblock.page_size);
     let (store, database) = (store.clone(), superblock.database);

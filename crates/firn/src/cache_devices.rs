@@ -168,7 +168,7 @@ impl Database {
     /// Errors: `BadArgument` if there is one already, if the device holds something else, or is too small.
     pub fn attach_cache(&self, spec: &CacheSpec) -> Result<(), Error> {
         let engine = self.engine();
-        engine.check_open()?;
+        engine.check_writable()?;
         engine.refuse_second_cache()?;
         let dir = self.directory().ok_or_else(|| {
             let message = "this database lies on devices, not in a directory: give a device";
@@ -199,7 +199,7 @@ impl Database {
 
     fn attach(&self, device: Arc<dyn Device>, path: String, spec: &CacheSpec) -> Result<(), Error> {
         let engine = self.engine();
-        engine.check_open()?;
+        engine.check_writable()?;
         self.check_spec(spec, Some(&*device))?;
         engine.attach_cache(Candidate { device, path }, &spec.options(&engine.options))
     }
@@ -266,7 +266,7 @@ impl Database {
 /// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
 pub fn cache_status(dir: impl AsRef<Path>) -> Result<Option<CacheStatus>, Error> {
     let dir = dir.as_ref();
-    let (_held, superblock) = files::hold_superblock(dir)?;
+    let (_held, superblock) = files::look_at_superblock(dir)?;
     let of = |member: &CacheMember| {
         let device = files::open_existing(&dir.join(&member.path));
         CacheStatus::of(&superblock, member, device, superblock.checkpoint)

@@ -28,7 +28,7 @@ use firn_device::{Counting, Device};
 impl Engine {
     /// Makes a cache on a device and puts it to use. `options` say of what kind.
     pub fn attach_cache(&self, candidate: Candidate, options: &Options) -> Result<(), Error> {
-        self.check_open()?;
+        self.check_writable()?;
         let _changing = self.cache_changing.lock();
         self.refuse_second_cache()?;
         let before = self.devices.cache_counted();
@@ -65,7 +65,7 @@ impl Engine {
     /// Empties the cache into the store and forgets it; `told` how many dirty pages are left, again and again. Answers the
     /// device, which is free.
     pub fn detach_cache(&self, told: &mut dyn FnMut(u64)) -> Result<Arc<dyn Device>, Error> {
-        self.check_open()?;
+        self.check_writable()?;
         let _changing = self.cache_changing.lock();
         let listed = self.superblock.lock().extensions.cache.is_some();
         let (Some(cache), true) = (self.tier.cache(), listed) else {

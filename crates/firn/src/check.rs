@@ -1,12 +1,15 @@
 //! Checking a whole database: every page, tree, index and log block.
 
-use crate::{Database, Error, ErrorKind};
-use firn_base::PageId;
-use firn_btree::PageChange;
+use crate::page_set::PageSet;
+use crate::rest::REDO;
+use crate::{Database, Error};
+use firn_base::{Lsn, PageId, TreeId};
+use firn_btree::{PageChange, Tree};
 use firn_device::Device;
 use firn_log::{Kind, LogScan};
-use firn_tier::TierErrorKind;
-use firn_tier::store::CheckProgress;
+use firn_tier::PageTier;
+use firn_tier::store::{CheckProgress, Store};
+use firn_txn::SetAside;
 use std::collections::BTreeMap;
 
 /// What a check is doing.
@@ -41,7 +44,8 @@ pub struct CheckReport {
     pub rows: u64,
     /// Log records read and decoded.
     pub log_records: u64,
-    /// Pages that are allocated and belong to nothing: space lost, no data.
+    /// Pages that are allocated and belong to nothing: space lost, no data. Those of a dropped tree that is being freed
+    /// while the check runs may be among them.
     pub leaked_pages: u64,
     /// Sentences, one for each fault.
     pub damage: Vec<String>,
@@ -57,13 +61,63 @@ impl CheckReport {
     }
     fn add(&mut self, sentence: String) {
         self.faults += 1;
-        self.damage.push(sentence);
+        self.say(sentence);
+    }
+    /// Adds the sentence of a fault that is counted already.
+    fn say(&mut self, sentence: String) {
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(sentence);
+        }
+    }
+}
+
+/// Most sentences in a report.
+const DAMAGE_MAX: usize = 10_000;
+/// Readings of a log that is overwritten each time before it is read.
+const LOG_ATTEMPTS: u32 = 4;
+
+/// Which pages there are and which belong to trees: two bits a page.
+struct Pages<'a> {
+    store: &'a Store,
+    /// Allocated when the check began.
+    allocated: PageSet,
+    /// Whether `allocated` has all of them.
+    all_known: bool,
+    /// Seen in a tree.
+    owned: PageSet,
+    /// Seen in the tree that is being walked, and not allocated.
+    unallocated: Vec<PageId>,
+}
+
+impl<'a> Pages<'a> {
+    fn new(store: &'a Store) -> Pages<'a> {
+        Pages {
+            store,
+            allocated: PageSet::default(),
+            all_known: true,
+            owned: PageSet::default(),
+            unallocated: Vec::new(),
+        }
+    }
+
+    /// A tree holds the page, which is latched: it is neither freed nor given out just now.
+    fn saw(&mut self, page: PageId) {
+        if self.allocated.contains(page) {
+            self.owned.insert(page);
+        } else if self.all_known
+            && self.unallocated.len() < DAMAGE_MAX
+            // Since the check began, perhaps.
+            && self.store.version_of(page).is_ok_and(|version| version.is_none())
+        {
+            self.unallocated.push(page);
+        }
     }
 }
 
 impl Database {
-    /// Walks every page, tree, index and log block and says what is wrong. Best on a database opened without
-    /// background threads and with nobody else at work: pages that move meanwhile look like faults.
+    /// Walks every page, tree, index and log block and says what is wrong. Others may work meanwhile, and wait for one
+    /// request of it at most; what they change while it runs may be checked before or after that. Memory: less than
+    /// a byte a page, and up to 24 MiB for the names of large values.
     ///
     /// Errors: only if the check itself could not go on.
     pub fn check(&self, progress: &mut dyn FnMut(CheckPhase)) -> Result<CheckReport, Error> {
@@ -71,11 +125,21 @@ impl Database {
         engine.check_open()?;
         let mut report = CheckReport::default();
         match engine.finish_recovery() {
+            // Of a database opened read-only, the images and the log checked are those of its files.
+            Ok(()) if engine.is_read_only() => {}
             // Everything dirty goes to the store or the cache, so that the images checked are the newest.
-            Ok(()) => engine.checkpoint_all()?,
-            Err(error) if error.kind() == ErrorKind::Damaged => report.add(format!("recovery: {error}")),
+            Ok(()) => match engine.checkpoint_all() {
+                Err(error) if error.concerns_a_page() => report.add(format!("the checkpoint: {error}")),
+                outcome => outcome?,
+            },
+            Err(error) if error.concerns_a_page() => report.add(format!("recovery: {error}")),
             Err(error) => return Err(error),
         }
+        let (set_aside, _) = engine.txns.work_set_aside();
+        // Pages may have been redone, or freed, since they were set aside.
+        let set_aside = set_aside.into_iter().filter(|entry| entry.work != REDO);
+        set_aside.for_each(|SetAside { work, cause }| report.add(format!("{work}: {cause}")));
+        engine.rest.all_unredone().into_iter().for_each(|error| report.add(format!("{REDO}: {error}")));
         let store = engine.store.check(true, &mut |step| {
             if let CheckProgress::Images(done, total) = step {
                 progress(CheckPhase::Pages(done, total));
@@ -97,52 +161,92 @@ impl Database {
         Ok(report)
     }
 
+    /// Every tree there is, by what it is.
+    fn all_trees(&self) -> Vec<(String, Tree)> {
+        let engine = self.engine();
+        let mut trees = engine.catalog.trees();
+        trees.push(("the undo tree".to_owned(), engine.txns.undo_tree().clone()));
+        trees
+    }
+
+    /// Walks every tree, and compares their pages with those that the map calls allocated. Others may work meanwhile: what
+    /// looks wrong is looked at again where they may be why.
     fn check_trees(
         &self,
         report: &mut CheckReport,
         progress: &mut dyn FnMut(CheckPhase),
     ) -> Result<(), Error> {
         let engine = self.engine();
-        let mut owners: BTreeMap<PageId, Option<String>> = BTreeMap::new();
-        let listed = engine.store.pages(&mut |page, _| {
-            owners.insert(page, None);
-        });
-        // A damaged map page was reported above; which of its pages are allocated is not known then.
-        let all_known = match listed {
-            Ok(()) => true,
-            Err(error) if error.kind == TierErrorKind::Damaged => false,
+        let began = engine.log.end();
+        let mut pages = Pages::new(&engine.store);
+        match engine.store.pages(&mut |page, _| pages.allocated.insert(page)) {
+            Ok(()) => {}
+            // A damaged map page was reported above; which of its pages are allocated is not known then.
+            Err(error) if error.concerns_the_page() => pages.all_known = false,
             Err(error) => return Err(error.into()),
-        };
-        let mut trees = engine.catalog.trees();
-        trees.push(("the undo tree".to_owned(), engine.txns.undo_tree().clone()));
-        for (what, tree) in trees {
-            progress(CheckPhase::Tree(what.clone()));
-            let found = match tree.check() {
-                Ok(found) => found,
-                Err(error) => {
-                    report.add(format!("{what}: {error}"));
-                    continue;
+        }
+        let mut walked: BTreeMap<TreeId, String> = BTreeMap::new();
+        // Again, for trees that were made meanwhile: what is in none is to be in none at the end.
+        loop {
+            let before = walked.len();
+            for (what, tree) in self.all_trees() {
+                match walked.get(&tree.id()) {
+                    None => {
+                        progress(CheckPhase::Tree(what.clone()));
+                        walked.insert(tree.id(), what.clone());
+                        self.check_tree(&what, &tree, &mut pages, report);
+                    }
+                    Some(other) if *other != what && self.are_two(tree.id(), other, &what) => {
+                        report.add(format!("{what} and {other} are the same tree {}", tree.id()));
+                    }
+                    Some(_) => {}
                 }
-            };
-            report.trees += 1;
-            report.entries += found.entries;
-            // A dropped tree that is freed in pieces, of which a crash has left some. The rest of it counts
-            // as leaked until the next piece is freed.
-            let half_freed = found.being_cleared && what.starts_with("dropped ");
-            for sentence in found.damage.iter().filter(|_| !half_freed) {
-                report.add(format!("{what}: {sentence}"));
             }
-            for page in found.pages {
-                match owners.insert(page, Some(what.clone())) {
-                    Some(None) => {}
-                    Some(Some(other)) => report.add(format!("page {page} belongs to {what} and to {other}")),
-                    None if all_known => report.add(format!("page {page} of {what} is not allocated")),
-                    None => {}
-                }
+            if walked.len() == before {
+                break;
             }
         }
-        report.leaked_pages = owners.values().filter(|owner| owner.is_none()).count() as u64;
-        Ok(())
+        // Whatever is in no tree was in none when the walk began, if nothing has changed it since.
+        let Pages { allocated, owned, .. } = pages;
+        let listed = engine.store.pages(&mut |page, version| {
+            let lost = allocated.contains(page) && !owned.contains(page) && version < began;
+            report.leaked_pages += u64::from(lost);
+        });
+        match listed {
+            Err(error) if !error.concerns_the_page() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether two trees are still listed under one number: not if a table was dropped or renamed meanwhile.
+    fn are_two(&self, id: TreeId, one: &str, other: &str) -> bool {
+        let listed: Vec<String> =
+            self.all_trees().into_iter().filter(|(_, tree)| tree.id() == id).map(|(what, _)| what).collect();
+        listed.iter().any(|what| what == one) && listed.iter().any(|what| what == other)
+    }
+
+    fn check_tree(&self, what: &str, tree: &Tree, pages: &mut Pages<'_>, report: &mut CheckReport) {
+        let found = match tree.check_with(&mut |page| pages.saw(page)) {
+            Ok(found) => found,
+            Err(error) => return report.add(format!("{what}: {error}")),
+        };
+        report.trees += 1;
+        report.entries += found.entries;
+        // A dropped tree that is freed in pieces, of which a crash has left some. The rest of it counts
+        // as leaked until the next piece is freed.
+        let half_freed = found.being_cleared && what.starts_with("dropped ");
+        if found.faults > 0 && !half_freed && self.still_is(what, tree.id()) {
+            found.damage.into_iter().for_each(|sentence| report.say(format!("{what}: {sentence}")));
+            report.faults += found.faults;
+        }
+        for page in pages.unallocated.drain(..) {
+            report.add(format!("page {page} of {what} is not allocated"));
+        }
+    }
+
+    /// Whether a tree is listed as what it was: not if it was dropped since, and is being freed or is gone.
+    fn still_is(&self, what: &str, id: TreeId) -> bool {
+        self.all_trees().iter().any(|(now, tree)| tree.id() == id && now == what)
     }
 
     fn check_tables(&self, report: &mut CheckReport, progress: &mut dyn FnMut(CheckPhase)) {
@@ -154,19 +258,33 @@ impl Database {
                 Ok(found) => {
                     report.tables += 1;
                     report.rows += found.rows;
-                    report.faults += found.findings - found.damage.len() as u64;
-                    for sentence in found.damage {
-                        report.add(sentence);
-                    }
+                    report.faults += found.findings;
+                    found.damage.into_iter().for_each(|sentence| report.say(sentence));
                 }
+                // It was dropped or renamed since it was listed.
+                Err(_) if !engine.catalog.names().contains(&name) => {}
                 Err(error) => report.add(format!("table {name:?}: {error}")),
             }
         }
     }
 
+    /// Reads the log from the redo start on. It is not held for that, since a log that is nearly full would have others wait:
+    /// where it is truncated and overwritten meanwhile, it is read again from the new redo start.
     fn check_log(&self, report: &mut CheckReport) -> Result<(), Error> {
         let engine = self.engine();
-        let redo_start = engine.superblock.lock().redo_start;
+        for _ in 0..LOG_ATTEMPTS {
+            let redo_start = engine.superblock.lock().redo_start;
+            report.log_records = 0;
+            match self.read_log(redo_start, report) {
+                Err(_) if engine.log.space().oldest > redo_start => {}
+                outcome => return outcome,
+            }
+        }
+        Ok(())
+    }
+
+    fn read_log(&self, redo_start: Lsn, report: &mut CheckReport) -> Result<(), Error> {
+        let engine = self.engine();
         let (identity, devices) = engine.log_view();
         engine.log.flush(engine.log.end())?;
         let scan = LogScan::up_to(devices, identity, redo_start, engine.log.on_devices(), &mut |_, _| {})?;

@@ -142,6 +142,11 @@ impl Checkpointer {
         }
     }
 
+    /// How many have ended, well or not.
+    pub fn ended_so_far(&self) -> u64 {
+        self.state.lock().ended
+    }
+
     pub fn ended(&self, outcome: &Result<(), Error>) {
         let mut state = self.state.lock();
         state.ended += 1;

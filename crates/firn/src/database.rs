@@ -1,6 +1,7 @@
 //! A database as its users hold it.
 
 use crate::assembly;
+use crate::closing;
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::files;
@@ -12,7 +13,7 @@ use crate::threads::Threads;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, IndexSpec, Isolation, Options, TableSpec, TransactionOptions};
 use firn_base::sync::Arc;
-use firn_base::{Progress, clock};
+use firn_base::{DatabaseId, Progress, clock, rng};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub struct Database {
 /// What all handles of one open database share.
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
-    threads: Option<Threads>,
+    threads: Option<Arc<Threads>>,
     directory: Option<PathBuf>,
 }
 
@@ -47,10 +48,7 @@ impl Handle {
         if !self.engine.begin_close() {
             return Ok(());
         }
-        if let Some(threads) = &self.threads {
-            threads.stop();
-        }
-        self.engine.finish_close()
+        closing::close(&self.engine, self.threads.as_ref())
     }
 }
 
@@ -77,12 +75,34 @@ impl Options {
         Database::start(engine, Some(path.to_path_buf()))
     }
 
+    /// Opens the database in directory `path` to look into it, and writes not a byte to its files: recovery works in memory
+    /// ([`Options::overlay_bytes`]), and what it would have written is forgotten when the database is closed. No permission
+    /// to write is needed, and any number of processes may look into a database at once; while one has it open for writing
+    /// it is `InUse`.
+    ///
+    /// Transactions read; what would change the database fails with `ReadOnly`. There are no background threads. The
+    /// archive, if there is one, is read where recovery needs it, and a new flash cache is not made.
+    ///
+    /// Errors: as [`Options::open`], and `NotFound` where there is no database.
+    pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Database, Error> {
+        let path = path.as_ref();
+        let engine = files::open_read_only(path, &self.for_looking())?;
+        Database::start(engine, Some(path.to_path_buf()))
+    }
+
+    /// As [`Options::open_read_only`], from devices instead of files in a directory.
+    pub fn open_read_only_on(self, devices: Devices) -> Result<Database, Error> {
+        self.for_looking().open_on(devices)
+    }
+
     /// Creates a database on empty devices, instead of files in a directory.
     pub fn create_on(self, devices: Devices) -> Result<Database, Error> {
         let options = self.log_devices(devices.logs.len()).with_profiles(None)?;
         options.check()?;
         let members = assembly::members(&options);
-        let engine = assembly::create(devices, members, "store".to_owned(), &options)?;
+        let (database, store) = (DatabaseId(rng::entropy()), "store".to_owned());
+        assembly::claim_devices(database, &devices, &members, &store, &options)?;
+        let engine = assembly::create(database, devices, members, store, &options)?;
         Database::start(engine, None)
     }
 
@@ -105,7 +125,7 @@ impl Options {
             }
         };
         let options = options.for_existing(&superblock);
-        let devices = devices.arranged(&superblock)?;
+        let devices = devices.arranged(&superblock)?.overlaid(&options);
         let engine = recovery::open(superblock, devices, &options)?;
         Database::start(engine, None)
     }
@@ -117,8 +137,19 @@ impl Database {
         Options::new().open(path)
     }
 
+    /// Opens the database in directory `path` with the default options to look into it; see [`Options::open_read_only`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Database, Error> {
+        Options::new().open_read_only(path)
+    }
+
+    /// Whether it was opened with [`Database::open_read_only`].
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.engine().is_read_only()
+    }
+
     fn start(engine: Arc<Engine>, directory: Option<PathBuf>) -> Result<Database, Error> {
-        let threads = if engine.options.background { Some(Threads::start(&engine)?) } else { None };
+        let threads = if engine.options.background { Some(Arc::new(Threads::start(&engine)?)) } else { None };
         Ok(Database { handle: Arc::new(Handle { engine, threads, directory }) })
     }
 
@@ -141,10 +172,13 @@ impl Database {
     /// Waits until recovery has nothing left to do, and helps: rolls back what had not committed, redoes the pages
     /// that nobody has touched, takes a checkpoint. Transactions may run meanwhile.
     ///
-    /// Errors: `Damaged` if a page cannot be redone, and those of devices.
+    /// What damage keeps from being rolled back or redone is left to the next opening: see [`Database::work_set_aside`].
+    ///
+    /// Errors: those of devices and of space.
     pub fn finish_recovery(&self) -> Result<(), Error> {
         self.engine().check_open()?;
-        self.engine().finish_recovery().inspect_err(|error| self.engine().background_failed(error))
+        let outcome = self.engine().finish_recovery();
+        outcome.inspect_err(|error| self.engine().background_failed("recovering", error))
     }
 
     /// Creates a table of bytes.
@@ -157,7 +191,7 @@ impl Database {
     /// Creates a table with a schema, or secondary indexes, or both.
     pub fn create_table_with(&self, name: &str, spec: TableSpec) -> Result<Table, Error> {
         let engine = self.engine();
-        engine.check_open()?;
+        engine.check_writable()?;
         let table = engine
             .write(|| Ok(engine.catalog.create_table(name, spec.kind.clone(), spec.indexes.clone())?))?;
         Ok(Table { inner: table, handle: self.handle.clone() })
@@ -192,14 +226,14 @@ impl Database {
     /// Drops a table with all its rows and indexes. Their pages are freed in the background.
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         let engine = self.engine();
-        engine.check_open()?;
+        engine.check_writable()?;
         engine.write(|| Ok(engine.catalog.drop_table(name)?))
     }
 
     /// Gives a table another name. Handles of it stay good.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<(), Error> {
         let engine = self.engine();
-        engine.check_open()?;
+        engine.check_writable()?;
         engine.write(|| Ok(engine.catalog.rename_table(from, to)?))
     }
 
@@ -209,7 +243,7 @@ impl Database {
     /// Errors: `Duplicate` if rows violate a unique index, `Exists`, `BadArgument`.
     pub fn create_index(&self, table: &Table, index: IndexSpec) -> Result<(), Error> {
         let engine = self.engine();
-        engine.check_open()?;
+        engine.check_writable()?;
         engine.admit()?;
         engine.catalog.create_index(&table.inner, index, None)?;
         Ok(())
@@ -218,7 +252,7 @@ impl Database {
     /// Drops a secondary index.
     pub fn drop_index(&self, table: &Table, name: &str) -> Result<(), Error> {
         let engine = self.engine();
-        engine.check_open()?;
+        engine.check_writable()?;
         engine.write(|| Ok(engine.catalog.drop_index(&table.inner, name)?))
     }
 
@@ -231,6 +265,7 @@ impl Database {
     /// Begins a transaction.
     #[must_use]
     pub fn begin_with(&self, mut options: TransactionOptions) -> Transaction {
+        options.read_only |= self.engine().is_read_only();
         if options.lock_deadline.is_none() {
             options.lock_deadline = self.engine().options.lock_deadline;
         }
@@ -301,36 +336,43 @@ impl Database {
 
     /// Commits a prepared transaction, from any thread, and waits until that is durable.
     ///
-    /// Errors: `BadArgument` if there is none of this id.
+    /// Errors: `BadArgument` if there is none of this id. Never `Full`: space for the decision was set aside.
     pub fn commit_prepared(&self, gid: &[u8]) -> Result<(), Error> {
-        self.engine().check_open()?;
+        self.engine().check_writable()?;
         Ok(self.engine().txns.commit_prepared(gid)?.wait()?)
     }
 
     /// Rolls a prepared transaction back, from any thread, and waits until that is durable: it does not come back.
     ///
+    /// Its rows are as before when it returns, but for those that cannot be undone just now, because the log has no space or
+    /// their pages cannot be read: these stay locked, showing others the versions before, and are undone in the background.
+    ///
     /// Errors: `BadArgument` if there is none of this id; `Unknown` if a log device failed at that moment: whether it
-    /// is prepared still is known after the next opening; `Full` if the log has no room for all of it: it goes on when
-    /// there is some, and is decided for certain when this has been called again and has succeeded.
+    /// is prepared still is known after the next opening. Never `Full`: space for the decision was set aside.
     pub fn rollback_prepared(&self, gid: &[u8]) -> Result<(), Error> {
-        self.engine().check_open()?;
+        self.engine().check_writable()?;
         Ok(self.engine().txns.rollback_prepared(gid)?.wait()?)
     }
 
     /// Writes everything that is dirty and shortens the log: after it, opening has almost nothing to redo, but for what
     /// recovery has not redone yet.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.engine().check_open()?;
+        self.engine().check_writable()?;
         self.engine().checkpoint_all()
     }
 
-    /// Does a piece of background work; for databases opened without background threads.
+    /// Does a piece of background work; for databases opened without background threads. Several threads may call it; what
+    /// one of them is at, the others leave out. Of a database opened read-only: a piece of recovery.
     pub fn step(&self) -> Result<Progress, Error> {
         self.engine().step()
     }
 
     /// Closes the database: writes everything, so that the next opening has nothing to redo. Open
     /// transactions are rolled back by the next opening; handles that are left answer `Closed`.
+    ///
+    /// Errors: `Failed`, naming it, if a device does not answer for [`Options::close_patience`]. What was acknowledged is
+    /// not lost. The device, or the whole database, stays in use until the call in it has ended: opening it before is
+    /// refused with `InUse`. Dropping the last handle gives up likewise.
     pub fn close(self) -> Result<(), Error> {
         self.handle.close()
     }

@@ -3,7 +3,7 @@
 use crate::superblock::{Member, Superblock};
 use crate::{Error, Options};
 use firn_base::sync::{Arc, Mutex};
-use firn_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind};
+use firn_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind, Overlay};
 use firn_log::{DeviceContents, MemberId};
 
 /// The devices of a database, as they are or wrapped by something that counts, fails, crashes or delays.
@@ -72,14 +72,28 @@ impl Devices {
 
     /// With what the options want around each; the log's devices are `members`.
     pub(crate) fn wrapped(self, members: &[Member], options: &Options) -> Result<Devices, Error> {
-        let Some(wrap) = &options.wrap_device else { return Ok(self) };
+        let Some(wrap) = &options.wrap_device else { return Ok(self.overlaid(options)) };
         let log = |(log, member): (_, &Member)| wrap(&log_name(member.id), log);
-        Ok(Devices {
+        let wrapped = Devices {
             superblock: wrap("superblock", self.superblock)?,
             logs: self.logs.into_iter().zip(members).map(log).collect::<Result<_, _>>()?,
             store: wrap("store", self.store)?,
             cache: self.cache.map(|cache| wrap("cache", cache)).transpose()?,
-        })
+        };
+        Ok(wrapped.overlaid(options))
+    }
+
+    /// Of a database opened read-only: each below an overlay, the outermost of what is around it, so that nothing below is
+    /// ever written.
+    pub(crate) fn overlaid(self, options: &Options) -> Devices {
+        let Some(space) = &options.overlay else { return self };
+        let over = |base| Arc::new(Overlay::new(base, space.clone())) as Arc<dyn Device>;
+        Devices {
+            superblock: over(self.superblock),
+            logs: self.logs.into_iter().map(over).collect(),
+            store: over(self.store),
+            cache: self.cache.map(over),
+        }
     }
 }
 
@@ -141,6 +155,17 @@ impl Counted {
             cache: Mutex::new(devices.cache.map(|cache| Arc::new(Counting::new(cache)))),
         }
     }
+
+    /// All that there are now.
+    pub fn each(&self) -> Vec<Arc<Counting>> {
+        let logs = self.logs.list().into_iter().map(|(_, log)| log);
+        [self.superblock.clone(), self.store.clone()]
+            .into_iter()
+            .chain(logs)
+            .chain(self.cache_counted())
+            .collect()
+    }
+
     pub fn superblock(&self) -> Arc<dyn Device> {
         self.superblock.clone()
     }

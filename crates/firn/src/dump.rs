@@ -1,12 +1,15 @@
 //! Showing what is stored, for people who look for something.
 
-use crate::{Database, Error, ErrorKind};
+use crate::checkpoint::Checkpoint;
+use crate::{Database, Error, ErrorKind, TypedTable, Value};
 use firn_base::PageId;
 use firn_btree::{Direction, PageChange};
 use firn_log::{Kind, LogScan, Record};
 use firn_table::KeyRange;
 use firn_txn::Attachment;
+use std::fmt;
 use std::io::Write;
+use std::ops::Bound;
 
 /// What to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +18,10 @@ pub enum DumpWhat {
     Log,
     /// One page's bytes.
     Page(u64),
-    /// A table's rows.
+    /// A table's rows: of a typed table each column with its name.
     Table(String),
+    /// A table's rows, keys and values as they are stored.
+    RawTable(String),
     /// The tables, their trees and indexes.
     Catalog,
 }
@@ -24,13 +29,17 @@ pub enum DumpWhat {
 impl Database {
     /// Writes what is stored to `out`, a line each.
     ///
-    /// Errors: `NotFound`, `Damaged`; `Failed` if `out` cannot be written.
+    /// Errors: `NotFound`; `Damaged`, after what could be shown; `Failed` if `out` cannot be written.
     pub fn dump(&self, what: &DumpWhat, out: &mut dyn Write) -> Result<(), Error> {
         self.engine().check_open()?;
         match what {
             DumpWhat::Log => self.dump_log(out),
             DumpWhat::Page(page) => self.dump_page(PageId(*page), out),
-            DumpWhat::Table(name) => self.dump_table(name, out),
+            DumpWhat::Table(name) => match self.table(name)?.typed() {
+                Ok(table) => self.dump_typed(&table, out),
+                Err(_) => self.dump_table(name, out),
+            },
+            DumpWhat::RawTable(name) => self.dump_table(name, out),
             DumpWhat::Catalog => self.dump_catalog(out),
         }
     }
@@ -50,7 +59,8 @@ impl Database {
     fn dump_page(&self, page: PageId, out: &mut dyn Write) -> Result<(), Error> {
         let engine = self.engine();
         let guard = engine.pool.shared(page)?;
-        let state = match firn_btree::check_page(&guard) {
+        let checked = firn_btree::check_page(&guard);
+        let state = match &checked {
             Ok(()) => "a tree node".to_owned(),
             Err(error) => format!("not a valid tree node: {error}"),
         };
@@ -63,7 +73,7 @@ impl Database {
                 .collect();
             writeln!(out, "{:05x}  {}  {text}", index * 16, hex.join(" ")).map_err(unwritable)?;
         }
-        Ok(())
+        checked.map_err(|error| Error::damaged(format!("page {page} is not a valid tree node: {error}")))
     }
 
     fn dump_table(&self, name: &str, out: &mut dyn Write) -> Result<(), Error> {
@@ -76,12 +86,44 @@ impl Database {
         Ok(())
     }
 
+    fn dump_typed(&self, table: &TypedTable, out: &mut dyn Write) -> Result<(), Error> {
+        let names: Vec<String> =
+            table.schema()?.columns().iter().map(|column| shown_name(&column.name)).collect();
+        let mut tx = self.snapshot();
+        let mut rows = table.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
+        while let Some(row) = rows.next(&mut tx)? {
+            for (place, (name, value)) in names.iter().zip(row).enumerate() {
+                let gap = if place == 0 { "" } else { ", " };
+                write!(out, "{gap}{name} = {}", Shown(value)).map_err(unwritable)?;
+            }
+            writeln!(out).map_err(unwritable)?;
+        }
+        Ok(())
+    }
+
     fn dump_catalog(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let mut damaged = 0;
         for (what, tree) in self.engine().catalog.trees() {
-            let Ok(report) = tree.check() else { continue };
+            let found = match tree.check_with(&mut |_| {}) {
+                Ok(report) if report.height > 0 => Ok(report),
+                Ok(report) => Err(report.damage.into_iter().next().unwrap_or_default()),
+                Err(error) => Err(error.to_string()),
+            };
+            let report = match found {
+                Ok(report) => report,
+                Err(damage) => {
+                    damaged += 1;
+                    writeln!(out, "{what}: tree {}, root page {}, {damage}", tree.id(), tree.root())
+                        .map_err(unwritable)?;
+                    continue;
+                }
+            };
+            let damage =
+                report.damage.first().map(|damage| format!("; damaged: {damage}")).unwrap_or_default();
+            damaged += u64::from(!report.damage.is_empty() && !report.being_cleared);
             writeln!(
                 out,
-                "{what}: tree {}, root page {}, height {}, {} pages, {} entries, {} bytes",
+                "{what}: tree {}, root page {}, height {}, {} pages, {} entries, {} bytes{damage}",
                 tree.id(),
                 tree.root(),
                 report.height,
@@ -91,7 +133,43 @@ impl Database {
             )
             .map_err(unwritable)?;
         }
-        Ok(())
+        match damaged {
+            0 => Ok(()),
+            count => {
+                Err(Error::damaged(format!("{count} trees are damaged; run firn check to see all of it")))
+            }
+        }
+    }
+}
+
+/// A column's name, in quotes if it would not read as one word.
+fn shown_name(name: &str) -> String {
+    let is_word = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    if is_word { name.to_owned() } else { format!("{name:?}") }
+}
+
+/// A value as people write it: text in quotes, bytes in hexadecimal, moments in microseconds since 1970.
+struct Shown<'a>(&'a Value);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Null => f.write_str("NULL"),
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::I32(value) => write!(f, "{value}"),
+            Value::I64(value) => write!(f, "{value}"),
+            Value::U64(value) => write!(f, "{value}"),
+            Value::F64(value) => write!(f, "{value:?}"),
+            Value::Timestamp(value) => write!(f, "{value} us"),
+            Value::Text(value) => write!(f, "{value:?}"),
+            Value::Bytes(value) => {
+                f.write_str("x'")?;
+                value.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                f.write_str("'")
+            }
+            // Types to come.
+            other => write!(f, "{other:?}"),
+        }
     }
 }
 
@@ -111,6 +189,9 @@ fn describe(record: Record<'_>) -> String {
                     Ok(Attachment::Compensation { txn, index }) => {
                         format!("transaction {txn}, undo of {index}")
                     }
+                    Ok(Attachment::Spilled { txn, index }) => {
+                        format!("transaction {txn}, before-image {index} spilled")
+                    }
                     Err(error) => format!("attachment: {error}"),
                 };
                 format!(
@@ -124,9 +205,11 @@ fn describe(record: Record<'_>) -> String {
         firn_txn::kinds::COMMIT => format!("commit {}", first_number(record.body)),
         firn_txn::kinds::ABORT => format!("abort {}", first_number(record.body)),
         firn_txn::kinds::PREPARE => format!("prepare {}", first_number(record.body)),
-        crate::checkpoint::CHECKPOINT => match crate::checkpoint::decode(record.body) {
-            Ok((redo_start, state)) => {
-                format!("checkpoint, redo starts at {redo_start}, {} open transactions", state.active.len())
+        firn_txn::kinds::ROLLBACK => format!("decision to roll back {}", first_number(record.body)),
+        crate::checkpoint::CHECKPOINT_LIST => format!("part of a checkpoint's list, {bytes} bytes"),
+        crate::checkpoint::CHECKPOINT => match Checkpoint::decode(record.body) {
+            Ok(found) => {
+                format!("checkpoint, redo starts at {}, {} open transactions", found.redo_start, found.open)
             }
             Err(error) => format!("checkpoint: {error}"),
         },

@@ -66,37 +66,27 @@ impl EarlyLog {
 impl Engine {
     /// Notes durably that the archive, which ends at or after `from`, may have log up to `until` that the devices lack.
     pub fn need_archive(&self, from: Lsn, until: Lsn) -> Result<(), Error> {
-        let mut superblock = self.superblock.lock();
-        if superblock.extensions.archive != self.early.archive {
-            return Err(Error::new(
-                ErrorKind::Unusable,
-                "the archive that the last recovery needed is needed still",
-            ));
-        }
-        if superblock.extensions.archive_needed.is_none() {
-            let mut changed = superblock.clone();
-            changed.extensions.archive_needed = Some(from);
-            changed.write(&self.devices.superblock())?;
-            *superblock = changed;
-        }
-        self.early.beyond.fetch_max(until.0, Ordering::Relaxed);
-        Ok(())
+        self.amend(|superblock| {
+            if superblock.extensions.archive != self.early.archive {
+                return Err(Error::new(
+                    ErrorKind::Unusable,
+                    "the archive that the last recovery needed is needed still",
+                ));
+            }
+            superblock.extensions.archive_needed.get_or_insert(from);
+            // Before it is written, so that no checkpoint takes it back in between. Should that fail, it is merely taken
+            // back later.
+            self.early.beyond.fetch_max(until.0, Ordering::Relaxed);
+            Ok(())
+        })
     }
 
     /// Takes that back if the devices have all of it by now; whether it is settled.
     pub fn settle_archive(&self) -> Result<bool, Error> {
-        let mut superblock = self.superblock.lock();
-        if superblock.extensions.archive_needed.is_none() {
-            return Ok(true);
-        }
-        let mut changed = superblock.clone();
-        self.early.settle(&mut changed, self.log.on_devices());
-        if changed.extensions.archive_needed.is_some() {
-            return Ok(false);
-        }
-        changed.write(&self.devices.superblock())?;
-        *superblock = changed;
-        Ok(true)
+        self.amend(|superblock| {
+            self.early.settle(superblock, self.log.on_devices());
+            Ok(superblock.extensions.archive_needed.is_none())
+        })
     }
 }
 
@@ -164,5 +154,68 @@ impl Archive {
     /// Says to the log whether commits may be answered by the archive.
     pub(crate) fn expect(&self, engine: &Engine, works: bool) {
         engine.log.expect_archived(works && self.options().completes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::devices::Devices;
+    use crate::superblock::Found;
+    use firn_base::sync::Arc;
+    use firn_device::{
+        Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, When,
+    };
+
+    /// Cause: a write of the superblock failed after its first copy, and memory had the state before. Effect: the device said
+    /// that the archive is not needed, memory that this is written down, and the next need was not written.
+    #[test]
+    fn after_a_superblock_write_that_failed_the_next_one_is_not_left_out() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new("superblock"));
+        let plan = FaultPlan::new(1);
+        let devices = Devices {
+            superblock: Arc::new(Faulty::new(memory.clone(), &plan)),
+            logs: vec![Arc::new(MemoryDevice::new("log"))],
+            store: Arc::new(MemoryDevice::new("store")),
+            cache: None,
+        };
+        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(256 << 10);
+        let options = options.background_threads(false).archive(dir.path().join("archive"));
+        let db = options.create_on(devices).expect("created");
+        let engine = db.engine();
+        let on_device = || match Superblock::read(&memory) {
+            Ok(Found::Database(superblock)) => superblock,
+            other => panic!("{other:?}"),
+        };
+        let second_write_fails = || {
+            plan.add(FaultRule {
+                calls: Calls::Writes,
+                device: None,
+                when: When::Nth(1),
+                fault: Fault::Fail(DeviceErrorKind::Failed),
+            });
+        };
+        let (from, until) = (Lsn(4096), engine.log.on_devices());
+        engine.need_archive(from, until).expect("written");
+        assert_eq!(on_device().extensions.archive_needed, Some(from));
+        second_write_fails();
+        engine.settle_archive().expect_err("the second copy cannot be written");
+        assert_eq!(on_device().extensions.archive_needed, None, "the newer copy says so");
+        assert_eq!(engine.superblock.lock().extensions.archive_needed, Some(from));
+        engine.need_archive(from, until).expect("written");
+        assert_eq!(on_device().extensions.archive_needed, Some(from));
+
+        // A checkpoint is in memory what it is on the device, or what it was before.
+        let before = engine.superblock.lock().clone();
+        second_write_fails();
+        engine.checkpoint_all().expect_err("the second copy cannot be written");
+        let after = engine.superblock.lock().clone();
+        assert_eq!((after.checkpoint, after.redo_start), (before.checkpoint, before.redo_start));
+        assert!(on_device().checkpoint > before.checkpoint && after.in_doubt);
+        assert!(engine.log.space().oldest <= before.redo_start, "both states find their log");
+        engine.need_archive(from, until).expect("written");
+        assert_eq!(on_device(), *engine.superblock.lock());
     }
 }

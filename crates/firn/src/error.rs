@@ -30,8 +30,9 @@ pub enum ErrorKind {
     Exists,
     /// The table behind the handle was dropped or changed: look it up again.
     Stale,
-    /// The volume, or the log, is full: nothing was changed; the transaction can be rolled back, reads go
-    /// on, and writes go on when there is space again.
+    /// The volume, or the log, is full, or a transaction holds more locks, or more transactions are open or prepared, than
+    /// there is space for: nothing was changed; the transaction can be rolled back, reads go on, and writes go on when there
+    /// is space again.
     Full,
     /// The buffer is too small for the work in flight: give the database more memory.
     OutOfMemory,
@@ -39,7 +40,7 @@ pub enum ErrorKind {
     BadArgument,
     /// Stored bytes are not what was written: run `firn check`, restore from a backup.
     Damaged,
-    /// A device failed: the database must be opened again.
+    /// A device failed. What only reads may be tried again; after a failed write the database must be opened again.
     Failed,
     /// Whether the transaction committed will be known after the next opening.
     Unknown,
@@ -47,7 +48,7 @@ pub enum ErrorKind {
     InUse,
     /// The path cannot be used: missing, no permission, or of a newer format than this program knows.
     Unusable,
-    /// The transaction was begun read-only.
+    /// The transaction was begun, or the database opened, read-only.
     ReadOnly,
     /// The transaction or the database has been closed.
     Closed,
@@ -85,12 +86,23 @@ impl ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    log_full: bool,
+    cause: Cause,
+}
+
+/// What the engine itself wants to know beyond the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// The log is full, which a checkpoint may mend.
+    LogFull,
+    /// A device could not read; nothing has changed.
+    Unreadable,
+    /// The kind says it all.
+    OfItsKind,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), log_full: false }
+        Error { kind, message: message.into(), cause: Cause::OfItsKind }
     }
     pub(crate) fn damaged(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Damaged, message)
@@ -107,10 +119,17 @@ impl Error {
     }
     /// Whether it is the log that is full, which a checkpoint may mend.
     pub(crate) fn is_log_full(&self) -> bool {
-        self.log_full
+        self.cause == Cause::LogFull
+    }
+    /// Whether it concerns some page only, whose stored image is damaged or cannot be read.
+    pub(crate) fn concerns_a_page(&self) -> bool {
+        self.kind == ErrorKind::Damaged || self.cause == Cause::Unreadable
     }
     fn log_full(message: String) -> Error {
-        Error { kind: ErrorKind::Full, message, log_full: true }
+        Error { kind: ErrorKind::Full, message, cause: Cause::LogFull }
+    }
+    fn unreadable(message: String) -> Error {
+        Error { kind: ErrorKind::Failed, message, cause: Cause::Unreadable }
     }
     /// With `context` before its sentence.
     pub(crate) fn within(mut self, context: &str) -> Error {
@@ -135,11 +154,12 @@ impl From<TxnError> for Error {
 fn from_txn(kind: TxnErrorKind, message: String) -> Error {
     let kind = match kind {
         TxnErrorKind::LogFull => return Error::log_full(message),
+        TxnErrorKind::Unreadable => return Error::unreadable(message),
         TxnErrorKind::Conflict => ErrorKind::Conflict,
         TxnErrorKind::Deadlock => ErrorKind::Deadlock,
         TxnErrorKind::Timeout => ErrorKind::Timeout,
         TxnErrorKind::Cancelled => ErrorKind::Cancelled,
-        TxnErrorKind::Full => ErrorKind::Full,
+        TxnErrorKind::Full | TxnErrorKind::TooMany => ErrorKind::Full,
         TxnErrorKind::NoFrame => ErrorKind::OutOfMemory,
         TxnErrorKind::TooLarge | TxnErrorKind::BadArgument => ErrorKind::BadArgument,
         TxnErrorKind::Damaged => ErrorKind::Damaged,
@@ -178,6 +198,7 @@ impl From<BufferError> for Error {
     fn from(error: BufferError) -> Error {
         let kind = match error.kind {
             BufferErrorKind::LogFull => return Error::log_full(error.message),
+            BufferErrorKind::Unreadable => return Error::unreadable(error.message),
             BufferErrorKind::Full => ErrorKind::Full,
             BufferErrorKind::NoFrame => ErrorKind::OutOfMemory,
             BufferErrorKind::Damaged | BufferErrorKind::NotAllocated => ErrorKind::Damaged,
@@ -191,6 +212,7 @@ impl From<TierError> for Error {
     fn from(error: TierError) -> Error {
         let kind = match error.kind {
             TierErrorKind::LogFull => return Error::log_full(error.message),
+            TierErrorKind::Unreadable => return Error::unreadable(error.message),
             TierErrorKind::Full => ErrorKind::Full,
             TierErrorKind::Damaged | TierErrorKind::NotAllocated => ErrorKind::Damaged,
             TierErrorKind::BadArgument => ErrorKind::BadArgument,

@@ -3,6 +3,7 @@
 //! They follow the fixed ones as pairs of a tag and a blob, ascending by tag. An unknown tag is refused: what it says
 //! might matter.
 
+use crate::kept_settings::KeptSettings;
 use crate::superblock::Superblock;
 use firn_base::Lsn;
 use firn_base::codec::{Malformed, Reader, Writer};
@@ -15,6 +16,8 @@ const CACHE: u64 = 3;
 const LOG_ARRAY: u64 = 4;
 const CACHE_FROM: u64 = 5;
 const ARCHIVE_NEEDED: u64 = 6;
+const ARCHIVE_GAP: u64 = 7;
+const SETTINGS: u64 = 8;
 
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +35,10 @@ pub(crate) struct Extensions {
     /// From here on the archive may have acknowledged log that the log's devices lack: recovery must have it. The archive
     /// holds all log before, gaps apart.
     pub archive_needed: Option<Lsn>,
+    /// From here on log was given up that the archive had not taken, as far as is known; the archive has not noted it yet.
+    pub archive_gap: Option<Lsn>,
+    /// Settings that hold at every opening until they are named anew.
+    pub settings: KeptSettings,
 }
 
 /// What the superblock says of the log's devices, beside their list.
@@ -170,6 +177,16 @@ impl Extensions {
             body.put_varint(ARCHIVE_NEEDED);
             body.put_blob(&field);
         }
+        if let Some(lsn) = self.archive_gap {
+            let mut field = Vec::new();
+            field.put_varint(lsn.0);
+            body.put_varint(ARCHIVE_GAP);
+            body.put_blob(&field);
+        }
+        if let Some(field) = self.settings.encode() {
+            body.put_varint(SETTINGS);
+            body.put_blob(&field);
+        }
     }
 
     pub fn decode(reader: &mut Reader<'_>) -> Result<Extensions, Malformed> {
@@ -189,6 +206,8 @@ impl Extensions {
                 CACHE_FROM => found.cache_from = Some(Lsn(Reader::new(field).varint()?)),
                 LOG_ARRAY => found.log_array = Some(LogArrayField::decode(field)?),
                 ARCHIVE_NEEDED => found.archive_needed = Some(Lsn(Reader::new(field).varint()?)),
+                SETTINGS => found.settings = KeptSettings::decode(field)?,
+                ARCHIVE_GAP => found.archive_gap = Some(Lsn(Reader::new(field).varint()?)),
                 _ => {
                     return Err(Malformed {
                         what: "a field that this program does not know; use a newer one",
@@ -277,6 +296,17 @@ mod tests {
         needed.encode(&mut longer);
         assert_eq!(longer, b"\x01\x02\xac\x02\x02\x04arch\x06\x02\xac\x02");
         assert_eq!(Extensions::decode(&mut Reader::new(&longer)), Ok(needed));
+        let gap = Extensions { archive_gap: Some(Lsn(300)), ..Extensions::default() };
+        let mut bytes_of_gap = Vec::new();
+        gap.encode(&mut bytes_of_gap);
+        assert_eq!(bytes_of_gap, b"\x07\x02\xac\x02");
+        assert_eq!(Extensions::decode(&mut Reader::new(&bytes_of_gap)), Ok(gap));
+        let settings = KeptSettings { cache_rebuildable: Some(true), ..KeptSettings::default() };
+        let kept = Extensions { settings, ..Extensions::default() };
+        let mut bytes_of_settings = Vec::new();
+        kept.encode(&mut bytes_of_settings);
+        assert_eq!(bytes_of_settings, b"\x08\x02\x01\x01");
+        assert_eq!(Extensions::decode(&mut Reader::new(&bytes_of_settings)), Ok(kept));
         assert_eq!(Extensions::decode(&mut Reader::new(&[])), Ok(Extensions::default()));
         assert!(Extensions::decode(&mut Reader::new(b"\x09\x00")).is_err(), "unknown");
         assert!(Extensions::decode(&mut Reader::new(b"\x02\x01a\x01\x01\x05")).is_err(), "out of order");

@@ -2,7 +2,8 @@
 //!
 //! Truncation asks here, under the superblock's lock, each time it moves; so whoever takes a hold under that lock, at
 //! or after the redo start, finds its log. A hold can be revoked when the log is nearly full: commits go on, and the
-//! holder learns of it when it wants to move.
+//! holder learns of it when it wants to move. Of the archive's it is remembered from where on log was given up, until the
+//! archive has noted the gap (`Extensions::archive_gap`).
 //!
 //! Lock order: `superblock` → `holds`.
 
@@ -20,6 +21,8 @@ pub(crate) struct LogKeep {
 #[derive(Debug, Default)]
 struct Holds {
     archive: Option<Lsn>,
+    /// From here on log was given up that the archive had not taken, as far as is known.
+    archive_gap: Option<Lsn>,
     backups: BTreeMap<u64, Lsn>,
     next_backup: u64,
 }
@@ -61,7 +64,19 @@ impl LogKeep {
 
     /// Takes the archive's hold away.
     pub fn revoke_archive(&self) {
-        self.holds.lock().archive = None;
+        let mut holds = self.holds.lock();
+        let held = holds.archive.take();
+        holds.archive_gap = holds.archive_gap.into_iter().chain(held).min();
+    }
+
+    /// From where on log was given up that the archive had not taken, if it does not know yet.
+    pub fn archive_gap(&self) -> Option<Lsn> {
+        self.holds.lock().archive_gap
+    }
+
+    /// Remembers what an earlier opening gave up; or, with `None`, that the archive knows.
+    pub fn set_archive_gap(&self, from: Option<Lsn>) {
+        self.holds.lock().archive_gap = from;
     }
 
     /// Holds the log from `lsn` on for a backup; answers its number.
@@ -120,7 +135,11 @@ mod tests {
         assert_eq!(keep.oldest_backup(), Some(Lsn(60)));
         assert!(keep.revoke_backups() && !keep.revoke_backups());
         assert!(!keep.advance_backup(backup, Lsn(70)));
+        assert_eq!(keep.archive_gap(), None);
         keep.revoke_archive();
+        assert_eq!(keep.archive_gap(), Some(Lsn(55)));
+        keep.revoke_archive();
+        assert_eq!(keep.archive_gap(), Some(Lsn(55)), "it is not forgotten before the archive knows");
         assert!(!keep.advance_archive(Lsn(70)), "a hold that was revoked does not come back by itself");
         assert_eq!((keep.oldest(), keep.archive()), (None, None));
     }

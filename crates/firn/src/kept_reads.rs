@@ -9,8 +9,12 @@
 
 use firn_base::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use firn_base::sync::{Arc, Mutex};
-use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use firn_device::{AlignedBuf, Device, DeviceError, Durability, Fill, Io, IoOp};
 use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bytes of a copy of the log's header on a device of smaller blocks.
+const HEADER_BLOCK: usize = 512;
 
 /// Reads are kept, and answered from what is kept.
 const KEEPING: u8 = 0;
@@ -48,6 +52,11 @@ impl KeptReads {
         self.devices.iter().map(|device| device.clone() as Arc<dyn Device>).collect()
     }
 
+    /// For the first pass, which may have to read a place again from the medium itself.
+    pub fn forgetting(&self) -> Arc<dyn firn_log::KeptReads> {
+        Arc::new(Forgetting(self.devices.clone()))
+    }
+
     /// The second pass begins.
     pub fn serve(&self) {
         self.shared.phase.store(SERVING, Relaxed);
@@ -57,6 +66,20 @@ impl KeptReads {
     pub fn end(&self) {
         self.shared.phase.store(OFF, Relaxed);
         self.devices.iter().for_each(|device| device.forget());
+    }
+}
+
+/// Forgets parts of what was read.
+#[derive(Debug)]
+struct Forgetting(Vec<Arc<Kept>>);
+
+impl firn_log::KeptReads for Forgetting {
+    fn forget(&self, device: usize, range: Range<u64>) {
+        match range.start {
+            // The whole device: it is read from the beginning.
+            0 => self.0[device].forget(),
+            _ => self.0[device].refresh(range),
+        }
     }
 }
 
@@ -74,6 +97,34 @@ impl Kept {
         let reads = std::mem::take(&mut *self.reads.lock());
         let bytes: usize = reads.values().map(|read| read.len()).sum();
         self.shared.left.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Reads the range again, into what is kept of it. Reads that it cannot be read into again are forgotten.
+    fn refresh(&self, range: Range<u64>) {
+        let mut again = AlignedBuf::zeroed((range.end - range.start) as usize);
+        let readable = self.inner.read(range.start, &mut again).is_ok();
+        let mut freed = 0;
+        self.reads.lock().retain(|&start, read| {
+            let end = start + read.len() as u64;
+            let (from, to) = (start.max(range.start), end.min(range.end));
+            if from >= to {
+                return true;
+            }
+            if readable {
+                let (at, of) = ((from - start) as usize, (from - range.start) as usize);
+                let len = (to - from) as usize;
+                read[at..at + len].copy_from_slice(&again[of..of + len]);
+            } else {
+                freed += read.len() as u64;
+            }
+            readable
+        });
+        self.shared.left.fetch_add(freed, Relaxed);
+    }
+
+    /// Whether the log's header is all that is read. It is never kept: reading it tells whether the device is there.
+    fn is_header(&self, offset: u64, len: usize) -> bool {
+        offset + len as u64 <= 2 * self.inner.info().logical_block.max(HEADER_BLOCK) as u64
     }
 
     fn before_change(&self) {
@@ -109,17 +160,10 @@ impl Kept {
 }
 
 impl Device for Kept {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
+    firn_device::forward!(inner: info, len, sync);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let phase = self.shared.phase.load(Relaxed);
-        if phase == OFF {
+        if phase == OFF || self.is_header(offset, buf.len()) {
             return self.inner.read(offset, buf);
         }
         if self.answer(offset, buf, phase == SERVING) {
@@ -135,10 +179,6 @@ impl Device for Kept {
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         self.before_change();
         self.inner.write(offset, data, durability)
-    }
-
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.inner.sync()
     }
 
     fn submit(&self, batch: &mut [Io<'_>]) {
@@ -209,6 +249,22 @@ mod tests {
         read(&*log, 60 * KIB, KIB, &bytes);
         assert_eq!(counting.snapshot().reads.ops, 19);
         assert_eq!(kept.shared.left.load(Relaxed), 64 * KIB as u64, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_place_can_be_read_again_and_nothing_else_is() {
+        let (counting, mut bytes) = device();
+        let kept = KeptReads::of(vec![counting.clone()], 64 * KIB);
+        let log = kept.devices().remove(0);
+        (0..4).for_each(|at| read(&*log, at * 4 * KIB, 4 * KIB, &bytes));
+        counting.write(5 * KIB as u64, &[7; 512], Durability::Later).unwrap();
+        bytes[5 * KIB..5 * KIB + 512].fill(7);
+        kept.forgetting().forget(0, 5 * KIB as u64..5 * KIB as u64 + 512);
+        (0..4).for_each(|at| read(&*log, at * 4 * KIB, 4 * KIB, &bytes));
+        assert_eq!(counting.snapshot().reads.ops, 5);
+        assert_eq!(kept.shared.left.load(Relaxed), 48 * KIB as u64);
+        kept.end();
+        assert_eq!(kept.shared.left.load(Relaxed), 64 * KIB as u64);
     }
 
     #[test]

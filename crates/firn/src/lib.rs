@@ -17,6 +17,7 @@
 //! ```
 //!
 //! * [`Database`]: open, tables, transactions that run again after conflicts, close.
+//! * [`Database::open_read_only`]: looking into a database, which leaves its files as they are.
 //! * [`Transaction`]: reads, writes, scans, savepoints, commit (waiting or not), two-phase commit.
 //! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with secondary indexes.
 //! * [`Options`]: memory, log, placement; the defaults suit one SSD.
@@ -41,6 +42,8 @@ mod cache_life;
 mod check;
 mod checkpoint;
 mod checkpointer;
+mod claim;
+mod closing;
 mod database;
 mod devices;
 mod dump;
@@ -51,13 +54,18 @@ mod extensions;
 mod files;
 mod keep;
 mod kept_reads;
+mod kept_settings;
 mod log_array;
 mod log_devices;
+mod log_loss;
 mod log_source;
 mod log_space;
 mod log_width;
+mod making;
 mod options;
+mod page_set;
 mod pending;
+mod places;
 mod ranks;
 mod recovery;
 mod redo;
@@ -98,11 +106,11 @@ pub use firn_device as device;
 pub use firn_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
 pub use firn_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy};
 pub use firn_table::{
-    Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, Schema,
+    Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, RowCount, Schema,
     TableKind, Value, ValueRef,
 };
 pub use firn_tier::cache::{CachePolicy, CacheShape, CacheStatistics};
-pub use firn_txn::{CancelToken, Isolation, Savepoint, TxnOptions as TransactionOptions};
+pub use firn_txn::{CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions};
 
 /// The README's example compiles and runs.
 #[cfg(doctest)]

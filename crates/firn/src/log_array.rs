@@ -6,7 +6,8 @@
 //!   header says so;
 //! * *a device fails*: if copies cover all log that recovery needs, the superblock drops it before anything more is
 //!   acknowledged; else it stays a member, and is dropped once a checkpoint has made the log on it needless;
-//! * copies become *fewer* in the superblock before the first request that has fewer, *more* after it.
+//! * copies become *fewer* in the superblock before the first request that has fewer, *more* after it. How many they are
+//!   is asked of the log under the superblock's lock (`log_loss.rs`).
 //!
 //! So a crash at any point finds in the superblock all devices that hold log that is needed, and no promise of copies
 //! that is not kept. Ids are never given twice.
@@ -21,7 +22,7 @@ use firn_base::Lsn;
 use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, Mutex};
 use firn_device::{Counting, Device, Fill};
-use firn_log::{LogError, LogErrorKind, LogIdentity, Loss, LostMember, MemberId, MemberState};
+use firn_log::{LogIdentity, MemberId, MemberState};
 use std::time::Duration;
 
 /// What happened to the log's devices.
@@ -38,6 +39,8 @@ pub enum LogEventKind {
     Removed,
     /// All log that is needed has as many copies again as it should have.
     Redundant,
+    /// Log that only the archive still needed cannot be read any more: the archive has a gap.
+    Unarchived,
 }
 
 /// An event among the log's devices, for people.
@@ -73,6 +76,8 @@ struct Known {
     events: Vec<LogEvent>,
     /// Redundancy was lost and has not been announced as regained.
     thin: bool,
+    /// A device was lost.
+    lost: bool,
     /// Checkpoints asked for since a device was lost.
     checkpoints_wanted: u32,
 }
@@ -97,13 +102,29 @@ impl LogArray {
     pub fn events(&self) -> Vec<LogEvent> {
         self.known.lock().events.clone()
     }
-}
 
-fn superblock_failed(error: &Error) -> LogError {
-    LogError::new(
-        LogErrorKind::Failed,
-        format!("the log failed: a log device failed, and that could not be written down: {error}"),
-    )
+    /// Notes an event.
+    pub fn note(&self, kind: LogEventKind, member: Option<MemberId>, message: String) -> LogEvent {
+        let event = LogEvent { kind, member: member.map(|id| id.0), message };
+        let mut known = self.known.lock();
+        if known.events.len() == EVENTS_MAX {
+            known.events.remove(0);
+        }
+        known.events.push(event.clone());
+        event
+    }
+
+    /// Notes that a device was lost, and whether redundancy was with it.
+    pub fn lost(&self, thin: bool) {
+        let mut known = self.known.lock();
+        known.thin |= thin;
+        (known.lost, known.checkpoints_wanted) = (true, 0);
+    }
+
+    /// Whether a device was lost, so that a checkpoint is to make what is on it needless.
+    pub fn is_checkpoint_wanted(&self) -> bool {
+        self.known.lock().lost
+    }
 }
 
 impl Engine {
@@ -121,82 +142,18 @@ impl Engine {
 
     /// Notes an event and tells who asked to be told.
     pub fn tell_log_event(&self, kind: LogEventKind, member: Option<MemberId>, message: String) {
-        let event = LogEvent { kind, member: member.map(|id| id.0), message };
-        {
-            let mut known = self.array.known.lock();
-            if known.events.len() == EVENTS_MAX {
-                known.events.remove(0);
-            }
-            known.events.push(event.clone());
-        }
-        if let Some(listener) = &self.options.log_events {
-            listener(&event);
-        }
+        self.losses.tell(kind, member, message);
     }
 
-    /// Changes the superblock in memory and on its device, or not in memory: what is on the device after a write that
-    /// failed shows the next one, which has a higher number.
+    /// Changes the superblock in memory and on its device, or not in memory ([`Losses::amend`]). All changes of an open
+    /// database's superblock are made so.
     pub fn amend<T>(&self, change: impl FnOnce(&mut Superblock) -> Result<T, Error>) -> Result<T, Error> {
-        let mut superblock = self.superblock.lock();
-        let mut changed = superblock.clone();
-        let answer = change(&mut changed)?;
-        if changed != *superblock {
-            let written = changed.write(&self.devices.superblock());
-            superblock.sequence = changed.sequence;
-            written?;
-            *superblock = changed;
-        }
-        Ok(answer)
+        self.losses.amend(change)
     }
 
     /// Writes the superblock as it is in memory.
     pub fn restate_superblock(&self) -> Result<(), Error> {
         self.superblock.lock().write(&self.devices.superblock())
-    }
-
-    /// Decides what becomes of a log device that failed. Called by the thread whose write failed.
-    pub fn log_device_lost(&self, lost: &LostMember) -> Result<Loss, LogError> {
-        let covered = self.amend(|superblock| {
-            let covered = superblock.redundancy().least_from(superblock.redo_start) > 1;
-            if superblock.copies() > 1 {
-                let redundancy = &mut superblock.array_mut().redundancy;
-                redundancy.lose_member();
-                redundancy.set_from(lost.requested, u8::try_from(lost.copies).unwrap_or(u8::MAX));
-            }
-            if covered {
-                superblock.members.retain(|member| member.id != lost.member);
-            }
-            Ok(covered)
-        });
-        let covered = covered.map_err(|error| superblock_failed(&error))?;
-        let (wanted, now) = (self.superblock.lock().copies(), lost.copies);
-        {
-            let mut known = self.array.known.lock();
-            known.thin |= wanted > 1;
-            known.checkpoints_wanted = 0;
-        }
-        let copies = match usize::from(wanted) {
-            1 => String::new(),
-            wanted if now < wanted => format!("; with {now} instead of {wanted} copies from now on"),
-            wanted => format!("; with {wanted} copies, after the next checkpoint of all log again"),
-        };
-        let fate = match covered {
-            true => "it has been dropped, others have what it had",
-            false => "what is on it is needed until the next checkpoint",
-        };
-        self.tell_log_event(
-            LogEventKind::Lost,
-            Some(lost.member),
-            format!(
-                "log device {} ({}) failed: {}; {fate}. Commits go on with {} log devices{copies}",
-                lost.member.0, lost.device, lost.error, lost.left
-            ),
-        );
-        if covered {
-            self.devices.logs.remove(lost.member);
-        }
-        self.checkpointer.want();
-        Ok(if covered { Loss::Dropped } else { Loss::Kept })
     }
 
     /// Tells of a member that could not be read when the database was opened.
@@ -205,17 +162,29 @@ impl Engine {
         self.tell_log_event(LogEventKind::Lost, Some(id), message);
     }
 
-    /// After a checkpoint: drops devices that failed and hold nothing that recovery needs, and says when the log is
-    /// redundant again.
+    /// After a checkpoint: drops devices that failed and hold nothing that is needed, and says when the log is redundant
+    /// again. What only the archive or the flash cache still needs is kept while it can be read; else it is given up.
     pub fn settle_log_array(&self) -> Result<(), Error> {
-        let redo_start = self.superblock.lock().redo_start;
+        let (redo_start, log_start) = {
+            let superblock = self.superblock.lock();
+            (superblock.redo_start, superblock.log_start())
+        };
         let mut needed = false;
         for status in self.log.member_statuses() {
-            if status.state == MemberState::Failed {
-                match self.log.is_drained(status.member, redo_start) {
-                    true => self.drop_failed(status.member, &status.device)?,
-                    false => needed = true,
+            if status.state != MemberState::Failed {
+                continue;
+            }
+            if self.log.is_drained(status.member, log_start) {
+                self.drop_failed(status.member, &status.device)?;
+            } else if !self.log.is_drained(status.member, redo_start) {
+                needed = true;
+            } else if !self.log.is_readable(status.member) {
+                self.write_back_from_cache(self.log.end())?;
+                let held = self.keep.archive();
+                if held.is_some_and(|held| !self.log.is_drained(status.member, held)) {
+                    self.give_up_archiving(&format!("log device {} cannot be read", status.device));
                 }
+                self.drop_failed(status.member, &status.device)?;
             }
         }
         let (copies, least, from) = {
@@ -242,6 +211,19 @@ impl Engine {
             self.checkpointer.want();
         }
         Ok(())
+    }
+
+    /// Gives up, for the archive, the log that it lacks: it goes on behind that.
+    pub fn give_up_archiving(&self, why: &str) {
+        self.keep.revoke_archive();
+        self.tell_log_event(
+            LogEventKind::Unarchived,
+            None,
+            format!(
+                "{why}, and the archive lacks log on it that nothing else needs: the archive goes on behind that. Take a \
+                 backup, to restore from beyond the gap"
+            ),
+        );
     }
 
     /// Has a device on which nothing is needed be a member no more, durably, and lets go of it.
@@ -272,7 +254,7 @@ impl Engine {
 
     /// Adds a device to the log; answers its id.
     pub fn add_log_device(&self, candidate: Candidate) -> Result<MemberId, Error> {
-        self.check_open()?;
+        self.check_writable()?;
         let _changing = self.array.changing.lock();
         let Candidate { device, path } = candidate;
         let bytes = self.superblock.lock().members.iter().map(|member| member.bytes).min().unwrap_or(0);
@@ -298,8 +280,8 @@ impl Engine {
             self.devices.logs.remove(id);
             return Err(error);
         }
-        let from = self.log.use_member(new)?;
-        self.restate_copies(from)?;
+        self.log.use_member(new)?;
+        self.restate_copies()?;
         let devices = self.log.devices();
         self.tell_log_event(
             LogEventKind::Added,
@@ -309,12 +291,13 @@ impl Engine {
         Ok(id)
     }
 
-    /// Says in the superblock how many copies all log from `from` on has, as the log has it now.
-    fn restate_copies(&self, from: Lsn) -> Result<(), Error> {
-        let now = u8::try_from(self.log.copies().1).unwrap_or(u8::MAX);
+    /// Says in the superblock how many copies log gets from now on. A device that fails meanwhile lowers that again before
+    /// anything has fewer.
+    fn restate_copies(&self) -> Result<(), Error> {
         self.amend(|superblock| {
             if superblock.copies() > 1 {
-                superblock.array_mut().redundancy.set_from(from, now);
+                let (from, now) = self.log.copies_from_here();
+                superblock.array_mut().redundancy.set_from(from, u8::try_from(now).unwrap_or(u8::MAX));
             }
             Ok(())
         })
@@ -322,31 +305,36 @@ impl Engine {
 
     /// Removes a device from the log: once nothing on it is needed.
     pub fn remove_log_device(&self, id: MemberId) -> Result<(), Error> {
-        self.check_open()?;
+        self.check_writable()?;
         let _changing = self.array.changing.lock();
         let statuses = self.log.member_statuses();
         let Some(status) = statuses.iter().find(|status| status.member == id) else {
             return Err(Error::new(ErrorKind::NotFound, format!("the log has no device {}", id.0)));
         };
         if status.state == MemberState::InUse {
-            let others = statuses.iter().filter(|s| s.state == MemberState::InUse).count() - 1;
-            let fewer = self.log.copies().0.min(others).max(1);
-            let durable = self.log.on_devices();
-            self.amend(|superblock| {
-                if fewer < usize::from(superblock.redundancy().least_from(durable)) {
-                    superblock.array_mut().redundancy.set_from(durable, fewer as u8);
-                }
-                Ok(())
-            })?;
-            if let Err(error) = self.log.stop_using(id) {
-                self.restate_copies(self.log.on_devices())?;
+            // A device that fails between the two waits for the lock with its own change, and nothing is requested meanwhile.
+            let stopped = self.losses.amend_then(
+                |superblock| {
+                    let statuses = self.log.member_statuses();
+                    let others = statuses.iter().filter(|s| s.state == MemberState::InUse && s.member != id);
+                    let fewer = self.log.copies().0.min(others.count()).max(1);
+                    let durable = self.log.on_devices();
+                    if fewer < usize::from(superblock.redundancy().least_from(durable)) {
+                        superblock.array_mut().redundancy.set_from(durable, fewer as u8);
+                    }
+                    Ok(())
+                },
+                |()| self.log.stop_using(id),
+            )?;
+            if let Err(error) = stopped {
+                self.restate_copies()?;
                 return Err(error.into());
             }
         }
         self.drain(id).inspect_err(|_| {
             // It stays what it was, with as many copies as before from now on.
             self.log.use_again(id);
-            let _ = self.restate_copies(self.log.end());
+            let _ = self.restate_copies();
         })?;
         self.strike(id)?;
         self.tell_log_event(
@@ -366,7 +354,7 @@ impl Engine {
         let mut seen = None;
         let mut checkpoint: Option<(Lsn, Moment)> = None;
         // What is not redone yet holds log of an earlier life.
-        self.redo_for_room()?;
+        self.redo_all()?;
         loop {
             let held = self.keep.oldest();
             let redo_start = self.superblock.lock().redo_start;

@@ -129,7 +129,7 @@ impl Database {
     /// Errors: `BadArgument` if it holds something else, `InUse`, `Unusable`, `Full`, `Failed`.
     pub fn add_log_device(&self, path: impl AsRef<Path>) -> Result<u32, Error> {
         let engine = self.engine();
-        engine.check_open()?;
+        engine.check_writable()?;
         let dir = self.directory().ok_or_else(|| {
             Error::new(
                 ErrorKind::BadArgument,
@@ -221,7 +221,7 @@ fn of_status(status: &MemberStatus, path: &str, state: LogMemberState) -> LogMem
 /// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
 pub fn log_status(dir: impl AsRef<Path>) -> Result<LogArrayStatus, Error> {
     let dir = dir.as_ref();
-    let (_held, superblock) = files::hold_superblock(dir)?;
+    let (_held, superblock) = files::look_at_superblock(dir)?;
     let identity = superblock.log_identity();
     let member = |(place, member): (usize, &crate::superblock::Member)| {
         let found = files::open_existing(&dir.join(&member.path))

@@ -7,6 +7,7 @@
 use crate::archive::Archive;
 use crate::archive_options::ArchiveFull;
 use crate::engine::Engine;
+use crate::recovery::EPOCHS_WRITING_MAX;
 use crate::{Error, ErrorKind};
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, Progress, clock};
@@ -18,7 +19,78 @@ const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
 /// How often they look.
 const BACKUP_LOOK: Duration = Duration::from_millis(1);
 
+/// Checkpoints asked for in vain, before it takes a change to ask again: one writes what was dirty at the one before it, and
+/// one that frees nothing may leave its record out.
+const ASKED_MAX: u32 = 3;
+
+/// How much background work wants log to be freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pressure {
+    /// There is enough for now: a checkpoint that freed nothing is not asked for again before something else has moved the log's
+    /// beginning.
+    Filling,
+    /// It cannot go on: a checkpoint is asked for whenever anything has changed.
+    Short,
+}
+
+/// What a checkpoint was asked for to change.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// The log's end, its oldest byte, and from where on others held it.
+    seen: Option<(Lsn, Lsn, Option<Lsn>)>,
+    /// How often with that.
+    times: u32,
+    /// Checkpoints that had ended then.
+    ended: u64,
+}
+
 impl Engine {
+    /// Asks for a checkpoint if one is due or the log is filling. What background work logs may be all that is logged, and then no
+    /// client asks for the checkpoint that makes space for more. Does not wait.
+    pub fn consider_checkpoint(&self) {
+        if self.checkpointer.is_served() {
+            self.checkpointer.consider(self.log.end());
+        }
+        let space = self.log.space();
+        if space.used_bytes > space.capacity_bytes / 2 {
+            self.ask_for_log_space(Pressure::Filling);
+        }
+    }
+
+    /// Whether housekeeping (freeing dropped tables and large values) may write to the log now: users come first where there
+    /// is little. Asks for checkpoints on the way, since in an otherwise idle database nobody else does. Does not wait.
+    pub fn has_log_for_housekeeping(&self) -> bool {
+        self.consider_checkpoint();
+        let space = self.log.space();
+        let has_space = space.normal_bytes >= space.capacity_bytes / 16;
+        if !has_space {
+            self.ask_for_log_space(Pressure::Short);
+        }
+        has_space
+    }
+
+    /// Asks for a checkpoint on behalf of background work, unless none can free any log. What else holds the log, a backup or the
+    /// archive, is left in peace: only users' writes make it let go.
+    pub fn ask_for_log_space(&self, pressure: Pressure) {
+        if self.is_held_by_others() {
+            return;
+        }
+        let seen = (self.log.end(), self.log.space().oldest, self.keep.oldest());
+        let ended = self.checkpointer.ended_so_far();
+        let mut asked = self.asked.lock();
+        if pressure == Pressure::Filling && asked.seen.is_some_and(|(_, oldest, _)| oldest == seen.1) {
+            return;
+        }
+        if asked.seen != Some(seen) {
+            *asked = Asked { seen: Some(seen), times: 0, ended: ended.wrapping_sub(1) };
+        }
+        if asked.times < ASKED_MAX && asked.ended != ended {
+            (asked.times, asked.ended) = (asked.times + 1, ended);
+            drop(asked);
+            self.checkpointer.want();
+        }
+    }
+
     /// Waits for (or performs) checkpoints; then makes those let go who hold log that recovery does not need. Fails if
     /// that did not free any log.
     pub fn make_log_space(&self) -> Result<(), Error> {
@@ -55,6 +127,50 @@ impl Engine {
                 self.log_pinned_by(after.oldest)
             ),
         ))
+    }
+
+    /// Refuses writes while log of very many openings is kept for an archive that must not have a gap: each opening that
+    /// writes log takes a place in the superblock. Once the archive has caught up, a checkpoint makes place again.
+    pub fn refuse_too_many_epochs(&self) -> Result<(), Error> {
+        let count = || {
+            let superblock = self.superblock.lock();
+            (superblock.epochs.len(), superblock.log_start())
+        };
+        let (epochs, log_start) = count();
+        if epochs <= EPOCHS_WRITING_MAX {
+            return Ok(());
+        }
+        if let Some(archive) = self.archive.as_ref().filter(|_| !self.threads_run()) {
+            while archive.step(self, true) == Progress::Worked {}
+        }
+        if self.keep.oldest().is_none_or(|held| held > log_start) {
+            self.wait_for_checkpoint()?;
+        }
+        match (count().0, &self.archive) {
+            (epochs, _) if epochs <= EPOCHS_WRITING_MAX => Ok(()),
+            (_, archive) => Err(Error::new(
+                ErrorKind::Full,
+                format!(
+                    "nothing can be written: log of {epochs} openings is kept, until it is archived, and {}: mend that, \
+                     or allow a gap; what there is can be read",
+                    archive.as_ref().map_or("it is needed still".to_owned(), Archive::trouble)
+                ),
+            )),
+        }
+    }
+
+    /// At opening: where the log is nearly full for the sake of an archive that is away and may have a gap, that gives way
+    /// at once. Else openings that write too little for anybody to ask for room would use up what is reserved for checkpoints.
+    pub fn let_go_of_held_log(&self) {
+        let space = self.log.space();
+        let Some(archive) = &self.archive else { return };
+        if space.normal_bytes < space.capacity_bytes / 16
+            && archive.options().when_full == ArchiveFull::Gap
+            && archive.is_away()
+            && self.is_held_by_others()
+        {
+            self.keep.revoke_archive();
+        }
     }
 
     /// Whether the oldest log is kept for the archive or a backup alone, so that no checkpoint frees any.

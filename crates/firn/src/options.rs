@@ -1,17 +1,20 @@
 //! How a database is opened.
 
 use crate::archive_options::ArchiveOptions;
-use crate::assembly::MAP_SHARE;
+use crate::assembly::{self, MAP_SHARE};
+use crate::kept_settings::KeptSettings;
 use crate::log_array::{LogEvent, LogEventFn};
 use crate::settings::Tuning;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind};
 use firn_base::machine;
 use firn_base::sync::Arc;
-use firn_device::{Device, DeviceError};
+use firn_device::{Device, DeviceError, OverlaySpace};
 use firn_log::{Compose, Hiding, LogPolicy};
 use firn_tier::PageTier;
 use firn_tier::cache::CachePolicy;
+use firn_tier::store::Layout;
+use firn_txn::{SetAside, SetAsideFn};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,6 +70,16 @@ pub type WrapTierFn = Arc<dyn Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send 
 
 /// How to open or create a database. The defaults suit one SSD (deployment shape 1).
 ///
+/// An option is *fixed* when the database is created, and of no effect later; or *kept* with the database: what one opening names holds
+/// at every later one until it is named anew; or it holds *for one opening*.
+///
+/// * Fixed: `page_size`, `log_bytes`, and of the log's first devices `log_devices`, `log_paths`; `store_path`; of a new flash cache
+///   `cache_bytes`, `cache_path`, `cache_group_pages`, `cache_write_through`.
+/// * Kept: `log_copies`, `log_copies_required`, `cache_rebuildable`, `archive`, `archive_completes`, `archive_when_full`,
+///   `archive_patience`, `archive_delay`, `archive_eager_bytes`, `archive_segment_bytes`. [`crate::Statistics::settings`] tells
+///   those that were named.
+/// * For one opening: all others, sizes of memory and listeners among them.
+///
 /// ```
 /// let dir = tempfile::tempdir()?;
 /// let db = firn::Options::new().buffer_bytes(8 << 20).open(dir.path().join("db"))?;
@@ -92,6 +105,7 @@ pub struct Options {
     pub(crate) log_copies: Option<usize>,
     pub(crate) log_copies_required: usize,
     pub(crate) log_events: Option<LogEventFn>,
+    pub(crate) set_aside_listener: Option<Arc<SetAsideFn>>,
     pub(crate) store_path: Option<PathBuf>,
     pub(crate) cache_path: Option<PathBuf>,
     pub(crate) cache_bytes: Option<u64>,
@@ -103,16 +117,23 @@ pub struct Options {
     pub(crate) checkpoint_log_bytes: Option<u64>,
     pub(crate) background: bool,
     pub(crate) lock_deadline: Option<Duration>,
+    pub(crate) close_patience: Duration,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) eager_recovery: bool,
     pub(crate) recovery_bytes: usize,
     pub(crate) wrap_device: Option<WrapDeviceFn>,
     pub(crate) tuning: Tuning,
     pub(crate) wrap_tier: Option<WrapTierFn>,
+    pub(crate) store_layout: Layout,
     pub(crate) skip_wal_rule: bool,
     pub(crate) break_cache_restore: bool,
     pub(crate) break_cache_rebuild: bool,
     pub(crate) archive: ArchiveOptions,
+    pub(crate) overlay_bytes: u64,
+    /// Where a database that is opened read-only keeps what it would write; `None` if it is opened for writing.
+    pub(crate) overlay: Option<Arc<OverlaySpace>>,
+    /// What was named of the settings that the database keeps.
+    pub(crate) kept: KeptSettings,
 }
 
 impl Default for Options {
@@ -133,6 +154,7 @@ impl Default for Options {
             log_copies: None,
             log_copies_required: 1,
             log_events: None,
+            set_aside_listener: None,
             store_path: None,
             cache_path: None,
             cache_bytes: None,
@@ -144,16 +166,21 @@ impl Default for Options {
             checkpoint_log_bytes: None,
             background: true,
             lock_deadline: None,
+            close_patience: Duration::from_secs(30),
             progress: None,
             eager_recovery: false,
             recovery_bytes: 64 << 20,
             wrap_device: None,
             tuning: Tuning::default(),
             wrap_tier: None,
+            store_layout: Layout::default(),
             skip_wal_rule: false,
             break_cache_restore: false,
             break_cache_rebuild: false,
             archive: ArchiveOptions::default(),
+            overlay_bytes: 64 << 20,
+            overlay: None,
+            kept: KeptSettings::default(),
         }
     }
 }
@@ -190,7 +217,9 @@ impl Options {
         self.map_bytes = Some(bytes);
         self
     }
-    /// Bytes of DRAM for before-images of rows; beyond it they go to undo pages. Default: 16 MiB.
+    /// Bytes of DRAM for before-images of rows, and for what is kept of ended transactions while a snapshot may need
+    /// theirs; beyond it they go to undo pages. Not counted are 32 KiB for each running transaction. At most a sixteenth of
+    /// the log. Default: 16 MiB.
     #[must_use]
     pub fn version_bytes(mut self, bytes: usize) -> Options {
         self.version_bytes = bytes;
@@ -256,18 +285,24 @@ impl Options {
         self.log_copies = Some(copies);
         self
     }
-    /// Refuse commits, and opening, with fewer log devices than this. Default: 1, so that with fewer devices than
-    /// [`Options::log_copies`] the database works on, and says so.
+    /// Refuse commits, and opening, with fewer log devices than this. Kept with the database; default: as it was, and 1 for
+    /// a new one, so that with fewer devices than [`Options::log_copies`] it works on, and says so.
     #[must_use]
-    pub fn log_copies_required(mut self, devices: usize) -> Options {
-        self.log_copies_required = devices;
-        self
+    pub fn log_copies_required(self, devices: usize) -> Options {
+        self.naming(|kept| kept.log_copies_required = Some(devices as u64))
     }
     /// Told when a log device fails, is added or removed, and when the log is redundant again. Called by whichever
     /// thread found out, so it must not use the database; [`crate::Database::log_events`] tells the same later.
     #[must_use]
     pub fn on_log_event(mut self, listener: impl Fn(&LogEvent) + Send + Sync + 'static) -> Options {
         self.log_events = Some(Arc::new(listener));
+        self
+    }
+    /// Called when background work meets damage and is set aside until the next opening; by the thread that met the
+    /// damage, so the listener must not use the database. [`crate::Database::work_set_aside`] returns the same later.
+    #[must_use]
+    pub fn on_set_aside(mut self, listener: impl Fn(&SetAside) + Send + Sync + 'static) -> Options {
+        self.set_aside_listener = Some(Arc::new(listener));
         self
     }
     /// Where the page store's file (or raw device) is, instead of the database's directory.
@@ -313,11 +348,11 @@ impl Options {
     }
     /// Whether log is kept, up to a quarter of the log's space, for all that only the flash cache holds: should its device
     /// be lost, [`Options::without_cache`] rebuilds it. The oldest dirty pages are written to the store for that
-    /// in time, and 8 bytes of DRAM are taken for each page of the cache. To be given at every opening. Default: no.
+    /// in time, and 8 bytes of DRAM are taken for each page of the cache. Kept with the database; default: as it was, and
+    /// no for a new one.
     #[must_use]
-    pub fn cache_rebuildable(mut self, keep: bool) -> Options {
-        self.cache_rebuildable = keep;
-        self
+    pub fn cache_rebuildable(self, keep: bool) -> Options {
+        self.naming(|kept| kept.cache_rebuildable = Some(keep))
     }
     /// Opens a database whose flash cache is lost, and gives the cache up for good: what only it held is made anew from the
     /// store and the log. Fails, and changes nothing, if the log was not kept for that ([`Options::cache_rebuildable`]).
@@ -345,6 +380,13 @@ impl Options {
     #[must_use]
     pub fn lock_deadline(mut self, limit: Duration) -> Options {
         self.lock_deadline = Some(limit);
+        self
+    }
+    /// How long closing waits for a device that does not answer: [`crate::Database::close`] fails then, and names it.
+    /// Default: 30 s.
+    #[must_use]
+    pub fn close_patience(mut self, patience: Duration) -> Options {
+        self.close_patience = patience;
         self
     }
     /// Whether recovery does everything before the database answers. Default: no; pages are redone when they are
@@ -421,6 +463,23 @@ impl Options {
         self.tuning.measure = measure;
         self
     }
+    /// Bytes of DRAM, beside the buffer, in which a database that is opened read-only keeps what recovery would write
+    /// to its files ([`Options::open_read_only`]). What does not fit goes to an unlinked file in the system's
+    /// directory for temporary files (`TMPDIR`). Default: 64 MiB.
+    #[must_use]
+    pub fn overlay_bytes(mut self, bytes: u64) -> Options {
+        self.overlay_bytes = bytes;
+        self
+    }
+    /// Cuts a new page store into groups with `maps_per_group` map pages of `meta_bytes` bytes, instead of
+    /// groups of 4,032 pages: a test's database of a few pages then has several groups, and is checked in
+    /// less time. Fixed.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn store_layout(mut self, meta_bytes: usize, maps_per_group: u32) -> Options {
+        self.store_layout = Layout { meta_bytes, maps_per_group };
+        self
+    }
     /// Breaks the write-ahead rule, so that tests of crashes can show that they see failure.
     #[doc(hidden)]
     #[must_use]
@@ -453,10 +512,22 @@ impl Options {
         self
     }
 
+    /// For a database that is only looked into: what it would write is kept aside, no thread works in the background, and
+    /// nothing is made that is not there.
+    pub(crate) fn for_looking(mut self) -> Options {
+        self.overlay = Some(Arc::new(OverlaySpace::new(self.overlay_bytes)));
+        self.background = false;
+        (self.cache_bytes, self.cache_path) = (None, None);
+        self
+    }
+
     /// For a database that is there: what only its creation decides is as it was decided then.
+    /// What it keeps is as it keeps it, unless it is named.
     pub(crate) fn for_existing(&self, superblock: &Superblock) -> Options {
         let (log_bytes, log_devices) = (superblock.log_bytes(), superblock.members.len());
-        Options { log_bytes, log_devices, ..self.clone() }
+        let page_size = superblock.page_size;
+        let options = Options { log_bytes, log_devices, page_size, ..self.clone() };
+        options.with_kept(superblock.extensions.settings)
     }
 
     /// Checks every option against its range.
@@ -480,9 +551,10 @@ impl Options {
         }
         // Asked for memory that there is not, the allocator would end the process.
         let most = machine::memory_bytes();
-        if self.buffer_bytes as u64 > most {
+        let map_bytes = self.map_bytes.unwrap_or(0);
+        if self.buffer_bytes.saturating_add(map_bytes) as u64 > most {
             return refuse(format!(
-                "buffer_bytes is {}; this machine has {most} bytes of memory",
+                "buffer_bytes is {} and map_bytes {map_bytes}; this machine has {most} bytes of memory",
                 self.buffer_bytes
             ));
         }
@@ -515,10 +587,14 @@ impl Options {
         {
             return refuse(format!("cache_group_pages is {pages}; it must be 1 to 1024"));
         }
-        if self.log_bytes / (self.log_devices as u64) < 256 << 10 {
+        let least = assembly::log_device_least(self.page_size);
+        if self.log_bytes / (self.log_devices as u64) < least {
             return refuse(format!(
-                "log_bytes is {}; each of the {} log devices needs at least 256 KiB",
-                self.log_bytes, self.log_devices
+                "log_bytes is {}; each of the {} log devices needs at least {} KiB, with pages of {} bytes",
+                self.log_bytes,
+                self.log_devices,
+                least >> 10,
+                self.page_size
             ));
         }
         if let Some(bytes) = self.checkpoint_log_bytes

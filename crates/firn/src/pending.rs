@@ -6,27 +6,57 @@
 //!   earlier life of the page, or to be overwritten whole.
 //! * A page's changes are in the order of their LSNs, and are taken from here all together.
 //! * They leave only after the frame has announced its recovery LSN (`ExclusiveGuard::redo` does), so a checkpoint
-//!   that asks here first and the buffer then sees them in one of the two.
-//! * No I/O, and no lock of another floor, under the lock here. It is taken with page latches held.
+//!   that asks here first and the buffer then sees them in one of the two; or after the record that frees the page has been
+//!   appended, so that the checkpoint's record, which comes later, makes that durable before log is given back.
+//! * What is pending and what is set aside is known from one place, under the lock here: whether recovery is complete, and
+//!   whether the database may be marked as closed cleanly, follows from what was so at one moment.
+//! * No I/O, and no lock of another floor, under that lock. It is taken with page latches held.
+//!
+//! A page that is damaged, or cannot be read, is *set aside*: the background passes it over, and recovery is complete without
+//! it. Its changes stay here, so
+//! * whoever reads it gets the damage as an error, or the page redone if it can be read by then. That holds also where the
+//!   stored image can be read and is too old (a write that was lost): nobody is shown it;
+//! * the log is kept from its first change on, and the next opening tries again: a file that was restored in place is
+//!   redone.
+//!
+//! Pages whose changes took more memory than they may are redone before the database answers. Of those that could not be
+//! read then the changes are *in the log only*: the next access that can read the stored image reads them there
+//! ([`Pending::fetch`]), and the page is redone as any other. So a read error that passes damages no page.
+//!
+//! A page that is freed meanwhile is pending no more, whether or not it was set aside: a table with damaged pages can be dropped,
+//! after which the database can be backed up and closed cleanly.
+//!
+//! No log is kept for it for ever. When the log is nearly full, or closes a circle, what holds it is *given up*
+//! ([`Pending::give_up`]): a mark takes the place of the page, as its newest version, which goes the way of every dirty page.
+//! So it is never taken for the older version that is stored, should that be readable once more. A crash before the mark is
+//! written finds the last of its changes in the log at least, and nothing to repeat it on.
+//!
+//! A page whose first change here writes it whole needs no stored image, and is redone from the log alone.
 
 use crate::Error;
 use crate::ranks;
 use firn_base::codec::{Reader, Writer};
 use firn_base::hash::FixedMap;
+use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use firn_base::sync::{Mutex, OnceLock};
+use firn_base::sync::{Arc, OnceLock};
 use firn_base::{Lsn, PageId};
 use firn_btree::{PageChange, Redone};
-use firn_buffer::{BufferError, BufferErrorKind, BufferPool, ExclusiveGuard, PendingChanges};
-use firn_log::{Kind, Record};
-use firn_tier::store::PageEvent;
-use firn_tier::{Cached, Found};
+use firn_buffer::{BufferError, BufferErrorKind, BufferPool, ExclusiveGuard, PendingChanges, Repeated};
+use firn_log::{Kind, Log, LogError, LogErrorKind, LogIdentity, LogScan, Record};
+use firn_tier::store::{PageEvent, Store};
+use firn_tier::{Cached, Found, PageTier};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Memory that a page's entry takes beside its bytes, about.
 const PAGE_OVERHEAD: usize = 128;
 /// Pages redone by one background step.
 const STEP_PAGES: usize = 64;
+/// Bytes of changes that one pass over the log fetches at most beside those of the page that it is made for, of other pages
+/// that will be asked for next.
+const FETCH_ALONG_BYTES: usize = 4 << 20;
+/// How often a page that cannot be read is read before it is set aside.
+pub(crate) const READS: u32 = 3;
 
 /// The changes of one page, as bytes: LSN u64, kind u8, length varint and body of each.
 #[derive(Debug)]
@@ -34,9 +64,31 @@ struct PageChanges {
     first: Lsn,
     last: Lsn,
     bytes: Vec<u8>,
+    /// Whether the changes are in the log only, and no bytes here.
+    in_log: bool,
+    /// Whether they were read from the log while transactions ran.
+    fetched: bool,
 }
 
 impl PageChanges {
+    fn new(first: Lsn) -> PageChanges {
+        PageChanges { first, last: first, bytes: Vec::new(), in_log: false, fetched: false }
+    }
+
+    /// Of a page that was to be redone and could not be.
+    fn in_log(first: Lsn, last: Lsn) -> PageChanges {
+        PageChanges { in_log: true, last, ..PageChanges::new(first) }
+    }
+
+    fn push(&mut self, lsn: Lsn, kind: Kind, change: &PageChange<'_>) {
+        self.last = lsn;
+        let mut body = Vec::new();
+        change.encode_for_redo(&mut body);
+        self.bytes.put_u64(lsn.0);
+        self.bytes.put_u8(kind.0);
+        self.bytes.put_blob(&body);
+    }
+
     fn size(&self) -> usize {
         PAGE_OVERHEAD + self.bytes.len()
     }
@@ -47,7 +99,7 @@ impl PageChanges {
             return None;
         }
         let mut read = || Ok::<_, firn_base::codec::Malformed>((reader.u64()?, reader.u8()?, reader.blob()?));
-        let (lsn, kind, body) = read().expect("written by `Collector::change`");
+        let (lsn, kind, body) = read().expect("written by `push`");
         Some((Lsn(lsn), Record { kind: Kind(kind), body }))
     }
 
@@ -96,16 +148,11 @@ impl Collector {
         let mut fresh = false;
         let changes = self.pages.entry(change.page).or_insert_with(|| {
             fresh = true;
-            PageChanges { first: lsn, last: lsn, bytes: Vec::new() }
+            PageChanges::new(lsn)
         });
         let before = if fresh { 0 } else { changes.size() };
         assert!(fresh || changes.last < lsn, "the log is read in its order");
-        changes.last = lsn;
-        let mut body = Vec::new();
-        change.encode_for_redo(&mut body);
-        changes.bytes.put_u64(lsn.0);
-        changes.bytes.put_u8(kind.0);
-        changes.bytes.put_blob(&body);
+        changes.push(lsn, kind, change);
         self.bytes += changes.size() - before;
         if self.bytes > self.budget {
             self.give_up_some();
@@ -116,7 +163,7 @@ impl Collector {
     /// cache knows of a page: while it holds one, only its image counts.
     pub fn event(&mut self, event: PageEvent, cached: &dyn Fn(PageId) -> Cached) {
         match event {
-            PageEvent::Life(page) => self.forget(page),
+            PageEvent::Life(page) | PageEvent::Freed(page) => self.forget(page),
             PageEvent::Stored { page, version } => match cached(page) {
                 Cached::No => self.is_below(page, version),
                 Cached::As(version) => self.is_below(page, version),
@@ -167,16 +214,21 @@ impl Collector {
                 behind += u64::from(self.pages.contains_key(&page));
             }
         }
-        let by_lsn: BTreeMap<Lsn, PageId> =
+        let by_lsn: BTreeSet<(Lsn, PageId)> =
             self.pages.iter().map(|(page, changes)| (changes.first, *page)).collect();
-        assert_eq!(by_lsn.len(), self.pages.len(), "a record changes one page");
         let pending = Pending {
             at_opening: by_lsn.len() as u64,
             current: known.saturating_sub(behind),
-            left: AtomicU64::new(by_lsn.len() as u64),
-            waiting: ranks::REDO.mutex(Waiting { pages: self.pages, by_lsn, in_background: BTreeSet::new() }),
+            log: OnceLock::new(),
+            fetching: ranks::FETCH.mutex(()),
+            waiting: ranks::REDO.mutex(Waiting {
+                pages: self.pages,
+                by_lsn,
+                in_background: BTreeSet::new(),
+                set_aside: BTreeMap::new(),
+                read_from: None,
+            }),
             counts: Counts::default(),
-            poison: OnceLock::new(),
         };
         (pending, self.given_up)
     }
@@ -185,17 +237,21 @@ impl Collector {
 struct Waiting {
     pages: FixedMap<PageId, PageChanges>,
     /// By the first change of each; kept while its changes are being applied.
-    by_lsn: BTreeMap<Lsn, PageId>,
+    by_lsn: BTreeSet<(Lsn, PageId)>,
     /// Pages that the background step asks for just now.
     in_background: BTreeSet<PageId>,
+    /// Pages that the background step passes over, and why. All of them are among `pages`.
+    set_aside: BTreeMap<PageId, BufferError>,
+    /// The log is being read from here on.
+    read_from: Option<Lsn>,
 }
 
 impl Waiting {
     /// A page is up to date, or nobody's.
     fn done(&mut self, page: PageId, first: Lsn) {
         self.pages.remove(&page);
-        let was = self.by_lsn.remove(&first);
-        assert_eq!(was, Some(page), "what is pending leaves once");
+        self.set_aside.remove(&page);
+        assert!(self.by_lsn.remove(&(first, page)), "what is pending leaves once");
     }
 }
 
@@ -218,8 +274,11 @@ pub struct RedoCounts {
     pub pages_current: u64,
     /// Pages with changes that the tiers might lack, when the database answered.
     pub pages_pending: u64,
-    /// Of these, pages that are still to be redone.
+    /// Of these, pages that are still to be redone, those included that are set aside.
     pub pages_left: u64,
+    /// Pages that are damaged or cannot be read: set aside until the next opening, or until somebody asks for them and they
+    /// can be read.
+    pub pages_set_aside: u64,
     /// Pages that were redone because somebody asked for them.
     pub pages_on_demand: u64,
     /// Pages that were redone in the background.
@@ -232,39 +291,147 @@ pub struct RedoCounts {
     pub pages_from_store: u64,
 }
 
-type PoisonFn = dyn Fn(&BufferError) + Send + Sync;
+/// A page that could not be redone, and why.
+pub(crate) type Failed = (PageId, BufferError);
+
+/// What could not be redone before the database answered: a page, the last of its changes, and why.
+pub(crate) struct Unredone {
+    pub page: PageId,
+    pub last: Lsn,
+    pub error: BufferError,
+}
 
 /// What is pending.
 pub(crate) struct Pending {
     at_opening: u64,
     /// Pages that changed since the redo start and are in the cache in their newest version.
     current: u64,
-    /// Pages waiting; changes under the lock.
-    left: AtomicU64,
+    log: OnceLock<PendingLog>,
+    /// Held by who reads changes from the log.
+    fetching: Mutex<()>,
     waiting: Mutex<Waiting>,
     counts: Counts,
-    poison: OnceLock<Box<PoisonFn>>,
+}
+
+/// Where the changes are that are not in memory.
+pub(crate) struct PendingLog {
+    pub log: Arc<Log>,
+    /// Of the log as it was opened.
+    pub identity: LogIdentity,
+}
+
+impl PendingLog {
+    /// Collects the changes since `from` of `wanted` pages, up to the LSN that is given for each: those of `asked`, and of
+    /// the others as many as fit `budget`.
+    fn changes(
+        &self,
+        from: Lsn,
+        asked: PageId,
+        mut wanted: BTreeMap<PageId, Lsn>,
+        mut budget: usize,
+    ) -> Result<BTreeMap<PageId, PageChanges>, LogError> {
+        let end = wanted.values().copied().fold(Lsn::ZERO, Lsn::max);
+        // Its devices may have changed since the opening.
+        let (members, devices) = self.log.members().into_iter().unzip();
+        let identity = LogIdentity { members, ..self.identity.clone() };
+        let scan = LogScan::up_to(devices, identity, from, self.log.on_devices(), &mut |_, _| {})?;
+        let mut records = scan.records(from);
+        let mut collected: BTreeMap<PageId, PageChanges> = BTreeMap::new();
+        while let Some((lsn, record)) = records.next()?
+            && lsn <= end
+        {
+            let Kind(0x20..=0x3f) = record.kind else { continue };
+            let change = PageChange::decode(record).map_err(|error| {
+                let message = format!("the log record at LSN {lsn} is damaged: {error}");
+                LogError::new(LogErrorKind::Damaged, message)
+            })?;
+            let page = change.page;
+            if wanted.get(&page).is_none_or(|last| lsn > *last) {
+                continue;
+            }
+            let of_others = page != asked;
+            if (change.frees() || change.overwrites())
+                && let Some(before) = collected.remove(&page)
+                && of_others
+            {
+                budget += before.size();
+            }
+            if change.frees() {
+                continue;
+            }
+            let changes = collected.entry(page).or_insert_with(|| PageChanges::new(lsn));
+            let before = if changes.bytes.is_empty() { 0 } else { changes.size() };
+            changes.push(lsn, record.kind, &change);
+            if of_others {
+                let grown = changes.size() - before;
+                if grown > budget {
+                    // Left to a pass of its own.
+                    budget += before;
+                    collected.remove(&page);
+                    wanted.remove(&page);
+                } else {
+                    budget -= grown;
+                }
+            }
+        }
+        Ok(collected)
+    }
 }
 
 impl Pending {
+    /// Hands in the open log, before the database answers.
+    pub fn read_from(&self, log: PendingLog) {
+        assert!(self.log.set(log).is_ok(), "the log is opened once");
+    }
+
     /// Whether nothing is pending any more.
     pub fn is_empty(&self) -> bool {
-        self.left.load(Relaxed) == 0
+        self.waiting.lock().by_lsn.is_empty()
     }
 
     /// Pages waiting.
     pub fn left(&self) -> u64 {
-        self.left.load(Relaxed)
+        self.waiting.lock().by_lsn.len() as u64
     }
 
     /// The log is needed from here on. To be asked before the buffer is.
     pub fn oldest(&self) -> Option<Lsn> {
-        self.waiting.lock().by_lsn.first_key_value().map(|(lsn, _)| *lsn)
+        let waiting = self.waiting.lock();
+        waiting.by_lsn.first().map(|(lsn, _)| *lsn).into_iter().chain(waiting.read_from).min()
     }
 
-    /// Called when a page cannot be redone: nothing may be built on what is missing.
-    pub fn on_damage(&self, poison: impl Fn(&BufferError) + Send + Sync + 'static) {
-        assert!(self.poison.set(Box::new(poison)).is_ok(), "set once, when the database is assembled");
+    /// Whether the background has nothing to do: what is pending is set aside.
+    pub fn is_at_rest(&self) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.by_lsn.len() == waiting.set_aside.len()
+    }
+
+    /// The first page that is pending, and why it is: as a rule, why it is set aside.
+    pub fn first_left(&self) -> Option<Failed> {
+        let waiting = self.waiting.lock();
+        if let Some((page, error)) = waiting.set_aside.first_key_value() {
+            return Some((*page, error.clone()));
+        }
+        let (_, page) = waiting.by_lsn.first()?;
+        Some((*page, BufferError::new(BufferErrorKind::Unreadable, "it has not been redone yet")))
+    }
+
+    /// The pages that are set aside, and why.
+    pub fn set_aside(&self) -> Vec<Failed> {
+        let waiting = self.waiting.lock();
+        waiting.set_aside.iter().map(|(page, error)| (*page, error.clone())).collect()
+    }
+
+    /// Takes over pages that were to be redone before the database answers and could not be; they need log from `first` on.
+    /// Before it answers.
+    pub fn add_failed(&self, first: Lsn, failed: Vec<Unredone>) {
+        let mut waiting = self.waiting.lock();
+        for Unredone { page, last, error } in failed {
+            let changes = PageChanges::in_log(first, last);
+            assert!(waiting.pages.insert(page, changes).is_none(), "what was given up is not pending");
+            waiting.by_lsn.insert((first, page));
+            waiting.set_aside.insert(page, error);
+        }
     }
 
     /// Changes repeated so far.
@@ -274,10 +441,15 @@ impl Pending {
 
     pub fn counts(&self) -> RedoCounts {
         let read = |count: &AtomicU64| count.load(Relaxed);
+        let (pages_left, pages_set_aside) = {
+            let waiting = self.waiting.lock();
+            (waiting.by_lsn.len() as u64, waiting.set_aside.len() as u64)
+        };
         RedoCounts {
             pages_current: self.current,
             pages_pending: self.at_opening,
-            pages_left: self.left(),
+            pages_left,
+            pages_set_aside,
             pages_on_demand: read(&self.counts.on_demand),
             pages_in_background: read(&self.counts.in_background),
             pages_obsolete: read(&self.counts.obsolete),
@@ -286,51 +458,100 @@ impl Pending {
         }
     }
 
-    /// Has the pages with the oldest changes redone, a few of them.
+    /// Has the pages with the oldest changes redone, a few of them. Returns those that it has set aside, which are to be
+    /// reported whatever else happened.
     ///
-    /// Errors: those of the pages; what could not be redone stays pending.
-    pub fn step(&self, pool: &BufferPool) -> Result<(), Error> {
+    /// Errors: those that are not a page's own (no frame); what could not be redone stays pending.
+    pub fn step(&self, pool: &BufferPool) -> (Vec<Failed>, Result<(), Error>) {
         let pages: Vec<PageId> = {
             let mut waiting = self.waiting.lock();
-            let pages: Vec<PageId> = waiting.by_lsn.values().take(STEP_PAGES).copied().collect();
-            waiting.in_background.extend(&pages);
+            let Waiting { by_lsn, set_aside, in_background, .. } = &mut *waiting;
+            let next = by_lsn.iter().map(|(_, page)| *page).filter(|page| !set_aside.contains_key(page));
+            let pages: Vec<PageId> = next.take(STEP_PAGES).collect();
+            in_background.extend(&pages);
             pages
         };
         pool.prefetch(&pages);
-        let outcome = pages.iter().try_for_each(|page| self.bring_in(*page, pool));
+        let mut failed = Vec::new();
+        let outcome = pages.iter().try_for_each(|page| {
+            failed.extend(self.bring_in(*page, pool)?.map(|error| (*page, error)));
+            Ok(())
+        });
         let mut waiting = self.waiting.lock();
         for page in &pages {
             waiting.in_background.remove(page);
         }
-        outcome
+        // Somebody else may have read it meanwhile.
+        failed.retain(|(page, _)| waiting.pages.contains_key(page));
+        waiting.set_aside.extend(failed.iter().cloned());
+        (failed, outcome)
     }
 
-    fn bring_in(&self, page: PageId, pool: &BufferPool) -> Result<(), Error> {
+    /// Brings a page up to date by reading it; why that cannot be done, if it is the page's fault.
+    fn bring_in(&self, page: PageId, pool: &BufferPool) -> Result<Option<BufferError>, Error> {
         if !self.waiting.lock().pages.contains_key(&page) {
-            return Ok(());
+            return Ok(None);
         }
-        match pool.shared(page) {
+        let mut outcome = pool.shared(page).map(drop);
+        for _ in 1..READS {
+            match &outcome {
+                // A device may be away for a moment, and a read may be spoilt once.
+                Err(error) if error.concerns_the_page() => outcome = pool.shared(page).map(drop),
+                _ => break,
+            }
+        }
+        match outcome {
             // In a frame it is up to date: see `arrive` in the buffer. If it still waits, a transaction made it anew.
-            Ok(_) => {}
+            Ok(()) => {}
             Err(error) if error.kind == BufferErrorKind::NotAllocated => {}
-            // There is nothing to repeat its changes on, and whoever reads the page is told.
+            // There is nothing to repeat its changes on, and whoever reads the page is told, in every later incarnation.
             Err(_) if pool.tier().page_is_lost(page) => {}
+            Err(error) if error.concerns_the_page() => return Ok(Some(error)),
             Err(error) => return Err(Error::from(error)),
         }
+        self.is_obsolete(page);
+        Ok(None)
+    }
+
+    /// Nothing of the page is needed any more.
+    fn is_obsolete(&self, page: PageId) {
         let mut waiting = self.waiting.lock();
         if let Some(first) = waiting.pages.get(&page).map(|changes| changes.first) {
-            self.ended(&mut waiting, page, first);
+            waiting.done(page, first);
             self.counts.obsolete.fetch_add(1, Relaxed);
         }
-        Ok(())
     }
 
-    fn ended(&self, waiting: &mut Waiting, page: PageId, first: Lsn) {
-        waiting.done(page, first);
-        self.left.store(waiting.by_lsn.len() as u64, Relaxed);
+    /// Gives up the pages that are set aside and hold the log from before `lsn`, after one more try to redo each. Returns
+    /// those given up, which are to be reported whatever else happened: from now on they are marks.
+    pub fn give_up(&self, pool: &BufferPool, store: &Store, lsn: Lsn) -> (Vec<Failed>, Result<(), Error>) {
+        let held: Vec<(PageId, Lsn)> = {
+            let waiting = self.waiting.lock();
+            let held = waiting.set_aside.keys().map(|page| (*page, &waiting.pages[page]));
+            held.filter(|(_, changes)| changes.first < lsn)
+                .map(|(page, changes)| (page, changes.last))
+                .collect()
+        };
+        let mut given_up = Vec::new();
+        let outcome = held.into_iter().try_for_each(|(page, last)| {
+            let Some(error) = self.bring_in(page, pool)? else { return Ok(()) };
+            // Of a page whose place in the map is not known no mark could be written.
+            if store.version_of(page).is_err() {
+                return Ok(());
+            }
+            // What only could not be read, and can be read by now, is redone when it is asked for, or by the next opening.
+            let keep_readable = error.kind == BufferErrorKind::Unreadable;
+            if pool.replace_unreadable(page, last, keep_readable, firn_btree::give_up_page)? {
+                self.is_obsolete(page);
+                given_up.push((page, error));
+            }
+            Ok(())
+        });
+        (given_up, outcome)
     }
 
-    fn apply(&self, bytes: &[u8], page: &mut ExclusiveGuard<'_>) -> Result<u64, BufferError> {
+    /// Repeats changes, the last of which is that at `last`; returns how many the page lacked.
+    fn apply(&self, bytes: &[u8], last: Lsn, page: &mut ExclusiveGuard<'_>) -> Result<u64, BufferError> {
         let mut applied = 0;
         let mut reader = Reader::new(bytes);
         while let Some((lsn, record)) = PageChanges::next(&mut reader) {
@@ -339,47 +560,117 @@ impl Pending {
                 Err(error) => return Err(BufferError::new(BufferErrorKind::Damaged, error.message)),
             }
         }
+        if page.version() < last {
+            let message = format!(
+                "{:?} is at {:?} after redo, and was changed at {last:?}: the log between them is missing",
+                page.page(),
+                page.version()
+            );
+            return Err(BufferError::new(BufferErrorKind::Damaged, message));
+        }
         Ok(applied)
     }
 }
 
 impl PendingChanges for Pending {
-    fn redo(&self, page: &mut ExclusiveGuard<'_>, found: Found) -> Result<(), BufferError> {
-        if self.is_empty() {
-            return Ok(());
-        }
+    fn redo(&self, page: &mut ExclusiveGuard<'_>, found: Found) -> Result<Repeated, BufferError> {
         let id = page.page();
         // The entry stays until the frame has announced its recovery LSN. Nobody else brings the page in meanwhile.
         let (first, last, bytes) = match self.waiting.lock().pages.get_mut(&id) {
+            Some(changes) if changes.in_log && changes.last > found.version => {
+                return Ok(Repeated::NotInMemory);
+            }
             Some(changes) => (changes.first, changes.last, std::mem::take(&mut changes.bytes)),
-            None => return Ok(()),
+            None => return Ok(Repeated::All),
         };
-        let applied = if last <= found.version { Ok(0) } else { self.apply(&bytes, page) };
+        let applied = if last <= found.version { Ok(0) } else { self.apply(&bytes, last, page) };
         let mut waiting = self.waiting.lock();
+        let Some(changes) = waiting.pages.get_mut(&id) else {
+            // It was freed meanwhile: what is in the frame is of no page any more, which the tier will say.
+            return applied.map(|_| Repeated::All);
+        };
         let applied = match applied {
             Ok(applied) => applied,
             Err(error) => {
-                waiting.pages.get_mut(&id).expect("it waits until it is redone").bytes = bytes;
-                drop(waiting);
-                if let Some(poison) = self.poison.get() {
-                    poison(&error);
-                }
+                changes.bytes = bytes;
                 return Err(error);
             }
         };
-        self.ended(&mut waiting, id, first);
+        waiting.done(id, first);
         let add = |count: &AtomicU64, by: u64| {
             count.fetch_add(by, Relaxed);
         };
         add(&self.counts.changes, applied);
         if applied == 0 {
             add(&self.counts.obsolete, 1);
-            return Ok(());
+            return Ok(Repeated::All);
         }
         let in_background = waiting.in_background.contains(&id);
         add(if in_background { &self.counts.in_background } else { &self.counts.on_demand }, 1);
         add(if found.cached { &self.counts.from_cache } else { &self.counts.from_store }, 1);
+        Ok(Repeated::All)
+    }
+
+    fn fetch(&self, page: PageId) -> Result<(), BufferError> {
+        let _fetching = self.fetching.lock();
+        let (from, wanted, budget) = {
+            let mut waiting = self.waiting.lock();
+            if !waiting.pages.get(&page).is_some_and(|changes| changes.in_log) {
+                // Another thread has read them, or the page was freed.
+                return Ok(());
+            }
+            let in_log = waiting.pages.iter().filter(|(_, changes)| changes.in_log);
+            let wanted: BTreeMap<PageId, Lsn> = in_log.map(|(page, changes)| (*page, changes.last)).collect();
+            let from = wanted.keys().map(|page| waiting.pages[page].first).min().expect("one at least");
+            // None of the pages may be redone by others, and its log be given back, as long as it is being read.
+            waiting.read_from = Some(from);
+            let fetched = waiting.pages.values().filter(|changes| changes.fetched);
+            let fetched: usize = fetched.map(PageChanges::size).sum();
+            (from, wanted, FETCH_ALONG_BYTES.saturating_sub(fetched))
+        };
+        let read = || match self.log.get() {
+            Some(log) => log.changes(from, page, wanted.clone(), budget),
+            None => Err(LogError::new(LogErrorKind::Closed, "it is not open")),
+        };
+        let mut outcome = read();
+        for _ in 1..READS {
+            // A read may be spoilt once, and a device be away for a moment.
+            if outcome.is_err() {
+                outcome = read();
+            }
+        }
+        let mut waiting = self.waiting.lock();
+        waiting.read_from = None;
+        let collected = outcome.map_err(|error| {
+            let kind = match error.kind {
+                LogErrorKind::Damaged => BufferErrorKind::Damaged,
+                _ => BufferErrorKind::Unreadable,
+            };
+            let message = format!("the log that has the newest changes of {page:?} cannot be read: {error}");
+            BufferError::new(kind, message)
+        })?;
+        let mut take = |page: PageId, bytes: Vec<u8>| {
+            if let Some(changes) = waiting.pages.get_mut(&page).filter(|changes| changes.in_log) {
+                (changes.bytes, changes.in_log, changes.fetched) = (bytes, false, true);
+            }
+        };
+        for (page, PageChanges { bytes, .. }) in collected {
+            take(page, bytes);
+        }
+        // Should the log have none, redo finds that the page lacks them.
+        take(page, Vec::new());
         Ok(())
+    }
+
+    fn freed(&self, page: PageId) {
+        self.is_obsolete(page);
+    }
+
+    fn makes_anew(&self, page: PageId) -> bool {
+        let waiting = self.waiting.lock();
+        let Some(changes) = waiting.pages.get(&page) else { return false };
+        let first = PageChanges::next(&mut Reader::new(&changes.bytes));
+        first.is_some_and(|(_, record)| PageChange::decode(record).is_ok_and(|change| change.overwrites()))
     }
 }
 
@@ -392,6 +683,10 @@ impl std::fmt::Debug for Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use firn_base::sync::atomic::AtomicBool;
+    use firn_log::LogClass;
+    use firn_tier::testing::MemoryTier;
+    use firn_tier::{Allocation, PageRead, TierError, TierErrorKind};
 
     const REMOVE: u8 = 0x23;
     const DROP: u8 = 0x2b;
@@ -490,5 +785,95 @@ mod tests {
         for page in given_up {
             assert_eq!(lsns(&pending, page.0), [], "given up is given up");
         }
+    }
+
+    fn collected(pages: std::ops::RangeInclusive<u8>) -> Pending {
+        let mut collector = Collector::new(1 << 20);
+        pages.for_each(|page| change(&mut collector, 100 + u64::from(page), REMOVE, page, 0));
+        collector.finish(&|_| Cached::No, 0).0
+    }
+
+    /// Cause: whether all that is pending is set aside was computed from two counters that changed one after the other. Effect:
+    /// recovery was taken for complete, and the database closed as if cleanly, while a page was still to be redone.
+    #[test]
+    fn recovery_is_not_at_rest_while_a_page_is_to_be_redone() {
+        let pending = collected(1..=1);
+        let error = BufferError::new(BufferErrorKind::Damaged, "of a test");
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..200_000 {
+                    let failed = Unredone { page: PageId(2), last: Lsn(200), error: error.clone() };
+                    pending.add_failed(Lsn(50), vec![failed]);
+                    pending.is_obsolete(PageId(2));
+                }
+                ended.store(true, Relaxed);
+            });
+            while !ended.load(Relaxed) {
+                assert!(!pending.is_at_rest(), "page 1 is pending and not set aside");
+                assert!(!pending.is_empty() && pending.first_left().is_some());
+            }
+        });
+        pending.freed(PageId(1));
+        assert!(pending.is_at_rest() && pending.is_empty() && pending.first_left().is_none());
+    }
+
+    /// A tier of which one page is damaged and another one cannot be read for a reason that is not its own.
+    struct Failing {
+        inner: MemoryTier,
+        damaged: PageId,
+        refused: PageId,
+    }
+
+    impl PageTier for Failing {
+        firn_tier::forward_tier!(inner: page_size, write_batch, make_batch_space, reserve, unreserve, prepare);
+        firn_tier::forward_tier!(inner: publish, sync, version_of, oldest_needed_lsn, statistics);
+        fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+            self.inner.read_batch(reads);
+            for read in reads {
+                if read.page == self.damaged {
+                    read.outcome = Err(TierError::new(TierErrorKind::Damaged, "damaged"));
+                } else if read.page == self.refused {
+                    read.outcome = Err(TierError::new(TierErrorKind::Failed, "the store failed"));
+                }
+            }
+        }
+    }
+
+    /// Cause: a step that failed at one page dropped its list of those that it had set aside. Effect: they were passed over from
+    /// then on, and never reported.
+    #[test]
+    fn what_a_step_sets_aside_is_returned_although_it_fails_at_another_page() {
+        let log = firn_log::testing::memory_log_with(1 << 20);
+        let tier = Failing { inner: MemoryTier::new(512), damaged: PageId(1), refused: PageId(2) };
+        for expected in 1..=2 {
+            let page = tier.reserve(LogClass::Normal).expect("a memory tier is never full");
+            assert_eq!(page, PageId(expected));
+            let change = Allocation { allocate: &[page], free: &[] };
+            tier.publish(change, &mut |record| log.append(LogClass::Normal, record)).expect("there is space");
+        }
+        let options = firn_buffer::PoolOptions { budget_bytes: 64 << 10 };
+        let pool = BufferPool::new(Arc::new(tier), log, options).expect("a large budget");
+        let pending = collected(1..=2);
+        let (set_aside, outcome) = pending.step(&pool);
+        assert_eq!(set_aside.iter().map(|(page, _)| *page).collect::<Vec<_>>(), [PageId(1)]);
+        assert_eq!(outcome.expect_err("page 2 cannot be read").kind(), crate::ErrorKind::Failed);
+        assert_eq!((pending.left(), pending.is_at_rest()), (2, false), "page 2 is tried again");
+        assert_eq!(pending.set_aside(), set_aside);
+    }
+
+    #[test]
+    fn a_page_that_is_freed_is_pending_no_more() {
+        let pending = collected(1..=3);
+        let failed = Unredone {
+            page: PageId(9),
+            last: Lsn(200),
+            error: BufferError::new(BufferErrorKind::Damaged, "of a test"),
+        };
+        pending.add_failed(Lsn(50), vec![failed]);
+        assert_eq!((pending.left(), pending.oldest()), (4, Some(Lsn(50))));
+        [9, 1, 77].into_iter().for_each(|page| pending.freed(PageId(page)));
+        assert_eq!((pending.left(), pending.oldest()), (2, Some(Lsn(102))));
+        assert!(pending.set_aside().is_empty() && !pending.is_at_rest());
     }
 }

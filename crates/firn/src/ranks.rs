@@ -13,6 +13,8 @@ pub(crate) static ARRAY_CHANGING: Rank = Rank::new(111, "a change of the log's d
 pub(crate) static REST: Rank = Rank::new(115, "the end of recovery");
 /// One at a time.
 pub(crate) static CHECKPOINT: Rank = Rank::new(120, "the checkpoint that runs");
+/// Held by who reads the log, perhaps with pages latched shared.
+pub(crate) static FETCH: Rank = Rank::new(530, "reading the pending changes of pages from the log");
 /// Looked up under a page's latch.
 pub(crate) static REDO: Rank = Rank::new(540, "the pending changes of pages");
 /// As on the device; held while it is written.

@@ -15,6 +15,7 @@
 
 use crate::analysis::{analyse, at_checkpoint, cached};
 use crate::archive::Archive;
+use crate::archive_options::ArchiveFull;
 use crate::assembly;
 use crate::cache;
 use crate::devices::{Counted, Devices};
@@ -22,22 +23,23 @@ use crate::early_log::{ArchiveTail, EarlyLog};
 use crate::engine::{Engine, Parts};
 use crate::keep::LogKeep;
 use crate::kept_reads::KeptReads;
+use crate::log_loss::Losses;
 use crate::log_source;
 use crate::options::{RecoveryPhase, RecoveryProgress};
-use crate::pending::Pending;
-use crate::redo::{Pages, redo};
-use crate::rest::{Meter, RecoveryReport, Rest};
+use crate::pending::{Pending, PendingLog};
+use crate::redo::{Pages, UnredonePages, redo};
+use crate::rest::{self, Meter, RecoveryReport, Rest};
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
 use firn_base::sync::{Arc, thread};
 use firn_base::{Lsn, rng};
 use firn_btree::Tree;
-use firn_buffer::{BufferError, BufferPool};
+use firn_buffer::BufferPool;
 use firn_log::{ArchiveUse, Log, LogErrorKind, LogOptions, LogScan, LogSources, MemberId};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::Store;
 use firn_tier::{CacheSwitch, PageCache};
-use firn_txn::{Analysis, LoserReport, TxnError, TxnErrorKind, TxnManager};
+use firn_txn::{Analysis, LoserReport, TxnError, TxnManager};
 
 /// LSNs that are left out before an epoch at most: of those there are enough for 2^40 openings.
 const EPOCH_LEAP_MAX: u64 = 4 << 20;
@@ -45,6 +47,16 @@ const EPOCH_LEAP_MAX: u64 = 4 << 20;
 /// Recoveries that may have been begun and not completed before one is completed before it answers: the superblock
 /// remembers each.
 const EPOCHS_LEFT_MAX: usize = 16;
+
+/// Epochs with log that the superblock remembers for the sake of anything but recovery, before that gives way: there is a place
+/// for twelve hundred at least. An archive that cannot be reached loses its hold on the log (with a gap, if it may), the flash
+/// cache's pages go to the store.
+pub(crate) const EPOCHS_HELD_MAX: usize = 256;
+/// Of an archive that can be reached, and does not get on all the same.
+const EPOCHS_HELD_LONG_MAX: usize = 384;
+/// Where no gap is allowed, the database writes nothing beyond this until the archive has caught up. As many again are left to
+/// recoveries, which have to write.
+pub(crate) const EPOCHS_WRITING_MAX: usize = 512;
 
 /// Opens a database from its devices.
 pub(crate) fn open(
@@ -54,14 +66,21 @@ pub(crate) fn open(
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
     // Who crashes again and again before recovery is complete adds an epoch each time.
-    let eager_recovery = options.eager_recovery || superblock.epochs.len() > EPOCHS_LEFT_MAX;
+    let eager_recovery = options.eager_recovery || superblock.recoveries_begun() > EPOCHS_LEFT_MAX;
     let options = &Options { eager_recovery, ..options.clone() };
     let (mut opening, scan) = Opening::find(superblock, devices, options)?;
     let analysed = opening.analyse(&scan)?;
-    let log = opening.open_log(&scan)?;
-    let engine = opening.assemble(scan, log, analysed)?;
-    if options.eager_recovery || engine.has_nothing_to_recover() {
-        engine.finish_recovery()?;
+    let (log, losses) = opening.open_log(&scan)?;
+    let engine = opening.assemble(scan, log, losses, analysed)?;
+    engine.let_go_of_held_log();
+    if engine.is_as_at_its_checkpoint() {
+        engine.end_recovery();
+    } else if options.eager_recovery || engine.has_nothing_to_recover() {
+        match engine.finish_recovery() {
+            // What it concerns is not there. Everything else is, and what looks for damage must be able to open the database.
+            Err(error) if error.concerns_a_page() => engine.background_failed("recovering", &error),
+            outcome => outcome?,
+        }
     }
     Ok(engine)
 }
@@ -69,8 +88,9 @@ pub(crate) fn open(
 /// A database on its way: what was found so far.
 struct Opening<'a> {
     options: &'a Options,
+    /// As it was found, and as the log was opened with; later changes are made in [`Losses`].
     superblock: Superblock,
-    devices: Counted,
+    devices: Arc<Counted>,
     store: Arc<Store>,
     cache: Option<Arc<dyn PageCache>>,
     archive: Option<Archive>,
@@ -81,6 +101,10 @@ struct Opening<'a> {
     had_archive: Option<String>,
     /// Members of the log that could not be read, with a sentence for people.
     lost: Vec<(MemberId, String)>,
+    /// The superblock as it was found, but for what each opening changes.
+    found: Superblock,
+    /// The last record of the log, as far as analysis has come.
+    last_record: Option<Lsn>,
     /// What was read of the log.
     reads: KeptReads,
     recovery: RecoveryReport,
@@ -94,7 +118,8 @@ impl<'a> Opening<'a> {
         devices: Devices,
         options: &'a Options,
     ) -> Result<(Opening<'a>, LogScan), Error> {
-        let devices = Counted::new(devices, &superblock.members);
+        let devices = Arc::new(Counted::new(devices, &superblock.members));
+        let found = superblock.clone();
         cache::give_up(&mut superblock, options)?;
         let store_options = assembly::store_options(options, superblock.page_size);
         let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
@@ -109,6 +134,10 @@ impl<'a> Opening<'a> {
         if matches!(tail, ArchiveTail::NotNeeded) {
             superblock.extensions.archive.clone_from(&early.archive);
         }
+        if early.archive != had_archive {
+            // That was the other one's.
+            superblock.extensions.archive_gap = None;
+        }
         let mut meter = Meter::new(&devices);
         let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
         let archive_use = (&archive_use, archive_first);
@@ -121,8 +150,10 @@ impl<'a> Opening<'a> {
             ArchiveTail::There(..) => scan.next_epoch_start(),
             ArchiveTail::NotNeeded | ArchiveTail::GivenUp(_) => scan.end(),
         };
-        let archive =
-            Archive::open(&superblock, early.archive.clone(), archive_end, &options.archive, &keep)?;
+        let archive = match options.overlay {
+            Some(_) => Archive::look(&superblock, early.archive.as_deref(), archive_end, &options.archive),
+            None => Archive::open(&superblock, early.archive.clone(), archive_end, &options.archive, &keep)?,
+        };
         let mut recovery = RecoveryReport {
             clean: superblock.clean,
             log_bytes: scan.end().since(superblock.redo_start),
@@ -146,6 +177,8 @@ impl<'a> Opening<'a> {
             tail,
             had_archive,
             lost,
+            found,
+            last_record: None,
             reads,
             recovery,
             meter,
@@ -161,65 +194,114 @@ impl<'a> Opening<'a> {
         self.reads.serve();
         let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
         let recovery = &mut self.recovery;
-        let changes = analyse(scan, superblock, tiers, &mut transactions, self.options, recovery, report)?;
+        let (changes, last_record) =
+            analyse(scan, superblock, tiers, &mut transactions, self.options, recovery, report)?;
+        self.last_record = last_record;
         self.reads.end();
         self.recovery.analysis = self.meter.lap(&self.devices);
         self.store.finish_redo(scan.end())?;
         self.recovery.map = self.meter.lap(&self.devices);
         let cache = self.cache.as_deref();
         let known = cache.map_or(0, PageCache::versions_known);
-        let (pending, now) = match changes.map(|changes| changes.finish(&|page| cached(cache, page), known)) {
-            Some((pending, given_up)) => (Some(Arc::new(pending)), Pages::Only(given_up)),
-            None => (None, Pages::All),
-        };
-        Ok(Analysed { transactions, pending, now })
+        let (pending, over_budget) = changes.finish(&|page| cached(cache, page), known);
+        Ok(Analysed { transactions, pending: Arc::new(pending), now: Pages::Only(over_budget) })
     }
 
-    /// Makes a higher epoch durable, and opens the log in it.
-    fn open_log(&mut self, scan: &LogScan) -> Result<Arc<Log>, Error> {
+    /// Makes a higher epoch durable, and opens the log in it: from here on a log device may fail, if copies cover it.
+    fn open_log(&mut self, scan: &LogScan) -> Result<(Arc<Log>, Arc<Losses>), Error> {
+        self.bound_epochs(scan);
         let (options, superblock) = (self.options, &mut self.superblock);
         let start = begin_epoch(scan.next_epoch_start());
         let epoch = superblock.open_epoch(start);
         superblock.clean = false;
+        superblock.extensions.settings = options.kept;
         let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
         let now = copies.min(superblock.members.len());
         superblock.want_copies(copies as u8, start, now as u8);
         if self.cache.is_none() {
             self.cache = cache::make(superblock, &self.devices, &self.store, options)?;
         }
-        superblock.write(&self.devices.superblock())?;
-        let log_options = LogOptions { copies, ..assembly::log_options(options) };
+        superblock.write(&self.devices.superblock()).map_err(|error| self.explain(error))?;
+        let losses = Losses::new(self.superblock.clone(), self.devices.clone(), options);
+        let on_device_lost = Some(losses.handler());
+        let log_options = LogOptions { copies, on_device_lost, ..assembly::log_options(options) };
         let log = scan.open_log(epoch, start, log_options)?;
         if !log.is_covered() || matches!(self.tail, ArchiveTail::GivenUp(_)) {
             self.early.keep_until(start);
         }
         if !log.is_covered() {
-            // There was no room for more copies of what a crash left on too few devices.
-            superblock.array_mut().redundancy.thin_before(start);
-            if scan.from_archive() > 0 && superblock.extensions.archive_needed.is_none() {
-                // What is damaged on the devices is in the archive alone.
-                superblock.extensions.archive_needed = Some(scan.from_archive_until());
-                superblock.extensions.archive = self.had_archive.take();
-            }
-            superblock.write(&self.devices.superblock())?;
+            losses.amend(|superblock| {
+                // There was no room for more copies of what a crash left on too few devices.
+                superblock.array_mut().redundancy.thin_before(start);
+                if scan.from_archive() > 0 && superblock.extensions.archive_needed.is_none() {
+                    // What is damaged on the devices is in the archive alone.
+                    superblock.extensions.archive_needed = Some(scan.from_archive_until());
+                    superblock.extensions.archive = self.had_archive.take();
+                }
+                Ok(())
+            })?;
         }
         assembly::attach(options, &self.store, &log);
-        Ok(log)
+        Ok((log, losses))
+    }
+
+    /// Keeps the superblock's table of epochs small, whatever holds the log: there must be a place for this opening's, and for
+    /// that of the next one.
+    fn bound_epochs(&mut self, scan: &LogScan) {
+        let superblock = &mut self.superblock;
+        superblock.forget_epochs_without_log(scan.newest_epoch());
+        superblock.prune_epochs();
+        let epochs = superblock.epochs.len();
+        let Some(archive) = self.archive.as_ref().filter(|_| epochs > EPOCHS_HELD_MAX) else { return };
+        let held = self.keep.archive().is_some_and(|held| held < superblock.redo_start);
+        let may_go = archive.options().when_full == ArchiveFull::Gap;
+        if held && may_go && (archive.is_away() || epochs > EPOCHS_HELD_LONG_MAX) {
+            self.keep.revoke_archive();
+            superblock.extensions.archive_gap = self.keep.archive_gap();
+            superblock.extensions.log_start =
+                superblock.extensions.cache_from.filter(|from| *from < superblock.redo_start);
+            superblock.prune_epochs();
+        }
+    }
+
+    /// What to do about a superblock that the opening could not write.
+    fn explain(&self, error: Error) -> Error {
+        let holds = self.superblock.log_start() < self.superblock.redo_start;
+        match &self.archive {
+            Some(archive) if holds && self.superblock.epochs.len() > EPOCHS_WRITING_MAX => error.within(&format!(
+                "log of {} openings is kept until it is archived, and {}: make the archive reachable, allow a gap \
+                 (ArchiveFull::Gap), or forget the archive (Options::no_archive)",
+                self.superblock.epochs.len(),
+                archive.trouble()
+            )),
+            _ => error,
+        }
     }
 
     /// Puts the floors together, and takes the open transactions over.
-    fn assemble(mut self, scan: LogScan, log: Arc<Log>, analysed: Analysed) -> Result<Arc<Engine>, Error> {
+    fn assemble(
+        mut self,
+        scan: LogScan,
+        log: Arc<Log>,
+        losses: Arc<Losses>,
+        analysed: Analysed,
+    ) -> Result<Arc<Engine>, Error> {
         let options = self.options;
         let Analysed { transactions, pending, now } = analysed;
         let tier = Arc::new(CacheSwitch::new(self.store.clone(), self.cache.clone()));
         let pool = assembly::pool(options, &tier, &log)?;
-        if let Some(pending) = &pending {
-            pool.redo_with(pending.clone());
-        }
+        pending.read_from(PendingLog { log: log.clone(), identity: self.superblock.log_identity() });
+        pool.redo_with(pending.clone());
         let (from, log_bytes) = (self.superblock.redo_start, self.recovery.log_bytes);
-        self.recovery.redone = redo_now(&scan, from, &now, options, &pool, &|lsn| {
+        let as_found = self.is_as_found(&scan, &log);
+        let unredone = UnredonePages::default();
+        self.recovery.redone = redo_now(&scan, from, &now, options, &pool, &unredone, &|lsn| {
             report(options, RecoveryPhase::Redo, lsn.since(from), log_bytes);
         })?;
+        let unredone = unredone.take();
+        let damage: Vec<TxnError> =
+            unredone.iter().map(|page| rest::damage(page.page, &page.error)).collect();
+        pending.add_failed(from, unredone);
         drop(scan);
         if let Some(cache) = &self.cache {
             cache.end_recovery();
@@ -234,26 +316,46 @@ impl<'a> Opening<'a> {
         if !options.background {
             txns.have_waiters_undo();
         }
-        if let Some(pending) = &pending {
-            poison_on_damage(pending, &txns);
-        }
+        damage.iter().for_each(|error| txns.set_aside(rest::REDO, error));
         // Reads by snapshot: what the losers did to the catalog is not seen.
         let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
         self.recovery.opening = self.meter.lap(&self.devices);
-        let rest = Rest::of(self.recovery, pending, options);
-        let Opening { superblock, devices, store, archive, keep, early, lost, .. } = self;
-        let parts =
-            Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
+        let rest = Rest::of(self.recovery, Some(pending), options);
+        let Opening { store, archive, keep, early, lost, .. } = self;
+        let parts = Parts { losses, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
         let engine = Engine::new(parts, options);
+        if as_found {
+            engine.note_unchanged();
+        }
         lost.into_iter().for_each(|(id, message)| engine.tell_lost_at_opening(id, message));
         Ok(engine)
+    }
+}
+
+impl Opening<'_> {
+    /// Whether the log ends with the checkpoint that the superblock names, and this opening has changed nothing but the epoch: then
+    /// there is nothing that another checkpoint would say.
+    fn is_as_found(&self, scan: &LogScan, log: &Log) -> bool {
+        let except_epoch = |superblock: &Superblock| Superblock {
+            sequence: 0,
+            clean: false,
+            epochs: Vec::new(),
+            ..superblock.clone()
+        };
+        let same = except_epoch(&self.found) == except_epoch(&self.superblock);
+        // Only a checkpoint takes back that the archive is needed.
+        let settled = self.superblock.extensions.archive_needed.is_none();
+        same && settled
+            && self.last_record == Some(self.superblock.checkpoint)
+            && log.is_covered()
+            && !scan.has_thin_log()
     }
 }
 
 /// What the log says.
 struct Analysed {
     transactions: Analysis,
-    pending: Option<Arc<Pending>>,
+    pending: Arc<Pending>,
     /// Pages to be redone before anything is read.
     now: Pages,
 }
@@ -272,6 +374,7 @@ fn redo_now(
     pages: &Pages,
     options: &Options,
     pool: &Arc<BufferPool>,
+    unredone: &UnredonePages,
     report: &dyn Fn(Lsn),
 ) -> Result<u64, Error> {
     if pages.is_empty() {
@@ -281,20 +384,10 @@ fn redo_now(
     // of failing devices replay.
     let workers =
         if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
-    redo(&mut scan.records(from), pages, workers, pool, &mut |lsn| {
+    redo(&mut scan.records(from), pages, workers, pool, Some(unredone), &mut |lsn| {
         report(lsn);
         Ok(())
     })
-}
-
-/// Nothing may be built upon a page that cannot be redone.
-fn poison_on_damage(pending: &Pending, txns: &Arc<TxnManager>) {
-    let txns = Arc::downgrade(txns);
-    pending.on_damage(move |error: &BufferError| {
-        if let Some(txns) = txns.upgrade() {
-            txns.poison(TxnError::new(TxnErrorKind::Damaged, error.message.clone()));
-        }
-    });
 }
 
 /// Where an epoch begins that may begin at `least`: somewhat further on, by chance. Should a copy of these files be opened, too,
@@ -355,7 +448,8 @@ fn find_log(
     let scan = |superblock: &Superblock, from| {
         let sources = LogSources::new(reads.devices(), superblock.log_identity(), from);
         let sources = sources.with_archive(archive.clone()).with_archive_first(archive_first);
-        let sources = sources.with_threads(threads);
+        let sources = sources.with_threads(threads).with_kept_reads(reads.forgetting());
+        let sources = sources.closed_after(superblock.clean.then_some(superblock.checkpoint));
         LogScan::find(sources, &mut |done, total| progress(done, total))
     };
     let from = superblock.log_start();

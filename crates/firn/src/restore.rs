@@ -17,27 +17,29 @@ use crate::archive::{Archive, archive_error};
 use crate::assembly;
 use crate::backup::manifest::{LOG, Manifest, PAGES};
 use crate::backup::pages::PagesReader;
+use crate::checkpoint::{self, Checkpoint};
 use crate::devices::Counted;
 use crate::early_log::EarlyLog;
 use crate::engine::{Engine, Parts};
 use crate::extensions::Extensions;
 use crate::files::{self, LaidOut};
 use crate::keep::LogKeep;
+use crate::log_loss::Losses;
 use crate::options::{RecoveryPhase, RecoveryProgress};
 use crate::recovery;
 use crate::redo::{Pages, redo};
 use crate::rest::Rest;
 use crate::superblock::Superblock;
-use crate::{Error, ErrorKind, Options, checkpoint};
+use crate::{Error, ErrorKind, Options};
 use firn_base::codec::Reader;
 use firn_base::sync::Arc;
 use firn_base::sync::thread;
-use firn_base::{DatabaseId, Epoch, Lsn, PageId, clock, rng};
+use firn_base::{Epoch, Lsn, PageId, clock};
 use firn_btree::{PageChange, Tree};
 use firn_buffer::BufferPool;
 use firn_device::{AlignedBuf, Fill};
 use firn_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, Archived, Next};
-use firn_log::{Kind, Log, Record};
+use firn_log::{Kind, Log, LogErrorKind, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::{Store, page_lives};
 use firn_tier::{CacheSwitch, Lifetime, PageTier, PageWrite, Written};
@@ -84,9 +86,10 @@ impl Options {
     /// written since. The new database is closed when this returns; it has its own id, and the archive that these
     /// options name, if any.
     ///
-    /// Errors: `NotFound` or `Unusable` if there is no complete backup; `BadArgument` if the target lies before the
-    /// backup's end or behind the archive's, or the archive is another database's; `Damaged`, with the LSN, if
-    /// archived log is damaged or missing; `Exists` if `to` holds a database; `Full`.
+    /// Errors: `NotFound` or `Unusable` if there is no complete backup, or if the archive holds nothing to add to it: no log,
+    /// log of another database, or none from the backup's end on; `BadArgument` if the target lies before the backup's end or
+    /// behind the archive's; `Damaged`, with the LSN, if archived log is damaged or missing; `Exists` if `to` holds anything,
+    /// `Unusable` if it lies in a database, a backup or an archive; `Full`.
     pub fn restore(
         self,
         backup: impl AsRef<Path>,
@@ -94,6 +97,7 @@ impl Options {
         target: RestoreTo,
         to: impl AsRef<Path>,
     ) -> Result<RestoreReport, Error> {
+        files::refuse_no_directory(to.as_ref())?;
         let manifest = Manifest::read(backup.as_ref())?;
         let mut options = self.page_size(manifest.page_size).with_profiles(Some(to.as_ref()))?;
         options.archive.base = Some(to.as_ref().to_path_buf());
@@ -107,6 +111,9 @@ impl Options {
         build(&source, plan, laid_out)
     }
 }
+
+/// What helps where an archive does not.
+const NAME_ANOTHER: &str = "name the archive that was written since the backup, or restore without one";
 
 /// What is restored from.
 struct Source {
@@ -140,25 +147,64 @@ impl Source {
         Ok(ArchiveRecords::new(log, until))
     }
 
-    /// The analysis of transactions as the backup's checkpoint has it.
-    fn analysis(&self) -> Result<Analysis, Error> {
-        let at = self.manifest.checkpoint;
-        let mut records = self.records(at, Lsn::MAX)?;
-        match records.next().map_err(archive_error)? {
-            Some((lsn, Record { kind: checkpoint::CHECKPOINT, body })) if lsn == at => {
-                Ok(Analysis::new(checkpoint::decode(body)?.1))
+    /// Refuses an archive that was named and holds nothing of this database; up to where it has log.
+    fn archive_reach(&self) -> Result<Option<Lsn>, Error> {
+        let Some(path) = &self.archive else { return Ok(None) };
+        let (at, database) = (path.display(), self.manifest.database);
+        let refuse = |what: String| Err(Error::new(ErrorKind::NotFound, format!("{what}: {NAME_ANOTHER}")));
+        if !path.is_dir() {
+            return refuse(format!("{at}: there is no such directory"));
+        }
+        match Archived::open(ArchiveFiles::new(path), database) {
+            Ok(Some(archive)) => Ok(Some(archive.reach())),
+            Ok(None) => refuse(format!("{at} holds no archived log, so none of database {database}")),
+            Err(error) if error.kind == LogErrorKind::BadArgument => {
+                refuse(format!("{at} holds no log of database {database}: {}", error.message))
             }
-            _ => Err(Error::damaged(format!(
-                "the backup's log lacks its checkpoint at LSN {at}; use another backup"
-            ))),
+            Err(error) => Err(archive_error(error)),
         }
     }
 
-    /// Up to where there is log, as far as that is known without reading it.
-    fn reach(&self) -> Lsn {
-        let archive = self.archive.as_ref().map(|path| ArchiveFiles::new(path));
-        let newest = archive.and_then(|files| Archived::open(files, self.manifest.database).ok().flatten());
-        newest.map_or(self.manifest.end, |archive| archive.reach().max(self.manifest.end))
+    /// Refuses an archive of which nothing was restored though all of it was asked for.
+    fn check_archive_helps(&self, plan: &Plan, reach: Option<Lsn>, target: RestoreTo) -> Result<(), Error> {
+        let (Some(reach), Some(path)) = (reach, &self.archive) else { return Ok(()) };
+        let end = self.manifest.end;
+        if matches!(target, RestoreTo::Lsn(_)) || !plan.at_end || plan.end > end || reach == end {
+            return Ok(());
+        }
+        let why = match reach < end {
+            true => format!("ends at LSN {reach}, before the backup's end, LSN {end}"),
+            false => format!(
+                "goes on to LSN {reach}, but not from the backup's end, LSN {end}: its log is of another history of the \
+                 database, a copy of it perhaps"
+            ),
+        };
+        let message = format!("the archive in {} {why}: {NAME_ANOTHER}", path.display());
+        Err(Error::new(ErrorKind::Unusable, message))
+    }
+
+    /// The analysis of transactions as the backup's checkpoint has it.
+    fn analysis(&self) -> Result<Analysis, Error> {
+        let at = self.manifest.checkpoint;
+        let lacks = || {
+            Error::damaged(format!("the backup's log lacks its checkpoint at LSN {at}; use another backup"))
+        };
+        let mut checkpoint = match self.records(at, Lsn::MAX)?.next().map_err(archive_error)? {
+            Some((lsn, Record { kind: checkpoint::CHECKPOINT, body })) if lsn == at => {
+                Checkpoint::decode(body)?
+            }
+            _ => return Err(lacks()),
+        };
+        if let Some(from) = checkpoint.missing_from() {
+            let mut records = self.records(from, Lsn::MAX)?;
+            loop {
+                let (_, record) = records.next().map_err(archive_error)?.ok_or_else(lacks)?;
+                if !checkpoint.add(record)? {
+                    break;
+                }
+            }
+        }
+        Ok(Analysis::new(checkpoint.state()?))
     }
 
     /// Reads the log to the target.
@@ -169,6 +215,7 @@ impl Source {
             RestoreTo::Lsn(lsn) => lsn,
             RestoreTo::End | RestoreTo::Time(_) => Lsn::MAX,
         };
+        let reach = self.archive_reach()?;
         let mut plan = Plan {
             analysis: self.analysis()?,
             lives: BTreeMap::new(),
@@ -176,7 +223,7 @@ impl Source {
             last_commit_us: 0,
             at_end: false,
         };
-        let total = until.min(self.reach()).0.saturating_sub(from.0);
+        let total = until.min(reach.unwrap_or(earliest).max(earliest)).0.saturating_sub(from.0);
         let mut records = self.records(from, until)?;
         let mut seen = 0u64;
         let mut later = None;
@@ -208,6 +255,7 @@ impl Source {
         plan.end = later.unwrap_or(records.end());
         plan.at_end = later.is_none() && records.is_at_end();
         self.check_end(&plan, &records, target)?;
+        self.check_archive_helps(&plan, reach, target)?;
         Ok(plan)
     }
 
@@ -381,7 +429,7 @@ impl Site {
 }
 
 fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport, Error> {
-    let LaidOut { devices, members, store_path, options } = laid_out;
+    let LaidOut { database, devices, members, store_path, options } = laid_out;
     let devices = Counted::new(devices, &members);
     let tell = |phase, done, total| {
         if let Some(progress) = &options.progress {
@@ -391,7 +439,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let (manifest, end) = (&source.manifest, plan.end);
     let start = Log::start_at(end);
     let mut superblock = Superblock {
-        database: DatabaseId(rng::entropy()),
+        database,
         sequence: 0,
         page_size: manifest.page_size,
         created_us: clock::unix_time_us(),
@@ -404,7 +452,12 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         members,
         store_path,
         store_version: Lsn::ZERO,
-        extensions: Extensions { archive: options.archive_text()?, ..Extensions::default() },
+        extensions: Extensions {
+            archive: options.archive_text()?,
+            settings: options.kept,
+            ..Extensions::default()
+        },
+        in_doubt: false,
     };
     let copies = options.log_copies.unwrap_or(1) as u8;
     superblock.want_copies(copies, start, copies);
@@ -429,7 +482,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
     let mut records = source.records(manifest.from, end)?;
     let total = end.since(manifest.from);
-    let redone = redo(&mut records, &Pages::All, workers, &site.pool, &mut |lsn| {
+    let redone = redo(&mut records, &Pages::All, workers, &site.pool, None, &mut |lsn| {
         tell(RecoveryPhase::Redo, lsn.since(manifest.from), total);
         site.settle_if_crowded()
     })?;
@@ -453,13 +506,14 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let LoserReport { losers, prepared } = txns.adopt(plan.analysis);
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
     let rest = Rest::nothing();
-    let parts =
-        Parts { superblock, devices, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
+    let losses = Losses::new(superblock, Arc::new(devices), &options);
+    log.on_device_lost(losses.handler());
+    let parts = Parts { losses, log, store, tier, pool, txns, catalog, keep, archive, early, rest };
     let engine = Engine::new(parts, &options);
     recovery::undo(&engine, losers, &tell)?;
     engine.checkpoint_all()?;
     engine.begin_close();
-    engine.finish_close()?;
+    engine.finish_close(thread::panicking())?;
     Ok(RestoreReport {
         from_database: manifest.database.to_string(),
         lsn: end,

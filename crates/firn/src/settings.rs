@@ -14,7 +14,7 @@
 //! archive = "volume.toml"
 //! ```
 
-use crate::{Error, ErrorKind, Options};
+use crate::{Error, ErrorKind, Options, assembly};
 use firn_base::sync::Arc;
 use firn_log::{LogOptions, OutlierOptions};
 use firn_profile::{Choices, DeviceProfile, ProfileError};
@@ -37,6 +37,8 @@ pub enum SettingOrigin {
     Timed,
     /// Nobody: it is the default.
     Default,
+    /// Named at this opening or an earlier one, and kept with the database.
+    Kept,
     /// Unknown: it was chosen when the database was created.
     Creation,
 }
@@ -49,6 +51,7 @@ impl std::fmt::Display for SettingOrigin {
             SettingOrigin::Measured => f.write_str("measured at creation"),
             SettingOrigin::Timed => f.write_str("timed at creation"),
             SettingOrigin::Default => f.write_str("default"),
+            SettingOrigin::Kept => f.write_str("kept with the database"),
             SettingOrigin::Creation => f.write_str("fixed at creation"),
         }
     }
@@ -109,8 +112,6 @@ const GROUP_PAGES: usize = 64;
 const GROUP_PAGES_MAX: u64 = 1024;
 /// Fewer groups are no queue.
 const GROUPS_LEAST: u64 = 16;
-/// A log device needs so much of the log.
-const MEMBER_LEAST: u64 = 256 << 10;
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -220,7 +221,7 @@ impl Options {
         else {
             return self;
         };
-        let most = (self.log_bytes / MEMBER_LEAST).clamp(1, 64);
+        let most = (self.log_bytes / assembly::log_device_least(self.page_size)).clamp(1, 64);
         let value = (u64::from(width.value).min(most) as usize).max(self.log_copies.unwrap_or(1));
         self.tuning.width = Some(setting(WIDTH, value, &source.origin, &width.reason));
         self.log_devices(value)
@@ -341,6 +342,8 @@ impl Options {
         if let Some(batch) = Options::choices(store).and_then(|choices| choices.read_batch.as_ref()) {
             all.push(setting("store reads at once", batch.value, &origin(store), &batch.reason));
         }
+        let kept = self.kept.named().into_iter();
+        all.extend(kept.map(|(name, value)| setting(name, value, &SettingOrigin::Kept, "")));
         all
     }
 }

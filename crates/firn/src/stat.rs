@@ -10,7 +10,7 @@ use firn_device::{Counting, DeviceCounts};
 use firn_log::{LogSpace, LogStatistics};
 use firn_tier::cache::CacheStatistics;
 use firn_tier::{PageTier, TierStatistics};
-use firn_txn::TxnStatistics;
+use firn_txn::{SetAside, TxnStatistics};
 
 /// I/O since the database was opened, by tier.
 #[derive(Clone, Debug, Default)]
@@ -128,6 +128,10 @@ pub struct Statistics {
     pub archive: Option<ArchiveStatistics>,
     /// What recovery did at opening.
     pub recovery: RecoveryReport,
+    /// Background work that met damage and is left until the next opening: the first pieces, and how many in all.
+    pub set_aside: (Vec<SetAside>, u64),
+    /// Of a database opened read-only: bytes of what is kept from its files, in DRAM and in a temporary file.
+    pub kept_aside: Option<(u64, u64)>,
     /// Settings that devices decide, and who decided them.
     pub settings: Vec<Setting>,
 }
@@ -149,7 +153,13 @@ impl Database {
     #[must_use]
     pub fn archive_statistics(&self) -> Option<ArchiveStatistics> {
         let engine = self.engine();
-        engine.archive.as_ref().map(|archive| archive.statistics(&engine.log))
+        engine.archive.as_ref().map(|archive| archive.statistics(engine))
+    }
+
+    /// Background work that met damage and is left until the next opening: the first pieces, and how many in all.
+    #[must_use]
+    pub fn work_set_aside(&self) -> (Vec<SetAside>, u64) {
+        self.engine().txns.work_set_aside()
     }
 
     /// Counters and state of every floor.
@@ -159,7 +169,9 @@ impl Database {
         let (database, epoch, page_size, checkpoint) = {
             let superblock = engine.superblock.lock();
             let checkpoint = (superblock.checkpoint, superblock.redo_start);
-            (superblock.database.to_string(), superblock.epoch().0, superblock.page_size, checkpoint)
+            // The epoch of a read-only opening is never written down.
+            let epoch = superblock.epoch().0 - u32::from(engine.is_read_only());
+            (superblock.database.to_string(), epoch, superblock.page_size, checkpoint)
         };
         Statistics {
             database,
@@ -183,6 +195,8 @@ impl Database {
             io: self.io_counts(),
             archive: self.archive_statistics(),
             recovery: self.recovery_report(),
+            set_aside: self.work_set_aside(),
+            kept_aside: engine.options.overlay.as_ref().map(|space| space.used()),
             settings: engine.options.settings(self.directory(), engine.devices.logs.list().len()),
         }
     }

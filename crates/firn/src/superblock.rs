@@ -4,28 +4,33 @@
 //! * two copies, each written whole and made durable before the other is touched: a torn or lost write
 //!   leaves the other copy, old or new;
 //! * the sequence number grows with every write; the valid copy with the higher one counts;
-//! * epochs ascend, and so do their starts; the redo start is never after the checkpoint record.
+//! * epochs ascend, and so do their starts; the redo start is never after the checkpoint record;
+//! * the table of epochs is bounded: an opening drops those in which it found no log ([`Superblock::forget_epochs_without_log`]),
+//!   and the archive loses its hold on log before the others are too many (`recovery.rs`).
 
 use crate::extensions::Extensions;
+use crate::making::{Interrupted, Making};
 use crate::{Error, ErrorKind};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Epoch, Lsn, PageId, crc32c};
-use firn_device::{AlignedBuf, Device, Durability, Fill};
+use firn_device::{AlignedBuf, Device, DeviceError, Durability};
 use firn_log::{LogIdentity, MemberId};
 
 /// First bytes of every copy.
 const MAGIC: &[u8; 8] = b"FIRNSUPR";
 /// The format this code writes, and the newest it reads.
 const VERSION: u32 = 1;
-/// First bytes while a database is being created: nothing was stored yet. A CRC32C of what follows it (u32),
-/// the length of the rest (u32), and the names of the files that the creation makes, which may be removed.
-const CREATING: &[u8; 8] = b"FIRNMAKE";
-/// The same while a database is being restored, which takes a backup: opening it makes no empty one instead.
-const RESTORING: &[u8; 8] = b"FIRNREST";
+/// A higher sequence is damage: the next write must be able to pass it.
+const SEQUENCE_MAX: u64 = 1 << 62;
 /// Bytes of one copy; the second follows the first.
-const COPY_BYTES: usize = 16 << 10;
+pub(crate) const COPY_BYTES: usize = 16 << 10;
 const HEADER_BYTES: usize = 48;
+/// What a device writes whole or not at all.
+pub(crate) const SECTOR_BYTES: usize = 512;
+/// Bytes of a copy that nothing but the table of epochs may take: a path that leaves less is refused when it is named, so that
+/// no opening finds the copy full of paths.
+const EPOCHS_RESERVE: usize = 8 << 10;
 /// Where the second copy is.
 pub(crate) const SECOND_COPY: u64 = COPY_BYTES as u64;
 /// Bytes of the device.
@@ -62,28 +67,8 @@ pub(crate) struct Superblock {
     pub store_version: Lsn,
     /// What a database may do without.
     pub extensions: Extensions,
-}
-
-/// How a database comes into being.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Making {
-    /// Empty.
-    Creating,
-    /// From a backup.
-    Restoring,
-}
-
-impl Making {
-    fn mark(self) -> &'static [u8; 8] {
-        match self {
-            Making::Creating => CREATING,
-            Making::Restoring => RESTORING,
-        }
-    }
-
-    fn of(bytes: &[u8]) -> Option<Making> {
-        [Making::Creating, Making::Restoring].into_iter().find(|making| bytes.starts_with(making.mark()))
-    }
+    /// A write failed: which of the last two states the device shows is not known until one succeeds. Not on the device.
+    pub in_doubt: bool,
 }
 
 /// What a superblock's device holds.
@@ -94,11 +79,10 @@ pub(crate) enum Found {
     Database(Superblock),
     /// No byte was ever written: a creation was interrupted before its mark, or a database lost its superblock.
     Nothing,
-    /// The creation of a database was interrupted before anything could be stored in it. It may have made
-    /// files of these names.
-    Creating(Vec<String>),
+    /// The creation of a database was interrupted before anything could be stored in it.
+    Creating(Interrupted),
     /// As that, of restoring one.
-    Restoring(Vec<String>),
+    Restoring(Interrupted),
 }
 
 impl Superblock {
@@ -134,6 +118,32 @@ impl Superblock {
         self.extensions.log_start.unwrap_or(self.redo_start)
     }
 
+    /// Forgets the epochs behind `newest_with_log`, the newest epoch in which the scan at this opening found log. Opened again and
+    /// again without writing log, a database would have the table grow without end.
+    ///
+    /// Why it may: `LogScan` has just made sure that no block promised anything of such an epoch (`check_claims`), so nothing
+    /// in it was acknowledged or built upon, and the next epoch begins behind everything that its blocks claim. What may be
+    /// left of them is of an epoch that is not in the table and not newer than its last one: left over, to every later scan.
+    ///
+    /// Where the first of them began, the log before it ends for good: nothing behind that may be taken for log of the
+    /// epoch with log before it, should a block of that turn up late. So the first one's start stays, under a number that no
+    /// block bears.
+    pub fn forget_epochs_without_log(&mut self, newest_with_log: Epoch) {
+        let kept = self.epochs.iter().filter(|(epoch, _)| *epoch <= newest_with_log).count();
+        // One of them is such a limit by itself.
+        if self.epochs.len() > kept + 1 {
+            let limit = self.epochs[kept].1;
+            let unused = Epoch(self.epoch().0.checked_add(1).expect("fewer than 2^32 recoveries"));
+            self.epochs.truncate(kept);
+            self.epochs.push((unused, limit));
+        }
+    }
+
+    /// Recoveries that were begun since the last one that was completed.
+    pub fn recoveries_begun(&self) -> usize {
+        self.epochs.iter().filter(|(_, start)| *start > self.redo_start).count()
+    }
+
     /// Forgets epochs of which no log is left: those whose successor starts at or before the log that is kept.
     pub fn prune_epochs(&mut self) {
         let log_start = self.log_start();
@@ -152,11 +162,13 @@ impl Superblock {
         body.put_varint(self.checkpoint.0);
         body.put_varint(self.redo_start.0);
         body.put_u8(u8::from(self.clean));
+        let before = body.len();
         body.put_varint(self.epochs.len() as u64);
         for (epoch, start) in &self.epochs {
             body.put_varint(u64::from(epoch.0));
             body.put_varint(start.0);
         }
+        let epochs_bytes = body.len() - before;
         body.put_varint(self.members.len() as u64);
         for member in &self.members {
             body.put_varint(u64::from(member.id.0));
@@ -176,7 +188,7 @@ impl Superblock {
         bytes.put_u32(body.len() as u32);
         assert_eq!(bytes.len(), HEADER_BYTES);
         bytes.put(&body);
-        if bytes.len() > COPY_BYTES {
+        if bytes.len() > COPY_BYTES || bytes.len() - epochs_bytes > COPY_BYTES - EPOCHS_RESERVE {
             return Err(too_long(bytes.len()));
         }
         let checksum = crc32c(&bytes[12..]);
@@ -193,6 +205,9 @@ impl Superblock {
         let version = reader.u32()?;
         let database = DatabaseId(reader.array()?);
         let sequence = reader.u64()?;
+        if sequence > SEQUENCE_MAX {
+            return Err(Malformed { what: "a superblock with a sequence that no write comes to" });
+        }
         let page_size = reader.u32()? as usize;
         let body_len = reader.u32()? as usize;
         let body = reader.bytes(body_len)?;
@@ -238,6 +253,7 @@ impl Superblock {
             store_path,
             store_version,
             extensions,
+            in_doubt: false,
         };
         superblock.check()?;
         Ok(superblock)
@@ -280,47 +296,6 @@ impl Superblock {
         Ok(())
     }
 
-    /// Notes that a database is being made here, and which files that makes. Refuses a device that holds anything else.
-    pub fn mark_making(device: &Arc<dyn Device>, making: Making, files: &[String]) -> Result<(), Error> {
-        device.grow(SUPERBLOCK_BYTES, Fill::Written)?;
-        let mut buf = AlignedBuf::zeroed(COPY_BYTES);
-        device.read(0, &mut buf)?;
-        if Making::of(&buf).is_none() && buf.iter().any(|&byte| byte != 0) {
-            return Err(Error::new(
-                ErrorKind::BadArgument,
-                format!("{} is not empty; a database is created on empty devices only", device.info().name),
-            ));
-        }
-        let mut mark = Vec::new();
-        mark.put_varint(files.len() as u64);
-        files.iter().for_each(|file| mark.put_blob(file.as_bytes()));
-        let mut rest = Vec::new();
-        rest.put_u32(mark.len() as u32);
-        rest.put(&mark);
-        if 12 + rest.len() > COPY_BYTES {
-            return Err(too_long(12 + rest.len()));
-        }
-        buf.fill(0);
-        buf[..8].copy_from_slice(making.mark());
-        buf[8..12].copy_from_slice(&crc32c(&rest).to_le_bytes());
-        buf[12..12 + rest.len()].copy_from_slice(&rest);
-        Ok(device.write(0, &buf, Durability::Durable)?)
-    }
-
-    /// The names in a mark of an interrupted creation. None if the mark itself is torn: it is written before
-    /// the first file is made.
-    fn decode_creating(bytes: &[u8]) -> Result<Vec<String>, Malformed> {
-        let mut reader = Reader::new(bytes.get(8..).unwrap_or_default());
-        let checksum = reader.u32()?;
-        let rest = reader.rest();
-        let len = reader.u32()? as usize;
-        let mut mark = Reader::new(reader.bytes(len)?);
-        if crc32c(&rest[..4 + len]) != checksum {
-            return Err(Malformed { what: "a wrong checksum" });
-        }
-        (0..mark.varint_max(COPY_BYTES)?).map(|_| text(mark.blob()?)).collect()
-    }
-
     /// The format version of a whole copy, if it is another than this program's.
     fn other_version(bytes: &[u8]) -> Option<u32> {
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -329,30 +304,40 @@ impl Superblock {
         (whole && u32_at(12) != VERSION).then(|| u32_at(12))
     }
 
-    /// Reads the newer valid copy.
+    /// Reads the newer valid copy. A copy that the device cannot read is one that does not count, as is a rotten one: the
+    /// next write mends it.
+    ///
+    /// Errors: that of the device if it says why no copy counts.
     pub fn read(device: &Arc<dyn Device>) -> Result<Found, Error> {
         let name = &device.info().name;
         let bytes = device.len().min(SUPERBLOCK_BYTES);
-        let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
-        device.read(0, &mut buf[..bytes as usize])?;
-        if buf.iter().all(|&byte| byte == 0) {
-            return Ok(Found::Nothing);
-        }
         if bytes < SUPERBLOCK_BYTES {
+            let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
+            device.read(0, &mut buf[..bytes as usize])?;
+            if buf.iter().all(|&byte| byte == 0) {
+                return Ok(Found::Nothing);
+            }
             return Err(Error::damaged(format!(
                 "{name} is cut short: it has {bytes} bytes instead of {SUPERBLOCK_BYTES}; restore it from a copy"
             )));
         }
-        if let Some(making) = Making::of(&buf)
-            && buf[COPY_BYTES..].iter().all(|&byte| byte == 0)
-        {
-            let files = Superblock::decode_creating(&buf[..COPY_BYTES]).unwrap_or_default();
-            return Ok(match making {
-                Making::Creating => Found::Creating(files),
-                Making::Restoring => Found::Restoring(files),
-            });
+        let copies = read_copies(device);
+        if let [Ok(first), Ok(second)] = &copies {
+            // Only of two copies that were read: what cannot be read is not taken for what never was.
+            if is_zero(first) && is_zero(second) {
+                return Ok(Found::Nothing);
+            }
+            if let Some(making) = Making::of(first)
+                && is_of_the_first_write(second)
+            {
+                let interrupted = Interrupted::decode(first);
+                return Ok(match making {
+                    Making::Creating => Found::Creating(interrupted),
+                    Making::Restoring => Found::Restoring(interrupted),
+                });
+            }
         }
-        if let Some(version) = buf.chunks(COPY_BYTES).find_map(Superblock::other_version) {
+        if let Some(version) = copies.iter().flatten().find_map(|copy| Superblock::other_version(copy)) {
             return Err(Error::new(
                 ErrorKind::Unusable,
                 format!(
@@ -361,64 +346,118 @@ impl Superblock {
                 ),
             ));
         }
-        let copies = [Superblock::decode(&buf[..COPY_BYTES]), Superblock::decode(&buf[COPY_BYTES..])];
-        match copies {
-            [Ok(a), Ok(b)] if a.database != b.database => Err(Error::damaged(format!(
+        let [a, b] = copies.map(Superblock::decode_copy);
+        match (a, b) {
+            (Ok(a), Ok(b)) if a.database != b.database => Err(Error::damaged(format!(
                 "{name} holds copies of two databases, {} and {}",
                 a.database, b.database
             ))),
-            [Ok(a), Ok(b)] => Ok(Found::Database(if a.sequence >= b.sequence { a } else { b })),
-            [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(Found::Database(one)),
-            [Err(a), Err(b)] => Err(Error::damaged(format!(
-                "{name}: neither copy can be read ({}; {}); it is not a Firn database, or is damaged: restore it from a copy",
-                a.what, b.what
-            ))),
+            (Ok(a), Ok(b)) => Ok(Found::Database(if a.sequence >= b.sequence { a } else { b })),
+            (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(Found::Database(one)),
+            (Err(a), Err(b)) => Err(match (a, b) {
+                (BadCopy::Unreadable(error), other) | (other, BadCopy::Unreadable(error)) => {
+                    Error::from(error)
+                        .within(&format!("{name}: neither copy can be read (the other: {other})"))
+                }
+                (a, b) => Error::damaged(format!(
+                    "{name}: neither copy can be read ({a}; {b}); it is not a Firn database, or is damaged: restore it from a copy"
+                )),
+            }),
         }
     }
 
-    /// The copy that is written first: one that a crash or a failed write tore or left behind, so that the one
-    /// that counts is touched only once this is whole.
-    fn copy_to_begin_with(device: &Arc<dyn Device>) -> Result<u64, Error> {
-        let mut buf = AlignedBuf::zeroed(SUPERBLOCK_BYTES as usize);
-        device.read(0, &mut buf)?;
-        let copies = [Superblock::decode(&buf[..COPY_BYTES]), Superblock::decode(&buf[COPY_BYTES..])];
-        Ok(match copies {
-            [Ok(a), Ok(b)] => u64::from(b.sequence < a.sequence),
-            [Ok(_), Err(_)] => 1,
-            [Err(_), _] => 0,
-        })
+    fn decode_copy(copy: Result<AlignedBuf, DeviceError>) -> Result<Superblock, BadCopy> {
+        Superblock::decode(&copy.map_err(BadCopy::Unreadable)?).map_err(|error| BadCopy::Invalid(error.what))
     }
 
-    /// Writes both copies, one after the other, and advances the sequence.
+    /// The copy that is written first: one that a crash or a failed write tore or left behind, or that cannot be read, so
+    /// that the one that counts is touched only once this is whole. If neither counts, the second: the first may be the mark
+    /// of a creation, which counts until there is a superblock. With it, the highest sequence that either has.
+    ///
+    /// Errors: neither can be read now, so that nothing tells which one counts.
+    fn copy_to_begin_with(device: &Arc<dyn Device>) -> Result<(u64, u64), Error> {
+        let copies = match read_copies(device) {
+            [Err(error), Err(_)] => return Err(error.into()),
+            copies => copies.map(|copy| Superblock::decode_copy(copy).map_or(0, |found| found.sequence)),
+        };
+        Ok((u64::from(copies[1] <= copies[0]), copies[0].max(copies[1])))
+    }
+
+    /// Writes both copies, one after the other, and advances the sequence beyond that of either copy.
     pub fn write(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {
-        self.sequence += 1;
+        let (first, newest) = Superblock::copy_to_begin_with(device)?;
+        // A copy that the opening could not read, or that a failed write left, may be newer than this one knows.
+        self.sequence = self.sequence.max(newest) + 1;
         self.check().map_err(|error| Error::damaged(error.what.to_owned()))?;
         let bytes = self.encode()?;
         let mut buf = AlignedBuf::zeroed(COPY_BYTES);
         buf[..bytes.len()].copy_from_slice(&bytes);
-        let first = Superblock::copy_to_begin_with(device)?;
+        self.in_doubt = true;
         for copy in [first, 1 - first] {
             device.write(copy * COPY_BYTES as u64, &buf, Durability::Durable)?;
         }
+        self.in_doubt = false;
         Ok(())
     }
 }
 
-fn too_long(bytes: usize) -> Error {
+/// Why a copy does not count.
+enum BadCopy {
+    Unreadable(DeviceError),
+    Invalid(&'static str),
+}
+
+impl std::fmt::Display for BadCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadCopy::Unreadable(error) => error.fmt(f),
+            BadCopy::Invalid(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Both copies, each read alone: a sector that cannot be read spoils one of them only.
+fn read_copies(device: &Arc<dyn Device>) -> [Result<AlignedBuf, DeviceError>; 2] {
+    [0, SECOND_COPY].map(|offset| {
+        let mut buf = AlignedBuf::zeroed(COPY_BYTES);
+        device.read(offset, &mut buf).map(|()| buf)
+    })
+}
+
+/// Whether the second copy, beside the mark of a creation, is what a crash may have left of the first write of a superblock: not a
+/// whole one, and none of its sectors says that there was a later write.
+fn is_of_the_first_write(second: &[u8]) -> bool {
+    let header = &second[..SECTOR_BYTES];
+    let begun = || header[..8] == *MAGIC && header[32..40] == 1u64.to_le_bytes();
+    (is_zero(header) || begun())
+        && Superblock::decode(second).is_err()
+        && Superblock::other_version(second).is_none()
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+pub(crate) fn too_long(bytes: usize) -> Error {
     Error::new(
         ErrorKind::BadArgument,
         format!("the superblock would need {bytes} bytes; use shorter paths or fewer log devices"),
     )
 }
 
-fn text(bytes: &[u8]) -> Result<String, Malformed> {
+pub(crate) fn text(bytes: &[u8]) -> Result<String, Malformed> {
     String::from_utf8(bytes.to_vec()).map_err(|_| Malformed { what: "a path that is not UTF-8" })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, When};
+    use crate::making;
+    use firn_base::rng::Rng;
+    use firn_device::{
+        Calls, CrashPlan, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, Fill, MemoryDevice, Survival,
+        When,
+    };
 
     fn sample() -> Superblock {
         Superblock {
@@ -436,25 +475,87 @@ mod tests {
             store_path: "store".into(),
             store_version: Lsn(7000),
             extensions: Extensions::default(),
+            in_doubt: false,
         }
     }
 
     fn device() -> Arc<dyn Device> {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("superblock"));
-        let files = ["log.0".into(), "store".into()];
+        let mark = interrupted();
         assert_eq!(Superblock::read(&device), Ok(Found::Nothing));
         device.grow(4096, Fill::Written).expect("memory grows");
         assert_eq!(Superblock::read(&device), Ok(Found::Nothing));
-        Superblock::mark_making(&device, Making::Restoring, &files).expect("memory grows");
-        assert_eq!(Superblock::read(&device), Ok(Found::Restoring(files.to_vec())));
-        Superblock::mark_making(&device, Making::Creating, &files).expect("memory grows");
+        assert_eq!(making::interrupted_on(&device), Ok(Interrupted::default()));
+        making::mark(&device, Making::Restoring, &mark).expect("memory grows");
+        assert_eq!(Superblock::read(&device), Ok(Found::Restoring(mark.clone())));
+        making::mark(&device, Making::Creating, &mark).expect("memory grows");
+        assert_eq!(making::interrupted_on(&device), Ok(mark));
         device
+    }
+
+    fn interrupted() -> Interrupted {
+        Interrupted { ids: vec![sample().database], files: vec!["log.0".into(), "store".into()] }
+    }
+
+    /// The first superblock was once written over the mark before there was another copy of it: what a crash left of that write was
+    /// neither, and called damage at every opening.
+    #[test]
+    fn whatever_a_crash_leaves_of_the_first_write_is_a_database_or_an_interrupted_creation() {
+        let marked = Arc::new(MemoryDevice::new("superblock"));
+        let as_device: Arc<dyn Device> = marked.clone();
+        making::mark(&as_device, Making::Creating, &interrupted()).expect("memory grows");
+        let plan = CrashPlan::new();
+        let device: Arc<dyn Device> = plan.device_holding(&marked);
+        let mut first = sample();
+        first.store_path = "s".repeat(3000); // longer than a sector
+        first.write(&device).expect("writable");
+        let (mut rng, mut torn) = (Rng::new(1), 0);
+        for event in 0..=plan.event_count() {
+            for _ in 0..50 {
+                let image = plan.image_at(event, Survival::Sectors, &mut rng).remove(0) as Arc<dyn Device>;
+                match Superblock::read(&image).expect("no damage") {
+                    Found::Database(found) => assert_eq!(found, first),
+                    Found::Creating(found) => {
+                        assert_eq!(found, interrupted());
+                        let [_, second] = read_copies(&image);
+                        torn += u32::from(!is_zero(&second.expect("readable")));
+                        // Begun anew, and torn anew, over what is left of this one.
+                        making::mark(&image, Making::Creating, &interrupted()).expect("it is marked");
+                        let mut anew = first.clone();
+                        (anew.sequence, anew.store_path) = (0, "t".repeat(3000));
+                        anew.write(&image).expect("writable");
+                        assert_eq!(Superblock::read(&image), Ok(Found::Database(anew)));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert!(torn > 10, "{torn} were torn");
+    }
+
+    /// A mark that shows again, because a device lost all later writes to it, beside a copy of a later write that has rotted: there
+    /// may be a database.
+    #[test]
+    fn a_mark_beside_a_later_copy_is_damage() {
+        let device = device();
+        let mut mark = vec![0; COPY_BYTES];
+        device.read(0, &mut mark).expect("readable");
+        let mut superblock = sample();
+        superblock.write(&device).expect("writable");
+        superblock.write(&device).expect("writable");
+        device.write(0, &mark, Durability::Durable).expect("writable");
+        assert_eq!(Superblock::read(&device), Ok(Found::Database(superblock)), "the other copy is whole");
+        let mut second = vec![0; COPY_BYTES];
+        device.read(SECOND_COPY, &mut second).expect("readable");
+        second[60] ^= 1;
+        device.write(SECOND_COPY, &second, Durability::Durable).expect("writable");
+        assert_eq!(Superblock::read(&device).expect_err("rotten").kind(), ErrorKind::Damaged);
     }
 
     #[test]
     fn either_copy_is_enough() {
         let device = device();
-        let creating = Found::Creating(vec!["log.0".into(), "store".into()]);
+        let creating = Found::Creating(interrupted());
         assert_eq!(Superblock::read(&device).expect("readable"), creating);
         let mut superblock = sample();
         superblock.write(&device).expect("writable");
@@ -471,6 +572,70 @@ mod tests {
         }
         device.write(0, &vec![0xa5; 2 * COPY_BYTES], Durability::Durable).expect("writable");
         assert_eq!(Superblock::read(&device).expect_err("both are gone").kind(), ErrorKind::Damaged);
+    }
+
+    /// The copies were once read with one call, so that one bad sector stopped every opening and every checkpoint.
+    #[test]
+    fn a_sector_that_cannot_be_read_spoils_one_copy_only_and_the_next_write_mends_it() {
+        for copy in 0..2 {
+            let plain = device();
+            let mut superblock = sample();
+            superblock.write(&plain).expect("writable");
+            let bad = Arc::new(Faulty::new(plain, &FaultPlan::new(0)));
+            let device: Arc<dyn Device> = bad.clone();
+            let sector = copy * COPY_BYTES as u64 + 512;
+            bad.make_unreadable(sector, 512);
+            assert_eq!(Superblock::read(&device), Ok(Found::Database(superblock.clone())));
+            superblock.redo_start = Lsn(5000);
+            superblock.write(&device).expect("the medium takes another sector");
+            assert_eq!(bad.unreadable_blocks(), 0);
+            assert_eq!(Superblock::read(&device), Ok(Found::Database(superblock.clone())));
+            // A copy that cannot be written either: the other one is not touched.
+            bad.wear_out(sector, 512);
+            let before = superblock.clone();
+            superblock.redo_start = Lsn(5500);
+            superblock.write(&device).expect_err("there would be one copy only");
+            assert_eq!(Superblock::read(&device), Ok(Found::Database(before)));
+        }
+    }
+
+    /// What cannot be read is not taken for what never was: nothing is created over it, and no file removed for it.
+    #[test]
+    fn two_copies_of_which_none_can_be_read_are_an_error_of_the_device() {
+        let bad = Arc::new(Faulty::new(device(), &FaultPlan::new(0)));
+        let device: Arc<dyn Device> = bad.clone();
+        bad.make_unreadable(SECOND_COPY, 512);
+        let error = Superblock::read(&device).expect_err("a mark beside a copy that cannot be read");
+        assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
+        sample().write(&device).expect("it heals");
+        bad.make_unreadable(0, 512);
+        bad.make_unreadable(SECOND_COPY, 512);
+        assert_eq!(Superblock::read(&device).expect_err("no copy").kind(), ErrorKind::Failed);
+        let error = sample().write(&device).expect_err("which copy counts is not known");
+        assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
+    }
+
+    /// The next write could not pass the sequence: it ended the process, or began again at 0 and the copy
+    /// before counted. Found by the fuzzer `superblock`.
+    #[test]
+    fn a_sequence_that_no_write_comes_to_is_damage() {
+        let with = |sequence| Superblock { sequence, ..sample() }.encode().expect("short");
+        assert!(Superblock::decode(&with(u64::MAX)).is_err());
+        assert!(Superblock::decode(&with(SEQUENCE_MAX)).is_ok());
+    }
+
+    /// A copy that one reading lost may be the newer: the next write passes its sequence.
+    #[test]
+    fn a_write_passes_the_sequence_of_a_copy_that_was_not_seen() {
+        let device = device();
+        let mut superblock = sample();
+        superblock.write(&device).expect("writable");
+        let mut behind = superblock.clone();
+        superblock.write(&device).expect("writable");
+        superblock.write(&device).expect("writable");
+        behind.write(&device).expect("writable");
+        assert_eq!(behind.sequence, superblock.sequence + 1);
+        assert_eq!(Superblock::read(&device), Ok(Found::Database(behind)));
     }
 
     /// The copies were once always written in one order: a crash that tore the second, and another while the
@@ -514,6 +679,20 @@ mod tests {
         }
     }
 
+    /// Paths leave the table of epochs its place: else a database could be created that could be opened once.
+    #[test]
+    fn paths_leave_place_for_epochs() {
+        let mut superblock = sample();
+        superblock.store_path = "s".repeat(COPY_BYTES - EPOCHS_RESERVE);
+        assert_eq!(superblock.encode().expect_err("too long").kind(), ErrorKind::BadArgument);
+        superblock.store_path.truncate(COPY_BYTES - EPOCHS_RESERVE - 200);
+        // Of the largest starts there are.
+        for epoch in 3..1 + crate::recovery::EPOCHS_WRITING_MAX as u32 {
+            superblock.epochs.push((Epoch(epoch + (1 << 28)), Lsn((1 << 62) + u64::from(epoch))));
+        }
+        superblock.encode().expect("so many have a place, whatever the paths are");
+    }
+
     #[test]
     fn golden_bytes() {
         let bytes = sample().encode().expect("fits");
@@ -523,6 +702,28 @@ mod tests {
             &bytes[48..],
             b"\x01\x01\x02\x80\x40\x80\x20\0\x02\x01\x80\x20\x02\x88\x27\x01\x01\x80\x80\x40\x05log.0\x05store\xd8\x36"
         );
+    }
+
+    /// However often it is opened without writing log: a few entries, and none that a block of a forgotten epoch fits.
+    #[test]
+    fn epochs_of_openings_that_wrote_no_log_do_not_add_up() {
+        let mut superblock = sample();
+        let (with_log, start) = (superblock.epoch(), Lsn(5000));
+        superblock.open_epoch(Lsn(6000));
+        superblock.forget_epochs_without_log(with_log);
+        assert_eq!(superblock.epochs[2..], [(Epoch(3), Lsn(6000))], "one is the limit of the log before it");
+        let mut given: Vec<Epoch> = vec![Epoch(3)];
+        for opening in 1..100 {
+            given.push(superblock.open_epoch(Lsn(6000 + 100 * opening)));
+            superblock.forget_epochs_without_log(with_log);
+            assert_eq!(superblock.epochs.len(), 3);
+            let (limit, at) = superblock.epochs[2];
+            assert_eq!((superblock.epochs[1], at), ((with_log, start), Lsn(6000)));
+            assert!(!given.contains(&limit), "no block bears the limit's number");
+        }
+        let epoch = superblock.open_epoch(Lsn(20_000));
+        superblock.forget_epochs_without_log(epoch);
+        assert_eq!(superblock.epochs.len(), 4, "this one has log");
     }
 
     #[test]

@@ -16,8 +16,10 @@ use std::time::Duration;
 const CLEANER_NAP: Duration = Duration::from_millis(100);
 /// How often maintenance looks for work.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
+/// How long it rests after a step of a sweep at least, and `MAINTENANCE_NAP` at most: so at most 8,000 leaves a second.
+const SWEEP_NAP_MIN: Duration = Duration::from_millis(1);
 /// How long stopping waits for a write to the archive that does not end.
-const ARCHIVE_STOP_MAX: Duration = Duration::from_secs(5);
+pub(crate) const ARCHIVE_STOP_MAX: Duration = Duration::from_secs(5);
 /// How long background work rests after a failure that may pass.
 const FAILURE_NAP: Duration = Duration::from_millis(250);
 
@@ -114,7 +116,7 @@ impl Shared {
                 Ok(Progress::Worked) => {}
                 Ok(Progress::Idle) => self.engine.pool.wait_for_cleaning(CLEANER_NAP),
                 Err(error) => {
-                    self.engine.background_failed(&error.into());
+                    self.engine.background_failed("writing pages", &error.into());
                     self.nap(FAILURE_NAP);
                 }
             }
@@ -149,7 +151,7 @@ impl Shared {
                 Ok(Progress::Worked) => thread::yield_now(),
                 Ok(Progress::Idle) => return,
                 Err(error) => {
-                    self.engine.background_failed(&error);
+                    self.engine.background_failed("recovering", &error);
                     if self.engine.txns.check_usable().is_err() {
                         return;
                     }
@@ -162,7 +164,7 @@ impl Shared {
     fn checkpoint(&self) {
         while self.engine.checkpointer.wait_for_request() {
             if let Err(error) = self.engine.checkpoint() {
-                self.engine.background_failed(&error);
+                self.engine.background_failed("taking a checkpoint", &error);
                 self.nap(FAILURE_NAP);
             }
         }
@@ -170,11 +172,16 @@ impl Shared {
 
     fn maintain(&self) {
         while !self.is_stopping() {
+            let begun = clock::now();
             match self.engine.maintenance_step() {
+                // A sweep of leaves that nobody may have in memory leaves the devices to others half of the time.
+                Ok(Progress::Worked) if self.engine.txns.is_sweeping() => {
+                    self.nap(begun.elapsed().clamp(SWEEP_NAP_MIN, MAINTENANCE_NAP));
+                }
                 Ok(Progress::Worked) => thread::yield_now(),
                 Ok(Progress::Idle) => self.nap(MAINTENANCE_NAP),
                 Err(error) => {
-                    self.engine.background_failed(&error);
+                    self.engine.background_failed("maintenance", &error);
                     self.nap(FAILURE_NAP);
                 }
             }

@@ -162,8 +162,8 @@ impl Transaction {
     /// Undoes everything done since the savepoint. Explicit locks stay; rows that are as they were are free for
     /// others, but under serializable isolation.
     ///
-    /// Errors: `Full` if the log has no room for it. The next statement, or the commit, goes on with it first, or fails
-    /// likewise.
+    /// Errors: `BadArgument`, and nothing is undone, if another transaction made the savepoint; `Full` if the log has no room
+    /// for it. The next statement, or the commit, goes on with it first, or fails likewise.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), Error> {
         self.check_open()?;
         Ok(self.inner.rollback_to(savepoint)?)
@@ -209,10 +209,12 @@ impl Transaction {
 
     /// Two-phase commit, first phase. When it returns, the transaction survives crashes, with its rows
     /// locked and showing others the versions before, until [`crate::Database::commit_prepared`] or
-    /// [`crate::Database::rollback_prepared`] is called with `gid`, from any thread, in this or a later life
-    /// of the database.
+    /// [`crate::Database::rollback_prepared`] is called with `gid`, from any thread, now or after a later opening
+    /// of the database. What it has read for update stays locked as long.
     ///
-    /// Errors: `BadArgument` if `gid` is empty, over 256 bytes or taken, or nothing was written.
+    /// Errors, after which it is rolled back: `BadArgument` if `gid` is empty, over 256 bytes or taken, or nothing was
+    /// written; `Full` if so many transactions are prepared, or this one has locked so many rows for update without writing
+    /// them, that there is no space to list them in checkpoints, or if the log is full.
     pub fn prepare(self, gid: &[u8]) -> Result<(), Error> {
         self.check_open()?;
         Ok(self.inner.prepare(gid)?.wait()?)

@@ -1,6 +1,7 @@
-//! What an append, a flush and a scan cost in processor time: `cargo run --release -p firndb-log --example log_speed`.
+//! Processor time of an append, a flush and a scan: `cargo run --release -p firndb-log --example
+//! log_speed`.
 //!
-//! The devices are memory, so that the log itself is what is measured.
+//! The devices are memory, so that only the log itself is measured.
 
 use firn_base::{Epoch, Lsn, clock};
 use firn_log::testing::{identity, memory_device, options};
@@ -13,7 +14,7 @@ fn main() {
     let options = LogOptions { buffer_bytes: 16 << 20, ..options() };
     let log = Log::create(vec![device.clone()], identity(1), Epoch(1), options).expect("created");
 
-    // The best of many rounds: what the code costs, not what else the machine does.
+    // The best of many rounds: the cost of the code, without other load of the machine.
     let (rounds, batch, commits) = (100, 20_000u64, 2_000u64);
     let (mut append_ns, mut framing, mut commit_ns) = (f64::MAX, 0f64, f64::MAX);
     for _ in 0..rounds {

@@ -1,14 +1,16 @@
-//! Reading a stream ahead of whoever takes its blocks apart, on a thread of its own.
+//! Read-ahead of a stream on a thread of its own.
 //!
-//! So that neither waits for the other as long as both are equally fast: checking and merging what was read takes as long
-//! as a fast drive takes to read it. The thread reads forward only, into buffers that come back when they are used up;
-//! memory is theirs, and they are as many as they were. Whoever drops [`Ahead`] waits for one read at most.
+//! Neither the scan nor the thread waits for the other as long as both are equally fast: checking
+//! and merging the blocks takes about as long as a fast drive takes to read them. The thread reads
+//! forward only, into buffers that the scan returns when it has used them up; the number of buffers
+//! is fixed. Dropping [`Ahead`] waits for at most one read.
 
 use crate::layout::Geometry;
+use crate::medium::Medium;
 use crate::{LogError, LogErrorKind};
 use firn_base::sync::thread::{self, JoinHandle};
 use firn_base::sync::{Arc, Condvar, Mutex};
-use firn_device::{AlignedBuf, Device};
+use firn_device::AlignedBuf;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -18,17 +20,19 @@ pub(crate) struct Chunk {
     /// Linear position of its first byte.
     pub start: u64,
     pub len: usize,
+    /// Offsets in the chunk of units that cannot be read.
+    unreadable: Vec<usize>,
 }
 
 impl Chunk {
-    /// Nothing, before `start`.
+    /// An empty chunk before `start`.
     pub fn empty(buf: AlignedBuf, start: u64) -> Chunk {
-        Chunk { buf, start, len: 0 }
+        Chunk { buf, start, len: 0, unreadable: Vec::new() }
     }
 
-    /// Reads what comes first in `rest`, as much as `buf` takes and lies in one piece on the device.
+    /// Reads the first part of `rest`, as much as `buf` takes and is contiguous on the device.
     pub fn read(
-        device: &dyn Device,
+        medium: &Medium,
         geometry: &Geometry,
         rest: &Range<u64>,
         mut buf: AlignedBuf,
@@ -38,15 +42,20 @@ impl Chunk {
         let len = (buf.len() as u64).min(to_wrap).min(rest.end - rest.start) as usize;
         // Whole units: positions start at units, and a last block's unit is there as a whole.
         let whole = len.next_multiple_of(geometry.unit as usize);
-        device.read(geometry.offset(start), &mut buf[..whole])?;
-        Ok(Chunk { buf, start, len })
+        let unreadable = medium.read(geometry.offset(start), &mut buf[..whole])?;
+        Ok(Chunk { buf, start, len, unreadable })
+    }
+
+    /// Whether the unit that begins at this offset of the chunk could not be read.
+    pub fn is_unreadable(&self, at: usize) -> bool {
+        !self.unreadable.is_empty() && self.unreadable.contains(&at)
     }
 }
 
-/// What the thread and its reader share.
+/// State shared by the thread and its reader.
 struct Shared {
     state: Mutex<State>,
-    /// A chunk, a buffer, or the end.
+    /// Signals a chunk, a buffer, or the end.
     moved: Condvar,
 }
 
@@ -57,7 +66,7 @@ struct State {
     /// The thread reads no more: all is read, a read failed, or it panicked.
     ended: bool,
     failed: Option<LogError>,
-    /// Nobody wants more.
+    /// The reader needs no more.
     stop: bool,
 }
 
@@ -68,9 +77,9 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Begins to read `rest` into `spare`; gives the buffers back if the system has no thread to give.
+    /// Begins to read `rest` into `spare`. Returns the buffers if the system cannot start a thread.
     pub fn start(
-        device: Arc<dyn Device>,
+        medium: Arc<Medium>,
         geometry: Geometry,
         rest: Range<u64>,
         spare: Vec<AlignedBuf>,
@@ -83,10 +92,10 @@ impl Ahead {
             stop: false,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), moved: Condvar::new() });
-        let theirs = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let body = move || {
-            let _end = EndsWith(&theirs);
-            theirs.read(&*device, &geometry, rest);
+            let _end = EndNotice(&thread_shared);
+            thread_shared.read(&medium, &geometry, rest);
         };
         match thread::spawn("firn-log-read", body) {
             Ok(thread) => Ok(Ahead { shared, thread: Some(thread) }),
@@ -94,8 +103,8 @@ impl Ahead {
         }
     }
 
-    /// Takes a buffer back that is used up.
-    pub fn give_back(&self, used: AlignedBuf) {
+    /// Returns a buffer that is used up.
+    pub fn return_buffer(&self, used: AlignedBuf) {
         self.shared.state.lock().spare.push(used);
         self.shared.moved.notify_all();
     }
@@ -123,17 +132,17 @@ impl Drop for Ahead {
         self.shared.state.lock().stop = true;
         self.shared.moved.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, was told as an error of the read.
+            // Its panic, if any, was returned as an error of the read.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    fn read(&self, device: &dyn Device, geometry: &Geometry, mut rest: Range<u64>) {
+    fn read(&self, medium: &Medium, geometry: &Geometry, mut rest: Range<u64>) {
         while rest.start < rest.end {
             let Some(buf) = self.spare() else { return };
-            let outcome = Chunk::read(device, geometry, &rest, buf);
+            let outcome = Chunk::read(medium, geometry, &rest, buf);
             let mut state = self.state.lock();
             match outcome {
                 Ok(chunk) => {
@@ -149,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// A buffer to read into, as soon as there is one; `None` if nobody wants more.
+    /// A buffer to read into, as soon as there is one; `None` if the reader needs no more.
     fn spare(&self) -> Option<AlignedBuf> {
         let mut state = self.state.lock();
         loop {
@@ -164,10 +173,10 @@ impl Shared {
     }
 }
 
-/// Says that the thread has ended, however it did.
-struct EndsWith<'a>(&'a Shared);
+/// Marks the thread as ended, also if it panics.
+struct EndNotice<'a>(&'a Shared);
 
-impl Drop for EndsWith<'_> {
+impl Drop for EndNotice<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.ended = true;

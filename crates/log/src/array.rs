@@ -1,61 +1,65 @@
 //! The log's devices, which may change while it is open.
 //!
-//! Each device has a place in the lists of `Flight` and `Front` for as long as the log is open, and nobody takes over the
-//! place of one that has left. What is a member is for the caller to make durable; the order is
-//! * *joining*: the id is durable as taken → the device is formatted → it is durable as a member → it is used;
-//! * *leaving*: it is given no more requests → all log on it has been truncated → it is durable as no member → it is
-//!   forgotten, and its header says so, lest it be taken for what it was.
+//! Each device has an index in the lists of `Flight` and `Front` for as long as the log is open,
+//! and the index of one that has left is not used again. The caller makes the list of members
+//! durable; the order is
+//! * *joining*: the id is durable as taken → the device is formatted → it is durable as a member →
+//!   it is used;
+//! * *leaving*: it is given no more requests → all log on it has been truncated → it is durable as
+//!   no member → it is forgotten, and its header is marked as retired, lest it be taken for a
+//!   member.
 //!
-//! Blocks carry their member's id, and ids are never given twice: what a former member holds is never log again, whatever
-//! name its device comes back under.
+//! Blocks carry their member's id, and ids are never assigned twice: the blocks of a former member
+//! are never log again, whatever name its device returns under.
 
 use crate::block::{self, Owner};
 use crate::flight::Slot;
 use crate::hiding::Hiding;
 use crate::job::Bytes;
 use crate::layout::{Geometry, MemberHeader};
+use crate::layout_policy::LogPolicy;
 use crate::log::{DEVICES_MAX, Log, format};
-use crate::loss::Loss;
 use crate::member::{Member, read_member_header};
-use crate::policy::LogPolicy;
+use crate::member_failure::LossHandler;
 use crate::space::DeviceSpace;
-use crate::{LogError, LogErrorKind, LogIdentity, LostMember, MemberId, worker};
+use crate::{LogError, LogErrorKind, LogIdentity, MemberId, worker};
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Lsn};
-use firn_device::{AbsentDevice, AlignedBuf, Device, DeviceError, DeviceErrorKind};
+use firn_device::{AbsentDevice, AlignedBuf, Device, DeviceError, DeviceErrorKind, find_contents};
 
-/// What a log device is good for at present.
+/// Whether a log device takes requests at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
     /// It takes requests.
     InUse,
-    /// It takes none, since it is to leave; what it holds is read if need be.
+    /// It is to leave and takes no requests; the log on it is read if necessary.
     Leaving,
-    /// A write to it failed. It takes no requests; what it holds may still be needed.
+    /// A write to it failed. It takes no requests; the log on it may still be needed.
     Failed,
     /// It is no member any more.
     Gone,
 }
 
-/// A log device as the open log sees it.
+/// The state of one log device.
 #[derive(Clone, Debug)]
 pub struct MemberStatus {
-    /// Its id.
+    /// The member's id.
     pub member: MemberId,
-    /// Its name.
+    /// The device's name.
     pub device: String,
-    /// What it is good for.
+    /// Whether it takes requests.
     pub state: MemberState,
-    /// Bytes of log that it holds at most.
+    /// Most bytes of log that it can hold.
     pub capacity_bytes: u64,
     /// Bytes that it can take before log is truncated.
     pub room_bytes: u64,
-    /// Bytes of log ever written to it, in all lives of the database.
+    /// Bytes of log ever written to it, in all epochs of the database.
     pub written_bytes: u64,
 }
 
 impl MemberStatus {
-    /// Of the member at `place` of the identity's list, on a device that nobody writes to; log is needed from `from` on.
+    /// The status of the member at `place` of the identity's list, on a device to which no thread
+    /// writes. Log is needed from `from` on.
     pub fn read(
         device: Arc<dyn Device>,
         identity: &LogIdentity,
@@ -64,7 +68,7 @@ impl MemberStatus {
     ) -> Result<MemberStatus, LogError> {
         let name = device.info().name.clone();
         let (main, area) = Member::read(device, identity, place)?;
-        // What follows the last block of the newest section is not looked for: it counts as full.
+        // The rest of the newest section, after its last block, is not searched: it counts as full.
         let spaces: Vec<DeviceSpace> =
             std::iter::once(&main).chain(&area).map(|stream| stream.filled(from)).collect();
         Ok(MemberStatus {
@@ -72,7 +76,7 @@ impl MemberStatus {
             device: name,
             state: MemberState::InUse,
             capacity_bytes: spaces[0].capacity_bytes(),
-            room_bytes: spaces[0].room_bytes(),
+            room_bytes: spaces[0].free_bytes(),
             written_bytes: spaces.iter().map(DeviceSpace::written_bytes).sum(),
         })
     }
@@ -97,7 +101,7 @@ fn bad(message: String) -> LogError {
 }
 
 impl Log {
-    /// Its members with their devices: those that hold log, or may.
+    /// The log's members with their devices: all that hold log, or may.
     #[must_use]
     pub fn members(&self) -> Vec<(MemberId, Arc<dyn Device>)> {
         let flight = self.pipeline.flight.lock();
@@ -105,7 +109,7 @@ impl Log {
         members.map(|slot| (MemberId(slot.owner.member), Arc::clone(&slot.device))).collect()
     }
 
-    /// What is known of each member.
+    /// The status of each member.
     #[must_use]
     pub fn member_statuses(&self) -> Vec<MemberStatus> {
         let flight = self.pipeline.flight.lock();
@@ -119,41 +123,51 @@ impl Log {
                     device: slot.device.info().name.clone(),
                     state: slot.state,
                     capacity_bytes: space.capacity_bytes(),
-                    room_bytes: space.room_bytes(),
+                    room_bytes: space.free_bytes(),
                     written_bytes: space.written_bytes() + area.map_or(0, DeviceSpace::written_bytes),
                 }
             })
             .collect()
     }
 
-    /// On how many devices each request is wanted, and on how many one goes now.
+    /// Number of devices that each request should go to, and number that one goes to now.
     #[must_use]
     pub fn copies(&self) -> (usize, usize) {
         let flight = self.pipeline.flight.lock();
         (flight.copies, flight.width())
     }
 
-    /// Has `handler` called, once for each device that fails from now on, by the thread whose write failed and with no
-    /// lock of the log held. Until it returns, nothing is acknowledged that has fewer copies for it. If it fails, or
-    /// there is none, the log fails. May be called once.
-    pub fn on_device_lost(
-        &self,
-        handler: impl Fn(&LostMember) -> Result<Loss, LogError> + Send + Sync + 'static,
-    ) {
-        let set = self.pipeline.handler.set(Box::new(handler)).is_ok();
+    /// An LSN, and the number of copies that log from there on gets with the devices now in use.
+    /// Log that was handed to devices before keeps the copies that it has.
+    #[must_use]
+    pub fn copies_from_here(&self) -> (Lsn, usize) {
+        let flight = self.pipeline.flight.lock();
+        let front = self.pipeline.front.lock();
+        (front.requested(), flight.width())
+    }
+
+    /// Sets the handler that is called once for each device that fails from now on. The thread
+    /// whose write failed calls it, with no lock of the log held. Until it returns, no log is
+    /// acknowledged that has fewer copies because of the failure. If it fails, or there is none,
+    /// the log fails. May be called once, and not if the log was opened with
+    /// [`crate::LogOptions::on_device_lost`].
+    pub fn on_device_lost(&self, handler: LossHandler) {
+        let set = self.pipeline.handler.set(handler).is_ok();
         assert!(set, "a log has one such handler");
     }
 
-    /// Has `listener` told when the log has failed, by the thread that found out and with no lock of the log held. The
-    /// write may have been one that nobody waits for, and those who wait for something else would not hear of it. May be
-    /// called once.
+    /// Sets a listener that is called when the log has failed, by the thread that detected the
+    /// failure and with no lock of the log held. The failed write may have been one that no thread
+    /// waits for; threads that wait for something else learn of it only through the listener. May
+    /// be called once.
     pub fn on_failed(&self, listener: impl Fn(&LogError) + Send + Sync + 'static) {
         let set = self.pipeline.on_failed.set(Box::new(listener)).is_ok();
         assert!(set, "a log has one such listener");
     }
 
-    /// Formats `device`, grown to its size, as member `member`: an id that no device has had. It is no member before
-    /// the caller says so durably, and takes no requests before [`Log::use_member`].
+    /// Formats `device`, grown to its size, as member `member`: an id that no device has had. It is
+    /// no member before the caller has made it one durably, and takes no requests before
+    /// [`Log::use_member`].
     pub fn prepare_member(&self, device: Arc<dyn Device>, member: MemberId) -> Result<NewMember, LogError> {
         let unit = self.pipeline.front.lock().unit();
         let info = device.info();
@@ -187,8 +201,8 @@ impl Log {
         block::database_tag(self.database)
     }
 
-    /// Gives requests to a new member. Answers the LSN from which on they may go there: from there on the log has the
-    /// copies that [`Log::copies`] tells now.
+    /// Takes a new member into use. Returns the first LSN that may go to it: from there on the log
+    /// has the copies that [`Log::copies`] returns now.
     pub fn use_member(&self, new: NewMember) -> Result<Lsn, LogError> {
         let place = {
             let mut flight = self.pipeline.flight.lock();
@@ -214,13 +228,14 @@ impl Log {
             })?;
             self.workers.lock().push(worker);
         }
-        // Somebody may have waited for a device.
-        self.pipeline.look_again();
+        // A thread may have waited for a device.
+        self.pipeline.wake_after_device_change();
         Ok(place.1)
     }
 
-    /// Gives no more requests to a member that is to leave. Refused if too few devices or too little room would be left.
-    /// The caller has made durable that there are fewer copies from now on, if so.
+    /// Takes a member that is to leave out of use. Refused if too few devices or too little free
+    /// space would be left. The caller has made durable that there are fewer copies from now on, if
+    /// so.
     pub fn stop_using(&self, member: MemberId) -> Result<(), LogError> {
         let mut flight = self.pipeline.flight.lock();
         let place = place_of(&flight.slots, member)?;
@@ -244,7 +259,7 @@ impl Log {
             return Err(LogError::new(
                 LogErrorKind::Full,
                 format!(
-                    "member {} cannot leave the log: the other devices have too little room now",
+                    "member {} cannot leave the log: the other devices have too little free space now",
                     member.0
                 ),
             ));
@@ -254,7 +269,7 @@ impl Log {
         Ok(())
     }
 
-    /// Gives requests again to a member that was to leave and has not.
+    /// Takes a member that was to leave, and has not left, into use again.
     pub fn use_again(&self, member: MemberId) {
         let mut flight = self.pipeline.flight.lock();
         if let Ok(place) = place_of(&flight.slots, member)
@@ -275,8 +290,18 @@ impl Log {
         slot.state != MemberState::InUse && idle && self.pipeline.front.lock().is_drained(place, lsn)
     }
 
-    /// Forgets a member that takes no requests and, durably, is none any more; lets go of its device. Its header is made
-    /// to say so, as far as the device allows.
+    /// Whether a member's device can be read: its header can.
+    #[must_use]
+    pub fn is_readable(&self, member: MemberId) -> bool {
+        let device = {
+            let flight = self.pipeline.flight.lock();
+            place_of(&flight.slots, member).ok().map(|place| Arc::clone(&flight.slots[place].device))
+        };
+        device.is_some_and(|device| read_member_header(&*device).is_ok())
+    }
+
+    /// Forgets a member that takes no requests and, durably, is no member any more; drops the
+    /// reference to its device. Its header is marked as retired, as far as the device allows.
     pub fn forget_member(&self, member: MemberId) {
         let device = {
             let mut flight = self.pipeline.flight.lock();
@@ -290,9 +315,14 @@ impl Log {
 }
 
 impl Slot {
-    /// Leaves the log; answers the device.
+    /// Leaves the log. Returns the device.
     pub fn leave(&mut self) -> Arc<dyn Device> {
         self.state = MemberState::Gone;
+        self.detach_device()
+    }
+
+    /// Replaces the device by an absent one. Returns it.
+    pub fn detach_device(&mut self) -> Arc<dyn Device> {
         let name = self.device.info().name.clone();
         let why = DeviceError::new(DeviceErrorKind::Failed, format!("{name} has left the log"));
         std::mem::replace(&mut self.device, Arc::new(AbsentDevice::new(&name, why)))
@@ -311,18 +341,18 @@ fn retire(device: &dyn Device) -> Result<(), LogError> {
     Ok(())
 }
 
-/// What a device says that it is.
+/// The contents of a device, by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceContents {
-    /// Its first bytes are zero, or it has none.
+    /// Nothing that can be detected ([`firn_device::find_contents`]).
     Nothing,
-    /// A log device of this database, with this id; whether it has left the log.
+    /// A log device, now or formerly a member.
     Member {
-        /// Whose.
+        /// The database that the log belongs to.
         database: DatabaseId,
-        /// Its id.
+        /// The member's id.
         member: MemberId,
-        /// Its header says that it is a member no more.
+        /// Whether its header marks it as a former member.
         retired: bool,
     },
     /// Anything else.
@@ -330,16 +360,14 @@ pub enum DeviceContents {
 }
 
 impl DeviceContents {
-    /// Looks at the first bytes of `device`.
+    /// Reads the header of `device`; if there is none, checks the places where other formats have
+    /// theirs.
     pub fn of(device: &dyn Device) -> Result<DeviceContents, LogError> {
         if let Ok(header) = read_member_header(device) {
             let MemberHeader { database, member, retired, .. } = header;
             return Ok(DeviceContents::Member { database, member, retired });
         }
-        let mut first = AlignedBuf::zeroed(64 << 10);
-        let len = (first.len() as u64).min(device.len()) as usize;
-        device.read(0, &mut first[..len])?;
-        let empty = first[..len].iter().all(|&byte| byte == 0);
+        let empty = find_contents(device)?.is_none();
         Ok(if empty { DeviceContents::Nothing } else { DeviceContents::Other })
     }
 }

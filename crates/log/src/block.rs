@@ -1,7 +1,7 @@
 //! The 512-byte block: the unit in which the stream is framed on devices.
 //!
 //! ```text
-//!  0  u32  CRC32C of bytes 4..512        20  u8   stream: 0 main, 1 re-issued outliers
+//!  0  u32  CRC32C of bytes 4..512        20  u8   stream: 0 main, 1 reissued outliers
 //!  4  u16  magic 0x4C46 ("FL")           21  u8   flags: bit 0 seal
 //!  6  u8   type: 1 log block             22  u16  fill: payload bytes that are log
 //!  7  u8   format version: 1             24  u64  LSN of the first payload byte; a multiple of 472
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants: within one epoch the payload of an LSN is the same in every copy of the block, however
-//! often it was written; copies differ in fill and in what they know to be durable only.
+//! often it was written; copies differ only in fill and in durable LSN.
 
 use firn_base::{DatabaseId, Epoch, Lsn, crc32c};
 
@@ -28,14 +28,14 @@ pub(crate) const VERSION: u8 = 1;
 pub(crate) const TYPE_LOG: u8 = 1;
 pub(crate) const TYPE_SECTION: u8 = 2;
 pub(crate) const TYPE_MEMBER: u8 = 3;
-/// A member header that gives the device an area for re-issued outliers: who knows only version 1 must not
-/// read such a log, since it would miss part of it.
+/// Version of a member header with an area for reissued outliers. A program that knows only version
+/// 1 must not read such a log, since it would miss part of it.
 pub(crate) const VERSION_WITH_AREA: u8 = 2;
-/// The stream that takes every request first.
+/// The stream to which every request is written first.
 pub(crate) const STREAM_MAIN: u8 = 0;
-/// The stream of the area for re-issued outliers.
+/// The stream of the area for reissued outliers.
 pub(crate) const STREAM_AREA: u8 = 1;
-/// The block was written to say what is durable, not to add log.
+/// The block was written to record what is durable, not to add log.
 pub(crate) const FLAG_SEAL: u8 = 1;
 
 /// LSNs beyond this are damage: it keeps sums of LSNs and lengths from overflowing.
@@ -56,7 +56,7 @@ pub(crate) fn next_base(lsn: Lsn) -> Lsn {
     Lsn(lsn.0.next_multiple_of(PAYLOAD as u64))
 }
 
-/// What all blocks of one stream have in common on one device.
+/// The fields that all blocks of one stream on one device share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub tag: u32,
@@ -66,12 +66,12 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Of a device's main stream.
+    /// Owner of a device's main stream.
     pub fn main(tag: u32, member: u32) -> Owner {
         Owner { tag, member, stream: STREAM_MAIN }
     }
 
-    /// The same device's area for re-issued outliers.
+    /// Owner of the same device's area for reissued outliers.
     pub fn area(self) -> Owner {
         Owner { stream: STREAM_AREA, ..self }
     }
@@ -99,7 +99,7 @@ impl BlockHeader {
         block[32..40].copy_from_slice(&self.durable.0.to_le_bytes());
     }
 
-    /// Reads a block of `owner`'s stream; `None` if it is anything else.
+    /// Decodes a block of `owner`'s stream; `None` if it is anything else.
     pub fn decode(owner: Owner, block: &[u8]) -> Option<BlockHeader> {
         let epoch = check_prefix(block, TYPE_LOG, owner)?;
         let header = BlockHeader {
@@ -123,7 +123,7 @@ impl BlockHeader {
     }
 }
 
-/// The first 20 bytes, which all three types share, without the checksum.
+/// Writes the first 20 bytes, which all three types share, without the checksum.
 pub(crate) fn put_prefix(block: &mut [u8], kind: u8, owner: Owner, epoch: Epoch) {
     block[4..6].copy_from_slice(&MAGIC.to_le_bytes());
     block[6] = kind;
@@ -133,7 +133,7 @@ pub(crate) fn put_prefix(block: &mut [u8], kind: u8, owner: Owner, epoch: Epoch)
     block[16..20].copy_from_slice(&epoch.0.to_le_bytes());
 }
 
-/// Checks type, owner and checksum of a block; answers its epoch.
+/// Checks type, owner and checksum of a block. Returns its epoch.
 pub(crate) fn check_prefix(block: &[u8], kind: u8, owner: Owner) -> Option<Epoch> {
     assert_eq!(block.len(), BLOCK);
     let known = block[7] == VERSION || (kind == TYPE_MEMBER && block[7] == VERSION_WITH_AREA);
@@ -150,8 +150,8 @@ pub(crate) fn is_log(block: &[u8]) -> bool {
     u16_at(block, 4) == MAGIC && block[6] == TYPE_LOG
 }
 
-/// Copies a log block, made for another stream or device, for `owner`, without the checksum; answers the first LSN
-/// after its log.
+/// Copies a log block, made for another stream or device, for `owner`, without the checksum.
+/// Returns the first LSN after its log.
 pub(crate) fn readdress(block: &[u8], owner: Owner, out: &mut [u8]) -> Lsn {
     assert!(is_log(block) && u32_at(block, 8) == owner.tag);
     out.copy_from_slice(block);

@@ -1,7 +1,7 @@
 //! Which blocks are log: the epoch rules.
 //!
-//! A block of an epoch is log only from that epoch's start up to the start of the next one. Whatever an
-//! older life of the database left beyond is not, however whole it looks.
+//! A block of an epoch is log only from that epoch's start up to the start of the next one. Blocks
+//! that an earlier epoch left beyond are not log, however intact they are.
 
 use crate::block::{BlockHeader, LSN_MAX, PAYLOAD, base};
 use crate::{LogError, LogErrorKind};
@@ -22,16 +22,16 @@ pub(crate) struct EpochTable {
     ranges: Vec<EpochRange>,
 }
 
-/// What a valid block of this log is.
+/// Classification of a valid block of this log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Log of the epoch at this place of the table.
+    /// Log of the epoch at this index of the table.
     Log(usize),
-    /// Not log, but what it says is durable counts: a seal right at its epoch's end.
+    /// Not log, but its durable LSN counts: a seal right at its epoch's end.
     Claim(usize),
-    /// Of an older life.
+    /// Of an earlier epoch, or beyond its epoch's end.
     Old,
-    /// Of a life that the superblock does not know.
+    /// Of an epoch that the superblock does not know.
     Unknown,
 }
 
@@ -65,7 +65,7 @@ impl EpochTable {
         *self.ranges.last().expect("checked by new()")
     }
 
-    /// Place of the epoch that `lsn` lies in.
+    /// Index of the epoch that contains `lsn`.
     pub fn of(&self, lsn: Lsn) -> Option<usize> {
         self.ranges.iter().rposition(|range| range.start <= lsn)
     }

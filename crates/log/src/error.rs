@@ -1,4 +1,4 @@
-//! What can go wrong in the log.
+//! The log's errors.
 
 use firn_device::DeviceError;
 use std::fmt;
@@ -7,8 +7,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogErrorKind {
-    /// No room for this class of record until the log is truncated.
+    /// The log has no space for this class of record until it is truncated.
     Full,
+    /// The log's buffer is full until a device has written some of it, and the caller asked not to
+    /// wait. Try again after [`crate::Log::wait_for_buffer`], with no latch held.
+    BufferFull,
     /// A device failed: nothing more can be made durable until the database is opened again.
     Failed,
     /// The log on the devices is damaged before its end, or a member is missing or foreign.
@@ -19,7 +22,7 @@ pub enum LogErrorKind {
     Closed,
 }
 
-/// A log error: what to do, and a sentence for people.
+/// A log error: its kind, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogError {
     /// What a caller can do about it.

@@ -1,36 +1,40 @@
-//! The frontend: appending to the circular buffer, admission, and composing requests from it.
+//! The log's front: appending to the circular buffer, admission, and composing requests from it.
 //!
 //! # Why a flush never fails for space
 //!
-//! Let *room* be the bytes that all devices together can still take without freeing a section, section
-//! headers not counted, and let *cost* of a range of log be the blocks it touches, the one that holds its
-//! first byte included, times 512, rounded up to the unit. `append` accepts a group only if afterwards
-//! `cost(planned) + cost(rest) <= room`, where `planned` are ranges promised as requests of their own
-//! (policy `AtFlush`) and `rest` is the remaining unrequested log. This holds ever after:
-//! * A request that takes all of a range uses exactly its cost, whatever device it goes to, since the
-//!   unit is the same on all; and that cost leaves the left side.
-//! * A request that is cut (its buffer, the ring's end or the device's room ends) ends at a full unit
-//!   of full blocks, uses exactly what it wrote, and the next one starts at a block's first byte: nothing is
-//!   padded or written twice. So any idle device with a unit left makes progress and wastes nothing.
-//! * Planning a range does not change the sum; the block that the next range shares with it is charged to
-//!   the next range when that range's first byte is admitted.
-//! * A seal is written only when nothing is unrequested and takes no more than is left over.
-//! * Truncation only adds room.
-//! * What is promised to undoing ([`Front::reserve`]) may grow past what is left; then `Normal` is refused, and nothing
-//!   else changes: it is no part of the sum.
-//! * A request that is written again (`reissue`) goes to an area, which is no part of the room, or takes room that
-//!   neither admitted log nor a reserve has a claim on.
+//! Let *free* be the bytes that all devices together can still take without freeing a section,
+//! section headers not counted. Let the *cost* of a range of log be the blocks that it touches, the
+//! one that holds its first byte included, times 512, rounded up to the unit. `append` accepts a
+//! group only if afterwards `cost(planned) + cost(rest) <= free`, where `planned` are ranges
+//! reserved as requests of their own (policy `AtFlush`) and `rest` is the remaining unrequested
+//! log. The inequality holds from then on:
+//! * A request that takes all of a range uses exactly its cost, whatever device it goes to, since
+//!   the unit is the same on all; and that cost leaves the left side.
+//! * A request that is cut (at the end of its buffer, of the ring, or of the device's free space)
+//!   ends at a full unit of full blocks and uses exactly what it wrote, and the next request starts
+//!   at a block's first byte: nothing is padded or written twice. So any idle device with a free
+//!   unit makes progress and wastes nothing.
+//! * Planning a range does not change the sum; the block that the next range shares with it is
+//!   charged to the next range when that range's first byte is admitted.
+//! * A seal is written only when nothing is unrequested, and takes no more than is left over.
+//! * Truncation only adds free space.
+//! * What is reserved for undo ([`Front::reserve`]) may grow past what is left. Then `Normal` is
+//!   refused, and nothing else changes: the reserve is no part of the sum.
+//! * A request that is written again (`reissue`) goes to an area, which is no part of the free
+//!   space, or takes space on which neither admitted log nor a reserve has a claim.
 //!
-//! `take` of a request therefore finds a device with room, at the latest when those in flight are done.
+//! Composing a request therefore finds a device with free space, at the latest when the requests in
+//! flight are done.
 //!
-//! Invariants: `covered <= requested <= end`; `next_record >= requested`; the ring holds all bytes from
-//! the first of the block of `requested` on; `pending_cost() <= room`.
+//! Invariants: `requested_boundary <= requested <= end`; `next_record >= requested`; the ring holds
+//! all bytes from the first of the block of `requested` on; `cost_until(end) <= free_bytes`, unless
+//! `overcommitted`.
 
 mod lanes;
 
 use crate::block::{BLOCK, BlockHeader, FLAG_SEAL, HEADER, Owner, PAYLOAD, base};
+use crate::layout_policy::LogPolicy;
 use crate::options::{Appended, LogClass};
-use crate::policy::LogPolicy;
 use crate::record::{BODY_MAX, FRAME, Frame, Record};
 use crate::ring::Ring;
 use crate::space::DeviceSpace;
@@ -41,12 +45,12 @@ use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::{Epoch, Lsn};
 use std::collections::VecDeque;
 
-/// What the frontend needs to know once.
+/// Fixed parameters of the front.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrontSetup {
     pub epoch: Epoch,
     pub start: Lsn,
-    /// Bytes.
+    /// Unit in bytes.
     pub unit: u64,
     pub buffer_bytes: usize,
     pub rollback_reserve_percent: u32,
@@ -55,10 +59,12 @@ pub(crate) struct FrontSetup {
     pub policy: LogPolicy,
 }
 
-/// The largest share of the capacity, in percent, that is kept for undoing what is open.
+/// Largest share of the capacity, in percent, that is reserved for undoing open transactions.
 const UNDO_PERCENT_MAX: u32 = 50;
+/// Share of the capacity, as a divisor, that may be set aside for decisions.
+const DECISIONS_SHARE: u64 = 8;
 
-/// Units that even `System` leaves: for the start records of later epochs and for seals.
+/// Units that even `System` may not use: for the start records of later epochs and for seals.
 pub(crate) const OWN_RESERVE_UNITS: u64 = 8;
 
 /// Everything behind the append lock.
@@ -66,64 +72,70 @@ pub(crate) struct Front {
     pub(crate) setup: FrontSetup,
     ring: Ring,
     pub(crate) spaces: Vec<DeviceSpace>,
-    /// The areas for re-issued outliers; no part of the room.
+    /// The areas for reissued outliers; no part of `free_bytes`.
     pub(crate) areas: Vec<Option<DeviceSpace>>,
     /// Whether each device may be written to.
     pub(crate) in_use: Vec<bool>,
-    /// Devices that a request goes to at least, if so many are in use.
+    /// Devices that each request goes to; all in use if they are fewer.
     pub(crate) copies: usize,
-    /// What the devices can take, each request on as many as it goes to.
-    pub(crate) room: u64,
-    /// A device has failed, and the others have less room than what was admitted needs: until truncation makes some.
-    pub(crate) short: bool,
-    /// Under [`LogPolicy::Striped`].
+    /// Bytes that the devices can still take, each request counted on as many devices as it goes
+    /// to.
+    pub(crate) free_bytes: u64,
+    /// A device has failed, and the others have less free space than admitted log needs, until
+    /// truncation frees enough.
+    pub(crate) overcommitted: bool,
+    /// Only under [`LogPolicy::Striped`].
     lanes: Option<Lanes>,
     /// Under [`LogPolicy::InPlace`]: first LSN of the unit written last, if log still fits in it.
     partial_unit: Option<Lsn>,
     pub(crate) capacity: u64,
     pub(crate) own_reserve: u64,
-    /// Bytes of log that undoing what is open will take: see [`crate::Log::undo_promise`].
+    /// Bytes of log that undoing the open transactions will take: see [`crate::Log::undo_promise`].
     pub(crate) promised: Arc<AtomicU64>,
+    /// Decisions still to be appended: see [`crate::Log::decisions`].
+    pub(crate) decisions: Arc<AtomicU64>,
     pub(crate) group_max: u64,
     pub(crate) end: Lsn,
-    /// All log before it was handed to requests.
+    /// All log before this LSN was taken by requests.
     requested: Lsn,
     /// Last group boundary at or before `requested`.
-    covered: Lsn,
+    requested_boundary: Lsn,
     /// First record that begins at or after `requested`.
     next_record: Lsn,
     /// Whether that record is the first of its group.
     next_is_boundary: bool,
-    /// Ends of requests promised and not composed yet; ascending group boundaries.
+    /// Ends of the ranges reserved as requests and not composed yet; ascending group boundaries.
     plans: VecDeque<Lsn>,
     plan_cost: u64,
     pub(crate) oldest: Lsn,
-    /// Why no record is taken any more.
+    /// Why no record is accepted any more.
     refusal: Option<LogError>,
     pub records: u64,
     pub appended_bytes: u64,
     pub refused: u64,
 }
 
-/// A request that lies ready in its buffer, but for the checksums.
+/// A request composed in its buffer, without checksums yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Composed {
-    /// Place on the device.
+    /// Offset on the device.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// Where the ring ends inside: how many bytes go to `offset`, and where the others go.
+    /// Set if the request wraps around the ring's end: the bytes from this index on go to this
+    /// offset.
     pub rest: Option<(usize, u64)>,
-    /// First LSN that is new in it.
+    /// First LSN that is new in the request.
     pub from: Lsn,
-    /// Once it and all before it are written, all log before this group boundary is durable.
+    /// Once this request and all before it are written, all log before this group boundary is
+    /// durable.
     pub boundary: Lsn,
 }
 
-/// Why an append did not happen.
+/// Why a group was not appended.
 pub(crate) enum Refused {
     Error(LogError),
-    /// The buffer is full until this LSN is requested.
+    /// The buffer is full until requests have taken the log up to this LSN.
     Buffer(Lsn),
 }
 
@@ -149,15 +161,16 @@ impl Front {
                 LogPolicy::Array | LogPolicy::InPlace => None,
             },
             partial_unit: None,
-            room: 0,
-            short: false,
+            free_bytes: 0,
+            overcommitted: false,
             capacity: 0,
             own_reserve: 0,
             promised: Arc::default(),
+            decisions: Arc::default(),
             group_max: 0,
             end: setup.start,
             requested: setup.start,
-            covered: setup.start,
+            requested_boundary: setup.start,
             next_record: setup.start,
             next_is_boundary: true,
             plans: VecDeque::new(),
@@ -176,14 +189,14 @@ impl Front {
     pub fn end(&self) -> Lsn {
         self.end
     }
-    /// Bytes.
+    /// Unit in bytes.
     pub fn unit(&self) -> u64 {
         self.setup.unit
     }
-    pub fn covered(&self) -> Lsn {
-        self.covered
+    pub fn requested_boundary(&self) -> Lsn {
+        self.requested_boundary
     }
-    /// All log before it was handed to requests.
+    /// All log before this LSN was taken by requests.
     pub fn requested(&self) -> Lsn {
         self.requested
     }
@@ -200,7 +213,7 @@ impl Front {
         self.group_max
     }
 
-    /// From now on every append answers `why`; the first reason stays.
+    /// From now on every append returns the error `why`; the first reason stays.
     pub fn refuse(&mut self, why: LogError) {
         self.refusal.get_or_insert(why);
     }
@@ -213,30 +226,55 @@ impl Front {
         (blocks * BLOCK as u64).next_multiple_of(self.setup.unit)
     }
 
-    /// What unrequested log will take if it ends at `end`.
+    /// The cost of the unrequested log if it ends at `end`.
     pub(crate) fn cost_until(&self, end: Lsn) -> u64 {
         let rest = self.plans.back().copied().unwrap_or(self.requested);
         self.plan_cost + self.cost(rest, end)
     }
 
-    /// What `class` leaves for others. Undoing has its share, or more if what is open may take more: what is open when
-    /// somebody else holds the log can be undone without a checkpoint. Transactions may be larger than the log, so
-    /// that there is an end to it, beyond which undoing needs checkpoints.
+    /// Bytes that `class` may not use. The reserve for undo is a fixed share, or more if the open
+    /// transactions may need more: then they can be undone without a checkpoint even while others
+    /// use the rest of the log. Transactions may be larger than the log, so the reserve is bounded;
+    /// beyond the bound undo needs checkpoints. All classes but `Decision` leave what decisions
+    /// will take.
     pub(crate) fn reserve(&self, class: Option<LogClass>) -> u64 {
         let setup = &self.setup;
         let share = |percent: u32| self.capacity / 100 * u64::from(percent);
         let promised = self.promised.load(Ordering::SeqCst);
         // A quarter more, for blocks that are written again as they fill.
         let to_undo = (promised + promised / 4).min(share(UNDO_PERCENT_MAX));
+        let base = self.own_reserve + self.kept_for_decisions();
         match class {
             None => 0,
-            Some(LogClass::System) => self.own_reserve,
-            Some(LogClass::Rollback) => self.own_reserve + share(setup.system_reserve_percent),
+            Some(LogClass::Decision) => self.own_reserve,
+            Some(LogClass::System) => base,
+            Some(LogClass::Rollback) => base + share(setup.system_reserve_percent),
             Some(LogClass::Normal) => {
                 let for_undo = to_undo.max(share(setup.rollback_reserve_percent));
-                self.own_reserve + share(setup.system_reserve_percent) + for_undo
+                base + share(setup.system_reserve_percent) + for_undo
             }
         }
+    }
+
+    /// Space that one decision takes at most, flushed alone: the units of the two blocks that it
+    /// may touch, and a quarter more for section headers.
+    fn decision_cost(&self) -> u64 {
+        let units = (2 * BLOCK as u64).next_multiple_of(self.setup.unit);
+        units + units / 4
+    }
+
+    /// Space set aside for decisions. Bounded, since the log may be smaller than it was when the
+    /// decisions were announced.
+    pub(crate) fn kept_for_decisions(&self) -> u64 {
+        match self.decisions.load(Ordering::SeqCst) {
+            0 => 0,
+            count => (count * self.decision_cost()).min(self.capacity / DECISIONS_SHARE),
+        }
+    }
+
+    /// Number of decisions for which space can be set aside.
+    pub fn decisions_max(&self) -> u64 {
+        self.capacity / DECISIONS_SHARE / self.decision_cost()
     }
 
     /// Appends a group, for the log's own purposes if `class` is `None`.
@@ -280,26 +318,32 @@ impl Front {
             return Err(Refused::Error(LogError::new(
                 LogErrorKind::Full,
                 format!(
-                    "the log has no room for {len} bytes: {} of {} bytes are in use since LSN {}; \
-                     a checkpoint makes room, a larger log makes checkpoints rarer",
-                    self.capacity.saturating_sub(self.room) + self.cost_until(self.end),
+                    "the log has no space for {len} bytes: {} of {} bytes are in use since LSN {}; \
+                     a checkpoint frees space, a larger log makes checkpoints rarer",
+                    self.capacity.saturating_sub(self.free_bytes) + self.cost_until(self.end),
                     self.capacity,
                     self.oldest,
                 ),
             )));
         }
-        let capacity = self.ring.capacity() as u64;
-        let kept = self.partial_unit.unwrap_or(Lsn::MAX).min(base(self.requested));
-        if end.since(kept) > capacity {
-            // The ring keeps the whole block that holds `requested`, hence the block's length on top.
-            let needed = Lsn(end.0 - capacity + PAYLOAD as u64 - 1);
-            return Err(Refused::Buffer(needed.min(self.end)));
+        match self.buffer_needs(end) {
+            Some(until) => Err(Refused::Buffer(until)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Copies bytes of the stream out of the ring, which keeps them until others come to their place; false if it
-    /// does not hold all of them.
+    /// The LSN up to which log has to be requested before the ring can hold everything up to `end`;
+    /// `None` if it can now.
+    pub fn buffer_needs(&self, end: Lsn) -> Option<Lsn> {
+        let capacity = self.ring.capacity() as u64;
+        let kept = self.partial_unit.unwrap_or(Lsn::MAX).min(base(self.requested));
+        // The ring keeps the whole block that holds `requested`, hence the block's length on top.
+        let needed = || Lsn(end.0 - capacity + PAYLOAD as u64 - 1).min(self.end);
+        (end.since(kept) > capacity).then(needed)
+    }
+
+    /// Copies bytes of the stream out of the ring, which keeps them until newer log overwrites
+    /// them. Returns false if the ring does not hold all of them.
     pub fn copy(&self, from: Lsn, out: &mut [u8]) -> bool {
         let oldest = self.end.0.saturating_sub(self.ring.capacity() as u64).max(self.setup.start.0);
         let held = from.0 >= oldest && from.0 + out.len() as u64 <= self.end.0;
@@ -309,7 +353,7 @@ impl Front {
         held
     }
 
-    /// Promises all log appended so far as a request of its own, unless that is so already.
+    /// Reserves all log appended so far as a request of its own, unless that is done already.
     pub fn plan(&mut self) {
         let planned = self.plans.back().copied();
         let from = planned.unwrap_or(self.requested);
@@ -322,13 +366,13 @@ impl Front {
         }
     }
 
-    /// Whether a flush to `lsn` is promised by a plan or a request.
+    /// Whether a plan or a request covers a flush to `lsn`.
     pub fn is_planned(&self, lsn: Lsn) -> bool {
-        lsn <= self.plans.back().copied().unwrap_or(self.covered)
+        lsn <= self.plans.back().copied().unwrap_or(self.requested_boundary)
     }
 
-    /// Composes the next request into `buf` for device `device`; `None` if nothing waits or the device
-    /// has no room. `durable` is what all blocks will say is durable.
+    /// Composes the next request into `buf` for device `device`. Returns `None` if no log waits or
+    /// the device has no free space. `durable` is the LSN that all blocks will record as durable.
     pub fn compose(&mut self, device: usize, owner: Owner, durable: Lsn, buf: &mut [u8]) -> Option<Composed> {
         if self.lanes.is_some() {
             return self.compose_lane(device, owner, durable, buf);
@@ -336,7 +380,7 @@ impl Front {
         self.compose_up_to(Lsn::MAX, device, owner, durable, buf)
     }
 
-    /// As `compose`, with a request that ends at `limit` at the latest.
+    /// As `compose`, for a request that ends at `limit` at the latest.
     pub fn compose_up_to(
         &mut self,
         limit: Lsn,
@@ -358,7 +402,7 @@ impl Front {
         self.requested = reached;
         if reached == target {
             self.plans.pop_front();
-            (self.next_record, self.next_is_boundary, self.covered) = (target, true, target);
+            (self.next_record, self.next_is_boundary, self.requested_boundary) = (target, true, target);
         } else {
             assert!(reached == base(reached), "a request is cut between blocks only");
             if planned {
@@ -367,14 +411,14 @@ impl Front {
             self.walk_to(reached);
         }
         if self.copies == 1 {
-            // Else once all copies are placed.
-            self.note_room();
+            // With several copies, the caller updates it once all are placed.
+            self.update_free();
         }
-        Some(Composed { offset, len, rest: None, from, boundary: self.covered })
+        Some(Composed { offset, len, rest: None, from, boundary: self.requested_boundary })
     }
 
-    /// Writes units of blocks up to `target` into `buf`, section headers where sections begin. Answers how
-    /// far it came, the place on the device, and the length.
+    /// Writes units of blocks up to `target` into `buf`, with section headers where sections begin.
+    /// Returns the LSN reached, the offset on the device, and the length.
     fn fill(
         &mut self,
         device: usize,
@@ -386,7 +430,7 @@ impl Front {
         self.fill_from(self.requested, device, owner, durable, target, buf)
     }
 
-    /// As `fill`, from any LSN on that the buffer still holds.
+    /// As `fill`, from any LSN that the buffer still holds.
     pub fn fill_from(
         &mut self,
         from: Lsn,
@@ -404,7 +448,8 @@ impl Front {
             space.step_back(first);
             lsn = first;
         }
-        // The last unit is left: written again elsewhere, the request may need one more section header.
+        // The buffer's last unit stays empty: if the request is issued again elsewhere, it may need
+        // one more section header.
         let buf_len = buf.len() - unit;
         let (mut offset, mut len) = (None, 0);
         while lsn < target {
@@ -447,14 +492,14 @@ impl Front {
         offset.map(|offset| (lsn, offset, len))
     }
 
-    /// Moves `next_record` and `covered` to what a request cut at `reached` holds.
+    /// Moves `next_record` and `requested_boundary` to what a request cut at `reached` holds.
     fn walk_to(&mut self, reached: Lsn) {
         loop {
             if self.next_record > reached {
                 return;
             }
             if self.next_is_boundary {
-                self.covered = self.next_record;
+                self.requested_boundary = self.next_record;
             }
             if self.next_record == reached {
                 return;
@@ -467,10 +512,11 @@ impl Front {
         }
     }
 
-    /// Composes a seal block: the last block once more, saying that all log is durable. `None` unless all
-    /// log is requested and the device has room to spare. The caller knows that all log is durable.
+    /// Composes a seal block: the last block once more, which states that all log is durable.
+    /// Returns `None` unless all log is requested and the device has space to spare. The caller has
+    /// checked that all log is durable.
     pub fn compose_seal(&mut self, device: usize, owner: Owner, buf: &mut [u8]) -> Option<Composed> {
-        if self.requested < self.end || self.spaces[device].room_bytes() < 4 * self.setup.unit {
+        if self.requested < self.end || self.spaces[device].free_bytes() < 4 * self.setup.unit {
             return None;
         }
         self.partial_unit = None;
@@ -496,11 +542,11 @@ impl Front {
             .encode(owner, &mut out[..BLOCK]);
         self.ring.get(lsn, &mut out[HEADER..HEADER + fill]);
         space.take_unit(lsn, self.end);
-        self.note_room();
+        self.update_free();
         Some(Composed { offset, len: len + unit, rest: None, from: self.end, boundary: self.end })
     }
 
-    /// Frees what lies before `lsn`, which is durable.
+    /// Frees the space of log before `lsn`, which is durable.
     pub fn truncate(&mut self, lsn: Lsn) {
         if lsn <= self.oldest {
             return;
@@ -509,6 +555,6 @@ impl Front {
         for space in self.spaces.iter_mut().chain(self.areas.iter_mut().flatten()) {
             space.truncate(lsn);
         }
-        self.note_room();
+        self.update_free();
     }
 }

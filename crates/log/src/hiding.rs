@@ -1,24 +1,27 @@
-//! Hiding outliers: how it is set up, what it has done, and what it decides (3.4, 3.5).
+//! Outlier hiding (hedged writes): options, statistics, and decisions (3.4, 3.5).
 //!
-//! The decisions are pure: [`Hider`] is told what writes took and answers from when on one is late, whether it is
-//! worth issuing again, and who had best perform a device's writes. `rescue.rs` carries that out.
+//! The decisions are pure. The log reports to [`Hider`] how long writes took. [`Hider`] returns
+//! when a write is overdue, whether reissuing it is worth its cost, and whether a worker or the
+//! committing thread should issue a device's writes. `rescue.rs` carries that out.
 
 use crate::adaptive::{Outcome, Switch, Trust};
 use crate::outliers::{LatencyModel, Lateness, Limits};
 use std::time::Duration;
 
-/// What is done about a write that takes much longer than such writes usually do.
+/// What the log does about a write that takes much longer than usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Hiding {
     /// Nothing: its commits wait. Always so on one device.
     Off,
-    /// It is issued again to the main stream of another free device, if its LSNs may still follow there,
-    /// which they seldom may: the paper's "naive hiding", for comparison.
+    /// The write is issued again to the main stream of another free device, if its LSNs may still
+    /// follow there, which they seldom may: the paper's "naive hiding", for comparison.
     Naive,
-    /// It is issued again to another free device's area for outliers: the paper's "2 streams".
+    /// The write is issued again to another free device's area for outliers: the paper's "2
+    /// streams".
     TwoStream,
-    /// As `TwoStream`, for those devices whose outliers take so long that hiding them gains more than it costs, as
-    /// measured all the time, and within `extra_bytes_percent`; stalls are hidden on all. The default.
+    /// As `TwoStream`, for devices whose outliers take so long that hiding them gains more than it
+    /// costs, by continuous measurement, and within `extra_bytes_percent`. Stalls are hidden on all
+    /// devices. The default.
     #[default]
     Adaptive,
 }
@@ -26,28 +29,30 @@ pub enum Hiding {
 /// What counts as an outlier. The defaults need no knowledge of the devices.
 #[derive(Clone, Debug)]
 pub struct OutlierOptions {
-    /// For each device (or one for all): request bytes, and what a durable sequential write of them usually takes, as
-    /// a device profile says. Answers until enough writes were seen; empty: only what is seen counts.
+    /// For each device (or one for all): request bytes, and the usual latency of a durable
+    /// sequential write of them, from a device profile. Used until enough writes were seen; if
+    /// empty, only observed latencies count.
     pub expected: Vec<Vec<(usize, Duration)>>,
     /// Whether the usual latencies are learned from the writes themselves.
     pub learn: bool,
-    /// An outlier takes longer than this many percent of the usual latency (the median of those seen lately; the paper
-    /// takes twice the average).
+    /// An outlier takes longer than this percentage of the usual latency (the median of recent
+    /// writes; the paper takes twice the average).
     pub factor_percent: u32,
-    /// Or longer than this many percent of what 98 % of the writes of its size stay below, where that is less: on
-    /// a device whose writes take much the same, one is noticed sooner.
+    /// Or longer than this percentage of the latency below which 98 % of the writes of its size
+    /// stay, if that is less: on a device with even latencies, an outlier is detected sooner.
     pub margin_percent: u32,
-    /// Nothing shorter is an outlier.
+    /// No shorter write is an outlier.
     pub floor: Duration,
-    /// A write that takes so much longer than usual, and at least twice as long, is a stall: it is issued again even
-    /// where hiding outliers is not worth it.
+    /// A write that exceeds the usual latency by this much, and takes at least twice as long, is a
+    /// stall: it is issued again even where hiding outliers is not worth it.
     pub stall_after: Duration,
-    /// On a device that usually writes faster than this, and whose outliers would not be worth it, the committing
-    /// thread writes itself: handing the write to a thread of the log's own costs a thread switch each way. If
-    /// such a device stalls, the one thread inside the call is stuck with it, and all others are not. Zero
-    /// hands over always.
+    /// On a device that is usually faster than this, and whose outliers are not worth hiding, the
+    /// committing thread writes itself: queuing the write for a worker costs a thread switch each
+    /// way. If such a device stalls, only the one thread inside the call is blocked. Zero always
+    /// queues.
     pub direct_below: Duration,
-    /// Bytes that `Hiding::Adaptive` may write again, in percent of all log bytes written; stalls are exempt.
+    /// Bytes that `Hiding::Adaptive` may write again, in percent of all log bytes written; stalls
+    /// are exempt.
     pub extra_bytes_percent: u32,
 }
 
@@ -66,39 +71,39 @@ impl Default for OutlierOptions {
     }
 }
 
-/// What hiding has done since the log was opened.
+/// Hiding's counters since the log was opened.
 #[derive(Clone, Debug, Default)]
 pub struct HidingStatistics {
     /// The policy in force: `Off` if the log has one device.
     pub policy: Hiding,
-    /// Requests found to take too long while they were written and somebody waited for them.
+    /// Requests found overdue while they were being written and a thread waited for them.
     pub detected: u64,
     /// Writes issued again.
     pub reissued: u64,
-    /// Of these, how many were for nothing: the slow write was done first.
+    /// Reissues that gained nothing: the slow write completed first.
     pub wasted: u64,
     /// Bytes written again.
     pub reissued_bytes: u64,
-    /// Sum of the times by which requests were done earlier than by their slow writes.
+    /// Sum of the times by which requests completed earlier than their slow writes.
     pub gained: Duration,
     /// By device.
     pub devices: Vec<DeviceHiding>,
 }
 
-/// One log device as hiding sees it.
+/// Hiding's state of one log device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceHiding {
-    /// Whether its outliers are hidden at present; stalls always are.
+    /// Whether the device's outliers are hidden at present; stalls always are.
     pub is_on: bool,
-    /// Whether its writes are performed by the log's own threads at present.
+    /// Whether workers issue the device's writes at present.
     pub hands_over: bool,
-    /// Its writes that took longer than is usual for it, hidden or not.
+    /// Writes that took longer than is usual for the device, hidden or not.
     pub outliers: u64,
-    /// What a write of 4 KiB is expected to take; `None` if nothing is known yet.
+    /// Expected latency of a write of 4 KiB; `None` if nothing is known yet.
     pub usual: Option<Duration>,
 }
 
-/// Bytes that may be written again at once, saved up from quieter times.
+/// Most bytes of credit for writing again that quieter times save up.
 const SAVED_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of the request by which devices are compared: 4 KiB.
 const TYPICAL_BLOCKS: usize = 8;
@@ -131,32 +136,33 @@ impl Judged {
     }
 }
 
-/// A write that was performed.
+/// A write that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Performed {
     pub device: usize,
     pub blocks: usize,
     pub took: Duration,
-    /// The device whose slow write this one was to hide.
+    /// The device whose slow write this one hedged.
     pub hides: Option<usize>,
-    /// The write was itself found to take too long, and issued again.
+    /// The write was itself found overdue and issued again.
     pub reissued: bool,
-    /// Log waited for a device when it was issued again, or when it ended.
+    /// Log waited for a device when the write was issued again, or when it ended.
     pub contended: bool,
-    /// How long before its end its request was done by another write.
+    /// How long before this write's end another write completed its request.
     pub hidden_for: Option<Duration>,
 }
 
-/// Decides. Lives behind the flight lock.
+/// Takes the decisions. The flight lock protects it.
 #[derive(Debug)]
 pub(crate) struct Hider {
-    policy: Hiding,
+    /// The policy in force once there are two devices or more.
+    configured: Hiding,
     lateness: Lateness,
     direct_below: Duration,
     extra_bytes_percent: u64,
     devices: Vec<Judged>,
     options: OutlierOptions,
-    /// Hundredths of bytes that may be written again.
+    /// Credit for writing again, in hundredths of bytes.
     saved: u64,
     detected: u64,
     reissued: u64,
@@ -166,11 +172,12 @@ pub(crate) struct Hider {
 }
 
 impl Hider {
-    /// For a log of `devices` devices. Needs two to do anything.
+    /// For a log of `devices` devices. Hiding is active only with two or more; devices may join
+    /// later.
     pub fn new(policy: Hiding, options: &OutlierOptions, devices: usize) -> Hider {
         let judged = |device| Judged::new(options, device);
         Hider {
-            policy: if devices > 1 { policy } else { Hiding::Off },
+            configured: policy,
             lateness: Lateness {
                 factor_percent: options.factor_percent,
                 margin_percent: options.margin_percent,
@@ -190,22 +197,22 @@ impl Hider {
         }
     }
 
-    /// A device more.
+    /// Adds a device.
     pub fn add_device(&mut self) {
         self.devices.push(Judged::new(&self.options, self.devices.len()));
     }
 
     /// The policy in force.
     pub fn policy(&self) -> Hiding {
-        self.policy
+        if self.devices.len() > 1 { self.configured } else { Hiding::Off }
     }
 
     pub fn is_active(&self) -> bool {
-        self.policy != Hiding::Off
+        self.policy() != Hiding::Off
     }
 
-    /// The times after which a write of `blocks` blocks is issued again: as an outlier, if the device's are
-    /// hidden, and as a stall.
+    /// The latencies after which a write of `blocks` blocks is issued again: as an outlier, if the
+    /// device's are hidden, and as a stall.
     pub fn limits(&self, device: usize, blocks: usize) -> (Option<Duration>, Duration) {
         let judged = &self.devices[device];
         let limits = judged.limits(&self.lateness, blocks);
@@ -213,39 +220,39 @@ impl Hider {
     }
 
     fn hides_outliers_of(&self, device: usize) -> bool {
-        match self.policy {
+        match self.policy() {
             Hiding::Off => false,
             Hiding::Naive | Hiding::TwoStream => true,
             Hiding::Adaptive => self.devices[device].switch.is_on(),
         }
     }
 
-    /// Whether an outlier that is no stall may be written again in `bytes` bytes.
+    /// Whether the credit allows writing an outlier that is no stall again, in `bytes` bytes.
     pub fn may_spend(&self, bytes: u64) -> bool {
-        self.policy != Hiding::Adaptive || self.saved >= 100 * bytes
+        self.policy() != Hiding::Adaptive || self.saved >= 100 * bytes
     }
 
-    /// Whether a thread of the log's own is to perform a write of `blocks` blocks, so that the committing thread can
-    /// be answered even if the device stalls.
-    pub fn hands_over(&self, device: usize, blocks: usize) -> bool {
+    /// Whether a worker should issue a write of `blocks` blocks, so that the committing thread can
+    /// be acknowledged even if the device stalls.
+    pub fn worker_should_write(&self, device: usize, blocks: usize) -> bool {
         let judged = &self.devices[device];
         let fast = judged.model.expected(blocks).is_some_and(|expected| expected < self.direct_below);
         self.is_active() && !(fast && judged.trust.is_earned())
     }
 
-    /// Notes that a request is late.
+    /// Counts an overdue request.
     pub fn detect(&mut self) {
         self.detected += 1;
     }
 
-    /// Notes that `bytes` bytes are written again.
+    /// Counts `bytes` bytes that are written again.
     pub fn reissue(&mut self, bytes: u64) {
         self.reissued += 1;
         self.reissued_bytes += bytes;
         self.saved = self.saved.saturating_sub(100 * bytes);
     }
 
-    /// Learns from a write that is done.
+    /// Learns from a write that has ended.
     pub fn performed(&mut self, write: Performed) {
         if !self.is_active() {
             return;
@@ -267,8 +274,8 @@ impl Hider {
         let outlier = judged.limits(&self.lateness, write.blocks).outlier;
         judged.model.record(write.blocks, write.took);
         // A stall is an outlier even on a device of which nothing is known.
-        let late = outlier.is_some_and(|limit| write.took > limit);
-        if !late && !write.reissued {
+        let is_overdue = outlier.is_some_and(|limit| write.took > limit);
+        if !is_overdue && !write.reissued {
             return judged.trust.wrote(0.0);
         }
         judged.outliers += 1;
@@ -284,12 +291,12 @@ impl Hider {
     pub fn statistics(&self) -> HidingStatistics {
         let device = |device: usize| DeviceHiding {
             is_on: self.hides_outliers_of(device),
-            hands_over: self.hands_over(device, TYPICAL_BLOCKS),
+            hands_over: self.worker_should_write(device, TYPICAL_BLOCKS),
             outliers: self.devices[device].outliers,
             usual: self.devices[device].model.expected(TYPICAL_BLOCKS),
         };
         HidingStatistics {
-            policy: self.policy,
+            policy: self.policy(),
             detected: self.detected,
             reissued: self.reissued,
             wasted: self.wasted,

@@ -1,8 +1,9 @@
-//! One write to a device, from composing it to telling those it concerns.
+//! One write to a device, from composing it to waking the threads that it concerns.
 //!
-//! The bytes of a write in flight belong to it alone, and nobody changes them any more: the log buffer's space
-//! is released when a request is composed, however long its device takes. Who issues the request again copies them,
-//! under the flight lock; the thread inside the device call only reads them.
+//! The bytes of a write in flight belong to it alone and are never changed: the log buffer's space
+//! is released when a request is composed, however long its device takes. A thread that issues the
+//! request again copies them, under the flight lock; the thread inside the device call only reads
+//! them.
 
 use crate::block::{BLOCK, seal_all};
 use crate::flight::{Flight, Watch, Writing, wake_all};
@@ -15,11 +16,11 @@ use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, OnceLock, thread};
 use firn_device::{AlignedBuf, Device, DeviceError, Durability};
 
-/// The bytes of a write, from the moment in which its thread hands them to the device.
+/// The bytes of a write, set when its thread hands them to the device.
 #[derive(Default)]
 pub(crate) struct Bytes(OnceLock<Begun>);
 
-/// A write that has begun: complete with checksums.
+/// A write that has begun, with its checksums computed.
 pub(crate) struct Begun {
     pub at: Moment,
     pub buf: AlignedBuf,
@@ -27,13 +28,13 @@ pub(crate) struct Begun {
 }
 
 impl Bytes {
-    /// `None` while no thread has taken the write up.
+    /// The write, or `None` while no thread has begun it.
     pub fn begun(&self) -> Option<&Begun> {
         self.0.get()
     }
 }
 
-/// What a thread that has taken a device is to write.
+/// A composed write, for the thread that issues it.
 pub(crate) struct Job {
     pub device: usize,
     target: Arc<dyn Device>,
@@ -41,19 +42,20 @@ pub(crate) struct Job {
     bytes: Arc<Bytes>,
     offset: u64,
     len: usize,
-    /// Where the write wraps: place on the device of what lies in the buffer from this many bytes on.
+    /// Set if the write wraps around the ring's end: the bytes of the buffer from this index on go
+    /// to this offset on the device.
     rest: Option<(usize, u64)>,
     task: Task,
 }
 
-/// What a job is for.
+/// The purpose of a job.
 #[derive(Clone, Copy)]
 pub(crate) enum Task {
-    /// A new request.
+    /// A new request, by number; or the first copy elsewhere of one that lost its devices.
     Request(u64),
-    /// One that is late at another device.
+    /// A reissue of a request that is overdue on the device `slow`.
     Again { request: u64, slow: usize },
-    /// Saying that all before this LSN is durable.
+    /// A seal: all log before this LSN is durable.
     Seal(Lsn),
 }
 
@@ -74,14 +76,14 @@ impl Task {
 }
 
 impl Job {
-    /// Blocks of the request, padding and headers included.
+    /// Blocks of the write, padding and headers included.
     pub fn blocks(&self) -> usize {
         self.len / BLOCK
     }
 }
 
 impl Pipeline {
-    /// Makes a job of what was composed for a device whose buffer was taken.
+    /// Makes a job of a composed write for a device whose buffer the caller has taken.
     pub fn job(
         &self,
         flight: &mut Flight,
@@ -104,15 +106,15 @@ impl Pipeline {
                 hidden_at: None,
             });
         }
-        flight.under_way += 1;
+        flight.outstanding_writes += 1;
         let Composed { offset, len, rest, .. } = composed;
         let target = Arc::clone(&flight.slots[device].device);
         Job { device, target, buf, bytes, offset, len, rest, task }
     }
 
-    /// Gives a job to a worker; back to the caller if it had better perform it itself.
-    pub fn hand_over(&self, flight: &mut Flight, job: Job) -> Option<Job> {
-        if !self.has_workers(flight) || !self.hands_over(flight, job.device, job.blocks()) {
+    /// Queues the write for a worker, or returns it if the calling thread should issue it.
+    pub fn queue_for_worker(&self, flight: &mut Flight, job: Job) -> Option<Job> {
+        if !self.has_workers(flight) || !self.worker_should_write(flight, job.device, job.blocks()) {
             return Some(job);
         }
         assert!(flight.jobs.len() < flight.slots.len(), "a device has one write at a time");
@@ -121,12 +123,12 @@ impl Pipeline {
         None
     }
 
-    /// Writes a request and tells those it concerns. No lock is held on entry.
+    /// Issues a write and wakes the threads that it concerns. The caller holds no lock.
     pub fn run(&self, job: Job) {
         self.run_as(job, false);
     }
 
-    /// As `run`, for a worker, which looks itself afterwards for what there is to do.
+    /// As `run`, for a worker: it looks for its next write itself.
     pub fn run_guarded(&self, job: Job) {
         let _guard = PanicGuard::new(self);
         self.run_as(job, true);
@@ -145,26 +147,18 @@ impl Pipeline {
         }
     }
 
-    /// A write's thread is back from its device.
-    pub fn landed(&self, flight: &mut Flight) {
-        flight.under_way -= 1;
+    /// Records that a write's thread has returned from its device.
+    pub fn write_returned(&self, flight: &mut Flight) {
+        flight.outstanding_writes -= 1;
+        if flight.stopping || flight.closing {
+            self.ended.notify_all();
+        }
         if flight.stopping || !flight.orphans.is_empty() {
-            // `close` waits for the last one, and a request that lost its device for a free one.
+            // A request that lost its devices waits for a free one.
             self.work.notify_all();
         }
     }
 
-    /// Waits until no thread is inside a device any more. The workers have ended; what was handed to them and
-    /// they left, having panicked, nobody writes.
-    pub fn wait_for_writes(&self) {
-        let mut flight = self.flight.lock();
-        assert!(flight.stopping, "who comes back says so only then");
-        flight.under_way -= flight.jobs.len();
-        flight.jobs.clear();
-        while flight.under_way > 0 {
-            self.work.wait(&mut flight);
-        }
-    }
     fn finish(&self, device: usize, task: Task, bytes: Arc<Bytes>, worker: bool) {
         let ended = clock::now();
         let mut flight = self.flight.lock();
@@ -182,8 +176,9 @@ impl Pipeline {
         }
         let Begun { at, buf, len } = into_begun(bytes);
         flight.slots[device].buffer = Some(buf);
+        flight.slots[device].writes_ended += 1;
         flight.slots[device].is_slow = ended.since(at) >= self.options.outliers.direct_below;
-        self.landed(&mut flight);
+        self.write_returned(&mut flight);
         flight.written_bytes += len as u64;
         if !matches!(task, Task::Again { .. }) {
             flight.requests_done += 1;
@@ -204,47 +199,49 @@ impl Pipeline {
             }
         }
         if self.options.workers && flight.watch == Watch::None && self.is_unsealed(&flight) {
-            flight.watch = Watch::Called;
+            flight.watch = Watch::Requested;
             self.work.notify_one();
         }
         if !worker {
-            self.call(&mut flight, &mut list);
-        } else if !self.workers_lead(&flight) && !self.holds_back(&mut flight, 0) {
-            flight.call_leader(&mut list);
+            self.wake_next_writer(&mut flight, &mut list);
+        } else if !self.workers_lead(&flight) && !self.should_delay(&mut flight, 0) {
+            flight.wake_leader(&mut list);
         }
-        self.release(flight, list);
+        self.unlock_and_wake(flight, list);
     }
 
-    /// Ends the log's life: nothing is appended or acknowledged any more.
+    /// Fails the log: from now on it accepts no appends and acknowledges no flush.
     pub fn fail(&self, error: LogError) {
         let mut list = Vec::new();
         {
             let mut flight = self.flight.lock();
             flight.failed.get_or_insert_with(|| error.clone());
-            flight.settle_all(&mut list);
+            flight.take_all_waiters(&mut list);
             self.front.lock().refuse(error.clone());
             self.work.notify_all();
+            self.ended.notify_all();
         }
         wake_all(&mut list);
-        if let Some(told) = self.on_failed.get() {
-            told(&error);
+        if let Some(listener) = self.on_failed.get() {
+            listener(&error);
         }
     }
 }
 
-/// A thread inside a device call: if that panics, nobody is to wait for it.
+/// A thread inside a device call. If the call panics, the write counts as returned, so that no
+/// thread waits for it.
 pub(crate) struct InDevice<'a>(pub &'a Pipeline);
 
 impl Drop for InDevice<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.landed(&mut self.0.flight.lock());
+            self.0.write_returned(&mut self.0.flight.lock());
         }
     }
 }
 
 impl Flight {
-    /// Tells the other writes of request `number` that it is done by `at`.
+    /// Notes in the other writes of request `number` that the request was done at `at`.
     fn note_hidden(&mut self, number: u64, at: Moment) {
         let others = self.slots.iter_mut().filter_map(|slot| slot.writing.as_mut());
         others.filter(|w| w.request == Some(number)).for_each(|w| w.hidden_at = Some(at));
@@ -265,7 +262,8 @@ fn write(
     }
 }
 
-/// The caller has dropped the slot's share, so that the bytes are its own.
+/// Returns the write of which the caller holds the last reference: the device's slot has dropped
+/// its own.
 pub(crate) fn into_begun(bytes: Arc<Bytes>) -> Begun {
     let bytes = Arc::into_inner(bytes).expect("a write's bytes are shared with its device's slot only");
     bytes.0.into_inner().expect("a write that ended has begun")

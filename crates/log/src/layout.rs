@@ -1,32 +1,33 @@
-//! How a device is divided: two copies of the member header, then a ring of equal sections for the main stream,
-//! then, where outliers may be hidden, a second ring for the requests that are issued again.
+//! How a device is divided: two copies of the member header, a ring of equal sections for the main
+//! stream, and, where outliers may be hidden, a second ring for the requests that are issued again.
 //!
 //! ```text
 //! | member header | its copy | section 0           | section 1 | ... | section n-1 | section 0 | ... | section a-1 |
 //!                            | header | blocks ... |            main stream        |             area            |
 //! ```
 //!
-//! Everything is aligned to the log's *unit*: the largest logical block of its devices, at least 512.
-//! Each header takes a whole unit. Section `i` carries the sequence numbers `s` with `(s - 1) % n == i`:
-//! sequence numbers grow by one a section for ever, so they give the ring's order and its newest section.
+//! Everything is aligned to the log's *unit*: the largest logical block of its devices, at least 512
+//! bytes. Each header takes a whole unit. Section `i` carries the sequence numbers `s` with
+//! `(s - 1) % n == i`: sequence numbers grow by one per section for ever, so they give the ring's
+//! order and its newest section.
 //!
-//! Invariants: units divide sections; a section has a header and at least one unit for blocks; a main
-//! stream has at least [`SECTIONS_MIN`] sections on each device, an area [`AREA_SECTIONS_MIN`] or none; neither reaches
-//! into the other.
+//! Invariants: units divide sections; a section has a header and at least one unit for blocks; a
+//! main stream has at least [`SECTIONS_MIN`] sections on each device, an area [`AREA_SECTIONS_MIN`]
+//! or none; neither reaches into the other.
 
 use crate::block::{self, BLOCK, HEADER, LSN_MAX, Owner, TYPE_MEMBER, TYPE_SECTION, u16_at, u32_at, u64_at};
 use crate::{LogError, LogErrorKind, MemberId};
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::AlignedBuf;
 
-/// Fewer sections leave nothing to recycle.
+/// With fewer sections there would be none to recycle.
 pub(crate) const SECTIONS_MIN: u64 = 6;
-/// LSNs of the section before that a section header has room for.
+/// Index entries in a section header: LSNs of the previous section.
 pub(crate) const STRIDES: usize = (BLOCK - HEADER) / 8;
-/// Fewer would leave none to recycle while one is being filled.
+/// With fewer sections there would be none to recycle while one is being filled.
 pub(crate) const AREA_SECTIONS_MIN: u64 = 2;
-/// Part of all sections that becomes the area for re-issued outliers, as a divisor. The area need only hold what is
-/// re-issued between two truncations, which is a few percent of the log.
+/// Part of all sections that becomes the area for reissued outliers, as a divisor. The area need
+/// only hold what is reissued between two truncations, which is a few percent of the log.
 const AREA_SHARE: u64 = 16;
 const SECTION_BYTES_USUAL: u64 = 1 << 20;
 /// Copies of the member header at the device's start.
@@ -37,7 +38,7 @@ pub(crate) const MEMBER_COPIES: u64 = 2;
 pub(crate) struct Geometry {
     /// Where the ring begins on the device, in bytes.
     pub start: u64,
-    /// Bytes.
+    /// Unit in bytes.
     pub unit: u64,
     /// Units of a section, its header's included.
     pub section_units: u64,
@@ -45,8 +46,9 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// For a device of `device_len` bytes; `wanted` section bytes, or 0. Answers the rings of the main stream and,
-    /// if `hides` and the device is large enough, of the area for re-issued outliers.
+    /// Chooses sizes for a device of `device_len` bytes; `wanted` is the requested section size in
+    /// bytes, or 0. Returns the rings of the main stream and, if `hides` and the device is large
+    /// enough, of the area for reissued outliers.
     pub fn choose(
         name: &str,
         device_len: u64,
@@ -105,12 +107,13 @@ impl Geometry {
     pub fn capacity_bytes(&self) -> u64 {
         (self.section_units - 1) * self.unit * self.sections
     }
-    /// Where the section used `sequence`-th begins, in bytes written since the log was created.
+    /// Linear position at which the `sequence`-th section begins, in bytes written since the log
+    /// was created.
     pub fn linear(&self, sequence: u64) -> u64 {
         assert!(sequence > 0, "sequence number 0 stands for a section never used");
         (sequence - 1) * self.section_bytes()
     }
-    /// Place of a linear position on the device.
+    /// Offset on the device of a linear position.
     pub fn offset(&self, linear: u64) -> u64 {
         self.start + linear % self.ring_bytes()
     }
@@ -140,7 +143,7 @@ pub(crate) struct SectionHeader {
 }
 
 impl SectionHeader {
-    /// Of a section never used.
+    /// Header of a section that was never used.
     pub fn unused(epoch: Epoch) -> SectionHeader {
         SectionHeader { epoch, first: Lsn::ZERO, sequence: 0, index: [0; STRIDES] }
     }
@@ -158,7 +161,8 @@ impl SectionHeader {
         }
     }
 
-    /// The header found at section `place` of the ring; `None` if there is no valid one for this place.
+    /// The header found at section `place` of the ring; `None` if there is no valid one for this
+    /// place.
     pub fn decode(owner: Owner, geometry: &Geometry, place: u64, bytes: &[u8]) -> Option<SectionHeader> {
         let epoch = block::check_prefix(bytes, TYPE_SECTION, owner)?;
         let mut index = [0; STRIDES];
@@ -183,7 +187,7 @@ impl SectionHeader {
 /// 28  u32  unit in bytes
 /// 32  u64  section size in bytes
 /// 40  u64  sections of the main stream
-/// 48  u64  sections of the area for re-issued outliers, which follow those of the main stream; 0 if there is
+/// 48  u64  sections of the area for reissued outliers, which follow those of the main stream; 0 if there is
 ///          none, and then the format's version is 1, else 2
 /// 56  16B  database id
 /// 72  u8   1: has left the log
@@ -197,14 +201,14 @@ pub(crate) struct MemberHeader {
     pub members: u32,
     pub place: u32,
     pub geometry: Geometry,
-    /// The ring for re-issued outliers, if the device has one.
+    /// The ring for reissued outliers, if the device has one.
     pub area: Option<Geometry>,
     /// The device has left the log.
     pub retired: bool,
 }
 
 impl MemberHeader {
-    /// Both copies, ready to be written at offset 0.
+    /// Both copies, to be written at offset 0.
     pub fn encode(&self) -> AlignedBuf {
         let unit = self.geometry.unit as usize;
         let mut out = AlignedBuf::zeroed(unit * MEMBER_COPIES as usize);
@@ -228,7 +232,8 @@ impl MemberHeader {
         out
     }
 
-    /// Whosever member header `bytes` is; `None` if it is none, or one that the device cannot carry.
+    /// Decodes a member header of any database and member; `None` if `bytes` is none, or it does
+    /// not fit the device.
     pub fn decode(bytes: &[u8], device_len: u64) -> Option<MemberHeader> {
         let member = MemberId(u32_at(bytes, 12));
         let epoch = block::check_prefix(bytes, TYPE_MEMBER, Owner::main(u32_at(bytes, 8), member.0))?;
@@ -258,7 +263,7 @@ impl MemberHeader {
             area,
             retired: bytes[72] != 0,
         };
-        // An area makes a log of version 2, and nothing else does.
+        // A log has version 2 if and only if it has an area.
         (area.is_some() == (bytes[7] == block::VERSION_WITH_AREA)).then_some(header)
     }
 }

@@ -6,12 +6,12 @@ use crate::flight::Slot;
 use crate::front::{Front, FrontSetup};
 use crate::hiding::Hiding;
 use crate::layout::{Geometry, MemberHeader, SectionHeader};
+use crate::layout_policy::LogPolicy;
 use crate::options::{Appended, LogClass, LogOptions, LogSpace, LogStatistics};
-use crate::patches::Thin;
 use crate::pipeline::Pipeline;
-use crate::policy::LogPolicy;
 use crate::record::{FRAME, Kind, Record};
 use crate::space::DeviceSpace;
+use crate::underreplicated::UnderReplicated;
 use crate::{LogError, LogErrorKind, LogIdentity, worker};
 use firn_base::codec::Writer;
 use firn_base::sync::atomic::AtomicU64;
@@ -22,7 +22,7 @@ use firn_device::{AlignedBuf, Device, Durability};
 
 const BUFFER_MIN: usize = 8 << 10;
 const COPIES_MAX: usize = 8;
-/// Places of devices: a bit each.
+/// Most devices that a log has had since it was opened: each is one bit of a mask.
 pub(crate) const DEVICES_MAX: usize = 64;
 
 /// The log of an open database. All calls may be made from any thread.
@@ -30,31 +30,31 @@ pub struct Log {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) database: DatabaseId,
     mark: EpochMark,
-    covered: bool,
-    /// Of a device's buffer.
+    copies_complete: bool,
+    /// Size of a device's request buffer in bytes.
     pub(crate) buffer_bytes: usize,
-    /// Locked alone, and only where a device is added, and by `close` and `drop`.
+    /// Locked alone: only where a device is added, and by `close` and `drop`.
     pub(crate) workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What a log is opened with, be it new or recovered.
+/// What a log, new or recovered, is opened with.
 pub(crate) struct Opening {
     pub database: DatabaseId,
     pub devices: Vec<Arc<dyn Device>>,
     pub owners: Vec<Owner>,
     pub spaces: Vec<DeviceSpace>,
-    /// The areas for re-issued outliers.
+    /// The areas for reissued outliers.
     pub areas: Vec<Option<DeviceSpace>>,
     pub epoch: Epoch,
     pub start: Lsn,
     pub oldest: Lsn,
-    /// Where the epoch before ended, unless this is the first.
+    /// Where the previous epoch ended, unless this is the first.
     pub previous_end: Option<Lsn>,
-    /// Blocks before it of which there are too few copies; `None`: too many to copy.
-    pub thin: Option<Vec<Thin>>,
+    /// Blocks before this epoch that have too few copies; `None` if they are too many to copy.
+    pub underreplicated: Option<Vec<UnderReplicated>>,
 }
 
-/// What every log with these devices keeps to; members that differ in block size share the largest.
+/// The unit of a log on these devices; members that differ in block size share the largest.
 fn unit_of(devices: &[Arc<dyn Device>]) -> u64 {
     devices.iter().map(|d| d.info().logical_block as u64).max().unwrap_or(0).max(block::BLOCK as u64)
 }
@@ -76,8 +76,8 @@ pub(crate) fn check_members(devices: &[Arc<dyn Device>], identity: &LogIdentity)
 }
 
 impl Log {
-    /// Formats `devices` (each already grown to its size, and best pre-written, by the caller) as a new
-    /// log. Old contents need not be erased: they carry another database's id.
+    /// Formats `devices` as a new log. The caller has grown each to its size, and preferably
+    /// pre-written it. Old contents need not be erased: they carry another database's id.
     pub fn create(
         devices: Vec<Arc<dyn Device>>,
         identity: LogIdentity,
@@ -87,9 +87,9 @@ impl Log {
         Log::create_at(devices, identity, epoch, Lsn::FIRST, options)
     }
 
-    /// As [`Log::create`], with a stream that begins at or after `start`, at the block's begin that
-    /// [`Log::epoch_mark`] tells: for a database restored from one whose log had come that far. `identity` names no
-    /// epoch before it.
+    /// As [`Log::create`], with a stream that begins at or after `start`, at the block boundary
+    /// that [`Log::epoch_mark`] reports: for a database restored from one whose log had reached
+    /// that LSN. `identity` names no epoch before it.
     pub fn create_at(
         devices: Vec<Arc<dyn Device>>,
         identity: LogIdentity,
@@ -135,12 +135,12 @@ impl Log {
             start,
             oldest: start,
             previous_end: None,
-            thin: Some(Vec::new()),
+            underreplicated: Some(Vec::new()),
         };
         Log::open(opening, options)
     }
 
-    /// Where a log that is to begin at or after `lsn` begins.
+    /// The LSN at which a log that is to begin at or after `lsn` begins.
     #[must_use]
     pub fn start_at(lsn: Lsn) -> Lsn {
         if lsn <= Lsn::FIRST { Lsn::FIRST } else { block::next_base(lsn) }
@@ -164,9 +164,9 @@ impl Log {
             oldest: opening.oldest,
             policy: options.policy,
         };
-        // Room for a section header and at least one unit of blocks.
+        // At least a section header and one unit of blocks.
         let request_bytes = options.request_bytes.next_multiple_of(unit as usize).max(2 * unit as usize);
-        // A request that is issued again may meet one section's end more than the first time.
+        // A request that is issued again may cross one section boundary more than the first time.
         let buffer_bytes = request_bytes + unit as usize;
         let devices = opening.devices.into_iter().zip(opening.owners);
         let slots: Vec<Slot> = devices
@@ -176,9 +176,9 @@ impl Log {
         let front = Front::new(setup, opening.spaces, opening.areas, options.copies);
         let workers = options.workers;
         let pipeline = Arc::new(Pipeline::new(opening.epoch, options, front, slots));
-        let thin = opening.thin.as_deref();
+        let thin = opening.underreplicated.as_deref();
         let copied = thin.map(|thin| pipeline.copies_end(opening.start, thin));
-        let copied = copied.filter(|&end| pipeline.front.lock().has_room(end));
+        let copied = copied.filter(|&end| pipeline.front.lock().has_capacity_for(end));
         if let Some(previous_end) = opening.previous_end {
             let mut body = Vec::with_capacity(20);
             body.put_u32(opening.epoch.0);
@@ -193,7 +193,7 @@ impl Log {
             pipeline: Arc::clone(&pipeline),
             database,
             mark,
-            covered: copied.is_some(),
+            copies_complete: copied.is_some(),
             buffer_bytes,
             workers: workers_list,
         });
@@ -207,38 +207,77 @@ impl Log {
                 let record = Record { kind: Kind::COPIED, body: &thin.encode() };
                 log.pipeline.append(Some(LogClass::System), &[record])?;
             }
-            // Nothing may rest upon the blocks that are copied before the copies are durable.
+            // The copies must be durable before anything depends on the blocks that they copy.
             log.flush_to_devices(log.end())?;
         }
         Ok(log)
     }
 
-    /// Whether all log before this epoch has the copies that it should have: what lacked some was copied.
+    /// Whether all log before this epoch has the copies that it should have: blocks that lacked
+    /// some were copied.
     #[must_use]
     pub fn is_covered(&self) -> bool {
-        self.covered
+        self.copies_complete
     }
 
-    /// Appends a record alone. Does no I/O unless the log buffer is full; then it waits for a request or
-    /// writes one.
+    /// Appends a single record. Does no I/O unless the log buffer is full; then the calling thread
+    /// waits for a request or writes one.
     pub fn append(&self, class: LogClass, record: Record<'_>) -> Result<Appended, LogError> {
         self.append_group(class, &[record])
     }
 
     /// Appends records that recovery delivers together or not at all. The i-th record's LSN is
-    /// `first + sum of Log::framed_len(body) of those before it`. Fails with kind `Full` if the class has
-    /// no room until the log is truncated, with `BadArgument` if the group is longer than
-    /// [`Log::group_max`] or empty.
+    /// `first + sum of Log::framed_len(body) of those before it`. Fails with kind `Full` if the
+    /// class has no space until the log is truncated, with `BadArgument` if the group is longer
+    /// than [`Log::group_max`] or empty.
     pub fn append_group(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
         self.pipeline.append(Some(class), records)
     }
 
-    /// Bytes of log that undoing all that is open will take, as whoever keeps transactions knows it: added before the
-    /// change is appended, taken back once it is undone or committed. `Normal` leaves so much, within bounds, for
-    /// `Rollback`.
+    /// As [`Log::append`], for callers that hold a latch or lock over which no device may be waited
+    /// for. While the log buffer is full, nothing is appended and the error's kind is `BufferFull`.
+    /// The caller releases its latches, calls [`Log::wait_for_buffer`] and tries again.
+    pub fn try_append(&self, class: LogClass, record: Record<'_>) -> Result<Appended, LogError> {
+        self.pipeline.try_append(class, &[record])
+    }
+
+    /// As [`Log::append_group`], but like [`Log::try_append`] never waits for the log buffer.
+    pub fn try_append_group(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
+        self.pipeline.try_append(class, records)
+    }
+
+    /// Blocks until the log buffer has had space for a group of `bytes` of stream, or for some of
+    /// it. Other threads may have taken that space by the time of the next attempt; the caller then
+    /// waits again.
+    pub fn wait_for_buffer(&self, bytes: u64) -> Result<(), LogError> {
+        self.pipeline.wait_for_buffer(bytes)
+    }
+
+    /// Bytes of log that undoing all open transactions will take, as the transaction manager knows
+    /// it: it adds them before a change is appended, and subtracts them once the change is undone
+    /// or committed. `Normal` leaves this space, within bounds, to `Rollback`.
     #[must_use]
     pub fn undo_promise(&self) -> &AtomicU64 {
         &self.pipeline.promised
+    }
+
+    /// Number of records of class [`LogClass::Decision`] still to be appended, as the transaction
+    /// manager knows it: one more before a transaction is prepared, one less when its decision is
+    /// appended. For each of them, up to [`Log::decisions_max`], all other classes leave the space
+    /// that it takes, so that no decision is ever refused for lack of space.
+    #[must_use]
+    pub fn decisions(&self) -> &AtomicU64 {
+        &self.pipeline.decisions
+    }
+
+    /// Number of decisions for which the log can set space aside.
+    pub fn decisions_max(&self) -> u64 {
+        self.pipeline.front.lock().decisions_max()
+    }
+
+    /// Bytes of space set aside for decisions now.
+    pub fn kept_for_decisions(&self) -> u64 {
+        self.pipeline.front.lock().kept_for_decisions()
     }
 
     /// Bytes of stream that a record with a body of `body_len` bytes takes.
@@ -253,7 +292,7 @@ impl Log {
         self.pipeline.front.lock().group_max()
     }
 
-    /// LSN that the next record will get.
+    /// LSN of the next record.
     pub fn end(&self) -> Lsn {
         self.pipeline.end()
     }
@@ -268,31 +307,32 @@ impl Log {
         self.pipeline.epoch
     }
 
-    /// That epoch, where it began, and where the log before it ended.
+    /// The current epoch, where it began, and where the log before it ended.
     #[must_use]
     pub fn epoch_mark(&self) -> EpochMark {
         self.mark
     }
 
-    /// Copies the stream's bytes from `from` on out of the log buffer; false if it does not hold all of them any
-    /// more. They were appended in this epoch.
+    /// Copies the stream's bytes from `from` on out of the log buffer. Returns false if the buffer
+    /// does not hold all of them any more. They were appended in this epoch.
     #[must_use]
     pub fn copy(&self, from: Lsn, out: &mut [u8]) -> bool {
         self.pipeline.front.lock().copy(from, out)
     }
 
-    /// How many devices the log is written to.
+    /// Number of devices that the log is written to.
     pub fn devices(&self) -> usize {
         self.pipeline.flight.lock().usable()
     }
 
-    /// Blocks until `durable() >= lsn`. The caller's thread writes itself where a device is free. An
-    /// `lsn` past `end()` is a bad argument.
+    /// Blocks until `durable() >= lsn`. The calling thread writes a request itself where a device
+    /// is free. An `lsn` past `end()` is a bad argument.
     pub fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
         self.pipeline.flush(lsn)
     }
 
-    /// Has the log flushed to `lsn` in the background: by the workers, or by [`Log::step`] without them.
+    /// Requests a flush to `lsn` in the background: by the workers, or by [`Log::step`] if there
+    /// are none.
     pub fn request_flush(&self, lsn: Lsn) {
         self.pipeline.request_flush(lsn);
     }
@@ -300,15 +340,15 @@ impl Log {
     /// Does one piece of background work for a log without workers: writes a request that
     /// [`Log::request_flush`] asked for, or else a seal block if all log is durable and not sealed.
     pub fn step(&self) -> Progress {
-        if self.pipeline.write_wanted() || self.pipeline.write_seal() {
+        if self.pipeline.write_async_request() || self.pipeline.write_seal() {
             Progress::Worked
         } else {
             Progress::Idle
         }
     }
 
-    /// Forgets all log before `lsn` (before [`Log::on_devices`], if that is less). Lasting only by what the
-    /// caller hands to `LogScan::new` the next time.
+    /// Truncates the log before `lsn` (before [`Log::on_devices`], if that is less). The truncation
+    /// point lasts only through what the caller passes to `LogScan::new` the next time.
     pub fn truncate(&self, lsn: Lsn) {
         let durable = self.on_devices();
         self.pipeline.front.lock().truncate(lsn.min(durable));
@@ -319,7 +359,7 @@ impl Log {
         self.pipeline.front.lock().space()
     }
 
-    /// Counters.
+    /// Counters since the log was opened.
     pub fn statistics(&self) -> LogStatistics {
         let flight = self.pipeline.flight.lock();
         let front = self.pipeline.front.lock();
@@ -337,37 +377,6 @@ impl Log {
             hiding: flight.hider.statistics(),
         }
     }
-
-    /// Flushes, writes a seal block, stops the workers. Later appends are refused. May be called again.
-    ///
-    /// When it returns, with an error or without, no thread is inside a device any more: a late write, whose request
-    /// was done elsewhere, does not land in the log of a later life.
-    pub fn close(&self) -> Result<(), LogError> {
-        self.pipeline.front.lock().refuse(LogError::new(LogErrorKind::Closed, "the log was closed"));
-        let flushed = self.flush_to_devices(self.end());
-        self.stop_workers();
-        self.pipeline.wait_for_writes();
-        flushed?;
-        self.pipeline.write_seal();
-        match &self.pipeline.flight.lock().failed {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
-    }
-
-    fn stop_workers(&self) {
-        worker::stop(&self.pipeline);
-        for thread in self.workers.lock().drain(..) {
-            // A worker that panicked in a device has failed the log already, which close() reports.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        self.stop_workers();
-    }
 }
 
 impl std::fmt::Debug for Log {
@@ -377,8 +386,9 @@ impl std::fmt::Debug for Log {
 }
 
 impl Pipeline {
-    /// Where the records end that carry `thin` at the beginning of an epoch; its start if there are none.
-    fn copies_end(&self, start: Lsn, thin: &[Thin]) -> Lsn {
+    /// End of the records at the beginning of an epoch that carry the copies `thin`; the epoch's
+    /// start if there are none.
+    fn copies_end(&self, start: Lsn, thin: &[UnderReplicated]) -> Lsn {
         if thin.is_empty() {
             return start;
         }
@@ -405,7 +415,7 @@ fn check_options(options: &LogOptions) -> Result<(), LogError> {
     Err(LogError::new(LogErrorKind::BadArgument, problem))
 }
 
-/// Writes the header of every section as never used, then the member header: a device whose formatting
+/// Writes the header of every section as unused, then the member header: a device whose formatting
 /// was interrupted is no member.
 pub(crate) fn format(device: &dyn Device, owner: Owner, header: &MemberHeader) -> Result<(), LogError> {
     let rings = [(owner, Some(header.geometry)), (owner.area(), header.area)];

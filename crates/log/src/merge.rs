@@ -1,25 +1,27 @@
 //! Merging the devices' blocks into the stream.
 //!
-//! Since LSNs on each device never decrease, the block that comes next is at the head of some device.
-//! Blocks may lie on several devices, or several times on one, filled to different lengths: the fullest
-//! of an epoch holds all that the others do.
+//! LSNs on each device never decrease, so the next block is at the head of some device. A block may
+//! be on several devices, or several times on one, with different fills: of one epoch, the fullest
+//! copy holds all that the others do.
 //!
-//! Where the archive is the faster source, log is taken from it as long as it has whole blocks without a hole, and only then
-//! from the devices, which are not read before: [`Cursor::turn_to_devices`]. That is right for log which the devices had when it was
-//! archived. Behind that, the archive is asked for what the devices lack:
-//! * if it was needed when the database crashed, for whatever that is;
-//! * if not, only for what the devices say should be there: they have a later block, or one of theirs says that it was durable.
-//!   Of the same epoch, begun at the same LSN, the archive has nothing that was not durable on the devices once, or that a later
-//!   epoch's beginning does not cut off.
+//! Where the archive is the faster source, log is read from it as long as it has whole blocks
+//! without a gap. Only then are the devices read ([`Cursor::start_reading_devices`]), which have
+//! not been read before. That is correct for log that the devices had when it was archived. From
+//! there on, the archive is asked for what the devices lack:
+//! * if it was needed when the database crashed, for any log that they lack;
+//! * if not, only for log that, by the devices, should be there: they have a later block, or a
+//!   block of theirs says that it was durable. For the same epoch, begun at the same LSN, all log
+//!   in the archive was once durable on the devices, unless a later epoch's start cuts it off.
 //!
 //! Memory: a [`Reader`] for each device, one block, and a chunk of the archive.
 
 use crate::archive::ArchiveReader;
 use crate::block::{BLOCK, PAYLOAD, base};
+use crate::doubts::Doubt;
 use crate::epochs::{EpochRange, EpochTable};
 use crate::member::Member;
-use crate::patches::{Patches, Thin};
 use crate::reader::{Head, Peek, Reader};
+use crate::underreplicated::{CopiedBlocks, UnderReplicated};
 use crate::{LogError, MemberId, Redundancy};
 use firn_base::sync::{Arc, thread};
 use firn_base::{Epoch, Lsn};
@@ -31,12 +33,12 @@ pub(crate) struct Streams {
     pub epochs: Arc<EpochTable>,
     /// By stream: linear position of the last block of log, if it is known.
     pub last_blocks: Option<Vec<Option<u64>>>,
-    /// Read ahead on threads.
+    /// Whether threads read ahead.
     pub threads: bool,
 }
 
 impl Streams {
-    /// A reader for each stream from the first block that may matter for log from `from` on.
+    /// A reader for each stream, from the first block that may hold log from `from` on.
     fn readers(&self, from: Lsn) -> Vec<Reader> {
         let reader = |(place, member): (usize, &Arc<Member>)| {
             let mut range = member.range(from);
@@ -50,12 +52,12 @@ impl Streams {
     }
 }
 
-/// What a cursor has of the archive.
+/// A cursor's access to the archive.
 pub(crate) struct ArchivePart {
     pub reader: ArchiveReader,
-    /// The devices may lack what was acknowledged.
+    /// The devices may lack acknowledged log.
     pub needed: bool,
-    /// Log before is read from it first.
+    /// Log before this LSN is read from the archive first.
     pub first: Option<Lsn>,
 }
 
@@ -63,65 +65,66 @@ pub(crate) struct ArchivePart {
 pub(crate) struct Cursor {
     epochs: Arc<EpochTable>,
     streams: Streams,
-    /// None while the archive is read first.
+    /// Empty while the archive is read first.
     readers: Vec<Reader>,
-    /// Where these began.
+    /// Where the readers began.
     pub devices_from: Option<Lsn>,
-    /// Place of the current epoch in the table.
+    /// Index of the current epoch in the table.
     epoch: usize,
     pos: Lsn,
-    /// The block loaded last: its first LSN and fill. `None` if there was none at its place.
+    /// The block loaded last: its first LSN and fill. `None` if none was found there.
     block: Option<(Lsn, usize)>,
     payload: [u8; PAYLOAD],
-    /// Blocks that a later epoch carries.
-    patches: Arc<Patches>,
-    /// So many members may fail while they are read, since others have what they have.
+    /// Copies of blocks that a later epoch carries.
+    copied_blocks: Arc<CopiedBlocks>,
+    /// Members that may still fail while they are read, since others have copies of their log.
     pub spare: usize,
-    /// The first member that failed, and there was no other to spare.
+    /// The first member that failed when no further failure was allowed.
     pub failed: Option<MemberId>,
     pub audit: Option<Audit>,
     archive: Option<ArchivePart>,
-    /// Bytes that it alone had.
+    /// Bytes that only the archive had.
     pub from_archive: u64,
-    /// Where the last of them ends.
+    /// End of the last of them.
     pub filled_until: Lsn,
-    /// Bytes that were read from it first.
+    /// Bytes that were read from the archive first.
     pub archive_first: u64,
 }
 
-/// Counts the copies of each block that is passed.
+/// Counts the copies of each block that the cursor passes.
 pub(crate) struct Audit {
     pub redundancy: Redundancy,
-    /// Members that are not there to be counted.
+    /// Members that are missing and cannot be counted.
     pub absent: usize,
-    /// Blocks with too few copies, with the places of their epochs.
-    pub thin: Vec<(usize, Thin)>,
-    /// There are more of them than are remembered.
-    pub overflown: bool,
+    /// Blocks with too few copies, with the indexes of their epochs.
+    pub underreplicated: Vec<(usize, UnderReplicated)>,
+    /// There are more of them than are recorded.
+    pub overflowed: bool,
 }
 
-/// Blocks with too few copies that are remembered: what the devices may have been writing at a crash.
-const THIN_MAX: usize = 16 << 10;
+/// Most blocks with too few copies that are recorded: what the devices may have been writing at a
+/// crash.
+const UNDERREPLICATED_MAX: usize = 16 << 10;
 
 impl Audit {
-    /// Notes that so many members have the block at `lsn`.
+    /// Records that `members` members have the block at `lsn`.
     fn note(&mut self, (place, epoch): (usize, Epoch), lsn: Lsn, bytes: &[u8], members: usize) {
         let last = Lsn(lsn.0 + (bytes.len() as u64).max(1) - 1);
         let promised = self.redundancy.at(lsn).max(self.redundancy.at(last));
-        // What the archive alone has is on no device, whatever those have that are not there.
+        // Log that only the archive has is on no device, whatever the missing members hold.
         if members > 0 && members + self.absent >= usize::from(promised) {
             return;
         }
-        if self.thin.len() < THIN_MAX {
-            self.thin.push((place, Thin { epoch, lsn, bytes: bytes.to_vec() }));
+        if self.underreplicated.len() < UNDERREPLICATED_MAX {
+            self.underreplicated.push((place, UnderReplicated { epoch, lsn, bytes: bytes.to_vec() }));
         } else {
-            self.overflown = true;
+            self.overflowed = true;
         }
     }
 }
 
 impl Cursor {
-    /// At `pos` of the epoch at place `epoch`.
+    /// A cursor at `pos` of the epoch at index `epoch`.
     pub fn new(streams: Streams, epoch: usize, pos: Lsn, archive: Option<ArchivePart>) -> Cursor {
         let mut cursor = Cursor {
             epochs: Arc::clone(&streams.epochs),
@@ -132,7 +135,7 @@ impl Cursor {
             pos,
             block: None,
             payload: [0; PAYLOAD],
-            patches: Arc::default(),
+            copied_blocks: Arc::default(),
             spare: 0,
             failed: None,
             audit: None,
@@ -142,22 +145,22 @@ impl Cursor {
             archive_first: 0,
         };
         if cursor.archive.as_ref().is_none_or(|archive| archive.first.is_none()) {
-            cursor.turn_to_devices(pos);
+            cursor.start_reading_devices(pos);
         }
         cursor
     }
 
-    /// Reads the devices from `from` on, if it does not yet.
-    fn turn_to_devices(&mut self, from: Lsn) {
+    /// Starts reading the devices from `from` on, unless that has been done.
+    fn start_reading_devices(&mut self, from: Lsn) {
         if self.devices_from.is_none() {
             self.readers = self.streams.readers(from);
             self.devices_from = Some(from);
         }
     }
 
-    /// With blocks that a later epoch carries.
-    pub fn with(mut self, patches: &Arc<Patches>) -> Cursor {
-        self.patches = Arc::clone(patches);
+    /// Adds the copies of blocks that a later epoch carries.
+    pub fn with(mut self, copied_blocks: &Arc<CopiedBlocks>) -> Cursor {
+        self.copied_blocks = Arc::clone(copied_blocks);
         self
     }
 
@@ -167,6 +170,14 @@ impl Cursor {
 
     pub fn readers(&self) -> &[Reader] {
         &self.readers
+    }
+
+    /// By reader: places where the devices may hold the block of `lsn` although it was not found.
+    /// For devices that have been read.
+    pub fn doubts_at(&mut self, lsn: Lsn) -> Vec<(usize, Doubt)> {
+        let each = self.readers.iter_mut().enumerate();
+        each.flat_map(|(place, reader)| reader.doubts_at(lsn).into_iter().map(move |doubt| (place, doubt)))
+            .collect()
     }
 
     /// Bytes loaded so far.
@@ -179,7 +190,7 @@ impl Cursor {
         self.readers.iter().map(Reader::left).sum()
     }
 
-    /// Goes on at `pos` of the epoch at place `epoch`.
+    /// Continues at `pos` of the epoch at index `epoch`.
     pub fn seek(&mut self, epoch: usize, pos: Lsn) {
         assert!(pos >= self.pos || epoch != self.epoch, "a cursor moves forward");
         if epoch != self.epoch {
@@ -188,7 +199,7 @@ impl Cursor {
         (self.epoch, self.pos) = (epoch, pos);
     }
 
-    /// Reads `out.len()` bytes; false if the stream ends before.
+    /// Reads `out.len()` bytes. Returns false if the stream ends before.
     pub fn read(&mut self, out: &mut [u8]) -> Result<bool, LogError> {
         let mut done = 0;
         while done < out.len() {
@@ -204,7 +215,7 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Goes `len` bytes on; false if the stream ends before.
+    /// Skips `len` bytes. Returns false if the stream ends before.
     pub fn skip(&mut self, mut len: usize) -> Result<bool, LogError> {
         while len > 0 {
             let count = self.available()?.min(len);
@@ -217,28 +228,28 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Bytes at hand at the position; 0 if the stream ends here.
+    /// Bytes available at the position; 0 if the stream ends here.
     pub fn available(&mut self) -> Result<usize, LogError> {
         let wanted = base(self.pos);
         if wanted >= self.epochs.ranges()[self.epoch].limit {
-            // That block belongs to the next epoch: looking for it here would pass it.
+            // The block belongs to the next epoch: searching for it here would skip it.
             return Ok(0);
         }
         if self.block.is_none_or(|(lsn, _)| lsn != wanted) {
-            self.block = self.find(wanted)?.map(|fill| (wanted, fill));
+            self.block = self.find_block(wanted)?.map(|fill| (wanted, fill));
         }
         let end = self.block.map_or(wanted, |(lsn, fill)| Lsn(lsn.0 + fill as u64));
         Ok(end.since(self.pos) as usize)
     }
 
-    /// Finds the fullest copy of the block at `wanted` and takes its payload; answers its fill. Passes all
-    /// blocks up to and including it on all devices.
-    fn find(&mut self, wanted: Lsn) -> Result<Option<usize>, LogError> {
+    /// Finds the fullest copy of the block at `wanted` and loads its payload. Returns its fill.
+    /// Passes all blocks up to and including it on all devices.
+    fn find_block(&mut self, wanted: Lsn) -> Result<Option<usize>, LogError> {
         if self.devices_from.is_none() {
-            if let Some(found) = self.find_first(wanted) {
+            if let Some(found) = self.find_in_archive_first(wanted) {
                 return Ok(found);
             }
-            self.turn_to_devices(wanted);
+            self.start_reading_devices(wanted);
         }
         let mut best = None;
         let mut holders: Vec<u32> = Vec::new();
@@ -265,9 +276,9 @@ impl Cursor {
             }
         }
         let EpochRange { epoch, start, .. } = self.epochs.ranges()[self.epoch];
-        let patches = Arc::clone(&self.patches);
-        let patch = patches.get(epoch, wanted);
-        if let Some(bytes) = patch.filter(|bytes| best.is_none_or(|fill| bytes.len() > fill)) {
+        let copied_blocks = Arc::clone(&self.copied_blocks);
+        let copied = copied_blocks.get(epoch, wanted);
+        if let Some(bytes) = copied.filter(|bytes| best.is_none_or(|fill| bytes.len() > fill)) {
             best = Some(bytes.len());
             self.payload[..bytes.len()].copy_from_slice(bytes);
         }
@@ -275,7 +286,7 @@ impl Cursor {
         let before = start.0.saturating_sub(wanted.0) as usize;
         let have = best.unwrap_or(0).max(before);
         if have < PAYLOAD {
-            let more = self.fill(wanted, have)?;
+            let more = self.fill_from_archive(wanted, have)?;
             if more > 0 {
                 self.payload[..before].fill(0);
                 best = Some(have + more);
@@ -283,19 +294,19 @@ impl Cursor {
             }
         }
         if let (Some(audit), Some(fill)) = (&mut self.audit, best)
-            && patch.is_none_or(|bytes| bytes.len() < fill)
+            && copied.is_none_or(|bytes| bytes.len() < fill)
         {
             audit.note((self.epoch, epoch), wanted, &self.payload[..fill], holders.len());
         }
         Ok(best)
     }
 
-    /// Asks the archive for what the devices do not have of the block at `wanted`, of which they have `have` bytes; answers
-    /// how many bytes it had.
-    fn fill(&mut self, wanted: Lsn, have: usize) -> Result<usize, LogError> {
+    /// Asks the archive for the rest of the block at `wanted`, of which the devices have `have`
+    /// bytes. Returns the number of bytes that it had.
+    fn fill_from_archive(&mut self, wanted: Lsn, have: usize) -> Result<usize, LogError> {
         let lsn = wanted.advance(have as u64);
-        let told = self.told_of(lsn);
-        let Some(archive) = self.archive.as_mut().filter(|archive| archive.needed || told) else {
+        let indicated = self.devices_indicate(lsn);
+        let Some(archive) = self.archive.as_mut().filter(|archive| archive.needed || indicated) else {
             return Ok(0);
         };
         let EpochRange { epoch, start, .. } = self.epochs.ranges()[self.epoch];
@@ -303,7 +314,7 @@ impl Cursor {
             Ok(more) => more,
             Err(error) if archive.needed => return Err(error),
             Err(_) => {
-                // What is missing is damage on the devices, which is told with its LSN.
+                // The missing log is damage on the devices, which is reported with its LSN.
                 self.archive = None;
                 0
             }
@@ -315,28 +326,29 @@ impl Cursor {
         Ok(more)
     }
 
-    /// Whether the devices say that log at `lsn` was there: a later block is, or one says that it was durable. They stand behind
-    /// its block.
-    fn told_of(&mut self, lsn: Lsn) -> bool {
+    /// Whether, by the devices, there was log at `lsn`: they have a later block, or a block says
+    /// that it was durable. The readers are past the block of `lsn`.
+    fn devices_indicate(&mut self, lsn: Lsn) -> bool {
         let epoch = self.epoch;
         self.readers.iter_mut().any(|reader| {
             matches!(reader.peek(), Peek::Block(head) if head.lsn > lsn) || reader.seen.claims[epoch] > lsn
         })
     }
 
-    /// Takes the block at `wanted` from the archive, while that is read first: its fill, or that it holds nothing since its
-    /// epoch's log ends there. `None` if the archive is not, or no more, read first.
-    fn find_first(&mut self, wanted: Lsn) -> Option<Option<usize>> {
+    /// Loads the block at `wanted` from the archive while that is read first. Returns its fill, or
+    /// `Some(None)` if its epoch's log ends before; `None` if the archive is not, or no longer,
+    /// read first.
+    fn find_in_archive_first(&mut self, wanted: Lsn) -> Option<Option<usize>> {
         let archive = self.archive.as_mut().filter(|_| self.devices_from.is_none())?;
         let EpochRange { epoch, start, .. } = self.epochs.ranges()[self.epoch];
         let until = archive.first.filter(|until| wanted.0 + PAYLOAD as u64 <= until.0)?;
         let before = start.0.saturating_sub(wanted.0) as usize;
         let from = wanted.advance(before as u64);
-        // Whatever goes wrong, the devices have it, too.
+        // On any error the cursor falls back to the devices, which have the log, too.
         let more = archive.reader.copy(epoch, start, from, &mut self.payload[before..]).ok()?;
         let fill = before + more;
         if fill < PAYLOAD {
-            // The end of an epoch's log is believed if the next epoch's beginning says so.
+            // The end of an epoch's log is accepted only if the next epoch's start confirms it.
             let next = archive.reader.later_epoch(epoch)?;
             let known = self.epochs.ranges().iter().any(|r| (r.epoch, r.start) == (next.epoch, next.start));
             if !known || next.start > until || next.previous_end != wanted.advance(fill as u64) {
@@ -358,15 +370,15 @@ impl Cursor {
         }
     }
 
-    /// Reads ahead on every device that has room, all side by side.
+    /// Reads ahead on every device that has a spare buffer, all in parallel.
     fn load(&mut self) -> Result<(), LogError> {
-        let mut hungry: Vec<&mut Reader> = self.readers.iter_mut().filter(|r| r.can_load()).collect();
-        let outcomes: Vec<(u32, Result<(), LogError>)> = if let [only] = &mut hungry[..] {
+        let mut loadable: Vec<&mut Reader> = self.readers.iter_mut().filter(|r| r.can_load()).collect();
+        let outcomes: Vec<(u32, Result<(), LogError>)> = if let [only] = &mut loadable[..] {
             vec![(only.member(), only.load())]
         } else {
             thread::scope(|scope| {
                 let threads: Vec<_> =
-                    hungry.into_iter().map(|r| (r.member(), scope.spawn(|| r.load()))).collect();
+                    loadable.into_iter().map(|r| (r.member(), scope.spawn(|| r.load()))).collect();
                 threads
                     .into_iter()
                     .map(|(member, t)| {
@@ -377,18 +389,18 @@ impl Cursor {
         };
         for (member, outcome) in outcomes {
             if let Err(error) = outcome {
-                self.lose(member, error)?;
+                self.drop_member(member, error)?;
             }
         }
         Ok(())
     }
 
-    /// Goes on without a member, if there is one to spare.
-    fn lose(&mut self, member: u32, error: LogError) -> Result<(), LogError> {
+    /// Continues without a member, if a further failure is allowed.
+    fn drop_member(&mut self, member: u32, error: LogError) -> Result<(), LogError> {
         let readers = self.readers.iter_mut().filter(|reader| reader.member() == member);
         let mut readers: Vec<&mut Reader> = readers.collect();
-        if readers.iter().all(|reader| reader.is_given_up()) {
-            // Its other stream failed before.
+        if readers.iter().all(|reader| reader.is_abandoned()) {
+            // The member's other stream failed before.
             return Ok(());
         }
         if self.spare == 0 {
@@ -396,13 +408,13 @@ impl Cursor {
             return Err(error);
         }
         self.spare -= 1;
-        readers.iter_mut().for_each(|reader| reader.give_up());
+        readers.iter_mut().for_each(|reader| reader.abandon());
         Ok(())
     }
 
-    /// Reads all that is left, for what it says.
+    /// Reads all that is left, for the durable LSNs that its blocks carry.
     pub fn drain(&mut self) -> Result<(), LogError> {
-        self.turn_to_devices(self.pos);
+        self.start_reading_devices(self.pos);
         for i in 0..self.readers.len() {
             while self.peek(i)?.is_some() {
                 self.readers[i].pop();

@@ -1,53 +1,63 @@
-//! How a log is set up, and what it answers about itself.
+//! The log's options and statistics.
 
 use crate::LogPolicy;
 use crate::hiding::{Hiding, HidingStatistics, OutlierOptions};
+use crate::member_failure::LossHandler;
 use firn_base::Lsn;
 use std::time::Duration;
 
 /// When a request is composed of the log that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compose {
-    /// When a device falls free: all log appended until then. Adapts to the devices' speed by itself.
+    /// When a device becomes free: all log appended until then. Adapts to the devices' speed by
+    /// itself.
     #[default]
     WhenDeviceFree,
-    /// At the flush call, queued until a device falls free: the paper's policy (section 3.5).
+    /// At the flush call, queued until a device becomes free: the paper's policy (section 3.5).
     AtFlush,
 }
 
-/// How the log uses its memory and devices. Name the fields that matter and take the others from
+/// How the log uses its memory and devices. Set the fields that matter and take the others from
 /// `LogOptions::default()`.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// Bytes of DRAM for log not yet handed to a device; at least 8 KiB. A group may take half of it.
+    /// Bytes of DRAM for log not yet handed to a device; at least 8 KiB. A group may take half of
+    /// it.
     pub buffer_bytes: usize,
-    /// Largest request in bytes: each device owns a buffer of this size.
+    /// Largest request in bytes: each device has a buffer of this size.
     pub request_bytes: usize,
     /// When requests are composed.
     pub compose: Compose,
-    /// Where they go.
+    /// How log is placed on the devices.
     pub policy: LogPolicy,
-    /// Whether threads of the log's own serve `request_flush` and write seal blocks when the log falls
-    /// idle. Without, call `Log::step`.
+    /// Whether threads of the log's own serve `request_flush` and write seal blocks when the log
+    /// becomes idle. Without them, call `Log::step`.
     pub workers: bool,
-    /// What is done about writes that take much too long, where there are two devices or more. A log created with
-    /// `Off`, or on one device, has no areas for the other policies to write to, whatever it is opened with later.
+    /// What the log does about writes that take much too long, where there are two devices or more.
+    /// A log created with `Off`, or on one device, has no areas for the other policies to write to,
+    /// whatever it is opened with later.
     pub hiding: Hiding,
-    /// What takes too long.
+    /// What counts as an outlier.
     pub outliers: OutlierOptions,
-    /// On how many devices each request is written before it is acknowledged: 1 to 8. While fewer are in use, on all.
+    /// Number of devices that each request is written to before it is acknowledged: 1 to 8. While
+    /// fewer are in use, all of them.
     pub copies: usize,
     /// The log fails when fewer devices than this are left in use.
     pub copies_required: usize,
-    /// Wanted section size in bytes when a log is created; 0 chooses 1 MiB, less on small devices and
-    /// more on those of over a GiB.
+    /// Decides what becomes of a device that fails, from the first write on: see
+    /// [`crate::Log::on_device_lost`].
+    pub on_device_lost: Option<LossHandler>,
+    /// Requested section size in bytes when a log is created; 0 chooses 1 MiB, less on small
+    /// devices and more on those of over a GiB.
     pub section_bytes: u64,
     /// Share of the capacity, in percent, that only `Rollback` and `System` may use.
     pub rollback_reserve_percent: u32,
     /// Share of the capacity, in percent, that only `System` may use.
     pub system_reserve_percent: u32,
-    /// How long nothing may be written before a seal block records what is durable.
+    /// How long the log must be idle before a seal block records what is durable.
     pub seal_after: Duration,
+    /// How long closing waits for one write that a device does not complete.
+    pub close_patience: Duration,
 }
 
 impl Default for LogOptions {
@@ -62,23 +72,30 @@ impl Default for LogOptions {
             outliers: OutlierOptions::default(),
             copies: 1,
             copies_required: 1,
+            on_device_lost: None,
             section_bytes: 0,
             rollback_reserve_percent: 25,
             system_reserve_percent: 12,
             seal_after: Duration::from_millis(100),
+            close_patience: Duration::from_secs(30),
         }
     }
 }
 
-/// Who asks for log space: what is reserved for whom.
+/// The purpose of an append, which decides the reserves that it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogClass {
     /// Work of transactions: refused first.
     Normal,
-    /// Rolling back, ending transactions, structure changes on behalf of rollback: may use the reserve.
+    /// Rolling back, ending transactions, structure changes on behalf of rollback: may use the
+    /// reserve for undo.
     Rollback,
-    /// Checkpoints and page-map changes, which make space: may use the last of it.
+    /// Checkpoints and page-map changes, which free space: may use all but what is set aside for
+    /// decisions.
     System,
+    /// The decision of a prepared transaction. Space was set aside for it when the transaction was
+    /// prepared ([`crate::Log::decisions`]); every other class leaves that space.
+    Decision,
 }
 
 /// Where a group was placed.
@@ -93,9 +110,10 @@ pub struct Appended {
 /// Physical space of the online log, padding included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSpace {
-    /// Bytes that the devices hold in all.
+    /// Total bytes that the devices hold.
     pub capacity_bytes: u64,
-    /// Bytes of it that hold log at or after the truncation point, or wait to be written.
+    /// Bytes of it that hold log at or after the truncation point, or are reserved for log still to
+    /// be written.
     pub used_bytes: u64,
     /// Bytes that `Normal` appends may still take.
     pub normal_bytes: u64,
@@ -114,18 +132,19 @@ pub struct LogStatistics {
     pub requests: u64,
     /// Bytes written to devices, framing and padding included.
     pub written_bytes: u64,
-    /// Requests by size: index i counts those of 2^i blocks of 512 B and up to twice as many less one.
+    /// Requests by size: index i counts those of 2^i blocks of 512 B and up to twice as many less
+    /// one.
     pub requests_by_size: [u64; 16],
     /// Seal blocks written.
     pub seals: u64,
-    /// Times a thread waited in `flush` for a request of another.
+    /// Waits of threads in `flush` for another thread's request.
     pub waits: u64,
-    /// Times a waiting thread was woken to write the next request.
+    /// Waiting threads woken to write as leader.
     pub hand_overs: u64,
-    /// Times an append waited for buffer space.
+    /// Appends that waited for buffer space.
     pub buffer_waits: u64,
     /// Appends refused for lack of space.
     pub refused: u64,
-    /// Outliers and what became of them.
+    /// Counters of outlier hiding.
     pub hiding: HidingStatistics,
 }

@@ -1,32 +1,36 @@
-//! What a write usually takes on a device, by its size, and from when on it counts as an outlier (3.4).
+//! The usual latency of a write on a device, by its size, and the limit beyond which it counts as
+//! an outlier (3.4).
 //!
-//! Learned online: each size class (powers of two of blocks) keeps a histogram of the latencies seen, which forgets by
-//! halving, and its median is what a write of that size is expected to take. The median does not move when a
-//! few writes take a thousand times as long, which an average would. Where nearly all writes take much the same, a write
-//! is late sooner: what all but the slowest 2 % stay below is a better measure than a multiple of the median. A class not seen often enough borrows from
-//! its neighbours; a table from a device profile, if one was given, answers until the device has.
+//! Learned online: each size class (powers of two of blocks) keeps a histogram of the latencies
+//! seen, which decays by halving, and its median is the expected latency of a write of that size.
+//! The median does not move when a few writes take a thousand times as long; an average would. On a
+//! device with even latencies a write is overdue sooner: the 98th percentile is a better measure
+//! there than a multiple of the median. A class with too few samples borrows from its neighbours; a
+//! table from a device profile, if one was given, is used until the device has been measured.
 //!
 //! Pure: no clock, no I/O.
 
 use crate::block::BLOCK;
 use std::time::Duration;
 
-/// Size classes: class i holds requests of 2^i blocks and up to twice as many less one; the last all larger ones.
+/// Size classes: class i holds requests of 2^i blocks and up to twice as many less one; the last
+/// holds all larger ones.
 pub(crate) const CLASSES: usize = 16;
 /// Writes of a class before its median counts.
 const KNOWN: u32 = 8;
-/// Writes of a class before its slowest 2 % are told from the others.
+/// Writes of a class before its 98th percentile counts.
 const KNOWN_WELL: u32 = 64;
-/// Writes of a class after which all its counts are halved: what lies four times as far back weighs a sixteenth.
+/// Writes of a class after which all its counts are halved: a write four times as far back weighs a
+/// sixteenth.
 const HALVED_AT: u32 = 512;
 /// Steps of the histogram in an octave: 9 % to 12 % wide each.
 const STEPS: u64 = 8;
-/// From 2 µs to 9 minutes; what is outside counts at the ends.
+/// From 2 µs to 9 minutes; latencies outside count at the ends.
 const OCTAVES: u64 = 28;
-/// A device of which nothing is known is taken to write a byte in so many nanoseconds (5 MB/s), so that its first long
-/// requests are not taken for stalled ones.
+/// Presumed nanoseconds per byte of a device of which nothing is known (5 MB/s), so that its first
+/// long requests are not taken for stalls.
 const NANOSECONDS_A_BYTE: u64 = 200;
-/// Nanoseconds of a histogram's unit, as a shift: with eight units the steps begin.
+/// Nanoseconds of a histogram's unit, as a shift; the steps begin at eight units.
 const UNIT_SHIFT: u32 = 8;
 
 /// The size class of a request of `blocks` blocks.
@@ -40,7 +44,7 @@ struct Histogram {
     counts: Vec<u16>,
     total: u32,
     median: Duration,
-    /// All but the slowest 2 % stay below; zero until enough were seen to say so.
+    /// The 98th percentile; zero until enough writes were seen.
     high: Duration,
 }
 
@@ -75,7 +79,7 @@ impl Histogram {
             self.counts.iter_mut().for_each(|count| *count /= 2);
             self.total = self.counts.iter().map(|&count| u32::from(count)).sum();
         }
-        // The median of few changes with each; that of many hardly at all.
+        // With few samples the median changes with each; with many hardly at all.
         if self.total < 4 * KNOWN || self.total.is_multiple_of(KNOWN) {
             self.median = self.quantile(50);
             if self.total >= KNOWN_WELL {
@@ -97,24 +101,24 @@ impl Histogram {
     }
 }
 
-/// What writes to one device take.
+/// Latencies of writes to one device.
 #[derive(Clone, Debug)]
 pub(crate) struct LatencyModel {
-    /// By size class; made at the first write of the class.
+    /// By size class; allocated at the first write of the class.
     classes: [Option<Box<Histogram>>; CLASSES],
-    /// Request bytes and what a write of them takes, by a profile; ascending.
+    /// Request bytes and the latency of a write of them, from a profile; ascending.
     table: Vec<(usize, Duration)>,
     learns: bool,
 }
 
 impl LatencyModel {
-    /// Knows `table` to begin with; learns if `learns`.
+    /// A model that begins with `table` and learns if `learns`.
     pub fn new(mut table: Vec<(usize, Duration)>, learns: bool) -> LatencyModel {
         table.sort_unstable();
         LatencyModel { classes: Default::default(), table, learns }
     }
 
-    /// Notes that a write of `blocks` blocks took `latency`.
+    /// Records that a write of `blocks` blocks took `latency`.
     pub fn record(&mut self, blocks: usize, latency: Duration) {
         if self.learns {
             let class = &mut self.classes[class_of(blocks)];
@@ -122,7 +126,7 @@ impl LatencyModel {
         }
     }
 
-    /// What a write of `blocks` blocks is expected to take; `None` if nothing is known.
+    /// The expected latency of a write of `blocks` blocks; `None` if nothing is known.
     pub fn expected(&self, blocks: usize) -> Option<Duration> {
         let class = class_of(blocks);
         let known =
@@ -140,14 +144,14 @@ impl LatencyModel {
         })
     }
 
-    /// What nearly all writes of `blocks` blocks stay below, if enough were seen.
+    /// The latency below which nearly all writes of `blocks` blocks stay, if enough were seen.
     pub fn nearly_all(&self, blocks: usize) -> Option<Duration> {
         let class = self.classes[class_of(blocks)].as_deref()?;
         Some(class.high).filter(|high| !high.is_zero())
     }
 
-    /// By the profile's table: linear between its points and beyond the last two, constant before the first; with
-    /// one point only, larger requests take longer by their bytes.
+    /// From the profile's table: linear between its points and beyond the last two, constant before
+    /// the first; with one point only, larger requests take longer by their bytes.
     fn interpolate(&self, bytes: usize) -> Duration {
         let next = self.table.partition_point(|&(at, _)| at < bytes);
         if next == 0 {
@@ -162,31 +166,32 @@ impl LatencyModel {
     }
 }
 
-/// From when on a write is late.
+/// Latencies beyond which a write is overdue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// An outlier (3.4), worth hiding if the device's outliers are; `None` if nothing is known of the device yet.
+    /// An outlier (3.4), worth hiding if the device's outliers are; `None` if nothing is known of
+    /// the device yet.
     pub outlier: Option<Duration>,
     /// A stall, always worth hiding.
     pub stall: Duration,
 }
 
-/// The rules by which a write is late.
+/// The rules by which a write is overdue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lateness {
-    /// Percent of the expected latency; the paper's is 200.
+    /// Percent of the expected latency; the paper's value is 200.
     pub factor_percent: u32,
-    /// Percent of what nearly all writes stay below, if that is less.
+    /// Percent of the latency below which nearly all writes stay, if that is less.
     pub margin_percent: u32,
-    /// Less is never an outlier: it would be the operating system's noise.
+    /// A shorter write is never an outlier: it would be the operating system's noise.
     pub floor: Duration,
-    /// Beyond what is expected, less is never a stall.
+    /// A write that exceeds the expected latency by less is never a stall.
     pub stall_after: Duration,
 }
 
 impl Lateness {
-    /// The limits of a write of `blocks` blocks that is expected to take `expected`, where nearly all take less than
-    /// `nearly_all`.
+    /// The limits of a write of `blocks` blocks that is expected to take `expected`, where nearly
+    /// all take less than `nearly_all`.
     pub fn limits(&self, blocks: usize, expected: Option<Duration>, nearly_all: Option<Duration>) -> Limits {
         let percent = |time: Duration, percent: u32| time.saturating_mul(percent) / 100;
         let outlier = expected.map(|expected| {
@@ -194,7 +199,7 @@ impl Lateness {
             let by_spread = nearly_all.map_or(by_median, |high| percent(high, self.margin_percent));
             by_median.min(by_spread).max(self.floor)
         });
-        // Twice what is expected at least, so that slow devices are not taken for stalled ones.
+        // At least twice the expected latency, so that slow devices are not taken for stalled ones.
         let presumed = || Duration::from_nanos((blocks * BLOCK) as u64 * NANOSECONDS_A_BYTE);
         let expected = expected.unwrap_or_else(presumed);
         let stall = expected.saturating_add(expected.max(self.stall_after));
@@ -274,7 +279,8 @@ mod tests {
             (None, None, None, 5102),
             (Some(10), None, Some(100), 5010),
             (Some(400), None, Some(800), 5400),
-            // Nearly all take as long as the median; or a twentieth of them takes ten times as long.
+            // Nearly all writes take as long as the median; or a twentieth of them take ten times
+            // as long.
             (Some(400), Some(440), Some(550), 5400),
             (Some(400), Some(4000), Some(800), 5400),
             (Some(8000), None, Some(16_000), 16_000),

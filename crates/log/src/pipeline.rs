@@ -1,47 +1,50 @@
-//! Flushing: whoever needs log durable and finds a device free writes the next request itself.
+//! Group commit: a thread that needs log durable and finds a device free writes the next request
+//! itself (the leader).
 //!
 //! Locks, in the order in which they are taken:
 //! 1. `flight`: requests in flight, waiters, free devices ([`Flight`]).
-//! 2. `front`: buffer, positions on the devices, space ([`Front`]). Taken alone by `append`.
+//! 2. `front`: buffer, positions on the devices, space ([`Front`]). `append` takes it alone.
 //! 3. a `Parker`'s own lock, alone or last.
 //!
-//! No lock is held during I/O, while checksums are computed, or while threads are woken. `end` and `durable` mirror
-//! what the locks protect, so that both are read without a lock: `end` is stored under `front`, `durable` under `flight`.
+//! No lock is held during I/O, while checksums are computed, or while threads are woken. `end` and
+//! `durable` mirror what the locks protect, so that both are read without a lock: `end` is stored
+//! under `front`, `durable` under `flight`.
 //!
-//! With one client a flush is one device write on the client's own thread and nobody is woken. With more,
-//! those that find no free device wait; the thread whose write frees a device wakes exactly those that
-//! are durable now and one that needs log that nobody has requested yet, which then takes all that has gathered.
-//! A newcomer may take the free device before that one has woken up: the device does not idle for
-//! the length of a thread switch. Where many wait, a request that is much shorter than usual is left to gather
-//! ([`crate::gathering`]).
+//! With one client a flush is one device write on the client's own thread, and no thread is woken.
+//! With several clients, those that find no free device wait. The thread whose write frees a device
+//! wakes exactly the threads whose LSN is durable now, and one leader: a thread that needs log that
+//! no request holds yet. The leader writes all log that has accumulated. Another client may take
+//! the free device before the leader runs, so the device does not idle for the length of a thread
+//! switch. Where many threads wait, a request that is much shorter than usual is delayed to let
+//! more log accumulate ([`crate::batching`]).
 
+use crate::archive_ack::ArchiverSignal;
 use crate::block::Owner;
-use crate::early::Bell;
 use crate::flight::{Flight, Parker, Slot, Waiter, Wake, WakeList, wake_all};
 use crate::front::{Front, Refused};
 use crate::hiding::{Hider, Hiding};
 use crate::job::{Job, Task};
-use crate::loss::{FailureListener, LossHandler};
+use crate::layout_policy::LogPolicy;
+use crate::member_failure::{FailureListener, LossHandler};
 use crate::options::{Appended, Compose, LogClass, LogOptions};
-use crate::policy::LogPolicy;
 use crate::ranks;
 use crate::record::Record;
 use crate::stripes::{LanesWritten, Stripes};
 use crate::{LogError, LogErrorKind};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, thread};
+use firn_base::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, before_device, thread};
 use firn_base::{Epoch, Lsn};
 use firn_device::AlignedBuf;
 use std::collections::VecDeque;
 
-/// Bytes of log that gather behind a request, wanted durable by nobody who waits, before another device is
-/// set to work.
-const GATHERED_MAX: u64 = 32 << 10;
+/// While a request is being written, an asynchronous flush uses a second device only once this much
+/// log is unrequested, in bytes.
+const SECOND_DEVICE_BYTES: u64 = 32 << 10;
 
-/// Where log is to be durable.
+/// Where log has to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// On the devices, or in the archive as far as that counts.
+    /// On the devices, or in the archive as far as archiving counts towards durability.
     Anywhere,
     /// On the devices.
     Devices,
@@ -54,23 +57,28 @@ pub(crate) struct Pipeline {
     end: AtomicU64,
     durable: AtomicU64,
     on_devices: AtomicU64,
-    /// As in `front`.
+    /// Shared with `front`.
     pub promised: Arc<AtomicU64>,
-    /// Rung for whoever archives.
-    pub bell: Bell,
+    pub decisions: Arc<AtomicU64>,
+    /// Signals the archiver.
+    pub archiver_signal: ArchiverSignal,
     pub flight: Mutex<Flight>,
     pub front: Mutex<Front>,
-    /// Wakes the workers; goes with `flight`.
+    /// Wakes the workers; used with `flight`.
     pub work: Condvar,
+    /// Wakes the thread that closes the log, which waits for writes and workers to end; used with
+    /// `flight`.
+    pub ended: Condvar,
     buffer_waits: AtomicU64,
-    /// Asked what becomes of a device that fails.
-    pub handler: OnceLock<Box<LossHandler>>,
-    /// Told when the log has failed.
+    /// Decides what becomes of a device that fails.
+    pub handler: OnceLock<LossHandler>,
+    /// Called when the log has failed.
     pub on_failed: OnceLock<Box<FailureListener>>,
 }
 
 thread_local! {
-    /// Where this thread sleeps: made once, so that a wait allocates nothing. A thread waits for one log at a time.
+    /// Where this thread sleeps. It is made once, so that a wait allocates nothing. A thread waits
+    /// for one log at a time.
     static PARKER: Arc<Parker> = Arc::default();
 }
 
@@ -81,11 +89,15 @@ impl Pipeline {
             LogPolicy::Striped { unit_bytes } => Some(Stripes::new(unit_bytes, slots.len())),
             LogPolicy::Array | LogPolicy::InPlace => None,
         };
-        // What belongs to a device no other may write.
+        // In a striped log, only the owner of a stripe may write it.
         let hiding = if striped.is_some() { Hiding::Off } else { options.hiding };
         let hider = Hider::new(hiding, &options.outliers, slots.len());
         let lanes = striped.map(|stripes| LanesWritten::new(stripes, start));
         let copies = options.copies;
+        let handler = OnceLock::new();
+        if let Some(given) = &options.on_device_lost {
+            let _ = handler.set(given.clone());
+        }
         Pipeline {
             epoch,
             options,
@@ -93,12 +105,14 @@ impl Pipeline {
             durable: AtomicU64::new(start.0),
             on_devices: AtomicU64::new(start.0),
             promised: front.promised.clone(),
-            bell: Bell::default(),
+            decisions: front.decisions.clone(),
+            archiver_signal: ArchiverSignal::default(),
             flight: ranks::FLIGHT.mutex(Flight::new(slots, copies, hider, start, lanes)),
             front: ranks::FRONT.mutex(front),
             work: Condvar::new(),
+            ended: Condvar::new(),
             buffer_waits: AtomicU64::new(0),
-            handler: OnceLock::new(),
+            handler,
             on_failed: OnceLock::new(),
         }
     }
@@ -111,17 +125,17 @@ impl Pipeline {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// All log before it is durable on the devices.
+    /// All log before this LSN is durable on the devices.
     pub fn on_devices(&self) -> Lsn {
         Lsn(self.on_devices.load(Ordering::Acquire))
     }
 
-    /// Under the flight lock.
+    /// The caller holds the flight lock.
     pub fn set_on_devices(&self, lsn: Lsn) {
         self.on_devices.store(lsn.0, Ordering::Release);
     }
 
-    /// Under the flight lock.
+    /// The caller holds the flight lock.
     pub fn set_durable(&self, durable: Lsn) {
         self.durable.store(durable.0, Ordering::Release);
     }
@@ -130,31 +144,55 @@ impl Pipeline {
         self.buffer_waits.load(Ordering::Relaxed)
     }
 
-    /// Appends a group, for the log's own purposes if `class` is `None`.
+    /// Appends a group, for the log's own purposes if `class` is `None`. Waits while the buffer is
+    /// full.
     pub fn append(&self, class: Option<LogClass>, records: &[Record<'_>]) -> Result<Appended, LogError> {
+        before_device();
         loop {
-            let outcome = {
-                let mut front = self.front.lock();
-                let outcome = front.append(class, records);
-                if let Ok(appended) = &outcome {
-                    self.end.store(appended.end.0, Ordering::Release);
-                }
-                outcome
-            };
-            match outcome {
-                Ok(appended) => {
-                    self.bell.appended(appended.end);
-                    return Ok(appended);
-                }
+            match self.append_now(class, records) {
+                Ok(appended) => return Ok(appended),
                 Err(Refused::Error(error)) => return Err(error),
-                Err(Refused::Buffer(until)) => {
-                    // Bounded by the devices' progress: each turn waits for a request or writes one.
-                    self.buffer_waits.fetch_add(1, Ordering::Relaxed);
-                    // What is archived stays in the buffer until the devices are given it.
-                    self.flush_to(until, Depth::Devices)?;
-                }
+                // Bounded by the devices' progress: each iteration waits for a request or writes
+                // one.
+                Err(Refused::Buffer(until)) => self.flush_buffer(until)?,
             }
         }
+    }
+
+    /// As [`Pipeline::append`], but returns an error of kind `BufferFull` if the buffer is full,
+    /// and waits for no device.
+    pub fn try_append(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
+        self.append_now(Some(class), records).map_err(|refused| match refused {
+            Refused::Error(error) => error,
+            Refused::Buffer(_) => buffer_full(),
+        })
+    }
+
+    fn append_now(&self, class: Option<LogClass>, records: &[Record<'_>]) -> Result<Appended, Refused> {
+        let appended = {
+            let mut front = self.front.lock();
+            let appended = front.append(class, records)?;
+            self.end.store(appended.end.0, Ordering::Release);
+            appended
+        };
+        self.archiver_signal.appended(appended.end);
+        Ok(appended)
+    }
+
+    /// Waits until the buffer has had space for `bytes` of stream.
+    pub fn wait_for_buffer(&self, bytes: u64) -> Result<(), LogError> {
+        before_device();
+        let until = {
+            let front = self.front.lock();
+            front.buffer_needs(front.end().advance(bytes))
+        };
+        until.map_or(Ok(()), |until| self.flush_buffer(until))
+    }
+
+    fn flush_buffer(&self, until: Lsn) -> Result<(), LogError> {
+        self.buffer_waits.fetch_add(1, Ordering::Relaxed);
+        // Archived log stays in the buffer until it is composed into requests for the devices.
+        self.flush_to(until, Depth::Devices)
     }
 
     pub fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
@@ -172,6 +210,7 @@ impl Pipeline {
         if self.reached(depth) >= lsn {
             return Ok(());
         }
+        before_device();
         if lsn > self.end() {
             return Err(LogError::new(
                 LogErrorKind::BadArgument,
@@ -181,16 +220,16 @@ impl Pipeline {
         let _guard = PanicGuard::new(self);
         let mut lead = false;
         loop {
-            // A thread that was called must say that it came, even if it has nothing to do any more.
+            // A woken leader must clear `leader_woken`, even if it has nothing left to do.
             if !lead && self.reached(depth) >= lsn {
                 return Ok(());
             }
             let mut flight = self.flight.lock();
             if std::mem::take(&mut lead) {
-                flight.called = false;
+                flight.leader_woken = false;
             }
             if self.reached(depth) >= lsn {
-                self.pass_on(flight);
+                self.unlock_and_wake_next(flight);
                 return Ok(());
             }
             if let Some(error) = &flight.failed {
@@ -200,10 +239,10 @@ impl Pipeline {
             while own.is_none()
                 && let Some(job) = self.next_for(&mut flight, lsn)
             {
-                own = self.hand_over(&mut flight, job);
+                own = self.queue_for_worker(&mut flight, job);
             }
             if let Some(job) = own {
-                self.pass_on(flight);
+                self.unlock_and_wake_next(flight);
                 self.run(job);
                 continue;
             }
@@ -211,32 +250,34 @@ impl Pipeline {
         }
     }
 
-    /// What a thread that needs the log up to `lsn` can have written: a late request, before new log.
+    /// The next write for a thread that needs the log up to `lsn`: an overdue request comes before
+    /// new log.
     fn next_for(&self, flight: &mut Flight, lsn: Lsn) -> Option<Job> {
-        if let Some(job) = self.take_left(flight) {
+        if let Some(job) = self.take_queued_or_orphaned(flight) {
             return Some(job);
         }
-        if let Some(job) = self.take_late(flight, lsn) {
+        if let Some(job) = self.compose_reissue(flight, lsn) {
             return Some(job);
         }
-        if lsn <= flight.covered {
+        if lsn <= flight.requested_boundary {
             return None;
         }
         self.plan_for(lsn);
-        if self.holds_back(flight, 1) { None } else { self.take(flight) }
+        if self.should_delay(flight, 1) { None } else { self.compose_request(flight) }
     }
 
-    /// What goes before all else: copies that no worker is there for, and requests that lost their devices.
-    fn take_left(&self, flight: &mut Flight) -> Option<Job> {
+    /// The write that precedes all others: a queued copy that no worker is there to write, or a
+    /// request that lost its devices.
+    fn take_queued_or_orphaned(&self, flight: &mut Flight) -> Option<Job> {
         if !self.has_workers(flight)
             && let Some(job) = flight.jobs.pop_front()
         {
             return Some(job);
         }
-        self.take_orphan(flight)
+        self.compose_orphan(flight)
     }
 
-    /// Under the paper's policy, promises the log up to `lsn` as a request.
+    /// Under the paper's policy, reserves the log up to `lsn` as a request of its own.
     fn plan_for(&self, lsn: Lsn) {
         if self.options.compose == Compose::AtFlush {
             let mut front = self.front.lock();
@@ -248,48 +289,51 @@ impl Pipeline {
 
     fn wait(&self, mut flight: MutexGuard<'_, Flight>, lsn: Lsn, depth: Depth) -> Result<Wake, LogError> {
         let work_left = !flight.is_busy() || !flight.orphans.is_empty();
-        if flight.is_all_free() && work_left && !flight.called && flight.settling == 0 {
-            // Every device is free, yet none took the log: the argument of `front` would be wrong.
-            let error = self.dead_end(&flight, lsn);
+        if flight.is_all_free() && work_left && !flight.leader_woken && flight.unsettled_losses == 0 {
+            // All devices are free, yet none took the log: the space argument of `front` is
+            // violated.
+            let error = self.no_progress_error(&flight, lsn);
             drop(flight);
             self.fail(error.clone());
             return Err(error);
         }
         let parker = PARKER.with(Arc::clone);
-        let alarm = self.alarm(&mut flight, lsn);
+        let timer = self.hedge_timer(&mut flight, lsn);
         flight.waits += 1;
         flight.waiters.push(Waiter { lsn, depth, parker: Arc::clone(&parker) });
-        if lsn <= flight.covered {
-            // Others may need log that is not requested. A thread that needs some itself and still waits found
-            // no device with room: calling would go in circles until one has written.
-            self.pass_on(flight);
+        if lsn <= flight.requested_boundary {
+            // Other threads may need log that no request holds. A thread that needs such log itself
+            // and still has to wait found no device with free space: waking a leader would loop
+            // until a write ends.
+            self.unlock_and_wake_next(flight);
         } else {
             drop(flight);
         }
-        if let Some(wake) = parker.wait(alarm) {
+        if let Some(wake) = parker.wait(timer) {
             return Ok(wake);
         }
-        if self.flight.lock().forget(&parker) {
-            return Ok(Wake::Alarm);
+        if self.flight.lock().remove_waiter(&parker) {
+            return Ok(Wake::Timeout);
         }
-        // Somebody has taken this thread off the list and is about to wake it.
+        // Another thread has removed this one from the list and is about to wake it.
         Ok(parker.wait(None).unwrap_or(Wake::Settled))
     }
 
-    /// Releases the lock after calling for another leader if log and a device wait for one.
-    fn pass_on(&self, mut flight: MutexGuard<'_, Flight>) {
+    /// Releases the lock, after waking another leader if log waits and a device is free.
+    fn unlock_and_wake_next(&self, mut flight: MutexGuard<'_, Flight>) {
         let mut list = std::mem::take(&mut flight.scratch);
-        self.call(&mut flight, &mut list);
-        self.release(flight, list);
+        self.wake_next_writer(&mut flight, &mut list);
+        self.unlock_and_wake(flight, list);
     }
 
-    /// Finds somebody for what a free device could do: a worker where workers write, else a waiting thread.
-    pub fn call(&self, flight: &mut Flight, list: &mut WakeList) {
-        if let Some(from) = self.first_late(flight) {
+    /// Wakes a thread to use an idle device: a worker where workers write, otherwise a waiting
+    /// thread as the next leader.
+    pub fn wake_next_writer(&self, flight: &mut Flight, list: &mut WakeList) {
+        if let Some(from) = self.first_overdue(flight) {
             if self.has_workers(flight) {
-                return self.summon(flight);
+                return self.wake_worker(flight);
             }
-            if flight.call_first_past(from, list) {
+            if flight.wake_first_waiter_past(from, list) {
                 return;
             }
         }
@@ -298,45 +342,47 @@ impl Pipeline {
         {
             let from = flight.unfinished(orphan.number).map_or(Lsn::ZERO, |request| request.from);
             return match self.has_workers(flight) {
-                true => self.summon(flight),
-                false => drop(flight.call_first_past(from, list)),
+                true => self.wake_worker(flight),
+                false => drop(flight.wake_first_waiter_past(from, list)),
             };
         }
-        let wanted = flight.wanted > flight.covered && flight.has_idle_set();
-        let held = self.holds_back(flight, 0);
-        let led = if held || self.workers_lead(flight) { false } else { flight.call_leader(list) };
-        if !led && (wanted || !held && self.workers_lead(flight) && flight.is_needy()) {
-            self.summon(flight);
+        let async_due = flight.async_flush_target > flight.requested_boundary && flight.has_idle_set();
+        let delayed = self.should_delay(flight, 0);
+        let led = if delayed || self.workers_lead(flight) { false } else { flight.wake_leader(list) };
+        if !led && (async_due || !delayed && self.workers_lead(flight) && flight.has_unrequested_waiter()) {
+            self.wake_worker(flight);
         }
     }
 
-    /// Whether there are threads that perform what is handed to them.
+    /// Whether there are workers to take queued writes.
     pub fn has_workers(&self, flight: &Flight) -> bool {
         self.options.workers && !flight.stopping
     }
 
-    /// Whether workers take the next request, since the device that is free is not one for the committing threads.
+    /// Whether workers take the next request, because committing threads should not write to the
+    /// free device.
     pub fn workers_lead(&self, flight: &Flight) -> bool {
         let free = flight.slots.iter().position(Slot::is_ready);
-        self.has_workers(flight) && free.is_some_and(|device| self.hands_over(flight, device, 1))
+        self.has_workers(flight) && free.is_some_and(|device| self.worker_should_write(flight, device, 1))
     }
 
-    /// Whether a thread of the log's own is to perform a write of `blocks` blocks: since the device may stall, or since
-    /// the archive may answer before it.
-    pub fn hands_over(&self, flight: &Flight, device: usize, blocks: usize) -> bool {
+    /// Whether a worker should issue a write of `blocks` blocks: because the device may stall,
+    /// because the archive may acknowledge the log first, or because the log is being closed.
+    pub fn worker_should_write(&self, flight: &Flight, device: usize, blocks: usize) -> bool {
         let overtaken = flight.archive_completes && flight.slots[device].is_slow;
-        overtaken || flight.hider.hands_over(device, blocks)
+        overtaken || flight.closing || flight.hider.worker_should_write(device, blocks)
     }
 
-    /// Wakes a worker for what is wanted, unless one is on its way: it will see all that is wanted by then.
-    fn summon(&self, flight: &mut Flight) {
-        if !flight.summoned {
-            flight.summoned = true;
+    /// Wakes a worker for new work, unless one is already on its way: it will see all work queued
+    /// by then.
+    pub fn wake_worker(&self, flight: &mut Flight) {
+        if !flight.worker_woken {
+            flight.worker_woken = true;
             self.work.notify_one();
         }
     }
 
-    pub fn release(&self, mut flight: MutexGuard<'_, Flight>, mut list: WakeList) {
+    pub fn unlock_and_wake(&self, mut flight: MutexGuard<'_, Flight>, mut list: WakeList) {
         if list.is_empty() {
             flight.scratch = list;
             return;
@@ -348,13 +394,14 @@ impl Pipeline {
         }
     }
 
-    /// Composes the next request on a free device that has room, or on as many as are to have a copy.
-    fn take(&self, flight: &mut Flight) -> Option<Job> {
-        if flight.settling > 0 || !flight.orphans.is_empty() {
+    /// Composes the next request on a free device with free space, or on several devices if the log
+    /// has copies.
+    fn compose_request(&self, flight: &mut Flight) -> Option<Job> {
+        if flight.unsettled_losses > 0 || !flight.orphans.is_empty() {
             return None;
         }
         if flight.copies > 1 {
-            return self.take_copies(flight);
+            return self.compose_request_copies(flight);
         }
         let count = flight.slots.len();
         for i in 0..count {
@@ -364,7 +411,7 @@ impl Pipeline {
             let (composed, cursor, requested) = {
                 let mut front = self.front.lock();
                 let composed = front.compose(device, owner, self.durable(), &mut buf);
-                flight.covered = front.covered();
+                flight.requested_boundary = front.requested_boundary();
                 (composed, front.lane_cursor(device), front.requested())
             };
             let Some(composed) = composed else {
@@ -373,7 +420,7 @@ impl Pipeline {
             };
             flight.next_device = (device + 1) % count;
             flight.last_device = device;
-            flight.gathering.took(requested.since(composed.from));
+            flight.batching.took(requested.since(composed.from));
             let number = match cursor {
                 Some(cursor) => flight.begin_lane(device, cursor, composed.boundary),
                 None => flight.begin(1 << device, composed.from, composed.boundary),
@@ -384,26 +431,27 @@ impl Pipeline {
         None
     }
 
-    /// Composes the next request for all the devices that it goes to; the caller writes the first, workers or whoever
-    /// comes write the others.
-    fn take_copies(&self, flight: &mut Flight) -> Option<Job> {
+    /// Composes the next request for all the devices that it goes to. The caller writes the first
+    /// copy; workers, or the next threads that flush, write the others.
+    fn compose_request_copies(&self, flight: &mut Flight) -> Option<Job> {
         let (width, count) = (flight.width(), flight.slots.len());
         let mut front = self.front.lock();
         let places = (0..count).map(|i| (flight.next_device + i) % count);
         let mut free: Vec<usize> = places
-            .filter(|&place| flight.slots[place].is_ready() && front.space_mut(place).room_bytes() > 0)
+            .filter(|&place| flight.slots[place].is_ready() && front.space_mut(place).free_bytes() > 0)
             .collect();
         if free.len() < width {
             return None;
         }
-        // The emptiest first: the room that `copies` promises is most when they are level.
-        free.sort_by_key(|&place| std::cmp::Reverse(front.space_mut(place).room_bytes()));
+        // The emptiest first: the space that `copies` guarantees is largest when the devices are
+        // level.
+        free.sort_by_key(|&place| std::cmp::Reverse(front.space_mut(place).free_bytes()));
         free.truncate(width);
         let devices: Vec<(usize, Owner)> =
             free.iter().map(|&place| (place, flight.slots[place].owner)).collect();
         let mut bufs: Vec<AlignedBuf> = free.iter().filter_map(|&place| flight.take_buffer(place)).collect();
         let composed = front.compose_copies(&devices, self.durable(), &mut bufs);
-        flight.covered = front.covered();
+        flight.requested_boundary = front.requested_boundary();
         let requested = front.requested();
         drop(front);
         let Some(composed) = composed else {
@@ -411,9 +459,9 @@ impl Pipeline {
             return None;
         };
         (flight.next_device, flight.last_device) = ((free[0] + 1) % count, free[0]);
-        let carriers = free.iter().fold(0, |mask, place| mask | 1 << place);
-        flight.gathering.took(requested.since(composed[0].from));
-        let task = Task::Request(flight.begin(carriers, composed[0].from, composed[0].boundary));
+        let device_mask = free.iter().fold(0, |mask, place| mask | 1 << place);
+        flight.batching.took(requested.since(composed[0].from));
+        let task = Task::Request(flight.begin(device_mask, composed[0].from, composed[0].boundary));
         let mut jobs = VecDeque::with_capacity(width);
         for ((place, buf), composed) in free.into_iter().zip(bufs).zip(composed) {
             jobs.push_back(self.job(flight, place, buf, composed, task));
@@ -426,11 +474,11 @@ impl Pipeline {
         own
     }
 
-    /// Composes a seal if all log is durable, none was sealed since, and a device is free; on another
-    /// device than the last request's, if there is one.
-    fn take_seal(&self, flight: &mut Flight) -> Option<Job> {
+    /// Composes a seal if all log is durable, no seal records that yet, and a device is free; on
+    /// another device than the last request's, if there is one.
+    fn compose_seal_job(&self, flight: &mut Flight) -> Option<Job> {
         let durable = self.on_devices();
-        let busy = flight.is_busy() || flight.settling > 0;
+        let busy = flight.is_busy() || flight.unsettled_losses > 0;
         if busy || flight.failed.is_some() || flight.sealed >= durable || durable != self.end() {
             return None;
         }
@@ -440,7 +488,8 @@ impl Pipeline {
             let Some(mut buf) = flight.take_buffer(device) else { continue };
             let owner = flight.slots[device].owner;
             let mut front = self.front.lock();
-            // Under `front` the end cannot move: what the seal says is true when it is composed.
+            // The end cannot move while `front` is held: the seal's statement is true when it is
+            // composed.
             let still = front.end() == durable;
             let composed = if still { front.compose_seal(device, owner, &mut buf) } else { None };
             drop(front);
@@ -452,61 +501,81 @@ impl Pipeline {
         None
     }
 
-    /// Has the log flushed to `lsn` by a worker, or by the next `step`.
+    /// Composes the seal that closes the log. Returns `None` if none can be written; closing then
+    /// proceeds without it.
+    fn compose_final_seal(&self, flight: &mut Flight) -> Option<Job> {
+        flight.final_seal_pending = false;
+        let job = self.compose_seal_job(flight);
+        self.ended.notify_all();
+        job
+    }
+
+    /// Has a worker, or the next `step`, flush the log to `lsn`.
     pub fn request_flush(&self, lsn: Lsn) {
         if self.on_devices() >= lsn {
             return;
         }
         let mut flight = self.flight.lock();
         let lsn = lsn.min(self.end());
-        if lsn <= flight.wanted {
+        if lsn <= flight.async_flush_target {
             return;
         }
-        flight.wanted = lsn;
-        if lsn > flight.covered {
+        flight.async_flush_target = lsn;
+        if lsn > flight.requested_boundary {
             self.plan_for(lsn);
-            // Nobody waits for this: while a request is being written, its end calls for the next, which then
-            // holds all that has gathered. Only much log is worth a second device and a thread's waking.
-            let gathered = self.end().since(flight.covered);
-            if flight.has_idle_set() && (!flight.is_busy() || gathered >= GATHERED_MAX) {
-                self.summon(&mut flight);
+            // No thread waits for this. While a request is being written, its end triggers the next
+            // one, which then holds all log that has accumulated. Only a large amount of log is
+            // worth a second device and a thread's wake-up.
+            let gathered = self.end().since(flight.requested_boundary);
+            if flight.has_idle_set() && (!flight.is_busy() || gathered >= SECOND_DEVICE_BYTES) {
+                self.wake_worker(&mut flight);
             }
         }
     }
 
-    /// What a worker has to do: what was handed to it, a late request, new log, in this order.
+    /// A worker's next write: a queued write, an orphan or an overdue request, the final seal, new
+    /// log, in this order.
     pub fn next_job(&self, flight: &mut Flight) -> Option<Job> {
         if let Some(job) = flight.jobs.pop_front() {
             return Some(job);
         }
-        let urgent = self.take_orphan(flight).or_else(|| self.take_late(flight, Lsn::ZERO));
-        let job = urgent.or_else(|| {
-            let needed = self.workers_lead(flight) && flight.is_needy() && flight.failed.is_none();
-            if needed && !self.holds_back(flight, 0) { self.take(flight) } else { self.take_wanted(flight) }
+        let urgent = self.compose_orphan(flight).or_else(|| self.compose_reissue(flight, Lsn::ZERO));
+        let seal = |flight: &mut Flight| {
+            if flight.final_seal_pending { self.compose_final_seal(flight) } else { None }
+        };
+        let job = urgent.or_else(|| seal(flight)).or_else(|| {
+            let needed =
+                self.workers_lead(flight) && flight.has_unrequested_waiter() && flight.failed.is_none();
+            if needed && !self.should_delay(flight, 0) {
+                self.compose_request(flight)
+            } else {
+                self.compose_async_request(flight)
+            }
         })?;
         let needy = self.workers_lead(flight) && self.is_contended(flight);
-        let more = flight.has_idle_set() && (flight.wanted > flight.covered || needy);
+        let more = flight.has_idle_set() && (flight.async_flush_target > flight.requested_boundary || needy);
         if more {
-            self.summon(flight);
+            self.wake_worker(flight);
         }
         Some(job)
     }
 
-    /// Composes the next request if `request_flush` asked for it and a device has room.
-    fn take_wanted(&self, flight: &mut Flight) -> Option<Job> {
-        if flight.wanted <= flight.covered || flight.failed.is_some() {
+    /// Composes the next request if `request_flush` asked for it and a device has free space.
+    fn compose_async_request(&self, flight: &mut Flight) -> Option<Job> {
+        if flight.async_flush_target <= flight.requested_boundary || flight.failed.is_some() {
             return None;
         }
-        self.take(flight)
+        self.compose_request(flight)
     }
 
-    /// Writes one request that `request_flush` asked for; answers whether there was one.
-    pub fn write_wanted(&self) -> bool {
+    /// Writes one request that `request_flush` asked for. Returns whether there was one.
+    pub fn write_async_request(&self) -> bool {
         let _guard = PanicGuard::new(self);
         let mut flight = self.flight.lock();
-        let job = self.take_left(&mut flight).or_else(|| self.take_wanted(&mut flight));
+        let job =
+            self.take_queued_or_orphaned(&mut flight).or_else(|| self.compose_async_request(&mut flight));
         if job.is_none() && self.is_stuck(&flight) {
-            let error = self.dead_end(&flight, self.end());
+            let error = self.no_progress_error(&flight, self.end());
             drop(flight);
             self.fail(error);
             return false;
@@ -515,10 +584,10 @@ impl Pipeline {
         job.map(|job| self.run(job)).is_some()
     }
 
-    /// Writes a seal block if one is due; answers whether it did.
+    /// Writes a seal block if one is due. Returns whether it did.
     pub fn write_seal(&self) -> bool {
         let _guard = PanicGuard::new(self);
-        let job = self.take_seal(&mut self.flight.lock());
+        let job = self.compose_seal_job(&mut self.flight.lock());
         job.map(|job| self.run(job)).is_some()
     }
 
@@ -528,11 +597,17 @@ impl Pipeline {
     }
 }
 
-/// Fails the log if its thread panics, so that nobody waits for ever for a request it held. Made before any
-/// lock is taken, so that it acts after all are released.
+#[cold]
+fn buffer_full() -> LogError {
+    LogError::new(LogErrorKind::BufferFull, "the log's buffer is full until a device has written some of it")
+}
+
+/// Fails the log if its thread panics: otherwise other threads would wait for ever for a request
+/// that the thread held. Constructed before any lock is taken, so that it is dropped after all are
+/// released.
 pub(crate) struct PanicGuard<'a> {
     pipeline: &'a Pipeline,
-    /// Not so in a thread that unwinds already, and flushes from a destructor.
+    /// False in a thread that already unwinds and flushes from a destructor.
     armed: bool,
 }
 

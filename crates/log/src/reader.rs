@@ -1,17 +1,20 @@
 //! Reading one device's blocks in ring order, which is LSN order.
 //!
-//! Memory: [`CHUNKS`] chunks of [`CHUNK`] bytes, 1 MiB. Each device is read ahead by a thread of its own ([`crate::ahead`]), if
-//! threads are allowed and there is more to read than fits in that memory. Else devices are read side by side whenever one of them
-//! has nothing left, each as far as it has room; with many chunks, the others have used up most of theirs by then, too.
+//! Memory: [`CHUNKS`] chunks of [`CHUNK`] bytes, 1 MiB. A thread of its own ([`crate::ahead`])
+//! reads each device ahead, if threads are allowed and there is more to read than fits in that
+//! memory. Otherwise all devices are read in parallel whenever one of them has nothing left, each
+//! as far as it has spare buffers; with several chunks, the others have used up most of theirs by
+//! then, too.
 
 use crate::LogError;
 use crate::ahead::{Ahead, Chunk};
 use crate::block::{BLOCK, BlockHeader, HEADER, PAYLOAD};
+use crate::doubts::{Doubt, Doubts};
 use crate::epochs::{EpochTable, Verdict};
 use crate::member::Member;
 use firn_base::sync::Arc;
 use firn_base::{Epoch, Lsn};
-use firn_device::AlignedBuf;
+use firn_device::{AlignedBuf, Device};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -25,13 +28,13 @@ pub(crate) const CHUNKS: usize = 4;
 pub(crate) struct Head {
     pub lsn: Lsn,
     pub fill: usize,
-    /// Place of its epoch in the table.
+    /// Index of its epoch in the table.
     pub epoch: usize,
     /// Where its payload begins in the current chunk.
     at: usize,
 }
 
-/// What a reader can say without reading more.
+/// The next block as far as it is known without reading more.
 pub(crate) enum Peek {
     Block(Head),
     /// The next chunk has to be loaded first.
@@ -39,12 +42,12 @@ pub(crate) enum Peek {
     End,
 }
 
-/// What was seen on the way.
+/// Facts gathered from all blocks passed.
 #[derive(Clone, Debug)]
 pub(crate) struct Sightings {
-    /// By epoch: the highest LSN that a block said is durable.
+    /// By epoch: the highest LSN that a block says is durable.
     pub claims: Vec<Lsn>,
-    /// First LSN after everything that blocks of the log carry.
+    /// First LSN after all log that the blocks carry.
     pub max_end: Lsn,
     /// Linear position of the last block that is log.
     pub last_block: Option<u64>,
@@ -56,31 +59,33 @@ pub(crate) struct Sightings {
 pub(crate) struct Reader {
     member: Arc<Member>,
     epochs: Arc<EpochTable>,
-    /// What is left to load, or to take from who reads ahead.
+    /// What is left to load, or to take from the thread that reads ahead.
     rest: Range<u64>,
     thread: Option<Ahead>,
-    /// What that met.
+    /// The error of that thread.
     failed: Option<LogError>,
     current: Chunk,
-    /// Read and not looked at yet, in order.
+    /// Chunks read and not examined yet, in order.
     ahead: VecDeque<Chunk>,
     spare: Vec<AlignedBuf>,
     loaded: u64,
-    /// Next byte of the current chunk to look at.
+    /// Next byte of the current chunk to examine.
     pos: usize,
-    /// LSN of the last block accepted: older ones behind it are left over from earlier laps.
+    /// LSN of the last block accepted: blocks behind it with lower LSNs are left over from earlier
+    /// laps of the ring.
     running: Lsn,
     head: Option<Head>,
-    given_up: bool,
+    abandoned: bool,
+    doubts: Doubts,
     pub seen: Sightings,
 }
 
 impl Reader {
-    /// Reads `range`, on a thread of its own if `threads` are allowed and it pays.
+    /// A reader of `range`, with a thread of its own if `threads` are allowed and it pays.
     pub fn new(member: Arc<Member>, epochs: Arc<EpochTable>, range: Range<u64>, threads: bool) -> Reader {
         let size =
             (CHUNK as u64).min(member.geometry.ring_bytes()).next_multiple_of(member.geometry.unit) as usize;
-        // Of a short log no more than it takes.
+        // For a short log, no more than it takes.
         let chunks = ((range.end - range.start).div_ceil(size as u64) as usize + 1).clamp(2, CHUNKS);
         let seen = Sightings {
             claims: vec![Lsn::ZERO; epochs.ranges().len()],
@@ -91,10 +96,10 @@ impl Reader {
         let mut spare: Vec<AlignedBuf> = (1..chunks).map(|_| AlignedBuf::zeroed(size)).collect();
         let mut thread = None;
         if threads && range.end - range.start > (CHUNK * CHUNKS) as u64 {
-            let device = Arc::clone(&member.device);
-            match Ahead::start(device, member.geometry, range.clone(), std::mem::take(&mut spare)) {
+            let medium = Arc::clone(member.sections.medium());
+            match Ahead::start(medium, member.geometry, range.clone(), std::mem::take(&mut spare)) {
                 Ok(ahead) => thread = Some(ahead),
-                Err(given_back) => spare = given_back,
+                Err(returned) => spare = returned,
             }
         }
         Reader {
@@ -108,30 +113,60 @@ impl Reader {
             pos: 0,
             running: Lsn::ZERO,
             head: None,
-            given_up: false,
+            abandoned: false,
+            doubts: Doubts::new(),
             seen,
             member,
             epochs,
         }
     }
 
-    /// Whose stream it is.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.member.device
+    }
+
+    pub fn unit_bytes(&self) -> u64 {
+        self.member.geometry.unit
+    }
+
+    /// Id of the member whose stream it is.
     pub fn member(&self) -> u32 {
         self.member.owner.member
     }
 
-    /// Reads nothing more: its device fails.
-    pub fn give_up(&mut self) {
+    /// Stops reading: the device has failed.
+    pub fn abandon(&mut self) {
         self.rest.end = self.rest.start;
         (self.thread, self.failed) = (None, None);
         self.ahead.clear();
         self.spare.clear();
         (self.current.len, self.head) = (0, None);
-        (self.pos, self.given_up) = (0, true);
+        (self.pos, self.abandoned) = (0, true);
+        self.doubts = Doubts::new();
     }
 
-    pub fn is_given_up(&self) -> bool {
-        self.given_up
+    /// Places where the stream may hold the block of `lsn` although it was not found. For a stream
+    /// that has been read.
+    pub fn doubts_at(&mut self, lsn: Lsn) -> Vec<Doubt> {
+        self.doubts.at(lsn).collect()
+    }
+
+    /// Reads the unit at `linear` once more. Returns whether it now holds log at or after `from`.
+    pub fn reread_unit(&self, linear: u64, from: Lsn) -> Result<bool, LogError> {
+        let mut unit = AlignedBuf::zeroed(self.member.geometry.unit as usize);
+        self.member.sections.medium().read(self.offset(linear), &mut unit)?;
+        let blocks = unit.chunks_exact(BLOCK);
+        let mut log = blocks.filter_map(|block| BlockHeader::decode(self.member.owner, block));
+        Ok(log.any(|block| matches!(self.epochs.judge(&block), Verdict::Log(_)) && block.lsn >= from))
+    }
+
+    /// Offset on the device of a linear position.
+    pub fn offset(&self, linear: u64) -> u64 {
+        self.member.geometry.offset(linear)
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned
     }
 
     /// Bytes not loaded yet.
@@ -144,26 +179,26 @@ impl Reader {
         self.loaded
     }
 
-    /// Whether `load` would read something, or tell what a thread met that read.
+    /// Whether `load` would read something, or return the error of a thread that read.
     pub fn can_load(&self) -> bool {
         self.failed.is_some() || !self.spare.is_empty() && self.left() > 0
     }
 
-    /// Reads ahead, as far as there is room.
+    /// Reads ahead, as far as there are spare buffers.
     pub fn load(&mut self) -> Result<(), LogError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         while self.can_load() {
             let Some(buf) = self.spare.pop() else { return Ok(()) };
-            let chunk = Chunk::read(&*self.member.device, &self.member.geometry, &self.rest, buf)?;
-            self.came(&chunk);
+            let chunk = Chunk::read(self.member.sections.medium(), &self.member.geometry, &self.rest, buf)?;
+            self.account_for(&chunk);
             self.ahead.push_back(chunk);
         }
         Ok(())
     }
 
-    fn came(&mut self, chunk: &Chunk) {
+    fn account_for(&mut self, chunk: &Chunk) {
         assert_eq!(chunk.start, self.rest.start, "a stream is read in order");
         self.rest.start += chunk.len as u64;
         self.loaded += chunk.len as u64;
@@ -185,18 +220,18 @@ impl Reader {
             let used = std::mem::replace(&mut self.current, next);
             self.pos = 0;
             match &self.thread {
-                Some(thread) => thread.give_back(used.buf),
+                Some(thread) => thread.return_buffer(used.buf),
                 None => self.spare.push(used.buf),
             }
         }
     }
 
-    /// The chunk behind the current one, if it is there, or comes by itself.
+    /// The chunk after the current one, if it has been read or a thread is reading it.
     fn next_chunk(&mut self) -> Option<Chunk> {
         if let (Some(thread), true) = (&self.thread, self.left() > 0 && self.failed.is_none()) {
             match thread.next() {
                 Ok(Some(chunk)) => {
-                    self.came(&chunk);
+                    self.account_for(&chunk);
                     return Some(chunk);
                 }
                 Ok(None) => unreachable!("a thread reads all that is left, or says why not"),
@@ -206,29 +241,38 @@ impl Reader {
         self.ahead.pop_front()
     }
 
-    /// Looks at one block, or skips a section's header.
+    /// Examines one block, or skips a section's header.
     fn examine(&mut self) {
         let geometry = &self.member.geometry;
         let linear = self.current.start + self.pos as u64;
         let within = linear % geometry.section_bytes();
         if within < geometry.unit {
             if within == 0 {
-                // What lies in a section before its first LSN is left over from an earlier lap.
+                // Blocks in a section below its first LSN are left over from an earlier lap.
                 let header = &self.current.buf[self.pos..self.pos + BLOCK];
-                self.running =
-                    self.running.max(self.member.sections.pass(linear, header).unwrap_or(Lsn::ZERO));
+                if let Some(first) = self.member.sections.pass(linear, header) {
+                    self.running = self.running.max(first);
+                    self.doubts.begin_section();
+                }
             }
             self.pos += BLOCK;
             return;
         }
         let at = self.pos;
         self.pos += BLOCK;
+        if linear.is_multiple_of(geometry.unit) {
+            self.doubts.begin_unit(linear, self.current.is_unreadable(at));
+        }
         let Some(block) = BlockHeader::decode(self.member.owner, &self.current.buf[at..at + BLOCK]) else {
             return;
         };
+        if block.lsn >= self.running {
+            self.doubts.saw_written();
+        }
         match self.epochs.judge(&block) {
             Verdict::Log(epoch) if block.lsn >= self.running => {
                 self.running = block.lsn;
+                self.doubts.saw_log(block.lsn);
                 self.seen.claims[epoch] = self.seen.claims[epoch].max(block.durable);
                 self.seen.max_end = self.seen.max_end.max(block.end());
                 self.seen.last_block = Some(linear);
@@ -236,6 +280,9 @@ impl Reader {
                 self.head = Some(Head { lsn: block.lsn, fill, epoch, at: at + HEADER });
             }
             Verdict::Claim(epoch) => {
+                if block.lsn >= self.running {
+                    self.doubts.saw_log(block.lsn);
+                }
                 self.seen.claims[epoch] = self.seen.claims[epoch].max(block.durable);
             }
             Verdict::Unknown => self.seen.unknown = self.seen.unknown.max(Some(block.epoch)),
@@ -243,12 +290,12 @@ impl Reader {
         }
     }
 
-    /// The payload of the block at which the reader stands, whole.
+    /// The whole payload of the block at which the reader stands.
     pub fn payload(&self, head: Head) -> &[u8] {
         &self.current.buf[head.at..head.at + PAYLOAD]
     }
 
-    /// Goes past the block.
+    /// Moves past the block.
     pub fn pop(&mut self) {
         self.head = None;
     }

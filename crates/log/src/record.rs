@@ -7,11 +7,11 @@
 //!  6       body
 //! ```
 //!
-//! The blocks' checksums protect the bytes; the check byte notices a reader that is out of step.
+//! The blocks' checksums protect the bytes; the check byte detects a reader that is out of step.
 
 use firn_base::Lsn;
 
-/// What a record is: the floor that wrote it owns the number and the body's format.
+/// The type of a record. The layer that writes it owns the number and the body's format.
 ///
 /// | range | owner |
 /// |---|---|
@@ -24,13 +24,13 @@ use firn_base::Lsn;
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// First record of an epoch other than the first: u32 epoch, u64 LSN at which the log before it ended; if `COPIED`
-    /// records follow, u64 LSN at which these end.
+    /// First record of an epoch other than the first: u32 epoch, u64 LSN at which the log before it
+    /// ended; if `COPIED` records follow, u64 LSN at which these end.
     pub(crate) const EPOCH_START: Kind = Kind(0x01);
     /// A block of log before the epoch that too few devices had: u32 epoch, u64 LSN, bytes.
     pub(crate) const COPIED: Kind = Kind(0x02);
 
-    /// Whether the record is the log's own business.
+    /// Whether the record is the log's own, which recovery does not deliver.
     pub(crate) fn is_own(self) -> bool {
         (0x01..=0x0f).contains(&self.0)
     }
@@ -39,9 +39,9 @@ impl Kind {
 /// A record as it is appended and as recovery delivers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Whose record it is.
+    /// The record's type.
     pub kind: Kind,
-    /// Its owner's format.
+    /// The body, in its owner's format.
     pub body: &'a [u8],
 }
 
@@ -68,7 +68,7 @@ impl Frame {
         [a, b, c, d, self.kind.0, check(lsn, word, self.kind)]
     }
 
-    /// `None` if the bytes are no framing of a record at `lsn`.
+    /// Returns `None` if the bytes are no framing of a record at `lsn`.
     pub fn decode(lsn: Lsn, bytes: [u8; FRAME]) -> Option<Frame> {
         let [a, b, c, d, kind, found] = bytes;
         let word = u32::from_le_bytes([a, b, c, d]);

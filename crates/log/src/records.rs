@@ -6,12 +6,12 @@ use crate::scan::Span;
 use crate::{LogError, LogErrorKind, LogScan};
 use firn_base::Lsn;
 
-/// Streams records with bounded memory: half a MiB for each device and the longest record's body.
+/// Streams records with bounded memory: 1 MiB for each stream and the longest record's body.
 pub struct Records<'a> {
     scan: &'a LogScan,
-    /// Made at the first call.
+    /// Created at the first call of `next`.
     cursor: Option<Cursor>,
-    /// Place of the current span in the scan's list.
+    /// Index of the current span in the scan's list.
     span: usize,
     pos: Lsn,
     body: Vec<u8>,
@@ -24,7 +24,7 @@ impl<'a> Records<'a> {
         Records { scan, cursor: None, span, pos, body: Vec::new() }
     }
 
-    /// The next record; `None` at the end. The body lives until the next call.
+    /// The next record; `None` at the end. The body is valid until the next call.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<(Lsn, Record<'_>)>, LogError> {
         loop {

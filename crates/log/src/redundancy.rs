@@ -1,14 +1,15 @@
-//! On how many devices the log lies, part by part.
+//! The number of devices that hold each part of the log.
 //!
-//! The superblock keeps this durably, so that a recovery that misses a device knows whether it misses log. Who lowers it
-//! makes that durable *before* log is acknowledged that has fewer copies; who raises it, after such log has begun.
+//! The superblock keeps this durably, so that a recovery that misses a device knows whether it
+//! misses log. A thread that lowers the number makes that durable *before* log with fewer copies is
+//! acknowledged; a thread that raises it does so after log with more copies has begun.
 //!
-//! Invariants: the steps ascend, neighbours differ, and no step has fewer than one copy. What lies before the first step
-//! has one copy.
+//! Invariants: the steps ascend, neighbours differ, and no step has fewer than one copy. Log before
+//! the first step has one copy.
 
 use firn_base::Lsn;
 
-/// From which LSN on each byte of log lies on how many distinct members.
+/// Number of distinct members that hold each byte of log, as steps by LSN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redundancy {
     steps: Vec<(Lsn, u8)>,
@@ -23,7 +24,7 @@ impl Redundancy {
         sound.then_some(Redundancy { steps })
     }
 
-    /// `copies` of all log from `lsn` on.
+    /// `copies` copies of all log from `lsn` on.
     #[must_use]
     pub fn since(lsn: Lsn, copies: u8) -> Redundancy {
         let mut all = Redundancy::default();
@@ -31,7 +32,7 @@ impl Redundancy {
         all
     }
 
-    /// The steps.
+    /// The steps: an LSN, and the copies from there on.
     #[must_use]
     pub fn steps(&self) -> &[(Lsn, u8)] {
         &self.steps
@@ -43,7 +44,7 @@ impl Redundancy {
         self.steps.iter().rev().find(|(from, _)| *from <= lsn).map_or(1, |&(_, copies)| copies)
     }
 
-    /// Copies that all log from `lsn` on has at least.
+    /// Least number of copies of any log from `lsn` on.
     #[must_use]
     pub fn least_from(&self, lsn: Lsn) -> u8 {
         let later = self.steps.iter().filter(|(from, _)| *from > lsn).map(|&(_, copies)| copies);
@@ -60,16 +61,16 @@ impl Redundancy {
         }
     }
 
-    /// From `lsn` on there are `copies` copies.
+    /// Sets `copies` copies from `lsn` on.
     pub fn set_from(&mut self, lsn: Lsn, copies: u8) {
-        assert!(copies > 0, "log that is on no device is none");
+        assert!(copies > 0, "log needs at least one copy");
         self.steps.retain(|&(from, _)| from < lsn);
         if self.steps.last().map_or(1, |&(_, before)| before) != copies {
             self.steps.push((lsn, copies));
         }
     }
 
-    /// Before `lsn` there may be only one copy.
+    /// Sets one copy before `lsn`.
     pub fn thin_before(&mut self, lsn: Lsn) {
         let copies = self.at(lsn);
         self.steps.retain(|&(from, _)| from > lsn);
@@ -77,7 +78,7 @@ impl Redundancy {
         self.tidy();
     }
 
-    /// A member is gone: what has several copies has one fewer.
+    /// A member is gone: log with several copies has one fewer.
     pub fn lose_member(&mut self) {
         for (_, copies) in &mut self.steps {
             *copies = (*copies - 1).max(1);
@@ -85,7 +86,7 @@ impl Redundancy {
         self.tidy();
     }
 
-    /// Forgets what lies before `lsn`.
+    /// Drops the steps before `lsn`.
     pub fn prune(&mut self, lsn: Lsn) {
         let kept = self.steps.iter().rposition(|&(from, _)| from <= lsn).unwrap_or(0);
         self.steps.drain(..kept);
@@ -101,7 +102,7 @@ impl Redundancy {
 mod tests {
     use super::*;
 
-    /// Copies of every LSN below 100, the slow way.
+    /// Copies of every LSN below 100, byte by byte.
     fn table(of: &Redundancy) -> Vec<u8> {
         (0..100).map(|lsn| of.at(Lsn(lsn))).collect()
     }

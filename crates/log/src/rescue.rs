@@ -1,12 +1,13 @@
-//! Requests that take too long, and writing them again on another device (3.4, 3.5).
+//! Overdue requests, and issuing them again on another device (hedged writes; 3.4, 3.5).
 //!
-//! Who notices: a thread that waits for a request sets an alarm for the time at which it will be late, so that
-//! nothing but a sleeping thread's timer is needed, with one client as with many; and everybody who finds a device free
-//! looks for late requests before it takes new log. Older requests come before younger ones, as each stream's LSNs
-//! must not decrease. A re-issued request may be late again, at its new device.
+//! Detection: a thread that waits for a request sets a timer for the time at which the request will
+//! be overdue, so that nothing but a sleeping thread's timer is needed, with one client as with
+//! many. In addition, each thread that finds a device free checks for overdue requests before it
+//! takes new log. Older requests come before younger ones, as each stream's LSNs must not decrease.
+//! A reissued request may become overdue again, at its new device.
 //!
-//! Only requests that somebody waits for are written again, only on devices that are free, and never if there is no
-//! room for it: hiding may be left undone, it cannot fail.
+//! Only requests that a thread waits for are issued again, only on devices that are free, and only
+//! if there is space for them. Hiding is optional: it may be left undone, and it cannot fail.
 
 use crate::block::Owner;
 use crate::flight::{Flight, Slot};
@@ -20,94 +21,101 @@ use firn_base::sync::Arc;
 
 /// A request whose write takes too long.
 #[derive(Clone, Copy, Debug)]
-struct Late {
+struct Overdue {
     number: u64,
-    /// Where it is being written.
+    /// Index of the device that is writing it.
     device: usize,
     /// Whether it is worth hiding at any cost.
     is_stall: bool,
 }
 
 impl Pipeline {
-    fn may_rescue(&self, flight: &Flight) -> bool {
+    fn may_reissue(&self, flight: &Flight) -> bool {
         flight.hider.is_active() && flight.is_busy() && flight.has_idle_device() && flight.failed.is_none()
     }
 
-    /// The LSN from which on the oldest late request carries log, if it may be written again.
-    pub fn first_late(&self, flight: &Flight) -> Option<Lsn> {
-        if !self.may_rescue(flight) {
+    /// First LSN of the oldest overdue request, if requests may be issued again now.
+    pub fn first_overdue(&self, flight: &Flight) -> Option<Lsn> {
+        if !self.may_reissue(flight) {
             return None;
         }
-        let late = flight.late(clock::now(), Lsn::ZERO).into_iter().next()?;
-        flight.unfinished(late.number).map(|request| request.from)
+        let overdue = flight.overdue_writes(clock::now(), Lsn::ZERO).into_iter().next()?;
+        flight.unfinished(overdue.number).map(|request| request.from)
     }
 
-    /// Composes once more the oldest request that is late, for another device: of those that the waiting threads
-    /// need, or the caller, who wants the log durable up to `lsn`.
-    pub fn take_late(&self, flight: &mut Flight, lsn: Lsn) -> Option<Job> {
-        if !self.may_rescue(flight) {
+    /// Composes the oldest overdue request once more, for another device. Only requests that the
+    /// waiting threads need are considered, or that the caller needs, for which the log should be
+    /// durable up to `lsn`.
+    pub fn compose_reissue(&self, flight: &mut Flight, lsn: Lsn) -> Option<Job> {
+        if !self.may_reissue(flight) {
             return None;
         }
-        flight.late(clock::now(), lsn).into_iter().find_map(|late| self.issue_again(flight, late))
+        flight
+            .overdue_writes(clock::now(), lsn)
+            .into_iter()
+            .find_map(|overdue| self.reissue_write(flight, overdue))
     }
 
-    fn issue_again(&self, flight: &mut Flight, late: Late) -> Option<Job> {
+    fn reissue_write(&self, flight: &mut Flight, overdue: Overdue) -> Option<Job> {
         let count = flight.slots.len();
-        let (from, carriers) = flight.unfinished(late.number).map(|r| (r.from, r.carriers))?;
-        let writing = flight.slots[late.device].writing.as_mut()?;
+        let (from, devices) = flight.unfinished(overdue.number).map(|r| (r.from, r.devices))?;
+        let writing = flight.slots[overdue.device].writing.as_mut()?;
         let bytes = Arc::clone(&writing.bytes);
         if !std::mem::replace(&mut writing.detected, true) {
             flight.hider.detect();
         }
         let contended = self.is_contended(flight);
         let begun = bytes.begun()?;
-        let late_bytes = &begun.buf[..begun.len];
-        if !late.is_stall && !flight.hider.may_spend(begun.len as u64) {
+        let overdue_bytes = &begun.buf[..begun.len];
+        if !overdue.is_stall && !flight.hider.may_spend(begun.len as u64) {
             return None;
         }
         for i in 0..count {
             let device = (flight.next_device + i) % count;
-            if carriers & (1 << device) != 0 {
+            if devices & (1 << device) != 0 {
                 // Two copies on one device are one.
                 continue;
             }
             let Some(mut buf) = flight.take_buffer(device) else { continue };
             let owner = second_owner(flight.hider.policy(), flight.slots[device].owner);
-            let need = if late.is_stall { Need::Stall } else { Need::Outlier };
-            let composed = self.front.lock().compose_again(device, owner, from, late_bytes, need, &mut buf);
+            let need = if overdue.is_stall { Need::Stall } else { Need::Outlier };
+            let composed =
+                self.front.lock().compose_again(device, owner, from, overdue_bytes, need, &mut buf);
             let Some(composed) = composed else {
                 flight.slots[device].buffer = Some(buf);
                 continue;
             };
             flight.hider.reissue(composed.len as u64);
-            if let Some(writing) = &mut flight.slots[late.device].writing {
+            if let Some(writing) = &mut flight.slots[overdue.device].writing {
                 writing.reissued = Some(contended);
             }
-            flight.carry(late.number, device);
-            let task = Task::Again { request: late.number, slow: late.device };
+            flight.add_write(overdue.number, device);
+            let task = Task::Again { request: overdue.number, slow: overdue.device };
             return Some(self.job(flight, device, buf, composed, task));
         }
         None
     }
 
-    /// When a thread that is about to wait for `lsn` had best look whether what it waits for is late; `None` if nothing
-    /// in flight can be hidden any more.
-    pub fn alarm(&self, flight: &mut Flight, lsn: Lsn) -> Option<Moment> {
+    /// When a thread that is about to wait for `lsn` should check whether the write that it waits
+    /// for is overdue; `None` if nothing in flight can be hedged any more.
+    pub fn hedge_timer(&self, flight: &mut Flight, lsn: Lsn) -> Option<Moment> {
         if !flight.hider.is_active() || !flight.is_busy() {
             return None;
         }
         let now = clock::now();
-        let (due, limit) = (0..flight.slots.len()).filter_map(|device| flight.due(device, lsn, now)).min()?;
-        if flight.alarm.is_some_and(|set| set > now && set <= due) {
-            // Another thread will look by then. Should its own wait end before, this one looks a little later.
+        let (due, limit) =
+            (0..flight.slots.len()).filter_map(|device| flight.next_deadline(device, lsn, now)).min()?;
+        if flight.earliest_timer.is_some_and(|set| set > now && set <= due) {
+            // Another thread will check by then. In case that thread stops waiting before, this one
+            // checks a little later.
             return due.after(limit / 4);
         }
-        flight.alarm = Some(due);
+        flight.earliest_timer = Some(due);
         Some(due)
     }
 }
 
-/// The stream of the device with main stream `main` that takes what is written again.
+/// The stream for reissues on the device whose main stream is `main`.
 fn second_owner(policy: Hiding, main: Owner) -> Owner {
     match policy {
         Hiding::Naive => main,
@@ -116,17 +124,17 @@ fn second_owner(policy: Hiding, main: Owner) -> Owner {
 }
 
 impl Flight {
-    /// The late requests that are needed up to `lsn` or by a waiter, oldest first.
-    fn late(&self, now: Moment, lsn: Lsn) -> Vec<Late> {
+    /// The overdue writes of requests that are needed up to `lsn` or by a waiter, oldest first.
+    fn overdue_writes(&self, now: Moment, lsn: Lsn) -> Vec<Overdue> {
         let needed = self.waiters.iter().map(|w| w.lsn).fold(lsn, Lsn::max);
-        let carriers = self.slots.iter().enumerate();
-        let mut late: Vec<Late> =
-            carriers.filter_map(|(device, slot)| self.is_late(device, slot, now, needed)).collect();
-        late.sort_unstable_by_key(|late| late.number);
-        late
+        let devices = self.slots.iter().enumerate();
+        let mut overdue: Vec<Overdue> =
+            devices.filter_map(|(device, slot)| self.overdue_write(device, slot, now, needed)).collect();
+        overdue.sort_unstable_by_key(|overdue| overdue.number);
+        overdue
     }
 
-    fn is_late(&self, device: usize, slot: &Slot, now: Moment, needed: Lsn) -> Option<Late> {
+    fn overdue_write(&self, device: usize, slot: &Slot, now: Moment, needed: Lsn) -> Option<Overdue> {
         let writing = slot.writing.as_ref()?;
         let number = writing.request?;
         let request = self.unfinished(number)?;
@@ -136,12 +144,16 @@ impl Flight {
         let took = now.since(writing.bytes.begun()?.at);
         let (outlier, stall) = self.hider.limits(device, writing.blocks);
         let is_stall = took >= stall;
-        (is_stall || outlier.is_some_and(|limit| took >= limit)).then_some(Late { number, device, is_stall })
+        (is_stall || outlier.is_some_and(|limit| took >= limit)).then_some(Overdue {
+            number,
+            device,
+            is_stall,
+        })
     }
 
-    /// The next moment past `now` at which what `device` writes is late, if a waiter for `lsn` needs it, and how long
-    /// that is after the write's begin.
-    fn due(&self, device: usize, lsn: Lsn, now: Moment) -> Option<(Moment, std::time::Duration)> {
+    /// The next time past `now` at which the write on `device` becomes overdue, if a waiter for
+    /// `lsn` needs it, and how long after the write's begin that is.
+    fn next_deadline(&self, device: usize, lsn: Lsn, now: Moment) -> Option<(Moment, std::time::Duration)> {
         let writing = self.slots[device].writing.as_ref()?;
         let request = self.unfinished(writing.request?)?;
         if writing.reissued.is_some() || request.from >= lsn {
@@ -149,7 +161,8 @@ impl Flight {
         }
         let (outlier, stall) = self.hider.limits(device, writing.blocks);
         let limits = outlier.into_iter().chain([stall]);
-        // A write that no thread has taken up yet cannot be late: look again after the time in which it could.
+        // A write that no thread has begun yet cannot be overdue: check again after the shortest
+        // time in which it could be.
         let begun = writing.bytes.begun().map_or(now, |begun| begun.at);
         limits.filter_map(|limit| Some((begun.after(limit)?, limit))).filter(|&(due, _)| due > now).min()
     }

@@ -2,7 +2,7 @@
 
 use firn_base::Lsn;
 
-/// Bytes of the stream's newest part; byte `lsn` lies at `lsn % capacity`.
+/// The newest part of the stream; byte `lsn` lies at index `lsn % capacity`.
 pub(crate) struct Ring {
     bytes: Box<[u8]>,
 }
@@ -16,7 +16,7 @@ impl Ring {
         self.bytes.len()
     }
 
-    /// Puts `data` at `lsn`. The caller has made sure that the bytes it replaces are not needed.
+    /// Copies `data` to `lsn`. The caller ensures that the bytes it replaces are not needed.
     pub fn put(&mut self, lsn: Lsn, data: &[u8]) {
         let at = (lsn.0 % self.bytes.len() as u64) as usize;
         let head = data.len().min(self.bytes.len() - at);

@@ -1,52 +1,60 @@
-//! Finding the log: where it ends, and that nothing durable is missing before that.
+//! Finding the end of the log at recovery, and proving that nothing durable is missing before it.
 //!
-//! One pass over the devices from the section that holds `from`: it walks the groups of each epoch, and
-//! notes what every block says was durable when it was written. An epoch's log ends
+//! One pass over the devices from the section that holds `from`. It walks the groups of each epoch,
+//! and records for every block the durable LSN that the block carries. An epoch's log ends
 //! * where the start record of a later epoch says it ended, or
 //! * for the newest epoch, after the last whole group before the first missing byte.
 //!
-//! Log that ends before something that a block of the same epoch says is durable is damage, not the end.
-//! Blocks beyond the end that nobody was told are durable are ghosts: the next epoch starts past them.
+//! Log that ends before an LSN that a block of the same epoch says is durable is damage, not the
+//! end. A place that cannot be read is not the end either, unless other devices have copies of all
+//! that was there. Bytes right behind the log that hold no log are read once more before they are
+//! taken for the end (`doubts.rs`). Blocks beyond the end that were never reported durable are
+//! stray: the next epoch starts past them.
 //!
-//! Memory: 40 bytes for each section that was read and, while reading, 1 MiB for each stream: a device has two of them if
-//! it has an area for re-issued outliers.
+//! Memory: 40 bytes for each section that was read and, while reading, 1 MiB for each stream: a
+//! device has two streams if it has an area for reissued outliers.
 
 use crate::archive::{ArchiveReader, Archived};
 use crate::block::{LSN_MAX, next_base};
+use crate::doubts::Doubt;
+use crate::epoch_walk::{Found, Walk, broken, check_claims, missing, underreplicated_log, walk_epochs};
 use crate::epochs::EpochTable;
 use crate::log::{Opening, check_members};
 use crate::member::Member;
 use crate::merge::{ArchivePart, Audit, Cursor, Streams};
-use crate::patches::{Patches, Thin};
 use crate::sources::{ArchiveUse, LogSources};
-use crate::walk::{Found, Walk, broken, check_claims, missing, thin_log, walk_epochs};
+use crate::underreplicated::{CopiedBlocks, UnderReplicated};
 use crate::{Log, LogError, LogErrorKind, LogOptions, Records, Redundancy};
 use firn_base::sync::{Arc, thread};
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::Device;
+use std::collections::BTreeSet;
 
-/// Names one log device within its database.
+/// Most times that the log is read if places at its end return other bytes each time.
+const READS_MAX: usize = 3;
+
+/// The id of one log device within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(pub u32);
 
-/// What the superblock knows of the log, durably.
+/// What the superblock records of the log, durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogIdentity {
-    /// Whose log it is.
+    /// The database that the log belongs to.
     pub database: DatabaseId,
-    /// Every member, in the order of the devices handed in.
+    /// All members, in the order in which the devices are passed.
     pub members: Vec<MemberId>,
-    /// Each epoch that log still in use may carry, with the LSN at which it starts; ascending. The first
-    /// epoch of a database starts at [`Lsn::FIRST`].
+    /// Each epoch that log still in use may carry, with the LSN at which it starts; ascending. The
+    /// first epoch of a database starts at [`Lsn::FIRST`].
     pub epochs: Vec<(Epoch, Lsn)>,
-    /// On how many members the log lies.
+    /// Number of members that hold each part of the log.
     pub redundancy: Redundancy,
 }
 
 /// The log of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Place of the epoch in the table.
+    /// Index of the epoch in the table.
     pub epoch: usize,
     pub start: Lsn,
     pub end: Lsn,
@@ -58,39 +66,40 @@ pub(crate) struct Span {
 pub struct LogScan {
     /// The main streams, in the order of the devices.
     members: Vec<Arc<Member>>,
-    /// All streams: the main ones, then the areas for re-issued outliers.
+    /// All streams: the main ones, then the areas for reissued outliers.
     streams: Vec<Arc<Member>>,
     epochs: Arc<EpochTable>,
     from: Lsn,
     /// Ascending; at least one.
     spans: Vec<Span>,
     next_start: Lsn,
-    /// The log was read whole, up to its end.
+    /// The scan read to the log's end, so that the log may be opened from it.
     whole: bool,
     /// By stream: linear position of the last block that is log.
     last_blocks: Vec<Option<u64>>,
-    patches: Arc<Patches>,
-    /// Members that could not be read, and why; others have what they have.
+    copied_blocks: Arc<CopiedBlocks>,
+    /// Members that could not be read, and why; other members have copies of their log.
     lost: Vec<(MemberId, LogError)>,
     /// Further members that may fail while records are read.
     spare: usize,
-    /// What has too few copies, oldest first.
-    thin: Vec<Thin>,
-    /// There is more of it.
-    overflown: bool,
+    /// Blocks with too few copies, oldest first.
+    underreplicated: Vec<UnderReplicated>,
+    /// There are more such blocks than `underreplicated` holds.
+    overflowed: bool,
     database: DatabaseId,
     archive: ArchiveUse,
-    /// Devices are read ahead.
+    /// Threads read the devices ahead.
     threads: bool,
-    /// Log before this LSN was read from the archive: so many bytes.
+    /// Log before this LSN was read from the archive: this many bytes.
     archive_first: Option<(Lsn, u64)>,
-    /// Bytes of log that the archive alone had, and where the last of them ends.
+    /// Bytes of log that only the archive had, and where the last of them ends.
     from_archive: (u64, Lsn),
 }
 
 impl LogScan {
-    /// Finds the log from `from` (the redo start of the last checkpoint) to its end, reading all devices
-    /// side by side, and no archive ([`LogScan::find`] can). `progress` is told bytes read and bytes expected.
+    /// Finds the log from `from` (the redo start of the last checkpoint) to its end, reading all
+    /// devices in parallel, and no archive ([`LogScan::find`] can). `progress` is called with bytes
+    /// read and bytes expected.
     pub fn new(
         devices: Vec<Arc<dyn Device>>,
         identity: LogIdentity,
@@ -100,9 +109,9 @@ impl LogScan {
         LogScan::find(LogSources::new(devices, identity, from), progress)
     }
 
-    /// As [`LogScan::new`], of an open log, up to `until`, an LSN that its [`Log::on_devices`] has answered, and not further:
-    /// it is being written meanwhile. The log must not be truncated past `from` while the scan is in use. No log can be
-    /// opened from it.
+    /// As [`LogScan::new`], for an open log, up to `until` and no further: an LSN that its
+    /// [`Log::on_devices`] has returned. The log is being written meanwhile, and must not be
+    /// truncated past `from` while the scan is in use. No log can be opened from this scan.
     pub fn up_to(
         devices: Vec<Arc<dyn Device>>,
         identity: LogIdentity,
@@ -115,10 +124,11 @@ impl LogScan {
         LogScan::find_until(sources, until.min(Lsn(LSN_MAX - 1)), progress)
     }
 
-    /// Finds the log from `sources.from` to its end, reading all devices side by side, and the archive as it is asked to.
+    /// Finds the log from `sources.from` to its end, reading all devices in parallel, and the
+    /// archive as `sources` asks for.
     pub fn find(sources: LogSources, progress: &mut dyn FnMut(u64, u64)) -> Result<LogScan, LogError> {
         if sources.archive_first.is_some() {
-            // That is for speed only: whatever is wrong with it, the devices have the last word.
+            // The archive only saves time: after any error, the devices alone decide.
             match LogScan::find_until(sources.clone(), Lsn(LSN_MAX), progress) {
                 Err(_) => {}
                 found => return found,
@@ -129,12 +139,49 @@ impl LogScan {
         LogScan::find_until(sources, Lsn(LSN_MAX), progress)
     }
 
+    /// As `read_until`, repeated if decisive bytes turned out to differ from those read first.
     fn find_until(
         sources: LogSources,
         until: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<LogScan, LogError> {
-        let LogSources { devices, identity, from, archive: tail, archive_first, threads } = sources;
+        let mut reads = 1;
+        loop {
+            let found = LogScan::read_until(sources.clone(), until, progress);
+            let again = match &found {
+                Ok(Some(_)) => false,
+                Ok(None) => true,
+                // A read may have been corrupted in transfer. For an open log, the caller tries
+                // again.
+                Err(error) => error.kind == LogErrorKind::Damaged && until.0 == LSN_MAX,
+            };
+            if again && reads < READS_MAX {
+                if found.is_err() {
+                    sources.forget_all();
+                    reads = READS_MAX - 1;
+                }
+                reads += 1;
+                continue;
+            }
+            return found?.ok_or_else(|| {
+                let message =
+                    "a log device reads other bytes each time: replace it, or open the database again";
+                LogError::new(LogErrorKind::Failed, message)
+            });
+        }
+    }
+
+    /// Reads the log once. Returns `None` if a place at its end turned out to hold log when it was
+    /// read again.
+    fn read_until(
+        sources: LogSources,
+        until: Lsn,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<LogScan>, LogError> {
+        let kept = sources.kept_reads.clone();
+        let LogSources {
+            devices, identity, from, archive: tail, archive_first, threads, closed_after, ..
+        } = sources;
         let archive = match &tail {
             ArchiveUse::Needed(archive) => Some(archive),
             ArchiveUse::None | ArchiveUse::Copy(_) | ArchiveUse::Lost(_) => None,
@@ -149,10 +196,12 @@ impl LogScan {
         };
         let spare = usize::from(identity.redundancy.least_from(from)) - 1;
         let mut lost = Vec::new();
+        let places: Vec<Arc<dyn Device>> = devices.clone();
         let (mut members, areas) = read_members(devices, &identity, spare, &mut lost)?;
         let mut streams: Vec<Arc<Member>> = members.iter().cloned().chain(areas).collect();
-        let mut patches = Arc::new(Patches::default());
-        // Once more for each member that turns out to be unreadable, and for each epoch that carries blocks.
+        let mut copied_blocks = Arc::new(CopiedBlocks::default());
+        // Repeated for each member that turns out to be unreadable, and for each epoch that carries
+        // copied blocks.
         let (cursor, walks, voids) = loop {
             let is_lost = |member: &Arc<Member>| lost.iter().any(|(id, _)| id.0 == member.owner.member);
             members.retain(|member| !is_lost(member));
@@ -161,19 +210,20 @@ impl LogScan {
             let asked = part.is_some();
             let read =
                 Streams { members: streams.clone(), epochs: Arc::clone(&epochs), last_blocks: None, threads };
-            let mut cursor = Cursor::new(read, first, from, part).with(&patches);
+            let mut cursor = Cursor::new(read, first, from, part).with(&copied_blocks);
             if asked || identity.redundancy.least_from(from) > 1 || !identity.redundancy.steps().is_empty() {
                 let (redundancy, absent) = (identity.redundancy.clone(), lost.len());
-                cursor.audit = Some(Audit { redundancy, absent, thin: Vec::new(), overflown: false });
+                cursor.audit =
+                    Some(Audit { redundancy, absent, underreplicated: Vec::new(), overflowed: false });
             }
-            let mut found = Found { patches: (*patches).clone(), voids: Vec::new() };
+            let mut found = Found { copied_blocks: (*copied_blocks).clone(), voids: Vec::new() };
             let outcome = walk_epochs(&mut cursor, &epochs, first, from..until, &mut found, progress)
                 .and_then(|walks| cursor.drain().map(|()| walks));
             match outcome {
                 Err(error) if cursor.failed.is_some() && lost.len() < spare => {
                     lost.extend(cursor.failed.map(|member| (member, error)));
                 }
-                _ if found.patches != *patches => patches = Arc::new(found.patches),
+                _ if found.copied_blocks != *copied_blocks => copied_blocks = Arc::new(found.copied_blocks),
                 outcome => break (cursor, outcome?, found.voids),
             }
         };
@@ -185,22 +235,55 @@ impl LogScan {
         if let Some(archive) = archive {
             check_archive(archive, &epochs, &walks)?;
         }
-        let (thin, overflown) = thin_log(cursor.audit.take(), &walks);
+        let (underreplicated, overflowed) = underreplicated_log(cursor.audit.take(), &walks);
         let last = walks.last().expect("there is a walk at least for `from`");
         if let Some(lsn) = last.broken {
             return Err(broken(lsn));
         }
         let end = last.span.end;
+        let closed = closed_after.is_some_and(|lsn| lsn < end);
+        if until.0 == LSN_MAX && !closed {
+            // The presumed ends of the log, and of epochs on which nothing was built. An epoch of
+            // which no block was found may have had one in its first unit.
+            let empty = epochs.ranges().iter().map(|range| range.start).filter(|&start| start > last.reached);
+            let ends =
+                [last.reached].into_iter().chain(voids.iter().map(|&(_, reached)| reached)).chain(empty);
+            for end in ends.collect::<Vec<_>>() {
+                let doubts = cursor.doubts_at(end);
+                let member = |place: usize| cursor.readers()[place].member();
+                let holders: BTreeSet<u32> = doubts
+                    .iter()
+                    .filter(|(_, doubt)| doubt.unreadable)
+                    .map(|&(place, _)| member(place))
+                    .collect();
+                let copies = usize::from(identity.redundancy.least_from(end));
+                if holders.len() + lost.len() >= copies && !holders.is_empty() {
+                    return Err(unreadable(end, &cursor, &doubts));
+                }
+                for (place, doubt) in doubts.into_iter().filter(|(_, doubt)| !doubt.unreadable) {
+                    let reader = &cursor.readers()[place];
+                    let device = places.iter().position(|device| Arc::ptr_eq(device, reader.device()));
+                    if let (Some(kept), Some(device)) = (&kept, device) {
+                        let at = reader.offset(doubt.linear);
+                        kept.forget(device, at..at + reader.unit_bytes());
+                    }
+                    if reader.reread_unit(doubt.linear, doubt.after)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
         let seen = cursor.readers().iter().map(|r| r.seen.max_end).max().unwrap_or(end);
         let devices_from = cursor.devices_from.unwrap_or(from).max(from);
         if seen < devices_from && devices_from > epochs.ranges()[first].start {
-            // Log was durable up to `from` when it became the start, and its last block is never recycled
-            // before later log lies elsewhere. So it was with what was archived, up to where the devices were read instead.
+            // Log was durable up to `from` when `from` became the start, and its last block is
+            // never recycled before later log is on the devices. The same holds for log that was
+            // archived, up to the LSN from which the devices were read instead.
             return Err(missing(seen, devices_from));
         }
         let archived = archive.map_or(end, Archived::reach);
         let begun = streams.iter().map(|m| m.newest_first()).max().unwrap_or(end);
-        Ok(LogScan {
+        Ok(Some(LogScan {
             whole: until.0 == LSN_MAX,
             next_start: next_base(end.max(seen).max(begun).max(archived).max(epochs.last().start)),
             from_archive: (cursor.from_archive, cursor.filled_until),
@@ -212,14 +295,14 @@ impl LogScan {
             streams,
             epochs,
             from,
-            patches,
+            copied_blocks,
             lost,
-            thin,
-            overflown,
+            underreplicated,
+            overflowed,
             database: identity.database,
             archive: tail,
             threads,
-        })
+        }))
     }
 
     /// First LSN after the last whole group.
@@ -227,57 +310,65 @@ impl LogScan {
         self.spans.last().expect("at least one").end
     }
 
-    /// Where the next epoch may start: at or after `end()`, on a block boundary, past everything that an
-    /// old block could claim.
+    /// The newest epoch in which log was found. No log of a later one was acknowledged.
+    #[must_use]
+    pub fn newest_epoch(&self) -> Epoch {
+        self.epoch(self.spans.last().expect("at least one").epoch)
+    }
+
+    /// First LSN at which the next epoch may start: at or after `end()`, on a block boundary, past
+    /// everything that a block of an earlier epoch could claim.
     pub fn next_epoch_start(&self) -> Lsn {
         self.next_start
     }
 
-    /// The records from `from` to the end, in LSN order, incomplete last group and the log's own records
-    /// left out. May be called more than once. `from` is a record's LSN at or after the one given to `new`.
+    /// The records from `from` to the end, in LSN order, without an incomplete last group and
+    /// without the log's own records. May be called more than once. `from` is a record's LSN at or
+    /// after the one given to `new`.
     pub fn records(&self, from: Lsn) -> Records<'_> {
         Records::new(self, from)
     }
 
-    /// Members that could not be read, and why. The log is whole without them, as far as it was acknowledged.
+    /// Members that could not be read, and why. As far as it was acknowledged, the log is complete
+    /// without them.
     #[must_use]
     pub fn lost(&self) -> &[(MemberId, LogError)] {
         &self.lost
     }
 
-    /// Bytes of log that were found in the archive alone.
+    /// Bytes of log that only the archive had.
     #[must_use]
     pub fn from_archive(&self) -> u64 {
         self.from_archive.0
     }
 
-    /// Where the last of these ends.
+    /// End of the last of these bytes.
     #[must_use]
     pub fn from_archive_until(&self) -> Lsn {
         self.from_archive.1
     }
 
-    /// Bytes of log that were read from the archive since it was said to be the faster source.
+    /// Bytes of log that were read from the archive because it was named as the faster source.
     #[must_use]
     pub fn archive_first(&self) -> u64 {
         self.archive_first.map_or(0, |(_, bytes)| bytes)
     }
 
-    /// Whether blocks were found on fewer devices than all log is to be on: [`LogScan::open_log`] copies them.
+    /// Whether blocks were found on fewer devices than required: [`LogScan::open_log`] copies them.
     #[must_use]
     pub fn has_thin_log(&self) -> bool {
-        self.overflown || !self.thin.is_empty()
+        self.overflowed || !self.underreplicated.is_empty()
     }
 
     pub(crate) fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// The epoch at a place of the table.
+    /// The epoch at an index of the table.
     pub(crate) fn epoch(&self, place: usize) -> Epoch {
         self.epochs.ranges()[place].epoch
     }
-    /// Where it starts.
+    /// Its start.
     pub(crate) fn epoch_start(&self, place: usize) -> Lsn {
         self.epochs.ranges()[place].start
     }
@@ -291,16 +382,17 @@ impl LogScan {
         };
         let first = self.archive_first.map(|(until, _)| until).filter(|&until| from < until);
         let archive = self.archive.part(self.database, first);
-        let mut cursor = Cursor::new(streams, epoch, from, archive).with(&self.patches);
+        let mut cursor = Cursor::new(streams, epoch, from, archive).with(&self.copied_blocks);
         cursor.spare = self.spare;
         cursor
     }
 
-    /// Opens the log for appending in `epoch`, which the caller has made durable in the superblock with
-    /// its start at `start`. What lies before `end()` stays readable through this scan until the log is
-    /// truncated past it: redo reads records while eviction already appends.
+    /// Opens the log for appending in `epoch`, which the caller has made durable in the superblock
+    /// with its start at `start`. Log before `end()` stays readable through this scan until the log
+    /// is truncated past it: redo reads records while eviction already appends.
     ///
-    /// The epoch's first record is the log's own, so `Log::end` of the opened log lies a few bytes past `start`.
+    /// The epoch's first record is the log's own, so `Log::end` of the opened log is a few bytes
+    /// past `start`.
     pub fn open_log(&self, epoch: Epoch, start: Lsn, options: LogOptions) -> Result<Arc<Log>, LogError> {
         if !self.whole {
             return Err(LogError::new(
@@ -337,8 +429,9 @@ impl LogScan {
             start,
             oldest: self.from,
             previous_end: Some(self.end()),
-            thin: if self.overflown { None } else { Some(self.thin.clone()) },
+            underreplicated: if self.overflowed { None } else { Some(self.underreplicated.clone()) },
         };
+        self.members.iter().for_each(|member| member.repair_header());
         Log::open(opening, options)
     }
 }
@@ -350,7 +443,7 @@ impl std::fmt::Debug for LogScan {
 }
 
 impl ArchiveUse {
-    /// What a cursor has of it, which reads log before `first` from it.
+    /// The archive's part for a cursor that reads log before `first` from it.
     fn part(&self, database: DatabaseId, first: Option<Lsn>) -> Option<ArchivePart> {
         let (reader, needed) = match self {
             ArchiveUse::None | ArchiveUse::Lost(_) => return None,
@@ -361,19 +454,42 @@ impl ArchiveUse {
     }
 }
 
-/// An archive's last chunk was written after all before it was archived: that must have been found.
+/// The archive's last chunk was written after all log before it had been archived: the scan must
+/// have found that log.
 fn check_archive(archive: &Archived, epochs: &EpochTable, walks: &[Walk]) -> Result<(), LogError> {
     let (mark, last) = (archive.end_mark(), walks.last().expect("there is a walk at least for `from`"));
     let range = epochs.ranges()[last.span.epoch];
-    // Of an older epoch the log has said where it ended.
+    // For an older epoch, a later epoch's start record has said where it ended.
     let same = (range.epoch, range.start) == (mark.epoch, mark.start);
     if same && archive.claim() > last.reached { Err(missing(last.reached, archive.claim())) } else { Ok(()) }
 }
 
-/// All main streams, and all areas for re-issued outliers.
+/// The error for log that may continue at LSN `end`, where a device cannot be read, and on no other
+/// device.
+fn unreadable(end: Lsn, cursor: &Cursor, doubts: &[(usize, Doubt)]) -> LogError {
+    let places: Vec<String> = doubts
+        .iter()
+        .filter(|(_, doubt)| doubt.unreadable)
+        .map(|&(place, doubt)| {
+            let reader = &cursor.readers()[place];
+            let name = &reader.device().info().name;
+            format!("{} bytes of {name} from byte {} on", reader.unit_bytes(), reader.offset(doubt.linear))
+        })
+        .collect();
+    LogError::new(
+        LogErrorKind::Damaged,
+        format!(
+            "the log is damaged: it may go on at LSN {end}, but where that would be cannot be read: {}. Restore the log \
+             device from a copy, or restore a backup; or write zeros there, which gives up the commits that it may hold",
+            places.join(", ")
+        ),
+    )
+}
+
+/// All main streams, and all areas for reissued outliers.
 type MembersAndAreas = (Vec<Arc<Member>>, Vec<Arc<Member>>);
 
-/// Reads the headers; up to `spare` devices that cannot be read are noted in `lost`.
+/// Reads the headers; up to `spare` devices that cannot be read are recorded in `lost`.
 fn read_members(
     devices: Vec<Arc<dyn Device>>,
     identity: &LogIdentity,

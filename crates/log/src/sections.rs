@@ -1,19 +1,22 @@
-//! The section headers of a stream: found by binary search, read one by one, each at most once (3.6).
+//! The section headers of a stream: found by binary search, each read at most once (3.6).
 //!
-//! Sequence numbers grow by one a section around the ring, so the newest section is where they stop growing, and the
-//! LSNs at which sections begin never decrease with them. So a log of thousands of sections is opened with a few dozen reads of
-//! one block. What a scan passes on its way is noted and never read again.
+//! Sequence numbers grow by one per section around the ring, so the newest section is where they
+//! stop growing, and the LSNs at which sections begin never decrease with them. So a log of
+//! thousands of sections is opened with a few dozen reads of one block. Headers that a scan passes
+//! are remembered and never read again.
 //!
-//! Damage. A header that is unreadable is passed over, towards its neighbours; if all are, all are read. A header that a device
-//! claimed to have written and did not (an older one is in its place, whole) could hide all newer sections from a binary search: after the
-//! search, headers 1, 2, 4, 8, … places further on are looked at, all at once, and if any is newer than what was found, all
-//! are read.
+//! Damage. The search skips an unreadable header, towards its neighbours; if all are unreadable,
+//! all are read. A header that a device claimed to have written and did not (an older one is in its
+//! place, intact) could hide all newer sections from a binary search. Therefore, after the search,
+//! the headers 1, 2, 4, 8, … places further on are read in one batch, and if any is newer than the
+//! result, all are read.
 //!
 //! Memory: 40 bytes for each header that was read.
 
 use crate::LogError;
 use crate::block::{BLOCK, Owner};
 use crate::layout::{Geometry, SectionHeader};
+use crate::medium::Medium;
 use firn_base::Lsn;
 use firn_base::sync::{Arc, Mutex};
 use firn_device::{AlignedBuf, Device, Io, IoOp};
@@ -22,7 +25,7 @@ use std::collections::BTreeMap;
 /// Headers read by one batch.
 const BATCH: usize = 32;
 
-/// What is kept of a header.
+/// What is remembered of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub sequence: u64,
@@ -39,16 +42,23 @@ impl Mark {
 /// The section headers of a stream on its device.
 #[derive(Debug)]
 pub(crate) struct Sections {
-    device: Arc<dyn Device>,
+    medium: Arc<Medium>,
     owner: Owner,
     geometry: Geometry,
-    /// By place on the device; `None` for one that is no valid header. A leaf; not held during I/O.
+    /// By place on the device; `None` for an invalid header. A leaf in the lock order; not held
+    /// during I/O.
     known: Mutex<BTreeMap<u64, Option<Mark>>>,
 }
 
 impl Sections {
     pub fn new(device: Arc<dyn Device>, owner: Owner, geometry: Geometry) -> Sections {
-        Sections { device, owner, geometry, known: Mutex::default() }
+        let medium = Arc::new(Medium::new(device, geometry.unit));
+        Sections { medium, owner, geometry, known: Mutex::default() }
+    }
+
+    /// The device as the whole stream is read from it.
+    pub fn medium(&self) -> &Arc<Medium> {
+        &self.medium
     }
 
     fn place(&self, sequence: u64) -> u64 {
@@ -58,13 +68,18 @@ impl Sections {
     /// Reads the header at a place.
     fn read(&self, place: u64) -> Result<Option<SectionHeader>, LogError> {
         let mut buf = AlignedBuf::zeroed(self.geometry.unit as usize);
-        self.device.read(self.geometry.offset(self.geometry.linear(place + 1)), &mut buf)?;
+        // An unreadable unit is returned as zeros, which are no header.
+        self.medium.read(self.offset(place), &mut buf)?;
         let header = SectionHeader::decode(self.owner, &self.geometry, place, &buf[..BLOCK]);
         self.known.lock().insert(place, header.as_ref().map(Mark::of));
         Ok(header)
     }
 
-    /// What the header at a place says.
+    fn offset(&self, place: u64) -> u64 {
+        self.geometry.offset(self.geometry.linear(place + 1))
+    }
+
+    /// The header at a place, read if it is not known.
     fn at(&self, place: u64) -> Result<Option<Mark>, LogError> {
         let known = self.known.lock().get(&place).copied();
         match known {
@@ -73,7 +88,7 @@ impl Sections {
         }
     }
 
-    /// Notes the header of a section that a scan passes.
+    /// Remembers the header of a section that a scan passes.
     pub fn pass(&self, linear: u64, block: &[u8]) -> Option<Lsn> {
         let sequence = linear / self.geometry.section_bytes() + 1;
         let place = self.place(sequence);
@@ -85,20 +100,20 @@ impl Sections {
         Some(header.first)
     }
 
-    /// LSN at which section `sequence` begins; `None` if its header is not there or cannot be read, which those who ask
-    /// take for a section that may hold anything.
+    /// LSN at which section `sequence` begins; `None` if its header is missing or cannot be read.
+    /// Callers then assume that the section may hold anything.
     pub fn first(&self, sequence: u64) -> Option<Lsn> {
         let mark = self.at(self.place(sequence)).ok().flatten()?;
         (mark.sequence == sequence).then_some(mark.first)
     }
 
-    /// The whole header of section `sequence`, as [`Sections::first`].
+    /// The whole header of section `sequence`, under the same conditions as [`Sections::first`].
     pub fn header(&self, sequence: u64) -> Option<SectionHeader> {
         let header = self.read(self.place(sequence)).ok().flatten()?;
         (header.sequence == sequence).then_some(header)
     }
 
-    /// Whether what lies in the place of section `sequence` is a valid header of any section.
+    /// Whether the place of section `sequence` holds a valid header of any section.
     pub fn is_readable(&self, sequence: u64) -> Result<bool, LogError> {
         Ok(self.at(self.place(sequence))?.is_some())
     }
@@ -117,7 +132,8 @@ impl Sections {
         Ok(found.map(|(_, mark)| mark).filter(|mark| mark.sequence > 0))
     }
 
-    /// By binary search for the end of the run of rising numbers that begins at the ring's first place.
+    /// By binary search for the end of the run of rising numbers that begins at the ring's first
+    /// place.
     fn search(&self) -> Result<Option<(u64, Mark)>, LogError> {
         let count = self.geometry.sections;
         let Some((mut low, mut newest)) = self.next_valid(0, count)? else { return Ok(None) };
@@ -127,7 +143,7 @@ impl Sections {
             let middle = low + (high - low) / 2;
             match self.next_valid(middle, high)? {
                 Some((place, mark)) if mark.sequence >= oldest => (low, newest) = (place, mark),
-                // All from the middle to there are unreadable, or of an earlier lap.
+                // All headers from the middle to `high` are unreadable, or of an earlier lap.
                 _ => high = middle,
             }
         }
@@ -150,10 +166,11 @@ impl Sections {
         Ok(self.read_all(&places)?.filter(|mark| mark.sequence > 0))
     }
 
-    /// Reads the headers at these places, those that are not known, many side by side; answers the newest of all.
+    /// Reads the headers at these places that are not known yet, in batches. Returns the newest of
+    /// all.
     fn read_all(&self, places: &[u64]) -> Result<Option<Mark>, LogError> {
         let unit = self.geometry.unit as usize;
-        // Each header in memory aligned as devices ask for.
+        // Each header is aligned in memory as devices require.
         let step = unit.max(AlignedBuf::ALIGNMENT);
         let mut buf = AlignedBuf::zeroed(step * BATCH.min(places.len()));
         let (mut newest, mut unread) = (None::<Mark>, Vec::new());
@@ -167,13 +184,16 @@ impl Sections {
             let parts = buf.chunks_exact_mut(step).zip(places);
             let mut batch: Vec<Io<'_>> = parts
                 .map(|(part, place)| Io {
-                    offset: self.geometry.offset(self.geometry.linear(place + 1)),
+                    offset: self.offset(*place),
                     op: IoOp::Read(&mut part[..unit]),
                     outcome: Ok(()),
                 })
                 .collect();
-            self.device.submit(&mut batch);
-            batch.into_iter().try_for_each(|io| io.outcome)?;
+            self.medium.device().submit(&mut batch);
+            let failed: Vec<usize> = (0..batch.len()).filter(|&i| batch[i].outcome.is_err()).collect();
+            for i in failed {
+                self.medium.read(self.offset(places[i]), &mut buf[i * step..i * step + unit])?;
+            }
             let mut known = self.known.lock();
             for (part, &place) in buf.chunks_exact(step).zip(places) {
                 let header = SectionHeader::decode(self.owner, &self.geometry, place, &part[..BLOCK]);
@@ -185,9 +205,11 @@ impl Sections {
         Ok(newest)
     }
 
-    /// The newest of the sections from `oldest` to `last` that begins before `lsn`; `None` if none is known to.
+    /// The newest of the sections from `oldest` to `last` that is known to begin before `lsn`;
+    /// `None` if there is none.
     pub fn last_before(&self, oldest: u64, last: u64, lsn: Lsn) -> Option<u64> {
-        // All before `low` begin before `lsn` or are unreadable; all from `high` on do not.
+        // All sections before `low` begin before `lsn` or are unreadable; all from `high` on do not
+        // begin before it.
         let (mut low, mut high) = (oldest, last + 1);
         let mut found = None;
         while low < high {
@@ -199,7 +221,7 @@ impl Sections {
                     low = middle + 1;
                 }
                 Some((sequence, _)) => high = sequence,
-                // Nothing up to the middle can be read.
+                // No header up to the middle can be read.
                 None => low = middle + 1,
             }
         }
@@ -235,7 +257,8 @@ mod tests {
         Geometry { start: 1024, unit: 512, section_units: 4, sections: COUNT }
     }
 
-    /// A ring on which `newest` sections were begun, section `s` at LSN `s * 944`, without the headers at `spoilt` places.
+    /// A ring on which `newest` sections were begun, section `s` at LSN `s * 944`, without the
+    /// headers at `spoilt` places.
     fn ring(newest: u64, spoilt: impl Fn(u64) -> bool) -> (Arc<Counting>, Sections) {
         let device = Arc::new(Counting::new(Arc::new(MemoryDevice::new("ring"))));
         let geometry = geometry();
@@ -310,7 +333,7 @@ mod tests {
         for newest in [1300, 1999, 2400] {
             for lost in [newest - 1, newest - 2, newest - 5, newest - 30] {
                 let (device, sections) = ring(newest, |_| false);
-                // The header of the lap before is in its place.
+                // The header of the previous lap is in its place.
                 let unused = SectionHeader::unused(Epoch(1));
                 let stale = SectionHeader { sequence: lost - COUNT, first: Lsn(1), ..unused };
                 let mut block = AlignedBuf::zeroed(BLOCK);

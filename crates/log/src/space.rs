@@ -1,8 +1,9 @@
-//! Where the next request of one stream goes on its device, and which sections may be used again.
+//! The place of a stream's next request on its device, and the sections that may be reused.
 //!
-//! Invariants: the live sections have consecutive sequence numbers and the newest is the one being filled;
-//! there are never more of them than the ring has sections; a section leaves the list only when all log in
-//! it lies before the truncation point, and never while it is the newest; LSNs never decrease.
+//! Invariants: the live sections have consecutive sequence numbers and the newest is the one being
+//! filled; there are never more of them than the ring has sections; a section leaves the list only
+//! when all log in it is before the truncation point, and never while it is the newest; LSNs never
+//! decrease.
 
 use crate::block::base;
 use crate::layout::{Geometry, STRIDES, SectionHeader};
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LiveSection {
     pub sequence: u64,
-    /// No log in it reaches past this LSN.
+    /// No log in the section reaches past this LSN.
     pub end: Lsn,
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct DeviceSpace {
     geometry: Geometry,
     /// Sequence number of the newest section begun; 0 if none.
     sequence: u64,
-    /// Next free unit in it; `section_units` if there is none.
+    /// Next free unit of that section; `section_units` if there is none.
     unit: u64,
     live: VecDeque<LiveSection>,
     /// LSNs at the strides of the newest section, for the next section's header.
@@ -33,12 +34,12 @@ pub(crate) struct DeviceSpace {
 }
 
 impl DeviceSpace {
-    /// Of a device just formatted.
+    /// Space of a device just formatted.
     pub fn empty(geometry: Geometry) -> DeviceSpace {
         DeviceSpace::resume(geometry, 0, geometry.section_units, VecDeque::new())
     }
 
-    /// Goes on in section `sequence` at `unit`.
+    /// Continues in section `sequence` at `unit`.
     pub fn resume(geometry: Geometry, sequence: u64, unit: u64, live: VecDeque<LiveSection>) -> DeviceSpace {
         let mut own = VecDeque::with_capacity(geometry.sections as usize);
         own.extend(live);
@@ -60,13 +61,13 @@ impl DeviceSpace {
     }
 
     /// Bytes that can be written before a section must be freed, headers not counted.
-    pub fn room_bytes(&self) -> u64 {
+    pub fn free_bytes(&self) -> u64 {
         let units = self.geometry.section_units - self.unit
             + self.free_sections() * (self.geometry.section_units - 1);
         units * self.geometry.unit
     }
 
-    /// Whether log from `lsn` on may follow: none of it lies before what the stream holds.
+    /// Whether log from `lsn` on may follow: it is not below any log that the stream holds.
     pub fn may_follow(&self, lsn: Lsn) -> bool {
         self.live.back().is_none_or(|newest| newest.end <= lsn)
     }
@@ -77,8 +78,8 @@ impl DeviceSpace {
         units + units.saturating_sub(left).div_ceil(self.geometry.section_units - 1)
     }
 
-    /// Units of blocks that a request of at most `units` units, section headers included, can hold: up to the ring's
-    /// end or the last free unit.
+    /// Units of blocks that a request of at most `units` units, section headers included, can hold:
+    /// up to the ring's end or the last free unit.
     pub fn extent(&self, units: u64) -> u64 {
         let (mut unit, mut free, mut sequence) = (self.unit, self.free_sections(), self.sequence);
         let (mut used, mut blocks) = (0, 0);
@@ -108,7 +109,7 @@ impl DeviceSpace {
         }
     }
 
-    /// What everything on the device is aligned to.
+    /// Alignment of everything on the device, in bytes.
     pub fn unit_bytes(&self) -> u64 {
         self.geometry.unit
     }
@@ -128,12 +129,13 @@ impl DeviceSpace {
         self.free_sections() > 0
     }
 
-    /// Whether the next section begins at the ring's start: not next to the newest one on the device.
+    /// Whether the next section begins at the ring's start, and so is not contiguous with the
+    /// newest one on the device.
     pub fn wraps_next(&self) -> bool {
         self.sequence.is_multiple_of(self.geometry.sections)
     }
 
-    /// Begins the next section, whose first block will be that of `first`; answers its header.
+    /// Begins the next section, whose first block will be that of `first`. Returns its header.
     pub fn begin_section(&mut self, epoch: Epoch, first: Lsn) -> SectionHeader {
         assert!(self.is_section_full() && self.has_free_section());
         let index = std::mem::replace(&mut self.index, [0; STRIDES]);
@@ -145,13 +147,13 @@ impl DeviceSpace {
         SectionHeader { epoch, first, sequence: self.sequence, index }
     }
 
-    /// Place on the device of the next unit (of the newest section's header, if that was just begun and
-    /// the caller asks before it).
+    /// Offset on the device of the next unit. Directly after `begin_section`, the section's header
+    /// is the unit before it.
     pub fn offset(&self) -> u64 {
         self.geometry.offset(self.geometry.linear(self.sequence) + self.unit * self.geometry.unit)
     }
 
-    /// Takes the next unit for blocks from `first` up to `end`.
+    /// Allocates the next unit for blocks from `first` up to `end`.
     pub fn take_unit(&mut self, first: Lsn, end: Lsn) {
         assert!(!self.is_section_full());
         let stride = self.geometry.stride_units();
@@ -165,7 +167,8 @@ impl DeviceSpace {
         newest.end = end;
     }
 
-    /// Gives back the unit taken last, which begins with the block of `first`, to be written once more at its place.
+    /// Releases the unit allocated last, which begins with the block of `first`, so that it is
+    /// written again in place.
     pub fn step_back(&mut self, first: Lsn) {
         assert!(self.unit > 1, "a section's first unit is its header's");
         assert!(first <= self.last_block, "the unit taken last holds the last block");
@@ -189,7 +192,7 @@ mod tests {
     fn a_section_is_freed_exactly_when_its_last_byte_lies_before_the_truncation_point() {
         let geometry = Geometry { start: 1024, unit: 512, section_units: 3, sections: 6 };
         let mut space = DeviceSpace::empty(geometry);
-        assert_eq!(space.room_bytes(), 6 * 2 * 512);
+        assert_eq!(space.free_bytes(), 6 * 2 * 512);
         let mut lsn = Lsn(4720);
         for _ in 0..3 {
             space.begin_section(Epoch(1), lsn);
@@ -200,11 +203,11 @@ mod tests {
         }
         let first_end = Lsn(4720 + 2 * 472);
         space.truncate(Lsn(first_end.0 - 1));
-        assert_eq!(space.room_bytes(), 3 * 2 * 512);
+        assert_eq!(space.free_bytes(), 3 * 2 * 512);
         space.truncate(first_end);
-        assert_eq!(space.room_bytes(), 4 * 2 * 512);
-        // The newest section stays even if nothing in it is needed.
+        assert_eq!(space.free_bytes(), 4 * 2 * 512);
+        // The newest section stays even if no log in it is needed.
         space.truncate(Lsn::MAX);
-        assert_eq!(space.room_bytes(), 5 * 2 * 512);
+        assert_eq!(space.free_bytes(), 5 * 2 * 512);
     }
 }

@@ -1,15 +1,18 @@
-//! Round-robin striping (3.3): which device a block belongs to, and how far each device has come.
+//! Round-robin striping (3.3): the device to which a block belongs, and the progress of each
+//! device.
 //!
-//! Blocks are numbered from the stream's begin. `blocks` of them make a stripe unit, and unit `u` belongs to device
-//! `u mod n`: its *lane*. A request takes a lane's blocks only, so that what a flush asks for becomes a request for
-//! each lane that it touches (*splitting*), and a device that is free does nothing while all log that waits belongs to
-//! others (*skipping*).
+//! Blocks are numbered from the stream's begin. `blocks` of them make a stripe unit, and unit `u`
+//! belongs to device `u mod n`: its *lane*. A request takes blocks of one lane only. So a flush
+//! becomes a request for each lane that it touches (*splitting*), and a free device idles while all
+//! log that waits belongs to others (*skipping*).
 //!
-//! A lane's *cursor* is the first byte of the lane that no request has taken; it always lies in one of the lane's blocks. All
-//! log before the least cursor is requested, and so it is with what is durable.
+//! A lane's *cursor* is the first byte of the lane that no request has taken; it always lies in one
+//! of the lane's blocks. All log before the least cursor is requested. Durability follows the same
+//! rule.
 //!
-//! Space. No device can help another out, so that the argument of `front` holds for each lane by itself: the blocks of
-//! the lane that admitted log touches, those of promised ranges counted range by range, find room on its device.
+//! Space. No device can write for another, so the argument of `front` holds for each lane by
+//! itself: the blocks of the lane that admitted log touches, with planned ranges counted range by
+//! range, fit on its device.
 
 use crate::block::{BLOCK, PAYLOAD, base};
 use firn_base::Lsn;
@@ -18,7 +21,7 @@ use std::collections::VecDeque;
 /// Which device owns which blocks. Pure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stripes {
-    /// Of a stripe unit.
+    /// Blocks of a stripe unit.
     blocks: u64,
     lanes: u64,
 }
@@ -56,7 +59,7 @@ impl Stripes {
     }
 }
 
-/// Group boundaries that lie ahead, ascending, and the last one passed.
+/// Group boundaries ahead, ascending, and the last one passed.
 #[derive(Debug)]
 struct Boundaries {
     passed: Lsn,
@@ -76,29 +79,29 @@ impl Boundaries {
         }
     }
 
-    /// Passes all that lie at or before `lsn`; answers the last, if there was one.
+    /// Passes all boundaries at or before `lsn`. Returns the last, if there was one.
     fn pass(&mut self, lsn: Lsn) -> Option<Lsn> {
         let before = self.passed;
         while self.ahead.front().is_some_and(|&boundary| boundary <= lsn) {
-            self.passed = self.ahead.pop_front().expect("looked at");
+            self.passed = self.ahead.pop_front().expect("checked above");
         }
         (self.passed > before).then_some(self.passed)
     }
 }
 
-/// What the frontend has given to each lane. Behind the append lock.
+/// The requested part of each lane. The front lock protects it.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     pub stripes: Stripes,
     unit: u64,
     cursors: Vec<Lsn>,
-    /// By lane, what promised ranges will take on its device, in bytes.
+    /// By lane: bytes that planned ranges will take on its device.
     plan_costs: Vec<u64>,
     boundaries: Boundaries,
 }
 
 impl Lanes {
-    /// From `start` on, on devices with blocks of `unit` bytes.
+    /// Lanes from `start` on, on devices with blocks of `unit` bytes.
     pub fn new(stripes: Stripes, unit: u64, start: Lsn) -> Lanes {
         let cursors = (0..stripes.lanes as usize).map(|lane| stripes.at_or_after(lane, start)).collect();
         Lanes {
@@ -114,7 +117,7 @@ impl Lanes {
         self.cursors[lane]
     }
 
-    /// All log before it is requested.
+    /// All log before this LSN is requested.
     pub fn requested(&self) -> Lsn {
         self.cursors.iter().copied().min().unwrap_or(Lsn::MAX)
     }
@@ -123,14 +126,14 @@ impl Lanes {
         (self.stripes.count(lane, from, to) * BLOCK as u64).next_multiple_of(self.unit)
     }
 
-    /// What all unrequested log of the lane will take if the log ends at `end`; `planned` is the last promised range's
-    /// end, if there is one.
+    /// Bytes that all unrequested log of the lane will take if the log ends at `end`; `planned` is
+    /// the last planned range's end, if there is one.
     pub fn pending(&self, lane: usize, planned: Option<Lsn>, end: Lsn) -> u64 {
         let from = planned.unwrap_or(Lsn::ZERO).max(self.cursors[lane]);
         self.plan_costs[lane] + self.cost(lane, from, end)
     }
 
-    /// Promises the range from `planned`, where the range before ended, to `end`.
+    /// Reserves the range from `planned`, where the range before ended, to `end`.
     pub fn plan(&mut self, planned: Option<Lsn>, end: Lsn) {
         for lane in 0..self.cursors.len() {
             let from = planned.unwrap_or(Lsn::ZERO).max(self.cursors[lane]);
@@ -139,14 +142,15 @@ impl Lanes {
         self.boundaries.add(end);
     }
 
-    /// Notes that a request took the lane's log up to `reached`, of what lies before the group boundary `target`, a promised
-    /// range's end or not. Answers the last boundary before which all log is requested, if it moved.
-    pub fn take(&mut self, lane: usize, reached: Lsn, target: Lsn, promised: bool) -> Option<Lsn> {
-        if promised {
+    /// Records that a request took the lane's log up to `reached`, out of the log before the group
+    /// boundary `target`; `planned` if that is a planned range's end. Returns the last boundary
+    /// before which all log is requested, if it moved.
+    pub fn take(&mut self, lane: usize, reached: Lsn, target: Lsn, planned: bool) -> Option<Lsn> {
+        if planned {
             self.plan_costs[lane] -= self.cost(lane, self.cursors[lane], target);
         }
         self.cursors[lane] = self.stripes.at_or_after(lane, reached);
-        if promised {
+        if planned {
             self.plan_costs[lane] += self.cost(lane, self.cursors[lane], target);
         }
         self.boundaries.add(target);
@@ -154,12 +158,12 @@ impl Lanes {
     }
 }
 
-/// What the devices have written of each lane. Behind the flight lock.
+/// The written part of each lane. The flight lock protects it.
 #[derive(Debug)]
 pub(crate) struct LanesWritten {
-    /// All of the lane before it is durable.
+    /// By lane: all of the lane before this LSN is durable.
     durable: Vec<Lsn>,
-    /// Where the request in flight brings the lane to.
+    /// By lane: the cursor once the request in flight has completed.
     in_flight: Vec<Option<Lsn>>,
     boundaries: Boundaries,
 }
@@ -178,7 +182,8 @@ impl LanesWritten {
         self.in_flight.iter().any(Option::is_some)
     }
 
-    /// Notes that the lane's device writes log up to `cursor`, of what lies before the group boundary `target`.
+    /// Records that the lane's device writes log up to `cursor`, out of the log before the group
+    /// boundary `target`.
     pub fn begin(&mut self, lane: usize, cursor: Lsn, target: Lsn) {
         assert!(self.in_flight[lane].is_none(), "a device has one write at a time");
         assert!(cursor >= self.durable[lane], "a lane goes forward");
@@ -186,7 +191,8 @@ impl LanesWritten {
         self.boundaries.add(target);
     }
 
-    /// Notes that it has; answers up to where all log is durable by that, if it moved.
+    /// Records that the lane's write has completed. Returns the new end of the durable log, if it
+    /// moved.
     pub fn complete(&mut self, lane: usize) -> Option<Lsn> {
         self.durable[lane] = self.in_flight[lane].take()?;
         self.boundaries.pass(self.durable.iter().copied().min()?)
@@ -201,7 +207,8 @@ mod tests {
 
     #[test]
     fn blocks_go_round_by_stripe_units() {
-        // Stripe unit in bytes, lanes, lane, LSN in payloads, the lane's first byte at or after it in payloads.
+        // Stripe unit in bytes, lanes, lane, LSN in payloads, the lane's first byte at or after it
+        // in payloads.
         let table: [(u32, usize, usize, f64, f64); 12] = [
             (512, 2, 0, 0.0, 0.0),
             (512, 2, 1, 0.0, 1.0),

@@ -1,7 +1,7 @@
-//! Following the log as it becomes durable: what feeds an archive or a backup.
+//! Following the log as it becomes durable: the source of an archive or a backup.
 //!
-//! The bytes come from the log buffer, which keeps them until it comes round to their place again, and from the
-//! log's devices if the reader is further behind. Whoever follows the log keeps it from being truncated past
+//! The bytes come from the log buffer, which keeps them until newer log overwrites them, or from
+//! the log's devices if the reader is further behind. The owner of a tail prevents truncation past
 //! [`LogTail::needed`].
 
 use crate::archive::EpochMark;
@@ -14,20 +14,21 @@ use firn_base::sync::Arc;
 /// Bytes copied from the log buffer under one hold of its lock.
 const COPY_BYTES: usize = 16 << 10;
 
-/// Follows the log from an LSN on, as its devices have it; or as it is appended ([`LogTail::next_appended`]).
+/// Follows the log from an LSN on, as its devices have it, or as it is appended
+/// ([`LogTail::next_appended`]).
 pub struct LogTail {
     log: Arc<Log>,
     identity: LogIdentity,
     pos: Lsn,
     framing: Framing,
-    /// While reading from the devices.
+    /// Set while reading from the devices.
     scan: Option<ScannedBytes>,
 }
 
 /// A piece of durable log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The epoch it belongs to.
+    /// Its epoch.
     pub mark: EpochMark,
     /// LSN of its first byte.
     pub first: Lsn,
@@ -35,16 +36,18 @@ pub struct Piece {
     pub resume: Lsn,
 }
 
-/// Where records begin in the bytes that went by: a scan of the devices can only begin at one.
+/// The position of record boundaries in the bytes that have passed: a scan of the devices can only
+/// begin at one.
 #[derive(Debug)]
 struct Framing {
-    /// Begin of the last record that began at or before the position.
+    /// LSN of the last record that began at or before the position.
     record: Lsn,
-    /// Its framing as far as it went by.
+    /// The part of its framing that has passed.
     frame: Vec<u8>,
-    /// Begin of the record behind it, once its framing is whole, and whether that is one of the same group.
+    /// LSN of the next record, once its predecessor's framing is complete, and whether it belongs
+    /// to the same group.
     next: Option<(Lsn, bool)>,
-    /// End of the last group that went by; [`Lsn::ZERO`] if none has ended.
+    /// End of the last group that has passed; [`Lsn::ZERO`] if none has ended.
     boundary: Lsn,
 }
 
@@ -53,7 +56,7 @@ impl Framing {
         Framing { record, frame: Vec::with_capacity(FRAME), next: None, boundary: Lsn::ZERO }
     }
 
-    /// Notes that `bytes` went by, which begin at `lsn`.
+    /// Records that `bytes` have passed, which begin at `lsn`.
     fn pass(&mut self, mut lsn: Lsn, mut bytes: &[u8]) -> Result<(), LogError> {
         loop {
             if let Some((next, more)) = self.next {
@@ -81,14 +84,14 @@ impl Framing {
 }
 
 impl LogTail {
-    /// Follows `log`, whose identity was this at some moment of its life, from `from` on: a record's LSN, or where an
-    /// epoch ended, not truncated yet.
+    /// Follows `log` from `from` on: a record's LSN, or where an epoch ended, not truncated yet.
+    /// `identity` is the log's identity at some time since it was opened.
     #[must_use]
     pub fn new(log: Arc<Log>, identity: LogIdentity, from: Lsn) -> LogTail {
         LogTail { log, identity, pos: from, framing: Framing::at(from), scan: None }
     }
 
-    /// The log has to be kept from here on.
+    /// The log must be kept from this LSN on.
     #[must_use]
     pub fn needed(&self) -> Lsn {
         self.framing.record
@@ -100,7 +103,8 @@ impl LogTail {
         self.pos
     }
 
-    /// Bytes of log on the devices not delivered yet; between two epochs, those that are no log included.
+    /// Bytes of log on the devices not delivered yet, including bytes between two epochs that are
+    /// no log.
     #[must_use]
     pub fn behind(&self) -> u64 {
         self.log.on_devices().0.saturating_sub(self.pos.0)
@@ -112,20 +116,21 @@ impl LogTail {
         self.framing.boundary
     }
 
-    /// Goes on at `lsn` with a group's first byte, leaving out what lies before.
+    /// Continues at `lsn`, a group's first byte, and skips everything before it.
     pub fn skip_to(&mut self, lsn: Lsn) {
         assert!(lsn >= self.pos, "a tail goes forward");
         (self.pos, self.framing, self.scan) = (lsn, Framing::at(lsn), None);
     }
 
-    /// Takes the next piece of the log that the devices have, at most `max` bytes and up to `until`, into `out`. `None` if
-    /// there is none now. Its bytes begin where the piece before ended, or where an epoch began.
+    /// Moves the next piece of the log that the devices have into `out`: at most `max` bytes, up to
+    /// `until`. Returns `None` if there is none now. A piece begins where the piece before ended,
+    /// or where an epoch began.
     pub fn next(&mut self, max: usize, until: Lsn, out: &mut Vec<u8>) -> Result<Option<Piece>, LogError> {
         let until = until.min(self.log.on_devices());
-        self.take(max, until, out)
+        self.next_piece(max, until, out)
     }
 
-    /// As [`LogTail::next`], of all log appended, whether or not it is durable.
+    /// As [`LogTail::next`], but for all log appended, whether or not it is durable.
     pub fn next_appended(
         &mut self,
         max: usize,
@@ -133,10 +138,10 @@ impl LogTail {
         out: &mut Vec<u8>,
     ) -> Result<Option<Piece>, LogError> {
         let until = until.min(self.log.end());
-        self.take(max, until, out)
+        self.next_piece(max, until, out)
     }
 
-    fn take(&mut self, max: usize, until: Lsn, out: &mut Vec<u8>) -> Result<Option<Piece>, LogError> {
+    fn next_piece(&mut self, max: usize, until: Lsn, out: &mut Vec<u8>) -> Result<Option<Piece>, LogError> {
         let Some((mark, first)) = self.read(max, until, out)? else { return Ok(None) };
         if first > self.framing.record && first == mark.start {
             self.framing = Framing::at(first);
@@ -164,7 +169,7 @@ impl LogTail {
                 self.scan = None;
             }
             if self.pos >= current.previous_end && self.pos < current.start {
-                // What lies between the epochs is no log.
+                // Bytes between the epochs are no log.
                 self.pos = current.start;
             }
             if self.pos >= until {
@@ -176,7 +181,8 @@ impl LogTail {
             }
             let on_devices = self.log.on_devices();
             if first >= on_devices {
-                // Devices are writing it, and the buffer has it no more: it will be there.
+                // Devices are writing it, and the buffer does not hold it any more: it will be
+                // readable from the devices.
                 return Ok(None);
             }
             if std::mem::replace(&mut fresh, true) {
@@ -191,7 +197,8 @@ impl LogTail {
         }
     }
 
-    /// Copies from the log buffer; false if that does not hold the byte at the position any more.
+    /// Copies from the log buffer. Returns false if the buffer does not hold the byte at the
+    /// position any more.
     fn copy(&self, max: usize, until: Lsn, out: &mut Vec<u8>) -> bool {
         let len = (until.since(self.pos) as usize).min(max);
         while out.len() < len {
@@ -212,7 +219,7 @@ impl std::fmt::Debug for LogTail {
     }
 }
 
-/// The stream's bytes as they lie on the log's devices.
+/// The stream's bytes as stored on the log's devices.
 struct ScannedBytes {
     scan: LogScan,
     cursor: Option<Cursor>,
@@ -222,7 +229,7 @@ struct ScannedBytes {
 
 impl ScannedBytes {
     fn new(tail: &LogTail, until: Lsn) -> Result<ScannedBytes, LogError> {
-        // Its devices may have changed since.
+        // The log's devices may have changed since `identity` was recorded.
         let (members, devices) = tail.log.members().into_iter().unzip();
         let identity = LogIdentity { members, ..tail.identity.clone() };
         let scan = LogScan::up_to(devices, identity, tail.needed(), until, &mut |_, _| {})?;
@@ -264,7 +271,7 @@ impl ScannedBytes {
         }
     }
 
-    /// Of the current span.
+    /// The mark of the current span.
     fn mark(&self) -> EpochMark {
         let span = self.scan.spans()[self.span];
         let start = self.scan.epoch_start(span.epoch);

@@ -1,4 +1,4 @@
-//! Logs in memory, for tests of the floors above.
+//! Logs in memory, for tests of the layers above.
 
 use crate::{Log, LogIdentity, LogOptions, MemberId, Redundancy};
 use firn_base::sync::Arc;

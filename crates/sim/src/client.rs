@@ -198,22 +198,23 @@ impl Client {
             at: Span::ANYWHERE,
             when_us: 0,
         };
-        let ended = match outcome {
-            Ok(()) if rng.one_in(8) => tx.rollback(),
+        let ended: Result<(), Trouble> = match outcome {
+            Ok(()) if rng.one_in(8) => tx.rollback().map_err(Trouble::Error),
             Ok(()) if wrote && rng.one_in(8) => self.two_phases(tx, &mut entry, rng),
-            Ok(()) if rng.one_in(4) => self.commit(tx, &mut entry),
-            Ok(()) => tx.commit_async().map(|commit| {
+            Ok(()) if rng.one_in(4) => self.commit(tx, &mut entry).map_err(Trouble::Error),
+            Ok(()) => tx.commit_async().map_err(Trouble::Error).map(|commit| {
                 (entry.fate, entry.at) = (Fate::Unknown, Span::exactly(commit.lsn()));
                 pending.push((place, commit));
             }),
-            Err(Trouble::Error(error)) => tx.rollback().and(Err(error)),
+            Err(Trouble::Error(error)) => tx.rollback().and(Err(error)).map_err(Trouble::Error),
             Err(Trouble::Wrong(sentence)) => return Err((None, Stop::Wrong(sentence))),
         };
         entry.txn.ended = self.counters.tick();
         entry.when_us = clock::unix_time_us();
         match ended {
             Ok(()) => Ok(entry),
-            Err(error) => match error.kind() {
+            Err(Trouble::Wrong(sentence)) => Err((Some(Box::new(entry)), Stop::Wrong(sentence))),
+            Err(Trouble::Error(error)) => match error.kind() {
                 ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::Timeout | ErrorKind::Full => Ok(entry),
                 // Once prepared, only an acknowledged decision is certain.
                 _ if entry.fate == Fate::Unknown => Err((Some(Box::new(entry)), Stop::Refused(error))),
@@ -241,7 +242,7 @@ impl Client {
     }
 
     /// Prepares, thinks, and commits or rolls back.
-    fn two_phases(&self, tx: Transaction, entry: &mut Entry, rng: &mut Rng) -> Result<(), Error> {
+    fn two_phases(&self, tx: Transaction, entry: &mut Entry, rng: &mut Rng) -> Result<(), Trouble> {
         let gid = gid_of(entry.txn.id);
         if let Err(error) = tx.prepare(&gid) {
             // Everything that it wrote may have been undone, or was no change.
@@ -252,29 +253,35 @@ impl Client {
             if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Failed) {
                 entry.fate = Fate::Unknown;
             }
-            return Err(error);
+            return Err(error.into());
         }
         let commit = rng.one_in(2);
         (entry.fate, entry.prepared) = (Fate::Unknown, Some(commit));
         clock::sleep(Duration::from_micros(rng.below(3000)));
-        let decide = || match commit {
-            true => self.db.commit_prepared(&gid),
-            false => self.db.rollback_prepared(&gid),
-        };
-        // Others may wait for its rows: who decides does not give up because there is no room just now.
         let before = self.log_end();
-        loop {
-            let outcome = decide();
-            entry.at = Span(before, self.log_end());
-            match outcome {
-                Ok(()) => break,
-                Err(error) if error.kind() != ErrorKind::Full => return Err(error),
-                Err(_) => clock::sleep(Duration::from_millis(10)),
-            }
-        }
+        let outcome = decide(&self.db, entry.txn.id, commit);
+        entry.at = Span(before, self.log_end());
+        outcome?;
         entry.fate = if commit { Fate::Committed } else { Fate::Aborted };
         Ok(())
     }
+}
+
+/// Commits a prepared transaction or rolls it back. That it is refused with an error after which it might be tried again is
+/// wrong: all that the decision takes was set aside before the transaction was prepared.
+pub(crate) fn decide(db: &Database, txn: u32, commit: bool) -> Result<(), Trouble> {
+    let (gid, doing) = (gid_of(txn), if commit { "commit_prepared" } else { "rollback_prepared" });
+    let decided = if commit { db.commit_prepared(&gid) } else { db.rollback_prepared(&gid) };
+    decided.map_err(|error| match may_refuse_a_decision(error.kind()) {
+        true => Trouble::Error(error),
+        false => Trouble::Wrong(format!("{doing} of transaction {txn} was refused: {error}")),
+    })
+}
+
+/// Whether an error of this kind, of a decision over a prepared transaction, is a matter of faults, which are judged apart.
+fn may_refuse_a_decision(kind: ErrorKind) -> bool {
+    use ErrorKind::{Conflict, Deadlock, Full, Timeout};
+    !matches!(kind, Full | Conflict | Deadlock | Timeout)
 }
 
 /// The global id of a transaction, for two-phase commit.
@@ -298,8 +305,11 @@ fn settle(entries: &mut [Entry], pending: &mut Vec<(usize, Commit)>) {
     }
 }
 
-enum Trouble {
+/// What kept something from being done.
+pub(crate) enum Trouble {
+    /// An error, which may be excused.
     Error(Error),
+    /// What must not be.
     Wrong(String),
 }
 
@@ -435,5 +445,27 @@ impl Running<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_faults_may_keep_a_prepared_transaction_from_being_decided() {
+        use ErrorKind::{Closed, Conflict, Damaged, Deadlock, Failed, Full, Timeout, Unknown};
+        for (kind, excusable) in [
+            (Full, false),
+            (Conflict, false),
+            (Deadlock, false),
+            (Timeout, false),
+            (Failed, true),
+            (Unknown, true),
+            (Closed, true),
+            (Damaged, true),
+        ] {
+            assert_eq!(may_refuse_a_decision(kind), excusable, "{kind:?}");
+        }
     }
 }

@@ -53,11 +53,19 @@ impl Entry {
     }
 }
 
+/// What was decided of a prepared transaction.
+#[derive(Clone, Copy, Debug)]
+struct Decision {
+    commit: bool,
+    /// Whether it is known to have taken effect.
+    acknowledged: bool,
+}
+
 /// Everything that clients know.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// By transaction, of those whose fate is unknown: what it must turn out to be.
-    pinned: BTreeMap<u32, bool>,
+    /// Of prepared transactions whose fate is unknown: what was decided last.
+    decisions: BTreeMap<u32, Decision>,
     settled: Vec<Txn>,
     journal: Journal,
     /// Where those that were decided after an opening committed, by transaction.
@@ -145,20 +153,29 @@ impl Ledger {
     }
 
     /// Notes which transactions an opening found prepared. What was acknowledged as prepared and is not among
-    /// them has been decided.
+    /// them has been decided: by an opening, or else by its client.
     pub fn found_prepared(&mut self, found: &[u32]) {
         for entry in self.unknown.iter().flatten() {
             if let Some(commit) = entry.prepared
                 && !found.contains(&entry.txn.id)
             {
-                self.pinned.insert(entry.txn.id, commit);
+                let by_client = Decision { commit, acknowledged: true };
+                let decision = self.decisions.entry(entry.txn.id).or_insert(by_client);
+                // It took effect, since the transaction is not prepared any more.
+                decision.acknowledged = true;
             }
         }
     }
 
+    /// Notes that an opening is about to commit a prepared transaction or to roll it back. If that fails, it may have been
+    /// done or not, until an opening finds the transaction prepared again or gone.
+    pub fn deciding(&mut self, txn: u32, commit: bool) {
+        self.decisions.insert(txn, Decision { commit, acknowledged: false });
+    }
+
     /// Notes that a prepared transaction was committed, there, or rolled back, and acknowledged so.
     pub fn decided(&mut self, txn: u32, commit: bool, at: Span) {
-        self.pinned.insert(txn, commit);
+        self.decisions.insert(txn, Decision { commit, acknowledged: true });
         self.decided_at.insert(txn, at);
     }
 
@@ -204,8 +221,8 @@ impl Ledger {
                 apply(&mut expected, &unknown[count - 1].rows);
             }
             let lists_agree = unknown.iter().enumerate().all(|(at, entry)| {
-                let pinned = self.pinned.get(&entry.txn.id);
-                pinned.is_none_or(|&committed| committed == (at < count))
+                let decided = self.decisions.get(&entry.txn.id).filter(|decision| decision.acknowledged);
+                decided.is_none_or(|decision| decision.commit == (at < count))
                     && standing(&entry.txn).iter().all(|element| present.contains(element) == (at < count))
             });
             // The least that explains what was found: of those that changed nothing nobody can tell.
@@ -343,6 +360,45 @@ mod tests {
         assert!(with(Some(false)).compare(&absent.0, &absent.1).is_empty());
         assert_eq!(with(Some(false)).compare(&there.0, &there.1).len(), 1, "committed against the decision");
         assert!(with(None).compare(&absent.0, &absent.1).is_empty());
+    }
+
+    /// Seed 106997: an opening rolled a prepared transaction back and then could not be read; the next one, which did not find
+    /// it prepared any more, took it for committed, as its client had meant to.
+    #[test]
+    fn what_an_opening_decided_outlasts_later_openings() {
+        let (there, absent) = ((lists(&[1]), [rows(&[(5, 1)])]), (lists(&[]), [rows(&[])]));
+        let decided = |commit: bool| {
+            let mut ledger = Ledger::new(1);
+            ledger.add(Entry { prepared: Some(!commit), ..entry(1, Fate::Unknown, 5) });
+            ledger.found_prepared(&[1]);
+            ledger.deciding(1, commit);
+            ledger.decided(1, commit, Span::ANYWHERE);
+            ledger.found_prepared(&[]);
+            ledger
+        };
+        assert!(decided(false).compare(&absent.0, &absent.1).is_empty());
+        assert_eq!(decided(false).compare(&there.0, &there.1).len(), 1, "committed against the decision");
+        assert!(decided(true).compare(&there.0, &there.1).is_empty());
+        assert_eq!(decided(true).compare(&absent.0, &absent.1).len(), 1, "rolled back against the decision");
+    }
+
+    /// A decision that failed may have been taken, or not; an opening that does not find the transaction prepared tells.
+    #[test]
+    fn a_decision_that_failed_may_have_taken_effect() {
+        let (there, absent) = ((lists(&[1]), [rows(&[(5, 1)])]), (lists(&[]), [rows(&[])]));
+        let attempted = |found_again: bool| {
+            let mut ledger = Ledger::new(1);
+            ledger.add(Entry { prepared: Some(true), ..entry(1, Fate::Unknown, 5) });
+            ledger.found_prepared(&[1]);
+            ledger.deciding(1, false);
+            ledger.found_prepared(if found_again { &[1] } else { &[] });
+            ledger
+        };
+        assert!(attempted(false).compare(&absent.0, &absent.1).is_empty());
+        assert_eq!(attempted(false).compare(&there.0, &there.1).len(), 1);
+        let mut again = attempted(true);
+        again.decided(1, true, Span::ANYWHERE);
+        assert!(again.compare(&there.0, &there.1).is_empty());
     }
 
     #[test]

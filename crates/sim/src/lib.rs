@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
+pub mod chores;
 pub mod client;
 mod hours;
 pub mod journal;

@@ -5,16 +5,19 @@
 //! are healed; then `check` must find nothing, and the whole history of all rounds must hold no
 //! phenomenon that its isolation level forbids.
 
+mod opening;
+
 use crate::array::Change;
-use crate::client::{Client, Counters, Stop, Tables, gid_of, transaction_of};
-use crate::journal::Span;
-use crate::ledger::{Entry, Ledger, Lists, Rows};
+use crate::chores::{self, ChoreError, Scratch};
+use crate::client::{Client, Counters, Stop, Tables};
+use crate::ledger::{Entry, Ledger};
 use crate::machine::Machine;
 use crate::medium::Survival;
 use crate::restoring::{Restored, Restoring};
 use crate::scenario::{CacheChange, End, Round, Scenario, Severity};
 use crate::shadow::Shadow;
 use crate::shelf::Shelf;
+use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
 use firn::{Database, Error, ErrorKind, Isolation, Lsn, Options};
 use firn_base::clock::{self, Moment};
 use firn_base::rng::Rng;
@@ -22,6 +25,7 @@ use firn_base::sim::{self, SimFailure, SimOptions};
 use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_base::sync::{Arc, Mutex, thread};
 use firn_workloads::history::{Phenomenon, judge};
+use opening::Opened;
 use std::time::Duration;
 
 /// What a run did.
@@ -65,9 +69,6 @@ pub struct Verdict {
     /// What must not be: empty for a good run.
     pub wrong: Vec<String>,
 }
-
-/// Longest history that is judged: the search for cycles takes more than the square of it.
-const JUDGED_MAX: usize = 1500;
 
 /// Runs the scenario.
 #[must_use]
@@ -134,21 +135,8 @@ struct Story {
     cache_lost: bool,
     /// What was written below DRAM.
     shadow: Shadow,
-}
-
-/// What the database held when nobody worked with it.
-struct State {
-    lists: Lists,
-    rows: Vec<Rows>,
-}
-
-/// How an attempt to open ended.
-enum Opened {
-    Yes(Database, Tables),
-    /// The power failed, or a device did; what is left.
-    No,
-    /// It is damaged, and said so.
-    Damaged,
+    /// The table that comes and goes.
+    scratch: Scratch,
 }
 
 impl Story {
@@ -169,6 +157,7 @@ impl Story {
                 || scenario.may_leave_gaps(),
             cache_lost: false,
             shadow: Shadow::default(),
+            scratch: Scratch::default(),
             scenario,
         }
     }
@@ -271,74 +260,20 @@ impl Story {
         Some(machine.cut(Survival::None, &mut self.rng))
     }
 
-    /// Opens the database and compares it with what must be in it.
-    fn open(&mut self, machine: &Machine) -> Opened {
-        self.summary.recoveries += 1;
-        let before = machine.faults_met();
-        let excused = |machine: &Machine| machine.faults_met() > before;
-        let found = self.options(machine).open_on(machine.devices()).and_then(|db| {
-            let tables = Tables::open(&db)?;
-            self.decide_prepared(&db)?;
-            let mut tx = db.snapshot();
-            let lists = tables.read_lists(&mut tx, self.scenario.keys)?;
-            let rows = tables.read_rows(&mut tx, self.scenario.clients as usize)?;
-            tx.commit()?;
-            Ok((db, tables, State { lists, rows }))
-        });
-        match found {
-            Ok((db, tables, state)) => {
-                self.cache_lost = false;
-                let recovery = db.recovery_report();
-                self.say(format!(
-                    "opened: {} bytes of log, {} losers{}",
-                    recovery.log_bytes,
-                    recovery.losers,
-                    if recovery.clean { ", had been closed" } else { "" }
-                ));
-                for difference in self.ledger.compare(&state.lists, &state.rows) {
-                    self.accuse(format!("after an opening: {difference}"));
-                }
-                Opened::Yes(db, tables)
-            }
-            Err(error) => {
-                let excused = excused(machine);
-                self.judge_error("opening it", &error, excused);
-                if error.kind() == ErrorKind::Damaged && self.spoilt { Opened::Damaged } else { Opened::No }
-            }
-        }
-    }
-
-    /// Commits or rolls back what was found prepared, by the toss of a coin.
-    fn decide_prepared(&mut self, db: &Database) -> Result<(), Error> {
-        let found: Vec<u32> = db.prepared().iter().map(|gid| transaction_of(gid)).collect();
-        self.ledger.found_prepared(&found);
-        for id in found {
-            let commit = self.rng.one_in(2);
-            let before = db.statistics().log_end;
-            if commit {
-                db.commit_prepared(&gid_of(id))?;
-            } else {
-                db.rollback_prepared(&gid_of(id))?;
-            }
-            self.ledger.decided(id, commit, Span(before, db.statistics().log_end));
-            self.say(format!(
-                "transaction {id} was prepared, and is {} now",
-                if commit { "committed" } else { "undone" }
-            ));
-        }
-        Ok(())
-    }
-
     /// One round; what is left on the devices, unless the run is over.
     fn round(&mut self, round: &Round, contents: Vec<Vec<u8>>, backup: bool) -> Option<Vec<Vec<u8>>> {
         let mut contents = contents;
-        if round.array.archive_missing {
+        for _ in 0..round.openings_without_archive() {
             contents = self.opening_without_archive(contents);
         }
         if let Some((after, survival)) = round.cut_in_recovery {
             contents = self.interrupted_opening(contents, after, survival);
         }
         let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
+        if let Some(log) = round.chores.read_only_log {
+            self.say(format!("log device {log} refuses writes"));
+            machine.trouble(log_device_fails(log, Calls::Writes));
+        }
         let (db, tables) = match self.open(&machine) {
             Opened::Yes(db, tables) => (db, tables),
             Opened::No => return Some(machine.cut(Survival::Any, &mut self.rng)),
@@ -473,7 +408,16 @@ impl Story {
                 let some =
                     members.get(rng.below(members.len().max(1) as u64) as usize).map(|member| member.id);
                 let add = || db.add_log_device_on(spare.clone()).map(drop);
-                let remove = || some.map_or(Ok(()), |id| db.remove_log_device(id));
+                let remove = || match some.map_or(Ok(()), |id| db.remove_log_device(id)) {
+                    // It failed, and a checkpoint has dropped it since the look at the members.
+                    Err(error)
+                        if error.kind() == ErrorKind::NotFound
+                            && db.log_array().members.iter().all(|member| Some(member.id) != some) =>
+                    {
+                        Ok(())
+                    }
+                    outcome => outcome,
+                };
                 let outcome = match change {
                     Change::Add => add(),
                     Change::Remove => remove(),
@@ -527,11 +471,13 @@ impl Story {
             })
             .collect();
         let clock = set_wall_clock(round);
+        let chores = self.chores(round, machine, &db, &tables);
         let changes = self.change_cache(round, machine, &db);
         let operator = self.change_members(round, machine, &db);
         let ended: Vec<(Vec<Entry>, Stop)> =
             handles.into_iter().map(|handle| handle.join().expect("a client does not panic")).collect();
         let changed = operator.join().expect("the operator does not panic");
+        let done = chores.finish();
         clock.join().expect("nothing panics");
         let excused = machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
         for (change, outcome) in changed {
@@ -544,6 +490,14 @@ impl Story {
                 Err(error) => self.judge_error(&format!("log devices: {change:?}"), &error, excused),
             }
         }
+        for (what, outcome) in done.outcomes {
+            match outcome {
+                Ok(()) => {}
+                Err(ChoreError::Failed(error)) => self.judge_error(what, &error, excused),
+                Err(ChoreError::Wrong(sentence)) => self.accuse(format!("{what}: {sentence}")),
+            }
+        }
+        self.scratch = done.scratch.unwrap_or_else(|| std::mem::take(&mut self.scratch));
         let holds = self.scenario.log_bytes_each * self.scenario.log_devices as u64;
         self.summary.laps += db.statistics().log.written_bytes as f64 / holds as f64;
         if let Some(archive) = db.archive_statistics() {
@@ -594,6 +548,36 @@ impl Story {
         }
     }
 
+    /// Does beside the clients what the round asks for, in threads of its own.
+    fn chores(&mut self, round: &Round, machine: &Machine, db: &Database, tables: &Tables) -> Chores {
+        let (steps, rows) = (round.chores.scratch_steps, round.chores.scratch_rows);
+        let churn = (steps > 0).then(|| {
+            // A generator of its own: a seed without chores is what it was before there were any.
+            let mut rng = Rng::new(self.scenario.seed ^ (self.summary.recoveries << 32));
+            let (mut scratch, db) = (self.scratch.clone(), db.clone());
+            let body = move || {
+                let outcome = scratch.work(&db, steps, rows, &mut rng);
+                (scratch, outcome)
+            };
+            thread::spawn("chores", body).expect("a thread")
+        });
+        let ended = Arc::new(AtomicBool::new(false));
+        let hold = round.chores.long_snapshot.then(|| {
+            let (db, tables, keys, ended) = (db.clone(), tables.clone(), self.scenario.keys, ended.clone());
+            let body = move || chores::hold_a_snapshot(&db, &tables, keys, &ended);
+            thread::spawn("snapshot", body).expect("a thread")
+        });
+        let fail = round.chores.two_devices_fail.map(|(after, logs)| {
+            let machine = machine.clone();
+            let body = move || {
+                clock::sleep(after);
+                logs.into_iter().for_each(|log| machine.trouble(log_device_fails(log, Calls::Any)));
+            };
+            thread::spawn("failures", body).expect("a thread")
+        });
+        Chores { churn, hold, fail, ended }
+    }
+
     /// Does to the flash cache what the round asks for, in a thread of its own; answers what came of it.
     fn change_cache(
         &mut self,
@@ -618,8 +602,17 @@ impl Story {
                     CacheChange::Detach => db.detach_cache(&mut |_| {}),
                     CacheChange::Resize(pages) => db.resize_cache(pages * page_size as u64, &mut |_| {}),
                 };
-                // Too small for its groups: refused, and nothing changed.
-                if !matches!(&outcome, Err(error) if error.kind() == ErrorKind::BadArgument) {
+                let nothing_changed = match &outcome {
+                    Err(error) => match error.kind() {
+                        // Too small for its groups.
+                        ErrorKind::BadArgument => true,
+                        // It was lost, and a checkpoint has dropped it since the look at its status.
+                        ErrorKind::NotFound => db.cache_status().is_none(),
+                        _ => false,
+                    },
+                    Ok(()) => false,
+                };
+                if !nothing_changed {
                     outcomes.push((format!("{change:?}"), outcome));
                 }
             }
@@ -639,11 +632,6 @@ impl Story {
 
     fn judge_history(&mut self) {
         use Phenomenon::*;
-        let transactions = self.ledger.history().len();
-        if transactions > JUDGED_MAX {
-            self.say(format!("a history of {transactions} transactions is too long to be judged"));
-            return;
-        }
         let forbidden: &[Phenomenon] = match self.scenario.isolation {
             Isolation::ReadCommitted => &[Internal, LostUpdate, G0, G1a, G1b, G1c],
             Isolation::Snapshot => &[Internal, LostUpdate, G0, G1a, G1b, G1c, GSingle, GNonadjacent],
@@ -660,6 +648,12 @@ impl Story {
     }
 }
 
+/// A log device of which every call of a kind fails from now on.
+fn log_device_fails(log: usize, calls: Calls) -> FaultRule {
+    let fault = Fault::Fail(DeviceErrorKind::Failed);
+    FaultRule { calls, device: Some(format!("log.{log}")), when: When::From(0), fault }
+}
+
 /// Sets the clock on the wall while clients work.
 fn set_wall_clock(round: &Round) -> thread::JoinHandle<()> {
     let times = round.array.clock.clone();
@@ -674,6 +668,40 @@ fn set_wall_clock(round: &Round) -> thread::JoinHandle<()> {
 
 /// How a change of the log's devices ended.
 type Outcome = (Change, Result<(), Error>);
+
+/// What is done beside the clients.
+struct Chores {
+    churn: Option<thread::JoinHandle<(Scratch, Result<(), ChoreError>)>>,
+    hold: Option<thread::JoinHandle<Result<(), ChoreError>>>,
+    fail: Option<thread::JoinHandle<()>>,
+    ended: Arc<AtomicBool>,
+}
+
+/// How the chores of a round ended.
+struct ChoresDone {
+    scratch: Option<Scratch>,
+    outcomes: Vec<(&'static str, Result<(), ChoreError>)>,
+}
+
+impl Chores {
+    /// The clients have ended: waits for the rest.
+    fn finish(self) -> ChoresDone {
+        let mut outcomes = Vec::new();
+        let scratch = self.churn.map(|churn| {
+            let (scratch, churned) = churn.join().expect("it does not panic");
+            outcomes.push(("a table that comes and goes", churned));
+            scratch
+        });
+        self.ended.store(true, Ordering::SeqCst);
+        if let Some(hold) = self.hold {
+            outcomes.push(("a snapshot held", hold.join().expect("it does not panic")));
+        }
+        if let Some(fail) = self.fail {
+            fail.join().expect("it does not panic");
+        }
+        ChoresDone { scratch, outcomes }
+    }
+}
 
 /// A power switch that goes off by itself.
 struct Switch {

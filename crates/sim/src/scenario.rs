@@ -1,6 +1,7 @@
 //! What a seed stands for: the machine, the options, the clients, and what goes wrong.
 
 use crate::array::{ARCHIVE_GONE, ArrayRound, ArraySetup};
+use crate::chores::{self, ChoresRound};
 use crate::medium::{Survival, Timing, Uniform};
 use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
 use firn::{ArchiveFull, CachePolicy, CacheSpec, Hiding, Isolation, Options};
@@ -72,6 +73,8 @@ pub struct Round {
     pub rot: Option<(usize, u32)>,
     /// What happens to the log's array and the archive.
     pub array: ArrayRound,
+    /// What is done beside the clients.
+    pub chores: ChoresRound,
 }
 
 /// A flash cache over the store.
@@ -190,6 +193,7 @@ impl Scenario {
             }
         }
         let array = ArraySetup::draw(seed, log_devices, &mut rounds);
+        chores::draw(seed, log_devices, array.copies, &mut rounds);
         if array.lenient || array.copies > 1 || array.archive.is_some_and(|archive| archive.completes) {
             // A log device that is given up because others have what recovery needs may have had older log alone.
             rounds.iter_mut().for_each(|round| round.cache_lost = false);
@@ -243,6 +247,7 @@ impl Scenario {
     pub fn restoring(mut self) -> Scenario {
         self.array.take_backup(self.seed, &mut self.rounds);
         for round in &mut self.rounds {
+            (round.chores.two_devices_fail, round.chores.read_only_log) = (None, None);
             round.rot = None;
             round.troubles.retain(|trouble| trouble.severity == Severity::Survived);
         }
@@ -290,6 +295,7 @@ impl Scenario {
         for round in &mut self.rounds {
             (round.troubles, round.rot, round.cut_in_recovery) = (Vec::new(), None, None);
             round.array = ArrayRound::default();
+            round.chores = ChoresRound::default();
             round.cache_lost = false;
             if !matches!(round.end, End::PowerCut(..)) {
                 round.end = End::PowerCut(Duration::from_millis(5), Survival::None);
@@ -426,6 +432,12 @@ pub fn device_names(logs: usize, cache: bool) -> Vec<String> {
 }
 
 impl Round {
+    /// Openings before all else, while the archive is away.
+    #[must_use]
+    pub fn openings_without_archive(&self) -> u32 {
+        if self.array.archive_missing { self.chores.openings_without_archive.max(1) } else { 0 }
+    }
+
     pub(crate) fn draw(rng: &mut Rng, names: &[String]) -> Round {
         let survival =
             |rng: &mut Rng| pick(rng, &[Survival::None, Survival::Ended, Survival::Any, Survival::Any]);
@@ -453,6 +465,7 @@ impl Round {
             cache_lost: false,
             rot,
             array,
+            chores: ChoresRound::default(),
         }
     }
 }
@@ -550,7 +563,10 @@ impl fmt::Display for Scenario {
                 write!(f, "; after {after:?} {change:?}")?;
             }
             if round.array.archive_missing {
-                write!(f, "; first an opening without the archive")?;
+                write!(f, "; first {} openings without the archive", round.openings_without_archive())?;
+            }
+            if round.chores != ChoresRound::default() {
+                write!(f, "; {:?}", round.chores)?;
             }
             for (name, rule) in &round.array.troubles {
                 write!(f, "; {name} ({:?})", rule.when)?;

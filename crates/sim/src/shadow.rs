@@ -16,7 +16,9 @@
 use firn::{Lsn, PageId};
 use firn_base::checksum::crc32c;
 use firn_log::{Appended, LogClass, LogError, Record};
-use firn_tier::{Allocation, Found, PageRead, PageTier, PageWrite, TierError, TierStatistics, Written};
+use firn_tier::{
+    Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics, Written,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -167,8 +169,8 @@ impl PageTier for Watched {
         let mut pages = self.shadow.pages();
         writes.iter().zip(before).for_each(|(write, before)| pages.written(write, before));
     }
-    fn preferred_batch(&self) -> usize {
-        self.tier.preferred_batch()
+    fn make_batch_space(&self) -> usize {
+        self.tier.make_batch_space()
     }
     fn wants_clean(&self) -> bool {
         self.tier.wants_clean()
@@ -178,6 +180,9 @@ impl PageTier for Watched {
     }
     fn unreserve(&self, page: PageId) {
         self.tier.unreserve(page);
+    }
+    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
+        self.tier.prepare(pages)
     }
     fn publish(
         &self,
@@ -199,8 +204,8 @@ impl PageTier for Watched {
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         self.tier.version_of(page)
     }
-    fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
-        self.tier.has_change(page, lsn)
+    fn has_change_for_sure(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+        self.tier.has_change_for_sure(page, lsn)
     }
     fn page_is_lost(&self, page: PageId) -> bool {
         self.tier.page_is_lost(page)
@@ -234,13 +239,16 @@ mod tests {
         fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
             writes.iter_mut().for_each(|write| write.outcome = Ok(Written::Taken));
         }
-        fn preferred_batch(&self) -> usize {
+        fn make_batch_space(&self) -> usize {
             1
         }
         fn reserve(&self, _: LogClass) -> Result<PageId, TierError> {
             Ok(PageId(1))
         }
         fn unreserve(&self, _: PageId) {}
+        fn prepare(&self, _: &[PageId]) -> Result<Prepared<'_>, TierError> {
+            Ok(Prepared::default())
+        }
         fn publish(
             &self,
             _: Allocation<'_>,

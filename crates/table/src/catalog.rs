@@ -24,7 +24,7 @@ use firn_base::TreeId;
 use firn_base::sync::atomic::AtomicUsize;
 use firn_base::sync::{Arc, Mutex, RwLock};
 use firn_btree::Tree;
-use firn_txn::{Transaction, TxnManager, TxnOptions};
+use firn_txn::{Transaction, TxnError, TxnManager, TxnOptions};
 use std::collections::BTreeMap;
 
 /// The tree that holds the catalog.
@@ -44,20 +44,37 @@ pub struct Catalog {
     pub(crate) leftovers: Mutex<Vec<(TreeId, TreeId)>>,
     /// Tables looked at for large values to be freed.
     pub(crate) reaped: AtomicUsize,
+    /// Why there may be tables that are not among `tables`: their definitions could not be read.
+    pub(crate) damage: Option<TxnError>,
 }
 
 impl Catalog {
-    /// Reads the catalog in `system`, the tree [`SYSTEM_TREE`], and makes every tree it names known to the
-    /// manager, the dropped ones included: rollback of what a crash interrupted needs them. Writes
-    /// nothing. An empty tree is an empty catalog.
+    /// Reads the catalog in `system`, the tree [`SYSTEM_TREE`], and makes every tree of a table known to the
+    /// manager. Writes nothing. An empty tree is an empty catalog.
     ///
-    /// Errors: `Damaged` and `TooNew` name the table if it can be told; and the transaction's.
+    /// Dropped trees are not made known: who might see their rows ended with the incarnation of the database before, so rollback of what a crash
+    /// interrupted passes them over. A transaction that damage keeps from being rolled back is thus done with once the damaged table is
+    /// dropped, and keeps no dropped tree from being freed.
+    ///
+    /// Where a part of the tree cannot be read, the tables are missing whose definitions lie there, and the others can be used. Then no
+    /// table is created or renamed: the name might be one of theirs.
+    ///
+    /// Errors: `Damaged` if the tree's root cannot be read; `Damaged` and `TooNew` name the table if it can be told; and
+    /// the transaction's.
     pub fn open(manager: Arc<TxnManager>, system: Tree) -> Result<Catalog, TableError> {
         assert_eq!(system.id(), SYSTEM_TREE, "the catalog's tree has a fixed id");
         manager.register_tree(system.clone());
         let mut txn = manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
-        let stored = catalog_rows::read_all(&mut txn, &system)?;
+        let stored = catalog_rows::read_all(&mut txn, &system).map_err(|error| {
+            let message =
+                format!("the catalog cannot be read, and without it no table is found: {}", error.message);
+            TableError::new(error.kind, message)
+        })?;
         txn.rollback()?;
+        if let Some(damage) = &stored.damage {
+            manager.some_trees_are_unknown(damage.clone());
+            manager.set_aside("reading the definitions of tables in the catalog", damage);
+        }
         let pool = manager.pool().clone();
         let mut tables = BTreeMap::new();
         let mut leftovers = Vec::new();
@@ -79,11 +96,7 @@ impl Catalog {
                 return Err(TableError::damaged(format!("the catalog has two tables called {name:?}")));
             }
         }
-        let mut drops = Vec::new();
-        for (tree, root) in stored.dropped {
-            manager.register_tree(Tree::open(pool.clone(), tree, root));
-            drops.push(PendingDrop::found(tree, root));
-        }
+        let drops = stored.dropped.into_iter().map(|(tree, root)| PendingDrop::found(tree, root)).collect();
         Ok(Catalog {
             manager,
             system,
@@ -92,14 +105,28 @@ impl Catalog {
             drops: Mutex::new(drops),
             leftovers: Mutex::new(leftovers),
             reaped: AtomicUsize::new(0),
+            damage: stored.damage,
         })
     }
 
     /// The table called `name`.
     pub fn table(&self, name: &str) -> Result<Table, TableError> {
-        self.tables.read().get(name).cloned().ok_or_else(|| {
-            TableError::new(TableErrorKind::NotFound, format!("there is no table called {name:?}"))
+        self.tables.read().get(name).cloned().ok_or_else(|| match &self.damage {
+            None => TableError::new(TableErrorKind::NotFound, format!("there is no table called {name:?}")),
+            Some(damage) => TableError::damaged(format!(
+                "there is no table called {name:?} among those whose definitions can be read: {damage}"
+            )),
         })
+    }
+
+    /// Fails if there may be tables whose names are not known.
+    pub(crate) fn check_whole(&self) -> Result<(), TableError> {
+        match &self.damage {
+            None => Ok(()),
+            Some(damage) => Err(TableError::damaged(format!(
+                "no table can be created or renamed while there may be others whose names are not known: {damage}"
+            ))),
+        }
     }
 
     /// The names of all tables, in their order.

@@ -10,7 +10,7 @@ use crate::{TableError, show};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Crc32c, PageId, TreeId};
 use firn_btree::{Direction, Position, Tree};
-use firn_txn::{RowBatch, Transaction};
+use firn_txn::{RowBatch, Transaction, TxnError};
 
 const OBJECT: &[u8] = b"object/";
 const DROPPED: &[u8] = b"dropped/";
@@ -20,6 +20,8 @@ const DROPPED: &[u8] = b"dropped/";
 pub(crate) struct Stored {
     pub(crate) definitions: Vec<Definition>,
     pub(crate) dropped: Vec<(TreeId, PageId)>,
+    /// Why not everything could be read: the first damage met.
+    pub(crate) damage: Option<TxnError>,
 }
 
 fn object_key(tree: TreeId, chunk: u16) -> Vec<u8> {
@@ -91,14 +93,31 @@ pub(crate) fn erase_dropped(txn: &mut Transaction, system: &Tree, tree: TreeId) 
     Err(TableError::damaged(format!("the catalog lacks the row that says that {tree} was dropped")))
 }
 
-/// Reads everything.
+/// Reads everything. Leaves that are damaged, or cannot be read, are passed over: what they hold is missing, and the damage is
+/// told beside the rest.
+///
+/// Errors: those of the tree's root, and of rows that are not what they should be.
 pub(crate) fn read_all(txn: &mut Transaction, system: &Tree) -> Result<Stored, TableError> {
     let mut stored = Stored::default();
     let mut pieces = Pieces::default();
     let mut batch = RowBatch::new();
     let mut from = Some(Position::Start);
     while let Some(position) = from {
-        from = txn.scan(system, &position, None, Direction::Forward, &mut batch)?;
+        from = match txn.scan(system, &position, None, Direction::Forward, &mut batch) {
+            Ok(next) => next,
+            Err(error) if error.concerns_a_page() => {
+                let next = system.past_leaf(&position)?;
+                if next.is_none() && position == Position::Start {
+                    // Not even the root.
+                    return Err(error.into());
+                }
+                stored.damage.get_or_insert(error);
+                batch.clear();
+                pieces.gap(&mut stored);
+                next
+            }
+            Err(error) => return Err(error.into()),
+        };
         for (key, value) in batch.iter() {
             let unknown =
                 || TableError::damaged(format!("the catalog has an unknown row {}", show::Bytes(key)));
@@ -132,9 +151,21 @@ struct Pieces {
     tree: Option<TreeId>,
     chunks: u16,
     bytes: Vec<u8>,
+    /// Whether what comes next may be the rest of a definition whose beginning could not be read.
+    after_gap: bool,
 }
 
 impl Pieces {
+    /// Rows that may be there could not be read.
+    fn gap(&mut self, stored: &mut Stored) {
+        // Whole, if it ended right there: a definition bears a checksum.
+        if self.finish(stored).is_err() {
+            self.chunks = 0;
+            self.bytes.clear();
+        }
+        self.after_gap = true;
+    }
+
     fn add(
         &mut self,
         rest: &[u8],
@@ -145,6 +176,10 @@ impl Pieces {
             <[u8; 6]>::try_from(rest).map_err(|_| Malformed { what: "a key is not of tree and chunk" })?;
         let tree = TreeId(u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]));
         let chunk = u16::from_be_bytes([rest[4], rest[5]]);
+        if self.after_gap && chunk > 0 && self.tree != Some(tree) {
+            return Ok(Ok(()));
+        }
+        self.after_gap = false;
         if self.tree != Some(tree) {
             if let Err(error) = self.finish(stored) {
                 return Ok(Err(error));

@@ -12,6 +12,7 @@ use crate::{Table, TableError, TableErrorKind};
 use firn_base::sync::Arc;
 use firn_btree::Direction;
 use firn_txn::{Transaction, TxnOptions};
+use std::ops::Bound;
 
 /// Most sentences of damage in one report.
 const DAMAGE_MAX: usize = 1000;
@@ -43,15 +44,33 @@ impl TableReport {
 impl Catalog {
     /// Compares every index of a table with its rows, both ways, in one snapshot, while others go on; reads
     /// every large value and looks for chunks that are no row's. The report says what does not agree; an
-    /// error is only that the check itself could not go on. Takes 16 bytes of memory a large value.
+    /// error is only that the check itself could not go on. Takes 16 MiB of memory for the names of large values: if a table
+    /// has more than fit, the rest is looked at in further passes over its rows.
     pub fn check_table(&self, table: &Table) -> Result<TableReport, TableError> {
+        self.check_table_within(table, NAMES_MAX)
+    }
+
+    /// As [`Catalog::check_table`], with at most `names_max` names of large values in memory: for tests.
+    #[doc(hidden)]
+    pub fn check_table_within(&self, table: &Table, names_max: usize) -> Result<TableReport, TableError> {
         let mut txn = self.manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
         let state = table.state_for(&txn)?;
         let indexes: Vec<&LiveIndex> =
             state.indexes.iter().filter(|index| index.definition.state == IndexState::Ready).collect();
         let mut report = TableReport::default();
-        let mut values = check_rows(&mut txn, &state, &indexes, &mut report)?;
-        check_large_values(&mut txn, &state, &mut values, &mut report)?;
+        let mut names = Names::new(names_max);
+        check_rows(&mut txn, &state, &indexes, &mut names, &mut report)?;
+        loop {
+            names.settle(&mut |id| {
+                let table = &state.definition.name;
+                report.find(format!("two rows of table {table:?} share the large value {id}"));
+            });
+            check_large_values(&mut txn, &state, &names, &mut report)?;
+            if !names.go_on() {
+                break;
+            }
+            collect_names(&mut txn, &state, &mut names)?;
+        }
         for index in indexes {
             let entries = check_entries(&mut txn, &state, index, &mut report)?;
             report.entries.push((index.definition.spec.name.clone(), entries));
@@ -61,18 +80,113 @@ impl Catalog {
     }
 }
 
-/// Every row decodes and has its entry in every index; every large value is whole. Answers the names of the
-/// large values.
+/// Names of large values in memory at a time: 16 MiB of them, 24 MiB while the vector grows for the last time.
+const NAMES_MAX: usize = 1 << 20;
+
+/// Names of the large values of rows, from one name up to another: as many of the least ones as there is memory for.
+struct Names {
+    ids: Vec<ValueId>,
+    max: usize,
+    /// Names from this one on; `None`: from the first.
+    from: Option<ValueId>,
+    /// Names before this one; `None`: up to the last.
+    below: Option<ValueId>,
+    /// Found twice.
+    twice: Vec<ValueId>,
+}
+
+impl Names {
+    fn new(max: usize) -> Names {
+        assert!(max >= 2);
+        Names { ids: Vec::new(), max, from: None, below: None, twice: Vec::new() }
+    }
+
+    /// Whether a name lies between the bounds.
+    fn covers(&self, id: ValueId) -> bool {
+        self.from.is_none_or(|from| from <= id) && self.below.is_none_or(|below| id < below)
+    }
+
+    /// Adds a name, if it lies between the bounds. With no memory left, the upper bound comes down to the middle.
+    fn add(&mut self, id: ValueId) {
+        if !self.covers(id) {
+            return;
+        }
+        if self.ids.len() == self.max {
+            self.sort();
+        }
+        if self.ids.len() == self.max {
+            let below = self.ids[self.max / 2];
+            self.ids.truncate(self.max / 2);
+            self.below = Some(below);
+            if !self.covers(id) {
+                return;
+            }
+        }
+        self.ids.push(id);
+    }
+
+    fn sort(&mut self) {
+        self.ids.sort_unstable();
+        let twice = &mut self.twice;
+        self.ids.dedup_by(|later, first| {
+            let same = later == first;
+            if same && twice.len() < DAMAGE_MAX && twice.last() != Some(later) {
+                twice.push(*later);
+            }
+            same
+        });
+    }
+
+    /// All names between the bounds are there: tells of those that were added twice.
+    fn settle(&mut self, told: &mut dyn FnMut(ValueId)) {
+        self.sort();
+        let mut twice = std::mem::take(&mut self.twice);
+        twice.sort_unstable();
+        twice.dedup();
+        twice.into_iter().filter(|id| self.covers(*id)).for_each(told);
+    }
+
+    fn contains(&self, id: ValueId) -> bool {
+        self.ids.binary_search(&id).is_ok()
+    }
+
+    /// Goes on to the names above; false if there are none.
+    fn go_on(&mut self) -> bool {
+        let Some(below) = self.below.take() else { return false };
+        self.from = Some(below);
+        self.ids.clear();
+        true
+    }
+}
+
+/// Gathers the names of large values between the bounds of `names`.
+fn collect_names(txn: &mut Transaction, state: &Arc<State>, names: &mut Names) -> Result<(), TableError> {
+    let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
+    while walk.advance(txn, &state.tree)? {
+        let (key, value) = walk.current();
+        // A broken reference was reported with its row.
+        if walk.flag()
+            && let Ok(reference) = state.reference(key, value)
+        {
+            names.add(reference.id);
+        }
+    }
+    Ok(())
+}
+
+/// Every row decodes and has its entry in every index; every large value is whole. Adds the names of the
+/// large values to `names`.
 fn check_rows(
     txn: &mut Transaction,
     state: &Arc<State>,
     indexes: &[&LiveIndex],
+    names: &mut Names,
     report: &mut TableReport,
-) -> Result<Vec<ValueId>, TableError> {
+) -> Result<(), TableError> {
     let table = &state.definition.name;
     let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
     let (mut values, mut entry, mut found) = (Vec::new(), Entry::default(), Vec::new());
-    let (mut names, mut large) = (Vec::new(), Vec::new());
+    let mut large = Vec::new();
     while walk.advance(txn, &state.tree)? {
         let (key, mut value) = walk.current();
         report.rows += 1;
@@ -83,7 +197,7 @@ fn check_rows(
                 report.find(format!("row {row} of table {table:?} has a broken reference to its value"));
                 continue;
             };
-            names.push(reference.id);
+            names.add(reference.id);
             if !large::read(state.large_tree()?, reference, &mut large)? {
                 report.find(large::not_whole(table, key).message);
                 continue;
@@ -113,50 +227,74 @@ fn check_rows(
             }
         }
     }
-    Ok(names)
+    Ok(())
 }
 
-/// Every chunk belongs to a large value of a row (whose names are given), or to one that waits to be freed.
-/// The marks are read before the chunks: what was marked before this snapshot may be freed meanwhile, what is
-/// marked after it stays until the snapshot is gone.
+/// Every chunk whose value's name lies between the bounds of `names` belongs to a large value of a row, or to one that waits
+/// to be freed.
 fn check_large_values(
     txn: &mut Transaction,
     state: &Arc<State>,
-    names: &mut Vec<ValueId>,
+    names: &Names,
     report: &mut TableReport,
 ) -> Result<(), TableError> {
     let Some(tree) = &state.large else { return Ok(()) };
     let table = &state.definition.name;
-    names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        report.find(format!("two rows of table {table:?} share the large value {}", twice[0]));
-    }
-    let rows = names.len();
-    let mut freed = large::freed(txn, tree, None, usize::MAX)?;
-    for id in &freed {
-        if names[..rows].binary_search(id).is_ok() {
-            report.find(format!("the large value {id} of table {table:?} is a row's and is to be freed"));
-        }
-    }
-    names.append(&mut freed);
-    names.sort_unstable();
-    let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
-    let mut orphan = None;
-    while walk.advance(txn, tree)? {
-        match Part::decode(walk.current().0) {
-            Ok(Part::Freed(_)) => {}
-            Ok(Part::Chunk(id, _)) if names.binary_search(&id).is_ok() || orphan == Some(id) => {}
-            Ok(Part::Chunk(id, _)) => {
-                orphan = Some(id);
-                report.find(format!("the large value {id} of table {table:?} is no row's"));
+    let from = |key: &[u8]| KeyRange::new(Bound::Included(key), Bound::Unbounded);
+    let ranges = match names.from {
+        // The first pass sees whatever else the tree has, too.
+        None => vec![KeyRange::all()],
+        Some(first) => vec![from(&first.mark_key()), from(&first.chunk_key(0))],
+    };
+    // A value that is no row's, and was looked at.
+    let mut known = None;
+    for range in ranges {
+        let mut walk = Walk::new(range, Direction::Forward);
+        while walk.advance(txn, tree)? {
+            let key = walk.current().0;
+            let part = match Part::decode(key) {
+                Ok(part) => part,
+                // Told of by the first pass.
+                Err(_) if names.from.is_some() => continue,
+                Err(error) => {
+                    let key = show::Bytes(key);
+                    report.find(format!("the tree of large values of table {table:?} has {key}: {error}"));
+                    continue;
+                }
+            };
+            let (Part::Freed(id) | Part::Chunk(id, _)) = part;
+            match part {
+                // Another pass looks at it.
+                _ if !names.covers(id) && names.from.is_none() => {}
+                _ if !names.covers(id) => break,
+                Part::Freed(id) if names.contains(id) => report
+                    .find(format!("the large value {id} of table {table:?} is a row's and is to be freed")),
+                Part::Freed(_) => {}
+                Part::Chunk(id, _) if names.contains(id) || known == Some(id) => {}
+                Part::Chunk(id, _) => {
+                    if is_orphan(txn, tree, id, key)? {
+                        report.find(format!("the large value {id} of table {table:?} is no row's"));
+                    }
+                    known = Some(id);
+                }
             }
-            Err(error) => report.find(format!(
-                "the tree of large values of table {table:?} has {}: {error}",
-                show::Bytes(walk.current().0)
-            )),
         }
     }
     Ok(())
+}
+
+/// Whether a chunk of a value that is no row's is there and the value is not marked to be freed. The mark is read first: what
+/// was marked before this snapshot may be freed meanwhile, the chunks before the mark; what is marked after it stays until
+/// the snapshot is gone.
+fn is_orphan(
+    txn: &mut Transaction,
+    tree: &firn_btree::Tree,
+    id: ValueId,
+    chunk: &[u8],
+) -> Result<bool, TableError> {
+    let mut found = Vec::new();
+    let marked = txn.get(tree, &id.mark_key(), &mut found)?;
+    Ok(!marked && txn.get(tree, chunk, &mut found)?)
 }
 
 /// Every entry of an index is that of a row. Answers how many there are.

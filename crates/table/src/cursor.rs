@@ -1,14 +1,15 @@
 //! Scans of a table.
 //!
 //! A cursor owns all it needs: a position (a key) and the visible rows of one leaf. Between calls it holds
-//! no latch, no lock and no snapshot of its own; it may be kept as long as its transaction.
+//! no latch and no lock; it may be kept as long as its transaction. Under read committed it is one statement, and keeps
+//! the snapshot of that from its first row to its end.
 
 use crate::range::KeyRange;
 use crate::state::State;
 use crate::{Table, TableError};
 use firn_base::sync::Arc;
 use firn_btree::{Direction, Position, Tree};
-use firn_txn::{RowBatch, Transaction};
+use firn_txn::{RowBatch, StatementView, Transaction, TxnToken};
 use std::cmp::Ordering;
 
 /// A key, and the bytes that belong to it.
@@ -35,12 +36,22 @@ impl Walk {
         Walk { range, direction, from, batch, answered: 0, last, has_last: false }
     }
 
+    /// Whether [`Walk::advance`] has a row without reading.
+    pub(crate) fn has_next(&self) -> bool {
+        self.answered < self.batch.len()
+    }
+
+    /// Whether a key lies in the range walked through.
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        self.range.place(key) == Ordering::Equal
+    }
+
     /// Steps to the next row; false at the end. [`Walk::current`] shows it.
     pub(crate) fn advance(&mut self, txn: &mut Transaction, tree: &Tree) -> Result<bool, TableError> {
         loop {
-            if self.answered < self.batch.len() {
+            if self.has_next() {
                 self.answered += 1;
-                debug_assert!(self.range.place(self.current().0) == Ordering::Equal);
+                debug_assert!(self.covers(self.current().0));
                 return Ok(true);
             }
             self.remember();
@@ -105,21 +116,64 @@ fn start(range: &KeyRange, direction: Direction) -> Option<Position> {
     (!range.is_empty()).then(|| bound.unwrap_or(Position::Start))
 }
 
+/// What a cursor is to its transaction: one statement.
+#[derive(Default)]
+pub(crate) struct CursorStatement {
+    /// The transaction that the cursor is used with.
+    owner: Option<TxnToken>,
+    /// What it sees.
+    pub(crate) view: StatementView,
+}
+
+impl CursorStatement {
+    /// Refuses any transaction but the first one.
+    pub(crate) fn belongs_to(&mut self, txn: &Transaction) -> Result<(), TableError> {
+        if *self.owner.get_or_insert(txn.token()) == txn.token() {
+            return Ok(());
+        }
+        Err(TableError::bad_argument(
+            "the cursor belongs to the transaction that it was first used with; refresh it to go on with another",
+        ))
+    }
+
+    /// Reads on; at the end of the walk, nothing is kept for the cursor any more.
+    pub(crate) fn advance(
+        &mut self,
+        txn: &mut Transaction,
+        walk: &mut Walk,
+        tree: &Tree,
+    ) -> Result<bool, TableError> {
+        if walk.has_next() {
+            return walk.advance(txn, tree);
+        }
+        let more = txn.in_statement(&mut self.view, |txn| walk.advance(txn, tree))?;
+        if !more {
+            self.view = StatementView::default();
+        }
+        Ok(more)
+    }
+}
+
 /// Rows of a range of a table, in the order of their keys or against it.
 ///
 /// Rows are read a leaf at a time: a row shows what the transaction saw when its leaf was read. A
 /// transaction that writes *ahead* of its own cursor and wants to see that calls [`Cursor::refresh`]. A
 /// cursor belongs to the transaction that it was first used with; to go on with another, refresh it.
+///
+/// Under read committed all rows are as they were when the first one was read (but for what the transaction itself
+/// writes). What others replace is kept for the cursor until it has reached its end, is refreshed or dropped.
 pub struct Cursor {
     table: Table,
     walk: Walk,
     for_update: bool,
     row: Vec<u8>,
+    statement: CursorStatement,
 }
 
 impl Cursor {
     pub(crate) fn new(table: Table, range: KeyRange, direction: Direction) -> Cursor {
-        Cursor { table, walk: Walk::new(range, direction), for_update: false, row: Vec::new() }
+        let (walk, statement) = (Walk::new(range, direction), CursorStatement::default());
+        Cursor { table, walk, for_update: false, row: Vec::new(), statement }
     }
 
     /// The same cursor, locking every row that it answers (see [`Table::get_for_update`]).
@@ -131,18 +185,22 @@ impl Cursor {
     /// The next row: its key and value, which live until the next call. `None` at the end.
     ///
     /// After an error the cursor stands where it stood before.
+    ///
+    /// Errors: `BadArgument` if the cursor belongs to another transaction; those of reads.
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<KeyAndValue<'_>>, TableError> {
         let state: Arc<State> = self.table.state_for(txn)?;
+        self.statement.belongs_to(txn)?;
         loop {
-            if !self.walk.advance(txn, &state.tree)? {
+            if !self.statement.advance(txn, &mut self.walk, &state.tree)? {
                 return Ok(None);
             }
             let (key, stored) = self.walk.current();
-            // Under read committed the row may have gone since its leaf was read.
             let found = if self.for_update {
+                // The newest version: under read committed the row may have gone since the cursor's snapshot.
                 state.get_for_update(txn, key, &mut self.row)
             } else if self.walk.flag() {
-                state.get_stored_large(txn, key, stored, &mut self.row)
+                let (view, row) = (&mut self.statement.view, &mut self.row);
+                txn.in_statement(view, |txn| state.get_stored_large(txn, key, stored, row))
             } else {
                 return Ok(Some(self.walk.current()));
             };
@@ -157,9 +215,10 @@ impl Cursor {
         }
     }
 
-    /// Forgets the rows read ahead: the next one is read anew.
+    /// Forgets the rows read ahead, and the snapshot they were read by: the next one is read anew.
     pub fn refresh(&mut self) {
         self.walk.refresh();
+        self.statement = CursorStatement::default();
     }
 
     /// The table it scans.

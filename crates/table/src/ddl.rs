@@ -15,6 +15,7 @@ use crate::value::Value;
 use crate::{Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::Arc;
+use firn_btree::Tree;
 
 impl Catalog {
     /// Creates an empty table, with indexes that are complete at once. Durable when it returns.
@@ -81,10 +82,14 @@ impl Catalog {
         })?;
         self.tables.write().remove(name);
         table.shared.exchange(None);
-        let mut drops = self.drops.lock();
-        drops.push(PendingDrop::of(&state.tree));
-        drops.extend(state.large.iter().map(PendingDrop::of));
-        drops.extend(state.indexes.iter().map(|index| PendingDrop::of(&index.tree)));
+        self.will_free(&state.tree, format!("table {name:?}"));
+        if let Some(large) = &state.large {
+            self.will_free(large, format!("large values of table {name:?}"));
+        }
+        for index in &state.indexes {
+            let what = format!("index {:?} of table {name:?}", index.definition.spec.name);
+            self.will_free(&index.tree, what);
+        }
         Ok(())
     }
 
@@ -169,8 +174,14 @@ impl Catalog {
             catalog_rows::write_dropped(txn, &self.system, tree, gone.tree.root())
         })?;
         table.shared.exchange(Some(state.redefined(definition, kept)));
-        self.drops.lock().push(PendingDrop::of(&gone.tree));
+        let (index, table) = (&gone.definition.spec.name, &state.definition.name);
+        self.will_free(&gone.tree, format!("index {index:?} of table {table:?}"));
         Ok(())
+    }
+
+    /// Has the background free a tree whose drop is committed.
+    fn will_free(&self, tree: &Arc<Tree>, what: String) {
+        self.drops.lock().push(PendingDrop::of(tree, what));
     }
 
     /// Refuses a table of another database, whose definition must not be written into this one.
@@ -182,6 +193,7 @@ impl Catalog {
     }
 
     fn check_free(&self, name: &str) -> Result<(), TableError> {
+        self.check_whole()?;
         if self.tables.read().contains_key(name) {
             return Err(TableError::new(TableErrorKind::Exists, format!("a table called {name:?} exists")));
         }

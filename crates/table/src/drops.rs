@@ -6,47 +6,106 @@
 //! 2. of the transactions that had begun by then, none is left to roll back into it, and no snapshot of
 //!    theirs is in use: a *fence* taken after 1 is past.
 //!
-//! Then, in this order: the tree is cleared (in groups; interrupted, it is cleared again), the catalog's
-//! row is deleted, the root is freed. A crash between the last two loses one page; the other way round the
-//! row would lead to a root that has become another tree's page.
+//! Then, in this order: the tree is cleared (one group of the log a step, so that other background work and
+//! checkpoints get their turns; interrupted, it is cleared again), the catalog's row is deleted, the root is freed. A
+//! crash between the last two loses one page; the other way round the row would lead to a root that has become
+//! another tree's page.
+//!
+//! A full log or store delays a drop: the step returns the error, and the same step is taken again later.
+//!
+//! Damage: what was read may be wrong for a moment only, so a step that meets damage is tried [`ATTEMPTS`] times at once; one that
+//! meets a page which the device cannot read is tried [`READ_ATTEMPTS`] times at growing intervals, since a device may be away for
+//! a moment. After that the page is freed unread and what lies below it is given up: it stays allocated, is reported through
+//! `TxnManager::set_aside`, and is counted as leaked by a check. The row of the dropped tree goes all the same. If it
+//! stayed, each opening would read the same damage again, with the same result, and after a damaged root its page number could never
+//! be used again; nothing is kept for it to find, since the drop is committed and what was given up cannot be told from other
+//! pages without reading the whole store. After any other error the row stays, the drop is set aside and the next opening tries
+//! it again.
 
 use crate::catalog::Catalog;
 use crate::catalog_rows;
 use crate::{TableError, TableErrorKind};
+use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, Weak};
 use firn_base::{PageId, Progress, TreeId, TxnId};
 use firn_btree::Tree;
 use firn_log::LogClass;
-use firn_txn::TxnManager;
+use firn_txn::{TxnError, TxnErrorKind, TxnManager};
+use std::time::Duration;
+
+/// How often one step is tried before what is damaged is given up.
+const ATTEMPTS: u32 = 3;
+/// How often before what a device cannot read is given up: for about a minute.
+const READ_ATTEMPTS: u32 = 8;
+/// The first interval between two of these; each further one is twice as long.
+const READ_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A dropped tree that is not freed yet.
 pub(crate) struct PendingDrop {
     pub(crate) tree: TreeId,
     root: PageId,
+    /// What it was, for people.
+    what: String,
     /// Dead once no statement can touch the tree.
     users: Weak<Tree>,
     /// Taken when `users` was found dead.
     fence: Option<TxnId>,
+    /// How often the next step has failed.
+    failures: u32,
+    /// When it is tried again.
+    due: Option<Moment>,
+    /// What it meets now is given up.
+    gives_up: bool,
+    stage: Stage,
+}
+
+/// How far a drop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Statements and transactions from before the drop may need the tree.
+    Waiting,
+    Clearing,
+    /// The root is all that is left, and an empty leaf.
+    Cleared,
+    /// The root is damaged: what lies below it is given up.
+    RootDamaged,
+    /// The catalog's row is gone; the root is freed next.
+    Forgotten {
+        damaged: bool,
+    },
+    /// Not tried again before the next opening.
+    SetAside,
 }
 
 impl PendingDrop {
-    /// Of a tree dropped just now.
-    pub(crate) fn of(tree: &Arc<Tree>) -> PendingDrop {
-        PendingDrop { tree: tree.id(), root: tree.root(), users: Arc::downgrade(tree), fence: None }
+    /// Of a tree dropped just now, which was `what`.
+    pub(crate) fn of(tree: &Arc<Tree>, what: String) -> PendingDrop {
+        PendingDrop { users: Arc::downgrade(tree), what, ..PendingDrop::found(tree.id(), tree.root()) }
     }
 
     /// Of a tree found as dropped when the catalog was opened.
     pub(crate) fn found(tree: TreeId, root: PageId) -> PendingDrop {
-        PendingDrop { tree, root, users: Weak::new(), fence: None }
+        PendingDrop {
+            tree,
+            root,
+            what: format!("{tree}"),
+            users: Weak::new(),
+            fence: None,
+            failures: 0,
+            due: None,
+            gives_up: false,
+            stage: Stage::Waiting,
+        }
     }
 
     pub(crate) fn open(&self, manager: &TxnManager) -> Tree {
         Tree::open(manager.pool().clone(), self.tree, self.root)
     }
 
-    /// Whether nobody can touch the tree any more.
+    /// Whether a step can be taken: nobody can touch the tree any more.
     fn is_free(&mut self, manager: &TxnManager) -> bool {
-        if self.users.strong_count() > 0 {
+        let is_due = self.due.is_none_or(|due| due <= clock::now());
+        if self.stage == Stage::SetAside || !is_due || self.users.strong_count() > 0 {
             return false;
         }
         let fence = *self.fence.get_or_insert_with(|| manager.fence());
@@ -55,17 +114,46 @@ impl PendingDrop {
 }
 
 impl Catalog {
-    /// Frees one dropped tree, or a piece of a large value that was replaced or deleted, or drops one index
-    /// whose build an earlier life of the database did not finish. Answers `Idle` if there is none that nobody
-    /// needs: call again after a while. May be called from any thread, after recovery has rolled back what the
-    /// crash interrupted; but not at the same time as `TxnManager::maintenance_step`, which may be about to
-    /// take a ghost out of the very tree.
+    /// Takes one step of freeing a dropped tree, or frees a piece of a large value that was replaced or deleted, or
+    /// drops one index whose build an earlier life of the database did not finish. Returns `Idle` if there is none that
+    /// nobody needs: call again after a while. May be called from any thread, after recovery has rolled back what the
+    /// crash interrupted; but not at the same time as `TxnManager::maintenance_step`, which may be about to take a ghost
+    /// out of the very tree.
+    ///
+    /// Errors: those that pass: no room in the log, in the store, or in the buffer. Damage and devices that fail are reported
+    /// through `TxnManager::set_aside`, unless the database can do nothing any more.
     pub fn drop_step(&self) -> Result<Progress, TableError> {
-        if let Some((table, index)) = self.leftovers.lock().pop() {
+        // Apart: what fails is put back, under the same lock.
+        let leftover = self.leftovers.lock().pop();
+        if let Some((table, index)) = leftover {
             return self.abandon(table, index);
         }
-        let Some(drop) = self.take_free_drop() else { return self.reap_step() };
-        self.free(drop).map(|()| Progress::Worked)
+        let Some(mut drop) = self.take_free_drop() else { return self.reap_step() };
+        match self.free_some(&mut drop) {
+            Ok(true) => {}
+            Ok(false) => {
+                (drop.failures, drop.due, drop.gives_up) = (0, None, false);
+                self.drops.lock().insert(0, drop);
+            }
+            Err(error) if !self.is_to_be_set_aside(&error) => {
+                self.drops.lock().insert(0, drop);
+                return Err(error);
+            }
+            Err(error) => {
+                drop.failures += 1;
+                let attempts = if is_unreadable(&error) { READ_ATTEMPTS } else { ATTEMPTS };
+                drop.gives_up = drop.failures + 1 >= attempts;
+                if drop.failures >= attempts {
+                    self.set_aside(&mut drop, &error);
+                } else if is_unreadable(&error) {
+                    drop.due = clock::now().after(READ_INTERVAL * (1 << drop.failures.min(8)));
+                }
+                // Others come first, and time passes.
+                self.drops.lock().push(drop);
+            }
+        }
+        // A large tree takes long, and large values are to be freed meanwhile.
+        self.reap_step().map(|_| Progress::Worked)
     }
 
     /// How many dropped trees wait to be freed.
@@ -80,33 +168,124 @@ impl Catalog {
         Some(drops.remove(at))
     }
 
-    fn free(&self, drop: PendingDrop) -> Result<(), TableError> {
+    /// One step of a drop; whether it was the last.
+    fn free_some(&self, drop: &mut PendingDrop) -> Result<bool, TableError> {
         let tree = drop.open(&self.manager);
-        let erased = tree.clear(LogClass::Normal).map_err(TableError::from).and_then(|()| {
-            let _writing = self.writing.lock();
-            self.commit(|txn| catalog_rows::erase_dropped(txn, &self.system, drop.tree))
-        });
-        if let Err(error) = erased {
-            self.drops.lock().push(drop);
-            return Err(error);
+        match drop.stage {
+            Stage::Waiting => {
+                // No transaction rolls back into it any more, and the removal of ghosts finds it gone.
+                self.manager.forget_tree(drop.tree);
+                drop.stage = Stage::Clearing;
+            }
+            Stage::Clearing => drop.stage = self.clear_some(drop, &tree)?,
+            Stage::Cleared | Stage::RootDamaged => {
+                let _writing = self.writing.lock();
+                self.commit(|txn| catalog_rows::erase_dropped(txn, &self.system, drop.tree))?;
+                drop.stage = Stage::Forgotten { damaged: drop.stage == Stage::RootDamaged };
+            }
+            Stage::Forgotten { damaged: false } => match tree.clone().drop_root(LogClass::Normal, &[]) {
+                Err(error) if error.concerns_a_page() => {
+                    drop.stage = Stage::Forgotten { damaged: true };
+                }
+                freed => return Ok(freed.map(|()| true)?),
+            },
+            Stage::Forgotten { damaged: true } => {
+                match tree.drop_damaged_root(LogClass::Normal) {
+                    Err(error) if !error.concerns_a_page() => return Err(error.into()),
+                    // Freed; or it is one of the pages that were given up.
+                    _ => return Ok(true),
+                }
+            }
+            Stage::SetAside => unreachable!("it is not free"),
         }
-        self.manager.forget_tree(drop.tree);
-        // If this fails the root page is lost, as after a crash here; the row is gone, so it is not tried again.
-        Ok(tree.drop_root(LogClass::Normal, &[])?)
+        Ok(false)
+    }
+
+    /// One group of clearing; the stage that comes next.
+    fn clear_some(&self, drop: &PendingDrop, tree: &Tree) -> Result<Stage, TableError> {
+        let mut lost = Vec::new();
+        let cleared = match drop.gives_up {
+            false => tree.clear_step(LogClass::Normal),
+            true => tree.clear_step_past_damage(LogClass::Normal, &mut |error| {
+                lost.push(format!("{}. Pages below it could not be freed", error.message));
+            }),
+        };
+        let stage = match cleared {
+            Ok(true) => Stage::Clearing,
+            Ok(false) => Stage::Cleared,
+            Err(error) => {
+                if !error.concerns_a_page() || !drop.gives_up {
+                    return Err(error.into());
+                }
+                lost.push(format!("{}. It is the root: nothing below it could be freed", error.message));
+                Stage::RootDamaged
+            }
+        };
+        for sentence in lost {
+            let message = format!("{sentence}; they stay allocated, and a check counts them as leaked");
+            self.manager.set_aside(
+                format!("freeing the dropped {}", drop.what),
+                &TxnError::new(TxnErrorKind::Damaged, message),
+            );
+        }
+        Ok(stage)
+    }
+
+    fn set_aside(&self, drop: &mut PendingDrop, error: &TableError) {
+        drop.stage = Stage::SetAside;
+        let message = format!("{}; it is tried again when the database is opened next", error.message);
+        self.manager.set_aside(
+            format!("freeing the dropped {}", drop.what),
+            &TxnError::new(TxnErrorKind::Failed, message),
+        );
+    }
+
+    /// Whether background work that met `error` leaves what it was at, while the database goes on: not if the error passes
+    /// by itself, nor if nothing goes on any more.
+    pub(crate) fn is_to_be_set_aside(&self, error: &TableError) -> bool {
+        let passes = matches!(
+            error.kind,
+            TableErrorKind::Transaction(
+                TxnErrorKind::LogFull | TxnErrorKind::Full | TxnErrorKind::NoFrame | TxnErrorKind::Closed
+            )
+        );
+        !passes && self.manager.check_usable().is_ok()
     }
 
     fn abandon(&self, table: TreeId, index: TreeId) -> Result<Progress, TableError> {
         let found = self.tables.read().values().find(|other| other.id() == table).cloned();
         // A table that was dropped meanwhile has taken its indexes with it.
         let Some(found) = found else { return Ok(Progress::Worked) };
-        let _change = found.shared.definition_change.lock();
-        match self.take_index_out(&found, index) {
+        let outcome = {
+            let _change = found.shared.definition_change.lock();
+            self.take_index_out(&found, index)
+        };
+        match outcome {
             Ok(()) => Ok(Progress::Worked),
             Err(error) if error.kind == TableErrorKind::Dropped => Ok(Progress::Worked),
+            // The next opening finds it again.
+            Err(error) if self.is_to_be_set_aside(&error) => {
+                let kind = if is_damage(&error) { TxnErrorKind::Damaged } else { TxnErrorKind::Failed };
+                self.manager.set_aside(
+                    format!("dropping an index of {table} whose build was interrupted"),
+                    &TxnError::new(kind, error.message),
+                );
+                Ok(Progress::Worked)
+            }
             Err(error) => {
                 self.leftovers.lock().push((table, index));
                 Err(error)
             }
         }
     }
+}
+
+/// Whether a device could not read a page.
+fn is_unreadable(error: &TableError) -> bool {
+    error.kind == TableErrorKind::Transaction(TxnErrorKind::Unreadable)
+}
+
+/// Whether stored bytes are damaged.
+pub(crate) fn is_damage(error: &TableError) -> bool {
+    matches!(error.kind, TableErrorKind::Damaged | TableErrorKind::Transaction(TxnErrorKind::Damaged))
 }

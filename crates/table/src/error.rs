@@ -76,6 +76,7 @@ impl From<TreeError> for TableError {
             TreeErrorKind::Full => TableErrorKind::Transaction(TxnErrorKind::Full),
             TreeErrorKind::LogFull => TableErrorKind::Transaction(TxnErrorKind::LogFull),
             TreeErrorKind::NoFrame => TableErrorKind::Transaction(TxnErrorKind::NoFrame),
+            TreeErrorKind::Unreadable => TableErrorKind::Transaction(TxnErrorKind::Unreadable),
             TreeErrorKind::TooLarge => TableErrorKind::Transaction(TxnErrorKind::TooLarge),
             _ => TableErrorKind::Transaction(TxnErrorKind::Failed),
         };

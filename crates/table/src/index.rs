@@ -204,6 +204,17 @@ impl IndexSpec {
         Ok(())
     }
 
+    /// Whether a part of the key lies in the row's value, rather than in its primary key.
+    pub(crate) fn needs_value(&self, kind: &TableKind) -> bool {
+        match (&self.parts, kind) {
+            (IndexParts::Columns(columns), TableKind::Typed(schema)) => {
+                columns.iter().any(|part| matches!(schema.home(part.column), Home::Row(_)))
+            }
+            (IndexParts::Ranges(parts), _) => parts.iter().any(|part| matches!(part, IndexPart::Value(_))),
+            _ => unreachable!("check() refused an index of the other kind of table"),
+        }
+    }
+
     fn too_short(&self, part: &IndexPart, row: &RowSource<'_>) -> TableError {
         let (what, len) = match part {
             IndexPart::Key(_) => ("key", row.key.len()),
@@ -295,7 +306,8 @@ pub(crate) struct RowSource<'a> {
 
 struct TypedSource<'a> {
     schema: &'a Schema,
-    view: RowView<'a>,
+    /// Absent if only the primary key is known.
+    view: Option<RowView<'a>>,
 }
 
 impl<'a> RowSource<'a> {
@@ -308,10 +320,20 @@ impl<'a> RowSource<'a> {
         let typed = match kind {
             TableKind::Raw => None,
             TableKind::Typed(schema) => {
-                Some(TypedSource { schema, view: schema.layout().read(schema.row_columns(), value)? })
+                let view = schema.layout().read(schema.row_columns(), value)?;
+                Some(TypedSource { schema, view: Some(view) })
             }
         };
         Ok(RowSource { key, value, typed })
+    }
+
+    /// Of a row whose primary key alone is known: for indexes that need no more.
+    pub(crate) fn of_key(kind: &'a TableKind, key: &'a [u8]) -> RowSource<'a> {
+        let typed = match kind {
+            TableKind::Raw => None,
+            TableKind::Typed(schema) => Some(TypedSource { schema, view: None }),
+        };
+        RowSource { key, value: &[], typed }
     }
 }
 
@@ -320,7 +342,9 @@ impl TypedSource<'_> {
     fn put_column(&self, primary_key: &[u8], part: KeyColumn, key: &mut Vec<u8>) -> Result<bool, Malformed> {
         match self.schema.home(part.column) {
             Home::Row(place) => {
-                let value = self.view.value(place)?;
+                let view =
+                    self.view.as_ref().expect("asked of a whole row, unless the key is all that is needed");
+                let value = view.value(place)?;
                 let form = form(self.schema, part);
                 if value.is_null() && !form.nullable {
                     return Err(Malformed { what: "a row has no value for a column that needs one" });

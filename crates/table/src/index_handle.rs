@@ -1,6 +1,6 @@
 //! Reading through an index.
 
-use crate::cursor::{KeyAndValue, Walk};
+use crate::cursor::{CursorStatement, KeyAndValue, Walk};
 use crate::definition::TableKind;
 use crate::index::{Entry, IndexDefinition};
 use crate::range::KeyRange;
@@ -10,7 +10,7 @@ use crate::{Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::Arc;
 use firn_btree::Direction;
-use firn_txn::Transaction;
+use firn_txn::{Isolation, Transaction};
 
 /// An index of a table. Cheap to clone. Once the index is dropped, every use fails with kind `Dropped`.
 #[derive(Clone, Debug)]
@@ -61,13 +61,29 @@ impl Index {
             let name = &index.definition.spec.name;
             return Err(TableError::bad_argument(format!("index {name:?} is not unique: scan it")));
         }
-        if !txn.get(&index.tree, key, primary_key)? || !state.get(txn, primary_key, row)? {
-            return Ok(false);
-        }
-        // Under read committed the two reads see two moments.
-        let mut entry = Entry::default();
-        index.entry(&state.source(primary_key, row)?, &mut entry)?;
-        Ok(entry.key == key)
+        txn.in_one_statement(|txn| {
+            if !txn.get(&index.tree, key, primary_key)? || !state.get(txn, primary_key, row)? {
+                return Ok(false);
+            }
+            let mut entry = Entry::default();
+            self.entry_of_read(&state, index, primary_key, row, &mut entry)?;
+            Ok(entry.key == key)
+        })
+    }
+
+    /// Replaces `entry` by the index entry of a row that a statement has read, which took `state` before. The row may
+    /// hold a column that was added in between.
+    fn entry_of_read(
+        &self,
+        state: &State,
+        index: &LiveIndex,
+        primary_key: &[u8],
+        row: &[u8],
+        entry: &mut Entry,
+    ) -> Result<(), TableError> {
+        let newer = self.table.shared.newer(state)?;
+        let state = newer.as_deref().unwrap_or(state);
+        index.entry(&state.source(primary_key, row)?, entry)
     }
 
     /// Rows whose index keys lie in a range, in the order of the index or against it.
@@ -79,6 +95,7 @@ impl Index {
             for_update: false,
             row: Vec::new(),
             entry: Entry::default(),
+            statement: CursorStatement::default(),
         }
     }
 
@@ -115,7 +132,9 @@ pub struct IndexCursor {
     walk: Walk,
     for_update: bool,
     row: Vec<u8>,
+    /// That of the row.
     entry: Entry,
+    statement: CursorStatement,
 }
 
 impl IndexCursor {
@@ -127,26 +146,21 @@ impl IndexCursor {
 
     /// The next row; it lives until the next call. `None` at the end.
     ///
-    /// An entry whose row has gone or changed since its leaf was read (by this transaction, or by others
-    /// under read committed) is passed over.
+    /// An entry whose row this transaction itself has deleted or changed since the entry's leaf was read is passed
+    /// over. A cursor for update delivers the newest version of the row; under read committed that may differ from the
+    /// one that the scan saw, and is delivered if its own entry lies in the range, else passed over.
+    ///
+    /// Errors: as [`crate::Cursor::next`].
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<IndexRow<'_>>, TableError> {
         let state: Arc<State> = self.index.table.state_for(txn)?;
         let index = self.index.live(&state)?;
         index.check_readable(txn)?;
+        self.statement.belongs_to(txn)?;
         loop {
-            if !self.walk.advance(txn, &index.tree)? {
+            if !self.statement.advance(txn, &mut self.walk, &index.tree)? {
                 return Ok(None);
             }
-            let fetched = fetch(
-                txn,
-                &state,
-                index,
-                self.walk.current(),
-                self.for_update,
-                &mut self.row,
-                &mut self.entry,
-            );
-            match fetched {
+            match self.fetch(txn, &state, index) {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) => {
@@ -155,9 +169,39 @@ impl IndexCursor {
                 }
             }
         }
-        let (index_key, value) = self.walk.current();
-        let primary_key = index.definition.spec.primary_key(state.kind(), index_key, value)?;
-        Ok(Some(IndexRow { index_key, primary_key, row: &self.row }))
+        let (key, value) = self.walk.current();
+        let primary_key = index.definition.spec.primary_key(state.kind(), key, value)?;
+        Ok(Some(IndexRow { index_key: &self.entry.key, primary_key, row: &self.row }))
+    }
+
+    /// Reads the row of the current entry; false if it is to be passed over.
+    fn fetch(&mut self, txn: &mut Transaction, state: &State, index: &LiveIndex) -> Result<bool, TableError> {
+        let IndexCursor { index: handle, walk, for_update, row, entry, statement } = self;
+        let (key, value) = walk.current();
+        let primary_key = index.definition.spec.primary_key(state.kind(), key, value)?;
+        let found = if *for_update {
+            state.get_for_update(txn, primary_key, row)?
+        } else {
+            txn.in_statement(&mut statement.view, |txn| state.get(txn, primary_key, row))?
+        };
+        if !found {
+            return Ok(false);
+        }
+        handle.entry_of_read(state, index, primary_key, row, entry)?;
+        if entry.key == key {
+            return Ok(true);
+        }
+        if !*for_update || txn.isolation() != Isolation::ReadCommitted || !walk.covers(&entry.key) {
+            return Ok(false);
+        }
+        // Others have changed the row since the scan's snapshot, in which it has this one entry, or this transaction
+        // has: then the scan comes, or has come, to the row's new entry, too.
+        let (mut seen, mut seen_entry) = (Vec::new(), Entry::default());
+        if !txn.in_statement(&mut statement.view, |txn| state.get(txn, primary_key, &mut seen))? {
+            return Ok(false);
+        }
+        handle.entry_of_read(state, index, primary_key, &seen, &mut seen_entry)?;
+        Ok(seen_entry.key == key)
     }
 
     /// The next entry's key and primary key, without reading the row: for what the index alone answers.
@@ -165,38 +209,17 @@ impl IndexCursor {
         let state: Arc<State> = self.index.table.state_for(txn)?;
         let index = self.index.live(&state)?;
         index.check_readable(txn)?;
-        if !self.walk.advance(txn, &index.tree)? {
+        self.statement.belongs_to(txn)?;
+        if !self.statement.advance(txn, &mut self.walk, &index.tree)? {
             return Ok(None);
         }
         let (key, value) = self.walk.current();
         Ok(Some((key, index.definition.spec.primary_key(state.kind(), key, value)?)))
     }
 
-    /// Forgets the entries read ahead: the next one is read anew.
+    /// Forgets the entries read ahead, and the snapshot they were read by: the next one is read anew.
     pub fn refresh(&mut self) {
         self.walk.refresh();
+        self.statement = CursorStatement::default();
     }
-}
-
-/// Reads the row of an entry; false if it has gone, or is another entry's by now.
-fn fetch(
-    txn: &mut Transaction,
-    state: &State,
-    index: &LiveIndex,
-    (key, value): (&[u8], &[u8]),
-    for_update: bool,
-    row: &mut Vec<u8>,
-    entry: &mut Entry,
-) -> Result<bool, TableError> {
-    let primary_key = index.definition.spec.primary_key(state.kind(), key, value)?;
-    let found = if for_update {
-        state.get_for_update(txn, primary_key, row)?
-    } else {
-        state.get(txn, primary_key, row)?
-    };
-    if !found {
-        return Ok(false);
-    }
-    index.entry(&state.source(primary_key, row)?, entry)?;
-    Ok(entry.key == key)
 }

@@ -53,7 +53,13 @@ impl ValueId {
         key
     }
 
-    fn chunk_key(self, chunk: u32) -> [u8; 17] {
+    /// The key of its mark, if it is to be freed.
+    pub(crate) fn mark_key(self) -> [u8; 13] {
+        self.key(FREED)
+    }
+
+    /// The key of one of its chunks.
+    pub(crate) fn chunk_key(self, chunk: u32) -> [u8; 17] {
         let mut key = [0; 17];
         key[..13].copy_from_slice(&self.key(CHUNK));
         key[13..].copy_from_slice(&chunk.to_be_bytes());

@@ -54,6 +54,6 @@ pub use index_handle::{Index, IndexCursor, IndexRow};
 pub use large::MAX_VALUE_LEN;
 pub use range::KeyRange;
 pub use schema::{Column, KeyColumn, MAX_COLUMNS, MAX_KEY_COLUMNS, MAX_NAME_LEN, Schema};
-pub use table::Table;
+pub use table::{RowCount, Table};
 pub use typed::{TypedCursor, TypedTable};
 pub use value::{ColumnType, Value, ValueRef};

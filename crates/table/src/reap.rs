@@ -6,15 +6,19 @@
 //!
 //! Marks are found by looking at the trees of tables whose statements have made some since they were last
 //! looked at, and once at every tree after an opening. A batch of marks waits for one fence.
+//!
+//! If this meets damage, the freeing of that table's large values is set aside until the next opening; no value is lost
+//! by that, and other tables go on.
 
 use crate::catalog::Catalog;
+use crate::drops::is_damage;
 use crate::large::{self, ValueId};
 use crate::state::Shared;
-use crate::{Table, TableError, TableErrorKind};
+use crate::{Table, TableError};
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Progress, TxnId};
-use firn_txn::{TxnErrorKind, TxnOptions};
+use firn_txn::{TxnError, TxnErrorKind, TxnOptions};
 
 /// Marks that wait for one fence.
 const BATCH_MAX: usize = 64;
@@ -27,10 +31,14 @@ pub(crate) struct Reaping {
     /// All of them are marked, and the marks were committed before the fence was taken.
     batch: Vec<ValueId>,
     fence: Option<TxnId>,
+    /// Not tried again before the next opening.
+    set_aside: bool,
 }
 
 impl Catalog {
     /// Frees a bounded piece of one large value that nobody needs any more.
+    ///
+    /// Errors: as [`Catalog::drop_step`].
     pub(crate) fn reap_step(&self) -> Result<Progress, TableError> {
         let marked: Vec<Arc<Shared>> = {
             let tables = self.tables.read();
@@ -39,18 +47,36 @@ impl Catalog {
         };
         // The next step goes on where this one ends, so that a table whose marks must wait stops no other.
         let start = self.reaped.fetch_add(TABLES_MAX, Ordering::Relaxed);
-        let mut progress = Progress::Idle;
+        let (mut progress, mut refused) = (Progress::Idle, None);
         for at in 0..marked.len().min(TABLES_MAX) {
-            let shared = marked[start.wrapping_add(at) % marked.len()].clone();
-            match (Table { shared }).reap() {
+            let table = Table { shared: marked[start.wrapping_add(at) % marked.len()].clone() };
+            match table.reap() {
                 Ok(Progress::Idle) => {}
                 Ok(Progress::Worked) => progress = Progress::Worked,
-                // Freeing waits for room like all background work.
-                Err(TableError { kind: TableErrorKind::Transaction(TxnErrorKind::LogFull), .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) if self.is_to_be_set_aside(&error) => {
+                    self.set_reaping_aside(&table, &error);
+                    progress = Progress::Worked;
+                }
+                // The next table may have something that needs no room.
+                Err(error) => refused = Some(error),
             }
         }
-        Ok(progress)
+        refused.map_or(Ok(progress), Err)
+    }
+
+    fn set_reaping_aside(&self, table: &Table, error: &TableError) {
+        let name =
+            table.shared.state().map_or_else(|_| "?".to_owned(), |state| state.definition.name.clone());
+        {
+            let mut reaping = table.shared.reaping.lock();
+            reaping.set_aside = true;
+            (reaping.batch, reaping.fence) = (Vec::new(), None);
+        }
+        let kind = if is_damage(error) { TxnErrorKind::Damaged } else { TxnErrorKind::Failed };
+        self.manager.set_aside(
+            format!("freeing large values of table {name:?} that were replaced or deleted"),
+            &TxnError::new(kind, error.message.clone()),
+        );
     }
 }
 
@@ -64,14 +90,20 @@ impl Table {
         };
         let manager = &self.shared.manager;
         let mut reaping = self.shared.reaping.lock();
+        if reaping.set_aside {
+            self.shared.has_marks.store(false, Ordering::SeqCst);
+            return Ok(Progress::Idle);
+        }
         let Some(fence) = reaping.fence else {
             // Cleared before the look: a mark made after it sets this again.
             self.shared.has_marks.store(false, Ordering::SeqCst);
-            if !large::any_marked(tree)? {
+            let marked = large::any_marked(tree);
+            if matches!(marked, Ok(false)) {
                 // One table less to look at: the next one's turn comes.
                 return Ok(Progress::Worked);
             }
             self.shared.has_marks.store(true, Ordering::SeqCst);
+            marked?;
             let mut txn = manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
             reaping.batch = large::freed(&mut txn, tree, None, BATCH_MAX)?;
             txn.rollback()?;

@@ -22,7 +22,6 @@ use crate::TableError;
 use crate::schema::{Column, RowColumns};
 use crate::value::{ColumnType, ValueRef, canonical};
 use firn_base::codec::{Malformed, Reader, Writer};
-use std::borrow::Cow;
 
 /// Set in the number of columns of a wide row.
 const WIDE: u16 = 1 << 15;
@@ -45,39 +44,51 @@ enum Place {
     Varying(usize),
 }
 
-/// Offsets of a row of a given number of columns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
-    slots: Vec<Slot>,
+/// Sizes of the parts of a row with a certain number of columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sizes {
     nullable: usize,
     fixed_len: usize,
     varying: usize,
 }
 
+impl Sizes {
+    fn bits_len(self) -> usize {
+        self.nullable.div_ceil(8)
+    }
+}
+
+/// Offsets of rows. Where a column lies does not depend on those behind it, so this serves rows from before columns were
+/// added, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    slots: Vec<Slot>,
+    /// By the number of columns stored, from none to all.
+    sizes: Vec<Sizes>,
+}
+
 impl Layout {
     /// The layout of a row of these columns.
     pub(crate) fn of<'a>(columns: impl Iterator<Item = &'a Column>) -> Layout {
-        let mut layout = Layout { slots: Vec::new(), nullable: 0, fixed_len: 0, varying: 0 };
+        let mut sizes = Sizes::default();
+        let mut layout = Layout { slots: Vec::new(), sizes: vec![sizes] };
         for column in columns {
-            let null_bit = column.nullable.then_some(layout.nullable);
-            layout.nullable += usize::from(column.nullable);
+            let null_bit = column.nullable.then_some(sizes.nullable);
+            sizes.nullable += usize::from(column.nullable);
             let place = match column.column_type.fixed_len() {
                 Some(len) => {
-                    layout.fixed_len += len;
-                    Place::Fixed(layout.fixed_len - len)
+                    sizes.fixed_len += len;
+                    Place::Fixed(sizes.fixed_len - len)
                 }
                 None => {
-                    layout.varying += 1;
-                    Place::Varying(layout.varying - 1)
+                    sizes.varying += 1;
+                    Place::Varying(sizes.varying - 1)
                 }
             };
             layout.slots.push(Slot { column_type: column.column_type, null_bit, place });
+            layout.sizes.push(sizes);
         }
         layout
-    }
-
-    fn bits_len(&self) -> usize {
-        self.nullable.div_ceil(8)
     }
 
     /// Replaces `row` by the encoding of `values`, whose types have been checked.
@@ -94,10 +105,11 @@ impl Layout {
             )));
         }
         let wide = total > usize::from(u16::MAX);
+        let sizes = self.sizes[self.slots.len()];
         let end_len = if wide { 4 } else { 2 };
         row.clear();
         row.put_u16(self.slots.len() as u16 | if wide { WIDE } else { 0 });
-        row.resize(2 + self.bits_len(), 0);
+        row.resize(2 + sizes.bits_len(), 0);
         for (slot, value) in self.slots.iter().zip(values.clone()) {
             if value.is_null() {
                 let bit = slot.null_bit.expect("a NULL in a column that may not hold one was refused before");
@@ -108,8 +120,8 @@ impl Layout {
             }
         }
         let ends = row.len();
-        debug_assert_eq!(ends, 2 + self.bits_len() + self.fixed_len);
-        row.resize(ends + end_len * self.varying, 0);
+        debug_assert_eq!(ends, 2 + sizes.bits_len() + sizes.fixed_len);
+        row.resize(ends + end_len * sizes.varying, 0);
         let start = row.len();
         for (slot, value) in self.slots.iter().zip(values) {
             let Place::Varying(at) = slot.place else { continue };
@@ -134,21 +146,19 @@ impl Layout {
         let mut reader = Reader::new(row);
         let head = reader.u16()?;
         let (stored, wide) = (usize::from(head & !WIDE), head & WIDE != 0);
-        let layout = match stored {
-            n if n == self.slots.len() => Cow::Borrowed(self),
-            n if n < self.slots.len() => Cow::Owned(Layout::of(columns.clone().take(n))),
-            _ => return Err(Malformed { what: "a row has more columns than its table" }),
+        let Some(&sizes) = self.sizes.get(stored) else {
+            return Err(Malformed { what: "a row has more columns than its table" });
         };
-        let bits = reader.bytes(layout.bits_len())?;
-        if layout.nullable % 8 != 0 && bits[bits.len() - 1] >> (layout.nullable % 8) != 0 {
+        let bits = reader.bytes(sizes.bits_len())?;
+        if sizes.nullable % 8 != 0 && bits[bits.len() - 1] >> (sizes.nullable % 8) != 0 {
             return Err(Malformed { what: "a row has NULL bits past its last nullable column" });
         }
-        let fixed = reader.bytes(layout.fixed_len)?;
-        let ends = reader.bytes(if wide { 4 } else { 2 } * layout.varying)?;
+        let fixed = reader.bytes(sizes.fixed_len)?;
+        let ends = reader.bytes(if wide { 4 } else { 2 } * sizes.varying)?;
         let varying = reader.rest();
-        let view = RowView { layout, columns, bits, fixed, ends, wide, varying };
+        let view = RowView { slots: &self.slots[..stored], columns, bits, fixed, ends, wide, varying };
         let mut last = 0;
-        for at in 0..view.layout.varying {
+        for at in 0..sizes.varying {
             let end = view.end(at);
             if end < last {
                 return Err(Malformed { what: "ends of text and bytes in a row do not ascend" });
@@ -189,7 +199,8 @@ fn put_fixed(column_type: ColumnType, value: ValueRef<'_>, row: &mut Vec<u8>) {
 
 /// A row being read.
 pub(crate) struct RowView<'a> {
-    layout: Cow<'a, Layout>,
+    /// Of the columns that it stores.
+    slots: &'a [Slot],
     columns: RowColumns<'a>,
     bits: &'a [u8],
     fixed: &'a [u8],
@@ -209,7 +220,7 @@ impl<'a> RowView<'a> {
 
     /// The value of the stored column at `place`; its default if the row is older than the column.
     pub(crate) fn value(&self, place: usize) -> Result<ValueRef<'a>, Malformed> {
-        let Some(slot) = self.layout.slots.get(place) else {
+        let Some(slot) = self.slots.get(place) else {
             let column = self.columns.clone().nth(place);
             return Ok(column.expect("callers ask for columns of the schema").default.as_ref());
         };
@@ -308,6 +319,28 @@ mod tests {
         row.pop();
         row[16..20].copy_from_slice(&65_535u32.to_le_bytes());
         assert!(schema().decode(&key, &row, &mut Vec::new()).is_err());
+    }
+
+    /// A row of fewer columns once had a layout made for each look at it.
+    #[test]
+    fn rows_from_before_columns_were_added_are_read_by_the_same_layout() {
+        let columns = |count: usize| -> Vec<Column> {
+            let types =
+                [ColumnType::I32, ColumnType::Text, ColumnType::Bool, ColumnType::Bytes, ColumnType::I64];
+            let of = |at: usize| {
+                let column = Column::new(format!("c{at}"), types[at % types.len()]);
+                if at % 2 == 1 { column.nullable() } else { column }
+            };
+            (0..count).map(of).collect()
+        };
+        let all = columns(25);
+        let layout = Layout::of(all.iter());
+        for count in 0..=all.len() {
+            let older = Layout::of(columns(count).iter());
+            assert_eq!(layout.slots[..count], older.slots);
+            assert_eq!(layout.sizes[..=count], older.sizes);
+        }
+        assert_eq!(layout.sizes[25], Sizes { nullable: 12, fixed_len: 5 * (4 + 1 + 8), varying: 10 });
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) struct State {
     /// Large values of the rows.
     pub(crate) large: Option<Arc<Tree>>,
     pub(crate) indexes: Vec<LiveIndex>,
+    /// Whether entries of any index are made of more than primary keys.
+    indexes_need_value: bool,
     /// Which state of the table this is: counts the exchanges.
     generation: u64,
 }
@@ -51,13 +53,30 @@ impl State {
         };
         let large = definition.large.map(|(tree, root)| Arc::new(Tree::open(pool.clone(), tree, root)));
         let indexes = definition.indexes.iter().map(open).collect();
-        State { definition, tree, large, indexes, generation: 0 }
+        State::new(definition, tree, large, indexes, 0)
+    }
+
+    fn new(
+        definition: Definition,
+        tree: Arc<Tree>,
+        large: Option<Arc<Tree>>,
+        indexes: Vec<LiveIndex>,
+        generation: u64,
+    ) -> State {
+        let needs_value = |index: &LiveIndex| index.definition.spec.needs_value(&definition.kind);
+        let indexes_need_value = indexes.iter().any(needs_value);
+        State { definition, tree, large, indexes, indexes_need_value, generation }
+    }
+
+    /// Whether entries of any index are made of more than primary keys.
+    pub(crate) fn indexes_need_value(&self) -> bool {
+        self.indexes_need_value
     }
 
     /// The same table under a new definition, whose indexes are all among `indexes`.
     pub(crate) fn redefined(&self, definition: Definition, indexes: Vec<LiveIndex>) -> State {
         let (tree, large) = (self.tree.clone(), self.large.clone());
-        let state = State { definition, tree, large, indexes, generation: self.generation + 1 };
+        let state = State::new(definition, tree, large, indexes, self.generation + 1);
         assert_eq!(state.definition.indexes.len(), state.indexes.len());
         for (defined, live) in state.definition.indexes.iter().zip(&state.indexes) {
             assert!(*defined == live.definition && defined.tree == live.tree.id());
@@ -84,8 +103,11 @@ impl State {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<bool, TableError> {
-        let flag = txn.get_flagged(&self.tree, key, out)?;
-        self.complete(key, flag, out)
+        // The snapshot is kept until a large value is read: so it is not freed meanwhile.
+        txn.in_one_statement(|txn| {
+            let flag = txn.get_flagged(&self.tree, key, out)?;
+            self.complete(key, flag, out)
+        })
     }
 
     /// As [`State::get`], locking the row.
@@ -99,8 +121,8 @@ impl State {
         self.complete(key, flag, out)
     }
 
-    /// Replaces the reference in `out`, if the row read just now has one, by the value. The transaction has
-    /// kept what it read the row by, its snapshot or its lock; so nobody has freed the value.
+    /// Replaces the reference in `out`, if the row read just now has one, by the value. The transaction still has
+    /// what it read the row by, its snapshot or its lock; so the value has not been freed.
     fn complete(&self, key: &[u8], flag: Option<bool>, out: &mut Vec<u8>) -> Result<bool, TableError> {
         match flag {
             None => return Ok(false),
@@ -114,8 +136,8 @@ impl State {
         Ok(true)
     }
 
-    /// As [`State::get`], for a row that was read earlier, as `stored`: under read committed, or after a
-    /// rollback to a savepoint, its value may have been freed since. Then the row is read again.
+    /// As [`State::get`], for a row that was read earlier in the statement, as `stored`: after a rollback to a savepoint
+    /// the value that this transaction itself had written may be gone. Then the row is read again.
     pub(crate) fn get_stored_large(
         &self,
         txn: &mut Transaction,

@@ -8,7 +8,7 @@
 //! * chunks of a large value are written last, when nothing but lack of room can stop the statement.
 
 use crate::definition::TableKind;
-use crate::index::{Entry, IndexState};
+use crate::index::{Entry, IndexState, RowSource};
 use crate::large::{self, Stored, ValueId};
 use crate::show;
 use crate::state::{LiveIndex, State};
@@ -46,9 +46,7 @@ impl Table {
             let newer = self.shared.newer(state)?;
             let state = newer.as_deref().unwrap_or(state);
             let gone = old_value(state, key, flag, &mut old)?;
-            if !state.indexes.is_empty() {
-                unindex(txn, state, key, &old)?;
-            }
+            unindex(txn, state, key, &old)?;
             self.mark_freed(txn, state, gone)?;
             Ok(true)
         })
@@ -167,6 +165,9 @@ impl Table {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
+        if !txn.has_written_since(&savepoint) {
+            return Err(error);
+        }
         match txn.rollback_to(&savepoint) {
             Ok(()) => Err(error),
             Err(worse) => {
@@ -197,8 +198,8 @@ impl Bytes {
     }
 }
 
-/// The large value that a row's old version leads to. If the indexes need the value, it takes the reference's
-/// place in `old`.
+/// The large value that a row's old version leads to. If an index needs the value, which may have 64 MiB, it takes the
+/// reference's place in `old`.
 fn old_value(
     state: &State,
     key: &[u8],
@@ -209,7 +210,7 @@ fn old_value(
         return Ok(None);
     }
     let reference = state.reference(key, old)?;
-    if !state.indexes.is_empty() && !large::read(state.large_tree()?, reference, old)? {
+    if state.indexes_need_value() && !large::read(state.large_tree()?, reference, old)? {
         return Err(large::not_whole(&state.definition.name, key));
     }
     Ok(Some(reference.id))
@@ -237,7 +238,8 @@ fn index_changed(
     old: &[u8],
     new: &[u8],
 ) -> Result<(), TableError> {
-    if state.indexes.is_empty() {
+    if !state.indexes_need_value() {
+        // Entries of the primary key alone stay as they are.
         return Ok(());
     }
     let (old, new) = (state.source(key, old)?, state.source(key, new)?);
@@ -255,7 +257,13 @@ fn index_changed(
 
 /// Takes out the entries of a deleted row.
 fn unindex(txn: &mut Transaction, state: &State, key: &[u8], old: &[u8]) -> Result<(), TableError> {
-    let row = state.source(key, old)?;
+    if state.indexes.is_empty() {
+        return Ok(());
+    }
+    let row = match state.indexes_need_value() {
+        true => state.source(key, old)?,
+        false => RowSource::of_key(state.kind(), key),
+    };
     let (mut entry, mut scratch) = (Entry::default(), Vec::new());
     for index in &state.indexes {
         index.entry(&row, &mut entry)?;

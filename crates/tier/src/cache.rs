@@ -1,39 +1,46 @@
-//! The flash cache: FaCE (Kang, Lee, Moon, "Flash-Based Extended Cache for Higher Throughput and Faster
-//! Recovery", VLDB 2012) as a tier over the store. See `docs/cache.md`; the bytes are in `docs/format/cache.md`.
+//! The flash cache: FaCE (Kang, Lee, Moon, "Flash-Based Extended Cache for Higher Throughput and
+//! Faster Recovery", VLDB 2012) as a tier over the store. See `docs/cache.md`; the bytes are in
+//! `docs/format/cache.md`.
 //!
-//! Pages enter when they leave DRAM, clean and dirty, and lie in the order of their coming in a ring of *groups*:
-//! multi-version FIFO. A page may be there in several versions, of which the last is valid; when a group is
-//! replaced, what is dirty and valid goes to the store. All writes are groups, one after the other.
+//! Pages enter when they leave DRAM, clean and dirty, and lie in the order of arrival in a ring of
+//! *groups*: multi-version FIFO. The ring may hold several versions of a page, of which the last is
+//! valid. When a group is replaced, its dirty valid images are written to the store. Every write is
+//! a whole group; groups are written in order.
 //!
 //! Invariants:
-//! * A page's valid image in the directory is its newest version below DRAM. Without one, the store has it.
-//! * A group's header names the *front*. No group at or behind the front that a durable header named is ever
-//!   overwritten; and a group is written only after one before it, durable, has named a front past what the
-//!   writing destroys (`front + groups >= serial + 2`).
-//! * Before a front is written that passes an image, that image is in the store and its map record durable, or
-//!   in a younger group (this one at the latest), or replaced by a newer one there, or made invalid by log
-//!   that is durable.
-//! * One group is written at a time, so that only the last one can be torn; it counts whole or not at all, and
-//!   the log is kept for what is only in it until it is durable (`pending.rs`).
-//! * No read is believed but by its seal: page, serial, version, checksum (`directory.rs`).
+//! * A page's valid image in the directory is its newest version below DRAM. A page without one has
+//!   its newest version in the store.
+//! * A group's header names the *front*. No group at or behind the front that a durable header
+//!   named is ever overwritten; and a group is written only after an earlier durable group has
+//!   named a front past what the write destroys (`front + groups >= serial + 2`).
+//! * Before a front is written that passes an image, that image is in the store and its map record
+//!   durable, or in a younger group (this one at the latest), or replaced by a newer one there, or
+//!   made invalid by log that is durable.
+//! * One group is written at a time, so that only the last one can be torn. It counts whole or not
+//!   at all, and the log is kept for what only this group has until the group is durable
+//!   (`pending.rs`).
+//! * A read is accepted only if its seal matches: page, serial, version, checksum (`directory.rs`).
 //!
-//! Locks, in order, after page latches: `passing` (held during I/O) → `ring` (held during I/O of the cache and the store, by whoever fills
-//! groups) → the store's and the log's → `open` → directory stripes → `pending`; `recent`, `segments` and `scratch` are leaves. The store's `order` may be
-//! held when leaves are taken: publishing kills under it. Readers take leaves and `open` shared.
+//! Locks, in order, after page latches: `passing` (held during I/O) → `ring` (held during I/O of
+//! the cache and the store by the thread that fills groups) → the store's and the log's → `open` →
+//! directory stripes → `pending`; `recent`, `segments` and `scratch` are leaves. A thread may hold
+//! the store's `order` when it takes leaves: publishing invalidates images under `order`. Readers
+//! take leaves, and `open` shared.
 //!
-//! Work in the foreground: who fills a group writes it, and before the next page reads one group, writes back at most its
-//! pages, and waits for one log flush. Once in many groups, outside of all locks, a segment of the directory is written.
+//! Foreground work: the thread that fills a group writes it. Before the next page it reads one
+//! group, writes back at most that group's pages, and waits for one log flush. Once in many groups
+//! it writes, with no lock held, a segment of the directory.
 //!
-//! How it fails: a dirty image that cannot be read any more is given up, and its page says so from then on (`lost.rs`).
-//! In write-back mode a failed write ends all writing until the database is opened again; reads of
-//! pages that the store has too go on. In write-through mode the cache is given up and the engine goes on.
+//! Failures: a dirty image that has become unreadable is given up, and from then on its page reads
+//! as lost (`lost.rs`). In write-back mode a failed write ends all writing until the database is
+//! opened again; reads of pages that the store has, too, continue. In write-through mode the cache
+//! is given up and the engine continues without it.
 
 mod check;
 mod clean_ahead;
 mod create;
 mod directory;
 mod geometry;
-mod ghosts;
 mod group;
 mod header;
 mod lazy_cleaning;
@@ -49,6 +56,7 @@ mod redo;
 mod replace;
 mod restore;
 mod segment;
+mod shadow;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -64,28 +72,28 @@ pub use statistics::{CacheStatistics, WRITE_SIZES};
 
 use crate::store::Store;
 use crate::{
-    Allocation, Cached, PageCache, PageRead, PageTier, PageWrite, RebuildFrom, TierError, TierErrorKind,
-    TierStatistics,
+    Allocation, Cached, PageCache, PageRead, PageTier, PageWrite, Prepared, RebuildFrom, TierError,
+    TierErrorKind, TierStatistics,
 };
 use directory::Directory;
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use firn_base::sync::{Arc, Mutex, OnceLock, RwLock};
-use firn_base::{Lsn, PageId, Progress};
+use firn_base::{DatabaseId, Lsn, PageId, Progress};
 use firn_device::{AlignedBuf, Device};
 use firn_log::{Appended, LogClass, LogError, Record};
 use geometry::{Geometry, Serial};
-use ghosts::Ghosts;
 use header::Header;
 use open_group::OpenGroup;
 use pending::Pending;
 use policy::CachePolicy as Policy;
 use rebuild::Lacking;
 use segment::{Segment, SegmentBuilder};
+use shadow::ShadowEntries;
 use statistics::Counters;
 use std::collections::BTreeSet;
 use versions::Versions;
 
-/// FaCE's cache on one device, over a store.
+/// FaCE's flash cache on one device, over a store.
 pub struct FlashCache {
     device: Arc<dyn Device>,
     store: Arc<Store>,
@@ -93,50 +101,60 @@ pub struct FlashCache {
     geometry: Geometry,
     policy: Policy,
     directory: Directory,
-    /// In write-through mode, held shared while pages go first to the store and then here. Who has it alone sees no page
-    /// between the two.
+    /// In write-through mode, held shared while pages go first to the store and then to the cache.
+    /// An exclusive holder sees no page between the two.
     passing: RwLock<()>,
-    /// Protects the order of groups: who fills, replaces and writes them.
+    /// Serializes the threads that fill, replace and write groups.
     ring: Mutex<Ring>,
     /// The group being filled. Written by the holder of `ring` only.
     open: RwLock<OpenGroup>,
     /// Serial of the group being filled, for readers; changes under `open`.
     rear: AtomicU64,
     pending: Mutex<Pending>,
-    /// Versions known without a read, while recovering.
+    /// Versions known without a read, during recovery.
     recent: Mutex<Versions>,
-    /// Segments of the directory to be written by whoever holds no lock.
+    /// Pages whose images recovery removed from the directory because the pages were freed.
+    freed_in_redo: Mutex<BTreeSet<PageId>>,
+    /// Complete segments of the directory; written by a thread that holds no lock.
     segments: Mutex<Vec<Segment>>,
     /// Serial of the last durable group.
     durable: AtomicU64,
-    /// Why nothing more may be written.
+    /// Why nothing more may be written, once a write has failed.
     poison: OnceLock<String>,
-    /// Given up, in write-through mode.
+    /// The cache was given up, in write-through mode.
     lost: AtomicBool,
-    /// Pages whose only newest image could not be read, since opening.
+    /// Pages, since opening, whose only newest image could not be read.
     lost_pages: Mutex<BTreeSet<PageId>>,
-    /// What the store lacks of dirty images, if that is to be known.
+    /// Which changes in dirty images the store lacks, if they are tracked.
     lacking: OnceLock<Lacking>,
-    /// Takes nothing in any more: changes under `ring`.
+    /// The cache takes nothing in any more. Changes under `ring`.
     leaving: AtomicBool,
-    /// Buffers for reads; a few are kept.
+    /// Reusable read buffers.
     scratch: Mutex<Vec<AlignedBuf>>,
     counters: Counters,
 }
 
-/// The order of groups.
+/// The sequence of groups.
 pub(crate) struct Ring {
-    /// Oldest group that is needed.
+    /// Oldest group that is still needed.
     front: Serial,
     /// The group being filled.
     rear: Serial,
-    /// Map records of pages written to the store end here: durable before the next group is written.
+    /// End of the map records of pages written to the store: the log is durable to here before the
+    /// next group is written.
     written_back_end: Lsn,
     segment: SegmentBuilder,
-    /// Pages turned away or given up lately, if clean pages are taken selectively.
-    ghosts: Option<Ghosts>,
-    /// For reading a group that is replaced.
+    /// Pages not admitted, or replaced, lately, if clean pages are admitted selectively.
+    shadow: Option<ShadowEntries>,
+    /// Buffer to read a group that is replaced.
     scratch: AlignedBuf,
+}
+
+/// The database whose flash cache the device holds, by either copy of its header; `None` if it
+/// holds no readable one.
+#[must_use]
+pub fn owner(device: &dyn Device) -> Option<DatabaseId> {
+    header::Header::owner(device)
 }
 
 impl FlashCache {
@@ -150,7 +168,7 @@ impl FlashCache {
         Serial(self.rear.load(Relaxed))
     }
 
-    /// Fails if an earlier write failed.
+    /// Returns an error if an earlier write failed.
     fn check_poison(&self) -> Result<(), TierError> {
         match self.poison.get() {
             None => Ok(()),
@@ -163,8 +181,9 @@ impl FlashCache {
         }
     }
 
-    /// The device failed a write. What is in memory of it stays readable there; what is dirty on it is the only
-    /// copy, so nothing more may be promised. Without such copies the engine goes on without the cache.
+    /// Handles a failed write. What of it is in memory stays readable there. In write-back mode the
+    /// dirty images on the device are the only copies, so the cache may promise nothing more. In
+    /// write-through mode the engine continues without the cache.
     fn give_up(&self, cause: TierError) -> TierError {
         if self.is_write_through() {
             self.lost.store(true, Relaxed);
@@ -174,17 +193,17 @@ impl FlashCache {
         cause
     }
 
-    /// Pages in the group being filled.
+    /// Number of pages in the group being filled.
     #[cfg(test)]
     pub(crate) fn open_pages(&self) -> usize {
         self.open.read().entries.len()
     }
-    /// A block that has bytes of the page's image only.
+    /// Offset of a block that holds only bytes of the page's image.
     #[cfg(test)]
     pub(crate) fn image_offset(&self, page: PageId) -> Option<u64> {
         self.hit(page).map(|hit| self.reach(hit).offset + self.geometry.block as u64)
     }
-    /// Where the groups begin on the device.
+    /// Offset on the device of the first group.
     #[cfg(test)]
     pub(crate) fn groups_begin(&self) -> u64 {
         self.geometry.group_offset(Serial(0))
@@ -195,7 +214,7 @@ impl FlashCache {
         kept.filter(|buf| buf.len() >= bytes).unwrap_or_else(|| AlignedBuf::zeroed(bytes))
     }
     fn keep_scratch(&self, bufs: impl IntoIterator<Item = AlignedBuf>) {
-        /// As many as threads that may read at once, roughly.
+        /// Roughly the number of threads that may read at once.
         const KEPT: usize = 16;
         let mut scratch = self.scratch.lock();
         for buf in bufs {
@@ -211,17 +230,16 @@ impl PageTier for FlashCache {
         self.geometry.page_size
     }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
-        self.read_pages(reads);
+        self.read_batch(reads);
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
-        self.write_pages(writes);
+        self.write_batch(writes);
     }
-    fn preferred_batch(&self) -> usize {
-        self.room()
+    fn make_batch_space(&self) -> usize {
+        self.make_batch_space()
     }
     fn wants_clean(&self) -> bool {
-        // Offered for nothing while the cache leaves: the answer is one for each cache.
-        true
+        !self.is_lost() && !self.is_leaving()
     }
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
         self.store.reserve(class)
@@ -229,15 +247,19 @@ impl PageTier for FlashCache {
     fn unreserve(&self, page: PageId) {
         self.store.unreserve(page);
     }
+    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
+        self.store.prepare(pages)
+    }
     fn publish(
         &self,
         change: Allocation<'_>,
         append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
     ) -> Result<Appended, TierError> {
-        // Within the store's `order`: see `oldest_needed_lsn`.
+        // Under the store's `order`: a thread that finds a page unallocated also finds noted the
+        // log position that made it so.
         self.store.publish(change, &mut |record| {
             let appended = append(record)?;
-            self.kill(change.free.iter().chain(change.allocate), appended);
+            self.invalidate(change.free.iter().chain(change.allocate), appended);
             Ok(appended)
         })
     }
@@ -246,17 +268,15 @@ impl PageTier for FlashCache {
         self.store.sync()
     }
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
-        self.newest_version(page)
+        self.version_of(page)
     }
-    fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
-        self.may_lack_change(page, lsn)
+    fn has_change_for_sure(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+        self.has_change_for_sure(page, lsn)
     }
     fn page_is_lost(&self, page: PageId) -> bool {
         self.hit(page).is_none() && self.store.page_is_lost(page)
     }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
-        // The store's first: it waits for whoever is appending a record that frees pages, and the images that
-        // became invalid by it are pending when that one lets go of the store's `order`.
         let store = self.store.oldest_needed_lsn();
         let here = if self.is_lost() { None } else { self.pending.lock().needed_from() };
         store.into_iter().chain(here).min()
@@ -268,7 +288,7 @@ impl PageTier for FlashCache {
 
 impl PageCache for FlashCache {
     fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
-        self.redo_record(lsn, record)
+        self.redo(lsn, record)
     }
     fn cached(&self, page: PageId) -> Cached {
         match self.hit(page) {
@@ -281,6 +301,7 @@ impl PageCache for FlashCache {
     }
     fn end_recovery(&self) {
         *self.recent.lock() = Versions::unknown();
+        self.freed_in_redo.lock().clear();
     }
     fn state(&self) -> CacheState {
         CacheState { durable: self.durable.load(Relaxed), lost: self.is_lost() }
@@ -289,25 +310,25 @@ impl PageCache for FlashCache {
         !self.is_write_through() && !self.is_lost() && !self.is_leaving()
     }
     fn step(&self) -> Result<Progress, TierError> {
-        self.clean_ahead()
+        self.step()
     }
     fn set_leaving(&self, leaving: bool) {
         FlashCache::set_leaving(self, leaving);
     }
     fn leave_step(&self) -> Result<Progress, TierError> {
-        self.leave_group()
+        self.leave_step()
     }
     fn keep_rebuildable(&self, from: Option<Lsn>) {
-        self.begin_lacking(from);
+        self.keep_rebuildable(from);
     }
     fn rebuild_from(&self) -> RebuildFrom {
-        self.lacking_from()
+        self.rebuild_from()
     }
     fn write_back_before(&self, lsn: Lsn) -> Result<(), TierError> {
-        self.write_back_lacking(lsn)
+        self.write_back_before(lsn)
     }
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
-        self.check_images(fault)
+        self.check(fault)
     }
     fn policy(&self) -> Option<CachePolicy> {
         Some(self.policy)

@@ -1,4 +1,4 @@
-//! What can go wrong in a tier.
+//! Errors of a tier.
 
 use firn_device::{DeviceError, DeviceErrorKind};
 use firn_log::{LogError, LogErrorKind};
@@ -8,14 +8,22 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TierErrorKind {
-    /// No room for another page: delete something or make the volume larger.
+    /// No space for another page: delete something or make the volume larger.
     Full,
-    /// The log has no room until it is truncated.
+    /// The log is full until it is truncated.
     LogFull,
-    /// A page is not what the map says: checksum, identity or version differ.
+    /// The log's buffer is full until a device has written some of it: wait for that with no latch
+    /// held (`Log::wait_for_buffer`), and try again.
+    LogBufferFull,
+    /// The page map pages that the change needs are not in memory: prepare them with no latch held
+    /// ([`crate::PageTier::prepare`]), and try again.
+    Unprepared,
+    /// A page differs from its map entry: checksum, identity or version.
     Damaged,
     /// The page is not allocated.
     NotAllocated,
+    /// A device could not read. Nothing has changed, and the read may be tried again.
+    Unreadable,
     /// A device failed.
     Failed,
     /// An option or argument is out of its range.
@@ -24,18 +32,28 @@ pub enum TierErrorKind {
     TooNew,
 }
 
-/// A tier error: what to do, and a sentence for people.
+/// A tier error: what to do, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierError {
     /// What a caller can do about it.
     pub kind: TierErrorKind,
-    /// A sentence for people.
+    /// A message for people.
     pub message: String,
 }
 impl TierError {
-    /// An error of `kind` with a sentence for people.
+    /// Whether the error concerns one page: its stored image is damaged or unreadable. Other pages
+    /// may be fine.
+    #[must_use]
+    pub fn concerns_the_page(&self) -> bool {
+        matches!(self.kind, TierErrorKind::Damaged | TierErrorKind::Unreadable)
+    }
+    /// An error of `kind` with a message for people.
     pub fn new(kind: TierErrorKind, message: impl Into<String>) -> TierError {
         TierError { kind, message: message.into() }
+    }
+    /// The error of a read that failed.
+    pub(crate) fn of_read(error: DeviceError) -> TierError {
+        TierError::new(TierErrorKind::Unreadable, error.message)
     }
 }
 impl From<DeviceError> for TierError {
@@ -51,6 +69,7 @@ impl From<LogError> for TierError {
     fn from(error: LogError) -> TierError {
         let kind = match error.kind {
             LogErrorKind::Full => TierErrorKind::LogFull,
+            LogErrorKind::BufferFull => TierErrorKind::LogBufferFull,
             LogErrorKind::Damaged => TierErrorKind::Damaged,
             _ => TierErrorKind::Failed,
         };

@@ -1,22 +1,25 @@
-//! Where a page lives when it is not in DRAM.
+//! Page storage below DRAM: the page store, and the flash cache over it.
 //!
-//! Place in the stack: above `log`, below `buffer`. [`PageTier`] is the seam: [`store::Store`] (a page map
-//! over pages written out of place) implements it; [`cache::FlashCache`] (FaCE) goes over the store, under [`CacheSwitch`],
-//! by which it comes and goes; and so will the delta layer.
+//! Place in the stack: above `log`, below `buffer`. [`PageTier`] is the interface to the buffer.
+//! [`store::Store`] (a page map over pages written out of place) implements it.
+//! [`cache::FlashCache`] (FaCE) lies over the store and below [`CacheSwitch`], which attaches and
+//! detaches it while the engine runs. The delta layer will implement it, too.
 //!
-//! Invariants: a page that a tier took is durable, or rebuilt by redo from the recovery LSN it came with, as
-//! long as the log is kept from [`PageTier::oldest_needed_lsn`]; an older version never replaces a newer one;
-//! a page once allocated can always be written.
+//! Invariants: a page that a tier took is durable, or redo rebuilds it from the recovery LSN it
+//! came with, as long as the log is kept from [`PageTier::oldest_needed_lsn`]; an older version
+//! never replaces a newer one; a page once allocated can always be written.
 //!
-//! A checkpoint asks the buffer for its oldest recovery LSN *before* it asks the tier for its own: a page
-//! that moves down in between is then seen at least once.
+//! A checkpoint asks the buffer for its oldest recovery LSN *before* it asks the tier for its own:
+//! a page that the buffer writes to the tier in between is then counted at least once.
 //!
-//! How it fails: [`TierError`], whose kind says what to do.
+//! Failures: [`TierError`], whose kind says what the caller can do.
 
 #![forbid(unsafe_code)]
 
 pub mod cache;
 mod error;
+#[doc(hidden)]
+pub mod forward;
 mod page_tier;
 mod ranks;
 pub mod store;
@@ -25,7 +28,7 @@ pub mod testing;
 
 pub use error::{TierError, TierErrorKind};
 pub use page_tier::{
-    Allocation, Cached, Found, Lifetime, PageCache, PageRead, PageTier, PageWrite, RebuildFrom,
+    Allocation, Cached, Found, Lifetime, PageCache, PageRead, PageTier, PageWrite, Prepared, RebuildFrom,
     TierStatistics, Written,
 };
 pub use switch::CacheSwitch;

@@ -1,4 +1,4 @@
-//! The seam between the buffer and what lies below it.
+//! The interface between the buffer and the tiers below it.
 
 use crate::cache::{CachePolicy, CacheState, CacheStatistics};
 use crate::{TierError, TierErrorKind};
@@ -11,7 +11,7 @@ use std::ops::Range;
 pub enum Lifetime {
     /// Overwritten soon (roots, hot rows).
     Short,
-    /// Nothing is known.
+    /// No estimate.
     #[default]
     Unknown,
     /// Written once (bulk loads, large values).
@@ -21,52 +21,56 @@ pub enum Lifetime {
 /// One page to read.
 #[derive(Debug)]
 pub struct PageRead<'a> {
-    /// Which.
+    /// The page to read.
     pub page: PageId,
-    /// One page, aligned as `AlignedBuf` is. Zeroed if the page was allocated but never written.
+    /// Buffer of one page, aligned as `AlignedBuf` is. Zeroed if the page was allocated but never
+    /// written.
     pub buf: &'a mut [u8],
-    /// Filled in by `read_batch`.
+    /// Set by `read_batch`.
     pub outcome: Result<Found, TierError>,
 }
 
 /// What a read found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// LSN of the last change in this version; of its allocation if it was never written.
+    /// LSN of the last change in this version; LSN of the page's allocation if it was never
+    /// written.
     pub version: Lsn,
-    /// Whether the version is newer than the store's own (it lies in a tier above the store only).
+    /// Whether the version is newer than the store's (only a tier above the store has it).
     pub dirty: bool,
     /// Whether it was found in a tier above the store.
     pub cached: bool,
 }
 
-/// One page to write. The buffer has checked the WAL rule: log before and including `version` is durable.
+/// One page to write. The buffer has checked the WAL rule: the log up to and including `version` is
+/// durable.
 #[derive(Debug)]
 pub struct PageWrite<'a> {
-    /// Which.
+    /// The page to write.
     pub page: PageId,
     /// LSN of the last change in `data`.
     pub version: Lsn,
-    /// LSN of the first change that no tier holds yet. Equal to `version` or earlier; meaningless if clean.
-    /// `Lsn::MAX` from a tier that holds the version itself until the one below has it durably.
+    /// LSN of the first change that no tier holds yet: `version` or earlier; meaningless if clean.
+    /// `Lsn::MAX` from a tier that itself holds the version until the tier below has it durably.
     pub recovery_lsn: Lsn,
-    /// Whether `data` is newer than what the tier answered at its last read or took at its last write.
+    /// Whether `data` is newer than the version that the tier returned at its last read or took at
+    /// its last write.
     pub dirty: bool,
-    /// One page.
+    /// The page's image.
     pub data: &'a [u8],
     /// Byte ranges that differ from version `base`; `None` if unknown or large.
     pub changed: Option<&'a [Range<u16>]>,
-    /// The version that `changed` is relative to.
+    /// The version against which `changed` was computed.
     pub base: Lsn,
-    /// How long this version may last.
+    /// Expected lifetime of this version.
     pub lifetime: Lifetime,
-    /// Filled in by `write_batch`.
+    /// Set by `write_batch`.
     pub outcome: Result<Written, TierError>,
 }
 
 impl<'a> PageWrite<'a> {
-    /// The whole image of a page in a version that the tier below lacks, from a tier that writes it back. `recovery_lsn` as
-    /// above.
+    /// A write-back from an upper tier: the whole image of a page in a version that the tier below
+    /// lacks. `recovery_lsn` as in the field.
     pub(crate) fn back(page: PageId, version: Lsn, recovery_lsn: Lsn, data: &'a [u8]) -> PageWrite<'a> {
         PageWrite {
             page,
@@ -77,7 +81,7 @@ impl<'a> PageWrite<'a> {
             changed: None,
             base: Lsn::ZERO,
             lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
+            outcome: Err(TierError::new(TierErrorKind::Failed, "the store returned no outcome")),
         }
     }
 }
@@ -87,24 +91,25 @@ impl<'a> PageWrite<'a> {
 pub enum Written {
     /// The tier holds this version: the frame is clean now.
     Taken,
-    /// The tier did not want it: a clean page, or a version older than the one it holds (another thread wrote
-    /// a newer one meanwhile, or the page was freed and allocated anew). If the frame still holds this
-    /// version it may be dropped.
+    /// The tier did not take it: the page was clean, or the version is older than the one the tier
+    /// holds (another thread wrote a newer one meanwhile, or the page was freed and allocated
+    /// anew). If the frame still holds this version the buffer may drop it.
     Declined,
 }
 
-/// What a cache knows of a page without reading.
+/// What a cache knows about a page without I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cached {
-    /// It is not there, and will not be before pages are written: the store has its newest version.
+    /// The cache does not hold it, and will not before pages are written: the store has its newest
+    /// version.
     No,
-    /// It is there, in this version.
+    /// The cache holds this version.
     As(Lsn),
-    /// It is there, in some version.
+    /// The cache holds some version.
     Somehow,
 }
 
-/// Pages that a structure change takes into use and gives back.
+/// Pages that a structure change allocates and frees.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocation<'a> {
     /// Reserved pages that become allocated.
@@ -113,7 +118,16 @@ pub struct Allocation<'a> {
     pub free: &'a [PageId],
 }
 
-/// Counters since opening. `null` tiers answer zeros.
+/// Pins in memory what [`PageTier::prepare`] loaded until it is dropped. Must not be dropped under
+/// a lock.
+#[derive(Default)]
+#[must_use = "what was prepared is forgotten when this is dropped"]
+pub struct Prepared<'a> {
+    pub(crate) _pins: Vec<crate::store::Pins<'a>>,
+}
+
+/// Counters since opening. Tiers that count nothing return zeros. Write requests for these pages (a
+/// run of adjacent places is one request).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStatistics {
     /// Pages read.
@@ -124,153 +138,174 @@ pub struct TierStatistics {
     pub write_runs: u64,
     /// Pages of metadata written.
     pub metadata_pages_written: u64,
-    /// Pages allocated now.
+    /// Pages allocated at present.
     pub pages_allocated: u64,
-    /// Page places in the store's file, used or free, metadata not counted.
+    /// Page places in the store's file, used and free, without metadata.
     pub places: u64,
-    /// Of these, free ones.
+    /// Free places among them.
     pub places_free: u64,
 }
 
-/// A place for pages below DRAM. All calls block and may be made from any thread.
+/// Page storage below DRAM. All calls block, and any thread may make them.
 pub trait PageTier: Send + Sync {
-    /// Bytes.
+    /// Page size in bytes.
     fn page_size(&self) -> usize;
 
-    /// Reads pages, each the newest version the tier knows.
+    /// Reads the newest version that the tier knows of each page.
     fn read_batch(&self, reads: &mut [PageRead<'_>]);
 
-    /// Takes pages. Those taken are durable, or rebuilt by redo from their `recovery_lsn`, once the call
-    /// returns and until the log is truncated past what [`PageTier::oldest_needed_lsn`] says.
+    /// Takes pages. Once the call returns, those taken are durable, or redo rebuilds them from
+    /// their `recovery_lsn` until the log is truncated past [`PageTier::oldest_needed_lsn`].
     fn write_batch(&self, writes: &mut [PageWrite<'_>]);
 
-    /// How many pages the next `write_batch` had best offer; makes room for as many first.
-    fn preferred_batch(&self) -> usize;
+    /// Makes space for the next `write_batch` and returns how many pages it should offer. A flash
+    /// cache may replace a group for it: the call reads the group, writes pages back to the store
+    /// and may wait for a log flush.
+    fn make_batch_space(&self) -> usize;
 
-    /// Whether clean pages that leave DRAM should be offered to `write_batch`, as a flash cache wants. Cheap, and may
-    /// change; the buffer drops clean pages without asking if false.
+    /// Whether the buffer should offer clean pages that leave DRAM to `write_batch`, as a flash
+    /// cache wants. Cheap, and may change (a cache that was lost wants none). If false, the buffer
+    /// drops clean pages without a call.
     fn wants_clean(&self) -> bool {
         false
     }
 
-    /// Reserves a page: in memory only, forgotten by a crash. Fails with kind `Full` if no place could be
-    /// found for it, so that a page once allocated can always be written. `Rollback` and `System` may use
-    /// the reserve.
+    /// Reserves a page: in memory only, forgotten by a crash. Fails with kind `Full` if no place
+    /// can be found for the page, so that a page once allocated can always be written. The classes
+    /// `Rollback` and `System` may use the reserve.
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError>;
 
-    /// Gives back a reserved page that was never allocated.
+    /// Releases a reserved page that was never allocated.
     fn unreserve(&self, page: PageId);
 
-    /// Allocates and frees pages within a structure change: hands the record that says so to `append`,
-    /// which appends it within the change's group and answers where the group lies. Keeps the order of map
-    /// changes that of their records. The record must be the first of its group: its LSN is
-    /// `Appended::first`. A freed page's number and place are used again only after the group is durable.
+    /// Loads into memory, and keeps there until the returned value is dropped, the metadata needed
+    /// to publish changes of these reserved or allocated pages. May read and wait; the caller holds
+    /// no exclusive latch. Skips numbers that no page has.
+    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError>;
+
+    /// Allocates and frees pages within a structure change. Passes the allocation record to
+    /// `append`, which appends it within the change's group and returns the group's position in the
+    /// log. Map changes take effect in the order of their records. The record must be the first of
+    /// its group: its LSN is `Appended::first`. A freed page's number and place are reused only
+    /// after the group is durable.
+    ///
+    /// Waits for no device, since the caller holds latches: fails with kind `Unprepared` if the
+    /// needed metadata is not in memory. `append` must not wait either
+    /// ([`firn_log::Log::try_append_group`]). A page that was written to another place since it was
+    /// prepared may have to be prepared again. A publication that fails has changed nothing.
     fn publish(
         &self,
         change: Allocation<'_>,
         append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
     ) -> Result<Appended, TierError>;
 
-    /// Makes durable all that the tier holds in volatile memory, its map included.
+    /// Makes all that the tier holds in volatile memory durable, its map included.
     fn sync(&self) -> Result<(), TierError>;
 
-    /// The newest version the tier holds; `None` if the page is not allocated.
+    /// The newest version that the tier holds; `None` if the page is not allocated.
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError>;
 
-    /// Whether the newest version the tier holds surely has the change that was logged at `lsn`; `None` if the
-    /// page is not allocated. For redo: may answer no where only a read of the page would tell.
-    fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+    /// Whether the newest version that the tier holds certainly contains the change logged at
+    /// `lsn`; `None` if the page is not allocated. For redo: may return false where only reading
+    /// the page would tell.
+    fn has_change_for_sure(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
         Ok(self.version_of(page)?.map(|version| version >= lsn))
     }
 
-    /// Whether the page cannot be read because its newest version is known to be lost, which it says of itself for ever. For
-    /// redo, which has nothing to repeat its changes on.
+    /// Whether the page is unreadable because its newest version is known to be lost; every read of
+    /// it then reports the loss. For redo, which has no image to repeat the changes on.
     fn page_is_lost(&self, _page: PageId) -> bool {
         false
     }
 
-    /// The log must be kept from here on for what the tier holds; `None` if it needs none.
+    /// The LSN from which the log must be kept for what the tier holds; `None` if it needs no log.
     fn oldest_needed_lsn(&self) -> Option<Lsn>;
 
     /// Counters.
     fn statistics(&self) -> TierStatistics;
 }
 
-/// What the log has to offer should a cache be lost.
+/// What the log must supply should a cache be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RebuildFrom {
-    /// The first change that the store lacks of what the cache holds, as far as that is known; `None` if it lacks nothing.
+    /// LSN of the first change in the cache that the store lacks, as far as it is known; `None` if
+    /// the store lacks nothing.
     pub kept: Option<Lsn>,
-    /// Whether it is known of everything: then redo from there upon the store makes every page anew.
+    /// Whether this is known of every dirty page: then redo from there rebuilds every page on the
+    /// store's images.
     pub complete: bool,
 }
 
-/// A page tier that is a cache over the store: what the engine asks beyond pages.
+/// A page tier that is a cache over the store: what the engine needs of it beyond pages.
 pub trait PageCache: PageTier {
-    /// Applies what a record of the store (kinds 0x10–0x1f) means for cached pages. For recovery, after the
+    /// Applies a store record (kinds 0x10–0x1f) to the cached pages. For recovery, after the
     /// store's own redo of that record.
     fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError>;
 
-    /// What is known of a page's image here without any I/O, before [`PageCache::end_recovery`]. While a cache holds a
-    /// page, what the store took of it is not the newest: a cache that was leaving may have an older image, upon which redo
-    /// makes the page anew.
+    /// What is known without I/O about the page's image in the cache, before
+    /// [`PageCache::end_recovery`]. While a cache holds a page, the version that the store took
+    /// must not be assumed to be the newest: a cache that was leaving when the crash came may hold
+    /// an older image, and redo rebuilds the page on that image.
     fn cached(&self, _page: PageId) -> Cached {
         Cached::No
     }
 
-    /// How many pages [`PageCache::cached`] knows the version of: those that came in since the redo start.
+    /// Number of pages whose version [`PageCache::cached`] knows: those that entered since the redo
+    /// start.
     fn versions_known(&self) -> u64 {
         0
     }
 
-    /// Redo of pages has ended: what was kept for it may go.
+    /// Ends the redo of pages: the cache may drop what it kept for redo.
     fn end_recovery(&self);
 
-    /// What must be remembered outside of the cache, once [`PageTier::sync`] has returned.
+    /// What must be stored outside of the cache, once [`PageTier::sync`] has returned.
     fn state(&self) -> CacheState;
 
-    /// Whether dirty pages that are written stay here, and need not be written to the store as well: then checkpoints write
-    /// all of them. May change.
+    /// Whether the cache keeps dirty pages written to it without writing them to the store as well.
+    /// Checkpoints then write all dirty pages. May change.
     fn absorbs_checkpoints(&self) -> bool {
         false
     }
 
-    /// A piece of background work.
+    /// Does a piece of background work.
     fn step(&self) -> Result<Progress, TierError>;
 
-    /// From now on nothing more is taken in: the store gets what is dirty, until `set_leaving(false)`. A cache in which
-    /// nothing is newer than the store's need not care.
+    /// Stops the cache taking pages in, until `set_leaving(false)`: dirty pages then go to the
+    /// store. A cache without pages newer than the store's may ignore it.
     fn set_leaving(&self, _leaving: bool) {}
 
-    /// Gives a piece of what the store lacks to the store. `Idle` once nothing here is needed any more, if nothing has been
-    /// taken in since `set_leaving(true)`; then, as long as no call is made, the cache may be forgotten.
+    /// Writes to the store a piece of what it lacks. Returns `Idle` once the engine needs nothing
+    /// of the cache any more, if it has taken nothing in since `set_leaving(true)`; then, as long
+    /// as no call is made, the cache may be forgotten.
     fn leave_step(&self) -> Result<Progress, TierError> {
         Ok(Progress::Idle)
     }
 
-    /// From now on it is to be known what of its contents the store lacks. `from`: the log has been kept from here on for
-    /// what it holds now, if it was.
+    /// Starts tracking which of the cache's changes the store lacks. `from`: the LSN from which the
+    /// log has been kept for what the cache holds now, if it has.
     fn keep_rebuildable(&self, _from: Option<Lsn>) {}
 
-    /// From where on the log must be kept for redo to rebuild what the cache holds. A cache in which nothing is newer than
-    /// the store's, but what [`PageTier::oldest_needed_lsn`] answers for, needs none.
+    /// The LSN from which the log must be kept for redo to rebuild what the cache holds. A cache in
+    /// which nothing is newer than the store's, except what [`PageTier::oldest_needed_lsn`] already
+    /// covers, needs no log for it.
     fn rebuild_from(&self) -> RebuildFrom {
         RebuildFrom { kept: None, complete: true }
     }
 
-    /// Has the store take what lacks changes from before `lsn` there.
+    /// Writes to the store the cached pages of which it lacks changes from before `lsn`.
     fn write_back_before(&self, _lsn: Lsn) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Reads every cached page and tells of faults; answers how many pages were read.
+    /// Reads every cached page and reports faults; returns the number of pages read.
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError>;
 
-    /// How it takes pages in and lets them go, if that is known.
+    /// The cache's admission and replacement policy, if it is known.
     fn policy(&self) -> Option<CachePolicy> {
         None
     }
 
-    /// Counters of the cache. Those of [`PageTier::statistics`] are the store's.
+    /// The cache's counters. [`PageTier::statistics`] returns the store's.
     fn cache_statistics(&self) -> CacheStatistics;
 }

@@ -1,41 +1,47 @@
-//! The order of this crate's locks, outermost first. Page latches come before all of them; the locks of the log between
-//! the store's and those that a record's append may take.
+//! The order of this crate's locks, outermost first. Page latches come before all of them. The
+//! log's locks come between the store's and those that appending a record may take.
 
 use firn_base::sync::Rank;
 
-/// [`crate::CacheSwitch`]'s latch: held for the length of each call.
+/// [`crate::CacheSwitch`]'s latch: held for the length of each call that may wait for a device.
 pub(crate) static SWITCH: Rank = Rank::new(550, "the cache switch's latch");
-/// Write-through: between the store's taking a page and the cache's.
+/// Which cache publications go by: held shared for the length of each, under page latches, so that no device is waited for
+/// while it is held exclusively.
+pub(crate) static PUBLISHING: Rank = Rank::new(560, "the cache switch's publishing").bars_devices();
+/// Write-through: held between the store's taking of a page and the cache's.
 pub(crate) static PASSING: Rank = Rank::new(600, "a cache's passing");
 /// The order of groups; held during I/O of cache and store.
 pub(crate) static RING: Rank = Rank::new(610, "a cache's ring");
-/// Who writes to the device of a cache that pages enter when they are read.
+/// Held by the thread that writes to the device of a cache that pages enter when they are read.
 pub(crate) static WRITER: Rank = Rank::new(620, "a cache's writer");
+/// One check at a time; held during I/O.
+pub(crate) static CHECKING: Rank = Rank::new(635, "the store's checking");
 /// Map records that wait for their pages; held during I/O, by recovery only.
 pub(crate) static REDO: Rank = Rank::new(640, "the store's redo");
 /// The store's header and number of groups; held during I/O.
 pub(crate) static GROWTH: Rank = Rank::new(650, "the store's growth");
 /// Rounds of metadata writes; held during I/O.
 pub(crate) static WRITE_BACK: Rank = Rank::new(660, "the store's write_back");
-/// Append and apply of a map record.
-pub(crate) static ORDER: Rank = Rank::new(670, "the store's order");
+/// Append and apply of a map record: taken under page latches, so no device is waited for under it.
+pub(crate) static ORDER: Rank = Rank::new(670, "the store's order").bars_devices();
 /// All that the store has in memory; never held during I/O.
-pub(crate) static STATE: Rank = Rank::new(680, "the store's state");
+pub(crate) static STATE: Rank = Rank::new(680, "the store's state").bars_devices();
 /// Buffers for runs: a leaf.
 pub(crate) static STAGING: Rank = Rank::new(690, "the store's staging");
-/// The group being filled. May be taken while a record is being appended, as all that follow.
+/// The group being filled. This one, and all that follow, may be taken while a record is being
+/// appended.
 pub(crate) static OPEN: Rank = Rank::new(800, "a cache's open group");
 /// Chains of the directory.
 pub(crate) static STRIPE: Rank = Rank::new(810, "a stripe of a cache's directory");
-/// What is in volatile memory only.
+/// Images and tombstones in volatile memory only.
 pub(crate) static PENDING: Rank = Rank::new(830, "a cache's pending");
-/// What is where, in caches of places.
+/// The places and their pages, in caches of places.
 pub(crate) static PLACES: Rank = Rank::new(830, "a cache's places");
-/// Leaves.
+/// Versions known during recovery: a leaf.
 pub(crate) static RECENT: Rank = Rank::new(840, "a cache's recent versions");
-/// As above.
+/// Segments to be written: a leaf.
 pub(crate) static SEGMENTS: Rank = Rank::new(841, "a cache's segments");
-/// As above.
+/// Lost pages: a leaf.
 pub(crate) static LOST_PAGES: Rank = Rank::new(842, "a cache's lost pages");
-/// As above.
+/// Read buffers: a leaf.
 pub(crate) static SCRATCH: Rank = Rank::new(843, "a cache's scratch");

@@ -1,34 +1,40 @@
 //! The store: a page map over pages written out of place, on one device.
 //!
-//! A page is named by its logical number. Its map entry says where its newest stored version lies, which
-//! version that is, and its checksum. Map entries lie in *map pages* at regular intervals of the file, so a
-//! page's map page is found by arithmetic (Harter & Chae, "Hybrid Transaction Recovery with Flash", section
-//! 2.1); changes of the map are log records, and map pages follow the WAL rule like any other page.
+//! A page has a logical number. Its map entry gives the place of its newest stored version, that
+//! version, and its checksum. Map entries lie in *map pages* at regular intervals of the file, so a
+//! page's map page is found by arithmetic (Harter & Chae, "Hybrid Transaction Recovery with Flash",
+//! section 2.1); changes of the map are log records, and map pages follow the WAL rule like any
+//! other page.
 //!
 //! Invariants:
-//! * No place that a durable map entry names is overwritten: a place becomes free only when the record that
-//!   took the page elsewhere, or freed it, is durable.
-//! * A record's changes are appended and applied in the same order (`order`), so a metadata page's LSN tells
-//!   exactly which records it contains.
-//! * A metadata page is written only after the log is durable past its LSN, and into the slot that is not
-//!   its newest durable one; each round of such writes is synced before the next begins.
-//! * Places with space on the device >= allocated pages + reserved pages + slack, so every allocated page can
-//!   always be written: a full disk is an error of `reserve`, never of a write.
-//! * After a failed write or sync the store writes nothing more until it is opened again; reading goes on.
+//! * No place that a durable map entry names is overwritten: a place becomes free only when the
+//!   record that moved the page elsewhere, or freed it, is durable.
+//! * A record's changes are appended and applied in the same order (`order`), so a metadata page's
+//!   LSN tells exactly which records it contains.
+//! * A metadata page is written only after the log is durable past its LSN, and into the slot that
+//!   is not its newest durable one; each round of such writes is synced before the next begins.
+//! * Places with space on the device >= allocated pages + reserved pages + slack, so every
+//!   allocated page can always be written: a full disk is an error of `reserve`, never of a write.
+//! * After a failed write or sync the store writes nothing more until it is opened again; reads
+//!   continue.
 //!
 //! Locks, in the order in which they are taken, after page latches and before the log's own:
+//! 0. `checking`: one check at a time. Held during I/O, and by checks only.
 //! 1. `redo`: map records that wait for their pages to be read. Held during I/O, by recovery only.
 //! 2. `growth`: the header and the number of groups. Held during I/O.
 //! 3. `write_back`: rounds of metadata writes, one at a time. Held during I/O.
-//! 4. `order`: append and apply of a map record. Held during `Log::append`, never during the store's I/O.
-//! 5. `state`: all that is in memory. Held briefly; never during I/O nor while another lock is waited for.
+//! 4. `order`: append and apply of a map record. Held during `Log::try_append`, never during I/O:
+//!    structure changes of trees take it under page latches.
+//! 5. `state`: all that is in memory. Held briefly; never during I/O nor while waiting for another
+//!    lock.
 //!
-//! Tests and simulations check it (`ranks.rs`).
+//! Tests and simulations check the order (`ranks.rs`).
 //!
 //! Reads take `state` only, before and after their I/O.
 //!
-//! How it fails: a metadata page damaged in both slots, or in one that a crash cannot have torn, or an image whose checksum differs from its entry's,
-//! is reported as `Damaged`, with page, place and version; other pages are not affected.
+//! Failures: a metadata page damaged in both slots, or in one that a crash cannot have torn, or an
+//! image whose checksum differs from its entry's, is reported as `Damaged`, with page, place and
+//! version; other pages are not affected.
 
 mod adopt;
 mod allocate;
@@ -46,6 +52,7 @@ mod load;
 mod lost;
 mod meta_cache;
 mod meta_page;
+mod mirror;
 mod options;
 mod pins;
 mod places;
@@ -66,7 +73,7 @@ pub use check::{CheckProgress, StoreReport};
 pub use options::{Layout, Placement, Policy, StoreOptions};
 
 use crate::ranks;
-use crate::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics};
+use crate::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics};
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::{Arc, Condvar, Mutex, OnceLock};
 use firn_base::{DatabaseId, Lsn, PageId, Progress};
@@ -77,13 +84,17 @@ use header::Header;
 use journal::Journal;
 use meta_cache::MetaCache;
 use meta_page::MetaId;
+use mirror::Mirror;
+pub(crate) use pins::Pins;
 use redo::Redo;
 use space::Space;
 use std::collections::BTreeSet;
 use totals::Totals;
+use write_back::Rounds;
 
-/// Batches of places that must stay free beyond what allocated and reserved pages need, by who asks for one
-/// more page. One batch is what the writes under way need; the rest is for rolling back and for checkpoints.
+/// Batches of places that must stay free beyond what allocated and reserved pages need, by the log
+/// class that reserves one more page. Writes under way need one batch; the rest is for rollback and
+/// for checkpoints.
 const SLACK_BATCHES_NORMAL: u64 = 3;
 const SLACK_BATCHES_ROLLBACK: u64 = 2;
 const SLACK_BATCHES_SYSTEM: u64 = 1;
@@ -95,31 +106,35 @@ pub struct Store {
     geometry: Geometry,
     policy: Policy,
     journal: OnceLock<Arc<dyn Journal>>,
-    /// Why nothing more may be written.
+    /// Why nothing more may be written, once a write has failed.
     poison: OnceLock<String>,
+    checking: Mutex<()>,
     redo: Mutex<Redo>,
     growth: Mutex<Header>,
-    write_back: Mutex<()>,
+    write_back: Mutex<Rounds>,
     order: Mutex<()>,
     state: Mutex<State>,
-    /// With `state`: a metadata page was loaded, or places of a write under way were settled.
+    /// With `state`: signalled when a metadata page was loaded, or places of a write under way were
+    /// settled.
     progress: Condvar,
-    /// Buffers in which runs are put together; a few are kept.
+    /// Reusable buffers in which runs are composed.
     staging: Mutex<Vec<AlignedBuf>>,
     counters: Counters,
 }
 
-/// All that is in memory.
+/// All state in memory.
 pub(crate) struct State {
     cache: MetaCache,
     space: Space,
-    /// The file is not made larger merely for longer runs before this many pages are needed: the last
+    /// The file is not extended merely for longer runs before this many pages are needed: the last
     /// attempt found the device full.
     grow_again_at: u64,
-    /// Until the log is attached: metadata pages are not written.
+    /// True until the log is attached: metadata pages are not written.
     recovering: bool,
-    /// Metadata pages that were loaded while recovering and had a bad slot.
+    /// Metadata pages that were loaded during recovery and had a bad slot.
     suspects: BTreeSet<MetaId>,
+    /// The part of the map that a running check has walked.
+    mirror: Option<Mirror>,
 }
 
 impl State {
@@ -141,8 +156,15 @@ fn count(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
 
+/// The database whose store the device holds, by either slot of its header; `None` if it holds no
+/// readable one.
+#[must_use]
+pub fn owner(device: &dyn Device) -> Option<DatabaseId> {
+    Header::owner(device)
+}
+
 impl Store {
-    /// Formats an empty device; what it held is lost. Afterwards as [`Store::open`], with nothing to redo.
+    /// Formats a device; its contents are lost. Then as [`Store::open`], with nothing to redo.
     pub fn create(
         device: Arc<dyn Device>,
         database: DatabaseId,
@@ -225,6 +247,7 @@ impl Store {
             grow_again_at: 0,
             recovering: true,
             suspects: BTreeSet::new(),
+            mirror: None,
         };
         let store = Store {
             device,
@@ -233,42 +256,45 @@ impl Store {
             policy,
             journal: OnceLock::new(),
             poison: OnceLock::new(),
+            checking: ranks::CHECKING.mutex(()),
             redo: ranks::REDO.mutex(Redo::default()),
             growth: ranks::GROWTH.mutex(header),
-            write_back: ranks::WRITE_BACK.mutex(()),
+            write_back: ranks::WRITE_BACK.mutex(Rounds::default()),
             order: ranks::ORDER.mutex(()),
             state: ranks::STATE.mutex(state),
             progress: Condvar::new(),
             staging: ranks::STAGING.mutex(Vec::new()),
             counters: Counters::default(),
         };
-        // The totals page stays for good.
-        std::mem::forget(store.pin(&[MetaId::Totals])?);
+        // The totals page stays in memory as long as the store.
+        store.pin(&[MetaId::Totals])?.keep();
         Ok(store)
     }
 
-    /// Applies a map record (kinds 0x10–0x1f) unless the map has it already; at [`Store::finish_redo`] at the latest, and
-    /// until then the map is not to be asked for anything. Records come in the order of their LSNs.
+    /// Applies a map record (kinds 0x10–0x1f) unless the map contains it already. The store may
+    /// defer this until [`Store::finish_redo`], and until then nothing may query the map. Records
+    /// come in the order of their LSNs.
     ///
-    /// Errors: `Damaged`, of this record or of one before. The sentence names its LSN.
+    /// Errors: `Damaged`, for this record or an earlier one. The message names its LSN.
     pub fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
         self.redo_record(lsn, record)
     }
 
-    /// LSN of the newest record that the metadata contains, in memory; on the device, once the next
-    /// [`PageTier::sync`] returns.
+    /// LSN of the newest record that the metadata contains: in memory now, on the device once the
+    /// next [`PageTier::sync`] returns.
     pub fn metadata_version(&self) -> Lsn {
         self.state.lock().cache.get(MetaId::Totals).expect("the totals page is pinned").lsn
     }
 
-    /// Before the first redo: `at_least` is a [`Store::metadata_version`] that was synced, so redo passes over records up to it.
-    /// A store that knows less is an older copy put in place, or one that lost writes: its pages have right checksums, too.
+    /// Called before the first redo: `at_least` is a [`Store::metadata_version`] that was synced,
+    /// so redo skips records up to it. A store with older metadata is an older copy put in its
+    /// place, or lost writes: its pages have right checksums, too.
     ///
     /// Errors: `Damaged`.
     pub fn expect_metadata(&self, at_least: Lsn) -> Result<(), TierError> {
         self.redo.lock().begin_after(at_least);
         let found = self.metadata_version();
-        // Of a totals page with a bad slot the older version may have been taken: it is added up anew.
+        // If the totals page has a bad slot its older version may have been taken: it is recounted.
         if found >= at_least || self.state.lock().suspects.contains(&MetaId::Totals) {
             return Ok(());
         }
@@ -282,22 +308,23 @@ impl Store {
         ))
     }
 
-    /// Ends redo: `log_end` is the end of the log whose records were shown to [`Store::redo`]. To be called
-    /// before the log is attached.
+    /// Ends redo: `log_end` is the end of the log whose records were passed to [`Store::redo`]. To
+    /// be called before the log is attached.
     ///
-    /// Errors: `Damaged` if metadata contains what the log does not, or lost what the log no longer has.
+    /// Errors: `Damaged` if metadata contains what the log does not, or lost what the log no longer
+    /// has.
     pub fn finish_redo(&self, log_end: Lsn) -> Result<(), TierError> {
         self.redo_waiting()?;
         self.judge_suspects(log_end)
     }
 
-    /// Hands over the opened log, for map records and the durable LSN. Called once.
+    /// Attaches the opened log, for map records and the durable LSN. Called once.
     pub fn attach(&self, log: Arc<Log>) {
         self.attach_journal(log);
     }
 
-    /// As [`Store::attach`], but the store takes all log for durable: it writes map pages before the records
-    /// they contain. For showing that crash tests see the damage that this does.
+    /// As [`Store::attach`], but the store treats all log as durable: it writes map pages before
+    /// the records they contain. Shows that crash tests detect the resulting damage.
     #[doc(hidden)]
     pub fn attach_breaking_the_wal_rule(&self, log: Arc<Log>) {
         self.attach_journal(Arc::new(journal::Presumed(log)));
@@ -315,7 +342,7 @@ impl Store {
         })
     }
 
-    /// Fails if an earlier write failed.
+    /// Returns an error if an earlier write failed.
     fn check_poison(&self) -> Result<(), TierError> {
         match self.poison.get() {
             None => Ok(()),
@@ -325,7 +352,7 @@ impl Store {
             )),
         }
     }
-    /// Refuses all later writes.
+    /// Makes all later writes fail.
     fn poison(&self, cause: &TierError) {
         let _ = self.poison.set(cause.message.clone());
     }
@@ -340,12 +367,14 @@ impl Store {
         Ok(())
     }
 
-    /// Where the newest map record ends that gave up places or numbers and is not durable yet; zero if there is
-    /// none. Until it is durable the places of what it moved keep the versions before.
+    /// End of the newest map record that freed places or page numbers and is not durable yet; zero
+    /// if there is none. Until it is durable the old places of the pages it moved keep the previous
+    /// versions.
     pub(crate) fn records_end(&self) -> Lsn {
         self.state.lock().space.pending_end().unwrap_or(Lsn::ZERO)
     }
-    /// Makes the log durable up to `end`. For the tier above, which must not give up what records before it moved.
+    /// Makes the log durable up to `end`. For the tier above, which may not drop the pages that
+    /// records before `end` moved until then.
     pub(crate) fn flush_records(&self, end: Lsn) -> Result<(), TierError> {
         if end == Lsn::ZERO { Ok(()) } else { self.flush_log(end) }
     }
@@ -354,8 +383,8 @@ impl Store {
         TierError::new(TierErrorKind::NotAllocated, format!("{page:?} is not allocated"))
     }
 
-    /// Reads one more bitmap page of a group not looked at since opening, so that its free space is known
-    /// before it is needed. A background step.
+    /// Reads one more bitmap page of a group not read since opening, so that its free space is
+    /// known before it is needed. A background step.
     pub fn learn_step(&self) -> Result<Progress, TierError> {
         let next = self.state.lock().space.next_to_learn();
         match next {
@@ -364,19 +393,22 @@ impl Store {
         }
     }
 
-    /// Gives space back to the file system if much of the file is free: at most one group. A background step.
+    /// Returns space to the file system if much of the file is free: at most one group. A
+    /// background step.
     pub fn give_back_step(&self) -> Result<Progress, TierError> {
         self.give_back_one()
     }
 
-    /// Shows every allocated page with its version to `visit`, in ascending order. Pages that are allocated
-    /// or freed meanwhile may be seen or not.
+    /// Calls `visit` with every allocated page and its version, in ascending order. Pages that are
+    /// allocated or freed meanwhile may be seen or not.
     pub fn pages(&self, visit: &mut dyn FnMut(PageId, Lsn)) -> Result<(), TierError> {
         self.visit_pages(visit)
     }
 
-    /// Walks all metadata and, if `images` says so, reads every page. Allocations and writes wait while the
-    /// metadata is walked.
+    /// Walks all metadata and, if `images` is set, reads every page. Other threads go on meanwhile
+    /// and wait for none of the check's requests, with one exception: if a metadata page was
+    /// written at each attempt of the check to read it, metadata writes wait for one request. Takes
+    /// a bit of memory for each place.
     pub fn check(
         &self,
         images: bool,
@@ -405,26 +437,29 @@ impl PageTier for Store {
         self.geometry.page_size
     }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
-        self.read_pages(reads);
+        self.read_batch(reads);
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
-        self.write_pages(writes);
+        self.write_batch(writes);
     }
-    fn preferred_batch(&self) -> usize {
+    fn make_batch_space(&self) -> usize {
         self.policy.batch_pages
     }
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
-        self.reserve_page(class)
+        self.reserve(class)
     }
     fn unreserve(&self, page: PageId) {
         self.state.lock().space.unreserve(&self.geometry, page);
+    }
+    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
+        self.prepare(pages)
     }
     fn publish(
         &self,
         change: Allocation<'_>,
         append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
     ) -> Result<Appended, TierError> {
-        self.publish_pages(change, append)
+        self.publish(change, append)
     }
     fn sync(&self) -> Result<(), TierError> {
         self.write_back_all()
@@ -436,7 +471,8 @@ impl PageTier for Store {
         self.has_lost(page)
     }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
-        // Under `order`: a record that was appended before this call is applied, and so counted.
+        // Under `order`: a record that was appended before this call has been applied, and so is
+        // counted.
         let _order = self.order.lock();
         let mut state = self.state.lock();
         if let Some(journal) = self.journal.get() {

@@ -1,15 +1,21 @@
 //! The store, with or without a cache over it, which may change while the engine runs.
 //!
-//! Every call of [`PageTier`] holds the latch shared for as long as it takes, I/O included; who changes the cache holds it
-//! exclusively: then no page is on its way anywhere below DRAM, and what was decided about the new state (the superblock
-//! lists the cache, or does not) holds from before the first call that sees it.
+//! Every call of [`PageTier`] that moves pages or asks for them holds the latch shared for as long as it takes, I/O included; a
+//! thread that changes the cache holds it exclusively: then no page is on its way anywhere below DRAM, and what was decided
+//! about the new state (the superblock lists the cache, or does not) holds from before the first call that sees it.
 //!
-//! Locks: the latch comes after page latches and before all locks of caches and store. No call is made through the switch
-//! from within another: a writer that waits keeps readers out.
+//! Publications are made under page latches and must wait for no device, so they do not take that latch: neither a change, which
+//! writes to cache and superblock, nor a read that a change waits for, holds them up. They have a latch of their own, which a
+//! change takes only to put the new cache into its place. Why they may go on during a change: all that a cache does with a
+//! publication is to forget images. A cache that is being attached has none yet. One that is being detached goes on getting
+//! them until it is out of its place, so that it has missed none if the change fails.
+//!
+//! Locks: both latches come after page latches and before all locks of caches and store, that of publications second. No call is
+//! made through the switch from within another: a writer that waits keeps readers out.
 
 use crate::ranks;
 use crate::store::Store;
-use crate::{Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierStatistics};
+use crate::{Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics};
 use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firn_base::sync::{Arc, RwLock};
 use firn_base::{Lsn, PageId, Progress};
@@ -19,7 +25,10 @@ use firn_log::{Appended, LogClass, LogError, Record};
 pub struct CacheSwitch {
     store: Arc<Store>,
     cache: RwLock<Option<Arc<dyn PageCache>>>,
-    /// What the cache answers, without the latch: the buffer asks for every frame that its clock passes.
+    /// The same, for publications. Changed only with `cache` held exclusively.
+    publishing: RwLock<Option<Arc<dyn PageCache>>>,
+    /// What the cache said last, without the latch: the buffer asks for every frame that its clock passes. Asked again
+    /// whenever pages were written or background work was done, since a cache that was lost, or leaves, wants none.
     wants_clean: AtomicBool,
 }
 
@@ -28,7 +37,8 @@ impl CacheSwitch {
     #[must_use]
     pub fn new(store: Arc<Store>, cache: Option<Arc<dyn PageCache>>) -> CacheSwitch {
         let wants_clean = AtomicBool::new(cache.as_ref().is_some_and(|cache| cache.wants_clean()));
-        CacheSwitch { store, cache: ranks::SWITCH.rwlock(cache), wants_clean }
+        let publishing = ranks::PUBLISHING.rwlock(cache.clone());
+        CacheSwitch { store, cache: ranks::SWITCH.rwlock(cache), publishing, wants_clean }
     }
 
     /// The cache, now.
@@ -37,26 +47,46 @@ impl CacheSwitch {
         self.cache.read().clone()
     }
 
-    /// Changes the cache, with no other call under way: `change` is shown the one there is and answers the one there is
-    /// to be. If it fails, nothing changes.
+    /// Changes the cache, with no other call under way but publications: `change` is shown the one there is and returns the one
+    /// there is to be. If it fails, nothing changes.
     pub fn change<E>(
         &self,
         change: impl FnOnce(Option<&Arc<dyn PageCache>>) -> Result<Option<Arc<dyn PageCache>>, E>,
     ) -> Result<(), E> {
         let mut cache = self.cache.write();
         *cache = change(cache.as_ref())?;
-        self.wants_clean.store(cache.as_ref().is_some_and(|cache| cache.wants_clean()), Relaxed);
+        (*self.publishing.write()).clone_from(&cache);
+        self.note_wants(cache.as_ref());
         Ok(())
+    }
+
+    /// Asks the cache whether it wants clean pages. Under the latch.
+    fn note_wants(&self, cache: Option<&Arc<dyn PageCache>>) {
+        let wants = cache.is_some_and(|cache| cache.wants_clean());
+        if self.wants_clean.load(Relaxed) != wants {
+            self.wants_clean.store(wants, Relaxed);
+        }
+    }
+
+    /// Does a piece of the cache's work, if there is one.
+    fn step_with(
+        &self,
+        work: impl FnOnce(&dyn PageCache) -> Result<Progress, TierError>,
+    ) -> Result<Progress, TierError> {
+        let cache = self.cache.read();
+        let progress = cache.as_ref().map_or(Ok(Progress::Idle), |cache| work(&**cache));
+        self.note_wants(cache.as_ref());
+        progress
     }
 
     /// A piece of the cache's background work.
     pub fn step(&self) -> Result<Progress, TierError> {
-        self.cache.read().as_ref().map_or(Ok(Progress::Idle), |cache| cache.step())
+        self.step_with(|cache| cache.step())
     }
 
     /// A piece of the cache's leaving ([`PageCache::leave_step`]).
     pub fn leave_step(&self) -> Result<Progress, TierError> {
-        self.cache.read().as_ref().map_or(Ok(Progress::Idle), |cache| cache.leave_step())
+        self.step_with(|cache| cache.leave_step())
     }
 
     /// Does something with whatever is uppermost.
@@ -76,10 +106,15 @@ impl PageTier for CacheSwitch {
         self.with(|tier| tier.read_batch(reads));
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
-        self.with(|tier| tier.write_batch(writes));
+        let cache = self.cache.read();
+        match &*cache {
+            Some(cache) => cache.write_batch(writes),
+            None => self.store.write_batch(writes),
+        }
+        self.note_wants(cache.as_ref());
     }
-    fn preferred_batch(&self) -> usize {
-        self.with(|tier| tier.preferred_batch())
+    fn make_batch_space(&self) -> usize {
+        self.with(|tier| tier.make_batch_space())
     }
     fn wants_clean(&self) -> bool {
         self.wants_clean.load(Relaxed)
@@ -88,14 +123,21 @@ impl PageTier for CacheSwitch {
         self.with(|tier| tier.reserve(class))
     }
     fn unreserve(&self, page: PageId) {
-        self.with(|tier| tier.unreserve(page));
+        // In memory only, and no cache knows of reserved pages.
+        self.store.unreserve(page);
+    }
+    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
+        self.store.prepare(pages)
     }
     fn publish(
         &self,
         change: Allocation<'_>,
         append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
     ) -> Result<Appended, TierError> {
-        self.with(|tier| tier.publish(change, append))
+        match &*self.publishing.read() {
+            Some(cache) => cache.publish(change, append),
+            None => self.store.publish(change, append),
+        }
     }
     fn sync(&self) -> Result<(), TierError> {
         self.with(|tier| tier.sync())
@@ -103,8 +145,8 @@ impl PageTier for CacheSwitch {
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         self.with(|tier| tier.version_of(page))
     }
-    fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
-        self.with(|tier| tier.has_change(page, lsn))
+    fn has_change_for_sure(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+        self.with(|tier| tier.has_change_for_sure(page, lsn))
     }
     fn page_is_lost(&self, page: PageId) -> bool {
         self.with(|tier| tier.page_is_lost(page))

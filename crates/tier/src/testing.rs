@@ -1,14 +1,15 @@
-//! A page tier in memory, for tests of the floors above.
+//! A page tier in memory, for tests of the layers above.
 
 use crate::{
-    Allocation, Found, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written,
+    Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
+    Written,
 };
 use firn_base::sync::Mutex;
 use firn_base::{Lsn, PageId};
 use firn_log::{Appended, Kind, LogClass, LogError, Record};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Pages in a map. Holds what was written, loses nothing, knows no crash.
+/// Pages in a map. Keeps what was written, never loses any, and does not model crashes.
 pub struct MemoryTier {
     page_size: usize,
     state: Mutex<State>,
@@ -21,6 +22,7 @@ type Version = (Lsn, Option<Box<[u8]>>);
 struct State {
     next: u64,
     pages: BTreeMap<PageId, Version>,
+    damaged: BTreeSet<PageId>,
     statistics: TierStatistics,
 }
 
@@ -29,6 +31,16 @@ impl MemoryTier {
     #[must_use]
     pub fn new(page_size: usize) -> MemoryTier {
         MemoryTier { page_size, state: Mutex::default() }
+    }
+
+    /// Makes every later read of the page fail.
+    pub fn damage(&self, page: PageId) {
+        self.state.lock().damaged.insert(page);
+    }
+
+    /// Frees the page, though something may still name it.
+    pub fn forget(&self, page: PageId) {
+        assert!(self.state.lock().pages.remove(&page).is_some(), "{page:?} was not allocated");
     }
 }
 
@@ -40,6 +52,11 @@ impl PageTier for MemoryTier {
         let mut state = self.state.lock();
         for read in reads {
             state.statistics.pages_read += 1;
+            if state.damaged.contains(&read.page) {
+                read.outcome =
+                    Err(TierError::new(TierErrorKind::Damaged, format!("{:?} is damaged", read.page)));
+                continue;
+            }
             read.outcome = match state.pages.get(&read.page) {
                 None => Err(TierError::new(
                     TierErrorKind::NotAllocated,
@@ -76,7 +93,7 @@ impl PageTier for MemoryTier {
             };
         }
     }
-    fn preferred_batch(&self) -> usize {
+    fn make_batch_space(&self) -> usize {
         16
     }
     fn reserve(&self, _: LogClass) -> Result<PageId, TierError> {
@@ -85,12 +102,18 @@ impl PageTier for MemoryTier {
         Ok(PageId(state.next))
     }
     fn unreserve(&self, _: PageId) {}
+    fn prepare(&self, _: &[PageId]) -> Result<Prepared<'_>, TierError> {
+        Ok(Prepared::default())
+    }
     fn publish(
         &self,
         change: Allocation<'_>,
         append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
     ) -> Result<Appended, TierError> {
         let mut state = self.state.lock();
+        if let Some(page) = change.free.iter().find(|page| !state.pages.contains_key(page)) {
+            return Err(TierError::new(TierErrorKind::NotAllocated, format!("{page:?} is not allocated")));
+        }
         let appended = append(Record { kind: Kind(0x10), body: &[] })?;
         for &page in change.allocate {
             assert!(
@@ -99,7 +122,8 @@ impl PageTier for MemoryTier {
             );
         }
         for page in change.free {
-            assert!(state.pages.remove(page).is_some(), "{page:?} was not allocated");
+            state.pages.remove(page);
+            state.damaged.remove(page);
         }
         Ok(appended)
     }

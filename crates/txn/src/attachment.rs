@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | 0x40 | commit | transaction varint, microseconds since 1970 varint |
 //! | 0x41 | abort: all undone | transaction varint |
-//! | 0x42 | prepared | transaction varint, global id blob |
+//! | 0x42 | prepared | transaction varint, global id blob, then keys locked for update and not written until the end: tree varint, key blob each |
+//! | 0x43 | a prepared transaction is to be rolled back | transaction varint |
 
 use firn_base::TxnId;
 use firn_base::codec::{Malformed, Reader, Writer};
@@ -18,15 +19,18 @@ pub mod kinds {
     pub const ABORT: Kind = Kind(0x41);
     /// A transaction is prepared: its fate is decided from outside.
     pub const PREPARE: Kind = Kind(0x42);
+    /// The decision to roll a prepared transaction back: from here on it is undone like any other.
+    pub const ROLLBACK: Kind = Kind(0x43);
 }
 
 const CHANGE: u8 = 1;
 const COMPENSATION: u8 = 2;
+const SPILLED: u8 = 3;
 
 /// The attachment of a page change's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment<'a> {
-    /// None: a change of structure, or of a system tree.
+    /// None: a change of structure, a sweep, or the end of an entry of the undo tree.
     None,
     /// A change by a transaction.
     Change {
@@ -44,6 +48,13 @@ pub enum Attachment<'a> {
         /// Which of its undo entries has been used.
         index: u32,
     },
+    /// An undo entry put into the undo tree, which has it from this record on.
+    Spilled {
+        /// Of which transaction.
+        txn: TxnId,
+        /// Which of its undo entries.
+        index: u32,
+    },
 }
 
 impl<'a> Attachment<'a> {
@@ -59,12 +70,14 @@ impl<'a> Attachment<'a> {
         match tag {
             CHANGE => Ok(Attachment::Change { txn, index, undo: reader.rest() }),
             COMPENSATION => Ok(Attachment::Compensation { txn, index }),
+            SPILLED => Ok(Attachment::Spilled { txn, index }),
             _ => Err(Malformed { what: "an unknown kind of attachment" }),
         }
     }
 }
 
 /// Begins a change's attachment in `out`; the undo entry follows. Answers where it starts.
+#[inline]
 pub(crate) fn begin_change(out: &mut Vec<u8>, txn: TxnId, index: u32) -> usize {
     out.clear();
     out.put_u8(CHANGE);
@@ -75,8 +88,17 @@ pub(crate) fn begin_change(out: &mut Vec<u8>, txn: TxnId, index: u32) -> usize {
 
 /// Writes a compensation's attachment into `out`.
 pub(crate) fn compensation(out: &mut Vec<u8>, txn: TxnId, index: u32) {
+    put_tagged(out, COMPENSATION, txn, index);
+}
+
+/// Writes the attachment of an undo tree's change that puts an entry in into `out`.
+pub(crate) fn spilled(out: &mut Vec<u8>, txn: TxnId, index: u32) {
+    put_tagged(out, SPILLED, txn, index);
+}
+
+fn put_tagged(out: &mut Vec<u8>, tag: u8, txn: TxnId, index: u32) {
     out.clear();
-    out.put_u8(COMPENSATION);
+    out.put_u8(tag);
     out.put_varint(txn.0);
     out.put_varint(u64::from(index));
 }
@@ -98,6 +120,9 @@ mod tests {
         );
         compensation(&mut bytes, TxnId(1), 0);
         assert_eq!(Attachment::decode(&bytes), Ok(Attachment::Compensation { txn: TxnId(1), index: 0 }));
+        spilled(&mut bytes, TxnId(300), 7);
+        assert_eq!(bytes, [3, 0xac, 2, 7]);
+        assert_eq!(Attachment::decode(&bytes), Ok(Attachment::Spilled { txn: TxnId(300), index: 7 }));
         assert!(Attachment::decode(&[9, 1, 1]).is_err());
     }
 }

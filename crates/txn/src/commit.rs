@@ -1,14 +1,15 @@
-//! Ending transactions well: commit in two calls, and two-phase commit.
+//! Ending transactions well: commit in two calls.
 
 use crate::attachment::kinds;
 use crate::locks::HeldLocks;
+use crate::registry::Registry;
 use crate::state::{Status, TxnState};
-use crate::{Transaction, TxnError, TxnErrorKind, TxnManager};
+use crate::{Isolation, Transaction, TxnError, TxnErrorKind, TxnManager};
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, clock};
-use firn_log::{LogClass, Record};
+use firn_log::{Log, LogClass, LogErrorKind, Record};
 
 /// A commit that is ordered: visible to others, and durable soon. Dropping the handle changes nothing.
 #[derive(Clone)]
@@ -19,6 +20,9 @@ pub struct CommitHandle {
 }
 
 impl CommitHandle {
+    pub(crate) fn new(manager: Arc<TxnManager>, lsn: Lsn) -> CommitHandle {
+        CommitHandle { manager, lsn }
+    }
     /// End of the commit record; of the last commit seen, for a transaction that only read.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
@@ -74,9 +78,11 @@ impl Transaction {
         self.manager.check_usable()?;
         self.finish_undoing()?;
         let seen = match &self.snapshot {
-            Some(snapshot) => snapshot.seen_lsn,
-            None if self.exposed => self.manager.registry.lock().last_commit,
-            None => Lsn::ZERO,
+            Some(snapshot) => snapshot.seen_lsn.max(self.seen_lsn),
+            None if self.exposed && self.options.isolation == Isolation::Serializable => {
+                self.manager.registry.lock().last_commit
+            }
+            None => self.seen_lsn,
         };
         let lsn = match self.state.take() {
             None => seen,
@@ -97,45 +103,6 @@ impl Transaction {
         self.manager.purge_versions();
         Ok(CommitHandle { manager: self.manager.clone(), lsn })
     }
-
-    /// Two-phase commit, first phase: after it, the transaction survives a crash with its writes locked and
-    /// unseen, until [`TxnManager::commit_prepared`] or [`TxnManager::rollback_prepared`] names `gid`.
-    /// Its explicit locks for reading end here. The handle tells when the promise is durable.
-    ///
-    /// Errors: `BadArgument` if `gid` is empty, longer than 256 bytes or taken, or if nothing was written.
-    pub fn prepare(mut self, gid: &[u8]) -> Result<CommitHandle, TxnError> {
-        self.begin_write()?;
-        let refuse = |message: &str| Err(TxnError::new(TxnErrorKind::BadArgument, message));
-        if gid.is_empty() || gid.len() > 256 {
-            return refuse("a global transaction id has 1 to 256 bytes");
-        }
-        let Some(state) = self.state.clone().filter(|_| self.has_writes()) else {
-            return refuse("a transaction that wrote nothing cannot be prepared; commit it");
-        };
-        let manager = self.manager.clone();
-        let mut prepared = manager.prepared.lock();
-        if prepared.contains_key(gid) || manager.unfinished.lock().contains_key(gid) {
-            return refuse("a prepared transaction has this global id already");
-        }
-        let mut body = Vec::new();
-        body.put_varint(state.id.0);
-        body.put_blob(gid);
-        // Before anybody sees that it is prepared: see `Transaction::wait_for`.
-        manager.locks.release(state.id, &mut self.held);
-        let end = {
-            let _registry = manager.registry.lock();
-            let record = Record { kind: kinds::PREPARE, body: &body };
-            let end = manager.log.append(LogClass::Rollback, record)?.end;
-            state.set_status(Status::Prepared);
-            end
-        };
-        manager.waits.ended(state.id);
-        prepared.insert(gid.to_vec(), state);
-        self.state = None;
-        self.ended = true;
-        self.drop_snapshot();
-        Ok(CommitHandle { manager: manager.clone(), lsn: end })
-    }
 }
 
 impl TxnManager {
@@ -144,26 +111,64 @@ impl TxnManager {
     fn order_with_room(&self, state: &Arc<TxnState>, held: &mut HeldLocks) -> Result<Lsn, TxnError> {
         let mut end = Lsn::ZERO;
         self.with_room(|| {
-            end = self.order(state, held)?;
+            end = self.order(state, held, LogClass::Rollback)?;
             Ok(())
         })?;
         Ok(end)
     }
 
+    /// Appends a record and notes in the registry what it means, both under the registry's lock. Answers the record's end.
+    ///
+    /// Every transaction takes that lock, so no device is waited for under it: while the log's buffer is full, it is let go
+    /// of and taken again.
+    pub(crate) fn append_registered(
+        &self,
+        class: LogClass,
+        record: Record<'_>,
+        note: impl FnOnce(&mut Registry, Lsn),
+    ) -> Result<Lsn, TxnError> {
+        loop {
+            let mut registry = self.registry.lock();
+            match self.log.try_append(class, record) {
+                Ok(appended) => {
+                    note(&mut registry, appended.end);
+                    return Ok(appended.end);
+                }
+                Err(error) if error.kind == LogErrorKind::BufferFull => {
+                    drop(registry);
+                    self.log.wait_for_buffer(Log::framed_len(record.body.len()))?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Appends the commit record and makes the changes visible. Answers the record's end.
-    fn order(&self, state: &Arc<TxnState>, held: &mut HeldLocks) -> Result<Lsn, TxnError> {
+    pub(crate) fn order(
+        &self,
+        state: &Arc<TxnState>,
+        held: &mut HeldLocks,
+        class: LogClass,
+    ) -> Result<Lsn, TxnError> {
         let mut body = Vec::with_capacity(20);
         body.put_varint(state.id.0);
         body.put_varint(clock::unix_time_us());
         let record = Record { kind: kinds::COMMIT, body: &body };
-        let end = {
-            let mut registry = self.registry.lock();
-            let end = self.log.append(LogClass::Rollback, record)?.end;
+        let mut gather = false;
+        let end = self.append_registered(class, record, |registry, end| {
             // Before it can be purged.
-            state.versions.lock().end_promise(self.log.undo_promise());
+            let mut versions = state.versions.lock();
+            versions.end_promise(self.log.undo_promise());
+            if !versions.ghosts.is_empty() {
+                gather = self.backlog.leave(std::mem::take(&mut versions.ghosts));
+                versions.account(&self.version_bytes);
+            }
+            drop(versions);
             registry.end(state, Status::Committed, Some(end));
-            end
-        };
+        })?;
+        if gather {
+            self.gather_ghosts();
+        }
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.locks.release(state.id, held);
         self.waits.ended(state.id);
@@ -187,60 +192,4 @@ impl TxnManager {
         self.locks.release(state.id, held);
         self.waits.ended(state.id);
     }
-
-    /// Commits a prepared transaction, from any thread.
-    ///
-    /// Errors: `BadArgument` if none has this id.
-    pub fn commit_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
-        self.check_usable()?;
-        // It stays among the prepared ones until its record is appended: a checkpoint in between must not take
-        // it for a transaction that recovery may roll back.
-        let mut prepared = self.prepared.lock();
-        let state = prepared.get(gid).ok_or_else(|| not_prepared(gid))?;
-        let lsn = self.order(state, &mut HeldLocks::default())?;
-        prepared.remove(gid);
-        Ok(CommitHandle { manager: self.clone(), lsn })
-    }
-
-    /// Rolls a prepared transaction back, from any thread. Until the handle says that this is durable, a crash may
-    /// bring it back prepared.
-    ///
-    /// Errors: `BadArgument` if none has this id; `LogFull` if there was no room for all of it: it goes on by itself when
-    /// there is, and who asks again is told that it has ended; else those after which the database must be opened again.
-    pub fn rollback_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
-        self.check_usable()?;
-        let Some(state) = self.prepared.lock().remove(gid) else { return self.rollback_prepared_again(gid) };
-        state.set_status(Status::Active);
-        let held = &mut HeldLocks::default();
-        match self.roll_back_state(&state, held) {
-            Err(error) if error.kind == TxnErrorKind::LogFull => {
-                self.unfinished.lock().insert(gid.to_vec(), state.clone());
-                self.undo_later(&state, held);
-                Err(error)
-            }
-            // Half undone it is in nobody's hands: nobody could ever end it, and its rows would stay locked.
-            Err(error) => {
-                self.poison(error.clone());
-                Err(error)
-            }
-            Ok(()) => Ok(CommitHandle { manager: self.clone(), lsn: self.log.end() }),
-        }
-    }
-
-    /// Goes on with a rolling back that has found no room.
-    fn rollback_prepared_again(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
-        let state = self.unfinished.lock().get(gid).cloned().ok_or_else(|| not_prepared(gid))?;
-        self.undo_loser(state.id)?;
-        if !state.has_ended() {
-            let message = "the transaction is being rolled back; ask again";
-            return Err(TxnError::new(TxnErrorKind::LogFull, message));
-        }
-        self.unfinished.lock().remove(gid);
-        Ok(CommitHandle { manager: self.clone(), lsn: self.log.end() })
-    }
-}
-
-fn not_prepared(gid: &[u8]) -> TxnError {
-    let message = format!("no prepared transaction has the id {}", gid.escape_ascii());
-    TxnError::new(TxnErrorKind::BadArgument, message)
 }

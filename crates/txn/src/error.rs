@@ -23,10 +23,16 @@ pub enum TxnErrorKind {
     LogFull,
     /// The buffer is too small for the work in flight.
     NoFrame,
-    /// A key or value is over its limit.
+    /// A key or value, or the number of a transaction's changes, is over its limit.
     TooLarge,
+    /// Too many transactions are open or prepared, or one holds too many locks: end some, or do it in smaller pieces.
+    TooMany,
     /// A page or log record is damaged.
     Damaged,
+    /// The tree was dropped and is being freed.
+    Dropped,
+    /// A device could not read a page. Nothing has changed, and the read may be tried again.
+    Unreadable,
     /// A device failed; the database must be opened again.
     Failed,
     /// The commit record was appended but could not be made durable: whether the transaction committed is
@@ -59,6 +65,17 @@ impl TxnError {
     pub fn is_retry(&self) -> bool {
         matches!(self.kind, TxnErrorKind::Conflict | TxnErrorKind::Deadlock)
     }
+    /// Whether some page cannot be had, its stored image being damaged or unreadable. Nothing has changed, and work that
+    /// does not need that page can go on.
+    #[must_use]
+    pub fn concerns_a_page(&self) -> bool {
+        matches!(self.kind, TxnErrorKind::Damaged | TxnErrorKind::Unreadable)
+    }
+    /// With `context` before its sentence.
+    pub(crate) fn within(mut self, context: &str) -> TxnError {
+        self.message = format!("{context}: {}", self.message);
+        self
+    }
 }
 impl From<TreeError> for TxnError {
     fn from(error: TreeError) -> TxnError {
@@ -67,6 +84,8 @@ impl From<TreeError> for TxnError {
             TreeErrorKind::LogFull => TxnErrorKind::LogFull,
             TreeErrorKind::NoFrame => TxnErrorKind::NoFrame,
             TreeErrorKind::Damaged => TxnErrorKind::Damaged,
+            TreeErrorKind::Condemned => TxnErrorKind::Dropped,
+            TreeErrorKind::Unreadable => TxnErrorKind::Unreadable,
             TreeErrorKind::TooLarge => TxnErrorKind::TooLarge,
             _ => TxnErrorKind::Failed,
         };

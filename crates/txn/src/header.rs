@@ -27,11 +27,13 @@ const FLAG: u32 = 1 << 30;
 impl RowHeader {
     /// Bytes.
     pub const LEN: usize = 12;
+    /// How many undo entries a transaction may make: a greater index has no place in a header.
+    pub const UNDO_MAX: u32 = FLAG;
 
     /// As it stands in the page.
     #[must_use]
     pub fn encode(self) -> [u8; RowHeader::LEN] {
-        assert!(self.undo < FLAG, "a transaction has fewer than 2^30 undo entries");
+        assert!(self.undo < RowHeader::UNDO_MAX, "a change that would get a greater index is refused");
         assert!(!(self.ghost && self.flag), "a deleted row has no payload that a flag could speak of");
         let mut bytes = [0; RowHeader::LEN];
         bytes[..8].copy_from_slice(&self.writer.0.to_le_bytes());

@@ -19,26 +19,32 @@
 //! for version shards; `WaitGraph::ended` is called with nothing held but the list of prepared
 //! transactions. Nobody waits for a transaction while holding a latch or one of these locks.
 //!
-//! How it fails: [`TxnError`]; after `Conflict` or `Deadlock` the caller rolls back and tries again. If a
-//! rollback itself fails the manager refuses further work until the database is opened again.
+//! How it fails: [`TxnError`]; after `Conflict` or `Deadlock` the caller rolls back and tries again. A rollback that finds
+//! no space or a page that cannot be had is put off, or set aside until the next opening (`losers.rs`). If it fails
+//! otherwise the manager refuses further work until the database is opened again.
 #![forbid(unsafe_code)]
 
 mod attachment;
 mod commit;
 mod error;
 mod fence;
+mod ghosts;
 mod header;
 mod locks;
+mod losers;
 mod manager;
 mod options;
+mod prepared;
 mod purge;
 mod ranks;
 mod read;
 mod recovery;
 mod registry;
 mod rollback;
+mod set_aside;
 mod snapshot;
 mod state;
+mod token;
 mod transaction;
 mod undo;
 mod waits;
@@ -51,7 +57,10 @@ pub use header::RowHeader;
 pub use manager::{ManagerOptions, TxnManager, TxnStatistics};
 pub use options::{CancelToken, Isolation, TxnOptions};
 pub use read::RowBatch;
-pub use recovery::{Analysis, CheckpointState, LoserReport, PreparedTransaction};
+pub use recovery::{Analysis, CheckpointState, LockedKey, LoserReport, OpenTransaction, PreparedTransaction};
+pub use set_aside::{SetAside, SetAsideFn};
+pub use snapshot::StatementView;
+pub use token::TxnToken;
 pub use transaction::{Savepoint, Transaction};
 pub use write::RowValue;
 

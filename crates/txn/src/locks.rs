@@ -47,8 +47,12 @@ impl KeyRange {
 }
 
 const SHARDS: usize = 64;
-/// A transaction with more key locks than this in one tree locks the whole tree instead.
+/// A transaction with more shared key locks, or more range locks, than this in one tree locks the whole tree for reading
+/// instead.
 const ESCALATE_AT: usize = 4096;
+/// Most keys that a transaction may lock exclusively. They are not escalated, since that would have to wait for every other
+/// lock in the tree; the limit bounds their memory at some 40 MiB beside the keys.
+pub(crate) const EXCLUSIVE_MAX: usize = 1 << 18;
 /// Slots of a shard kept for their memory while nobody locks anything in it.
 const SLOTS_KEPT: usize = 64;
 /// Ends a chain of slots.
@@ -154,7 +158,30 @@ pub(crate) struct LockTable {
 pub(crate) struct HeldLocks {
     /// Shards and slots of keys.
     points: Vec<(u32, u32)>,
+    /// How many of them are shared, tree by tree.
+    shared: Vec<(TreeId, usize)>,
+    /// How many are exclusive.
+    exclusive: usize,
     range_trees: Vec<TreeId>,
+}
+
+impl HeldLocks {
+    fn shared_in(&mut self, tree: TreeId) -> &mut usize {
+        let at = self.shared.iter().position(|(of, _)| *of == tree).unwrap_or_else(|| {
+            self.shared.push((tree, 0));
+            self.shared.len() - 1
+        });
+        &mut self.shared[at].1
+    }
+}
+
+/// Why a key is not locked.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// These have locked it.
+    Blocked(Vec<TxnId>),
+    /// The transaction holds [`EXCLUSIVE_MAX`] exclusive locks.
+    TooMany,
 }
 
 impl Default for LockTable {
@@ -182,7 +209,7 @@ impl LockTable {
         key: &[u8],
         mode: Mode,
         held: &mut HeldLocks,
-    ) -> Result<(), Vec<TxnId>> {
+    ) -> Result<(), Refused> {
         if mode == Mode::Shared && self.range_covers(me, tree, key) {
             return Ok(());
         }
@@ -201,15 +228,22 @@ impl LockTable {
             self.range_blockers(me, tree, key, &mut blockers);
         }
         if !blockers.is_empty() {
-            return Err(blockers);
+            return Err(Refused::Blocked(blockers));
+        }
+        if mode == Mode::Exclusive && held.exclusive >= EXCLUSIVE_MAX {
+            let mine = |at: u32| points.slots[at as usize].holders.contains(&(me, Mode::Exclusive));
+            return if found.is_some_and(mine) { Ok(()) } else { Err(Refused::TooMany) };
         }
         let at = found.unwrap_or_else(|| points.claim(hash, tree, key));
         let holders = &mut points.slots[at as usize].holders;
         match holders.iter_mut().find(|(t, _)| *t == me) {
             Some((_, mine)) => {
-                if mode == Mode::Exclusive {
+                if mode == Mode::Exclusive && *mine == Mode::Shared {
                     *mine = mode;
+                    *held.shared_in(tree) -= 1;
+                    held.exclusive += 1;
                 }
+                return Ok(());
             }
             None => {
                 holders.push((me, mode));
@@ -218,7 +252,13 @@ impl LockTable {
             }
         }
         drop(points);
-        if mode == Mode::Shared && held.points.len() > ESCALATE_AT {
+        if mode == Mode::Exclusive {
+            held.exclusive += 1;
+            return Ok(());
+        }
+        let shared = held.shared_in(tree);
+        *shared += 1;
+        if *shared > ESCALATE_AT {
             self.escalate(me, tree, held);
         }
         Ok(())
@@ -227,18 +267,54 @@ impl LockTable {
     /// Replaces `me`'s shared key locks in a tree by a lock on the whole tree.
     fn escalate(&self, me: TxnId, tree: TreeId, held: &mut HeldLocks) {
         self.lock_range(me, tree, KeyRange::ALL, held);
+        *held.shared_in(tree) = 0;
+        self.release_points(me, held, |of, _, mode| of == tree && mode == Mode::Shared);
+    }
+
+    /// Gives back the key locks of `me` that `which` chooses, by tree, key and mode.
+    fn release_points(
+        &self,
+        me: TxnId,
+        held: &mut HeldLocks,
+        mut which: impl FnMut(TreeId, &[u8], Mode) -> bool,
+    ) {
         held.points.retain(|&(number, at)| {
             let shard = &self.shards[number as usize];
             let mut points = shard.points.lock();
             let point = &points.slots[at as usize];
-            let exclusive = point.holders.iter().any(|&(t, mode)| t == me && mode == Mode::Exclusive);
-            if point.tree != tree || exclusive {
+            let (_, mode) =
+                point.holders.iter().find(|(t, _)| *t == me).expect("a held lock is in the table");
+            if !which(point.tree, &point.key, *mode) {
                 return true;
             }
             points.release(at, me);
             shard.count.fetch_sub(1, Ordering::SeqCst);
             false
         });
+    }
+
+    /// The keys that `me` has locked exclusively.
+    pub fn exclusive_keys(&self, me: TxnId, held: &HeldLocks) -> Vec<(TreeId, Vec<u8>)> {
+        if held.exclusive == 0 {
+            return Vec::new();
+        }
+        let keys = held.points.iter().filter_map(|&(number, at)| {
+            let points = self.shards[number as usize].points.lock();
+            let point = &points.slots[at as usize];
+            point.holders.contains(&(me, Mode::Exclusive)).then(|| (point.tree, point.key.clone()))
+        });
+        keys.collect()
+    }
+
+    /// Gives back all locks but the exclusive ones on `kept`, which is sorted.
+    pub fn release_but(&self, me: TxnId, held: &mut HeldLocks, kept: &[(TreeId, Vec<u8>)]) {
+        let is_kept = |tree: TreeId, key: &[u8]| {
+            kept.binary_search_by(|(t, k)| t.cmp(&tree).then_with(|| k.as_slice().cmp(key))).is_ok()
+        };
+        self.release_points(me, held, |tree, key, mode| mode == Mode::Shared || !is_kept(tree, key));
+        held.shared.clear();
+        held.exclusive = held.points.len();
+        self.release_ranges(me, held);
     }
 
     /// Locks a range for reading. Never refused: writers of rows in it are met when the rows are read.
@@ -313,6 +389,12 @@ impl LockTable {
             shard.points.lock().release(at, me);
             shard.count.fetch_sub(1, Ordering::SeqCst);
         }
+        held.shared.clear();
+        held.exclusive = 0;
+        self.release_ranges(me, held);
+    }
+
+    fn release_ranges(&self, me: TxnId, held: &mut HeldLocks) {
         if held.range_trees.is_empty() {
             return;
         }
@@ -349,13 +431,13 @@ mod tests {
         assert_eq!(lock(2, Mode::Shared, &mut b), Ok(()));
         assert_eq!(
             lock(1, Mode::Exclusive, &mut a),
-            Err(vec![TxnId(2)]),
+            Err(Refused::Blocked(vec![TxnId(2)])),
             "an upgrade waits for other readers"
         );
         assert_eq!(table.write_blockers(TxnId(1), TREE, b"k"), [TxnId(2)]);
         table.release(TxnId(2), &mut b);
         assert_eq!(lock(1, Mode::Exclusive, &mut a), Ok(()));
-        assert_eq!(lock(2, Mode::Shared, &mut b), Err(vec![TxnId(1)]));
+        assert_eq!(lock(2, Mode::Shared, &mut b), Err(Refused::Blocked(vec![TxnId(1)])));
         assert!(table.write_blockers(TxnId(1), TREE, b"k").is_empty());
         assert!(table.write_blockers(TxnId(2), TREE, b"other").is_empty());
         table.release(TxnId(1), &mut a);
@@ -374,10 +456,79 @@ mod tests {
             assert!(table.write_blockers(TxnId(1), TREE, key.as_bytes()).is_empty());
         }
         let mut other = HeldLocks::default();
-        assert_eq!(table.lock_key(TxnId(2), TREE, b"c", Mode::Exclusive, &mut other), Err(vec![TxnId(1)]));
+        let exclusive = table.lock_key(TxnId(2), TREE, b"c", Mode::Exclusive, &mut other);
+        assert_eq!(exclusive, Err(Refused::Blocked(vec![TxnId(1)])));
         assert_eq!(table.lock_key(TxnId(2), TREE, b"c", Mode::Shared, &mut other), Ok(()));
         table.release(TxnId(1), &mut held);
         table.release(TxnId(2), &mut other);
+        assert_eq!(table.count(), 0);
+    }
+
+    /// All key locks once counted, of every tree and exclusive ones too: then one more shared lock locked its whole tree.
+    #[test]
+    fn shared_locks_are_counted_tree_by_tree_and_without_exclusive_ones() {
+        let table = LockTable::default();
+        let mut held = HeldLocks::default();
+        let mut lock = |tree: u32, number: u32, mode| {
+            table.lock_key(TxnId(1), TreeId(tree), &number.to_be_bytes(), mode, &mut held)
+        };
+        for number in 0..ESCALATE_AT as u32 {
+            assert_eq!(lock(1, number, Mode::Exclusive), Ok(()));
+            assert_eq!(lock(2, number, Mode::Shared), Ok(()));
+            // Locked for reading first, and then for writing.
+            assert_eq!(lock(4, number, Mode::Shared), Ok(()));
+            assert_eq!(lock(4, number, Mode::Exclusive), Ok(()));
+        }
+        assert_eq!(lock(3, 0, Mode::Shared), Ok(()));
+        assert_eq!(lock(4, u32::MAX, Mode::Shared), Ok(()));
+        for tree in 1..5 {
+            assert!(table.write_blockers(TxnId(2), TreeId(tree), b"another").is_empty(), "tree {tree}");
+        }
+        let mut lock = |tree: u32, number: u32, mode| {
+            table.lock_key(TxnId(1), TreeId(tree), &number.to_be_bytes(), mode, &mut held)
+        };
+        assert_eq!(lock(2, u32::MAX, Mode::Shared), Ok(()));
+        let locked = |tree| !table.write_blockers(TxnId(2), TreeId(tree), b"another").is_empty();
+        assert_eq!([1, 2, 3, 4].map(locked), [false, true, false, false]);
+        table.release(TxnId(1), &mut held);
+        assert_eq!(table.count(), 0);
+    }
+
+    /// There was no end to them: each takes some hundred bytes.
+    #[test]
+    fn exclusive_locks_end_at_their_limit() {
+        let table = LockTable::default();
+        let mut held = HeldLocks::default();
+        let mut lock =
+            |number: u32, mode| table.lock_key(TxnId(1), TREE, &number.to_be_bytes(), mode, &mut held);
+        for number in 0..EXCLUSIVE_MAX as u32 {
+            assert_eq!(lock(number, Mode::Exclusive), Ok(()));
+        }
+        assert_eq!(lock(u32::MAX, Mode::Exclusive), Err(Refused::TooMany));
+        assert_eq!(lock(7, Mode::Exclusive), Ok(()), "it has that one");
+        assert_eq!(lock(u32::MAX, Mode::Shared), Ok(()));
+        assert_eq!(lock(u32::MAX, Mode::Exclusive), Err(Refused::TooMany), "an upgrade counts as well");
+        table.release(TxnId(1), &mut held);
+        assert_eq!(table.count(), 0);
+    }
+
+    #[test]
+    fn what_is_prepared_keeps_the_exclusive_locks_that_are_named() {
+        let table = LockTable::default();
+        let mut held = HeldLocks::default();
+        for (key, mode) in [(b"a", Mode::Exclusive), (b"b", Mode::Shared), (b"c", Mode::Exclusive)] {
+            assert_eq!(table.lock_key(TxnId(1), TREE, key, mode, &mut held), Ok(()));
+        }
+        table.lock_range(TxnId(1), TREE, KeyRange::of_key(b"d"), &mut held);
+        let mut keys = table.exclusive_keys(TxnId(1), &held);
+        keys.sort();
+        assert_eq!(keys, [(TREE, b"a".to_vec()), (TREE, b"c".to_vec())]);
+        keys.remove(0);
+        table.release_but(TxnId(1), &mut held, &keys);
+        let locked = |key: &[u8]| table.is_locked(TREE, key);
+        assert_eq!([b"a", b"b", b"c", b"d"].map(|key| locked(key)), [false, false, true, false]);
+        assert_eq!(table.exclusive_keys(TxnId(1), &held), keys);
+        table.release(TxnId(1), &mut held);
         assert_eq!(table.count(), 0);
     }
 

@@ -1,9 +1,14 @@
 //! The transaction manager: what all transactions of a database share.
 
+use crate::ghosts::Backlog;
 use crate::locks::LockTable;
+use crate::losers::Loser;
+use crate::prepared::PreparedList;
+use crate::purge::Allowance;
 use crate::ranks;
 use crate::read::View;
 use crate::registry::Registry;
+use crate::set_aside::SetAsideList;
 use crate::snapshot::Snapshot;
 use crate::state::{Entry, SpareMemory, TxnState};
 use crate::undo::{Before, Undo};
@@ -21,7 +26,9 @@ use std::collections::BTreeMap;
 /// How transactions use memory.
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
-    /// DRAM for before-images. Beyond it they spill to the undo tree.
+    /// DRAM for before-images, and for what is kept in memory of ended transactions for their sake. Beyond it they spill to
+    /// the undo tree. Not counted are up to 32 KiB of each running transaction and of the 64 newest commits; less of both
+    /// with a budget below 16 MiB.
     pub version_budget_bytes: usize,
 }
 
@@ -50,12 +57,17 @@ pub struct TxnStatistics {
     pub active: u64,
     /// Snapshots in use.
     pub snapshots: u64,
-    /// Bytes of before-images in memory.
+    /// Bytes of memory held for before-images, allocated and not only used; see
+    /// [`ManagerOptions::version_budget_bytes`] for what is not counted.
     pub version_bytes: u64,
+    /// Ended transactions kept in memory because a snapshot may need their before-images.
+    pub kept: u64,
     /// Before-images spilled to the undo tree.
     pub spilled: u64,
     /// Ghost rows removed from their pages.
     pub ghosts_removed: u64,
+    /// Bytes of memory that remember where ghosts are to be removed.
+    pub ghost_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +81,12 @@ pub(crate) struct Counters {
 
 const SHARDS: usize = 32;
 
+/// So many transactions that write or lock may be open with every log.
+const OPEN_ALWAYS: usize = 256;
+/// With larger logs, one for so many bytes of the log's capacity: a checkpoint lists each in at most 16 bytes, a sixty-fourth
+/// of the log then.
+const OPEN_SHARE: u64 = 1024;
+
 /// What all transactions of a database share.
 pub struct TxnManager {
     pub(crate) pool: Arc<BufferPool>,
@@ -81,6 +99,8 @@ pub struct TxnManager {
     shards: Vec<Mutex<FixedMap<TxnId, Arc<TxnState>>>>,
     /// Every transaction before this id has ended, for all to see. Never goes back.
     low_water: AtomicU64,
+    /// Transactions before this id began before the opening.
+    pub(crate) first_txn: TxnId,
     pub(crate) locks: LockTable,
     pub(crate) waits: WaitGraph,
     /// Every tree with rows: rollback and purge find them by id.
@@ -88,28 +108,27 @@ pub struct TxnManager {
     next_tree: AtomicU32,
     /// Bytes of before-images in memory.
     pub(crate) version_bytes: AtomicUsize,
-    /// Ghosts of transactions whose before-images are purged, waiting for physical removal.
-    pub(crate) ghosts: Mutex<Vec<Arc<TxnState>>>,
-    /// Prepared transactions by their global ids.
-    pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, Arc<TxnState>>>,
-    /// Those that were prepared and are being rolled back, because the log had no room at first: until who decided is told.
-    /// Locked under `prepared`, or alone.
-    pub(crate) unfinished: Mutex<BTreeMap<Vec<u8>, Arc<TxnState>>>,
-    /// The undo tree may hold entries of ended transactions before this id: left by an earlier life.
-    pub(crate) orphans_below: AtomicU64,
-    /// Transactions that recovery found and that are still to be rolled back. Locked alone.
-    pub(crate) losers: Mutex<BTreeMap<TxnId, Arc<TxnState>>>,
+    /// Ghosts waiting for physical removal.
+    pub(crate) backlog: Backlog,
+    pub(crate) allowance: Allowance,
+    /// Prepared transactions.
+    pub(crate) prepared: Mutex<PreparedList>,
+    /// Transactions that are still to be rolled back, and not by their owners. Locked alone.
+    pub(crate) losers: Mutex<BTreeMap<TxnId, Loser>>,
     /// Held while one of them is being rolled back, by whoever does it; with no latch and no lock taken before.
     pub(crate) undoing: Mutex<()>,
     /// Whether waiters roll back what they would wait for.
     pub(crate) waiters_undo: AtomicBool,
-    /// Some losers are here because the log had no room to undo them. Changes under the lock of `losers`.
+    /// Some losers were put off and are to be tried again. Changes under the lock of `losers`.
     pub(crate) put_off: AtomicBool,
+    /// Why not every tree is known that recovery may have to undo in.
+    pub(crate) unknown_trees: OnceLock<TxnError>,
     pub(crate) counters: Counters,
     /// Locked alone.
     pub(crate) spare: SpareMemory,
-    /// Committed transactions up to this sequence have no before-images in memory any more.
-    pub(crate) ended_spilled: AtomicU64,
+    /// Whether the registry remembers transactions that were spilled out. Changes under its lock.
+    pub(crate) any_spilled: AtomicBool,
+    pub(crate) set_aside: SetAsideList,
     broken: AtomicBool,
     broken_by: OnceLock<TxnError>,
     /// See [`TxnManager::make_room_with`].
@@ -132,30 +151,36 @@ impl TxnManager {
     ) -> Arc<TxnManager> {
         assert!(next_txn.0 > 0, "id zero stands for rows that were always there");
         let log = pool.log().clone();
+        let backlog = Backlog::new();
+        // What the undo tree holds of transactions that an earlier opening ended, nobody needs.
+        backlog.leave_undo(TxnId(0), next_txn);
+        undo.note_unmerged_in(&backlog.unmerged);
         Arc::new(TxnManager {
             pool,
             log,
+            allowance: Allowance::of(options.version_budget_bytes),
             options,
             undo,
             registry: ranks::REGISTRY.mutex(Registry::new(next_txn)),
             shards: (0..SHARDS).map(|_| ranks::SHARD.mutex(FixedMap::default())).collect(),
             low_water: AtomicU64::new(0),
+            first_txn: next_txn,
             locks: LockTable::default(),
             waits: WaitGraph::default(),
             trees: RwLock::default(),
             next_tree: AtomicU32::new(next_tree.0),
             version_bytes: AtomicUsize::new(0),
-            ghosts: Mutex::default(),
-            prepared: ranks::PREPARED.mutex(BTreeMap::new()),
-            unfinished: Mutex::default(),
-            orphans_below: AtomicU64::new(next_txn.0),
+            backlog,
+            prepared: ranks::PREPARED.mutex(PreparedList::default()),
             losers: Mutex::default(),
             undoing: Mutex::default(),
             waiters_undo: AtomicBool::new(false),
             put_off: AtomicBool::new(false),
+            unknown_trees: OnceLock::new(),
             counters: Counters::default(),
             spare: SpareMemory::default(),
-            ended_spilled: AtomicU64::new(0),
+            any_spilled: AtomicBool::new(false),
+            set_aside: SetAsideList::default(),
             broken: AtomicBool::new(false),
             broken_by: OnceLock::new(),
             room: OnceLock::new(),
@@ -187,6 +212,7 @@ impl TxnManager {
 
     /// Makes a tree known to rollback and purge.
     pub fn register_tree(&self, tree: Tree) {
+        tree.note_unmerged_in(&self.backlog.unmerged);
         self.next_tree.fetch_max(tree.id().0 + 1, Ordering::SeqCst);
         self.trees.write().insert(tree.id(), tree);
     }
@@ -198,6 +224,14 @@ impl TxnManager {
     #[must_use]
     pub fn tree(&self, id: TreeId) -> Option<Tree> {
         self.trees.read().get(&id).cloned()
+    }
+    pub(crate) fn tree_ids(&self) -> Vec<TreeId> {
+        self.trees.read().keys().copied().collect()
+    }
+    /// Notes that there may be trees with rows which were not made known, because of `cause`. Before anything is rolled
+    /// back.
+    pub fn some_trees_are_unknown(&self, cause: TxnError) {
+        let _ = self.unknown_trees.set(cause);
     }
     /// A tree id never used before.
     pub fn next_tree_id(&self) -> TreeId {
@@ -214,6 +248,7 @@ impl TxnManager {
             let registry = self.registry.lock();
             (registry.active.len() as u64, registry.snapshots_in_use())
         };
+        let states: u64 = self.shards.iter().map(|shard| shard.lock().len() as u64).sum();
         let (lock_waits, lock_wait_us, deadlocks) = self.waits.counts();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TxnStatistics {
@@ -228,6 +263,8 @@ impl TxnManager {
             active,
             snapshots,
             version_bytes: self.version_bytes.load(Ordering::Relaxed) as u64,
+            kept: states.saturating_sub(active),
+            ghost_bytes: self.backlog.bytes() as u64,
         }
     }
 
@@ -268,7 +305,7 @@ impl TxnManager {
         let cause = self.broken_by.get().map_or("an earlier failure", |error| error.message.as_str());
         Err(TxnError::new(
             TxnErrorKind::Failed,
-            format!("the database must be opened again, because of: {cause}"),
+            format!("the database refuses all work until it is opened again, because of: {cause}"),
         ))
     }
 
@@ -277,12 +314,34 @@ impl TxnManager {
     }
 
     /// Gives a transaction an id: from here on others can meet it.
-    pub(crate) fn enroll(&self) -> Arc<TxnState> {
-        let state = self.registry.lock().begin();
-        state.versions.lock().adopt(self.spare.take());
+    ///
+    /// Errors: `TooMany` if so many are open that checkpoints, which list them, would take too much of the log.
+    pub(crate) fn enroll(&self) -> Result<Arc<TxnState>, TxnError> {
+        let state = {
+            let mut registry = self.registry.lock();
+            if registry.active.len() >= OPEN_ALWAYS {
+                self.check_open_count(registry.active.len())?;
+            }
+            registry.begin()
+        };
+        state.versions.lock().adopt(self.spare.take(), self.allowance.running);
         self.shard(state.id).lock().insert(state.id, state.clone());
-        state
+        Ok(state)
     }
+
+    #[cold]
+    fn check_open_count(&self, open: usize) -> Result<(), TxnError> {
+        let capacity = self.log.space().capacity_bytes;
+        if (open as u64) < capacity / OPEN_SHARE {
+            return Ok(());
+        }
+        let message = format!(
+            "{open} transactions that write or lock are open, which is as many as there may be with a log of {capacity} bytes: \
+             end some of them, or make the log larger"
+        );
+        Err(TxnError::new(TxnErrorKind::TooMany, message))
+    }
+
     pub(crate) fn enroll_found(&self, state: Arc<TxnState>) {
         self.shard(state.id).lock().insert(state.id, state.clone());
         self.registry.lock().adopt(state);
@@ -300,8 +359,9 @@ impl TxnManager {
         id.0 < self.low_water.load(Ordering::SeqCst) || self.find(id).is_none_or(|state| state.has_ended())
     }
 
-    pub(crate) fn is_prepared(&self, id: TxnId) -> bool {
-        self.find(id).is_some_and(|state| state.status() == crate::state::Status::Prepared)
+    /// How often a transaction has given locks back without ending.
+    pub(crate) fn releases(&self, id: TxnId) -> u32 {
+        self.find(id).map_or(0, |state| state.releases())
     }
 
     pub(crate) fn low_water(&self) -> TxnId {
@@ -333,18 +393,19 @@ impl TxnManager {
         match entry {
             Entry::Copied => Ok(true),
             Entry::None => Ok(false),
-            Entry::InUndoTree => self
-                .undo
-                .get(&undo_key(state.id, index), |value| match value {
-                    Some(value) => {
-                        out.clear();
-                        out.extend_from_slice(value);
-                        true
-                    }
-                    None => false,
-                })
-                .map_err(TxnError::from),
+            Entry::InUndoTree => self.read_spilled(state.id, index, out),
         }
+    }
+
+    /// As [`TxnManager::read_undo`], of an entry in the undo tree.
+    fn read_spilled(&self, id: TxnId, index: u32, out: &mut Vec<u8>) -> Result<bool, TxnError> {
+        let found = self.undo.get(&undo_key(id, index), |value| {
+            let Some(value) = value else { return false };
+            out.clear();
+            out.extend_from_slice(value);
+            true
+        });
+        Ok(found?)
     }
 
     /// Goes one version back: turns `payload`, the version written by (`writer`, `index`), into the one
@@ -361,8 +422,12 @@ impl TxnManager {
                 format!("before-image {} of transaction {} is missing", header.undo, header.writer),
             )
         };
-        let state = self.find(header.writer).ok_or_else(missing)?;
-        if !self.read_undo(&state, header.undo, scratch)? {
+        let found = match self.find(header.writer) {
+            Some(state) => self.read_undo(&state, header.undo, scratch)?,
+            // It was spilled out: see `purge.rs`.
+            None => self.read_spilled(header.writer, header.undo, scratch)?,
+        };
+        if !found {
             return Err(missing());
         }
         match Undo::decode(scratch)? {

@@ -1,8 +1,38 @@
 //! Forgetting what nobody needs any more, and spilling what must be kept: background steps.
+//!
+//! **The memory of before-images is bounded** by the budget ([`ManagerOptions::version_budget_bytes`]) and
+//! [`Allowance`]: a constant for each running transaction, and one for the newest commits. With a snapshot open, every
+//! commit after it must be kept, for as long as it is open:
+//!
+//! * A transaction that commits stays in `Registry::ended`, and findable by its id, until every snapshot sees it: then it
+//!   is *purged*. Usually that is at once, and costs nothing but the two queue operations.
+//! * When newer commits have pushed it behind the newest few, it is *settled*: it keeps its before-images without spare
+//!   capacity, and is counted, its `TxnState` included.
+//! * When the count passes the budget, the oldest are *spilled out*: their before-images move to the undo tree, and
+//!   nothing of them stays in memory but a run of ids (`Spilled` in `registry.rs`) that ends where a snapshot parts them,
+//!   64 runs at most. When every snapshot sees a run, the sweeps of the undo tree (`ghosts.rs`) take its entries out.
+//!
+//! Why that shows nobody another version, `W` being a transaction that was spilled out:
+//!
+//! * *Has `W` ended?* A transaction that is not findable has ended (`has_ended`): true of `W`, as of a purged one. It left
+//!   the list of running ones at its commit, so `low_water`, snapshots and fences never knew the difference.
+//! * *Reading.* A reader that does not see `W` asks for its before-image by (id, index): of a transaction that is not
+//!   findable, in the undo tree. There it is: it was put in before `W` became unfindable, and is taken out only when every
+//!   snapshot sees `W`, which this reader's does not. A reader that found `W` just before finds in it that all entries are
+//!   in the undo tree.
+//! * *Removal* of `W`'s ghosts and entries asks whether every snapshot sees `W` (`TxnManager::fate`): it is older than
+//!   `low_water`, or it is not findable and in no run. The run is noted before `W` becomes unfindable, and both are looked
+//!   at in the other order. Runs may cover ids of others; that only delays.
+//! * *Purging beside spilling.* Who has put an entry into the undo tree and finds it gone from memory takes it out again;
+//!   who purges a transaction that ever spilled has its entries swept. So none is left, in either order.
+//! * *A crash* ends all snapshots: what the undo tree holds of ended transactions is garbage, and the first sweep after the
+//!   opening takes it out.
+//!
+//! A step never returns damage: it is set aside.
 
 use crate::manager::undo_key;
-use crate::state::{Entry, TxnState};
-use crate::{RowHeader, TxnError, TxnErrorKind, TxnManager};
+use crate::state::{Entry, SpareMemory, TxnState};
+use crate::{TxnError, TxnErrorKind, TxnManager, attachment};
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, Progress, TxnId};
@@ -11,16 +41,34 @@ use firn_log::LogClass;
 
 /// Committed transactions looked at in one go.
 const BATCH: usize = 64;
+/// Committed transactions settled in one go: more than are added, so that they are caught up with.
+const SETTLED_A_COMMIT: usize = 2;
 
-/// What is removed because nobody needs it waits until there is room: it never takes what is kept for undoing.
-const HOUSEKEEPING: LogClass = LogClass::Normal;
+/// Memory of before-images that the budget does not count; less if the budget is small.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    /// Bytes, for each transaction that runs.
+    pub running: usize,
+    /// Of so many commits, the newest: each keeps at most what it was allowed while it ran, and its state.
+    pub recent: usize,
+}
+
+impl Allowance {
+    pub fn of(budget_bytes: usize) -> Allowance {
+        Allowance {
+            running: SpareMemory::BYTES_MAX.min(budget_bytes / 512),
+            recent: BATCH.min(budget_bytes >> 18),
+        }
+    }
+}
 
 impl TxnManager {
     /// Forgets the before-images of committed transactions that every snapshot sees. Cheap: every commit
     /// does a little of it.
     pub(crate) fn purge_versions(&self) -> Progress {
         let mut done: [Option<Arc<TxnState>>; BATCH] = [const { None }; BATCH];
-        let (count, low) = {
+        let mut kept: [Option<Arc<TxnState>>; SETTLED_A_COMMIT] = [const { None }; SETTLED_A_COMMIT];
+        let (count, low, released) = {
             let mut registry = self.registry.lock();
             let horizon = registry.horizon();
             let mut count = 0;
@@ -28,78 +76,50 @@ impl TxnManager {
                 done[count] = registry.ended.pop_front().map(|ended| ended.state);
                 count += 1;
             }
-            (count, registry.low_water())
+            let released = if registry.has_spilled() { registry.release_spilled(horizon) } else { None };
+            if released.is_some() {
+                self.any_spilled.store(registry.has_spilled(), Ordering::SeqCst);
+            }
+            kept.fill_with(|| registry.next_to_settle(self.allowance.recent));
+            (count, registry.low_water(), released)
         };
         self.raise_low_water(low);
+        if let Some((first, last)) = released {
+            self.backlog.leave_undo(first, last);
+        }
         for state in done.into_iter().flatten() {
             self.retire(state.id);
             let mut versions = state.versions.lock();
-            let ghosts = std::mem::take(&mut versions.ghosts);
             let spilled = versions.spilled;
             let memory = versions.clear_for_reuse(&self.version_bytes);
-            if !ghosts.is_empty() || spilled {
-                versions.ghosts = ghosts;
-                versions.spilled = spilled;
-                drop(versions);
-                self.ghosts.lock().push(state);
-            } else {
-                drop(versions);
+            drop(versions);
+            if spilled {
+                self.backlog.leave_undo(state.id, state.id);
             }
             self.spare.keep(memory);
         }
-        if count == BATCH { Progress::Worked } else { Progress::Idle }
+        for state in kept.into_iter().flatten() {
+            let memory = state.versions.lock().settle_kept(&self.version_bytes);
+            self.spare.keep(memory);
+        }
+        if count == BATCH || released.is_some() { Progress::Worked } else { Progress::Idle }
     }
 
     /// Background step: forgets before-images, removes ghost rows from their pages and spilled entries from
     /// the undo tree, a bounded number at a time.
     ///
-    /// Errors: those of the pages it touches. `LogFull` is not one of them: it waits for room.
+    /// Errors: those of devices and of space in the store. Neither `LogFull`, which it waits out, nor damage, which it sets
+    /// aside.
     pub fn maintenance_step(&self) -> Result<Progress, TxnError> {
         self.check_usable()?;
-        let mut progress = self.purge_versions();
-        let taken = self.ghosts.lock().pop();
-        if let Some(state) = taken {
-            progress = Progress::Worked;
-            if let Err(error) = self.remove_leftovers(&state) {
-                self.ghosts.lock().push(state);
-                return if error.kind == TxnErrorKind::LogFull { Ok(Progress::Idle) } else { Err(error) };
-            }
-        } else if self.orphans_below.load(Ordering::Relaxed) > 0 {
-            progress = Progress::Worked;
-            if let Err(error) = self.sweep_orphans() {
-                return if error.kind == TxnErrorKind::LogFull { Ok(Progress::Idle) } else { Err(error) };
-            }
+        if self.purge_versions() == Progress::Worked {
+            // What they leave is swept when all of them are forgotten.
+            return Ok(Progress::Worked);
         }
-        Ok(progress)
-    }
-
-    fn remove_leftovers(&self, state: &TxnState) -> Result<(), TxnError> {
-        loop {
-            let Some((tree, key)) = state.versions.lock().ghosts.pop() else { break };
-            if let Some(tree) = self.tree(tree) {
-                self.remove_ghost(&tree, &key, state.id)?;
-            }
+        match self.ghost_step() {
+            Err(error) if error.kind == TxnErrorKind::LogFull => Ok(Progress::Idle),
+            outcome => outcome,
         }
-        if state.versions.lock().spilled {
-            self.remove_spilled(state.id, HOUSEKEEPING)?;
-        }
-        Ok(())
-    }
-
-    /// Takes a ghost out of its leaf, if it is still the one that `writer` left and nobody locks its key.
-    fn remove_ghost(&self, tree: &firn_btree::Tree, key: &[u8], writer: TxnId) -> Result<(), TxnError> {
-        let decide =
-            |current: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<bool, TxnError> {
-                let Some((header, _)) = current.map(RowHeader::split).transpose()? else { return Ok(false) };
-                let remove = header.ghost && header.writer == writer && !self.locks.is_locked(tree.id(), key);
-                if remove {
-                    *change = Change::Remove;
-                }
-                Ok(remove)
-            };
-        let (removed, _) = tree.modify(key, HOUSEKEEPING, decide)?;
-        self.counters.ghosts_removed.fetch_add(u64::from(removed), Ordering::Relaxed);
-        Ok(())
     }
 
     /// Removes all spilled entries of a transaction.
@@ -132,37 +152,6 @@ impl TxnManager {
         }
     }
 
-    /// Removes entries that an earlier life of the database left in the undo tree for transactions that have
-    /// ended; a leaf at a time.
-    fn sweep_orphans(&self) -> Result<(), TxnError> {
-        let below = TxnId(self.orphans_below.load(Ordering::Relaxed));
-        let mut keys = Vec::new();
-        let mut position = Position::Start;
-        loop {
-            let next = self.undo.visit_leaf(&position, Direction::Forward, |key, _| {
-                let id = key.first_chunk::<8>().map_or(TxnId(0), |id| TxnId(u64::from_be_bytes(*id)));
-                if id >= below {
-                    return Visit::Stop;
-                }
-                if self.has_ended(id) && self.find(id).is_none() {
-                    keys.push(key.to_vec());
-                }
-                Visit::Continue
-            })?;
-            match next {
-                Some(next) if keys.is_empty() && position != next => position = next,
-                _ => break,
-            }
-        }
-        if keys.is_empty() {
-            self.orphans_below.store(0, Ordering::Relaxed);
-        }
-        for key in keys {
-            self.remove_undo(&key, HOUSEKEEPING)?;
-        }
-        Ok(())
-    }
-
     /// Moves one entry into the undo tree, unless it has been used or forgotten meanwhile.
     fn spill_entry(&self, state: &TxnState, index: u32, scratch: &mut Vec<u8>) -> Result<(), TxnError> {
         let _moving = state.moving.lock();
@@ -170,13 +159,15 @@ impl TxnManager {
             return Ok(());
         }
         let key = undo_key(state.id, index);
-        let decide = |current: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<(), TxnError> {
-            // Recovery reads from the log what an earlier life had spilled already.
-            if current != Some(&scratch[..]) {
-                *change = Change::put_parts(&[scratch]);
-            }
-            Ok(())
-        };
+        let decide =
+            |current: Option<&[u8]>, change: &mut Change, attached: &mut Vec<u8>| -> Result<(), TxnError> {
+                // Recovery reads from the log what an earlier life had spilled already.
+                if current != Some(&scratch[..]) {
+                    *change = Change::put_parts(&[scratch]);
+                    attachment::spilled(attached, state.id, index);
+                }
+                Ok(())
+            };
         self.undo.modify(&key, LogClass::System, decide)?;
         let kept = {
             let mut versions = state.versions.lock();
@@ -195,6 +186,9 @@ impl TxnManager {
 
     /// Moves before-images whose log is older than `lsn` into the undo tree, so that open transactions do
     /// not pin the log. For checkpoints.
+    ///
+    /// What does not find its page in the undo tree, because that is damaged, stays in memory and holds the log until its
+    /// transaction ends. A checkpoint does not fail for it.
     pub fn spill_older_than(&self, lsn: Lsn) -> Result<(), TxnError> {
         let active: Vec<Arc<TxnState>> = self.registry.lock().active.values().cloned().collect();
         let mut scratch = Vec::new();
@@ -202,7 +196,13 @@ impl TxnManager {
             loop {
                 let oldest = state.versions.lock().oldest_to_spill(lsn);
                 let Some(index) = oldest else { break };
-                self.spill_entry(&state, index, &mut scratch)?;
+                match self.spill_entry(&state, index, &mut scratch) {
+                    Err(error) if error.concerns_a_page() => {
+                        self.set_aside("moving before-images from the log to the undo tree", &error);
+                        break;
+                    }
+                    outcome => outcome?,
+                }
             }
         }
         Ok(())
@@ -215,24 +215,42 @@ impl TxnManager {
         registry.active.values().filter_map(|state| state.versions.lock().oldest_lsn()).min()
     }
 
-    /// Brings the before-images in memory back under their budget: forgets, then spills those of committed
-    /// transactions, then `own`.
+    /// Brings the before-images in memory back under their budget: forgets, then spills committed transactions out, then
+    /// spills `own`.
     pub(crate) fn spill_for_budget(&self, own: &TxnState) -> Result<(), TxnError> {
         let over = || self.version_bytes.load(Ordering::Relaxed) > self.options.version_budget_bytes;
         while over() && self.purge_versions() == Progress::Worked {}
         let mut scratch = Vec::new();
         while over() {
-            let spilled_to = self.ended_spilled.load(Ordering::Relaxed);
-            let next = {
+            let oldest = {
                 let registry = self.registry.lock();
-                let start = registry.ended.partition_point(|ended| ended.sequence <= spilled_to);
-                registry.ended.get(start).map(|ended| (ended.sequence, ended.state.clone()))
+                registry.ended.front().map(|ended| (ended.sequence, ended.state.clone()))
             };
-            let Some((sequence, state)) = next else { break };
+            let Some((sequence, state)) = oldest else { break };
             self.spill_all(&state, &mut scratch)?;
-            self.ended_spilled.fetch_max(sequence, Ordering::Relaxed);
+            self.leave_spilled(sequence, &state);
         }
         if over() { self.spill_all(own, &mut scratch) } else { Ok(()) }
+    }
+
+    /// Forgets a committed transaction whose before-images are all in the undo tree, if it is still the oldest.
+    fn leave_spilled(&self, sequence: u64, state: &TxnState) {
+        {
+            let mut registry = self.registry.lock();
+            if !registry.leave_spilled(sequence) {
+                return;
+            }
+            // Before it can no longer be found: see `is_spilled_out`.
+            self.any_spilled.store(true, Ordering::SeqCst);
+        }
+        self.retire(state.id);
+        state.versions.lock().leave_spilled(&self.version_bytes);
+    }
+
+    /// Whether a transaction that cannot be found may have left before-images in the undo tree that some snapshot needs.
+    /// To be asked after it was not found.
+    pub(crate) fn is_spilled_out(&self, id: TxnId) -> bool {
+        self.any_spilled.load(Ordering::SeqCst) && self.registry.lock().is_spilled_out(id)
     }
 
     fn spill_all(&self, state: &TxnState, scratch: &mut Vec<u8>) -> Result<(), TxnError> {

@@ -10,11 +10,15 @@ pub(crate) static MOVING: Rank = Rank::new(310, "a transaction's moving");
 pub(crate) static POINTS: Rank = Rank::new(440, "a shard of the locks on keys");
 /// As above.
 pub(crate) static RANGES: Rank = Rank::new(445, "the locks on ranges");
-/// Commit records are appended under it.
-pub(crate) static REGISTRY: Rank = Rank::new(450, "the registry");
+/// The registry is looked at under it.
+pub(crate) static BACKLOG: Rank = Rank::new(448, "the backlog of ghosts");
+/// Commit records are appended under it, without waiting for a device.
+pub(crate) static REGISTRY: Rank = Rank::new(450, "the registry").bars_devices();
 /// Woken from within the log, when it fails.
 pub(crate) static WAITS: Rank = Rank::new(720, "the wait graph");
 /// By their ids.
 pub(crate) static SHARD: Rank = Rank::new(730, "a shard of the transactions");
 /// Its undo entries.
 pub(crate) static VERSIONS: Rank = Rank::new(740, "a transaction's versions");
+/// What a commit hands in is added under the registry's lock.
+pub(crate) static INCOMING: Rank = Rank::new(745, "the incoming ghosts");

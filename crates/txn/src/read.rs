@@ -2,6 +2,7 @@
 
 use crate::locks::{KeyRange, Mode};
 use crate::snapshot::Snapshot;
+use crate::waits::WaitLimit;
 use crate::{Isolation, RowHeader, Transaction, TxnError, TxnManager};
 use firn_base::TxnId;
 use firn_btree::{Direction, Position, Tree, Visit};
@@ -124,6 +125,37 @@ impl RowBatch {
     }
 }
 
+/// Ghosts that a scan met in one leaf and that nobody needs: many of them have the leaf swept by the next background
+/// step, which the scan itself does not wait for.
+#[derive(Default)]
+struct Met {
+    count: usize,
+    key: Vec<u8>,
+}
+
+impl Met {
+    /// So many are worth a sweep.
+    const MANY: usize = 8;
+
+    /// Looks at an entry that is no row to the reader.
+    fn look(&mut self, manager: &TxnManager, key: &[u8], value: &[u8]) {
+        let Ok((header, _)) = RowHeader::split(value) else { return };
+        if header.ghost && header.writer < manager.low_water() {
+            self.count += 1;
+            if self.count == Met::MANY {
+                self.key.extend_from_slice(key);
+            }
+        }
+    }
+
+    /// Notes the leaf. No latch is held.
+    fn note(&self, manager: &TxnManager, tree: &Tree) {
+        if self.count >= Met::MANY {
+            manager.backlog.met(tree.id(), &self.key);
+        }
+    }
+}
+
 /// Whether a scan in `direction` that ends before `to` has gone past its end at `key`.
 fn past_end(key: &[u8], to: Option<&[u8]>, direction: Direction) -> bool {
     match (to, direction) {
@@ -150,10 +182,11 @@ impl Transaction {
     ) -> Result<Option<bool>, TxnError> {
         self.begin_statement()?;
         if self.options.isolation == Isolation::Serializable {
-            self.lock_key(tree.id(), key, Mode::Shared)?;
+            let mut limit = None;
+            self.lock_key(tree.id(), key, Mode::Shared, &mut limit)?;
             // It has seen something: its commit waits until that is durable.
             self.exposed = true;
-            return self.get_current(tree, key, out).map(|(found, _)| found);
+            return self.get_current(tree, key, out, &mut limit).map(|(found, _)| found);
         }
         self.ensure_snapshot();
         let me = self.id();
@@ -161,13 +194,15 @@ impl Transaction {
         let snapshot = snapshot.as_ref().expect("taken just now");
         let view = manager.view(me, snapshot);
         *exposed = true;
-        tree.get(key, |value| match value {
+        let found = tree.get(key, |value| match value {
             Some(value) => view.resolve(value, out, scratch),
             None => {
                 out.clear();
                 Ok(None)
             }
-        })?
+        });
+        self.end_call();
+        found?
     }
 
     /// Reads a row that is about to be written: others can neither write nor lock it until this
@@ -187,9 +222,21 @@ impl Transaction {
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
-        self.lock_key(tree.id(), key, Mode::Exclusive)?;
+        let found = self.lock_and_read(tree, key, out);
+        self.end_call();
+        found
+    }
+
+    fn lock_and_read(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
+        let mut limit = None;
+        self.lock_key(tree.id(), key, Mode::Exclusive, &mut limit)?;
         loop {
-            let (found, writer) = self.get_current(tree, key, out)?;
+            let (found, writer) = self.get_current(tree, key, out, &mut limit)?;
             if self.options.isolation == Isolation::Serializable {
                 self.exposed = true;
                 return Ok(found);
@@ -216,6 +263,7 @@ impl Transaction {
         tree: &Tree,
         key: &[u8],
         out: &mut Vec<u8>,
+        limit: &mut Option<WaitLimit>,
     ) -> Result<(Option<bool>, Option<TxnId>), TxnError> {
         loop {
             let (manager, me) = (&self.manager, self.id());
@@ -230,7 +278,7 @@ impl Transaction {
                     }
                     return Ok((found, writer));
                 }
-                Current::Blocked(writer) => self.wait_for(&[writer])?,
+                Current::Blocked(writer) => self.wait_for(&[writer], limit)?,
             }
         }
     }
@@ -262,6 +310,7 @@ impl Transaction {
         let mut outcome = Ok(());
         let mut ended = false;
         let mut payload = Vec::new();
+        let mut met = Met::default();
         let next = tree.visit_leaf(from, direction, |key, value| {
             if past_end(key, to, direction) {
                 ended = true;
@@ -280,14 +329,17 @@ impl Transaction {
             }
             match view.resolve(value, &mut payload, scratch) {
                 Ok(Some(flag)) => batch.push(key, &payload, flag),
-                Ok(None) => {}
+                Ok(None) => met.look(manager, key, value),
                 Err(error) => {
                     outcome = Err(error);
                     return Visit::Stop;
                 }
             }
             Visit::Continue
-        })?;
+        });
+        met.note(manager, tree);
+        self.end_call();
+        let next = next?;
         outcome?;
         Ok(next.filter(|next| !ended && !position_past_end(next, to, direction)))
     }
@@ -303,7 +355,8 @@ impl Transaction {
     ) -> Result<Option<Position>, TxnError> {
         // How far this leaf goes, then a lock on that range, then the rows in it: what is inserted in
         // between is met when the rows are read, what comes later meets the lock.
-        let me = self.ensure_state();
+        let me = self.ensure_state()?;
+        let mut limit = None;
         self.exposed = true;
         let reach = tree.visit_leaf(from, direction, |_, _| Visit::Continue)?;
         let reach = reach.filter(|next| !position_past_end(next, to, direction));
@@ -319,6 +372,7 @@ impl Transaction {
             let mut outcome = Ok(None);
             let mut position = from.clone();
             let mut payload = Vec::new();
+            let mut met = Met::default();
             // The range may lie in several leaves by now.
             loop {
                 let mut ended = false;
@@ -331,7 +385,7 @@ impl Transaction {
                     }
                     match current_version(manager, Some(me), value, &mut payload) {
                         Ok(Current::Row(Some(flag), _)) => batch.push(key, &payload, flag),
-                        Ok(Current::Row(None, _)) => {}
+                        Ok(Current::Row(None, _)) => met.look(manager, key, value),
                         Ok(Current::Blocked(writer)) => {
                             outcome = Ok(Some(writer));
                             return Visit::Stop;
@@ -350,9 +404,14 @@ impl Transaction {
                     _ => break,
                 }
             }
+            met.note(manager, tree);
             match outcome? {
                 None => return Ok(reach),
-                Some(writer) => self.wait_for(&[writer])?,
+                Some(writer) => {
+                    self.wait_for(&[writer], &mut limit)?;
+                    // It was another row's writer than the next one will be.
+                    limit = None;
+                }
             }
         }
     }

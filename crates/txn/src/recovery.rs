@@ -5,13 +5,17 @@
 //! its header). Before-images older than the redo start were spilled into the undo tree by the checkpoint.
 
 use crate::attachment::{Attachment, kinds};
-use crate::state::{Status, TxnState, Versions};
-use crate::undo::{self, Undo};
+use crate::ghosts::recovered_ranges;
+use crate::locks::{HeldLocks, Mode};
+use crate::prepared::{Prepared, PreparedList};
+use crate::state::{Entry, Status, TxnState, Versions};
+use crate::undo::{self, Before, Undo};
 use crate::{TxnError, TxnErrorKind, TxnManager};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, PageId, TreeId, TxnId};
+use firn_btree::KeyRanges;
 use firn_log::Record;
 use std::collections::BTreeMap;
 
@@ -22,44 +26,162 @@ pub struct CheckpointState {
     pub next_txn: TxnId,
     /// Past every tree id given out.
     pub next_tree: TreeId,
-    /// Open transactions: id, entries made, global id if prepared.
-    pub active: Vec<(TxnId, u32, Option<Vec<u8>>)>,
+    /// Open transactions that have made changes.
+    pub active: Vec<OpenTransaction>,
+    /// Where ghosts may be that changes before the redo start have left (`ghosts.rs`); `None`: in every tree.
+    pub ghosts: Option<KeyRanges>,
+}
+
+/// A key that a transaction has locked for update.
+pub type LockedKey = (TreeId, Vec<u8>);
+
+/// An open transaction, as a checkpoint names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenTransaction {
+    /// Its id.
+    pub id: TxnId,
+    /// How many undo entries it has made.
+    pub entries: u32,
+    /// Its global id, and the keys that it keeps locked beside the rows that it wrote, if it is prepared.
+    pub prepared: Option<(Vec<u8>, Vec<LockedKey>)>,
+}
+
+const OPEN: u8 = 1;
+const PREPARED: u8 = 2;
+const LOCKED: u8 = 3;
+
+/// Appends keys, to the end of a record.
+pub(crate) fn put_keys(out: &mut Vec<u8>, keys: &[LockedKey]) {
+    for (tree, key) in keys {
+        out.put_varint(u64::from(tree.0));
+        out.put_blob(key);
+    }
+}
+
+fn read_key(reader: &mut Reader<'_>) -> Result<LockedKey, Malformed> {
+    Ok((TreeId(reader.varint_max(u32::MAX as usize)? as u32), reader.blob()?.to_vec()))
 }
 
 impl CheckpointState {
     /// Of a fresh database.
     #[must_use]
     pub fn fresh(next_tree: TreeId) -> CheckpointState {
-        CheckpointState { next_txn: TxnId(1), next_tree, active: Vec::new() }
+        CheckpointState {
+            next_txn: TxnId(1),
+            next_tree,
+            active: Vec::new(),
+            ghosts: Some(recovered_ranges()),
+        }
     }
 
-    /// Appends its bytes: next transaction varint, next tree varint, count varint, then for each: id
-    /// varint, entries varint, global id blob (empty: not prepared).
+    /// Appends all but the list of open transactions: next transaction varint, next tree varint, count of open transactions
+    /// varint; then the ghosts: 0 (in every tree), or the count of ranges plus one varint, then for each: tree varint, first key
+    /// blob, and 0 (this key alone), 1 and the last key blob, or 2 (to the end of the tree).
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.next_txn.0);
         out.put_varint(u64::from(self.next_tree.0));
         out.put_varint(self.active.len() as u64);
-        for (id, entries, gid) in &self.active {
-            out.put_varint(id.0);
-            out.put_varint(u64::from(*entries));
-            out.put_blob(gid.as_deref().unwrap_or_default());
+        let Some(ghosts) = &self.ghosts else { return out.put_varint(0) };
+        out.put_varint(ghosts.iter().count() as u64 + 1);
+        for (tree, low, high) in ghosts.iter() {
+            out.put_varint(u64::from(tree.0));
+            out.put_blob(low);
+            match high {
+                Some(high) if high == low => out.put_u8(0),
+                Some(high) => {
+                    out.put_u8(1);
+                    out.put_blob(high);
+                }
+                None => out.put_u8(2),
+            }
         }
     }
 
-    /// Reads what [`CheckpointState::encode`] wrote.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<CheckpointState, Malformed> {
+    /// Reads what [`CheckpointState::encode`] wrote: the state without its list, and how many transactions that has.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<(CheckpointState, u64), Malformed> {
         let next_txn = TxnId(reader.varint()?);
         let next_tree = TreeId(reader.varint_max(u32::MAX as usize)? as u32);
-        let count = reader.varint_max(reader.rest().len())?;
-        let mut active = Vec::with_capacity(count);
-        for _ in 0..count {
+        let count = reader.varint()?;
+        let ghosts = decode_ghosts(reader)?;
+        Ok((CheckpointState { next_txn, next_tree, active: Vec::new(), ghosts }, count))
+    }
+
+    /// The list in parts of about `part_len` bytes, one at least: nothing bounds how long it is. Each part is a row of:
+    ///
+    /// | tag u8 | then | meaning |
+    /// |---:|---|---|
+    /// | 1 | id varint, entries varint | an open transaction |
+    /// | 2 | id varint, entries varint, global id blob | a prepared one |
+    /// | 3 | tree varint, key blob | a key that the prepared one before keeps locked |
+    #[must_use]
+    pub fn list(&self, part_len: usize) -> Vec<Vec<u8>> {
+        let mut parts = vec![Vec::new()];
+        let mut push = |tag: u8, write: &dyn Fn(&mut Vec<u8>)| {
+            if parts.last().is_some_and(|part: &Vec<u8>| part.len() >= part_len) {
+                parts.push(Vec::new());
+            }
+            let part = parts.last_mut().expect("there is one");
+            part.put_u8(tag);
+            write(part);
+        };
+        for open in &self.active {
+            push(if open.prepared.is_some() { PREPARED } else { OPEN }, &|out| {
+                out.put_varint(open.id.0);
+                out.put_varint(u64::from(open.entries));
+                if let Some((gid, _)) = &open.prepared {
+                    out.put_blob(gid);
+                }
+            });
+            for key in open.prepared.iter().flat_map(|(_, keys)| keys) {
+                push(LOCKED, &|out| put_keys(out, std::slice::from_ref(key)));
+            }
+        }
+        parts
+    }
+
+    /// Adds a part of the list, in the order of [`CheckpointState::list`].
+    pub fn add_part(&mut self, part: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(part);
+        while !reader.is_empty() {
+            let tag = reader.u8()?;
+            if tag == LOCKED {
+                let key = read_key(&mut reader)?;
+                let owner = self.active.last_mut().and_then(|open| open.prepared.as_mut());
+                let missing = Malformed { what: "a locked key of no prepared transaction" };
+                owner.ok_or(missing)?.1.push(key);
+                continue;
+            }
             let id = TxnId(reader.varint()?);
             let entries = reader.varint_max((1 << 31) - 1)? as u32;
-            let gid = reader.blob()?;
-            active.push((id, entries, (!gid.is_empty()).then(|| gid.to_vec())));
+            let prepared = match tag {
+                OPEN => None,
+                PREPARED => Some((reader.blob()?.to_vec(), Vec::new())),
+                _ => return Err(Malformed { what: "an unknown entry of a list of transactions" }),
+            };
+            self.active.push(OpenTransaction { id, entries, prepared });
         }
-        Ok(CheckpointState { next_txn, next_tree, active })
+        Ok(())
     }
+}
+
+fn decode_ghosts(reader: &mut Reader<'_>) -> Result<Option<KeyRanges>, Malformed> {
+    let Some(count) = reader.varint_max(reader.rest().len() + 1)?.checked_sub(1) else { return Ok(None) };
+    let mut ghosts = recovered_ranges();
+    for _ in 0..count {
+        let tree = TreeId(reader.varint_max(u32::MAX as usize)? as u32);
+        let low = reader.blob()?;
+        let high = match reader.u8()? {
+            0 => Some(low),
+            1 => Some(reader.blob()?),
+            2 => None,
+            _ => return Err(Malformed { what: "an unknown end of a range of keys" }),
+        };
+        if high.is_some_and(|high| high < low) {
+            return Err(Malformed { what: "a range of keys that ends before it begins" });
+        }
+        ghosts.add(tree, low, high);
+    }
+    Ok(Some(ghosts))
 }
 
 /// A transaction that waits for its fate from outside.
@@ -84,26 +206,35 @@ pub struct LoserReport {
 struct Found {
     versions: Versions,
     entries: u32,
-    gid: Option<Vec<u8>>,
+    /// Global id and locked keys, if it is prepared.
+    prepared: Option<(Vec<u8>, Vec<LockedKey>)>,
 }
 
-/// Rebuilds the open transactions from the log.
+/// Rebuilds the open transactions from the log, and where ghosts may be.
+///
+/// Of undo entries it holds in memory what the transactions that wrote the log held: those of open transactions that
+/// were not spilled. So what bounded their memory bounds this.
 #[derive(Debug)]
 pub struct Analysis {
     next_txn: TxnId,
     next_tree: TreeId,
     open: BTreeMap<TxnId, Found>,
+    ghosts: Option<KeyRanges>,
 }
 
 impl Analysis {
     /// Starts from the last checkpoint's list. Then every record since its redo start is shown, in order.
     #[must_use]
     pub fn new(checkpoint: CheckpointState) -> Analysis {
-        let open = checkpoint
-            .active
-            .into_iter()
-            .map(|(id, entries, gid)| (id, Found { entries, gid, ..Found::default() }));
-        Analysis { next_txn: checkpoint.next_txn, next_tree: checkpoint.next_tree, open: open.collect() }
+        let open = checkpoint.active.into_iter().map(|OpenTransaction { id, entries, prepared }| {
+            (id, Found { entries, prepared, ..Found::default() })
+        });
+        Analysis {
+            next_txn: checkpoint.next_txn,
+            next_tree: checkpoint.next_tree,
+            open: open.collect(),
+            ghosts: checkpoint.ghosts,
+        }
     }
 
     /// Past every transaction id seen.
@@ -131,20 +262,46 @@ impl Analysis {
                         undo::encode_tree_created(&mut entry, tree, Some(page));
                         found.versions.restore(index, &entry, lsn);
                     }
-                    Undo::Row { .. } => found.versions.restore(index, undo, lsn),
+                    Undo::Row { tree, key, deletes, before } => {
+                        found.versions.restore(index, undo, lsn);
+                        // One that it makes; or one that comes back if it is undone, by now or later.
+                        if deletes || before.is_ghost() {
+                            self.note(tree, key);
+                        }
+                    }
+                }
+            }
+            Attachment::Spilled { txn, index } => {
+                self.see(txn);
+                if let Some(found) = self.open.get_mut(&txn) {
+                    found.versions.mark_spilled(index);
                 }
             }
             Attachment::Compensation { txn, index } => {
                 self.see(txn);
+                let mut entry = Vec::new();
                 if let Some(found) = self.open.get_mut(&txn) {
+                    if found.versions.read(index, &mut entry) != Entry::Copied {
+                        entry.clear();
+                    }
                     found.versions.forget(index);
                     // A prepared transaction of which something is undone was being rolled back: it cannot be
                     // committed any more. (A return to a savepoint comes before the prepare record.)
-                    found.gid = None;
+                    found.prepared = None;
+                }
+                if let Ok(Undo::Row { tree, key, before: Before::Absent, .. }) = Undo::decode(&entry) {
+                    // The row is gone, and its leaf may be empty: the merge that follows may not have come off.
+                    self.note(tree, key);
                 }
             }
         }
         Ok(())
+    }
+
+    fn note(&mut self, tree: TreeId, key: &[u8]) {
+        if let Some(ghosts) = &mut self.ghosts {
+            ghosts.add_key(tree, key);
+        }
     }
 
     /// Takes note of a record of this floor's own kinds (0x40–0x4f).
@@ -158,7 +315,16 @@ impl Analysis {
             }
             kinds::PREPARE => {
                 let gid = reader.blob()?.to_vec();
-                self.open.entry(txn).or_default().gid = Some(gid);
+                let mut keys = Vec::new();
+                while !reader.is_empty() {
+                    keys.push(read_key(&mut reader)?);
+                }
+                self.open.entry(txn).or_default().prepared = Some((gid, keys));
+            }
+            kinds::ROLLBACK => {
+                if let Some(found) = self.open.get_mut(&txn) {
+                    found.prepared = None;
+                }
             }
             _ => return Err(Malformed { what: "an unknown kind of transaction record" }),
         }
@@ -174,24 +340,34 @@ impl TxnManager {
     /// What a checkpoint record must say; read `log.end()` before the call.
     #[must_use]
     pub fn checkpoint_state(&self) -> CheckpointState {
-        let gids: BTreeMap<TxnId, Vec<u8>> =
-            self.prepared.lock().iter().map(|(gid, state)| (state.id, gid.clone())).collect();
-        let registry = self.registry.lock();
-        let active = registry
-            .active
-            .values()
-            .map(|state| (state.id, state.versions.lock().next_index(), gids.get(&state.id).cloned()));
-        CheckpointState {
-            next_txn: registry.next(),
-            next_tree: self.peek_next_tree(),
-            active: active.collect(),
-        }
+        let list = |list: &PreparedList| -> BTreeMap<TxnId, (Vec<u8>, Vec<LockedKey>)> {
+            list.iter().map(|(gid, found)| (found.state.id, (gid.clone(), found.keys.clone()))).collect()
+        };
+        let mut prepared = list(&self.prepared.lock());
+        let (next_txn, running, active) = {
+            let registry = self.registry.lock();
+            let open = registry.active.values().filter_map(|state| {
+                let entries = state.versions.lock().next_index();
+                // Without any there is nothing to undo; if it makes one from now on, its record tells.
+                let prepared = prepared.remove(&state.id);
+                (entries > 0).then_some(OpenTransaction { id: state.id, entries, prepared })
+            });
+            let active = open.collect();
+            let running: Vec<_> = registry.active.values().cloned().collect();
+            (registry.next(), running, active)
+        };
+        // Those that end meanwhile hand in what they know, which is looked at next.
+        let mut ghosts = recovered_ranges();
+        running.iter().for_each(|state| state.versions.lock().ghosts.add_to(&mut ghosts));
+        let ghosts = self.ghosts_to_keep(ghosts);
+        CheckpointState { next_txn, next_tree: self.peek_next_tree(), active, ghosts }
     }
 
     /// Takes over the open transactions that analysis found: from here on their rows are locked and others
     /// see the versions before. The manager was made with the analysis's next ids.
     pub fn adopt(&self, analysis: Analysis) -> LoserReport {
         let mut report = LoserReport::default();
+        self.backlog.recover(analysis.ghosts.as_ref());
         for (id, found) in analysis.open {
             let mut state = TxnState::new(id);
             state.found_by_recovery = true;
@@ -202,18 +378,25 @@ impl TxnManager {
             versions.start_at(found.entries);
             versions.account(&self.version_bytes);
             versions.promise(self.log.undo_promise());
-            if found.gid.is_some() {
+            if found.prepared.is_some() {
                 state.set_status(Status::Prepared);
             }
             let state = Arc::new(state);
             self.enroll_found(state.clone());
-            match found.gid {
-                Some(gid) => {
-                    self.prepared.lock().insert(gid, state);
+            match found.prepared {
+                Some((gid, keys)) => {
+                    let mut held = HeldLocks::default();
+                    for (tree, key) in &keys {
+                        let locked = self.locks.lock_key(id, *tree, key, Mode::Exclusive, &mut held);
+                        debug_assert_eq!(locked, Ok(()), "two held it when they were prepared");
+                    }
+                    self.log.decisions().fetch_add(1, Ordering::SeqCst);
+                    let prepared = Prepared::found(state, held, keys, &gid);
+                    self.prepared.lock().insert(gid, prepared);
                     report.prepared += 1;
                 }
                 None => {
-                    self.losers.lock().insert(id, state);
+                    self.add_loser(state);
                     report.losers += 1;
                 }
             }
@@ -221,70 +404,17 @@ impl TxnManager {
         report
     }
 
-    /// Rolls back one transaction that recovery found open and not prepared; false if there is none left.
-    /// Others may run meanwhile, and call this too.
-    pub fn rollback_loser(&self) -> Result<bool, TxnError> {
-        let _undoing = self.undoing.lock();
-        let first = self.losers.lock().first_key_value().map(|(_, state)| state.clone());
-        first.map_or(Ok(false), |state| self.roll_back_found(&state).map(|()| true))
-    }
-
-    /// How many are left to be rolled back.
-    #[must_use]
-    pub fn losers_left(&self) -> usize {
-        self.losers.lock().len()
-    }
-
-    /// Has whoever waits for a loser roll it back, because nobody else may do it: for databases without threads.
-    pub fn have_waiters_undo(&self) {
-        self.waiters_undo.store(true, Ordering::Relaxed);
-    }
-
-    /// Rolls back the losers among `blockers` if waiters do that; whether there was one. The caller holds no latch. Who
-    /// would wait for one that was put off tries it, too: if there is no room, there is none for the caller either.
-    pub(crate) fn undo_instead_of_waiting(&self, blockers: &[TxnId]) -> Result<bool, TxnError> {
-        if !self.waiters_undo.load(Ordering::Relaxed) && !self.has_put_off() {
-            return Ok(false);
-        }
-        let mut undone = false;
-        for id in blockers {
-            undone |= self.undo_loser(*id)?;
-        }
-        Ok(undone)
-    }
-
-    /// Rolls a transaction back if it is a loser; whether it was one.
-    pub(crate) fn undo_loser(&self, id: TxnId) -> Result<bool, TxnError> {
-        let _undoing = self.undoing.lock();
-        let loser = self.losers.lock().get(&id).cloned();
-        loser.map_or(Ok(false), |state| self.roll_back_found(&state).map(|()| true))
-    }
-
-    /// The caller holds `undoing`. After an error it is a loser as before: what is undone already is recognised.
-    fn roll_back_found(&self, state: &Arc<TxnState>) -> Result<(), TxnError> {
-        assert!(self.undoing.is_locked() && state.status() == Status::Active);
-        self.roll_back_state(state, &mut Default::default())?;
-        let mut losers = self.losers.lock();
-        losers.remove(&state.id);
-        if losers.is_empty() {
-            self.put_off.store(false, Ordering::SeqCst);
-        }
-        Ok(())
-    }
-
-    /// The prepared transactions, and those of which nobody could be told yet that they are rolled back.
+    /// The prepared transactions.
     #[must_use]
     pub fn prepared(&self) -> Vec<PreparedTransaction> {
-        let (prepared, unfinished) = (self.prepared.lock(), self.unfinished.lock());
-        let all = prepared.iter().chain(unfinished.iter());
-        all.map(|(gid, state)| PreparedTransaction { id: state.id, gid: gid.clone() }).collect()
+        let list = self.prepared.lock();
+        list.iter().map(|(gid, found)| PreparedTransaction { id: found.state.id, gid: gid.clone() }).collect()
     }
 
     /// Refuses further work and forgets open transactions without undoing them: recovery will. For a close
     /// that must not take long.
     pub fn abandon(&self) {
         self.poison(TxnError::new(TxnErrorKind::Closed, "the database was closed"));
-        self.orphans_below.store(0, Ordering::Relaxed);
     }
 }
 
@@ -292,19 +422,88 @@ impl TxnManager {
 mod tests {
     use super::*;
 
+    fn ranges() -> KeyRanges {
+        let mut ranges = recovered_ranges();
+        ranges.add_key(TreeId(4), b"one");
+        ranges.add(TreeId(4), b"two", Some(b"two and a half"));
+        ranges.add(TreeId(5), b"", None);
+        ranges
+    }
+
+    fn open(id: u64, entries: u32, gid: Option<&[u8]>) -> OpenTransaction {
+        OpenTransaction { id: TxnId(id), entries, prepared: gid.map(|gid| (gid.to_vec(), Vec::new())) }
+    }
+
     #[test]
-    fn the_checkpoint_state_round_trips() {
-        let state = CheckpointState {
+    fn the_checkpoint_state_round_trips_in_parts_of_any_length() {
+        let mut state = CheckpointState {
             next_txn: TxnId(77),
             next_tree: TreeId(5),
-            active: vec![(TxnId(3), 9, None), (TxnId(70), 1, Some(b"gid".to_vec()))],
+            active: vec![open(3, 9, None), open(70, 1, Some(b"gid")), open(71, 300, Some(b"other"))],
+            ghosts: Some(ranges()),
         };
-        let mut bytes = Vec::new();
-        state.encode(&mut bytes);
-        assert_eq!(CheckpointState::decode(&mut Reader::new(&bytes)), Ok(state));
-        for cut in 0..bytes.len() {
-            assert!(CheckpointState::decode(&mut Reader::new(&bytes[..cut])).is_err(), "cut at {cut}");
+        let keys = vec![(TreeId(3), b"key".to_vec()), (TreeId(300), vec![7; 300])];
+        state.active[1].prepared = Some((b"gid".to_vec(), keys));
+        let mut head = Vec::new();
+        state.encode(&mut head);
+        assert_eq!(head[..5], [77, 5, 3, 4, 4]);
+        for cut in 0..head.len() {
+            assert!(CheckpointState::decode(&mut Reader::new(&head[..cut])).is_err(), "cut at {cut}");
         }
+        for (part_len, count) in [(usize::MAX, 1), (10, 3), (1, 5)] {
+            let parts = state.list(part_len);
+            assert_eq!(parts.len(), count);
+            let (mut found, count) = CheckpointState::decode(&mut Reader::new(&head)).expect("well-formed");
+            assert_eq!(count, 3);
+            parts.iter().for_each(|part| found.add_part(part).expect("well-formed"));
+            assert_eq!(found, state);
+        }
+        let whole = &state.list(usize::MAX)[0];
+        assert_eq!(whole[..17], [1, 3, 9, 2, 70, 1, 3, b'g', b'i', b'd', 3, 3, 3, b'k', b'e', b'y', 3]);
+        let fresh = || CheckpointState::fresh(TreeId(1));
+        assert!(fresh().add_part(&[3, 3, 1, b'k']).is_err(), "a key of nobody");
+        assert!(fresh().add_part(&[1, 3, 9, 3, 3, 1, b'k']).is_err(), "a key of one that is not prepared");
+        assert!(fresh().add_part(&[4, 1, 1]).is_err());
+        let starts = [0, 3, 10, 16];
+        for cut in (1..whole.len().min(300)).filter(|cut| !starts.contains(cut)) {
+            assert!(fresh().add_part(&whole[..cut]).is_err(), "cut at {cut}");
+        }
+        let every = CheckpointState { ghosts: None, ..CheckpointState::fresh(TreeId(9)) };
+        let mut bytes = Vec::new();
+        every.encode(&mut bytes);
+        assert_eq!(bytes, [1, 9, 0, 0]);
+        assert_eq!(CheckpointState::decode(&mut Reader::new(&bytes)), Ok((every, 0)));
+        assert!(CheckpointState::decode(&mut Reader::new(&[1, 9, 0, 2, 4, 1, b'b', 1, 1, b'a'])).is_err());
+    }
+
+    /// It once held every entry since the redo start, however little of it had been in memory before the crash.
+    #[test]
+    fn analysis_holds_no_entry_that_was_spilled() {
+        let mut analysis = Analysis::new(CheckpointState::fresh(TreeId(10)));
+        let (mut bytes, mut entry) = (Vec::new(), Vec::new());
+        let target = undo::Target { tree: TreeId(3), key: b"key", deletes: true };
+        let before = crate::RowHeader { writer: TxnId(1), undo: 0, ghost: false, flag: false };
+        undo::encode_full(&mut entry, target, before, &[7; 500]);
+        for index in 0..1000 {
+            crate::attachment::begin_change(&mut bytes, TxnId(2), index);
+            bytes.extend_from_slice(&entry);
+            analysis.page_change(Lsn(5000 + u64::from(index)), PageId(1), &bytes).expect("well-formed");
+            // The oldest are spilled first.
+            if index < 999 {
+                crate::attachment::spilled(&mut bytes, TxnId(2), index);
+                analysis.page_change(Lsn(5000 + u64::from(index)), PageId(2), &bytes).expect("well-formed");
+            }
+        }
+        let total = std::sync::atomic::AtomicUsize::new(0);
+        let versions = &mut analysis.open.get_mut(&TxnId(2)).expect("open").versions;
+        versions.account(&total);
+        let held = total.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(held < 5_000, "{held} bytes for the one entry of {} that is left", entry.len());
+        let mut out = Vec::new();
+        assert_eq!(versions.read(998, &mut out), Entry::InUndoTree);
+        assert_eq!(versions.read(999, &mut out), Entry::Copied);
+        let ghosts = analysis.ghosts.expect("they are known");
+        assert_eq!(ghosts.iter().collect::<Vec<_>>(), [(TreeId(3), &b"key"[..], Some(&b"key"[..]))]);
     }
 
     /// It was once found prepared again, with half of it undone.
@@ -313,18 +512,23 @@ mod tests {
         let state = CheckpointState {
             next_txn: TxnId(5),
             next_tree: TreeId(5),
-            active: vec![(TxnId(3), 2, Some(b"gid".to_vec())), (TxnId(4), 2, None)],
+            active: vec![open(3, 2, Some(b"gid")), open(4, 2, None), open(5, 2, Some(b"decided"))],
+            ghosts: None,
         };
         let mut analysis = Analysis::new(state);
         let mut undone = Vec::new();
         crate::attachment::compensation(&mut undone, TxnId(3), 1);
         analysis.page_change(Lsn(5000), PageId(1), &undone).expect("well-formed");
-        assert_eq!(analysis.open[&TxnId(3)].gid, None);
+        assert_eq!(analysis.open[&TxnId(3)].prepared, None);
+        analysis.record(Record { kind: kinds::ROLLBACK, body: &[5] }).expect("well-formed");
+        assert_eq!(analysis.open[&TxnId(5)].prepared, None, "decided, and nothing of it undone yet");
         // A return to a savepoint before the prepare record says nothing.
         crate::attachment::compensation(&mut undone, TxnId(4), 1);
         analysis.page_change(Lsn(5100), PageId(1), &undone).expect("well-formed");
-        analysis.record(Record { kind: kinds::PREPARE, body: &[4, 1, b'g'] }).expect("well-formed");
-        assert_eq!(analysis.open[&TxnId(4)].gid.as_deref(), Some(&b"g"[..]));
+        let record = Record { kind: kinds::PREPARE, body: &[4, 1, b'g', 16, 1, b'k', 17, 0] };
+        analysis.record(record).expect("well-formed");
+        let keys = vec![(TreeId(16), b"k".to_vec()), (TreeId(17), Vec::new())];
+        assert_eq!(analysis.open[&TxnId(4)].prepared, Some((b"g".to_vec(), keys)));
     }
 
     #[test]
@@ -333,7 +537,7 @@ mod tests {
         let mut change = |txn: u64, index: u32| {
             let mut bytes = Vec::new();
             crate::attachment::begin_change(&mut bytes, TxnId(txn), index);
-            undo::encode_absent(&mut bytes, TreeId(3), b"key");
+            undo::encode_absent(&mut bytes, undo::Target { tree: TreeId(3), key: b"key", deletes: false });
             analysis.page_change(Lsn(5000), PageId(1), &bytes).expect("well-formed");
         };
         change(1, 0);
@@ -344,7 +548,7 @@ mod tests {
         analysis.record(Record { kind: kinds::PREPARE, body: &[3, 1, b'g'] }).expect("well-formed");
         assert_eq!(analysis.open.keys().copied().collect::<Vec<_>>(), [TxnId(2), TxnId(3)]);
         assert_eq!(analysis.open[&TxnId(2)].versions.next_index(), 2);
-        assert_eq!(analysis.open[&TxnId(3)].gid.as_deref(), Some(&b"g"[..]));
+        assert_eq!(analysis.open[&TxnId(3)].prepared, Some((b"g".to_vec(), Vec::new())));
         assert_eq!(analysis.next_txn(), TxnId(4));
     }
 }

@@ -13,6 +13,28 @@ pub(crate) struct Ended {
     pub state: Arc<TxnState>,
 }
 
+/// Snapshots of one sequence.
+#[derive(Debug)]
+struct InUse {
+    count: u32,
+    /// The least `Snapshot::low` among them.
+    low: TxnId,
+    /// The least `Snapshot::next` among them.
+    next: TxnId,
+}
+
+/// Committed transactions whose before-images some snapshot may still need, all of them in the undo tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spilled {
+    /// The last of their commits.
+    upto: u64,
+    /// The least and the greatest of their ids; others may lie between.
+    ids: (TxnId, TxnId),
+}
+
+/// Runs of spilled transactions, at most: one for each snapshot that parts them, as a rule.
+const RUNS_MAX: usize = 64;
+
 /// Guarded by one lock in the manager. A commit's record is appended under it, so that the order in which
 /// changes become visible is that of the log, and a checkpoint's list of active transactions agrees with
 /// the log up to it.
@@ -20,11 +42,16 @@ pub(crate) struct Ended {
 pub(crate) struct Registry {
     next: TxnId,
     pub active: BTreeMap<TxnId, Arc<TxnState>>,
-    /// Snapshots in use, by their sequence: how many, and the least `Snapshot::low` among them.
-    snapshots: BTreeMap<u64, (u32, TxnId)>,
+    /// Snapshots in use, by their sequence.
+    snapshots: BTreeMap<u64, InUse>,
     sequence: u64,
     pub last_commit: Lsn,
+    /// In the order of their commits, without gaps.
     pub ended: VecDeque<Ended>,
+    /// Committed transactions up to this one are counted as kept.
+    settled: u64,
+    /// In the order of their commits; all of them before those in `ended`.
+    spilled: VecDeque<Spilled>,
 }
 
 impl Registry {
@@ -36,6 +63,8 @@ impl Registry {
             sequence: 0,
             last_commit: Lsn::ZERO,
             ended: VecDeque::new(),
+            settled: 0,
+            spilled: VecDeque::new(),
         }
     }
 
@@ -64,16 +93,17 @@ impl Registry {
             sequence: self.sequence,
             seen_lsn: self.last_commit,
         };
-        let (count, low) = self.snapshots.entry(self.sequence).or_insert((0, snapshot.low()));
-        *count += 1;
-        *low = (*low).min(snapshot.low());
+        let first = InUse { count: 0, low: snapshot.low(), next: snapshot.next };
+        let in_use = self.snapshots.entry(self.sequence).or_insert(first);
+        in_use.count += 1;
+        in_use.low = in_use.low.min(snapshot.low());
         snapshot
     }
 
     pub fn release(&mut self, snapshot: &Snapshot) {
         let entry = self.snapshots.get_mut(&snapshot.sequence).expect("a snapshot is released once");
-        entry.0 -= 1;
-        if entry.0 == 0 {
+        entry.count -= 1;
+        if entry.count == 0 {
             self.snapshots.remove(&snapshot.sequence);
         }
     }
@@ -90,6 +120,68 @@ impl Registry {
         }
     }
 
+    /// How many commits there have been.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The oldest of the committed transactions that is not counted as kept, if more than `recent` came after it. It is
+    /// from now on.
+    pub fn next_to_settle(&mut self, recent: usize) -> Option<Arc<TxnState>> {
+        let first = self.ended.front()?.sequence;
+        let at = (self.settled + 1).saturating_sub(first) as usize;
+        if at + recent >= self.ended.len() {
+            return None;
+        }
+        let Ended { sequence, state } = &self.ended[at];
+        assert_eq!(*sequence, first + at as u64, "there are no gaps");
+        self.settled = *sequence;
+        Some(state.clone())
+    }
+
+    /// Takes the oldest of the committed transactions out, if it is this one: its before-images are in the undo tree, and
+    /// nothing of it need stay in memory. False if it has gone meanwhile.
+    pub fn leave_spilled(&mut self, sequence: u64) -> bool {
+        if self.ended.front().is_none_or(|ended| ended.sequence != sequence) {
+            return false;
+        }
+        let id = self.ended.pop_front().expect("looked at just now").state.id;
+        let last = self.spilled.back_mut();
+        // A snapshot between two of them may need the later one only.
+        match last.filter(|last| self.snapshots.range(last.upto..sequence).next().is_none()) {
+            Some(last) => {
+                last.upto = sequence;
+                last.ids = (last.ids.0.min(id), last.ids.1.max(id));
+            }
+            None => self.spilled.push_back(Spilled { upto: sequence, ids: (id, id) }),
+        }
+        if self.spilled.len() > RUNS_MAX {
+            // The two oldest wait for each other from now on.
+            let first = self.spilled.pop_front().expect("there are many");
+            let second = &mut self.spilled[0];
+            second.ids = (second.ids.0.min(first.ids.0), second.ids.1.max(first.ids.1));
+        }
+        true
+    }
+
+    /// Ids of transactions of which nothing but spilled before-images is left that no snapshot needs any more; others,
+    /// of which that is not true, may lie between them. Forgets them.
+    pub fn release_spilled(&mut self, horizon: u64) -> Option<(TxnId, TxnId)> {
+        let first = self.spilled.front().filter(|run| run.upto <= horizon)?.ids;
+        self.spilled.pop_front();
+        Some(first)
+    }
+
+    /// Whether a transaction may be one that left nothing but spilled before-images.
+    pub fn is_spilled_out(&self, id: TxnId) -> bool {
+        self.spilled.iter().any(|run| run.ids.0 <= id && id <= run.ids.1)
+    }
+
+    /// Whether there are any such.
+    pub fn has_spilled(&self) -> bool {
+        !self.spilled.is_empty()
+    }
+
     /// Commits up to this sequence are seen by every snapshot in use or still to come.
     pub fn horizon(&self) -> u64 {
         self.snapshots.first_key_value().map_or(self.sequence, |(&sequence, _)| sequence)
@@ -98,11 +190,20 @@ impl Registry {
     /// Every transaction before this one has ended and is seen by every snapshot.
     pub fn low_water(&self) -> TxnId {
         let oldest_active = self.active.first_key_value().map_or(self.next, |(&id, _)| id);
-        self.snapshots.first_key_value().map_or(oldest_active, |(_, &(_, low))| low.min(oldest_active))
+        self.snapshots.first_key_value().map_or(oldest_active, |(_, in_use)| in_use.low.min(oldest_active))
+    }
+
+    /// Whether every transaction that had begun before `fence` has ended or is set aside, and every snapshot from before it
+    /// has gone. True is for ever: what is set aside does nothing before the next opening.
+    pub fn is_past(&self, fence: TxnId) -> bool {
+        let runs = |state: &Arc<TxnState>| state.status() != Status::SetAside;
+        let mut before = self.active.range(..=fence).map(|(_, state)| state);
+        // Sequences ascend with time, and so do the ids of the transactions to come.
+        !before.any(runs) && self.snapshots.first_key_value().is_none_or(|(_, in_use)| in_use.next > fence)
     }
 
     pub fn snapshots_in_use(&self) -> u64 {
-        self.snapshots.values().map(|(count, _)| u64::from(*count)).sum()
+        self.snapshots.values().map(|in_use| u64::from(in_use.count)).sum()
     }
 }
 
@@ -130,5 +231,68 @@ mod tests {
         assert_eq!(registry.horizon(), 1);
         registry.end(&b, Status::Aborted, None);
         assert_eq!(registry.ended.len(), 1, "an aborted transaction leaves nothing to keep");
+    }
+
+    fn commit(registry: &mut Registry) -> Arc<TxnState> {
+        let state = registry.begin();
+        registry.end(&state, Status::Committed, Some(Lsn(1)));
+        state
+    }
+
+    #[test]
+    fn the_newest_of_the_kept_ones_are_not_counted() {
+        let mut registry = Registry::new(TxnId(1));
+        let _old = registry.snapshot();
+        let states: Vec<_> = (0..5).map(|_| commit(&mut registry)).collect();
+        for state in &states[..3] {
+            assert_eq!(registry.next_to_settle(2).expect("too old").id, state.id);
+        }
+        assert!(registry.next_to_settle(2).is_none());
+        registry.ended.drain(..4);
+        assert!(registry.next_to_settle(1).is_none(), "what was purged meanwhile is not settled");
+        assert_eq!(registry.next_to_settle(0).expect("the last").id, states[4].id);
+        assert!(registry.next_to_settle(0).is_none());
+    }
+
+    #[test]
+    fn spilled_transactions_are_remembered_by_runs_between_snapshots() {
+        let mut registry = Registry::new(TxnId(1));
+        let old = registry.snapshot();
+        let (a, b) = (commit(&mut registry), commit(&mut registry));
+        let newer = registry.snapshot();
+        let c = commit(&mut registry);
+        assert!(!registry.leave_spilled(2), "the oldest first");
+        assert!((1..=3).all(|sequence| registry.leave_spilled(sequence)));
+        assert!(!registry.leave_spilled(3));
+        assert!(registry.ended.is_empty() && registry.has_spilled());
+        assert!([&a, &b, &c].iter().all(|state| registry.is_spilled_out(state.id)));
+        assert_eq!(registry.release_spilled(registry.horizon()), None);
+        registry.release(&old);
+        assert_eq!(registry.release_spilled(registry.horizon()), Some((a.id, b.id)));
+        assert_eq!(registry.release_spilled(registry.horizon()), None, "the newer snapshot does not see it");
+        assert!(registry.is_spilled_out(c.id) && !registry.is_spilled_out(b.id));
+        registry.release(&newer);
+        assert_eq!(registry.release_spilled(registry.horizon()), Some((c.id, c.id)));
+        assert!(!registry.has_spilled());
+    }
+
+    #[test]
+    fn very_many_snapshots_cost_time_and_not_memory() {
+        let mut registry = Registry::new(TxnId(1));
+        let mut snapshots = Vec::new();
+        for sequence in 1..=1000 {
+            snapshots.push(registry.snapshot());
+            commit(&mut registry);
+            assert!(registry.leave_spilled(sequence));
+            assert!(registry.spilled.len() <= RUNS_MAX);
+        }
+        assert!((1..=1000).all(|id| registry.is_spilled_out(TxnId(id))));
+        snapshots.iter().for_each(|snapshot| registry.release(snapshot));
+        let mut released = 0;
+        while let Some((first, last)) = registry.release_spilled(registry.horizon()) {
+            assert_eq!(first.0, released + 1);
+            released = last.0;
+        }
+        assert_eq!(released, 1000);
     }
 }

@@ -3,32 +3,38 @@
 //! Room for it is promised before a change is made ([`firn_log::Log::undo_promise`]), and checkpoints make more. Where both
 //! do not suffice, because the log is held by somebody who does not move and what is open is larger than what is kept for
 //! undoing, it is put off: a transaction that is being rolled back is then a loser as recovery has them. Nothing is lost by
-//! that, and no rollback fails for lack of log.
+//! that, and no rollback fails for lack of log. The same is done where a page cannot be read or is damaged (`losers.rs`).
 //!
 //! An entry is undone only if the row still carries that very (writer, index). Indices are never given
 //! out twice, so an entry that was undone before a crash is recognised and skipped after it.
 
 use crate::attachment::{compensation, kinds};
 use crate::locks::HeldLocks;
+use crate::losers::can_be_put_off;
 use crate::manager::undo_key;
 use crate::state::{Status, TxnState};
 use crate::undo::{Before, Undo};
+use crate::waits::WaitLimit;
 use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnManager};
+use firn_base::TreeId;
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
-use firn_base::{Progress, TreeId};
 use firn_btree::{Change, Patches, Tree};
 use firn_log::{LogClass, Record};
+use std::collections::BTreeMap;
 
 /// How many entries are undone between two looks at the log's space.
 const ROOM_EVERY: usize = 16;
 /// How often room is made for one and the same entry.
 const ROOM_ATTEMPTS: usize = 8;
+/// Rows that one attempt finds on damaged pages before it leaves all that is older: each costs a read in vain.
+const DAMAGED_ROWS_MAX: usize = 256;
 
 impl Transaction {
-    /// Undoes everything and ends. What finds no room in the log is undone later, by a step in the background or by
-    /// whoever waits for it: until then its rows stay locked and show others the versions before.
+    /// Undoes everything and ends. What finds no room in the log, or needs a page that cannot be read, is undone later, by a
+    /// step in the background or by whoever waits for it, and what needs a damaged page by the next opening that finds it
+    /// mended: until then its rows stay locked and show others the versions before.
     ///
     /// Errors: those after which the database must be opened again; recovery then undoes the rest.
     pub fn rollback(mut self) -> Result<(), TxnError> {
@@ -42,9 +48,9 @@ impl Transaction {
         self.ended = true;
         self.drop_snapshot();
         let Some(state) = self.state.take() else { return Ok(()) };
-        match self.manager.roll_back_state(&state, &mut self.held) {
-            Err(error) if error.kind == TxnErrorKind::LogFull => {
-                self.manager.undo_later(&state, &mut self.held);
+        match self.manager.roll_back_patiently(&state, &mut self.held, &WaitLimit::default()) {
+            Err(error) if can_be_put_off(&error) => {
+                self.manager.undo_later(&state, &mut self.held, &error);
                 Ok(())
             }
             // Half undone it is in nobody's hands.
@@ -56,8 +62,8 @@ impl Transaction {
     /// nothing else before the rest is undone, which every statement tries first.
     pub(crate) fn undo_down_to(&mut self, index: u32) -> Result<(), TxnError> {
         let Some(state) = &self.state else { return Ok(()) };
-        match self.manager.undo_down_to(state, index) {
-            Err(error) if error.kind == TxnErrorKind::LogFull => {
+        match self.manager.undo_down_to(state, index, &WaitLimit::default()) {
+            Err(error) if can_be_put_off(&error) => {
                 self.undo_to = Some(index);
                 Err(error)
             }
@@ -75,28 +81,99 @@ impl Transaction {
 
     /// Undoes what a return to a savepoint has left.
     pub(crate) fn finish_undoing(&mut self) -> Result<(), TxnError> {
-        self.undo_to.map_or(Ok(()), |index| self.undo_down_to(index))
+        let Some(index) = self.undo_to else { return Ok(()) };
+        self.undo_down_to(index).map_err(|error| match error.concerns_a_page() {
+            true => error.within(
+                "the transaction can only be rolled back: it went back to a savepoint, and something it had done since then \
+                 could not be undone",
+            ),
+            false => error,
+        })
+    }
+}
+
+/// What one attempt leaves because of pages that cannot be had: rows, and trees (without a key) that the transaction created.
+///
+/// Two changes of one row are undone newest first: the older one would not be recognised before the newer one is undone, and would be
+/// taken for undone. So all older entries of such a row are left with it.
+#[derive(Default)]
+struct LeftRows(BTreeMap<What, TxnError>);
+
+/// A row by its tree and key, or a tree.
+type What = (TreeId, Option<Box<[u8]>>);
+
+impl LeftRows {
+    fn what(entry: &[u8]) -> Result<What, TxnError> {
+        Ok(match Undo::decode(entry)? {
+            Undo::Row { tree, key, .. } => (tree, Some(key.into())),
+            Undo::TreeCreated { tree, .. } => (tree, None),
+        })
+    }
+
+    /// Leaves what `entry` concerns, because of `error`; fails with it if that is too much.
+    fn add(&mut self, entry: &[u8], error: TxnError) -> Result<(), TxnError> {
+        if self.0.len() == DAMAGED_ROWS_MAX {
+            return Err(error);
+        }
+        self.0.insert(LeftRows::what(entry)?, error);
+        Ok(())
+    }
+
+    /// Whether what `entry` concerns was left.
+    fn contains(&self, entry: &[u8]) -> Result<bool, TxnError> {
+        Ok(!self.0.is_empty() && self.0.contains_key(&LeftRows::what(entry)?))
+    }
+
+    /// If `entry` created a tree, which is gone now: so are its rows.
+    fn forget_tree_of(&mut self, entry: &[u8]) -> Result<(), TxnError> {
+        if let (false, Undo::TreeCreated { tree, .. }) = (self.0.is_empty(), Undo::decode(entry)?) {
+            self.0.retain(|(of, _), _| *of != tree);
+        }
+        Ok(())
+    }
+
+    /// Fails if anything is left. Damage before failed reads, since it decides that no other attempt is made.
+    fn outcome(mut self) -> Result<(), TxnError> {
+        let damaged = self.0.iter().find(|(_, error)| error.kind == TxnErrorKind::Damaged);
+        let first = damaged.or_else(|| self.0.iter().next()).map(|(what, _)| what.clone());
+        match first.and_then(|what| self.0.remove(&what)) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Of taking an entry out of the undo tree that nobody needs any more: where its page cannot be had it stays, and the next
+/// opening removes it with what else is left of ended transactions.
+pub(crate) fn leaving_orphans(outcome: Result<(), TxnError>) -> Result<(), TxnError> {
+    match outcome {
+        Err(error) if error.concerns_a_page() => Ok(()),
+        outcome => outcome,
     }
 }
 
 impl TxnManager {
-    /// Undoes all of a transaction and ends it.
+    /// Undoes all of a transaction and ends it. On behalf of a waiter with a limit: until that, and without making space in
+    /// the log. What is undone by then is recognised by the next attempt.
     pub(crate) fn roll_back_state(
         &self,
         state: &Arc<TxnState>,
         held: &mut HeldLocks,
+        limit: &WaitLimit,
     ) -> Result<(), TxnError> {
         if state.versions.lock().next_index() == 0 {
             self.finish(state, Status::Aborted, None, held);
             return Ok(());
         }
-        self.undo_down_to(state, 0)?;
+        self.undo_down_to(state, 0, limit)?;
         if state.versions.lock().spilled {
-            self.with_room(|| self.remove_spilled(state.id, LogClass::Rollback))?;
+            leaving_orphans(
+                self.with_room_within(limit, || self.remove_spilled(state.id, LogClass::Rollback)),
+            )?;
         }
         let mut body = Vec::new();
         body.put_varint(state.id.0);
-        self.with_room(|| {
+        self.with_room_within(limit, || {
             let record = Record { kind: kinds::ABORT, body: &body };
             Ok(self.log.append(LogClass::Rollback, record).map(|_| ())?)
         })?;
@@ -105,58 +182,49 @@ impl TxnManager {
         Ok(())
     }
 
-    pub(crate) fn undo_down_to(&self, state: &TxnState, down_to: u32) -> Result<(), TxnError> {
+    pub(crate) fn undo_down_to(
+        &self,
+        state: &TxnState,
+        down_to: u32,
+        limit: &WaitLimit,
+    ) -> Result<(), TxnError> {
         let newest = state.versions.lock().next_index();
         let mut entry = Vec::new();
+        let mut left = LeftRows::default();
         for (done, index) in (down_to..newest).rev().enumerate() {
+            limit.check()?;
             if done % ROOM_EVERY == 0
+                && limit.is_none()
                 && let Some(room) = self.room.get()
             {
                 // Early, while spilling what is left still fits. If it cannot help, the log's reserve may do.
                 let _ = room(false);
             }
+            let mut known = false;
             // A part may be done again: an entry that was undone is recognised.
-            self.with_room(|| {
+            let outcome = self.with_room_within(limit, || {
                 let _moving = state.moving.lock();
+                known = false;
                 if self.read_undo(state, index, &mut entry)? {
+                    known = true;
+                    if left.contains(&entry)? {
+                        return Ok(());
+                    }
                     self.undo_entry(state, index, &entry)?;
+                    left.forget_tree_of(&entry)?;
                     self.forget_undo(state, index)?;
                     let mut versions = state.versions.lock();
                     versions.account(&self.version_bytes);
                     versions.promise(self.log.undo_promise());
                 }
                 Ok(())
-            })?;
+            });
+            match outcome {
+                Err(error) if known && error.concerns_a_page() => left.add(&entry, error)?,
+                outcome => outcome?,
+            }
         }
-        Ok(())
-    }
-
-    /// Hands a transaction that is to be undone, and of which a part may be, to whoever finds room for it.
-    pub(crate) fn undo_later(&self, state: &Arc<TxnState>, held: &mut HeldLocks) {
-        assert!(state.status() == Status::Active, "it has not ended");
-        // What it learnt is of no interest any more; its rows are locked by themselves.
-        self.locks.release(state.id, held);
-        self.losers.lock().insert(state.id, state.clone());
-        self.put_off.store(true, Ordering::SeqCst);
-        self.waits.ended(state.id);
-    }
-
-    /// Whether transactions wait to be undone because the log had no room.
-    #[must_use]
-    pub fn has_put_off(&self) -> bool {
-        self.put_off.load(Ordering::Relaxed)
-    }
-
-    /// Undoes one of the transactions that could not be undone for lack of room. The log has some again.
-    ///
-    /// Errors: as [`TxnManager::rollback_loser`], but for `LogFull`, which means: later.
-    pub fn undo_put_off(&self) -> Result<Progress, TxnError> {
-        match self.rollback_loser() {
-            Ok(true) => Ok(Progress::Worked),
-            Ok(false) => Ok(Progress::Idle),
-            Err(error) if error.kind == TxnErrorKind::LogFull => Ok(Progress::Idle),
-            Err(error) => Err(error),
-        }
+        left.outcome()
     }
 
     /// Runs a part of undoing, or a commit; while the log is full, makes room and runs it again.
@@ -170,11 +238,20 @@ impl TxnManager {
         work()
     }
 
+    /// As [`TxnManager::with_room`]; with a limit, without making space.
+    fn with_room_within(
+        &self,
+        limit: &WaitLimit,
+        mut work: impl FnMut() -> Result<(), TxnError>,
+    ) -> Result<(), TxnError> {
+        if limit.is_none() { self.with_room(work) } else { work() }
+    }
+
     fn undo_entry(&self, state: &TxnState, index: u32, entry: &[u8]) -> Result<(), TxnError> {
         match Undo::decode(entry)? {
-            Undo::Row { tree, key, before } => match self.tree(tree) {
+            Undo::Row { tree, key, before, .. } => match self.tree(tree) {
                 Some(tree) => self.undo_row(&tree, key, before, state, index),
-                None => Self::unknown_tree(state, tree),
+                None => self.unknown_tree(state, tree),
             },
             Undo::TreeCreated { tree, root } => {
                 if root.0 == 0 {
@@ -183,8 +260,12 @@ impl TxnManager {
                 let found = self.tree(tree).unwrap_or_else(|| Tree::open(self.pool.clone(), tree, root));
                 found.clear(LogClass::Rollback)?;
                 // Forgotten first: if a crash comes between, one free-standing page is lost, while the other
-                // order could free a page that belongs to somebody else by then.
-                self.forget_undo(state, index)?;
+                // order could free a page that belongs to another tree by then. So an entry that stays in the undo tree
+                // keeps the tree from being freed.
+                if state.versions.lock().spilled {
+                    self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)?;
+                }
+                state.versions.lock().forget(index);
                 let mut attachment = Vec::new();
                 compensation(&mut attachment, state.id, index);
                 found.drop_root(LogClass::Rollback, &attachment)?;
@@ -195,8 +276,15 @@ impl TxnManager {
     }
 
     /// A row of a tree that nobody knows: after a crash it was created by the very transaction being undone
-    /// and will be dropped whole; at any other time it is damage.
-    fn unknown_tree(state: &TxnState, tree: TreeId) -> Result<(), TxnError> {
+    /// and will be dropped whole, or it was dropped; at any other time it is damage.
+    fn unknown_tree(&self, state: &TxnState, tree: TreeId) -> Result<(), TxnError> {
+        if let Some(cause) = self.unknown_trees.get() {
+            // It may be one of those: then its rows are there.
+            return Err(cause.clone().within(&format!(
+                "transaction {} wrote to {tree:?}, of which nothing is known, since a part of the catalog cannot be read",
+                state.id
+            )));
+        }
         if state.found_by_recovery {
             return Ok(());
         }
@@ -237,7 +325,16 @@ impl TxnManager {
             };
             Ok(())
         };
-        tree.modify(key, LogClass::Rollback, decide).map(|_| ())
+        match tree.modify(key, LogClass::Rollback, decide) {
+            // It was dropped, and all who might see its rows have gone.
+            Err(error) if error.kind == TxnErrorKind::Dropped => return Ok(()),
+            outcome => outcome?,
+        };
+        // A sweep may have passed while it was none.
+        if before.is_ghost() {
+            self.backlog.put_back(tree.id(), key);
+        }
+        Ok(())
     }
 
     /// Forgets an entry that has been used, wherever it is.
@@ -247,10 +344,10 @@ impl TxnManager {
             versions.forget(index);
             versions.spilled
         };
-        if spilled {
-            self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)?;
+        match spilled {
+            true => leaving_orphans(self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Removes an entry from the undo tree, if it is there.

@@ -1,9 +1,14 @@
 //! One writing transaction, as others see it: whether it has ended, and its before-images.
+//!
+//! What they take in memory is counted as it is held, capacities included, in the manager's `version_bytes`: of a
+//! transaction that runs, what is more than its allowance; of one that has ended and is kept for a snapshot, all of it
+//! and its [`TxnState`] (see `purge.rs`).
 
+use crate::ghosts::GhostList;
 use crate::ranks;
 use firn_base::sync::Mutex;
-use firn_base::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use firn_base::{Lsn, TreeId, TxnId};
+use firn_base::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use firn_base::{Lsn, TxnId};
 use std::collections::VecDeque;
 
 /// Where a transaction stands.
@@ -17,16 +22,18 @@ pub(crate) enum Status {
     Committed = 2,
     /// All undone.
     Aborted = 3,
+    /// To be undone, which damage keeps it from: not before the next opening.
+    SetAside = 4,
 }
-
-/// Ghost rows remembered for physical removal, per transaction; the rest is removed when its leaf is next
-/// short of room.
-const GHOSTS_MAX: usize = 4096;
 
 /// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and place.
 const UNDO_RECORD: u64 = 96;
 /// And those that taking it out of the undo tree takes.
 const UNSPILL_RECORD: u64 = 64;
+
+/// Bytes that a transaction takes which has ended and is kept, beside its undo entries: its state, and its places in
+/// the list of those and in the map by ids, with what an allocator adds.
+pub(crate) const STATE_BYTES: usize = size_of::<TxnState>() + 128;
 
 /// A transaction that writes or locks.
 #[derive(Debug)]
@@ -35,6 +42,9 @@ pub(crate) struct TxnState {
     status: AtomicU8,
     /// It ran in an earlier life of the database.
     pub found_by_recovery: bool,
+    /// How often it has given locks back without ending: counted after they are free, before waiters are woken. See
+    /// [`crate::Transaction::wait_for`].
+    releases: AtomicU32,
     /// Held while an entry moves to the undo tree, and while one is being undone: one that has been used is
     /// not spilled. Taken before page latches.
     pub moving: Mutex<()>,
@@ -48,6 +58,7 @@ impl TxnState {
             id,
             status,
             found_by_recovery: false,
+            releases: AtomicU32::new(0),
             moving: ranks::MOVING.mutex(()),
             versions: ranks::VERSIONS.mutex(Versions::default()),
         }
@@ -57,11 +68,19 @@ impl TxnState {
             0 => Status::Active,
             1 => Status::Prepared,
             2 => Status::Committed,
-            _ => Status::Aborted,
+            3 => Status::Aborted,
+            _ => Status::SetAside,
         }
     }
     pub fn set_status(&self, status: Status) {
         self.status.store(status as u8, Ordering::SeqCst);
+    }
+    /// Notes that it has given locks back. Then [`crate::waits::WaitGraph::ended`] is called.
+    pub fn note_release(&self) {
+        self.releases.fetch_add(1, Ordering::SeqCst);
+    }
+    pub fn releases(&self) -> u32 {
+        self.releases.load(Ordering::SeqCst)
     }
     pub fn has_ended(&self) -> bool {
         matches!(self.status(), Status::Committed | Status::Aborted)
@@ -95,8 +114,14 @@ pub(crate) struct Versions {
     /// Whether the undo tree may hold entries of this transaction.
     pub spilled: bool,
     /// Rows this transaction made ghosts of.
-    pub ghosts: Vec<(TreeId, Box<[u8]>)>,
+    pub ghosts: GhostList,
+    /// Bytes of memory that are not counted.
+    allowance: usize,
+    /// Bytes that are counted beside what is held here.
+    overhead: usize,
     accounted: usize,
+    /// It has ended, and no snapshot needs its entries: they are gone.
+    purged: bool,
     /// Bytes of log that undoing the entries will take, about: not less than they have.
     to_undo: u64,
     /// What of that the log was told.
@@ -247,26 +272,66 @@ impl Versions {
         if self.dead * 2 >= self.arena.len() {
             self.arena.drain(..self.dead);
             (self.origin, self.dead) = (kept, 0);
+            // What is empty gives all of it back.
+            if self.arena.capacity() > 4 * self.arena.len() {
+                self.arena.shrink_to(2 * self.arena.len());
+            }
+        }
+        if self.slots.capacity() > 4 * self.slots.len() {
+            self.slots.shrink_to(2 * self.slots.len());
         }
         true
     }
 
-    /// Remembers a row to be removed physically once nobody needs it.
-    pub fn add_ghost(&mut self, tree: TreeId, key: &[u8]) {
-        if self.ghosts.len() < GHOSTS_MAX {
-            self.ghosts.push((tree, key.into()));
-        }
+    /// Bytes of memory held.
+    fn held(&self) -> usize {
+        self.arena.capacity() + self.slots.capacity() * size_of::<Slot>() + self.ghosts.bytes()
     }
 
     /// Keeps `total`, the bytes of all transactions' versions, up to date with this one's.
     pub fn account(&mut self, total: &AtomicUsize) {
-        let now = self.arena.len() - self.dead + self.slots.len() * size_of::<Slot>();
-        if now >= self.accounted {
-            total.fetch_add(now - self.accounted, Ordering::Relaxed);
-        } else {
-            total.fetch_sub(self.accounted - now, Ordering::Relaxed);
-        }
+        let now = self.held().saturating_sub(self.allowance) + self.overhead;
+        // Nearly always equal: an allocation serves many entries, and most transactions stay within their allowance.
+        match now.cmp(&self.accounted) {
+            std::cmp::Ordering::Equal => return,
+            std::cmp::Ordering::Greater => total.fetch_add(now - self.accounted, Ordering::Relaxed),
+            std::cmp::Ordering::Less => total.fetch_sub(self.accounted - now, Ordering::Relaxed),
+        };
         self.accounted = now;
+    }
+
+    /// The transaction has ended and is kept for a snapshot: gives back what its memory has too much, for another
+    /// transaction, and counts the rest in full. Nothing if it was purged meanwhile.
+    pub fn settle_kept(&mut self, total: &AtomicUsize) -> VersionMemory {
+        if self.purged {
+            return VersionMemory::default();
+        }
+        let mut spare = VersionMemory::default();
+        if self.arena.capacity() > self.arena.len() {
+            let exact = self.arena.as_slice().into();
+            spare.arena = std::mem::replace(&mut self.arena, exact);
+        }
+        if self.slots.capacity() > self.slots.len() {
+            let mut exact = VecDeque::with_capacity(self.slots.len());
+            exact.extend(self.slots.iter().copied());
+            spare.slots = std::mem::replace(&mut self.slots, exact);
+        }
+        (self.allowance, self.overhead) = (0, STATE_BYTES);
+        self.account(total);
+        spare.arena.clear();
+        spare.slots.clear();
+        spare
+    }
+
+    /// All entries are in the undo tree, and readers find them there by themselves: gives back all memory.
+    pub fn leave_spilled(&mut self, total: &AtomicUsize) {
+        assert!(self.oldest_lsn().is_none() && self.promised == 0, "an ended transaction, all spilled");
+        self.first = self.next_index();
+        (self.slots, self.arena) = (VecDeque::new(), Vec::new());
+        (self.origin, self.dead, self.overhead) = (0, 0, 0);
+        // A thread that is about to settle it must not count it any more.
+        self.purged = true;
+        self.account(total);
     }
 
     /// Keeps `promise`, what the log leaves for undoing, up to date with this transaction's share.
@@ -291,7 +356,7 @@ impl Versions {
     /// Gives back all memory.
     pub fn clear(&mut self, total: &AtomicUsize) {
         assert_eq!(self.promised, 0, "a transaction ends before it is forgotten");
-        *self = Versions { accounted: self.accounted, ..Versions::default() };
+        *self = Versions { accounted: self.accounted, purged: true, ..Versions::default() };
         self.account(total);
     }
 
@@ -304,10 +369,11 @@ impl Versions {
         VersionMemory { slots: memory.0, arena: memory.1 }
     }
 
-    /// Takes memory to begin with. There are no entries yet.
-    pub fn adopt(&mut self, memory: VersionMemory) {
+    /// Takes memory to begin with, of which `allowance` bytes are not counted. There are no entries yet.
+    pub fn adopt(&mut self, memory: VersionMemory, allowance: usize) {
         assert!(self.slots.is_empty() && self.arena.is_empty());
         (self.slots, self.arena) = (memory.slots, memory.arena);
+        self.allowance = allowance;
     }
 }
 
@@ -332,7 +398,7 @@ pub(crate) struct SpareMemory(Mutex<Vec<VersionMemory>>);
 
 impl SpareMemory {
     const COUNT_MAX: usize = 32;
-    const BYTES_MAX: usize = 32 << 10;
+    pub const BYTES_MAX: usize = 32 << 10;
 
     /// Some memory, or none.
     pub fn take(&self) -> VersionMemory {
@@ -458,5 +524,39 @@ mod tests {
         assert!(total.load(Ordering::Relaxed) >= 1000);
         versions.clear(&total);
         assert_eq!(total.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn memory_is_counted_as_it_is_held_beyond_the_allowance() {
+        let total = AtomicUsize::new(0);
+        let counted = || total.load(Ordering::Relaxed);
+        let mut versions = Versions::default();
+        let memory = VersionMemory { slots: VecDeque::with_capacity(100), arena: Vec::with_capacity(3000) };
+        versions.adopt(memory, 10_000);
+        versions.push(&[1; 100], Lsn(1));
+        versions.settle();
+        versions.account(&total);
+        assert_eq!(counted(), 0, "within the allowance");
+        versions.push(&[1; 20_000], Lsn(2));
+        versions.settle();
+        versions.account(&total);
+        assert!(counted() >= 10_100, "{}", counted());
+        versions.end_promise(&AtomicU64::new(0));
+        // It has ended, and a snapshot needs it.
+        let spare = versions.settle_kept(&total);
+        let exact = 20_100 + 2 * size_of::<Slot>() + STATE_BYTES;
+        assert!((exact..exact + 200).contains(&counted()), "{} for {exact}", counted());
+        assert!(spare.len() > 0, "what it had too much goes to another");
+        versions.mark_spilled(0);
+        versions.mark_spilled(1);
+        versions.account(&total);
+        assert_eq!(counted(), STATE_BYTES, "spilled entries give their memory back");
+        versions.leave_spilled(&total);
+        assert_eq!(counted(), 0);
+        let mut out = Vec::new();
+        assert_eq!(versions.read(1, &mut out), Entry::InUndoTree);
+        versions.clear(&total);
+        versions.settle_kept(&total);
+        assert_eq!(counted(), 0, "what was purged meanwhile is not counted again");
     }
 }

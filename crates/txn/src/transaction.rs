@@ -1,16 +1,18 @@
 //! A transaction's own state, and its waits.
 
-use crate::locks::{HeldLocks, Mode};
-use crate::snapshot::Snapshot;
+use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode, Refused};
+use crate::snapshot::{Snapshot, StatementView};
 use crate::state::TxnState;
-use crate::waits::deadline_from;
+use crate::token::TxnToken;
+use crate::waits::WaitLimit;
 use crate::{Isolation, TxnError, TxnErrorKind, TxnManager, TxnOptions};
 use firn_base::sync::Arc;
-use firn_base::{TreeId, TxnId};
+use firn_base::{Lsn, TreeId, TxnId};
 
-/// A mark to roll back to. Belongs to the transaction that made it.
+/// A mark to roll back to. Belongs to the transaction that made it; any other refuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Savepoint {
+    pub(crate) token: TxnToken,
     pub(crate) index: u32,
 }
 
@@ -18,16 +20,21 @@ pub struct Savepoint {
 pub struct Transaction {
     pub(crate) manager: Arc<TxnManager>,
     pub(crate) options: TxnOptions,
+    token: TxnToken,
     /// Present once it has written or locked.
     pub(crate) state: Option<Arc<TxnState>>,
     pub(crate) snapshot: Option<Snapshot>,
+    /// The snapshot outlives the call that runs: see [`Transaction::in_statement`].
+    in_statement: bool,
+    /// What the snapshots given back have seen: the commit waits until it is durable.
+    pub(crate) seen_lsn: Lsn,
     /// Whether the caller has been shown, or has written, anything (under the present snapshot, if there
     /// is one). Until then the snapshot may be exchanged for a newer one instead of failing with a conflict,
     /// and a commit has nothing to wait for.
     pub(crate) exposed: bool,
     pub(crate) held: HeldLocks,
-    /// Prepared transactions that it has found in its way.
-    pub(crate) prepared_met: Vec<TxnId>,
+    /// Of transactions that it has found in its way and that have given locks back: how often they had.
+    releases_met: Vec<(TxnId, u32)>,
     pub(crate) ended: bool,
     /// A return to a savepoint, the one before this entry, is not complete.
     pub(crate) undo_to: Option<u32>,
@@ -43,11 +50,14 @@ impl Transaction {
         Transaction {
             manager,
             options,
+            token: TxnToken::next(),
             state: None,
             snapshot: None,
+            in_statement: false,
+            seen_lsn: Lsn::ZERO,
             exposed: false,
             held: HeldLocks::default(),
-            prepared_met: Vec::new(),
+            releases_met: Vec::new(),
             ended: false,
             undo_to: None,
             attachment: Vec::new(),
@@ -60,6 +70,11 @@ impl Transaction {
     #[must_use]
     pub fn id(&self) -> Option<TxnId> {
         self.state.as_ref().map(|state| state.id)
+    }
+    /// Names the transaction among all of the process, from its beginning on.
+    #[must_use]
+    pub fn token(&self) -> TxnToken {
+        self.token
     }
     /// What it may see of others.
     #[must_use]
@@ -95,7 +110,63 @@ impl Transaction {
     /// A mark to which [`Transaction::rollback_to`] can return.
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint { index: self.state.as_ref().map_or(0, |state| state.versions.lock().next_index()) }
+        Savepoint { token: self.token, index: self.next_index() }
+    }
+
+    /// Whether it has written anything since the savepoint, or has yet to finish a return to one.
+    #[must_use]
+    pub fn has_written_since(&self, savepoint: &Savepoint) -> bool {
+        self.next_index() != savepoint.index || self.undo_to.is_some()
+    }
+
+    /// Index that its next undo entry gets.
+    pub(crate) fn next_index(&self) -> u32 {
+        self.state.as_ref().map_or(0, |state| state.versions.lock().next_index())
+    }
+
+    /// Runs the calls of one statement: under read committed they share the snapshot that `view` keeps, which the
+    /// first call of the first such statement takes. At the other levels calls share a snapshot, or read under locks,
+    /// anyway.
+    ///
+    /// Only reads by snapshot belong in here: a read for update may have to exchange the snapshot.
+    pub fn in_statement<R>(
+        &mut self,
+        view: &mut StatementView,
+        run: impl FnOnce(&mut Transaction) -> R,
+    ) -> R {
+        if self.options.isolation != Isolation::ReadCommitted || self.in_statement {
+            return run(self);
+        }
+        self.drop_snapshot();
+        self.snapshot = view.take();
+        self.in_statement = true;
+        let outcome = run(self);
+        self.in_statement = false;
+        if let Some(snapshot) = self.snapshot.take() {
+            self.seen_lsn = self.seen_lsn.max(snapshot.seen_lsn);
+            view.keep(&self.manager, snapshot);
+        }
+        outcome
+    }
+
+    /// As [`Transaction::in_statement`], with a snapshot that is given back at once.
+    pub fn in_one_statement<R>(&mut self, run: impl FnOnce(&mut Transaction) -> R) -> R {
+        if self.options.isolation != Isolation::ReadCommitted || self.in_statement {
+            return run(self);
+        }
+        self.in_statement = true;
+        let outcome = run(self);
+        self.in_statement = false;
+        self.drop_snapshot();
+        outcome
+    }
+
+    /// Ends a call: under read committed its snapshot holds nothing back any more.
+    #[inline]
+    pub(crate) fn end_call(&mut self) {
+        if self.options.isolation == Isolation::ReadCommitted && !self.in_statement {
+            self.drop_snapshot();
+        }
     }
 
     /// Begins a statement: the transaction must be running.
@@ -104,11 +175,7 @@ impl Transaction {
             return Err(TxnError::new(TxnErrorKind::Closed, "the transaction has ended"));
         }
         self.manager.check_usable()?;
-        self.finish_undoing()?;
-        if self.options.isolation == Isolation::ReadCommitted {
-            self.drop_snapshot();
-        }
-        Ok(())
+        self.finish_undoing()
     }
 
     /// Begins a statement that writes.
@@ -127,57 +194,73 @@ impl Transaction {
     }
     pub(crate) fn drop_snapshot(&mut self) {
         if let Some(snapshot) = self.snapshot.take() {
+            self.seen_lsn = self.seen_lsn.max(snapshot.seen_lsn);
             self.manager.release_snapshot(&snapshot);
         }
     }
 
     /// Its identity for others; taken now if it has none.
-    pub(crate) fn ensure_state(&mut self) -> TxnId {
+    pub(crate) fn ensure_state(&mut self) -> Result<TxnId, TxnError> {
         match &self.state {
-            Some(state) => state.id,
+            Some(state) => Ok(state.id),
             None => {
-                let state = self.manager.enroll();
+                let state = self.manager.enroll()?;
                 let id = state.id;
                 self.state = Some(state);
-                id
+                Ok(id)
             }
         }
     }
 
-    /// Waits until one of `blockers` has ended, or was prepared and so gave its explicit locks back.
-    pub(crate) fn wait_for(&mut self, blockers: &[TxnId]) -> Result<(), TxnError> {
-        let me = self.ensure_state();
-        if self.manager.undo_instead_of_waiting(blockers)? {
-            return Ok(());
-        }
-        let deadline = deadline_from(self.options.lock_deadline);
-        let Transaction { manager, prepared_met, .. } = self;
-        // The locks were given back before it could be seen that it is prepared. So the caller looks once more,
-        // and if it still is in the way, it is by a row that it wrote.
-        let newly_prepared = |met: &[TxnId], id: TxnId| !met.contains(&id) && manager.is_prepared(id);
-        let met_before = prepared_met.len();
+    /// Waits until one of `blockers` has ended, or has given locks back. `limit` is that of the lock that is asked for,
+    /// filled in when the first wait for it begins: it bounds all of them together.
+    ///
+    /// No wake-up is lost. A transaction that ends is marked so before waiters are woken, and one that gives locks back
+    /// without ending (it is prepared, or its rollback is put off) counts that first. The caller has looked before it came
+    /// here: if a blocker has counted since it was met last, the caller looks again, and sleeps only over a count that it
+    /// has known while it looked. What is counted later finds it asleep.
+    pub(crate) fn wait_for(
+        &mut self,
+        blockers: &[TxnId],
+        limit: &mut Option<WaitLimit>,
+    ) -> Result<(), TxnError> {
+        let me = self.ensure_state()?;
+        let limit = limit
+            .get_or_insert_with(|| WaitLimit::new(self.options.lock_deadline, self.options.cancel.as_ref()));
+        let Transaction { manager, releases_met, .. } = self;
+        let mut look_again = false;
         for &id in blockers {
-            if newly_prepared(prepared_met, id) {
-                prepared_met.push(id);
-            }
+            look_again |= note_releases(releases_met, id, manager.releases(id));
         }
-        if prepared_met.len() > met_before {
+        if look_again || manager.undo_instead_of_waiting(blockers, limit)? {
             return Ok(());
         }
-        // Poisoning wakes everyone who waits, and whoever comes later does not go to sleep.
-        let in_vain = |id| manager.is_broken() || manager.has_ended(id) || newly_prepared(prepared_met, id);
-        let outcome = manager.waits.wait(me, blockers, in_vain, deadline, self.options.cancel.as_ref());
+        // Poisoning wakes all waiters, and later ones do not go to sleep.
+        let in_vain = |id| {
+            manager.is_broken()
+                || manager.has_ended(id)
+                || manager.releases(id) > met(releases_met, id)
+                || manager.is_set_aside(id)
+        };
+        let outcome = manager.waits.wait(me, blockers, in_vain, limit);
         manager.check_usable()?;
         outcome
     }
 
-    /// Locks a key explicitly, waiting as long as it takes.
-    pub(crate) fn lock_key(&mut self, tree: TreeId, key: &[u8], mode: Mode) -> Result<(), TxnError> {
-        let me = self.ensure_state();
+    /// Locks a key explicitly, waiting as long as `limit` allows.
+    pub(crate) fn lock_key(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        mode: Mode,
+        limit: &mut Option<WaitLimit>,
+    ) -> Result<(), TxnError> {
+        let me = self.ensure_state()?;
         loop {
             match self.manager.locks.lock_key(me, tree, key, mode, &mut self.held) {
                 Ok(()) => return Ok(()),
-                Err(blockers) => self.wait_for(&blockers)?,
+                Err(Refused::Blocked(blockers)) => self.wait_for(&blockers, limit)?,
+                Err(Refused::TooMany) => return Err(too_many_locks()),
             }
         }
     }
@@ -197,6 +280,31 @@ impl Transaction {
             ),
         ))
     }
+}
+
+fn too_many_locks() -> TxnError {
+    TxnError::new(
+        TxnErrorKind::TooMany,
+        format!(
+            "the transaction has locked {EXCLUSIVE_MAX} keys for update, which is the limit: commit in smaller pieces, or write \
+             the rows without locking them first"
+        ),
+    )
+}
+
+/// How often a transaction was known to have given locks back when it was met.
+fn met(releases_met: &[(TxnId, u32)], id: TxnId) -> u32 {
+    releases_met.iter().find(|(of, _)| *of == id).map_or(0, |(_, releases)| *releases)
+}
+
+/// Notes how often a transaction has given locks back; whether that is news.
+fn note_releases(releases_met: &mut Vec<(TxnId, u32)>, id: TxnId, releases: u32) -> bool {
+    if releases <= met(releases_met, id) {
+        return false;
+    }
+    releases_met.retain(|(of, _)| *of != id);
+    releases_met.push((id, releases));
+    true
 }
 
 impl Drop for Transaction {

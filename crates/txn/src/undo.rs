@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! kind u8 (low nibble: 1 absent, 2 full, 3 patch, 4 tree created; bit 4: the version before is a ghost;
-//!         bit 5: it is flagged)
+//!         bit 5: it is flagged; bit 6: the change made a ghost)
 //! tree varint
 //! kind 4:      root page varint (zero in the log record: there it is the record's own page)
 //! otherwise:   key blob
@@ -27,12 +27,22 @@ const PATCH: u8 = 3;
 const TREE_CREATED: u8 = 4;
 const GHOST: u8 = 0x10;
 const FLAG: u8 = 0x20;
+const DELETES: u8 = 0x40;
+
+/// The row that a change is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target<'a> {
+    pub tree: TreeId,
+    pub key: &'a [u8],
+    /// The change deletes the row: it leaves a ghost.
+    pub deletes: bool,
+}
 
 /// How to undo one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undo<'a> {
-    /// A row was written.
-    Row { tree: TreeId, key: &'a [u8], before: Before<'a> },
+    /// A row was written, or deleted.
+    Row { tree: TreeId, key: &'a [u8], deletes: bool, before: Before<'a> },
     /// A tree was created.
     TreeCreated { tree: TreeId, root: PageId },
 }
@@ -46,6 +56,13 @@ pub(crate) enum Before<'a> {
     Full(RowHeader, &'a [u8]),
     /// Its header and the bytes in which its payload, of equal length, differed.
     Patch(RowHeader, Patches<'a>),
+}
+
+impl Before<'_> {
+    /// Whether it is a deleted row.
+    pub fn is_ghost(&self) -> bool {
+        matches!(self, Before::Full(header, _) | Before::Patch(header, _) if header.ghost)
+    }
 }
 
 /// Ranges of a payload with the bytes they had before.
@@ -111,16 +128,17 @@ impl<'a> Undo<'a> {
             }
             _ => return Err(Malformed { what: "an unknown kind of undo entry" }),
         };
-        Ok(Undo::Row { tree, key, before })
+        Ok(Undo::Row { tree, key, deletes: kind & DELETES != 0, before })
     }
 }
 
-fn put_row(out: &mut Vec<u8>, kind: u8, tree: TreeId, key: &[u8], before: Option<RowHeader>) {
+fn put_row(out: &mut Vec<u8>, kind: u8, row: Target<'_>, before: Option<RowHeader>) {
     let ghost = if before.is_some_and(|header| header.ghost) { GHOST } else { 0 };
     let flag = if before.is_some_and(|header| header.flag) { FLAG } else { 0 };
-    out.put_u8(kind | ghost | flag);
-    out.put_varint(u64::from(tree.0));
-    out.put_blob(key);
+    let deletes = if row.deletes { DELETES } else { 0 };
+    out.put_u8(kind | ghost | flag | deletes);
+    out.put_varint(u64::from(row.tree.0));
+    out.put_blob(row.key);
     if let Some(header) = before {
         out.put_varint(header.writer.0);
         out.put_varint(u64::from(header.undo));
@@ -128,13 +146,13 @@ fn put_row(out: &mut Vec<u8>, kind: u8, tree: TreeId, key: &[u8], before: Option
 }
 
 /// Appends the undo entry of an insert where there was no row.
-pub(crate) fn encode_absent(out: &mut Vec<u8>, tree: TreeId, key: &[u8]) {
-    put_row(out, ABSENT, tree, key, None);
+pub(crate) fn encode_absent(out: &mut Vec<u8>, row: Target<'_>) {
+    put_row(out, ABSENT, row, None);
 }
 
 /// Appends an undo entry with the whole payload before.
-pub(crate) fn encode_full(out: &mut Vec<u8>, tree: TreeId, key: &[u8], header: RowHeader, payload: &[u8]) {
-    put_row(out, FULL, tree, key, Some(header));
+pub(crate) fn encode_full(out: &mut Vec<u8>, row: Target<'_>, header: RowHeader, payload: &[u8]) {
+    put_row(out, FULL, row, Some(header));
     out.put(payload);
 }
 
@@ -146,8 +164,8 @@ pub(crate) struct PatchWriter<'o> {
 
 impl<'o> PatchWriter<'o> {
     /// Begins the entry; [`PatchWriter::push`] adds the ranges.
-    pub fn begin(out: &'o mut Vec<u8>, tree: TreeId, key: &[u8], header: RowHeader) -> PatchWriter<'o> {
-        put_row(out, PATCH, tree, key, Some(header));
+    pub fn begin(out: &'o mut Vec<u8>, row: Target<'_>, header: RowHeader) -> PatchWriter<'o> {
+        put_row(out, PATCH, row, Some(header));
         PatchWriter { out, at: 0 }
     }
     /// Adds the old bytes at `start`, which must not lie before the end of those added last.
@@ -171,33 +189,30 @@ mod tests {
 
     const HEADER: RowHeader = RowHeader { writer: TxnId(300), undo: 2, ghost: true, flag: false };
 
+    fn row(tree: u32, key: &[u8]) -> Target<'_> {
+        Target { tree: TreeId(tree), key, deletes: false }
+    }
+
     fn encode_patch(out: &mut Vec<u8>, key: &[u8], payload: &[u8], ranges: &[std::ops::Range<usize>]) {
-        let mut writer = PatchWriter::begin(out, TreeId(1), key, HEADER);
+        let mut writer = PatchWriter::begin(out, row(1, key), HEADER);
         ranges.iter().for_each(|range| writer.push(range.start, &payload[range.clone()]));
     }
 
     #[test]
     fn entries_round_trip() {
+        let decoded = |key, deletes, before| Ok(Undo::Row { tree: TreeId(7), key, deletes, before });
         let mut bytes = Vec::new();
-        encode_absent(&mut bytes, TreeId(7), b"key");
-        assert_eq!(
-            Undo::decode(&bytes),
-            Ok(Undo::Row { tree: TreeId(7), key: b"key", before: Before::Absent })
-        );
+        encode_absent(&mut bytes, row(7, b"key"));
+        assert_eq!(Undo::decode(&bytes), decoded(b"key", false, Before::Absent));
         bytes.clear();
-        encode_full(&mut bytes, TreeId(7), b"k", HEADER, b"old");
-        assert_eq!(
-            Undo::decode(&bytes),
-            Ok(Undo::Row { tree: TreeId(7), key: b"k", before: Before::Full(HEADER, b"old") })
-        );
+        encode_full(&mut bytes, row(7, b"k"), HEADER, b"old");
+        assert_eq!(Undo::decode(&bytes), decoded(b"k", false, Before::Full(HEADER, b"old")));
         bytes.clear();
         let flagged = RowHeader { ghost: false, flag: true, ..HEADER };
-        encode_full(&mut bytes, TreeId(7), b"k", flagged, b"old");
-        assert_eq!(bytes[0], 0x22);
-        assert_eq!(
-            Undo::decode(&bytes),
-            Ok(Undo::Row { tree: TreeId(7), key: b"k", before: Before::Full(flagged, b"old") })
-        );
+        let deleted = Target { deletes: true, ..row(7, b"k") };
+        encode_full(&mut bytes, deleted, flagged, b"old");
+        assert_eq!(bytes[0], 0x62);
+        assert_eq!(Undo::decode(&bytes), decoded(b"k", true, Before::Full(flagged, b"old")));
         bytes.clear();
         encode_tree_created(&mut bytes, TreeId(9), Some(PageId(1000)));
         assert_eq!(Undo::decode(&bytes), Ok(Undo::TreeCreated { tree: TreeId(9), root: PageId(1000) }));

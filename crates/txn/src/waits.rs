@@ -11,6 +11,7 @@ use firn_base::clock::{self, Moment};
 use firn_base::hash::FixedMap;
 use firn_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use firn_base::sync::{Arc, Condvar, Mutex, spin_hint};
+use std::time::Duration;
 
 /// Where one waiter sleeps.
 #[derive(Debug, Default)]
@@ -42,10 +43,65 @@ impl WaitCell {
     }
 }
 
-#[derive(Debug)]
-struct Waiter {
-    blockers: Vec<TxnId>,
-    cell: Arc<WaitCell>,
+/// When a transaction gives up getting a lock: at a moment, when a token is cancelled, or never.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WaitLimit {
+    pub deadline: Option<Moment>,
+    pub cancel: Option<CancelToken>,
+}
+
+impl WaitLimit {
+    /// Of a lock that is asked for now.
+    pub fn new(limit: Option<Duration>, cancel: Option<&CancelToken>) -> WaitLimit {
+        WaitLimit { deadline: limit.and_then(|time| clock::now().after(time)), cancel: cancel.cloned() }
+    }
+    /// Whether the wait may last for ever.
+    pub fn is_none(&self) -> bool {
+        self.deadline.is_none() && self.cancel.is_none()
+    }
+    /// Fails if it is time to give up.
+    pub fn check(&self) -> Result<(), TxnError> {
+        if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Err(cancelled());
+        }
+        if self.deadline.is_some_and(|deadline| clock::now() >= deadline) {
+            return Err(timeout());
+        }
+        Ok(())
+    }
+}
+
+/// The waits, by waiter and by what is waited for.
+#[derive(Debug, Default)]
+struct Waiters {
+    by_waiter: FixedMap<TxnId, Vec<TxnId>>,
+    /// In the order in which they began to wait.
+    by_blocker: FixedMap<TxnId, Vec<(TxnId, Arc<WaitCell>)>>,
+}
+
+impl Waiters {
+    fn enter(&mut self, me: TxnId, blockers: &[TxnId], cell: &Arc<WaitCell>) {
+        // One transaction may block by several of its locks.
+        let mut distinct: Vec<TxnId> = Vec::with_capacity(blockers.len());
+        for &blocker in blockers {
+            if !distinct.contains(&blocker) {
+                distinct.push(blocker);
+                self.by_blocker.entry(blocker).or_default().push((me, cell.clone()));
+            }
+        }
+        let previous = self.by_waiter.insert(me, distinct);
+        assert!(previous.is_none(), "a transaction waits for one thing at a time");
+    }
+
+    fn leave(&mut self, me: TxnId) {
+        for blocker in self.by_waiter.remove(&me).unwrap_or_default() {
+            let waiting = self.by_blocker.get_mut(&blocker).expect("an edge stands in both maps");
+            waiting.retain(|(waiter, _)| *waiter != me);
+            if waiting.is_empty() {
+                self.by_blocker.remove(&blocker);
+            }
+        }
+    }
 }
 
 /// Who waits for whom.
@@ -57,7 +113,7 @@ pub(crate) struct WaitGraph {
     /// Microseconds that waiters slept, all together.
     slept_us: AtomicU64,
     deadlocks: AtomicU64,
-    waiters: Mutex<FixedMap<TxnId, Waiter>>,
+    waiters: Mutex<Waiters>,
 }
 
 impl Default for WaitGraph {
@@ -67,28 +123,27 @@ impl Default for WaitGraph {
             waits: AtomicU64::new(0),
             slept_us: AtomicU64::new(0),
             deadlocks: AtomicU64::new(0),
-            waiters: ranks::WAITS.mutex(FixedMap::default()),
+            waiters: ranks::WAITS.mutex(Waiters::default()),
         }
     }
 }
 
 impl WaitGraph {
-    /// Sleeps until one of `blockers` has ended. `has_ended` says so of one; it must turn true *before*
-    /// [`WaitGraph::ended`] is called for it.
+    /// Sleeps until one of `blockers` has ended, or has given locks back. `has_ended` says so of one; it must turn true
+    /// *before* [`WaitGraph::ended`] is called for it.
     pub fn wait(
         &self,
         me: TxnId,
         blockers: &[TxnId],
         has_ended: impl Fn(TxnId) -> bool,
-        deadline: Option<Moment>,
-        cancel: Option<&CancelToken>,
+        limit: &WaitLimit,
     ) -> Result<(), TxnError> {
         let cell = Arc::new(WaitCell::default());
         // The count goes up before the blockers are looked at, and a blocker's end is marked before the
         // count is looked at: one of the two sides sees the other.
         self.count.fetch_add(1, Ordering::SeqCst);
         let outcome = self.enter(me, blockers, &cell, has_ended).and_then(|must_sleep| {
-            if let Some(token) = cancel {
+            if let Some(token) = &limit.cancel {
                 token.register(&cell);
                 if token.is_cancelled() {
                     return Err(cancelled());
@@ -101,14 +156,17 @@ impl WaitGraph {
             }
             self.waits.fetch_add(1, Ordering::Relaxed);
             let began = clock::now();
-            let woken = cell.sleep(deadline);
+            let woken = cell.sleep(limit.deadline);
             self.slept_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
             if !woken {
-                return Err(TxnError::new(TxnErrorKind::Timeout, "a lock was not free by the deadline"));
+                return Err(timeout());
             }
-            if cancel.is_some_and(CancelToken::is_cancelled) { Err(cancelled()) } else { Ok(()) }
+            if limit.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+                return Err(cancelled());
+            }
+            Ok(())
         });
-        self.waiters.lock().remove(&me);
+        self.waiters.lock().leave(me);
         self.count.fetch_sub(1, Ordering::SeqCst);
         outcome
     }
@@ -125,7 +183,7 @@ impl WaitGraph {
         if blockers.iter().any(|&blocker| has_ended(blocker)) {
             return Ok(false);
         }
-        if let Some(path) = circle(&waiters, me, blockers) {
+        if let Some(path) = circle(&waiters.by_waiter, me, blockers) {
             self.deadlocks.fetch_add(1, Ordering::Relaxed);
             let names: Vec<String> = path.iter().map(TxnId::to_string).collect();
             return Err(TxnError::new(
@@ -136,28 +194,25 @@ impl WaitGraph {
                 ),
             ));
         }
-        let previous = waiters.insert(me, Waiter { blockers: blockers.to_vec(), cell: cell.clone() });
-        assert!(previous.is_none(), "a transaction waits for one thing at a time");
+        waiters.enter(me, blockers, cell);
         Ok(true)
     }
 
-    /// Wakes everyone who waits for `txn`, which has just ended or was prepared. Called with no lock held but that
-    /// on the list of prepared transactions.
+    /// Wakes those who wait for `txn`, which has just ended or given locks back, in the order in which they came. Called
+    /// with no lock held but that on the list of prepared transactions.
     pub fn ended(&self, txn: TxnId) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        for waiter in self.waiters.lock().values() {
-            if waiter.blockers.contains(&txn) {
-                waiter.cell.wake();
-            }
+        if let Some(waiting) = self.waiters.lock().by_blocker.get(&txn) {
+            waiting.iter().for_each(|(_, cell)| cell.wake());
         }
     }
 
     /// Wakes everyone. Whoever comes later must find that every transaction "has ended".
     pub fn wake_all(&self) {
-        for waiter in self.waiters.lock().values() {
-            waiter.cell.wake();
+        for waiting in self.waiters.lock().by_blocker.values() {
+            waiting.iter().for_each(|(_, cell)| cell.wake());
         }
     }
 
@@ -168,12 +223,16 @@ impl WaitGraph {
     }
 }
 
+fn timeout() -> TxnError {
+    TxnError::new(TxnErrorKind::Timeout, "a lock was not free by the deadline")
+}
+
 fn cancelled() -> TxnError {
     TxnError::new(TxnErrorKind::Cancelled, "the wait for a lock was cancelled")
 }
 
 /// The transactions through which `me`, waiting for `blockers`, would wait for itself.
-fn circle(waiters: &FixedMap<TxnId, Waiter>, me: TxnId, blockers: &[TxnId]) -> Option<Vec<TxnId>> {
+fn circle(waiters: &FixedMap<TxnId, Vec<TxnId>>, me: TxnId, blockers: &[TxnId]) -> Option<Vec<TxnId>> {
     let mut seen = Vec::new();
     let mut todo = blockers.to_vec();
     while let Some(txn) = todo.pop() {
@@ -184,31 +243,49 @@ fn circle(waiters: &FixedMap<TxnId, Waiter>, me: TxnId, blockers: &[TxnId]) -> O
             continue;
         }
         seen.push(txn);
-        if let Some(waiter) = waiters.get(&txn) {
-            todo.extend_from_slice(&waiter.blockers);
+        if let Some(blockers) = waiters.get(&txn) {
+            todo.extend_from_slice(blockers);
         }
     }
     None
 }
 
-/// The moment a wait that begins now must end.
-pub(crate) fn deadline_from(limit: Option<std::time::Duration>) -> Option<Moment> {
-    limit.and_then(|time| clock::now().after(time))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
-    fn waiting(edges: &[(u64, &[u64])]) -> FixedMap<TxnId, Waiter> {
-        edges
-            .iter()
-            .map(|(from, to)| {
-                let blockers = to.iter().map(|&t| TxnId(t)).collect();
-                (TxnId(*from), Waiter { blockers, cell: Arc::default() })
-            })
-            .collect()
+    fn waiting(edges: &[(u64, &[u64])]) -> FixedMap<TxnId, Vec<TxnId>> {
+        edges.iter().map(|(from, to)| (TxnId(*from), to.iter().map(|&t| TxnId(t)).collect())).collect()
+    }
+
+    /// Each end once looked at every waiter of the database, and woke those of this transaction.
+    #[test]
+    fn an_end_wakes_the_waiters_of_this_transaction_in_the_order_they_came() {
+        let mut waiters = Waiters::default();
+        let cells: Vec<Arc<WaitCell>> = (0..4).map(|_| Arc::default()).collect();
+        waiters.enter(TxnId(10), &[TxnId(1), TxnId(2)], &cells[0]);
+        waiters.enter(TxnId(11), &[TxnId(2)], &cells[1]);
+        waiters.enter(TxnId(12), &[TxnId(1)], &cells[2]);
+        let of = |waiters: &Waiters, blocker: u64| -> Vec<u64> {
+            let waiting = waiters.by_blocker.get(&TxnId(blocker));
+            waiting.into_iter().flatten().map(|(waiter, _)| waiter.0).collect()
+        };
+        assert_eq!((of(&waiters, 1), of(&waiters, 2)), (vec![10, 12], vec![10, 11]));
+        waiters.leave(TxnId(10));
+        assert_eq!((of(&waiters, 1), of(&waiters, 2)), (vec![12], vec![11]));
+        waiters.leave(TxnId(11));
+        waiters.leave(TxnId(12));
+        // One that blocks by two of its locks is waited for once.
+        waiters.enter(TxnId(13), &[TxnId(1), TxnId(2), TxnId(1)], &cells[3]);
+        assert_eq!((of(&waiters, 1), of(&waiters, 2)), (vec![13], vec![13]));
+        waiters.leave(TxnId(13));
+        assert!(waiters.by_waiter.is_empty() && waiters.by_blocker.is_empty(), "nothing is left behind");
+        let graph = WaitGraph::default();
+        graph.count.fetch_add(2, Ordering::SeqCst);
+        graph.waiters.lock().enter(TxnId(10), &[TxnId(1)], &cells[0]);
+        graph.waiters.lock().enter(TxnId(11), &[TxnId(2)], &cells[1]);
+        graph.ended(TxnId(1));
+        assert_eq!((*cells[0].woken.lock(), *cells[1].woken.lock()), (true, false));
     }
 
     #[test]
@@ -223,23 +300,24 @@ mod tests {
     #[test]
     fn waits_end_by_deadline_by_cancel_and_by_the_blocker() {
         let graph = WaitGraph::default();
-        let soon = deadline_from(Some(Duration::from_millis(5)));
-        let timeout = graph.wait(TxnId(1), &[TxnId(2)], |_| false, soon, None);
+        let soon = WaitLimit::new(Some(Duration::from_millis(5)), None);
+        let timeout = graph.wait(TxnId(1), &[TxnId(2)], |_| false, &soon);
         assert_eq!(timeout.expect_err("nobody ends").kind, TxnErrorKind::Timeout);
         let token = CancelToken::new();
+        let (cancellable, endless) = (WaitLimit::new(None, Some(&token)), WaitLimit::default());
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| graph.wait(TxnId(1), &[TxnId(2)], |_| false, None, Some(&token)));
+            let waiter = scope.spawn(|| graph.wait(TxnId(1), &[TxnId(2)], |_| false, &cancellable));
             std::thread::sleep(Duration::from_millis(5));
             token.cancel();
             let outcome = waiter.join().expect("no panic");
             assert_eq!(outcome.expect_err("cancelled").kind, TxnErrorKind::Cancelled);
-            let waiter = scope.spawn(|| graph.wait(TxnId(1), &[TxnId(2)], |_| false, None, None));
-            while graph.waiters.lock().is_empty() {
+            let waiter = scope.spawn(|| graph.wait(TxnId(1), &[TxnId(2)], |_| false, &endless));
+            while graph.waiters.lock().by_waiter.is_empty() {
                 std::thread::yield_now();
             }
             graph.ended(TxnId(2));
             assert_eq!(waiter.join().expect("no panic"), Ok(()));
         });
-        assert_eq!(graph.wait(TxnId(1), &[TxnId(2)], |_| true, None, None), Ok(()), "it had ended already");
+        assert_eq!(graph.wait(TxnId(1), &[TxnId(2)], |_| true, &endless), Ok(()), "it had ended already");
     }
 }

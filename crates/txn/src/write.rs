@@ -132,14 +132,17 @@ impl Transaction {
     /// write is made; until then it may be given out again.
     pub fn next_write(&mut self) -> Result<(TxnId, u32), TxnError> {
         self.begin_write()?;
-        let id = self.ensure_state();
-        Ok((id, self.savepoint().index))
+        let id = self.ensure_state()?;
+        let index = self.next_index();
+        check_undo_index(index)?;
+        Ok((id, index))
     }
 
     /// Creates an empty tree, which is gone again if this transaction is rolled back.
     pub fn create_tree(&mut self) -> Result<Tree, TxnError> {
         self.begin_write()?;
-        let me = self.ensure_state();
+        let me = self.ensure_state()?;
+        check_undo_index(self.next_index())?;
         let id = self.manager.next_tree_id();
         let state = self.state.clone().expect("ensured");
         let lsn = self.manager.log.end();
@@ -197,15 +200,28 @@ impl Transaction {
         tree: &Tree,
         key: &[u8],
         intent: Intent<'_>,
-        mut old: Option<&mut Vec<u8>>,
+        old: Option<&mut Vec<u8>>,
     ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
         if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
             self.check_size(tree, key, value.payload)?;
         }
-        self.ensure_state();
+        self.ensure_state()?;
         self.spill_if_over_budget()?;
+        let outcome = self.write_when_free(tree, key, intent, old);
+        self.end_call();
+        outcome
+    }
+
+    fn write_when_free(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        intent: Intent<'_>,
+        mut old: Option<&mut Vec<u8>>,
+    ) -> Result<Option<bool>, TxnError> {
         let mut locked = self.options.isolation != Isolation::Serializable;
+        let mut limit = None;
         loop {
             if self.options.isolation != Isolation::Serializable {
                 self.ensure_snapshot();
@@ -222,11 +238,11 @@ impl Transaction {
                 Outcome::Nothing { .. } => {
                     // A write that finds nothing to do has only read: it must stay true that there is, or
                     // is not, a row. Asked again under the lock.
-                    self.lock_key(tree.id(), key, Mode::Shared)?;
+                    self.lock_key(tree.id(), key, Mode::Shared, &mut limit)?;
                     locked = true;
                 }
                 Outcome::Blocked(blockers) => {
-                    self.wait_for(&blockers)?;
+                    self.wait_for(&blockers, &mut limit)?;
                     if self.options.isolation == Isolation::ReadCommitted {
                         self.drop_snapshot();
                     }
@@ -249,6 +265,7 @@ impl Transaction {
         let serializable = options.isolation == Isolation::Serializable;
         let low_water = manager.low_water();
         let mut pushed = false;
+        let mut over_ghost = false;
         let outcome = tree.modify_with(
             key,
             LogClass::Normal,
@@ -277,6 +294,7 @@ impl Transaction {
                 }
                 let before = row.and_then(|(header, _)| (!header.ghost).then_some(header.flag));
                 let existed = before.is_some();
+                over_ghost = row.is_some() && !existed;
                 if let (Some(old), Some((_, payload)), true) = (old.as_deref_mut(), row, existed) {
                     old.clear();
                     old.extend_from_slice(payload);
@@ -290,6 +308,7 @@ impl Transaction {
                 };
                 let mut versions = state.versions.lock();
                 let index = versions.next_index();
+                check_undo_index(index)?;
                 let start = begin_change(attachment, state.id, index);
                 describe(
                     RowChange { tree: tree.id(), key, row, value, writer: state.id, index },
@@ -317,8 +336,9 @@ impl Transaction {
                 if pushed {
                     versions.settle();
                 }
-                if pushed && matches!(intent, Intent::Delete) {
-                    versions.add_ghost(tree.id(), key);
+                // One that it made, or covered, and that comes back if this is undone.
+                if pushed && (over_ghost || matches!(intent, Intent::Delete)) {
+                    versions.ghosts.add(tree.id(), key);
                 }
                 versions.account(&manager.version_bytes);
                 Ok(outcome)
@@ -336,9 +356,13 @@ impl Transaction {
     /// Undoes everything done since the savepoint was made. Explicit locks stay; rows that are as they were
     /// are free for others, but under serializable isolation, where what was learnt of them stays true.
     ///
-    /// Errors: `LogFull` if the log has no room for it: the next statement, or the commit, goes on with it first, or
-    /// fails likewise.
+    /// Errors: `BadArgument`, and nothing is undone, if another transaction made the savepoint; `LogFull` if the log has no
+    /// room for it: the next statement, or the commit, goes on with it first, or fails likewise.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), TxnError> {
+        if savepoint.token != self.token() {
+            let message = "the savepoint belongs to another transaction";
+            return Err(TxnError::new(TxnErrorKind::BadArgument, message));
+        }
         self.begin_write()?;
         if self.options.isolation == Isolation::Serializable {
             self.keep_locked_down_to(savepoint.index)?;
@@ -373,6 +397,19 @@ impl Transaction {
     }
 }
 
+/// Refuses a change whose undo entry would have no number: they are never given out twice, going back to savepoints
+/// included.
+fn check_undo_index(index: u32) -> Result<(), TxnError> {
+    if index < RowHeader::UNDO_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "the transaction has made {} changes, what it took back included, which is the limit: commit or roll back",
+        RowHeader::UNDO_MAX
+    );
+    Err(TxnError::new(TxnErrorKind::TooLarge, message))
+}
+
 /// A change of one row, decided.
 struct RowChange<'a> {
     tree: TreeId,
@@ -386,14 +423,16 @@ struct RowChange<'a> {
 }
 
 /// Writes the page change and appends the undo entry to `attachment`.
+#[inline]
 fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut Vec<u8>) {
     let flag = row.value.is_some_and(|value| value.flag);
     let header = RowHeader { writer: row.writer, undo: row.index, ghost: row.value.is_none(), flag };
     let payload = row.value.map_or(&[][..], |value| value.payload);
+    let target = undo::Target { tree: row.tree, key: row.key, deletes: row.value.is_none() };
     match row.row {
-        None => undo::encode_absent(attachment, row.tree, row.key),
+        None => undo::encode_absent(attachment, target),
         Some((before, old)) if old.len() == payload.len() => {
-            let mut undo = undo::PatchWriter::begin(attachment, row.tree, row.key, before);
+            let mut undo = undo::PatchWriter::begin(attachment, target, before);
             let mut patches = Patches::new();
             patches.push(0, &header.encode());
             differences(old, payload, |range| {
@@ -403,7 +442,7 @@ fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut Vec<u8>) {
             *change = Change::Patch(patches);
             return;
         }
-        Some((before, old)) => undo::encode_full(attachment, row.tree, row.key, before, old),
+        Some((before, old)) => undo::encode_full(attachment, target, before, old),
     }
     *change = Change::put_parts(&[&header.encode(), payload]);
 }
@@ -462,5 +501,39 @@ mod tests {
         new[50] = 1;
         new[99] = 1;
         assert_eq!(differences(&old, &new), [3..6, 50..51, 99..100]);
+    }
+
+    /// It was once an assertion in the caller's thread.
+    #[test]
+    fn a_change_beyond_the_last_undo_index_is_refused() {
+        let log = firn_log::testing::memory_log();
+        let tier = firn_base::sync::Arc::new(firn_tier::testing::MemoryTier::new(1024));
+        let options = firn_buffer::PoolOptions { budget_bytes: 1 << 20 };
+        let pool =
+            firn_base::sync::Arc::new(firn_buffer::BufferPool::new(tier, log, options).expect("a pool"));
+        let create = |id| Tree::create(pool.clone(), TreeId(id), LogClass::System, &[]).expect("a tree");
+        let (undo, tree) = (create(2), create(16));
+        let manager =
+            crate::TxnManager::new(pool, undo, TxnId(1), TreeId(17), crate::ManagerOptions::default());
+        manager.register_tree(tree.clone());
+        let mut txn = manager.begin(crate::TxnOptions::default());
+        txn.ensure_state().expect("an id");
+        txn.state.as_ref().expect("ensured").versions.lock().start_at(RowHeader::UNDO_MAX - 1);
+        txn.put(&tree, b"last", b"value").expect("the last one");
+        let refused = [
+            txn.put(&tree, b"key", b"value").expect_err("no index is left"),
+            txn.update(&tree, b"last", b"other").expect_err("no index is left"),
+            txn.remove(&tree, b"last", &mut Vec::new()).expect_err("no index is left"),
+            txn.next_write().expect_err("no index is left"),
+            txn.create_tree().err().expect("no index is left"),
+        ];
+        for error in refused {
+            assert_eq!(error.kind, TxnErrorKind::TooLarge);
+            assert!(error.message.contains("1073741824 changes"), "{error}");
+        }
+        txn.commit().expect("committed");
+        let mut value = Vec::new();
+        assert!(manager.begin(crate::TxnOptions::default()).get(&tree, b"last", &mut value).expect("read"));
+        assert_eq!(value, b"value");
     }
 }

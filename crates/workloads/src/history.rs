@@ -8,9 +8,14 @@
 //! * *rw*: one reads a version that another follows (by key, or by a scan over a range);
 //! * *time*: one had ended before another began.
 //!
+//! Judging takes time in proportion to the history. Real time would need an edge for each pair of transactions; instead a
+//! chain of *time nodes*, one for each moment at which a transaction ended, stands for them: a transaction leads to the
+//! moment of its end, and the last moment before it began leads to it.
+//!
 //! After Adya, "Weak Consistency" (1999), and Kingsbury and Alvaro, "Elle" (2020).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
 
 /// A piece of a list: the transaction that appended it, and which of its appends it was.
@@ -112,13 +117,13 @@ pub fn judge(txns: &[Txn], last: &BTreeMap<u32, Vec<Element>>) -> Findings {
     let mut findings = Findings::default();
     let judge = Judge::new(txns, last);
     judge.check_last(&mut findings);
-    let mut graph = Graph::new(txns.len());
+    let mut graph = Graph::new(txns);
     judge.ww_edges(&mut graph);
     for (at, txn) in txns.iter().enumerate().filter(|(_, txn)| txn.committed) {
         judge.read_edges(at, txn, &mut graph, &mut findings);
     }
     judge.time_edges(&mut graph);
-    graph.find_cycles(txns, &mut findings);
+    graph.find_cycles(&mut findings);
     findings
 }
 
@@ -128,6 +133,8 @@ struct Judge<'a> {
     by_id: BTreeMap<u32, usize>,
     /// Elements that stand when their transaction has committed, in its order, by key.
     standing: BTreeMap<u32, Vec<(u32, Element)>>,
+    /// Of each list in `last`, how long the beginning is that consists of elements which stand.
+    sound: BTreeMap<u32, usize>,
 }
 
 const NONE: &[Element] = &[];
@@ -147,7 +154,15 @@ impl<'a> Judge<'a> {
             }
             standing.insert(txn.id, kept);
         }
-        Judge { txns, last, by_id, standing }
+        let mut judge = Judge { txns, last, by_id, standing, sound: BTreeMap::new() };
+        judge.sound = last
+            .iter()
+            .map(|(&key, list)| {
+                let sound = list.iter().position(|&element| !judge.stands(key, element));
+                (key, sound.unwrap_or(list.len()))
+            })
+            .collect();
+        judge
     }
 
     fn last(&self, key: u32) -> &[Element] {
@@ -167,8 +182,14 @@ impl<'a> Judge<'a> {
                 }
             }
         }
+        let mut found: BTreeMap<(u32, Element), usize> = BTreeMap::new();
+        for (&key, list) in self.last {
+            for &element in list {
+                *found.entry((key, element)).or_default() += 1;
+            }
+        }
         for (key, element) in self.standing.values().flatten() {
-            let times = self.last(*key).iter().filter(|other| *other == element).count();
+            let times = found.get(&(*key, *element)).copied().unwrap_or(0);
             if times != 1 {
                 findings.add(Phenomenon::LostUpdate, || {
                     format!("{element:?} is {times} times in the list of {key}")
@@ -219,11 +240,14 @@ impl<'a> Judge<'a> {
         findings: &mut Findings,
     ) {
         let reader = self.txns[at].id;
-        if let Some(&element) = list.iter().find(|element| !self.stands(key, **element)) {
+        let is_version = self.last(key).starts_with(list);
+        if !(is_version && list.len() <= self.sound.get(&key).copied().unwrap_or(0))
+            && let Some(&element) = list.iter().find(|element| !self.stands(key, **element))
+        {
             findings.add(Phenomenon::G1a, || format!("{reader} read {element:?} of {key}"));
             return;
         }
-        if !self.last(key).starts_with(list) {
+        if !is_version {
             findings.add(Phenomenon::LostUpdate, || {
                 format!("{reader} read {list:?} of {key}, which became {:?}", self.last(key))
             });
@@ -242,24 +266,40 @@ impl<'a> Judge<'a> {
     }
 
     fn time_edges(&self, graph: &mut Graph) {
-        for (a, first) in self.txns.iter().enumerate().filter(|(_, txn)| txn.committed) {
-            for (b, second) in self.txns.iter().enumerate().filter(|(_, txn)| txn.committed) {
-                if first.ended < second.began {
-                    graph.add(a, b, Edge::Time);
-                }
+        let committed = || self.txns.iter().enumerate().filter(|(_, txn)| txn.committed);
+        let ends: BTreeSet<u64> = committed().map(|(_, txn)| txn.ended).collect();
+        let ends: Vec<u64> = ends.into_iter().collect();
+        let first = graph.add_time_nodes(ends.len());
+        for at in 1..ends.len() {
+            graph.add(first + at - 1, first + at, Edge::Time);
+        }
+        for (at, txn) in committed() {
+            let ended = ends.partition_point(|&end| end < txn.ended);
+            graph.add(at, first + ended, Edge::Time);
+            let before = ends.partition_point(|&end| end < txn.began);
+            if before > 0 {
+                graph.add(first + before - 1, at, Edge::Time);
             }
         }
     }
 }
 
-/// Transactions and what orders them.
-struct Graph {
+/// Transactions, time nodes behind them, and what orders them.
+struct Graph<'a> {
+    txns: &'a [Txn],
     edges: Vec<BTreeSet<(usize, Edge)>>,
 }
 
-impl Graph {
-    fn new(nodes: usize) -> Graph {
-        Graph { edges: vec![BTreeSet::new(); nodes] }
+impl<'a> Graph<'a> {
+    fn new(txns: &'a [Txn]) -> Graph<'a> {
+        Graph { txns, edges: vec![BTreeSet::new(); txns.len()] }
+    }
+
+    /// Adds nodes that are moments, and returns the first.
+    fn add_time_nodes(&mut self, count: usize) -> usize {
+        let first = self.edges.len();
+        self.edges.resize(first + count, BTreeSet::new());
+        first
     }
 
     fn add(&mut self, from: usize, to: usize, edge: Edge) {
@@ -268,7 +308,7 @@ impl Graph {
         }
     }
 
-    fn find_cycles(&self, txns: &[Txn], findings: &mut Findings) {
+    fn find_cycles(&self, findings: &mut Findings) {
         let kinds: [(Phenomenon, EdgeFilter); 4] = [
             (Phenomenon::G0, |edge| matches!(edge, Edge::Ww | Edge::Time)),
             (Phenomenon::G1c, |edge| !edge.is_rw()),
@@ -277,11 +317,11 @@ impl Graph {
         ];
         for (phenomenon, allowed) in kinds {
             if let Some(cycle) = self.cycle(allowed) {
-                findings.add(phenomenon, || show(txns, &cycle));
+                findings.add(phenomenon, || show(self.txns, &cycle));
             }
         }
         if let Some(cycle) = self.cycle_with_one_rw() {
-            findings.add(Phenomenon::GSingle, || show(txns, &cycle));
+            findings.add(Phenomenon::GSingle, || show(self.txns, &cycle));
         }
         if self.has_nonadjacent_cycle() {
             findings.add(Phenomenon::GNonadjacent, || "two rw never follow each other in it".to_owned());
@@ -295,15 +335,20 @@ impl Graph {
             edges.map(|(to, _)| *to).collect::<Vec<_>>()
         };
         let node = on_a_cycle(self.edges.len(), next)?;
-        self.path(node, node, &allowed)
+        self.path(node, node, |_, edge| allowed(edge))
     }
 
-    /// The shortest way from one to another by allowed edges: at least one.
-    fn path(&self, from: usize, to: usize, allowed: impl Fn(Edge) -> bool) -> Option<Vec<(usize, Edge)>> {
+    /// The shortest way from one to another by allowed edges, which are known by where they lead: at least one.
+    fn path(
+        &self,
+        from: usize,
+        to: usize,
+        allowed: impl Fn(usize, Edge) -> bool,
+    ) -> Option<Vec<(usize, Edge)>> {
         let mut before: BTreeMap<usize, (usize, Edge)> = BTreeMap::new();
         let mut todo = VecDeque::from([from]);
         while let Some(node) = todo.pop_front() {
-            for &(next, edge) in self.edges[node].iter().filter(|(_, edge)| allowed(*edge)) {
+            for &(next, edge) in self.edges[node].iter().filter(|(next, edge)| allowed(*next, *edge)) {
                 before.entry(next).or_insert_with(|| {
                     todo.push_back(next);
                     (node, edge)
@@ -327,15 +372,52 @@ impl Graph {
     }
 
     fn cycle_with_one_rw(&self) -> Option<Vec<(usize, Edge)>> {
+        let order = self.order_without_rw();
         for (from, edges) in self.edges.iter().enumerate() {
             for &(to, edge) in edges.iter().filter(|(_, edge)| edge.is_rw()) {
-                if let Some(mut path) = self.path(to, from, |edge| !edge.is_rw()) {
+                let path = match &order {
+                    // A way back leads through nodes between the two only: mostly there are none.
+                    Some(order) if order[to] > order[from] => None,
+                    Some(order) => {
+                        self.path(to, from, |next, edge| !edge.is_rw() && order[next] <= order[from])
+                    }
+                    None => self.path(to, from, |_, edge| !edge.is_rw()),
+                };
+                if let Some(mut path) = path {
                     path.insert(0, (from, edge));
                     return Some(path);
                 }
             }
         }
         None
+    }
+
+    /// The place of each node in an order that agrees with every edge but rw, and otherwise with time; `None` if these edges
+    /// have a cycle.
+    fn order_without_rw(&self) -> Option<Vec<usize>> {
+        let allowed =
+            |node: usize| self.edges[node].iter().filter(|(_, edge)| !edge.is_rw()).map(|(to, _)| *to);
+        let mut degree = vec![0usize; self.edges.len()];
+        for node in 0..self.edges.len() {
+            allowed(node).for_each(|to| degree[to] += 1);
+        }
+        // Moments first: they are ready only when all that ended by then has its place.
+        let key = |node: usize| Reverse((self.txns.get(node).map_or(0, |txn| txn.ended), node));
+        let mut ready: BinaryHeap<Reverse<(u64, usize)>> =
+            (0..self.edges.len()).filter(|&node| degree[node] == 0).map(key).collect();
+        let mut order = vec![usize::MAX; self.edges.len()];
+        let mut placed = 0;
+        while let Some(Reverse((_, node))) = ready.pop() {
+            order[node] = placed;
+            placed += 1;
+            for to in allowed(node) {
+                degree[to] -= 1;
+                if degree[to] == 0 {
+                    ready.push(key(to));
+                }
+            }
+        }
+        (placed == order.len()).then_some(order)
     }
 
     /// Whether there is a cycle in which no rw follows another: a cycle in the graph of (node, whether it
@@ -384,5 +466,6 @@ fn on_a_cycle(nodes: usize, next: impl Fn(usize) -> Vec<usize>) -> Option<usize>
 }
 
 fn show(txns: &[Txn], cycle: &[(usize, Edge)]) -> String {
-    cycle.iter().map(|(node, edge)| format!("{} -{edge:?}-> ", txns[*node].id)).collect()
+    let named = cycle.iter().filter_map(|(node, edge)| Some((txns.get(*node)?.id, edge)));
+    named.map(|(id, edge)| format!("{id} -{edge:?}-> ")).collect()
 }

@@ -52,6 +52,17 @@ impl RawLatch {
     pub fn try_lock_exclusive(&self) -> bool {
         self.0.try_lock_exclusive()
     }
+    /// The calling thread, which holds it exclusively, may wait for devices meanwhile: nobody else can want what it
+    /// guards yet, or only what the device is to fill in. See [`Rank::bars_devices`].
+    #[inline]
+    pub fn allow_devices(&self) {
+        self.0.set_bars_devices(false);
+    }
+    /// Ends [`RawLatch::allow_devices`].
+    #[inline]
+    pub fn bar_devices(&self) {
+        self.0.set_bars_devices(true);
+    }
     /// Gives back a shared hold.
     ///
     /// # Safety

@@ -161,6 +161,12 @@ impl RawRwLock {
         std::ptr::from_ref(self).addr()
     }
 
+    /// See [`super::RawLatch::allow_devices`].
+    #[inline]
+    pub(super) fn set_bars_devices(&self, bars_devices: bool) {
+        self.ranked.set_bars_devices(self.address(), bars_devices);
+    }
+
     fn attempt(&self, mode: Mode) -> bool {
         match mode {
             Mode::Shared => lock_api::RawRwLock::try_lock_shared(&self.lock),
@@ -229,7 +235,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
         if !(sim::simulating() && self.lock_simulated(Mode::Shared)) {
             self.lock.lock_shared();
         }
-        self.ranked.taken(self.address());
+        self.ranked.taken_shared(self.address());
     }
 
     #[inline]
@@ -238,7 +244,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
         let simulated = if sim::simulating() { self.try_lock_simulated(Mode::Shared) } else { None };
         let taken = simulated.unwrap_or_else(|| self.lock.try_lock_shared());
         if taken {
-            self.ranked.taken(self.address());
+            self.ranked.taken_shared(self.address());
         }
         taken
     }
@@ -301,6 +307,7 @@ unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
     #[inline]
     #[track_caller]
     unsafe fn downgrade(&self) {
+        self.ranked.set_bars_devices(self.address(), false);
         // SAFETY: the caller holds the lock exclusively; only one of the two downgrades it.
         unsafe {
             if sim::simulating() && self.downgrade_simulated() {

@@ -10,6 +10,12 @@
 //! * Waiting on a condition variable is asking for its mutex again.
 //! * A lock without a rank is not looked at. Those are leaves (nothing is waited for under them) or are held by tests.
 //!
+//! A rank may also say that no thread waits for a device while it holds such a lock exclusively
+//! ([`Rank::bars_devices`]): a page latch, or a lock that every transaction needs, held over a slow or stalled device
+//! stops all who come by. The places where a thread may come to wait for a device call [`before_device`], which panics
+//! if the thread has such a lock, whether or not the wait would have been long. Only the frame that is being filled may
+//! be latched over the read that fills it ([`super::RawLatch::allow_devices`]).
+//!
 //! Ranks are numbers over all crates, because orders go through several of them. Each crate names its own, where its order
 //! is written down:
 //!
@@ -38,19 +44,27 @@ pub struct Rank {
     name: &'static str,
     #[cfg_attr(not(debug_assertions), expect(dead_code))]
     several: bool,
+    #[cfg_attr(not(debug_assertions), expect(dead_code))]
+    bars_devices: bool,
 }
 
 impl Rank {
     /// For one lock at a time. `name` is for people.
     #[must_use]
     pub const fn new(number: u16, name: &'static str) -> Rank {
-        Rank { number, name, several: false }
+        Rank { number, name, several: false, bars_devices: false }
     }
 
     /// For locks of which a thread may hold several, in an order that is not checked here.
     #[must_use]
     pub const fn several(number: u16, name: &'static str) -> Rank {
-        Rank { number, name, several: true }
+        Rank { number, name, several: true, bars_devices: false }
+    }
+
+    /// The same, for locks that a thread must not hold exclusively while it waits for a device.
+    #[must_use]
+    pub const fn bars_devices(self) -> Rank {
+        Rank { bars_devices: true, ..self }
     }
 
     /// A mutex of this rank.
@@ -61,6 +75,39 @@ impl Rank {
     /// A reader-writer lock of this rank.
     pub const fn rwlock<T>(&'static self, value: T) -> RwLock<T> {
         RwLock::from_raw(RawRwLock::ranked(self), value)
+    }
+}
+
+/// The calling thread is about to wait for a device, or may have to. In builds with debug assertions it panics if the
+/// thread has a lock that bars this; in other builds this is nothing.
+#[inline(always)]
+#[track_caller]
+pub fn before_device() {
+    #[cfg(debug_assertions)]
+    checking::before_device();
+}
+
+/// Until it is dropped its thread may wait for devices whatever it holds: for the rare case that has to be decided under
+/// a latch, and says so where it is made.
+#[must_use = "dropping the permit ends it"]
+pub struct DevicePermit {
+    /// Of the thread that made it.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl DevicePermit {
+    /// One for the calling thread.
+    pub fn granted() -> DevicePermit {
+        #[cfg(debug_assertions)]
+        checking::PERMITS.with(|permits| permits.set(permits.get() + 1));
+        DevicePermit { _not_send: std::marker::PhantomData }
+    }
+}
+
+impl Drop for DevicePermit {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        let _ = checking::PERMITS.try_with(|permits| permits.set(permits.get() - 1));
     }
 }
 
@@ -86,6 +133,10 @@ mod nothing {
         #[inline(always)]
         pub fn taken(&self, _: usize) {}
         #[inline(always)]
+        pub fn taken_shared(&self, _: usize) {}
+        #[inline(always)]
+        pub fn set_bars_devices(&self, _: usize, _: bool) {}
+        #[inline(always)]
         pub fn given_back(&self, _: usize) {}
     }
 }
@@ -93,7 +144,7 @@ mod nothing {
 #[cfg(debug_assertions)]
 mod checking {
     use super::Rank;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::panic::Location;
 
     /// A ranked lock that the thread has.
@@ -101,10 +152,31 @@ mod checking {
         address: usize,
         rank: &'static Rank,
         since: &'static Location<'static>,
+        bars_devices: bool,
     }
 
     std::thread_local! {
         static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+        pub(super) static PERMITS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[track_caller]
+    pub(super) fn before_device() {
+        let at = Location::caller();
+        if PERMITS.try_with(Cell::get).unwrap_or(1) > 0 {
+            return;
+        }
+        let barring = HELD.try_with(|held| {
+            held.borrow().iter().find(|held| held.bars_devices).map(|held| (held.rank, held.since))
+        });
+        let Ok(Some((held, since))) = barring else { return };
+        if std::thread::panicking() {
+            return;
+        }
+        panic!(
+            "a thread may wait for a device at {at} and has had \"{}\" ({}) exclusively since {since}",
+            held.name, held.number
+        );
     }
 
     /// What a lock carries.
@@ -145,9 +217,34 @@ mod checking {
         /// The thread has the lock.
         #[track_caller]
         pub fn taken(&self, address: usize) {
+            if let Some(rank) = self.0 {
+                self.hold(address, rank.bars_devices);
+            }
+        }
+
+        /// The thread has the lock, and others may have it too.
+        #[track_caller]
+        pub fn taken_shared(&self, address: usize) {
+            self.hold(address, false);
+        }
+
+        #[track_caller]
+        fn hold(&self, address: usize, bars_devices: bool) {
             let Some(rank) = self.0 else { return };
             let since = Location::caller();
-            let _ = HELD.try_with(|held| held.borrow_mut().push(Held { address, rank, since }));
+            let _ = HELD.try_with(|held| held.borrow_mut().push(Held { address, rank, since, bars_devices }));
+        }
+
+        /// From here on the thread, which has the lock, may wait for devices or not, as far as this lock goes.
+        pub fn set_bars_devices(&self, address: usize, bars_devices: bool) {
+            if self.0.is_none() {
+                return;
+            }
+            let _ = HELD.try_with(|held| {
+                if let Some(held) = held.borrow_mut().iter_mut().rfind(|held| held.address == address) {
+                    held.bars_devices = bars_devices;
+                }
+            });
         }
 
         /// The thread has it no more.
@@ -167,8 +264,8 @@ mod checking {
 
 #[cfg(all(test, debug_assertions))]
 mod tests {
-    use super::Rank;
-    use crate::sync::{Condvar, thread};
+    use super::{DevicePermit, Rank, before_device};
+    use crate::sync::{Condvar, RawLatch, thread};
     use std::time::Duration;
 
     static OUTER: Rank = Rank::new(1, "outer");
@@ -239,6 +336,41 @@ mod tests {
             Condvar::new().wait_for(&mut outer, Duration::from_millis(1));
         });
         assert!(told.contains("\"outer\" (1) is asked for"), "{told}");
+    }
+
+    static BARRING: Rank = Rank::several(4, "barring").bars_devices();
+
+    #[test]
+    fn a_lock_that_bars_devices_is_told_of_unless_it_is_shared_or_permitted() {
+        let (mutex, latch) = (BARRING.mutex(()), RawLatch::ranked(&BARRING));
+        before_device();
+        latch.lock_exclusive();
+        latch.allow_devices();
+        before_device();
+        latch.bar_devices();
+        {
+            let _permit = DevicePermit::granted();
+            before_device();
+        }
+        // SAFETY: held exclusively here, then shared, and given back once.
+        unsafe { latch.downgrade() };
+        before_device();
+        // SAFETY: as above.
+        unsafe { latch.unlock_shared() };
+        drop(mutex.lock());
+        before_device();
+        let told = wrong(move || {
+            let _held = mutex.lock();
+            before_device();
+        });
+        assert!(told.contains("has had \"barring\" (4) exclusively since"), "{told}");
+        let told = wrong(move || {
+            latch.lock_exclusive();
+            latch.allow_devices();
+            latch.bar_devices();
+            before_device();
+        });
+        assert_eq!(told.matches("rank.rs").count(), 2, "{told}");
     }
 
     #[test]

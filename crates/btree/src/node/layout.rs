@@ -12,6 +12,10 @@ pub(crate) const SLOT_LEN: usize = 10;
 /// the four that always fit, 32.
 pub(crate) const MAX_LEVEL: u8 = 31;
 
+/// First bytes of what stands in place of a page whose changes could not be repeated and are not in the log any more. The
+/// rest are zeros. No node begins so.
+pub(crate) const GIVEN_UP: &[u8; 16] = b"FIRN GIVEN UP   ";
+const _: () = assert!(GIVEN_UP[0] != FORMAT);
 pub(super) const FORMAT: u8 = 1;
 pub(super) const FLAG_OPEN: u8 = 1;
 pub(super) const FLAG_CONDEMNED: u8 = 2;
@@ -137,7 +141,7 @@ impl<'a> Node<'a> {
         };
         let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
         if page.len() > 1 << 16 || header[field::FORMAT] != FORMAT || header[field::LEVEL] > MAX_LEVEL {
-            return malformed("not a node of a known format");
+            return Node::of_unknown_format(page);
         }
         let slots_start = HEADER_LEN + half(field::LOW_LEN) + half(field::HIGH_LEN);
         let slots_end = slots_start + half(field::COUNT) * SLOT_LEN;
@@ -155,6 +159,17 @@ impl<'a> Node<'a> {
         }
         let (slots, _) = page[slots_start..slots_end].as_chunks::<SLOT_LEN>();
         Ok(Node { page, slots, prefix_len })
+    }
+
+    #[cold]
+    fn of_unknown_format(page: &[u8]) -> Result<Node<'a>, Malformed> {
+        match page.starts_with(GIVEN_UP) {
+            true => malformed(
+                "its last changes were lost after a crash: the image that they were to be repeated on was damaged, and the \
+                 log had to give them up",
+            ),
+            false => malformed("not a node of a known format"),
+        }
     }
 
     #[inline]

@@ -33,7 +33,7 @@ pub(crate) mod validate;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use layout::{HEADER_LEN, MAX_LEVEL, Node, Place, SLOT_LEN, Shape};
+pub(crate) use layout::{GIVEN_UP, HEADER_LEN, MAX_LEVEL, Node, Place, SLOT_LEN, Shape};
 
 use firn_base::codec::Malformed;
 

@@ -17,7 +17,7 @@ pub(crate) struct SplitPoint {
 /// Consecutive inserts in one direction from which more of the same are expected.
 const RUN_MIN: i8 = 4;
 
-/// Chooses for a node of at least four entries. After a run of ascending (descending) inserts the node is
+/// Chooses for a leaf of at least three entries, or an inner node of at least four. After a run of ascending (descending) inserts the node is
 /// split just past (before) the last one, so that sequential loads leave full nodes behind. Else near the
 /// middle by bytes, at the shortest separator there: short separators make inner nodes wide.
 pub(crate) fn choose(node: &Node<'_>) -> Result<SplitPoint, Malformed> {
@@ -88,8 +88,12 @@ impl Sizes {
             sum += SLOT_LEN + node.slot(at).len();
             sums.push(sum);
         }
-        match node.count() {
-            0..4 => Err(Malformed { what: "a node without room that has fewer than four entries" }),
+        // What the limits of keys and entries promise (`max_key_len`, `max_entry_len`).
+        match (node.is_leaf(), node.count()) {
+            (true, 0..3) => Err(Malformed { what: "a leaf without room that has fewer than three entries" }),
+            (false, 0..4) => {
+                Err(Malformed { what: "an inner node without room that has fewer than four separators" })
+            }
             _ => Ok(Sizes { sums }),
         }
     }

@@ -265,7 +265,9 @@ fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
     let db = options(cell.logs.count(), cell.hiding).log_policy(cell.policy).log_compose(cell.compose);
     let archive = cell.archive.as_ref().map(|profile| ArchiveDisk::new(profile, cell.seed)).transpose()?;
     let db = match &archive {
-        Some(disk) => db.archive(disk.directory.path()).wrap_archive(disk.wrap.clone()),
+        Some(disk) => {
+            db.archive(disk.directory.path()).wrap_archive(disk.wrap.clone()).archive_completes(true)
+        }
         None => db,
     };
     let db = db.open_on(devices)?;

@@ -6,7 +6,7 @@ use crate::bytes::SharedBytes;
 use crate::device::{check_transfer, whole_blocks};
 use crate::memory::over_limit;
 use crate::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
-use firn_base::sync::{Arc, Mutex, RwLock};
+use firn_base::sync::{Arc, Mutex, RwLock, before_device};
 
 /// A device in memory whose every change is recorded in its [`CrashPlan`], which makes it.
 ///
@@ -106,6 +106,7 @@ impl Device for CrashDevice {
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
+        before_device();
         let sync = {
             let mut state = self.plan.recording(&self.info.name)?;
             let sync = state.next_sync();

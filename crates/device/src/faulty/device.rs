@@ -4,7 +4,8 @@ use super::plan::{Calls, Fault, FaultPlan, Verdict};
 use crate::{AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Passes calls on to another device, except for those that its [`FaultPlan`] lets go wrong.
 #[derive(Debug)]
@@ -13,13 +14,34 @@ pub struct Faulty {
     plan: FaultPlan,
     /// By block number, what was there before its last write, while a rule of the plan wants it. A leaf.
     history: Mutex<BTreeMap<u64, Vec<u8>>>,
+    /// A leaf.
+    unreadable: Mutex<Unreadable>,
+}
+
+/// Numbers of blocks that cannot be read.
+#[derive(Debug, Default)]
+struct Unreadable {
+    /// Until they are written: the medium puts another sector in their place.
+    spoilt: BTreeSet<u64>,
+    /// For ever, nor written.
+    worn: BTreeSet<u64>,
+}
+
+impl Unreadable {
+    fn is_empty(&self) -> bool {
+        self.spoilt.is_empty() && self.worn.is_empty()
+    }
+
+    fn first_of(&self, blocks: Range<u64>) -> Option<u64> {
+        self.spoilt.range(blocks.clone()).chain(self.worn.range(blocks)).min().copied()
+    }
 }
 
 impl Faulty {
     /// Lets calls to `inner` go wrong as `plan` says.
     #[must_use]
     pub fn new(inner: Arc<dyn Device>, plan: &FaultPlan) -> Faulty {
-        Faulty { inner, plan: plan.clone(), history: Mutex::new(BTreeMap::new()) }
+        Faulty { inner, plan: plan.clone(), history: Mutex::default(), unreadable: Mutex::default() }
     }
 
     /// Damages the medium itself: flips `bits` random bits, drawn from `seed`, of the range, for good. Not
@@ -29,6 +51,42 @@ impl Faulty {
         self.inner.read(offset, &mut bytes)?;
         flip(&mut bytes, bits, &mut Rng::new(seed));
         self.inner.write(offset, &bytes, Durability::Durable)
+    }
+
+    /// Damages the medium itself: the blocks of the range cannot be read any more, until they are written again. Not
+    /// counted as a call.
+    pub fn make_unreadable(&self, offset: u64, len: u64) {
+        self.unreadable.lock().spoilt.extend(self.blocks(offset, len));
+    }
+
+    /// The same for good: a write of such a block fails, too, and writes nothing. Not counted as a call.
+    pub fn wear_out(&self, offset: u64, len: u64) {
+        self.unreadable.lock().worn.extend(self.blocks(offset, len));
+    }
+
+    /// How many blocks cannot be read.
+    #[must_use]
+    pub fn unreadable_blocks(&self) -> usize {
+        let unreadable = self.unreadable.lock();
+        unreadable.spoilt.union(&unreadable.worn).count()
+    }
+
+    fn blocks(&self, offset: u64, len: u64) -> Range<u64> {
+        let block = self.block() as u64;
+        offset / block..(offset + len).div_ceil(block)
+    }
+
+    /// Reads, unless a block of it cannot be read.
+    fn read_through(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        if let Some(bad) = self.unreadable.lock().first_of(self.blocks(offset, buf.len() as u64)) {
+            return Err(self.bad_block(bad, "read"));
+        }
+        self.inner.read(offset, buf)
+    }
+
+    fn bad_block(&self, block: u64, done: &str) -> DeviceError {
+        let (name, at) = (&self.inner.info().name, block * self.block() as u64);
+        DeviceError::new(DeviceErrorKind::Failed, format!("{name}: byte {at} cannot be {done}"))
     }
 
     fn decide(&self, kind: Calls) -> Option<Verdict> {
@@ -58,21 +116,21 @@ impl Faulty {
     }
 
     fn read_with(&self, verdict: Option<Verdict>, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let Some(Verdict { fault, mut rng, call }) = verdict else { return self.inner.read(offset, buf) };
+        let Some(Verdict { fault, mut rng, call }) = verdict else { return self.read_through(offset, buf) };
         match fault {
             Fault::Fail(kind) | Fault::FailLate(kind) => Err(self.error(kind, "reading", call)),
             Fault::Stall(time) => {
                 firn_base::clock::sleep(time);
-                self.inner.read(offset, buf)
+                self.read_through(offset, buf)
             }
-            Fault::Misdirected { by } => self.inner.read(self.misdirect(offset, buf.len(), by), buf),
+            Fault::Misdirected { by } => self.read_through(self.misdirect(offset, buf.len(), by), buf),
             Fault::BitRot { bits } => {
-                self.inner.read(offset, buf)?;
+                self.read_through(offset, buf)?;
                 flip(buf, bits, &mut rng);
                 Ok(())
             }
             Fault::Stale => {
-                self.inner.read(offset, buf)?;
+                self.read_through(offset, buf)?;
                 let (block, history) = (self.block(), self.history.lock());
                 for (number, part) in (offset / block as u64..).zip(buf.chunks_mut(block)) {
                     if let Some(old) = history.get(&number) {
@@ -138,7 +196,13 @@ impl Faulty {
                 history.insert(number, part.to_vec());
             }
         }
-        self.inner.write(offset, data, durability)
+        let written = self.blocks(offset, data.len() as u64);
+        if let Some(&worn) = self.unreadable.lock().worn.range(written.clone()).next() {
+            return Err(self.bad_block(worn, "written"));
+        }
+        self.inner.write(offset, data, durability)?;
+        self.unreadable.lock().spoilt.retain(|block| !written.contains(block));
+        Ok(())
     }
 
     /// For calls that carry no data: does them, unless they fail or are lost.
@@ -203,7 +267,8 @@ impl Device for Faulty {
     fn submit(&self, batch: &mut [Io<'_>]) {
         let kind = |io: &Io<'_>| if matches!(io.op, IoOp::Read(_)) { Calls::Reads } else { Calls::Writes };
         let verdicts: Vec<Option<Verdict>> = batch.iter().map(|io| self.decide(kind(io))).collect();
-        if verdicts.iter().all(Option::is_none) && !self.plan.wants_history() {
+        let healthy = self.unreadable.lock().is_empty();
+        if verdicts.iter().all(Option::is_none) && !self.plan.wants_history() && healthy {
             return self.inner.submit(batch);
         }
         for (io, verdict) in batch.iter_mut().zip(verdicts) {

@@ -8,6 +8,7 @@ use super::transfer::Transfers;
 use crate::{AlignedBuf, DeviceError, Fill};
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
+use std::path::Path;
 
 /// Bytes of zeros written at a time.
 const ZEROS_BYTES: usize = 1 << 20;
@@ -40,6 +41,9 @@ pub(super) fn punch(file: &Transfers, offset: u64, len: u64) -> Result<(), Devic
 }
 
 fn extend(file: &Transfers, old: u64, new: u64, fill: Fill) -> Result<(), DeviceError> {
+    if fill != Fill::Sparse {
+        refuse_more_than_there_is(file, old, new)?;
+    }
     // A tail of less than a block, left by a crash or by a stranger, must not show through.
     retry_on_intr(|| rustix::fs::ftruncate(file.fd(), old))
         .map_err(|errno| file.failed("changing the length", errno))?;
@@ -55,6 +59,30 @@ fn extend(file: &Transfers, old: u64, new: u64, fill: Fill) -> Result<(), Device
         Fill::Reserved => write_zeros(file, old, new)?,
     }
     file.sync_all()
+}
+
+/// Refuses a growth that is sure to fail before it is tried: zeros would be written until the file system is full.
+fn refuse_more_than_there_is(file: &Transfers, old: u64, new: u64) -> Result<(), DeviceError> {
+    let Some(free) = available(rustix::fs::fstatvfs(file.fd())) else { return Ok(()) };
+    if new - old <= free {
+        return Ok(());
+    }
+    Err(file.failed(
+        &format!("growing from {old} to {new} bytes (its file system has {free} free)"),
+        Errno::NOSPC,
+    ))
+}
+
+/// Bytes that this user may still write to the file system of `path`, which is there; `None` where that is not known.
+#[must_use]
+pub fn available_bytes(path: &Path) -> Option<u64> {
+    available(rustix::fs::statvfs(path))
+}
+
+fn available(found: Result<rustix::fs::StatVfs, Errno>) -> Option<u64> {
+    // Some file systems say nothing, which is zeros.
+    let found = found.ok().filter(|found| found.f_blocks > 0)?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// Whether the file system reserved the range; false if it does not know how.

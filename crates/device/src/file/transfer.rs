@@ -8,6 +8,7 @@ use super::errno::{At, io_error};
 use super::opening::Geometry;
 use crate::{AlignedBuf, DeviceError, DeviceErrorKind};
 use firn_base::sync::atomic::{AtomicBool, Ordering};
+use firn_base::sync::before_device;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use std::io::IoSlice;
@@ -123,6 +124,7 @@ impl Transfers {
 
     /// Makes what was written durable, with the length as far as it is needed to read it back.
     pub(super) fn sync(&self) -> Result<(), DeviceError> {
+        before_device();
         self.check_unbroken()?;
         retry_on_intr(|| rustix::fs::fdatasync(&self.fd)).map_err(|errno| self.sync_failed(errno))
     }

@@ -90,9 +90,23 @@ impl Database {
         directory: impl AsRef<Path>,
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport, Error> {
-        let engine = self.engine();
-        engine.check_open()?;
-        take(engine, directory.as_ref(), progress)
+        self.check_backup_directory(directory.as_ref())?;
+        take(self.engine(), directory.as_ref(), progress)
+    }
+
+    /// Refuses what [`Database::backup`] would refuse of `directory` before it begins, and makes nothing: to be asked before a
+    /// long piece of work at the end of which a backup is taken.
+    ///
+    /// Errors: `Exists` if the directory holds anything; `BadArgument` if a backup there would mix with something else;
+    /// `Unusable` if it cannot be looked at.
+    pub fn check_backup_directory(&self, directory: impl AsRef<Path>) -> Result<(), Error> {
+        let directory = directory.as_ref();
+        self.engine().check_writable()?;
+        crate::places::refuse_mixed_backup(directory, self.directory())?;
+        match directory.symlink_metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            _ => refuse_not_empty(directory),
+        }
     }
 }
 
@@ -113,6 +127,12 @@ fn take(engine: &Arc<Engine>, directory: &Path, tell: Tell<'_>) -> Result<Backup
     prepare_directory(directory)?;
     // Pages that are not redone yet would be copied as they were, with log from before the crash to bring them on.
     engine.finish_recovery()?;
+    // Nor is there a version of these that could be copied, though an older one may be readable.
+    if let Some(damage) = engine.rest.unredone() {
+        return Err(
+            Error::from(damage).within("a backup would lack a page that was not redone after a crash")
+        );
+    }
     let mut hold = Hold::begin(engine);
     let device = create_file(engine, &directory.join(MANIFEST))?;
     hold.manifest.write_incomplete(&*device)?;
@@ -292,6 +312,10 @@ fn go_on(flow: ControlFlow<()>) -> Result<(), Error> {
 
 fn prepare_directory(directory: &Path) -> Result<(), Error> {
     crate::files::make_directory(directory)?;
+    refuse_not_empty(directory)
+}
+
+fn refuse_not_empty(directory: &Path) -> Result<(), Error> {
     let unusable =
         |error: std::io::Error| Error::new(ErrorKind::Unusable, format!("{}: {error}", directory.display()));
     match std::fs::read_dir(directory).map_err(unusable)?.next() {

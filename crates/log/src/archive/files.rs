@@ -1,11 +1,11 @@
-//! The directory of an archive: which segment files there are, and opening them.
+//! The directory of an archive: listing and opening its segment files.
 
 use crate::{LogError, LogErrorKind};
 use firn_base::sync::Arc;
 use firn_device::{Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, Fill, remove_file};
 use std::path::{Path, PathBuf};
 
-/// Puts something around every segment that is written: tests of failing and slow archives.
+/// Wraps the device of a segment: for tests of failing and slow archives.
 pub type WrapDevice = Arc<dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync>;
 
 /// The directory of an archive.
@@ -18,24 +18,24 @@ pub struct ArchiveFiles {
 
 const PREFIX: &str = "log-";
 const SUFFIX: &str = ".firn";
-/// Segments beyond this are not ours: no log is so long.
+/// Files with higher numbers are not segments: no log is that long.
 const SEQUENCE_MAX: u64 = 1 << 48;
 
 impl ArchiveFiles {
-    /// In `directory`, which exists.
+    /// The archive in `directory`, which exists.
     #[must_use]
     pub fn new(directory: &Path) -> ArchiveFiles {
         ArchiveFiles { directory: directory.to_path_buf(), wrap: None, wrap_reads: None }
     }
 
-    /// With something around every segment that is written.
+    /// Wraps every segment that is written.
     #[must_use]
     pub fn wrapped(mut self, wrap: Option<WrapDevice>) -> ArchiveFiles {
         self.wrap = wrap;
         self
     }
 
-    /// With something around every segment that is read.
+    /// Wraps every segment that is read.
     #[must_use]
     pub fn wrapped_for_reading(mut self, wrap: Option<WrapDevice>) -> ArchiveFiles {
         self.wrap_reads = wrap;
@@ -47,6 +47,12 @@ impl ArchiveFiles {
     /// Errors: `Failed`.
     pub fn newest(&self) -> Result<Option<Arc<dyn Device>>, LogError> {
         self.list()?.last().map(|&sequence| self.open(sequence)).transpose()
+    }
+
+    /// Whether the directory has a segment's file; one that cannot be listed has none.
+    #[must_use]
+    pub fn holds_any(&self) -> bool {
+        self.list().is_ok_and(|listed| !listed.is_empty())
     }
 
     /// The directory.
@@ -70,7 +76,8 @@ impl ArchiveFiles {
                 .to_str()
                 .and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX))
                 .filter(|digits| digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit()));
-            // Only as this program writes them: another file's number might leave none for the next segment.
+            // Only names as this program writes them: another file's number might leave none for
+            // the next segment.
             found.extend(number.and_then(|digits| digits.parse::<u64>().ok()).filter(|&number| {
                 number < SEQUENCE_MAX && self.path(number).file_name() == Some(name.as_os_str())
             }));
@@ -83,7 +90,8 @@ impl ArchiveFiles {
         self.directory.join(format!("{PREFIX}{sequence:010}{SUFFIX}"))
     }
 
-    /// Makes a segment's file with its space reserved, so that a full volume is met here, not in mid-write.
+    /// Creates a segment's file with its space reserved, so that a full volume is detected here,
+    /// not by a later write.
     pub(crate) fn create(&self, sequence: u64, bytes: u64) -> Result<Arc<dyn Device>, LogError> {
         let path = self.path(sequence);
         let device: Arc<dyn Device> =
@@ -94,7 +102,7 @@ impl ArchiveFiles {
         };
         if let Err(error) = device.grow(bytes, Fill::Reserved) {
             drop(device);
-            // Nothing is in it; left behind, it would be taken for an empty segment.
+            // It is empty; left behind, it would be taken for an empty segment.
             let _ = remove_file(&path);
             return Err(named(error));
         }
@@ -119,7 +127,7 @@ impl std::fmt::Debug for ArchiveFiles {
     }
 }
 
-/// A device's error as the archive's.
+/// Converts a device's error to the archive's.
 pub(crate) fn named(error: DeviceError) -> LogError {
     let kind = match error.kind {
         DeviceErrorKind::NoSpace => LogErrorKind::Full,

@@ -3,7 +3,8 @@
 use crate::block::{LSN_MAX, u16_at, u32_at, u64_at};
 use firn_base::{DatabaseId, Epoch, Lsn, crc32c};
 
-/// Everything in a segment begins at a multiple of it. Fixed, so that archives move between file systems.
+/// Alignment of everything in a segment, in bytes. Fixed, so that archives move between file
+/// systems.
 pub(crate) const UNIT: usize = 4096;
 /// Most bytes of stream in one chunk.
 pub const CHUNK_MAX: usize = 1 << 20;
@@ -11,7 +12,7 @@ pub const CHUNK_MAX: usize = 1 << 20;
 pub const SEGMENT_BYTES_MIN: u64 = 16 * UNIT as u64;
 /// Bytes of a chunk's header.
 pub(crate) const CHUNK_HEADER: usize = 64;
-/// Bytes of a segment's header that mean something.
+/// Bytes of a segment's header that are used.
 const HEADER: usize = 512;
 const MAGIC: u16 = 0x4146;
 const VERSION: u8 = 1;
@@ -21,28 +22,29 @@ const TYPE_SEAL: u8 = 3;
 /// Largest chunk on the device, padding included.
 pub(crate) const CHUNK_BYTES_MAX: usize = (CHUNK_HEADER + CHUNK_MAX).next_multiple_of(UNIT);
 
-/// Where an epoch of the log began, and where the log before it ended: what lies between is no log.
+/// Where an epoch of the log began, and where the log before it ended: bytes between the two are no
+/// log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochMark {
     /// The epoch.
     pub epoch: Epoch,
-    /// Its first LSN.
+    /// The epoch's first LSN.
     pub start: Lsn,
     /// End of the log before it; equal to `start` for a database's first epoch.
     pub previous_end: Lsn,
 }
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub database: DatabaseId,
     /// 1, 2, … in the order in which segments were begun.
     pub sequence: u64,
-    /// LSN of the first byte that it was begun for.
+    /// LSN of the first byte for which the segment was begun.
     pub first: Lsn,
-    /// Where the archive ended before: less than `first` if the log between was given up for lost.
+    /// Where the archive ended before: less than `first` if the log between was given up.
     pub previous: Lsn,
-    /// Bytes reserved for it.
+    /// Bytes reserved for the segment.
     pub bytes: u64,
     /// Microseconds since 1970.
     pub created_us: u64,
@@ -64,7 +66,7 @@ impl SegmentHeader {
         out[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// `None` if the bytes are no whole header of this version.
+    /// Returns `None` if the bytes are no intact header of this version.
     pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
         let ours = u16_at(bytes, 4) == MAGIC && bytes[6] == TYPE_SEGMENT && bytes[7] == VERSION;
         if !ours || u32_at(bytes, 0) != crc32c(&bytes[4..HEADER]) {
@@ -81,30 +83,30 @@ impl SegmentHeader {
         (header.first.0 < LSN_MAX && header.previous <= header.first).then_some(header)
     }
 
-    /// The format version of a header that another program wrote.
+    /// The version of an intact header of another format version.
     pub fn other_version(bytes: &[u8]) -> Option<u8> {
         let ours = u16_at(bytes, 4) == MAGIC && bytes[6] == TYPE_SEGMENT && bytes[7] != VERSION;
         (ours && u32_at(bytes, 0) == crc32c(&bytes[4..HEADER])).then(|| bytes[7])
     }
 }
 
-/// What a chunk says of itself.
+/// The header of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkHeader {
     /// 32 bits that stand for the database.
     pub tag: u32,
-    /// The segment's.
+    /// The segment's sequence number.
     pub sequence: u64,
     pub mark: EpochMark,
     pub first: Lsn,
     /// Bytes of stream.
     pub len: usize,
-    /// A record, or the log after the last one, begins so many bytes before the chunk's end: from there the log can be
-    /// followed again.
+    /// A record, or the log after the last one, begins this many bytes before the chunk's end: the
+    /// log can be followed again from there.
     pub resume_back: u32,
     /// Microseconds since 1970 when it was written; never less than in the chunk before.
     pub time_us: u64,
-    /// The segment's last: no bytes.
+    /// The segment's last chunk, without bytes.
     pub seal: bool,
 }
 
@@ -113,7 +115,7 @@ impl ChunkHeader {
         Lsn(self.first.0 + self.len as u64)
     }
 
-    /// Where the log can be followed from.
+    /// LSN from which the log can be followed.
     pub fn resume(&self) -> Lsn {
         Lsn(self.end().0.saturating_sub(u64::from(self.resume_back)))
     }
@@ -123,7 +125,7 @@ impl ChunkHeader {
         (CHUNK_HEADER + self.len).next_multiple_of(UNIT)
     }
 
-    /// Writes the header before its payload, which lies in `out` already, and zeros behind it.
+    /// Writes the header before its payload, which is in `out` already, and zeros behind it.
     pub fn encode(&self, out: &mut [u8]) {
         assert!(self.len <= CHUNK_MAX && self.end().0 < LSN_MAX && (self.len == 0) == self.seal);
         out[4..6].copy_from_slice(&MAGIC.to_le_bytes());
@@ -143,8 +145,8 @@ impl ChunkHeader {
         out[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads the header, without the checksum, which covers the payload too. `None` if the bytes are no chunk
-    /// of segment `sequence` of the database with this tag.
+    /// Decodes the header, without the checksum, which covers the payload too. Returns `None` if
+    /// the bytes are no chunk of segment `sequence` of the database with this tag.
     pub fn decode(tag: u32, sequence: u64, bytes: &[u8]) -> Option<ChunkHeader> {
         let kind = bytes[6];
         let ours = u16_at(bytes, 4) == MAGIC
@@ -174,7 +176,8 @@ impl ChunkHeader {
         (ours && sound).then_some(header)
     }
 
-    /// Whether the checksum of header and payload is right; not so if `bytes` do not hold all of the payload.
+    /// Whether the checksum of header and payload is correct; false if `bytes` do not hold all of
+    /// the payload.
     pub fn verify(&self, bytes: &[u8]) -> bool {
         bytes.get(4..CHUNK_HEADER + self.len).is_some_and(|covered| crc32c(covered) == u32_at(bytes, 0))
     }

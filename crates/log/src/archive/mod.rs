@@ -1,24 +1,33 @@
-//! The archive: all log the database ever had, kept in segment files of a directory, for restoring to any LSN.
+//! The archive: all log that the database ever had, in segment files of a directory, for restoring
+//! to any LSN.
 //!
-//! Source: the FlashLogging paper, section 3.7. Bytes: `docs/format/archive.md`; what users see: `docs/archive.md`.
+//! Source: the FlashLogging paper, section 3.7. Format: `docs/format/archive.md`; for users:
+//! `docs/archive.md`.
 //!
-//! * [`ArchiveWriter`] appends pieces of the stream as *chunks*, each durable when the call returns, in
-//!   sequence only, and begins a new segment when one is full or failed.
-//! * [`LogTail`](crate::LogTail) is where the pieces come from: the log buffer, or the log's devices if the
-//!   archive is behind. What is archived before the devices have it is durable with that ([`crate::Log::archived`]).
-//! * [`ArchiveLog`] reads the stream back from one or several directories, [`ArchiveRecords`] its records.
+//! * [`ArchiveWriter`] appends pieces of the stream as *chunks*, each durable when the call
+//!   returns, in sequence only, and begins a new segment when one is full or a write to it failed.
+//! * [`LogTail`](crate::LogTail) is the source of the pieces: the log buffer, or the log's devices
+//!   if the archive is behind. Log that is archived before the devices have it becomes durable by
+//!   that ([`crate::Log::archived`]).
+//! * [`ArchiveLog`] reads the stream back from one or several directories, [`ArchiveRecords`] its
+//!   records.
 //! * [`survey`] lists and verifies.
 //!
 //! Invariants:
-//! * A chunk holds the stream's own bytes, framing included: what was archived can be compared with the log.
-//! * Log that the log's devices lack is archived only while the database knows durably that this may be so; its recovery
-//!   then reads the archive as well ([`Archived`]). So an archive never holds log that the database has not.
-//! * What an archive has of an epoch beyond where the next one says that it ended was cut off by a crash, and is no log.
-//! * Nothing is overwritten. After a failed write the segment is left as it is and the log goes on, from the last
-//!   acknowledged byte, in a new one: of two chunks with one LSN in one epoch either may be read.
-//! * A chunk says where its epoch began and where the log before that ended, so a reader tells the jump
-//!   between two epochs from missing log.
-//! * Missing log is an error that names its LSN, never the end of the archive, unless nothing lies behind it.
+//! * A chunk holds the stream's own bytes, framing included: archived bytes can be compared with
+//!   the log.
+//! * Log that the log's devices lack is archived only while it is durable in the database that this
+//!   may be so; its recovery then reads the archive as well ([`Archived`]). So an archive never
+//!   holds log that the database does not have.
+//! * Log that an archive has of an epoch beyond the end that the next epoch states was cut off by a
+//!   crash, and is no log.
+//! * Nothing is overwritten. After a failed write the segment stays as it is and archiving
+//!   continues, from the last acknowledged byte, in a new one: of two chunks with one LSN in one
+//!   epoch either may be read.
+//! * A chunk states where its epoch began and where the log before that ended, so a reader
+//!   distinguishes the jump between two epochs from missing log.
+//! * Missing log is an error that names its LSN, never the end of the archive, unless no log
+//!   follows it.
 
 mod files;
 mod format;

@@ -6,7 +6,7 @@ use crate::{LogError, LogErrorKind};
 use firn_base::Lsn;
 use std::collections::VecDeque;
 
-/// Buffered bytes that are read over before they are given back.
+/// Bytes already read that the buffer may hold before it drops them.
 const KEPT_MAX: usize = 1 << 20;
 
 /// Streams records from an archive. Memory: the longest group, and a chunk.
@@ -41,7 +41,8 @@ impl ArchiveRecords {
         }
     }
 
-    /// The next record, the log's own left out; `None` at the end. The body lives until the next call.
+    /// The next record, without the log's own; `None` at the end. The body is valid until the next
+    /// call.
     ///
     /// Errors: `Damaged` if the framing is broken; `Failed`.
     #[allow(clippy::should_implement_trait)]
@@ -67,13 +68,14 @@ impl ArchiveRecords {
         self.end
     }
 
-    /// When the piece read last was archived: microseconds since 1970, 0 before the first.
+    /// When the last piece read was archived: microseconds since 1970, 0 before the first.
     #[must_use]
     pub fn time_us(&self) -> u64 {
         self.time_us
     }
 
-    /// Where the archive goes on behind missing log, if that is why [`ArchiveRecords::next`] answered `None`.
+    /// Where the archive continues behind missing log, if that is why [`ArchiveRecords::next`]
+    /// returned `None`.
     #[must_use]
     pub fn gap(&self) -> Option<Lsn> {
         match self.stop {
@@ -82,23 +84,23 @@ impl ArchiveRecords {
         }
     }
 
-    /// Whether the archive's end is why [`ArchiveRecords::next`] answered `None`: nothing lies behind.
+    /// Whether [`ArchiveRecords::next`] returned `None` because the archive ends: no log follows.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.stop == Some(Next::End)
     }
 
-    /// Reads the next whole group; false if there is none up to `until`.
+    /// Reads the next whole group. Returns false if there is none up to `until`.
     fn load_group(&mut self) -> Result<bool, LogError> {
         assert!(self.group.is_empty());
         if self.end >= self.until {
             return Ok(false);
         }
-        self.forget();
+        self.drop_read_bytes();
         let mut pos = self.end;
         let mut group = VecDeque::new();
         loop {
-            if !self.hold(Lsn(pos.0 + FRAME as u64))? {
+            if !self.read_up_to(Lsn(pos.0 + FRAME as u64))? {
                 return Ok(false);
             }
             if self.start > pos {
@@ -115,7 +117,7 @@ impl ArchiveRecords {
                 ));
             };
             let end = frame.end(pos);
-            if end > self.until || !self.hold(end)? {
+            if end > self.until || !self.read_up_to(end)? {
                 return Ok(false);
             }
             if self.start > pos {
@@ -130,8 +132,8 @@ impl ArchiveRecords {
         }
     }
 
-    /// Drops what was read over, now and then.
-    fn forget(&mut self) {
+    /// Drops bytes already read, once there are enough of them.
+    fn drop_read_bytes(&mut self) {
         let read = self.end.since(self.start) as usize;
         if read > KEPT_MAX {
             self.buf.drain(..read.min(self.buf.len()));
@@ -139,9 +141,10 @@ impl ArchiveRecords {
         }
     }
 
-    /// Reads until all before `to` is in the buffer; false if the archive ends before. Where a new epoch begins, `start` is
-    /// its first LSN afterwards, and its first record's framing is in the buffer.
-    fn hold(&mut self, to: Lsn) -> Result<bool, LogError> {
+    /// Reads until all log before `to` is in the buffer. Returns false if the archive ends before.
+    /// Where a new epoch begins, `start` is its first LSN afterwards, and its first record's
+    /// framing is in the buffer.
+    fn read_up_to(&mut self, to: Lsn) -> Result<bool, LogError> {
         while Lsn(self.start.0 + self.buf.len() as u64) < to {
             let next = match self.stop {
                 Some(stop) => stop,
@@ -154,7 +157,8 @@ impl ArchiveRecords {
             self.time_us = self.time_us.max(time_us);
             let held = Lsn(self.start.0 + self.buf.len() as u64);
             if first != held {
-                // The group in question is not whole: the epoch ended before it, as the next one says.
+                // The group in question is incomplete: the epoch ended before it, as the next one
+                // states.
                 if mark.previous_end != self.end {
                     return Err(LogError::new(
                         LogErrorKind::Damaged,
@@ -167,9 +171,9 @@ impl ArchiveRecords {
                 self.buf.clear();
                 self.start = first;
                 self.buf.extend_from_slice(self.log.bytes());
-                // The record begins where the epoch does.
+                // The first record begins where the epoch does.
                 self.end = first;
-                return Ok(self.buf.len() >= FRAME || self.hold(Lsn(first.0 + FRAME as u64))?);
+                return Ok(self.buf.len() >= FRAME || self.read_up_to(Lsn(first.0 + FRAME as u64))?);
             }
             self.buf.extend_from_slice(self.log.bytes());
         }

@@ -1,8 +1,8 @@
 //! Reading one segment, chunk by chunk.
 //!
-//! A chunk that is not whole is skipped, unit by unit: if a whole one lies behind it, something that had been
-//! acknowledged is damaged; else it is where a crash, or the writer, stopped. The file may be written meanwhile, so that what looks
-//! damaged is read once more.
+//! A chunk that is not intact is skipped, unit by unit. If an intact one follows it, acknowledged
+//! log is damaged; else it is where a crash, or the writer, stopped. The file may be written
+//! meanwhile, so a place that looks damaged is read once more.
 //!
 //! Memory: a window of [`WINDOW`] bytes, which is one read.
 
@@ -15,28 +15,28 @@ use firn_base::sync::Arc;
 use firn_device::{AlignedBuf, Device};
 use std::ops::Range;
 
-/// Bytes of one read: a chunk of the greatest length, or as many as fit.
+/// Bytes of one read: a chunk of the greatest length, or several shorter ones.
 const WINDOW: usize = CHUNK_BYTES_MAX;
 
 pub(crate) struct SegmentReader {
     device: Arc<dyn Device>,
     pub header: SegmentHeader,
     tag: u32,
-    /// Where the next chunk may begin.
+    /// Offset at which the next chunk may begin.
     at: u64,
     buf: AlignedBuf,
-    /// Which bytes of the file are in the buffer.
+    /// The bytes of the file that are in the buffer.
     window: Range<u64>,
     chunk: Option<ChunkHeader>,
-    /// Where in the buffer it begins.
+    /// Offset in the buffer at which the chunk begins.
     chunk_at: usize,
-    /// The seal was met: nothing follows.
+    /// The seal was read: nothing follows.
     pub sealed: bool,
     /// Offsets at which acknowledged chunks are damaged.
     pub damaged: Vec<u64>,
 }
 
-/// What a segment's file begins with.
+/// Result of opening a segment's file.
 pub(crate) enum Opened {
     Segment(Box<SegmentReader>),
     /// No header: its creation was interrupted, or it is damaged.
@@ -60,7 +60,7 @@ impl SegmentReader {
                 ),
             ));
         }
-        // A file under another segment's name is not believed.
+        // A file under another segment's name is rejected.
         let Some(header) = SegmentHeader::decode(&buf).filter(|header| header.sequence == sequence) else {
             return Ok(Opened::Headless);
         };
@@ -79,7 +79,7 @@ impl SegmentReader {
         })))
     }
 
-    /// The chunk read last.
+    /// The last chunk read.
     pub fn chunk(&self) -> Option<ChunkHeader> {
         self.chunk
     }
@@ -91,7 +91,7 @@ impl SegmentReader {
         &self.buf[begin..begin + len]
     }
 
-    /// Passes chunks that end at or before `lsn`, by their headers alone.
+    /// Skips chunks that end at or before `lsn`, by their headers alone.
     pub fn skip_before(&mut self, lsn: Lsn) -> Result<(), LogError> {
         let begun = self.at;
         self.chunk = None;
@@ -104,7 +104,8 @@ impl SegmentReader {
                 Some(chunk) if !chunk.seal && chunk.end() <= lsn => self.at += chunk.padded() as u64,
                 Some(_) => return Ok(()),
                 None => {
-                    // Damage, or the end: only whole chunks are believed then.
+                    // Damage, or the end: `advance` reads from the start again, and accepts intact
+                    // chunks only.
                     self.at = begun;
                     return Ok(());
                 }
@@ -114,20 +115,20 @@ impl SegmentReader {
         Ok(())
     }
 
-    /// Reads the next whole chunk; false if there is none.
+    /// Reads the next intact chunk. Returns false if there is none.
     pub fn advance(&mut self) -> Result<bool, LogError> {
         let mut bad = None;
-        let mut looked_again = false;
+        let mut reread = false;
         self.chunk = None;
         while !self.sealed {
             if self.at + UNIT as u64 > self.device.len() {
                 return Ok(false);
             }
             match self.chunk_here()? {
-                Some(_) if bad.is_some() && !looked_again => {
-                    // It may have been written since that was read.
+                Some(_) if bad.is_some() && !reread => {
+                    // It may have been written since it was read.
                     (self.at, self.window) = (bad.take().unwrap_or(self.at), 0..0);
-                    looked_again = true;
+                    reread = true;
                 }
                 Some(chunk) => {
                     self.damaged.extend(bad);

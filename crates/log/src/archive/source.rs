@@ -1,7 +1,9 @@
-//! An archive as one more source of a scan: after a crash it may have log that was acknowledged and that the devices lack.
+//! An archive as a further source of a scan: after a crash it may have acknowledged log that the
+//! devices lack.
 //!
-//! It is asked for what the devices do not have, in ascending order, and opened only then. What it answers is of the very
-//! epoch that is asked for, begun at the same LSN: log of another history of the database is not there.
+//! The scan asks it for log that the devices do not have, in ascending order, and it is opened only
+//! then. It returns log of exactly the requested epoch, begun at the same LSN: never log of another
+//! history of the database.
 
 use super::files::ArchiveFiles;
 use super::format::EpochMark;
@@ -10,21 +12,22 @@ use super::stream::{ArchiveLog, Next};
 use crate::{LogError, LogErrorKind};
 use firn_base::{DatabaseId, Epoch, Lsn};
 
-/// What an archive's newest segment says of its end.
+/// The end of an archive, by its newest segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Newest {
-    /// All before it is there, as far as this segment tells.
+    /// All log before this LSN is in the archive, as far as this segment shows.
     pub end: Lsn,
-    /// Where the log can be followed from.
+    /// LSN from which the log can be followed.
     pub resume: Lsn,
-    /// The last chunk before damage.
+    /// The epoch of the last chunk before damage.
     pub mark: EpochMark,
     pub time_us: u64,
-    /// First LSN of the last whole chunk: all before it was archived before it was written.
+    /// First LSN of the last intact chunk: all log before it was archived before the chunk was
+    /// written.
     pub claim: Lsn,
-    /// End of the last whole chunk.
+    /// End of the last intact chunk.
     pub reach: Lsn,
-    /// The epoch of that.
+    /// The epoch of the last intact chunk.
     pub last: EpochMark,
 }
 
@@ -56,10 +59,11 @@ pub(crate) fn newest(files: &ArchiveFiles, database: DatabaseId) -> Result<Optio
                 last,
             };
             found = Some(match found {
-                // What is damaged, and all behind it, is archived once more.
+                // The damaged chunk, and all behind it, are archived once more.
                 Some(found) if !reader.damaged.is_empty() => Newest { claim, reach, last, ..found },
                 None if !reader.damaged.is_empty() => {
-                    // The segment's first chunk is damaged: where it was begun for, nothing is known to be there.
+                    // The segment's first chunk is damaged: no log is known to be there from the
+                    // segment's first LSN on.
                     let first = reader.header.first;
                     Newest { end: first, resume: first, ..whole }
                 }
@@ -90,13 +94,13 @@ impl Archived {
         Ok(newest.map(|newest| Archived { files, database, newest }))
     }
 
-    /// Where it is.
+    /// The archive's files.
     #[must_use]
     pub fn files(&self) -> &ArchiveFiles {
         &self.files
     }
 
-    /// First LSN after the last byte that is there.
+    /// First LSN after the last byte that is archived.
     #[must_use]
     pub fn reach(&self) -> Lsn {
         self.newest.reach
@@ -108,12 +112,12 @@ impl Archived {
         self.newest.last
     }
 
-    /// All before it was archived durably before something else was.
+    /// All log before this LSN was archived durably before later log was archived.
     pub(crate) fn claim(&self) -> Lsn {
         self.newest.claim
     }
 
-    /// Reads it; nothing is opened yet.
+    /// A reader of the archive; nothing is opened yet.
     pub(crate) fn reader(&self) -> ArchiveReader {
         ArchiveReader::new(self.files.clone(), self.database, self.reach())
     }
@@ -123,28 +127,30 @@ impl Archived {
 pub(crate) struct ArchiveReader {
     files: ArchiveFiles,
     database: DatabaseId,
-    /// Nothing from here on is asked of it.
+    /// The reader returns no log from this LSN on.
     limit: Lsn,
     log: Option<ArchiveLog>,
-    /// The piece at hand: its epoch, first LSN and end.
+    /// The current piece: its epoch, first LSN and end.
     piece: Option<(EpochMark, Lsn, Lsn)>,
-    /// It goes on there.
+    /// LSN at which the archive continues after missing log.
     gap: Option<Lsn>,
     ended: bool,
 }
 
 impl ArchiveReader {
-    /// Of the log before `limit`; nothing is opened yet.
+    /// A reader of the log before `limit`; nothing is opened yet.
     pub fn new(files: ArchiveFiles, database: DatabaseId, limit: Lsn) -> ArchiveReader {
         ArchiveReader { files, database, limit, log: None, piece: None, gap: None, ended: false }
     }
 
-    /// The later epoch with which the archive goes on behind what [`ArchiveReader::copy`] found of `epoch`, if it does.
+    /// The later epoch with which the archive continues behind the log of `epoch` that
+    /// [`ArchiveReader::copy`] found, if it does.
     pub fn later_epoch(&self, epoch: Epoch) -> Option<EpochMark> {
         self.piece.map(|(mark, ..)| mark).filter(|mark| mark.epoch > epoch)
     }
 
-    /// Copies the log of `epoch`, which began at `start`, from `lsn` on, as much as there is; answers how many bytes.
+    /// Copies the log of `epoch`, which began at `start`, from `lsn` on, as much as there is.
+    /// Returns the number of bytes.
     pub fn copy(&mut self, epoch: Epoch, start: Lsn, lsn: Lsn, out: &mut [u8]) -> Result<usize, LogError> {
         let mut done = 0;
         while done < out.len() {
@@ -173,7 +179,7 @@ impl ArchiveReader {
                 if (mark.epoch, mark.start) == (epoch, start) && first <= at && at < end {
                     return Ok(Some((log, first)));
                 }
-                // It is kept for later.
+                // The piece is kept for later.
                 if mark.epoch > epoch || first > at {
                     return Ok(None);
                 }

@@ -1,13 +1,14 @@
 //! Reading the stream back from archives.
 //!
-//! Several directories may be read as one: a base backup brings the log of its own time along. Memory: the
-//! segments' headers, and one chunk.
+//! Several directories may be read as one: a base backup includes the log of its own time. Memory:
+//! the segments' headers, and one chunk.
 //!
-//! Two histories of one database are never joined. Both may be there: a copy of the database was opened, and wrote an
-//! archive, too. Once a piece is delivered, what follows is
+//! Two histories of one database are never joined. Both may be present if a copy of the database
+//! was opened and wrote an archive, too. Once a piece is delivered, the next is
 //! * log of the same epoch, begun at the same LSN; or
-//! * a higher epoch's first log, which says that the log before it ended where the reader stands, or before: what the
-//!   reader has beyond that was being archived when a crash cut it off, and is no log.
+//! * a higher epoch's first log, which states that the log before it ended where the reader stands,
+//!   or before: the log that the reader has beyond that was being archived when a crash cut it off,
+//!   and is no log.
 
 use super::files::ArchiveFiles;
 use super::format::{ChunkHeader, EpochMark, SegmentHeader};
@@ -18,7 +19,7 @@ use std::path::Path;
 
 /// A segment that may be read.
 struct Segment {
-    /// Which directory.
+    /// Index of the directory.
     files: usize,
     header: SegmentHeader,
 }
@@ -30,33 +31,33 @@ pub struct ArchiveLog {
     segments: Vec<Segment>,
     current: Option<(usize, SegmentReader)>,
     pos: Lsn,
-    /// The piece at hand: its place in the current chunk.
+    /// Offset of the current piece in the current chunk.
     skip: usize,
-    /// The epoch of what was delivered last: the history that is followed.
+    /// The epoch of the last piece delivered: the history that is followed.
     mark: Option<EpochMark>,
 }
 
-/// What comes next in an archive.
+/// The next part of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A piece of the stream: see [`ArchiveLog::bytes`].
     Piece {
         /// LSN of its first byte.
         first: Lsn,
-        /// The epoch it belongs to.
+        /// Its epoch.
         mark: EpochMark,
         /// When it was archived: microseconds since 1970, never less than in a piece before it.
         time_us: u64,
     },
-    /// Nothing lies behind.
+    /// No log follows.
     End,
-    /// Log is missing: the archive goes on at this LSN only.
+    /// Log is missing: the archive continues only at this LSN.
     Gap(Lsn),
 }
 
 impl ArchiveLog {
-    /// Opens the archives in `directories`, which must be of one database (of `database`, if that is given), at
-    /// `from`.
+    /// Opens the archives in `directories` at `from`. They must all be of one database (of
+    /// `database`, if that is given).
     ///
     /// Errors: `BadArgument` if a segment is another database's; `Failed`.
     pub fn open(
@@ -69,7 +70,7 @@ impl ArchiveLog {
         let mut expected = database;
         for (index, directory) in files.iter().enumerate() {
             for sequence in directory.list()? {
-                // One without a header holds nothing that can be read: what it held, if anything, is a gap.
+                // A segment without a header cannot be read: its log, if any, is a gap.
                 let Opened::Segment(reader) = SegmentReader::open(directory, sequence)? else { continue };
                 let header = reader.header;
                 let expected = *expected.get_or_insert(header.database);
@@ -83,7 +84,8 @@ impl ArchiveLog {
         Ok(ArchiveLog { files, segments, current: None, pos: from, skip: 0, mark: None })
     }
 
-    /// As [`ArchiveLog::open`] of one directory, looking at the newest segments only, back to the one that holds `from`.
+    /// As [`ArchiveLog::open`] of one directory, but reads only the newest segments, back to the
+    /// one that holds `from`.
     pub(crate) fn open_newest(
         files: &ArchiveFiles,
         database: DatabaseId,
@@ -106,14 +108,15 @@ impl ArchiveLog {
         Ok(ArchiveLog { files, segments, current: None, pos: from, skip: 0, mark: None })
     }
 
-    /// Follows the history in which the epoch at the position is this one: another's log is not delivered.
+    /// Follows the history in which the epoch at the position is `mark`: log of another history is
+    /// not delivered.
     #[must_use]
     pub fn of_epoch(mut self, mark: EpochMark) -> ArchiveLog {
         self.mark = Some(mark);
         self
     }
 
-    /// Goes on at `lsn`, at or after the position, of whichever epoch is found there.
+    /// Continues at `lsn`, at or after the position, with any epoch that is found there.
     pub(crate) fn skip_to(&mut self, lsn: Lsn) {
         assert!(lsn >= self.pos, "an archive is read forward");
         (self.pos, self.mark) = (lsn, None);
@@ -131,28 +134,28 @@ impl ArchiveLog {
         self.segments.first().map(|segment| segment.header.first)
     }
 
-    /// The bytes of the piece that [`ArchiveLog::next_piece`] answered last.
+    /// The bytes of the piece that [`ArchiveLog::next_piece`] returned last.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.current.as_ref().map_or(&[], |(_, reader)| &reader.payload()[self.skip..])
     }
 
-    /// Goes on to the next piece.
+    /// Moves to the next piece.
     pub fn next_piece(&mut self) -> Result<Next, LogError> {
         let mut exhausted = None;
         if let Some((index, mut reader)) = self.current.take() {
             if let Some(chunk) = self.seek(&mut reader)? {
-                return Ok(self.take(index, reader, chunk));
+                return Ok(self.enter_chunk(index, reader, chunk));
             }
             exhausted = Some(index);
         }
         if let Some((index, reader, chunk)) = self.find(exhausted)? {
-            return Ok(self.take(index, reader, chunk));
+            return Ok(self.enter_chunk(index, reader, chunk));
         }
         self.beyond()
     }
 
-    fn take(&mut self, index: usize, reader: SegmentReader, chunk: ChunkHeader) -> Next {
+    fn enter_chunk(&mut self, index: usize, reader: SegmentReader, chunk: ChunkHeader) -> Next {
         let first = self.pos.max(chunk.first);
         self.skip = first.since(chunk.first) as usize;
         self.pos = chunk.end();
@@ -161,14 +164,14 @@ impl ArchiveLog {
         Next::Piece { first, mark: chunk.mark, time_us: chunk.time_us }
     }
 
-    /// Looks for a segment with the byte at `pos`, or with the epoch that begins there. What was read to its end
-    /// lies before all that can follow in its directory.
+    /// Finds a segment with the byte at `pos`, or with the epoch that begins there. An exhausted
+    /// segment is before all that can follow in its directory.
     fn find(
         &self,
         exhausted: Option<usize>,
     ) -> Result<Option<(usize, SegmentReader, ChunkHeader)>, LogError> {
         let before = self.segments.partition_point(|segment| segment.header.first <= self.pos);
-        // The nearest first: the byte lies there unless it was written twice.
+        // The nearest first: the byte is there unless it was written twice.
         let covering = (0..before).rev().filter(|&index| match exhausted.map(|e| &self.segments[e]) {
             Some(old) => {
                 let segment = &self.segments[index];
@@ -193,11 +196,11 @@ impl ArchiveLog {
         Ok(None)
     }
 
-    /// Reads on to the chunk with the byte at the position, or to the one that begins the epoch following on a log that
-    /// ended there.
+    /// Reads on to the chunk with the byte at the position, or to the chunk that begins the next
+    /// epoch after a log that ended there.
     fn seek(&self, reader: &mut SegmentReader) -> Result<Option<ChunkHeader>, LogError> {
         if reader.chunk().is_none_or(|chunk| chunk.end() < self.pos) {
-            // No chunk that ends before holds the byte, or begins an epoch behind it.
+            // No chunk that ends before the position holds the byte, or begins an epoch behind it.
             reader.skip_before(self.pos)?;
         }
         while reader.advance()? {
@@ -209,7 +212,7 @@ impl ArchiveLog {
         Ok(None)
     }
 
-    /// Nothing holds the byte at `pos`: is anything behind it?
+    /// No segment holds the byte at `pos`: finds the log behind it, if there is any.
     fn beyond(&self) -> Result<Next, LogError> {
         let mut least: Option<Lsn> = None;
         for segment in &self.segments {
@@ -230,13 +233,13 @@ impl ArchiveLog {
     }
 }
 
-/// Whether `chunk` goes on with the log that ended at `pos`, in the history of the epoch `mark`.
+/// Whether `chunk` continues the log that ended at `pos`, in the history of the epoch `mark`.
 fn follows(chunk: &ChunkHeader, pos: Lsn, mark: Option<EpochMark>) -> bool {
     let same = mark.is_none_or(|mark| (mark.epoch, mark.start) == (chunk.mark.epoch, chunk.mark.start));
     let later =
         mark.is_none_or(|mark| chunk.mark.epoch > mark.epoch && chunk.mark.previous_end >= mark.start);
     let begins = chunk.first == chunk.mark.start && chunk.first >= pos && chunk.mark.previous_end <= pos;
-    // Of an unknown epoch nothing is known to be cut off.
+    // Without a known epoch, no log is known to be cut off.
     let begins = begins && (mark.is_some() || chunk.mark.previous_end == pos);
     (begins && later) || (same && chunk.first <= pos && pos < chunk.end())
 }

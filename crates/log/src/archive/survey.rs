@@ -1,4 +1,4 @@
-//! What an archive holds, and whether it is whole.
+//! The contents of an archive, and whether they are complete.
 
 use super::files::ArchiveFiles;
 use super::format::SegmentHeader;
@@ -14,40 +14,41 @@ use std::path::{Path, PathBuf};
 pub struct SegmentInfo {
     /// The file.
     pub path: PathBuf,
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u64,
     /// LSN of its first byte of log.
     pub first: Lsn,
-    /// First LSN after its last; equal to `first` if it holds none.
+    /// First LSN after its last byte; equal to `first` if it holds none.
     pub end: Lsn,
     /// Where the archive ended before: less than `first` if the log between was given up.
     pub previous: Lsn,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
     /// When its first and its last chunk were written: microseconds since 1970.
     pub times_us: (u64, u64),
-    /// Whether it was ended properly; the newest of a running database is not, and one that a crash ended.
+    /// Whether it was sealed. The newest segment of a running database is not, nor is one that a
+    /// crash ended.
     pub sealed: bool,
 }
 
-/// What an archive holds.
+/// The contents of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Whose archive it is; `None` if it is empty.
+    /// The database of the archive; `None` if it is empty.
     pub database: Option<DatabaseId>,
     /// In the order in which they were begun.
     pub segments: Vec<SegmentInfo>,
-    /// Runs of log without a hole, ascending: first LSN and end. Between two of them log is missing.
+    /// Runs of log without a gap, ascending: first LSN and end. Between two of them log is missing.
     pub stretches: Vec<(Lsn, Lsn)>,
     /// Records read, if the survey verified.
     pub records: u64,
-    /// Sentences, one for each fault.
+    /// A sentence for each fault.
     pub damage: Vec<String>,
 }
 
 /// Reads every chunk of the archive in `directory`; with `verify`, its records too.
 ///
-/// Errors: only if it could not go on; damage is in the answer.
+/// Errors: only if the survey could not continue; damage is part of its result.
 pub fn survey(
     directory: &Path,
     verify: bool,
@@ -60,7 +61,7 @@ pub fn survey(
         let path = files.path(sequence);
         match SegmentReader::open(&files, sequence)? {
             Opened::Headless => {
-                // The newest may have been cut off by a crash as it was begun.
+                // A crash may have interrupted the beginning of the newest segment.
                 if done + 1 < listed.len() && holds_anything(&files, sequence)? {
                     survey.damage.push(format!("{}: the segment's header is damaged", path.display()));
                 }

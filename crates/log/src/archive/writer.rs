@@ -1,8 +1,9 @@
 //! Writing an archive.
 //!
-//! Why a crash at any point is harmless: a segment's file is created and its space reserved before its header is
-//! written; the header is durable before the first chunk; each chunk is durable before it is acknowledged. What a
-//! crash leaves behind the last whole chunk was never acknowledged, and the next writer begins a new segment.
+//! Why a crash at any point is harmless: a segment's file is created and its space reserved before
+//! its header is written; the header is durable before the first chunk; each chunk is durable
+//! before it is acknowledged. Bytes that a crash leaves behind the last intact chunk were never
+//! acknowledged, and the next writer begins a new segment.
 
 use super::files::{ArchiveFiles, named};
 use super::format::{
@@ -15,18 +16,18 @@ use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Lsn};
 use firn_device::{AlignedBuf, Device, Durability};
 
-/// Appends to an archive. One at a time for a directory.
+/// Appends to an archive. A directory has one writer at a time.
 pub struct ArchiveWriter {
     files: ArchiveFiles,
     database: DatabaseId,
     segment_bytes: u64,
     current: Option<Current>,
     next_sequence: u64,
-    /// All before is archived; `None` while nothing is.
+    /// All log before this LSN is archived; `None` while there is none.
     end: Option<Lsn>,
     /// A record's first LSN, or the end of the last one, at or before `end`.
     resume: Lsn,
-    /// Where the archive ended before log was given up; until a segment says so.
+    /// Where the archive ended before log was given up; set until a segment records it.
     gap_from: Option<Lsn>,
     /// The epoch of the last chunk.
     mark: Option<EpochMark>,
@@ -42,9 +43,10 @@ struct Current {
 }
 
 impl ArchiveWriter {
-    /// Goes on with the archive in `files`, or begins one. Reads the newest segment to find where it ends.
+    /// Continues the archive in `files`, or begins one. Reads the newest segment to find its end.
     ///
-    /// Errors: `BadArgument` if it is another database's, or `segment_bytes` is too small; `Failed`.
+    /// Errors: `BadArgument` if it is another database's, or `segment_bytes` is too small;
+    /// `Failed`.
     pub fn open(
         files: ArchiveFiles,
         database: DatabaseId,
@@ -78,21 +80,22 @@ impl ArchiveWriter {
         Ok(writer)
     }
 
-    /// Goes back to where the log can be followed from, at most a record and a chunk, in a new segment: after a failed
-    /// [`ArchiveWriter::append`], and at opening. What lies between is written twice.
+    /// Goes back to the LSN from which the log can be followed, by at most a record and a chunk, in
+    /// a new segment: after a failed [`ArchiveWriter::append`], and at opening. The log between is
+    /// written twice.
     pub fn rewind(&mut self) {
         self.current = None;
         self.end = self.end.map(|_| self.resume);
     }
 
-    /// All log before it is archived; `None` while nothing is.
+    /// All log before this LSN is archived; `None` while there is none.
     #[must_use]
     pub fn end(&self) -> Option<Lsn> {
         self.end
     }
 
-    /// Where to follow the log from: a record's first LSN, at or before the archive's end. The log must be kept from
-    /// there on.
+    /// LSN from which to follow the log: a record's first LSN, at or before the archive's end. The
+    /// log must be kept from there on.
     #[must_use]
     pub fn resume(&self) -> Option<Lsn> {
         self.end.map(|_| self.resume)
@@ -104,14 +107,14 @@ impl ArchiveWriter {
         self.mark
     }
 
-    /// Segments begun since the archive exists.
+    /// Segments begun so far, in the archive's whole history.
     #[must_use]
     pub fn segments(&self) -> u64 {
         self.next_sequence - 1
     }
 
-    /// Gives up the log between the archive's end and `lsn`, at which a group begins: the next piece is that one, in a
-    /// new segment whose header says so.
+    /// Gives up the log between the archive's end and `lsn`, at which a group begins: the next
+    /// piece begins there, in a new segment whose header records the gap.
     pub fn skip_to(&mut self, lsn: Lsn) {
         assert!(self.end.is_none_or(|end| end <= lsn), "an archive goes forward");
         self.current = None;
@@ -121,16 +124,17 @@ impl ArchiveWriter {
         (self.end, self.resume) = (Some(lsn), lsn);
     }
 
-    /// Appends a piece of the stream; durable when it returns. `now_us` is the time, which may go backwards: what is
-    /// written never does.
+    /// Appends a piece of the stream, durably. `now_us` is the current time, which may go
+    /// backwards: the times written never do.
     ///
-    /// Errors: `Full` if the volume is, `Failed`. To try again, [`ArchiveWriter::rewind`], and follow the log from
-    /// [`ArchiveWriter::end`] on.
+    /// Errors: `Full` if the volume is, `Failed`. To try again, call [`ArchiveWriter::rewind`], and
+    /// follow the log from [`ArchiveWriter::end`] on.
     pub fn append(&mut self, piece: Piece, bytes: &[u8], now_us: u64) -> Result<(), LogError> {
         let Piece { mark, first, resume } = piece;
         let begins = first == mark.start && self.mark.is_none_or(|last| last.epoch < mark.epoch);
         if begins && self.end.is_some_and(|end| end > mark.previous_end && end <= first) {
-            // What the archive has beyond was being appended when a crash cut it off, and is no log.
+            // The archive's log beyond `previous_end` was being appended when a crash cut it off,
+            // and is no log.
             self.current = None;
             (self.end, self.resume) = (Some(mark.previous_end), mark.previous_end);
         }
@@ -143,10 +147,10 @@ impl ArchiveWriter {
         let mut rest = bytes;
         let mut lsn = first;
         while !rest.is_empty() {
-            let room = self.room(lsn)?;
-            let (now, later) = rest.split_at(rest.len().min(room).min(CHUNK_MAX));
+            let free = self.ensure_segment(lsn)?;
+            let (now, later) = rest.split_at(rest.len().min(free).min(CHUNK_MAX));
             let end = lsn.advance(now.len() as u64);
-            // Of a first part it is not known where its last record begins.
+            // The position of the last record in a first part is unknown.
             let resume = if later.is_empty() { resume } else { self.resume };
             self.write_chunk(mark, lsn, resume, now)?;
             (self.end, self.mark, self.resume) = (Some(end), Some(mark), resume);
@@ -155,8 +159,9 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Bytes of stream that the current segment still takes; begins one if that is none.
-    fn room(&mut self, lsn: Lsn) -> Result<usize, LogError> {
+    /// Bytes of stream that fit in the current segment; begins a new one if it is full or there is
+    /// none.
+    fn ensure_segment(&mut self, lsn: Lsn) -> Result<usize, LogError> {
         let unit = UNIT as u64;
         let free = |at: u64| (self.segment_bytes - at).saturating_sub(unit) as usize; // a unit for the seal
         match &self.current {
@@ -165,7 +170,7 @@ impl ArchiveWriter {
             None => {}
         }
         let sequence = self.next_sequence;
-        // The number is used up even if what follows fails: the file may be there.
+        // The number is used up even if the creation fails: the file may exist.
         self.next_sequence += 1;
         let device = self.files.create(sequence, self.segment_bytes)?;
         let header = SegmentHeader {
@@ -189,7 +194,7 @@ impl ArchiveWriter {
         resume: Lsn,
         bytes: &[u8],
     ) -> Result<(), LogError> {
-        let current = self.current.as_mut().expect("room() begins a segment");
+        let current = self.current.as_mut().expect("ensure_segment() begins one");
         self.buf[CHUNK_HEADER..CHUNK_HEADER + bytes.len()].copy_from_slice(bytes);
         let chunk = ChunkHeader {
             tag: database_tag(self.database),
@@ -212,23 +217,24 @@ impl ArchiveWriter {
                 Ok(())
             }
             Err(error) => {
-                // Whether it is there is unknown: nothing more goes into this segment.
+                // Whether the chunk was written is unknown: nothing more is written to this
+                // segment.
                 self.current = None;
                 Err(named(error))
             }
         }
     }
 
-    /// Ends the current segment, so that its end can be told from damage, and gives its unused space back. The next
-    /// piece begins a new one.
+    /// Ends the current segment, so that its end can be distinguished from damage, and releases its
+    /// unused space. The next piece begins a new one.
     pub fn seal(&mut self) -> Result<(), LogError> {
         let (Some(mark), Some(end)) = (self.mark, self.end) else { return Ok(()) };
         if self.current.is_none() {
             return Ok(());
         }
         self.write_chunk(mark, end, self.resume, &[])?;
-        let current = self.current.take().expect("looked at above");
-        // Space only: a segment that stays long is read as well.
+        let current = self.current.take().expect("checked above");
+        // This saves only space: a segment that stays long can be read as well.
         let _ = current.device.shrink(current.at);
         Ok(())
     }

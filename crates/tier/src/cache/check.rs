@@ -10,27 +10,34 @@ use firn_device::AlignedBuf;
 const READ_PAGES: usize = 64;
 
 impl FlashCache {
-    /// Reads every valid image, and tells of each that is not what the directory says, or whose page the store
-    /// knows in a newer version. Answers how many were read. What moves meanwhile is read where it is then.
-    pub(crate) fn check_images(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
-        let mut pages: Vec<(PageId, Slot)> = Vec::new();
-        if !self.is_lost() {
-            self.directory.for_each_valid(|slot, word| pages.push((word.page(), slot)));
+    /// Reads every valid image, and reports each that does not match the directory, or whose page
+    /// the store has in a newer version. Returns the number of images read. A page that moves
+    /// meanwhile is read where it is then.
+    pub(crate) fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
+        if self.is_lost() {
+            return Ok(0);
         }
-        // In the order in which they lie.
-        pages.sort_unstable_by_key(|(_, slot)| *slot);
+        // In slot order, `READ_PAGES` at a time: listing all pages at once would take too much
+        // memory.
+        let mut slots = (0..self.geometry.slots() as u32).map(Slot);
         let page_size = self.geometry.page_size;
         let mut buf = AlignedBuf::zeroed(READ_PAGES * page_size);
         let mut count = 0;
-        for chunk in pages.chunks(READ_PAGES) {
+        loop {
+            let words = slots.by_ref().map(|slot| self.directory.word(slot));
+            let valid = words.filter(|word| word.is_valid()).map(|word| word.page());
+            let pages: Vec<PageId> = valid.take(READ_PAGES).collect();
+            if pages.is_empty() {
+                return Ok(count);
+            }
             let unread = || Err(TierError::new(TierErrorKind::Failed, "not read"));
-            let mut reads: Vec<PageRead<'_>> = chunk
+            let mut reads: Vec<PageRead<'_>> = pages
                 .iter()
                 .zip(buf.chunks_mut(page_size))
-                .map(|((page, _), buf)| PageRead { page: *page, buf, outcome: unread() })
+                .map(|(page, buf)| PageRead { page: *page, buf, outcome: unread() })
                 .collect();
             let faults = self.counters.faults.load(firn_base::sync::atomic::Ordering::Relaxed);
-            self.read_pages(&mut reads);
+            self.read_batch(&mut reads);
             for read in reads {
                 match read.outcome {
                     Ok(found) => {
@@ -42,8 +49,9 @@ impl FlashCache {
                             ));
                         }
                     }
-                    // An image of a page that was freed, and is nobody's.
+                    // A stale image of a page that was freed.
                     Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+                    Err(_) if self.is_unallocated(read.page) => {}
                     Err(error) => fault(error.message),
                 }
             }
@@ -56,7 +64,12 @@ impl FlashCache {
                 ));
             }
         }
-        Ok(count)
+    }
+
+    /// Whether the page is not allocated, so that images of it, from before it was freed, are
+    /// stale.
+    pub(crate) fn is_unallocated(&self, page: PageId) -> bool {
+        matches!(self.store.version_of(page), Ok(None))
     }
 
     /// Whether the page's valid image is this version, and the store has a newer one.
@@ -64,7 +77,8 @@ impl FlashCache {
         if self.store.version_of(page)?.is_none_or(|below| below <= version) {
             return Ok(false);
         }
-        // Or it was on its way: written to the store, and not yet here; or it came here after it was read above.
+        // Or the page was between the two: written to the store, and not yet here; or it came here
+        // after it was read above.
         let _none_under_way = self.passing.write();
         let below = self.store.version_of(page)?;
         let still = self.hit(page).is_some_and(|hit| hit.word.may_be(version));

@@ -1,32 +1,37 @@
-//! Writing back what the front will come to next, so that whoever replaces a group finds little to write.
+//! Writing back ahead of the front, so that the thread that replaces a group finds little to write.
 //!
-//! A step of background work: it holds `ring` for moments only, never during I/O.
+//! The step is background work. It holds `ring` only briefly, never during I/O.
 //!
 //! Why it loses nothing:
-//! * only images of durable groups are written back; until the store's record of one is durable the image is there, in its
-//!   group, dirty by that group's header, and a crash finds it so;
-//! * an image counts as clean in the directory only after `written_back_end` covers the record: so a header that passes it, or
-//!   has it again as clean, is written after the record is durable;
-//! * a group that was replaced meanwhile, and perhaps overwritten, has other seals, and is left alone; of an image that became
-//!   invalid meanwhile the store gets an older version than the valid one, which stays dirty.
+//! * only images of durable groups are written back; until the store's record of an image is
+//!   durable the image is in its group, dirty by that group's header, and a restart after a crash
+//!   finds it so;
+//! * an image counts as clean in the directory only after `written_back_end` covers the record: so
+//!   a header that passes the image, or repeats it as clean, is written after the record is
+//!   durable;
+//! * a group that was replaced meanwhile, and perhaps overwritten, has other seals, and the step
+//!   leaves it alone; of an image that became invalid meanwhile the store gets a version older than
+//!   the valid one, which stays dirty.
 
 use super::FlashCache;
 use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Serial, Slot};
 use super::policy::{Fate, choose};
 use super::statistics::add;
-use crate::{PageTier, PageWrite, TierError, TierErrorKind};
+use crate::{PageWrite, TierError, TierErrorKind};
 use firn_base::sync::atomic::Ordering::Relaxed;
 use firn_base::{Lsn, Progress};
 use firn_device::AlignedBuf;
 
-/// How far before the front is looked, in groups, and one of so many of all groups if that is fewer: far enough that the front
-/// does not pass all of it while one batch is on its way to slow disks, and near enough that few of the images would have become
-/// invalid. Not at the very front: that may be replaced just now, and its images would be written twice.
+/// How far ahead of the front the step reads, in groups (`GROUPS_AHEAD`), or as a fraction of all
+/// groups if that is fewer (`1 / SHARE_AHEAD`): far enough that the front does not pass all of it
+/// while one batch is on its way to slow disks, and near enough that few of the images would have
+/// become invalid. The first `GROUPS_LEFT` groups are left alone: a foreground thread may be
+/// replacing them, and would write their images a second time.
 const GROUPS_AHEAD: u64 = 16;
 const SHARE_AHEAD: u64 = 8;
 const GROUPS_LEFT: u64 = 2;
-/// Images that are enough for a write.
+/// Images that suffice for one write.
 const IMAGES_TOGETHER: usize = 48;
 
 /// An image to be written back.
@@ -38,7 +43,7 @@ struct Ahead {
 
 impl FlashCache {
     /// Writes back some of the images that would be written back if their groups were replaced now.
-    pub(crate) fn clean_ahead(&self) -> Result<Progress, TierError> {
+    pub(crate) fn step(&self) -> Result<Progress, TierError> {
         let refuses = self.is_write_through() || self.is_lost() || self.is_leaving();
         if refuses || self.check_poison().is_err() {
             return Ok(Progress::Idle);
@@ -47,20 +52,21 @@ impl FlashCache {
             let ring = self.ring.lock();
             (ring.front, ring.rear)
         };
-        // While there is room, nothing is replaced.
+        // While the ring is not full, nothing is replaced.
         if front.0 + self.geometry.groups > rear.0 + 2 + GROUPS_AHEAD {
             return Ok(Progress::Idle);
         }
         let ahead = (self.geometry.groups / SHARE_AHEAD).clamp(1, GROUPS_AHEAD);
         let from = front.0 + GROUPS_LEFT;
-        let (mut images, mut data) = (Vec::new(), Vec::new());
+        let (mut images, mut data, mut group) = (Vec::new(), Vec::new(), None);
         for serial in (from..from + ahead).map(Serial) {
             if serial.0 > self.durable.load(Relaxed) || images.len() >= IMAGES_TOGETHER {
                 break;
             }
             let leaving = self.would_be_written(serial);
             if !leaving.is_empty() {
-                self.read_ahead(serial, leaving, &mut images, &mut data);
+                let group = group.get_or_insert_with(|| AlignedBuf::zeroed(self.geometry.group_bytes));
+                self.read_ahead(serial, leaving, group, &mut images, &mut data);
             }
         }
         if images.is_empty() { Ok(Progress::Idle) } else { self.write_ahead(&images, &data) }
@@ -75,24 +81,27 @@ impl FlashCache {
         all.filter(|(_, fate)| *fate == Fate::WriteBack).map(|(found, _)| found).collect()
     }
 
-    /// Adds the group's images that are what the directory said to `images`, and their bytes to `data`.
+    /// Reads the group into `group` (scratch space). Appends those of its images that match the
+    /// directory to `images`, and their bytes to `data`.
     fn read_ahead(
         &self,
         serial: Serial,
         leaving: Vec<(Slot, Word)>,
+        group: &mut AlignedBuf,
         images: &mut Vec<Ahead>,
         data: &mut Vec<u8>,
     ) {
         let last = leaving.iter().map(|(slot, _)| self.geometry.index_of(*slot)).max().unwrap_or(0);
-        let mut group = AlignedBuf::zeroed(self.geometry.used_bytes(last + 1));
-        // If it cannot be read, whoever replaces the group says so.
-        if self.device.read(self.geometry.group_offset(serial), &mut group).is_err() {
+        let group = &mut group[..self.geometry.used_bytes(last + 1)];
+        // If it cannot be read, the thread that replaces the group reports it.
+        if self.device.read(self.geometry.group_offset(serial), group).is_err() {
             return;
         }
         for (slot, word) in leaving {
             let at = self.geometry.image_at(self.geometry.index_of(slot));
             let sealed = &group[at..at + SEAL_BYTES + self.geometry.page_size];
-            // A page that went back to the rear since an earlier group was looked at: one batch has a page once.
+            // The page moved to the rear since an earlier group was read: one batch holds a page
+            // once.
             if images.iter().any(|image| image.word.page() == word.page()) {
                 continue;
             }
@@ -104,7 +113,8 @@ impl FlashCache {
     }
 
     fn write_ahead(&self, images: &[Ahead], data: &[u8]) -> Result<Progress, TierError> {
-        // Here an image is durable until the store's record of it is: the log is not needed for it.
+        // The image is durable here until the store's record of it is: the log is not needed for
+        // it.
         let write =
             |(image, data): (&Ahead, _)| PageWrite::back(image.word.page(), image.version, Lsn::MAX, data);
         let mut writes: Vec<PageWrite<'_>> =
@@ -121,8 +131,12 @@ impl FlashCache {
                         self.forget_lacking(image.slot);
                     }
                 }
-                // Freed meanwhile.
-                Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+                // Freed meanwhile; or freed before a restart that found the image again: every
+                // later step would find it again.
+                Err(error) if error.kind == TierErrorKind::NotAllocated => {
+                    self.directory.forget(image.word.page(), image.slot, image.word);
+                    self.forget_lacking(image.slot);
+                }
                 Err(error) => return Err(error.clone()),
             }
         }

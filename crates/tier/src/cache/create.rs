@@ -1,14 +1,14 @@
-//! Making a cache, and opening one.
+//! Creating and opening a cache.
 
 use super::directory::Directory;
 use super::geometry::{Geometry, Serial};
-use super::ghosts::Ghosts;
 use super::header::{CacheId, Contents, Header};
 use super::open_group::OpenGroup;
 use super::pending::Pending;
 use super::policy::CachePolicy;
 use super::restore::Restored;
 use super::segment::SegmentBuilder;
+use super::shadow::ShadowEntries;
 use super::statistics::Counters;
 use super::versions::Versions;
 use super::{FlashCache, Ring};
@@ -16,35 +16,36 @@ use crate::ranks;
 use crate::store::Store;
 use crate::{PageTier, TierError, TierErrorKind};
 use firn_base::sync::atomic::{AtomicBool, AtomicU64};
-use firn_base::sync::{Arc, OnceLock};
+use firn_base::sync::{Arc, Mutex, OnceLock};
 use firn_base::{DatabaseId, Lsn};
 use firn_device::{AlignedBuf, Device, Fill};
 use std::collections::BTreeSet;
 
-/// What a caller chooses about a new cache.
+/// Options of a new cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
     /// Bytes of the device to use.
     pub bytes: u64,
-    /// Who stays and who goes.
+    /// Policy of admission and replacement.
     pub policy: CachePolicy,
-    /// Pages written at a time, and how many are looked at when places are needed: about one erase block of the
-    /// device (FaCE, section 3.3). 1 to 1024; of [`CachePolicy::Fifo`] always 1.
+    /// Pages written at a time, and replaced at a time: about one erase block of the device (FaCE,
+    /// section 3.3). 1 to 1024; always 1 for [`CachePolicy::Fifo`].
     pub group_pages: usize,
-    /// Whether dirty pages go to the store at once, so that a cache that fails is only slow.
+    /// Whether dirty pages go to the store at once, so that losing the cache costs only speed.
     pub write_through: bool,
 }
 
 impl CacheOptions {
-    /// With the default policy in groups of 64 pages, written back.
+    /// The default policy in groups of 64 pages, write-back.
     #[must_use]
     pub fn new(bytes: u64) -> CacheOptions {
         CacheOptions { bytes, policy: CachePolicy::default(), group_pages: 64, write_through: false }
     }
 
-    /// Whether a cache for pages of `page_size` bytes can be made so on a device with blocks of `block` bytes.
+    /// Checks that such a cache for pages of `page_size` bytes can be created on a device with
+    /// blocks of `block` bytes.
     ///
-    /// Errors: `BadArgument`, with what would do.
+    /// Errors: `BadArgument`, with values that would do.
     pub fn check(&self, page_size: usize, block: usize) -> Result<(), TierError> {
         match self.policy {
             CachePolicy::LazyCleaning => super::lazy_cleaning::check(self.bytes, page_size, block),
@@ -59,17 +60,18 @@ impl CacheOptions {
     }
 }
 
-/// What must be remembered of a cache outside of it.
+/// State of a cache that is stored outside of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheState {
-    /// Everything up to this group was durable: a cache that knows less is an older copy, or lost writes.
+    /// Every group up to this one was durable: a cache whose last group is older is an older copy,
+    /// or lost writes.
     pub durable: u64,
-    /// The cache failed and is not to be believed any more. Only in write-through mode.
+    /// The cache failed and must not be read any more. Only in write-through mode.
     pub lost: bool,
 }
 
 impl FlashCache {
-    /// Makes a new, empty cache on a device that is empty or held a cache of the same database.
+    /// Creates an empty cache on a device that is empty or held a cache of the same database.
     ///
     /// Errors: `BadArgument` if the device holds something else, or is too small.
     pub fn create(
@@ -81,7 +83,7 @@ impl FlashCache {
     ) -> Result<FlashCache, TierError> {
         let name = device.info().name.clone();
         let refuse = |what: String| Err(TierError::new(TierErrorKind::BadArgument, format!("{name} {what}")));
-        match Header::look(&*device)? {
+        match Header::inspect(&*device)? {
             Contents::Blank => {}
             Contents::Cache(header) if header.database == database => {}
             Contents::Cache(header) => {
@@ -114,11 +116,11 @@ impl FlashCache {
         Ok(FlashCache::assemble(device, store, header, geometry, options.policy, Restored::empty(&geometry)))
     }
 
-    /// Opens the cache `cache` of `database` with all that it held. `durable` is what was remembered of it
-    /// ([`CacheState::durable`]), `log` where the log begins and ends that recovery reads.
+    /// Opens the cache `cache` of `database` with all that it held. `durable` is its stored state
+    /// ([`CacheState::durable`]), `log` the range of the log that recovery reads.
     ///
-    /// Errors: `Damaged` if the device holds another cache, an older copy, pages that the log does not know, or
-    /// groups that cannot be read and are not just the torn last one.
+    /// Errors: `Damaged` if the device holds another cache, an older copy, page versions beyond the
+    /// end of the log, or groups that cannot be read and are not just the torn last one.
     pub fn open(
         device: Arc<dyn Device>,
         store: Arc<Store>,
@@ -169,13 +171,14 @@ impl FlashCache {
                 rear,
                 written_back_end: Lsn::ZERO,
                 segment,
-                ghosts: policy.selects().then(|| Ghosts::new(geometry.slots())),
+                shadow: policy.selects().then(|| ShadowEntries::new(geometry.slots())),
                 scratch: AlignedBuf::zeroed(geometry.group_bytes),
             }),
             open: ranks::OPEN.rwlock(OpenGroup::new(&geometry, rear)),
             rear: AtomicU64::new(rear.0),
             pending: ranks::PENDING.mutex(Pending::default()),
             recent: ranks::RECENT.mutex(versions),
+            freed_in_redo: Mutex::default(),
             segments: ranks::SEGMENTS.mutex(Vec::new()),
             durable: AtomicU64::new(rear.0 - 1),
             poison: OnceLock::new(),
@@ -190,7 +193,7 @@ impl FlashCache {
 }
 
 impl Restored {
-    /// Of a new cache.
+    /// The state of a new cache.
     fn empty(geometry: &Geometry) -> Restored {
         Restored {
             directory: Directory::new(geometry.slots()),

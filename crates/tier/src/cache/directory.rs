@@ -6,19 +6,22 @@
 //! | 4 | next slot of the chain in which it is |
 //! | 4 | first slot of some chain; as many chains as slots |
 //!
-//! What the word has no room for lies in the image's seal on the device: the whole version, the group's
-//! serial and a checksum, which the one read of a hit brings along. A hit is believed only if the seal names the
-//! page and the serial that arithmetic gives for the slot, its checksum over seal and image is right, and the
-//! version's low 20 bits are the tag. A slot that was reused has another serial; serials are never reused (but
-//! for a torn last group, all of which is written again). So a wrong image would have to come from a group of
-//! the same serial, of the same page: that is the same image, or a first, torn, attempt at that group that the
-//! second write silently failed to replace, and then the tag still tells versions apart but once in 2^20.
+//! What does not fit into the word is in the image's seal on the device: the whole version, the
+//! group's serial and a checksum, which the one read of a hit returns with the image. A reader
+//! accepts the image only if the seal names the page and the serial that arithmetic gives for the
+//! slot, its checksum over seal and image is right, and the version's low 20 bits are the tag. A
+//! slot that was reused has another serial; serials are never reused (except for a torn last group,
+//! all of which is written again). So a wrong image would have to come from a group of the same
+//! serial, of the same page: that is the same image, or a first, torn, attempt at that group that
+//! the second write silently failed to replace, and then the tag still distinguishes the versions
+//! except once in 2^20.
 //!
-//! Invariants: a chain holds the *valid* image of each page that hashes to it, one at most for a page: who links
-//! a new one unlinks the old. A slot is linked in at most one chain.
+//! Invariants: a chain holds the *valid* image of each page that hashes to it, at most one for each
+//! page: linking a new image unlinks the old one. A slot is linked in at most one chain.
 //!
-//! Locks: a stripe protects its chains, and the words and next slots of what is linked in them; one stripe is
-//! held at a time, briefly, never during I/O. There is no lock over all of the directory.
+//! Locks: a stripe protects its chains, and the words and next slots of what is linked in them. A
+//! thread holds one stripe at a time, briefly, never during I/O. There is no lock over all of the
+//! directory.
 
 use super::geometry::Slot;
 use crate::ranks;
@@ -27,7 +30,7 @@ use firn_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use firn_base::{Lsn, PageId};
 use std::ops::Range;
 
-/// Page numbers the directory has room for: 4 PiB of pages of 4 KiB. Pages beyond it by-pass the cache.
+/// Bits of a page number in a word: 4 PiB of pages of 4 KiB. Pages beyond by-pass the cache.
 pub(crate) const PAGE_BITS: u32 = 40;
 const TAG_BITS: u32 = 20;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
@@ -38,7 +41,7 @@ const REFERENCED: u64 = 1 << 62;
 const NONE: u32 = u32::MAX;
 const STRIPES: usize = 256;
 
-/// What the directory knows of a slot.
+/// A slot's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
@@ -54,11 +57,11 @@ impl Word {
         let tag = (version.0 & TAG_MASK) << PAGE_BITS;
         Word(page.0 | tag | LINKED | if dirty { DIRTY } else { 0 })
     }
-    /// Which page's image the slot holds, or held last.
+    /// The page whose image the slot holds, or held last.
     pub(crate) fn page(self) -> PageId {
         PageId(self.0 & PAGE_MASK)
     }
-    /// Whether it is that page's newest image in the cache.
+    /// Whether the image is the page's newest one in the cache.
     pub(crate) fn is_valid(self) -> bool {
         self.0 & LINKED != 0
     }
@@ -66,15 +69,15 @@ impl Word {
     pub(crate) fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
-    /// Whether it was read since it came in.
+    /// Whether the image was read since it entered.
     pub(crate) fn is_referenced(self) -> bool {
         self.0 & REFERENCED != 0
     }
-    /// Whether it can be of this version.
+    /// Whether the image may be of this version, judged by the tag.
     pub(crate) fn may_be(self, version: Lsn) -> bool {
         self.0 >> PAGE_BITS & TAG_MASK == version.0 & TAG_MASK
     }
-    /// Whether it is the same image, referenced or not.
+    /// Whether both words describe the same image, referenced or not.
     pub(crate) fn is_same_image(self, other: Word) -> bool {
         (self.0 ^ other.0) & !REFERENCED == 0
     }
@@ -87,16 +90,16 @@ pub(crate) struct RestoredImage {
     pub slot: Slot,
     pub version: Lsn,
     pub dirty: bool,
-    /// It was invalid from the beginning: it only makes older ones of its page invalid.
+    /// It was invalid when written: it only makes older images of its page invalid.
     pub killed: bool,
 }
 
-/// Some of the chains, one behind the other.
+/// A contiguous range of chains.
 #[derive(Clone, Debug)]
 pub(crate) struct Share(Range<usize>);
 
-/// What is kept for a slot, and the beginning of one chain, which has nothing to do with that slot. One line of the
-/// processor's caches has all that following a chain over a slot takes.
+/// A slot's word and link, and the head of one chain, which is unrelated to that slot. One
+/// processor cache line holds all that following a chain over a slot needs.
 #[repr(C, align(16))]
 struct Place {
     word: AtomicU64,
@@ -113,7 +116,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// For so many slots, all empty.
+    /// A directory of `slots` empty slots.
     pub(crate) fn new(slots: usize) -> Directory {
         assert!(slots > 0 && slots < NONE as usize);
         Directory {
@@ -130,18 +133,19 @@ impl Directory {
         }
     }
 
-    /// Bytes of DRAM for so many slots.
+    /// Bytes of DRAM for `slots` slots.
     pub(crate) fn memory_bytes(slots: usize) -> usize {
         slots * size_of::<Place>() + STRIPES * size_of::<Mutex<()>>()
     }
 
-    /// Pages with a valid image, and how many of these are dirty.
+    /// Number of pages with a valid image, and how many of these are dirty.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.valid.load(Relaxed), self.dirty.load(Relaxed))
     }
 
     fn chain_of(&self, page: PageId) -> usize {
-        // Fibonacci hashing: neighbours go far apart. The high bits choose, evenly for any number of chains.
+        // Fibonacci hashing spreads neighbours far apart. The high bits choose, evenly for any
+        // number of chains.
         let hash = page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
     }
@@ -149,13 +153,13 @@ impl Directory {
         &self.stripes[chain % STRIPES]
     }
 
-    /// What is known of a slot. A hint, unless it cannot change.
+    /// The word of a slot. A hint, unless it cannot change.
     pub(crate) fn word(&self, slot: Slot) -> Word {
         Word(self.places[slot.0 as usize].word.load(Relaxed))
     }
 
-    /// Finds `page` in a chain whose stripe is held (or that nobody else touches): the slot, and the link that
-    /// leads to it.
+    /// Finds `page` in a chain whose stripe is held (or that no other thread uses): the slot, and
+    /// the link that leads to it.
     fn find(&self, chain: usize, page: PageId) -> Option<(u32, &AtomicU32)> {
         let mut link = &self.places[chain].head;
         loop {
@@ -191,8 +195,8 @@ impl Directory {
         }
     }
 
-    /// Makes `slot` the page's valid image; the older one becomes invalid and is answered. If `inherits`, the new one
-    /// counts as referenced if there was an older one.
+    /// Makes `slot` the page's valid image; the older one becomes invalid, and its slot is
+    /// returned. If `inherits`, the new image counts as referenced if there was an older one.
     pub(crate) fn enqueue(
         &self,
         page: PageId,
@@ -236,8 +240,9 @@ impl Directory {
         Some((Slot(slot), word))
     }
 
-    /// Moves the page's valid image from one slot to another with what is known of it, but not referenced any
-    /// more. False, and nothing done, if `from` is not its valid image any more.
+    /// Moves the page's valid image from one slot to another with its flags, except that it is not
+    /// referenced any more. Returns false, and does nothing, if `from` is not its valid image any
+    /// more.
     pub(crate) fn requeue(&self, page: PageId, from: Slot, to: Slot) -> bool {
         let chain = self.chain_of(page);
         let _stripe = self.stripe(chain).lock();
@@ -250,15 +255,16 @@ impl Directory {
         true
     }
 
-    /// The page's image, if it has one, becomes invalid. `position` is asked under the stripe's lock: the slot is
-    /// surely not reused meanwhile.
-    pub(crate) fn kill<T>(&self, page: PageId, position: impl FnOnce(Slot) -> T) -> Option<T> {
+    /// Invalidates the page's image, if it has one. Calls `note` under the stripe's lock: a thread
+    /// that finds the image gone also finds what was noted.
+    pub(crate) fn invalidate<T>(&self, page: PageId, note: impl FnOnce(Slot) -> T) -> Option<T> {
         let chain = self.chain_of(page);
         let _stripe = self.stripe(chain).lock();
-        self.remove(chain, page).map(position)
+        self.remove(chain, page).map(note)
     }
 
-    /// The image in `slot` becomes invalid if it still is the page's, and the same: what came in since is another.
+    /// Invalidates the image in `slot` if it is still the page's valid image and the same one: an
+    /// image that entered since is another.
     pub(crate) fn forget(&self, page: PageId, slot: Slot, word: Word) {
         let chain = self.chain_of(page);
         let _stripe = self.stripe(chain).lock();
@@ -269,8 +275,8 @@ impl Directory {
         }
     }
 
-    /// The store has the image in `slot` now, if it still is the page's, and the same. Answers whether it was so, and dirty
-    /// until now.
+    /// Marks the image in `slot` clean after the store took it, if it is still the page's and the
+    /// same. Returns whether it was, and was dirty until now.
     pub(crate) fn clean(&self, page: PageId, slot: Slot, word: Word) -> bool {
         let chain = self.chain_of(page);
         let _stripe = self.stripe(chain).lock();
@@ -283,8 +289,8 @@ impl Directory {
         same
     }
 
-    /// The slot's image leaves the cache, valid or not. The caller replaces its group: nobody puts anything
-    /// into the slot meanwhile.
+    /// Removes the slot's image from the cache, valid or not. The caller replaces its group: no
+    /// thread puts anything into the slot meanwhile.
     pub(crate) fn retire(&self, slot: Slot) {
         let page = self.word(slot).page();
         let chain = self.chain_of(page);
@@ -301,21 +307,22 @@ impl Directory {
         let bound = |part: usize| part * self.places.len() / parts;
         Share(bound(part)..bound(part + 1))
     }
-    /// Whether the page belongs to it.
+    /// Whether the page's chain is in the share.
     pub(crate) fn is_in(&self, share: &Share, page: PageId) -> bool {
         share.0.contains(&self.chain_of(page))
     }
 
-    /// As [`Directory::enqueue`] for each image, in order, while the directory is restored: by the one thread that
-    /// touches these pages' chains, and not counted before [`Directory::restored`].
+    /// As [`Directory::enqueue`] for each image, in order, while the directory is restored: called
+    /// by the one thread that uses these pages' chains. Not counted before [`Directory::restored`].
     pub(crate) fn restore(&self, images: &[RestoredImage]) {
-        /// As many cache misses as a processor has under way at a time, and some to spare.
+        /// The number of cache misses that a processor has under way at a time, and some to spare.
         const TOGETHER: usize = 32;
-        /// Steps taken together; few chains are longer.
+        /// Steps prefetched together; few chains are longer.
         const STEPS: usize = 2;
         for images in images.chunks(TOGETHER) {
-            // Every step along a chain is a miss of the processor's caches. The same step of all of a chunk's chains is
-            // begun before the first is waited for, which makes this several times as fast.
+            // Every step along a chain is a processor cache miss. The loop starts the same step of
+            // all of a chunk's chains before it waits for the first, which is several times as
+            // fast.
             let mut chains = [0; TOGETHER];
             let mut slots = [NONE; TOGETHER];
             for ((image, chain), slot) in images.iter().zip(&mut chains).zip(&mut slots) {
@@ -338,14 +345,13 @@ impl Directory {
             }
         }
     }
-    /// Likewise, of a tombstone for the image in `slot`, if its page is in `share`.
-    pub(crate) fn restore_tombstone(&self, slot: Slot, share: &Share) {
-        let word = self.word(slot);
-        if word.is_valid() && self.is_in(share, word.page()) {
-            self.unlink(self.chain_of(word.page()), word.page());
+    /// As `restore`, for a tombstone of `page`, if that is in `share`.
+    pub(crate) fn restore_tombstone(&self, page: PageId, share: &Share) {
+        if self.is_in(share, page) {
+            self.unlink(self.chain_of(page), page);
         }
     }
-    /// Ends a restoration: counts what there is.
+    /// Ends a restoration: counts the valid and the dirty images.
     pub(crate) fn restored(&self) {
         let (mut valid, mut dirty) = (0, 0);
         self.for_each_valid(|_, word| {
@@ -356,7 +362,7 @@ impl Directory {
         self.dirty.store(dirty, Relaxed);
     }
 
-    /// Shows every valid image. A hint: what changes meanwhile is seen or not.
+    /// Visits every valid image. A hint: changes made meanwhile may be seen or not.
     pub(crate) fn for_each_valid(&self, mut visit: impl FnMut(Slot, Word)) {
         for slot in (0..self.places.len() as u32).map(Slot) {
             let word = self.word(slot);
@@ -397,7 +403,7 @@ mod tests {
                         free.extend(old);
                     }
                     2 => {
-                        let killed = directory.kill(page, |slot| slot);
+                        let killed = directory.invalidate(page, |slot| slot);
                         assert_eq!(killed, model.remove(&page).map(|(slot, _)| slot));
                         free.extend(killed);
                     }

@@ -1,25 +1,24 @@
-//! Where everything lies on the cache's device: arithmetic.
+//! Layout of the cache's device: arithmetic.
 //!
 //! ```text
 //! | header A | header B | segments | group 0 | group 1 | ... |
 //! group:   | its header, entries, tombstones | seal, image | seal, image | ... | pad |
 //! ```
 //!
-//! Groups are numbered by *serials*, from 1 through all laps; a group of serial `n` lies in place `n mod groups`.
-//! A *slot* is a place for one image, counted through all groups; a *position* is serial * group pages + index,
-//! and so names one image for ever.
+//! Groups are numbered by *serials*, from 1 through all laps; the group of serial `n` lies in place
+//! `n mod groups`. A *slot* is a place for one image, counted through all groups.
 
 use super::header::Header;
 use crate::{TierError, TierErrorKind};
 use firn_base::PageId;
 
-/// Number of a group, from 1, through all laps. Never used twice in the life of a cache, except for a last
+/// Number of a group, from 1, through all laps. Never used twice in one cache, except for a last
 /// group that a crash tore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Serial(pub u64);
 
 impl Serial {
-    /// Of a cache's first group.
+    /// Serial of a cache's first group.
     pub const FIRST: Serial = Serial(1);
 
     pub fn next(self) -> Serial {
@@ -34,11 +33,7 @@ impl Serial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot(pub u32);
 
-/// An image that was, or is about to be, written: `serial * group_pages + index`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Position(pub u64);
-
-/// Bytes before each image that say what it is.
+/// Bytes of the seal before each image.
 pub(crate) const SEAL_BYTES: usize = 32;
 /// Bytes of a group's header before its entries.
 pub(crate) const GROUP_HEAD_BYTES: usize = 64;
@@ -50,40 +45,41 @@ pub(crate) const TOMBSTONE_BYTES: usize = 8;
 pub(crate) const SEGMENT_HEAD_BYTES: usize = 64;
 /// Bytes of the counts of one group in a segment.
 pub(crate) const SEGMENT_GROUP_BYTES: usize = 8;
-/// Tombstones that a group of images has room for, at least.
+/// Tombstones for which a full group of images has space, at least.
 const TOMBSTONES_LEAST: usize = 16;
 /// Fewest groups of a cache: the open one, one that is being replaced, and something to hit.
 pub(crate) const GROUPS_MIN: u64 = 8;
 /// Most pages of one segment: the paper's 64,000 entries.
 const SEGMENT_PAGES_MAX: u64 = 64 << 10;
-/// Segments at least, so that what is read without them after a crash stays a small part.
+/// Fewest segments, so that what is read without them after a crash stays a small part.
 const SEGMENTS_LEAST: u64 = 8;
-/// Most slots: their numbers are words of 32 bits in the directory.
+/// Most slots: slot numbers are 32-bit words in the directory.
 const SLOTS_MAX: u64 = u32::MAX as u64 - 1;
 
 /// The layout of one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub page_size: usize,
-    /// Unit of transfers.
+    /// Unit of transfers in bytes.
     pub block: usize,
-    /// Images of a group at most.
+    /// Most images in a group.
     pub group_pages: usize,
     pub groups: u64,
-    /// Groups of a segment; divides `groups`.
+    /// Groups in a segment; divides `groups`.
     pub segment_groups: u64,
-    /// Of a group: header, entries, tombstones; whole blocks.
+    /// Bytes of a group's header, entries and tombstones; whole blocks.
     pub header_bytes: usize,
-    /// Of a group; whole blocks.
+    /// Bytes of a group; whole blocks.
     pub group_bytes: usize,
-    /// Of a segment's place; whole blocks.
+    /// Bytes of a segment's place; whole blocks.
     pub segment_bytes: usize,
     segments_at: u64,
     groups_at: u64,
 }
 
 impl Geometry {
-    /// The layout of a cache of `groups` groups. All numbers may come from a device.
+    /// The layout of a cache of `groups` groups. All arguments may come from a device, and are
+    /// checked.
     pub(crate) fn new(
         page_size: usize,
         block: usize,
@@ -151,7 +147,7 @@ impl Geometry {
             if groups < GROUPS_MIN {
                 break;
             }
-            // The rounding may have made another size of segments right.
+            // The rounding may have changed the right segment size.
             if groups.is_multiple_of(segment_groups(group_pages, groups)) {
                 let geometry = Geometry::new(page_size, block, group_pages, groups)?;
                 if geometry.end() <= bytes {
@@ -173,35 +169,36 @@ impl Geometry {
         ))
     }
 
-    /// Bytes of the device that are used.
+    /// Bytes of the device that the cache uses.
     pub(crate) fn end(&self) -> u64 {
         self.groups_at + self.groups * self.group_bytes as u64
     }
-    /// Places for images in all.
+    /// Number of places for images.
     pub(crate) fn slots(&self) -> usize {
         (self.groups * self.group_pages as u64) as usize
     }
     pub(crate) fn segments(&self) -> u64 {
         self.groups / self.segment_groups
     }
-    /// Tombstones that a group of `images` images has room for. Without images all of the group is theirs.
+    /// Tombstones for which a group of `images` images has space. A group without images is all
+    /// tombstones.
     pub(crate) fn tombstones_beside(&self, images: usize) -> usize {
-        let room = if images == 0 { self.group_bytes } else { self.header_bytes - images * ENTRY_BYTES };
-        (room - GROUP_HEAD_BYTES) / TOMBSTONE_BYTES
+        let bytes = if images == 0 { self.group_bytes } else { self.header_bytes - images * ENTRY_BYTES };
+        (bytes - GROUP_HEAD_BYTES) / TOMBSTONE_BYTES
     }
 
     pub(crate) fn group_offset(&self, serial: Serial) -> u64 {
         self.groups_at + serial.0 % self.groups * self.group_bytes as u64
     }
-    /// Where image `index` lies in its group, its seal included.
+    /// Offset in its group of image `index`, its seal included.
     pub(crate) fn image_at(&self, index: usize) -> usize {
         self.header_bytes + index * (SEAL_BYTES + self.page_size)
     }
-    /// Bytes of a group that hold its first `images` images; whole blocks.
+    /// Bytes of a group up to the end of its first `images` images; whole blocks.
     pub(crate) fn used_bytes(&self, images: usize) -> usize {
         self.image_at(images).next_multiple_of(self.block)
     }
-    /// Which segment a group belongs to, counted through all laps.
+    /// The segment to which a group belongs, counted through all laps.
     pub(crate) fn segment_of(&self, serial: Serial) -> u64 {
         serial.0 / self.segment_groups
     }
@@ -219,22 +216,13 @@ impl Geometry {
     pub(crate) fn index_of(&self, slot: Slot) -> usize {
         slot.0 as usize % self.group_pages
     }
-    /// The group that `slot` belongs to while the group being filled is `rear`: the youngest one there is.
+    /// The youngest group that `slot` belongs to while the group being filled is `rear`.
     pub(crate) fn serial_of(&self, slot: Slot, rear: Serial) -> Option<Serial> {
         let place = u64::from(slot.0) / self.group_pages as u64;
         let back = (rear.0 % self.groups + self.groups - place) % self.groups;
         rear.0.checked_sub(back).map(Serial)
     }
-    pub(crate) fn position(&self, serial: Serial, index: usize) -> Position {
-        Position(serial.0 * self.group_pages as u64 + index as u64)
-    }
-    pub(crate) fn serial_at(&self, position: Position) -> Serial {
-        Serial(position.0 / self.group_pages as u64)
-    }
-    pub(crate) fn slot_at(&self, position: Position) -> Slot {
-        self.slot(self.serial_at(position), (position.0 % self.group_pages as u64) as usize)
-    }
-    /// Whether the directory has bits for this page number. Others by-pass the cache.
+    /// Whether the page number fits into the directory's words. Other pages by-pass the cache.
     pub(crate) fn can_hold(page: PageId) -> bool {
         page.0 != 0 && page.0 >> super::directory::PAGE_BITS == 0
     }
@@ -275,9 +263,6 @@ mod tests {
                             let serial = Serial(rear - back);
                             let slot = geometry.slot(serial, group_pages - 1);
                             assert_eq!(geometry.serial_of(slot, Serial(rear)), Some(serial));
-                            let position = geometry.position(serial, group_pages - 1);
-                            assert_eq!(geometry.serial_at(position), serial);
-                            assert_eq!(geometry.slot_at(position), slot);
                         }
                     }
                 }

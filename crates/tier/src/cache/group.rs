@@ -1,12 +1,10 @@
 //! A group's bytes: header, entries, tombstones, and the sealed images. See `docs/format/cache.md`.
 //!
-//! A group is written by one request and may be torn by a crash while it is the last one; it counts only whole.
-//! Every image carries a *seal* (page, version, group, checksum), so that one read brings all that is needed
-//! to know what it is.
+//! A group is written by one request and a crash may tear it while it is the last one; it counts
+//! only if it is whole. Every image carries a *seal* (page, version, group, checksum), so that one
+//! read returns all that identifies it.
 
-use super::geometry::{
-    ENTRY_BYTES, GROUP_HEAD_BYTES, Geometry, Position, SEAL_BYTES, Serial, TOMBSTONE_BYTES,
-};
+use super::geometry::{ENTRY_BYTES, GROUP_HEAD_BYTES, Geometry, SEAL_BYTES, Serial, TOMBSTONE_BYTES};
 use super::header::CacheId;
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Crc32c, Lsn, PageId};
@@ -18,12 +16,12 @@ const DIRTY: u64 = 1 << 56;
 const KILLED: u64 = 1 << 57;
 const PAGE_MASK: u64 = DIRTY - 1;
 
-/// What a group's header, and a segment, says of one image.
+/// Entry for one image in a group's header and in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub page: PageId,
     pub version: Lsn,
-    /// Newer than the store's.
+    /// Newer than the store's version.
     pub dirty: bool,
     /// Invalid before the group was written: the page was freed. It still replaces older versions.
     pub killed: bool,
@@ -57,24 +55,24 @@ impl Entry {
     }
 }
 
-/// What a group says of itself.
+/// A group's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupHeader {
     pub serial: Serial,
-    /// Groups before this one are not needed any more: the next group may be written over one of them.
+    /// Groups before this one are not needed any more: the next group may overwrite one of them.
     pub front: Serial,
     pub entries: Vec<Entry>,
-    /// Images in this or earlier groups that became invalid otherwise than by a newer version.
-    pub tombstones: Vec<Position>,
+    /// Pages of which all images in earlier groups are invalid.
+    pub tombstones: Vec<PageId>,
 }
 
 impl GroupHeader {
-    /// Bytes it takes.
+    /// Bytes of a header.
     pub(crate) fn len(entries: usize, tombstones: usize) -> usize {
         GROUP_HEAD_BYTES + entries * ENTRY_BYTES + tombstones * TOMBSTONE_BYTES
     }
 
-    /// Writes it to the beginning of `out`.
+    /// Writes the header to the beginning of `out`.
     pub(crate) fn write(&self, cache: CacheId, out: &mut [u8]) {
         let mut bytes = Vec::with_capacity(GroupHeader::len(self.entries.len(), self.tombstones.len()));
         bytes.put(MAGIC);
@@ -85,13 +83,13 @@ impl GroupHeader {
         bytes.put_u32(self.tombstones.len() as u32);
         bytes.put(&[0; GROUP_HEAD_BYTES - CHECKSUM_AT]);
         self.entries.iter().for_each(|entry| entry.put(&mut bytes));
-        self.tombstones.iter().for_each(|position| bytes.put_u64(position.0));
+        self.tombstones.iter().for_each(|page| bytes.put_u64(page.0));
         let checksum = Crc32c::new().with(&bytes).value();
         bytes[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
         out[..bytes.len()].copy_from_slice(&bytes);
     }
 
-    /// How many bytes a header takes that begins with `bytes`, if it looks like one of this cache.
+    /// Bytes of the header that begins with `bytes`, if it looks like one of this cache.
     pub(crate) fn len_of(geometry: &Geometry, cache: CacheId, bytes: &[u8]) -> Result<usize, Malformed> {
         let reader = &mut Reader::new(bytes);
         if reader.array::<8>()? != *MAGIC || reader.array::<16>()? != cache.0 {
@@ -105,7 +103,7 @@ impl GroupHeader {
         Ok(GroupHeader::len(images, tombstones))
     }
 
-    /// Reads it from the beginning of `bytes`, which hold all of it.
+    /// Parses the header at the beginning of `bytes`, which hold all of it.
     pub(crate) fn read(geometry: &Geometry, cache: CacheId, bytes: &[u8]) -> Result<GroupHeader, Malformed> {
         let len = GroupHeader::len_of(geometry, cache, bytes)?;
         let whole = bytes.get(..len).ok_or(Malformed { what: "a group's header ends early" })?;
@@ -122,12 +120,12 @@ impl GroupHeader {
             return Err(Malformed { what: "a group with an impossible number" });
         }
         let entries = Entry::read_some(reader, images as usize)?;
-        let tombstones = (0..tombstones).map(|_| reader.u64().map(Position)).collect::<Result<_, _>>()?;
+        let tombstones = (0..tombstones).map(|_| reader.u64().map(PageId)).collect::<Result<_, _>>()?;
         Ok(GroupHeader { serial, front, entries, tombstones })
     }
 }
 
-/// What stands before an image.
+/// The bytes before an image that identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal {
     pub page: PageId,
@@ -136,20 +134,20 @@ pub(crate) struct Seal {
 }
 
 impl Seal {
-    /// Writes it and the image to `out`.
+    /// Writes the seal and the image to `out`.
     pub(crate) fn write(&self, cache: CacheId, image: &[u8], out: &mut [u8]) {
         out[..8].copy_from_slice(&self.page.0.to_le_bytes());
         out[8..16].copy_from_slice(&self.version.0.to_le_bytes());
         out[16..24].copy_from_slice(&self.serial.0.to_le_bytes());
         out[24..28].fill(0);
         out[SEAL_BYTES..].copy_from_slice(image);
-        // Of the copy, which nobody can change any more.
+        // Over the copy, which no other thread can change.
         let checksum = checksum(cache, out);
         out[28..32].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads the seal of a sealed image. `None` if seal and image do not belong together, or are another
-    /// cache's.
+    /// Parses the seal of a sealed image. `None` if seal and image do not belong together, or
+    /// belong to another cache.
     pub(crate) fn read(cache: CacheId, sealed: &[u8]) -> Option<Seal> {
         let reader = &mut Reader::new(sealed);
         let seal = Seal {
@@ -184,7 +182,7 @@ mod tests {
                 Entry { page: PageId(7), version: Lsn(0x102), dirty: true, killed: false },
                 Entry { page: PageId(1 << 39), version: Lsn(9), dirty: false, killed: true },
             ],
-            tombstones: vec![Position(77)],
+            tombstones: vec![PageId(77)],
         }
     }
 

@@ -1,46 +1,48 @@
-//! The header of a cache: whose it is, and its layout. Written once, in two copies; nothing in it changes.
+//! The header of a cache: its database and its layout. Written once, in two copies; nothing in it
+//! changes.
 
 use super::geometry::Geometry;
 use crate::{TierError, TierErrorKind};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Crc32c, DatabaseId};
-use firn_device::{AlignedBuf, Device, Durability};
+use firn_device::{AlignedBuf, Device, Durability, find_contents};
 
 const MAGIC: &[u8; 8] = b"FIRNCACH";
-const VERSION: u32 = 1;
+/// 2: a tombstone tells of all earlier groups, and need not be there for a page that was freed (`pending.rs`).
+const VERSION: u32 = 2;
 /// Bytes of what is said; the rest of the slot is zeros.
 const HEAD_BYTES: usize = 76;
 const CHECKSUM_AT: usize = 72;
 
-/// What a cache's header says of its shape, for people.
+/// Size and shape of a cache, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShape {
-    /// Bytes of its device that it takes.
+    /// Bytes of its device that the cache uses.
     pub bytes: u64,
-    /// Pages that it has places for.
+    /// Number of places for pages.
     pub pages: u64,
     /// Pages written at a time.
     pub group_pages: usize,
 }
 
 impl CacheShape {
-    /// Reads the header of the cache `cache` of `database`; nothing else is looked at.
+    /// Reads only the header of the cache `cache` of `database`.
     ///
     /// Errors: `Damaged` if the device holds anything else.
     pub fn read(device: &dyn Device, database: DatabaseId, cache: CacheId) -> Result<CacheShape, TierError> {
         let header = Header::load(device, database, cache)?;
         let group_pages = header.group_pages as usize;
-        // Places of single pages, as a lazily cleaned cache has them, are no groups of one.
+        // Caches of single places, like a lazily cleaned one, have no groups of one page each.
         let bytes = header.geometry().map_or(device.len(), |geometry| geometry.end()).min(device.len());
         Ok(CacheShape { bytes, pages: header.groups * group_pages as u64, group_pages })
     }
 }
 
-/// Names one cache for ever: drawn when it is made, and part of every checksum in it.
+/// Identifies one cache for ever: drawn when it is created, and part of every checksum in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheId(pub [u8; 16]);
 
-/// What the header says.
+/// Contents of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub database: DatabaseId,
@@ -48,7 +50,7 @@ pub(crate) struct Header {
     pub page_size: u32,
     pub block: u32,
     pub group_pages: u32,
-    /// Dirty pages go to the store at once: nothing in the cache is the only copy.
+    /// Dirty pages go to the store at once: the cache never holds the only copy.
     pub write_through: bool,
     pub groups: u64,
 }
@@ -56,11 +58,10 @@ pub(crate) struct Header {
 /// What a device that is to become a cache holds now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
-    /// Nothing.
     Blank,
-    /// A cache.
+    /// A cache, with this header.
     Cache(Header),
-    /// Something else.
+    /// Anything else.
     Other,
 }
 
@@ -130,25 +131,45 @@ impl Header {
         Ok(())
     }
 
-    /// What the device holds.
-    pub(crate) fn look(device: &dyn Device) -> Result<Contents, TierError> {
+    /// The database that either copy names.
+    pub(crate) fn owner(device: &dyn Device) -> Option<DatabaseId> {
+        match Header::inspect(device) {
+            Ok(Contents::Cache(header)) => Some(header.database),
+            _ => None,
+        }
+    }
+
+    /// Determines what the device holds.
+    pub(crate) fn inspect(device: &dyn Device) -> Result<Contents, TierError> {
         let slot_bytes = Header::slot_bytes(device.info().logical_block);
         if device.len() < 2 * slot_bytes as u64 {
-            return Ok(if device.is_empty() { Contents::Blank } else { Contents::Other });
+            let blank = find_contents(device)?.is_none();
+            return Ok(if blank { Contents::Blank } else { Contents::Other });
         }
-        let mut buf = AlignedBuf::zeroed(2 * slot_bytes);
-        device.read(0, &mut buf)?;
-        let found = buf.chunks(slot_bytes).find_map(|copy| Header::decode(copy).ok());
-        Ok(match found {
-            Some(header) => Contents::Cache(header),
-            None if buf.iter().all(|&byte| byte == 0) => Contents::Blank,
-            None => Contents::Other,
-        })
+        let mut blank = true;
+        let mut unreadable = None;
+        let mut buf = AlignedBuf::zeroed(slot_bytes);
+        for copy in [0, 1] {
+            // One read each: a sector that cannot be read spoils one of them only.
+            if let Err(error) = device.read(copy * slot_bytes as u64, &mut buf) {
+                unreadable = Some(error);
+                continue;
+            }
+            if let Ok(header) = Header::decode(&buf) {
+                return Ok(Contents::Cache(header));
+            }
+            blank &= buf.iter().all(|&byte| byte == 0);
+        }
+        match unreadable {
+            Some(error) => Err(error.into()),
+            None if blank && find_contents(device)?.is_none() => Ok(Contents::Blank),
+            None => Ok(Contents::Other),
+        }
     }
 
     /// Fails with `BadArgument` unless the device is empty or held a cache of `database`.
     pub(crate) fn expect_vacant(device: &dyn Device, database: DatabaseId) -> Result<(), TierError> {
-        match Header::look(device)? {
+        match Header::inspect(device)? {
             Contents::Blank => Ok(()),
             Contents::Cache(header) if header.database == database => Ok(()),
             _ => Err(TierError::new(
@@ -178,7 +199,7 @@ impl Header {
                 ),
             ))
         };
-        let header = match Header::look(device)? {
+        let header = match Header::inspect(device)? {
             Contents::Cache(header) => header,
             Contents::Blank => return damaged("it is empty"),
             Contents::Other => return damaged("it has no valid header"),
@@ -187,7 +208,9 @@ impl Header {
             return damaged(&format!("it belongs to database {}", header.database));
         }
         if header.cache != cache {
-            return damaged("it is another cache that this database had, or its cache in another life");
+            return damaged(
+                "it is another cache that this database had, or this one before it was made anew",
+            );
         }
         let block = device.info().logical_block;
         if !(header.block as usize).is_multiple_of(block) {
@@ -221,7 +244,7 @@ mod tests {
     fn the_header_has_golden_bytes() {
         let bytes = sample().encode();
         let mut golden = b"FIRNCACH".to_vec();
-        golden.extend([1, 0, 0, 0, 0, 16, 0, 0]);
+        golden.extend([2, 0, 0, 0, 0, 16, 0, 0]);
         golden.extend([3; 16]);
         golden.extend([4; 16]);
         golden.extend([0, 2, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0]);
@@ -235,11 +258,20 @@ mod tests {
     }
 
     #[test]
+    fn a_header_of_an_earlier_version_is_refused() {
+        let mut bytes = sample().encode();
+        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+        let checksum = Crc32c::new().with(&bytes[..CHECKSUM_AT]).value();
+        bytes[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(Header::decode(&bytes), Err(Malformed { what: "a cache of another format version" }));
+    }
+
+    #[test]
     fn one_good_copy_is_enough_and_strangers_are_refused() {
         let device = MemoryDevice::new("cache");
-        assert_eq!(Header::look(&device), Ok(Contents::Blank));
+        assert_eq!(Header::inspect(&device), Ok(Contents::Blank));
         device.grow(64 << 10, Fill::Sparse).unwrap();
-        assert_eq!(Header::look(&device), Ok(Contents::Blank));
+        assert_eq!(Header::inspect(&device), Ok(Contents::Blank));
         sample().write(&device).unwrap();
         for copy in [0, 4096] {
             let device = device.duplicate();
@@ -251,6 +283,6 @@ mod tests {
             assert_eq!(error.kind, TierErrorKind::Damaged);
         }
         device.write(0, &[7; 8192], Durability::Later).unwrap();
-        assert_eq!(Header::look(&device), Ok(Contents::Other));
+        assert_eq!(Header::inspect(&device), Ok(Contents::Other));
     }
 }

@@ -1,18 +1,20 @@
 //! Lazy cleaning (Do et al., SIGMOD 2011, "LC" in FaCE's tables): the comparator.
 //!
-//! Pages enter on their way out of DRAM, as in FaCE, but each has one place, which a newer version overwrites; who
-//! goes is decided by LRU-2; dirty pages are written back by a cleaner once there are too many of them. What is
-//! where is known in DRAM only: a restart begins with an empty cache, and a checkpoint has to write
-//! every dirty page to the store.
+//! Pages enter when they leave DRAM, as in FaCE, but each has one place, which a newer version
+//! overwrites. LRU-2 chooses victims. A cleaner writes dirty pages back once there are too many of
+//! them. The directory is in DRAM only: a restart begins with an empty cache, and a checkpoint has
+//! to write every dirty page to the store.
 //!
 //! Invariants:
-//! * The log is kept for every dirty page from its first change that the store does not have, so that nothing in
-//!   the cache has to survive.
-//! * A place is given to another page only when nobody reads or writes it and its page is clean or in the store.
+//! * The log is kept for every dirty page from its first change that the store does not have, so
+//!   that nothing in the cache has to survive.
+//! * A place is reused for another page only when no thread reads or writes it and its page is
+//!   clean or in the store.
 //!
-//! Locks: `state`, held briefly, never during I/O. A place in use (`users` > 0, or `moving`) is nobody else's victim.
+//! Locks: `state`, held briefly, never during I/O. A place in use (`users` > 0, or `moving`) is no
+//! victim.
 //!
-//! The paper's policy, not its code. Memory: about 150 bytes a place, against FaCE's 16.
+//! This is the paper's policy, not its code. Memory: about 150 bytes a place, against FaCE's 16.
 
 mod places;
 mod work;
@@ -25,7 +27,8 @@ use super::statistics::{CacheStatistics, Counters, add};
 use crate::ranks;
 use crate::store::Store;
 use crate::{
-    Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics, Written,
+    Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
+    Written,
 };
 use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firn_base::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -34,11 +37,11 @@ use firn_device::{AlignedBuf, Device, Fill};
 use firn_log::{Appended, LogClass, LogError, Record};
 use places::{Place, State};
 
-/// Dirty places of a hundred above which the cleaner works.
+/// Percentage of dirty places above which the cleaner works.
 const DIRTY_PERCENT_MAX: usize = 50;
 /// Pages that the cleaner writes back at a time.
 const CLEAN_PAGES: usize = 64;
-/// Fewest places: as many as a batch of the buffer may want at a time, and some to spare.
+/// Fewest places: as many as a batch of the buffer may need at a time, and some to spare.
 const PLACES_MIN: u64 = 128;
 
 /// LC's cache on one device, over a store.
@@ -48,15 +51,15 @@ pub struct LazyCleaning {
     header: Header,
     begin: u64,
     state: Mutex<State>,
-    /// With `state`: a place is not in use any more.
+    /// With `state`: signalled when a place is not in use any more.
     settled: Condvar,
     poison: OnceLock<String>,
-    /// Takes nothing in any more.
+    /// The cache takes nothing in any more.
     leaving: AtomicBool,
     counters: Counters,
 }
 
-/// Whether a cache of so many bytes is possible.
+/// Checks that a cache of `bytes` bytes is possible.
 pub(crate) fn check(bytes: u64, page_size: usize, block: usize) -> Result<(), TierError> {
     let least = 2 * Header::slot_bytes(block) as u64 + PLACES_MIN * page_size as u64;
     if bytes >= least {
@@ -69,7 +72,7 @@ pub(crate) fn check(bytes: u64, page_size: usize, block: usize) -> Result<(), Ti
 }
 
 impl LazyCleaning {
-    /// Makes a cache on a device that is empty or held a cache of the same database.
+    /// Creates a cache on a device that is empty or held a cache of the same database.
     ///
     /// Errors: `BadArgument` if the device holds something else, or is too small.
     pub fn create(
@@ -98,7 +101,7 @@ impl LazyCleaning {
         Ok(LazyCleaning::assemble(device, store, header))
     }
 
-    /// Opens it, with nothing in it.
+    /// Opens it, empty.
     ///
     /// Errors: `Damaged` if the device is not this database's cache.
     pub fn open(
@@ -149,9 +152,10 @@ impl PageTier for LazyCleaning {
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         if self.leaving.load(Relaxed) {
             self.store.write_batch(writes);
-            // What is here of them is older now. Nobody reads it meanwhile: these pages are in DRAM.
+            // The images here are older now. No thread reads them meanwhile: these pages are in
+            // DRAM.
             let taken = writes.iter().filter(|write| write.dirty && write.outcome == Ok(Written::Taken));
-            return self.kill(taken.map(|write| &write.page));
+            return self.invalidate(taken.map(|write| &write.page));
         }
         let passes_by = |write: &PageWrite<'_>| write.dirty && !Geometry::can_hold(write.page);
         for run in writes.chunk_by_mut(|a, b| passes_by(a) == passes_by(b)) {
@@ -161,21 +165,24 @@ impl PageTier for LazyCleaning {
             }
         }
         for write in writes.iter_mut().filter(|write| !write.dirty && write.outcome.is_err()) {
-            // The store has it.
+            // The store has the page.
             write.outcome = Ok(Written::Declined);
         }
     }
-    fn preferred_batch(&self) -> usize {
-        self.store.preferred_batch()
+    fn make_batch_space(&self) -> usize {
+        self.store.make_batch_space()
     }
     fn wants_clean(&self) -> bool {
-        true
+        !self.leaving.load(Relaxed)
     }
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
         self.store.reserve(class)
     }
     fn unreserve(&self, page: PageId) {
         self.store.unreserve(page);
+    }
+    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
+        self.store.prepare(pages)
     }
     fn publish(
         &self,
@@ -184,12 +191,13 @@ impl PageTier for LazyCleaning {
     ) -> Result<Appended, TierError> {
         self.store.publish(change, &mut |record| {
             let appended = append(record)?;
-            self.kill(change.free.iter().chain(change.allocate));
+            self.invalidate(change.free.iter().chain(change.allocate));
             Ok(appended)
         })
     }
     fn sync(&self) -> Result<(), TierError> {
-        // What is dirty when it begins; of what comes later the log is kept.
+        // Only what is dirty when the call begins; for pages that become dirty later the log is
+        // kept.
         let mut left = self.state.lock().dirty;
         while left > 0 {
             let places = self.dirty_places(CLEAN_PAGES.min(left));
@@ -221,7 +229,7 @@ impl PageTier for LazyCleaning {
         self.store.page_is_lost(page)
     }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
-        // The cache's first: a page that is cleaned in between is counted by the store then.
+        // The cache's first: a page that is cleaned in between is then covered by the store's.
         let here = {
             let state = self.state.lock();
             let dirty = state.places.iter().flatten().filter(|place| place.dirty);

@@ -1,14 +1,18 @@
 //! Dirty images that cannot be read when their group is replaced.
 //!
-//! Of a dirty image the store has an older version only, so nothing may take its place silently, and nothing can be written
-//! back. An image is given up as *lost* if its own read fails (or brings something else) three times while the header of its
-//! group is read well in between: then it is this place that is bad, not the device. The store notes the page as lost, in the
-//! version that the header names (`store/lost.rs`), and everything else goes on. If the header cannot be read either, nothing is
-//! decided: the group stays, and writing stops with an error, since a device that is gone, or another in its place, would make every page
-//! lost.
+//! The store has only an older version of a dirty image, so nothing may silently take its place,
+//! and nothing can be written back. An image is given up as *lost* if reading it alone fails (or
+//! returns something else) three times while the header of its group is read well in between: then
+//! this place is bad, not the device. The store notes the page as lost, in the version that the
+//! header names (`store/lost.rs`), and everything else continues. If the header cannot be read
+//! either, nothing is decided: the group stays, and writing stops with an error, since a device
+//! that is gone, or another one in its place, would make every page lost.
 //!
-//! The page may be in DRAM still. If it is dirty there, a newer version will replace the notice; if it is clean and
-//! is offered, it is taken as a dirty one.
+//! In a cache that can be rebuilt from the log no image is given up, since nothing is lost: the
+//! group stays, and other pages by-pass the cache until the database is opened without it.
+//!
+//! The page may still be in DRAM. If it is dirty there, a newer version will replace the notice; if
+//! it is clean and the buffer offers it, the cache takes it as a dirty page.
 
 use super::geometry::{SEAL_BYTES, Serial};
 use super::group::{GroupHeader, Seal};
@@ -20,20 +24,20 @@ use crate::{TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 
-/// Attempts at reading one image.
+/// Attempts to read one image.
 const ATTEMPTS: u32 = 3;
 
-/// What came of reading an image by itself.
+/// Result of reading an image alone.
 pub(crate) enum Reread {
-    /// It is there, in this version; `sealed` holds it.
+    /// The image was read; `sealed` holds it. Its version.
     Found(Lsn),
-    /// It is lost, in this version.
+    /// The image is lost. Its version.
     Lost(Lsn),
 }
 
 impl FlashCache {
-    /// Reads the dirty image at `index` of group `serial` by itself, into `sealed`, after it did not come with its group for
-    /// `cause`.
+    /// Reads the dirty image at `index` of group `serial` alone, into `sealed`, after reading its
+    /// group did not return it because of `cause`.
     pub(crate) fn reread(
         &self,
         serial: Serial,
@@ -60,8 +64,11 @@ impl FlashCache {
             }
         }
         if self.is_rebuildable() {
+            // The header can be read: only this place is bad.
+            let kind =
+                if cause.kind == TierErrorKind::Damaged { cause.kind } else { TierErrorKind::Unreadable };
             return Err(TierError::new(
-                cause.kind,
+                kind,
                 format!(
                     "{}. Nothing is lost: close the database and open it without its flash cache, which rebuilds from the \
                      log what is in there",
@@ -73,7 +80,7 @@ impl FlashCache {
         Ok(Reread::Lost(version))
     }
 
-    /// The version that the group's header says its image `index` is of, if the header can be read.
+    /// The version that the group's header gives for its image `index`, if the header can be read.
     fn version_in_header(&self, serial: Serial, index: usize, page: PageId) -> Option<Lsn> {
         let mut buf = AlignedBuf::zeroed(self.geometry.header_bytes);
         self.device.read(self.geometry.group_offset(serial), &mut buf).ok()?;
@@ -82,7 +89,7 @@ impl FlashCache {
         (header.serial == serial && entry.page == page).then_some(entry.version)
     }
 
-    /// Has the store note that an image of the front group is lost.
+    /// Makes the store note that an image of the front group is lost.
     pub(crate) fn give_up_image(&self, ring: &mut Ring, image: &Leaving) -> Result<(), TierError> {
         let (page, version) = (image.word.page(), image.version);
         let sentence = format!(
@@ -99,13 +106,14 @@ impl FlashCache {
         Ok(())
     }
 
-    /// Whether a clean page that is offered is one that was lost here, and the only whole one therefore.
+    /// Whether a clean page that is offered is one that was lost here, and is therefore the only
+    /// intact copy.
     pub(crate) fn rescues(&self, page: PageId) -> bool {
         self.counters.pages_lost.load(firn_base::sync::atomic::Ordering::Relaxed) > 0
             && self.lost_pages.lock().remove(&page)
     }
 
-    /// Why the image did not come with its group.
+    /// Why reading the group did not return the image.
     pub(crate) fn cause_of(&self, read: Result<(), firn_device::DeviceError>, image: &Leaving) -> TierError {
         match read {
             Err(error) => TierError::new(TierErrorKind::Failed, error.message),

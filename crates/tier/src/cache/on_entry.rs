@@ -1,30 +1,38 @@
-//! Caches that pages enter when they are read from the store: the comparators of FaCE's table 2 that cache *on entry*.
+//! Caches that pages enter when they are read from the store: the comparators of FaCE's table 2
+//! that cache *on entry*.
 //!
-//! * **Exadata's** ([`CachePolicy::ReadLru`]): clean pages, least recently used; a page that changed leaves the cache
-//!   when its new version goes to the store. Known in DRAM only: a restart begins with an empty cache.
-//! * **TAC** ([`CachePolicy::Temperature`]; Canim et al., "SSD Bufferpool Extensions for Database Systems", VLDB 2010):
-//!   a page enters if its extent is warmer than the coldest one in the cache; one that changed is written to the store
-//!   and, if it is in the cache, there too. A slot directory on flash is kept current: before an image is
-//!   overwritten its entry is made invalid, after that valid, two small writes for each.
+//! * **Exadata's** ([`CachePolicy::ReadLru`]): clean pages, least recently used; a page that
+//!   changed leaves the cache when its new version goes to the store. The directory is in DRAM
+//!   only: a restart begins with an empty cache.
+//! * **TAC** ([`CachePolicy::Temperature`]; Canim et al., "SSD Bufferpool Extensions for Database
+//!   Systems", VLDB 2010): a page enters if its extent is warmer than the coldest one in the cache;
+//!   a page that changed is written to the store and, if it is in the cache, there too. A slot
+//!   directory on flash is kept current: before an image is overwritten its entry is made invalid,
+//!   after that valid, two small writes for each.
 //!
-//! Both at their best: a reader does not wait for the write of what it let in. Images wait in DRAM (`QUEUE_PAGES`) and are
-//! written side by side, by the background step, or by a reader if they become too many.
+//! Both are implemented at their best: a reader does not wait for the write of the page that it let
+//! in. Images wait in DRAM (`QUEUE_PAGES`); the background step writes them in batches, or a reader
+//! does if there are too many.
 //!
 //! Invariants:
-//! * Nothing here is the only copy. The store takes a version before the cache hears of it; no log is kept for the cache.
-//! * An image is believed only after the store's map has named its version *since it came in* (`proven`), and it goes,
-//!   or is replaced, before the write that made it old returns. So what a slow reader brings from the store, a crash
-//!   leaves in the directory, or a copy of the device from last week says, is believed only if it is the newest.
-//! * A place is written by one thread at a time (`writer`), and read without a lock: checksum and stamp tell whether what was
-//!   read is what was looked for.
+//! * The cache never holds the only copy. The store takes a version before the cache sees it; no
+//!   log is kept for the cache.
+//! * A reader accepts an image only after the store's map has named its version *since it came in*
+//!   (`proven`), and an image is removed, or replaced, before the write that made it old returns.
+//!   So an image that a slow reader brings from the store, that a crash leaves in the directory, or
+//!   that an old copy of the device holds, is accepted only if it is the newest.
+//! * One thread at a time writes a place (`writer`); readers take no lock: checksum and stamp show
+//!   whether a reader read the image it wanted.
 //!
-//! Locks: `writer` (held during writes to the cache's device) → `state` (briefly, never during I/O). The store's are
-//! never taken under `state`; its `order` may be held when `state` is taken.
+//! Locks: `writer` (held during writes to the cache's device) → `state` (briefly, never during
+//! I/O). The store's are never taken under `state`; the store's `order` may be held when `state` is
+//! taken.
 //!
-//! How it fails: after a failed write the cache is given up and the engine goes on without; what cannot be read is read
-//! from the store.
+//! Failures: after a failed write the cache is given up and the engine continues without it; an
+//! image that cannot be read is read from the store.
 //!
-//! The papers' policies, not their code. Memory: about 150 bytes a place, against FaCE's 16.
+//! These are the papers' policies, not their code. Memory: about 150 bytes a place, against FaCE's
+//! 16.
 
 mod order;
 mod places;
@@ -37,7 +45,9 @@ use super::policy::CachePolicy;
 use super::statistics::{CacheStatistics, Counters};
 use crate::ranks;
 use crate::store::Store;
-use crate::{Allocation, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, TierStatistics};
+use crate::{
+    Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
+};
 use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firn_base::sync::{Arc, Mutex};
 use firn_base::{DatabaseId, Lsn, PageId, Progress};
@@ -47,9 +57,9 @@ use order::{Lru, Order, Temperature};
 use places::{Place, State};
 use slots::Layout;
 
-/// Images that wait to be written, above which readers write.
+/// Images that may wait to be written before readers write them.
 const QUEUE_PAGES: usize = 128;
-/// Images written at a time, side by side.
+/// Images written in one batch.
 const DRAIN_PAGES: usize = 32;
 /// Fewest places.
 const PLACES_MIN: u64 = 16;
@@ -61,15 +71,15 @@ pub struct EntryCache {
     header: Header,
     layout: Layout,
     policy: CachePolicy,
-    /// Held by whoever writes to the device.
+    /// Held by the thread that writes to the device.
     writer: Mutex<()>,
     state: Mutex<State>,
-    /// Given up.
+    /// The cache was given up.
     lost: AtomicBool,
     counters: Counters,
 }
 
-/// Whether a cache of so many bytes is possible.
+/// Checks that a cache of `bytes` bytes is possible.
 pub(crate) fn check(bytes: u64, page_size: usize, block: usize, listed: bool) -> Result<(), TierError> {
     if Layout::fit(block, page_size, bytes, listed).places as u64 >= PLACES_MIN {
         return Ok(());
@@ -78,14 +88,14 @@ pub(crate) fn check(bytes: u64, page_size: usize, block: usize, listed: bool) ->
     Err(TierError::new(
         TierErrorKind::BadArgument,
         format!(
-            "a flash cache of {bytes} bytes has no room for {PLACES_MIN} pages: give it at least {least}"
+            "a flash cache of {bytes} bytes has no space for {PLACES_MIN} pages: give it at least {least}"
         ),
     ))
 }
 
 impl EntryCache {
-    /// Makes a cache on a device that is empty or held a cache of the same database. The policy is one of those
-    /// that cache on entry.
+    /// Creates a cache on a device that is empty or held a cache of the same database. The policy
+    /// is one of those that cache on entry.
     ///
     /// Errors: `BadArgument` if the device holds something else, or is too small.
     pub fn create(
@@ -123,7 +133,8 @@ impl EntryCache {
         Ok(EntryCache::assemble(device, store, header, layout, options.policy, Vec::new()))
     }
 
-    /// Opens it: a [`CachePolicy::Temperature`] cache with what its directory on flash says, another one empty.
+    /// Opens it: a [`CachePolicy::Temperature`] cache with what its directory on flash lists,
+    /// another one empty.
     ///
     /// Errors: `Damaged` if the device is not this database's cache, or too short.
     pub fn open(
@@ -188,11 +199,11 @@ impl EntryCache {
     fn is_lost(&self) -> bool {
         self.lost.load(Relaxed)
     }
-    /// Whether what lies where is kept on flash, too.
+    /// Whether the directory is kept on flash, too.
     fn is_listed(&self) -> bool {
         self.policy == CachePolicy::Temperature
     }
-    /// Whether a page that changed gets its new version into the cache.
+    /// Whether the new version of a page that changed enters the cache.
     fn takes_changed(&self) -> bool {
         self.policy == CachePolicy::Temperature
     }
@@ -203,20 +214,23 @@ impl PageTier for EntryCache {
         self.store.page_size()
     }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
-        self.read_pages(reads);
+        self.read_batch(reads);
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.store.write_batch(writes);
         self.follow(writes);
     }
-    fn preferred_batch(&self) -> usize {
-        self.store.preferred_batch()
+    fn make_batch_space(&self) -> usize {
+        self.store.make_batch_space()
     }
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
         self.store.reserve(class)
     }
     fn unreserve(&self, page: PageId) {
         self.store.unreserve(page);
+    }
+    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
+        self.store.prepare(pages)
     }
     fn publish(
         &self,
@@ -237,8 +251,8 @@ impl PageTier for EntryCache {
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         self.store.version_of(page)
     }
-    fn has_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
-        self.store.has_change(page, lsn)
+    fn has_change_for_sure(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+        self.store.has_change_for_sure(page, lsn)
     }
     fn page_is_lost(&self, page: PageId) -> bool {
         self.store.page_is_lost(page)
@@ -253,7 +267,7 @@ impl PageTier for EntryCache {
 
 impl PageCache for EntryCache {
     fn redo(&self, _: Lsn, _: Record<'_>) -> Result<(), TierError> {
-        // Nothing was read, so nothing is believed, before the map is what it was.
+        // Nothing was read, so no image has been accepted, before redo has restored the map.
         debug_assert!(self.counters.read().hits == 0, "redo comes before reads");
         Ok(())
     }
@@ -265,7 +279,7 @@ impl PageCache for EntryCache {
         Ok(if self.drain() > 0 { Progress::Worked } else { Progress::Idle })
     }
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
-        self.check_images(fault)
+        self.check(fault)
     }
     fn policy(&self) -> Option<CachePolicy> {
         Some(self.policy)

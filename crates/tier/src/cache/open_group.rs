@@ -5,7 +5,8 @@ use super::group::{Entry, GroupHeader, Seal};
 use super::header::CacheId;
 use firn_device::AlignedBuf;
 
-/// Images on their way into the cache. Readers find them here until the group is durable.
+/// Images that wait for their group to be written. Readers find them here until the group is
+/// durable.
 pub(crate) struct OpenGroup {
     pub(crate) serial: Serial,
     pub(crate) entries: Vec<Entry>,
@@ -24,7 +25,7 @@ impl OpenGroup {
         self.entries.clear();
     }
 
-    /// Adds a sealed image; answers its index. There is room.
+    /// Adds a sealed image; returns its index. The group must not be full.
     pub(crate) fn push(&mut self, geometry: &Geometry, cache: CacheId, entry: Entry, image: &[u8]) -> usize {
         assert!(self.entries.len() < geometry.group_pages && image.len() == geometry.page_size);
         let index = self.entries.len();
@@ -34,7 +35,7 @@ impl OpenGroup {
         self.entries.push(entry);
         index
     }
-    /// Takes back the last image.
+    /// Removes the last image.
     pub(crate) fn pop(&mut self) {
         self.entries.pop();
     }
@@ -45,7 +46,7 @@ impl OpenGroup {
         &self.buf[at..at + geometry.page_size]
     }
 
-    /// Writes the header before the images; answers the bytes to write.
+    /// Writes the header before the images; returns the number of bytes to write.
     pub(crate) fn compose(&mut self, geometry: &Geometry, cache: CacheId, header: &GroupHeader) -> usize {
         assert!(header.entries.len() == self.entries.len() && header.serial == self.serial);
         let images = self.entries.len();

@@ -1,12 +1,12 @@
-//! What becomes of the images of a group that is replaced: pure.
+//! What becomes of the images of a group that is replaced: pure functions.
 //!
-//! FaCE (VLDB 2012), section 3.3: an image that is dirty and valid goes back to the store, others are
-//! discarded; with a second chance, one that is valid and was referenced is enqueued again, but for the very
-//! first ones if there would be no room left.
+//! FaCE (VLDB 2012), section 3.3: an image that is dirty and valid is written back to the store,
+//! others are discarded. With a second chance, an image that is valid and was referenced is
+//! enqueued again, except the very first ones if there would be no space left.
 
 use super::directory::Word;
 
-/// How a flash cache takes pages in and lets them go (FaCE, table 2 and section 5.3).
+/// A flash cache's policy of admission and replacement (FaCE, table 2 and section 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CachePolicy {
@@ -14,26 +14,28 @@ pub enum CachePolicy {
     Fifo,
     /// Multi-version FIFO, a group of pages at a time (GR).
     GroupReplacement,
-    /// The same; pages that were read while in the cache stay for another round (GSC).
+    /// As `GroupReplacement`; pages that were read while in the cache stay for another round (GSC).
     GroupSecondChance,
-    /// The same; a clean page is taken only if it left DRAM before not long ago. Beyond the paper.
+    /// As `GroupSecondChance`; a clean page is admitted only if it left DRAM before, not long ago.
+    /// Beyond the paper.
     Selective,
-    /// The same, and of each group what is valid stays, too, up to as much as had become invalid, dirty pages first. Beyond
-    /// the paper.
+    /// As `Selective`; of each group valid images stay, too, up to the number that had become
+    /// invalid, dirty ones first. Beyond the paper.
     #[default]
     Keeping,
-    /// LRU-2 in place, written back by a lazy cleaner; forgotten at every restart (LC, a comparator).
+    /// LRU-2 in place, written back by a lazy cleaner; empty after every restart (LC, a
+    /// comparator).
     LazyCleaning,
-    /// Write-through; pages enter when they are read from the store, if their extent is warmer than the coldest that is
-    /// cached; a slot directory on flash (TAC, a comparator).
+    /// Write-through; pages enter when they are read from the store, if their extent is warmer than
+    /// the coldest that is cached; a slot directory on flash (TAC, a comparator).
     Temperature,
-    /// Clean pages, that enter when they are read from the store; least recently used; forgotten at every restart
-    /// (Exadata's, a comparator).
+    /// Clean pages, which enter when they are read from the store; least recently used; empty after
+    /// every restart (Exadata's, a comparator).
     ReadLru,
 }
 
 impl CachePolicy {
-    /// A word for people and options.
+    /// The policy's name in options and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -74,7 +76,7 @@ impl CachePolicy {
     pub fn caches_on_entry(self) -> bool {
         matches!(self, CachePolicy::Temperature | CachePolicy::ReadLru)
     }
-    /// Whether a clean page is taken only if it left DRAM, or the cache, before not long ago.
+    /// Whether a clean page is admitted only if it left DRAM, or the cache, before, not long ago.
     pub(crate) fn selects(self) -> bool {
         matches!(self, CachePolicy::Selective | CachePolicy::Keeping)
     }
@@ -85,7 +87,8 @@ impl CachePolicy {
             _ => Chances::None,
         }
     }
-    /// Whether a page that comes in while an older version is valid counts as referenced: it was used again.
+    /// Whether a page that enters while an older version is valid counts as referenced: it was used
+    /// again.
     pub(crate) fn inherits(self) -> bool {
         self == CachePolicy::Keeping
     }
@@ -95,12 +98,13 @@ impl CachePolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chances {
     None,
-    /// Those that were referenced.
+    /// Referenced images.
     Referenced,
-    /// Those, and others that are valid as long as no more stay than had become invalid. In a cache that is large for what is
-    /// hot, most images are old versions, and FIFO throws valid pages out to keep those. So the ring is cleaned as a
-    /// log-structured store is; as groups are at most half full of what stays, a page taken in costs two written at most.
-    /// Dirty ones stay before clean ones.
+    /// Referenced images, and other valid ones as long as no more stay than had become invalid. In
+    /// a cache that is large for the hot set, most images are old versions, and FIFO would evict
+    /// valid pages to keep those. So the ring is cleaned as a log-structured store is; as at most
+    /// half of a group is images that stay, a page taken in costs at most two written. Dirty images
+    /// stay before clean ones.
     Kept,
 }
 
@@ -115,18 +119,18 @@ pub(crate) enum Fate {
     Again,
 }
 
-/// Decides on a group, front first; at most `room` images come again.
-pub(crate) fn choose(words: &[Word], chances: Chances, room: usize) -> Vec<Fate> {
-    let mut room = if chances == Chances::None { 0 } else { room };
+/// Decides on a group, front first; at most `again_max` images are enqueued again.
+pub(crate) fn choose(words: &[Word], chances: Chances, again_max: usize) -> Vec<Fate> {
+    let mut again_max = if chances == Chances::None { 0 } else { again_max };
     let mut fates = vec![Fate::Discard; words.len()];
     let mut stay = 0;
-    // From the rear, so that it is the front that gives way.
+    // From the rear, so that images at the front are the ones that must go.
     for (word, fate) in words.iter().zip(&mut fates).rev() {
         if !word.is_valid() {
             continue;
         }
-        if word.is_referenced() && room > 0 {
-            room -= 1;
+        if word.is_referenced() && again_max > 0 {
+            again_max -= 1;
             stay += 1;
             *fate = Fate::Again;
         } else if word.is_dirty() {
@@ -135,8 +139,9 @@ pub(crate) fn choose(words: &[Word], chances: Chances, room: usize) -> Vec<Fate>
     }
     if chances == Chances::Kept {
         let invalid = words.iter().filter(|word| !word.is_valid()).count();
-        let mut more = invalid.saturating_sub(stay).min(room);
-        // Dirty ones first: a clean one goes for nothing, and who replaces the group waits for what is written back.
+        let mut more = invalid.saturating_sub(stay).min(again_max);
+        // Dirty ones first: dropping a clean one is free, and the thread that replaces the group
+        // waits for write-backs.
         for dirty in [true, false] {
             let others = words.iter().zip(&mut fates).rev();
             let others = others.filter(|(word, fate)| word.is_valid() && **fate != Fate::Again);
@@ -182,8 +187,8 @@ mod tests {
         let (old, hot) = (word(false, true, false), word(true, true, true));
         let (clean, dirty) = (word(true, false, false), word(true, true, false));
         use Fate::{Again, Discard, WriteBack};
-        let kept = |words: &[Word], room| choose(words, Chances::Kept, room);
-        assert_eq!(kept(&[clean, old, dirty, old], 9), [Again, Discard, Again, Discard], "room for all");
+        let kept = |words: &[Word], again_max| choose(words, Chances::Kept, again_max);
+        assert_eq!(kept(&[clean, old, dirty, old], 9), [Again, Discard, Again, Discard], "space for all");
         assert_eq!(kept(&[dirty, clean, dirty, old], 9), [WriteBack, Discard, Again, Discard], "for one");
         assert_eq!(
             kept(&[dirty, hot, hot, old], 9),

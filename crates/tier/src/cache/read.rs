@@ -1,9 +1,10 @@
 //! Reading pages: from the group being filled, from flash, or from the store.
 //!
-//! The directory is looked at before the read and, if what was read is not what it said, again: the page may have
-//! moved and its slot been reused. A page that is found in no group is in the store, because a page leaves the
-//! directory only after the store has it; if a newer version comes into the cache after that look, the store's was
-//! the newest at the time of the look.
+//! A reader consults the directory before the read and, if the image it read is not the one that
+//! the directory named, again: the page may have moved and its slot been reused. A page that is in
+//! no group is in the store, because a page leaves the directory only after the store has it; if a
+//! newer version enters the cache after that lookup, the store's version was the newest at the time
+//! of the lookup.
 
 use super::FlashCache;
 use super::directory::Word;
@@ -15,7 +16,7 @@ use crate::{Found, PageRead, PageTier, TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 use firn_device::{AlignedBuf, Io, IoOp};
 
-/// A page found in the directory.
+/// An image found in the directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit {
     pub slot: Slot,
@@ -23,7 +24,7 @@ pub(crate) struct Hit {
     pub serial: Serial,
 }
 
-/// A read of an image on the device: whole blocks around it.
+/// A read of an image on the device: the whole blocks that contain it.
 pub(crate) struct Reach {
     pub offset: u64,
     pub len: usize,
@@ -31,7 +32,8 @@ pub(crate) struct Reach {
     pub skip: usize,
 }
 
-/// Reads those of `reads` that are in no cache, `missed` in ascending order, from the store as one batch.
+/// Reads from the store, as one batch, those of `reads` that no cache holds; `missed` is in
+/// ascending order.
 pub(crate) fn read_below(store: &Store, reads: &mut [PageRead<'_>], missed: &[usize]) {
     if missed.len() == reads.len() {
         return store.read_batch(reads);
@@ -39,7 +41,7 @@ pub(crate) fn read_below(store: &Store, reads: &mut [PageRead<'_>], missed: &[us
     if missed.is_empty() {
         return;
     }
-    let nothing = || Err(TierError::new(TierErrorKind::Failed, "the store gave no answer"));
+    let nothing = || Err(TierError::new(TierErrorKind::Failed, "the store returned no outcome"));
     let mut below: Vec<PageRead<'_>> = reads
         .iter_mut()
         .enumerate()
@@ -64,7 +66,7 @@ impl FlashCache {
         Some(Hit { slot, word, serial })
     }
 
-    pub(crate) fn read_pages(&self, reads: &mut [PageRead<'_>]) {
+    pub(crate) fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         let mut left: Vec<usize> = (0..reads.len()).collect();
         let mut missed = Vec::new();
         while !left.is_empty() {
@@ -76,7 +78,7 @@ impl FlashCache {
         read_below(&self.store, reads, &missed);
     }
 
-    /// Reads those of `left` that are in the cache; answers those to be looked for again.
+    /// Reads those of `left` that are in the cache; returns those to be looked up again.
     fn read_round(&self, reads: &mut [PageRead<'_>], left: &[usize], missed: &mut Vec<usize>) -> Vec<usize> {
         let mut on_flash: Vec<(usize, Hit)> = Vec::new();
         for &index in left {
@@ -96,16 +98,16 @@ impl FlashCache {
             let read = &mut reads[*index];
             let reach = self.reach(*hit);
             let sealed = &buf[reach.skip..reach.skip + SEAL_BYTES + self.geometry.page_size];
-            match outcome.map_err(TierError::from).and_then(|()| self.verify(read.page, *hit, sealed)) {
+            match outcome.map_err(TierError::of_read).and_then(|()| self.verify(read.page, *hit, sealed)) {
                 Ok(seal) => {
                     read.buf.copy_from_slice(&sealed[SEAL_BYTES..]);
                     read.outcome = Ok(self.found(read.page, *hit, seal.version));
                 }
                 Err(_) if !self.is_still(read.page, *hit) => again.push(*index),
-                // The store has this version: it is read from there, and from now on always.
+                // The store has this version: it is read from there, now and from now on.
                 Err(_) if !hit.word.is_dirty() => {
                     add(&self.counters.faults, 1);
-                    // By nobody's record, so that nothing newer that came in meanwhile may go with it.
+                    // Only this image: a newer one that entered meanwhile must stay.
                     self.directory.forget(read.page, hit.slot, hit.word);
                     missed.push(*index);
                 }
@@ -128,7 +130,7 @@ impl FlashCache {
         })
     }
 
-    /// Copies an image out of the group being filled, if it is there; answers its version.
+    /// Copies an image out of the group being filled, if it is there, and returns its version.
     fn read_open(&self, hit: Hit, page: PageId, buf: &mut [u8]) -> Option<Lsn> {
         let open = self.open.read();
         let index = self.geometry.index_of(hit.slot);
@@ -146,13 +148,13 @@ impl FlashCache {
         Reach { offset, len: end - start, skip: at - start }
     }
 
-    /// Reads sealed images, side by side.
+    /// Reads sealed images, all requests submitted together.
     #[allow(clippy::type_complexity)]
     pub(crate) fn read_images(
         &self,
         hits: &[(usize, Hit)],
     ) -> (Vec<AlignedBuf>, Vec<Result<(), firn_device::DeviceError>>) {
-        // Of any image: at most a block more at either end.
+        // Enough for any image: at most one extra block at either end.
         let most = (SEAL_BYTES + self.geometry.page_size).next_multiple_of(self.geometry.block)
             + self.geometry.block;
         let mut bufs: Vec<AlignedBuf> = hits.iter().map(|_| self.take_scratch(most)).collect();
@@ -173,14 +175,15 @@ impl FlashCache {
         (bufs, outcomes)
     }
 
-    /// Whether this is the image that the directory spoke of.
+    /// Returns the seal if this is the image that the directory named.
     pub(crate) fn verify(&self, page: PageId, hit: Hit, sealed: &[u8]) -> Result<Seal, TierError> {
         self.seal_of(hit.word, hit.serial, sealed)
             .filter(|seal| seal.page == page)
             .ok_or_else(|| self.damaged(page, hit.slot))
     }
 
-    /// The seal of an image of group `serial`, if it is the one that the directory's `word` speaks of.
+    /// The seal of an image of group `serial`, if it is the image that the directory's `word`
+    /// describes.
     pub(crate) fn seal_of(&self, word: Word, serial: Serial, sealed: &[u8]) -> Option<Seal> {
         Seal::read(self.header.cache, sealed)
             .filter(|seal| seal.page == word.page() && seal.serial == serial && word.may_be(seal.version))
@@ -200,8 +203,8 @@ impl FlashCache {
         )
     }
 
-    /// The newest version of a page, wherever it is.
-    pub(crate) fn newest_version(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+    /// The newest version of a page, in the cache or in the store.
+    pub(crate) fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         loop {
             let Some(hit) = self.hit(page) else { return self.store.version_of(page) };
             if let Some(version) = self.recent.lock().of(page) {
@@ -210,7 +213,7 @@ impl FlashCache {
             let mut image = AlignedBuf::zeroed(self.geometry.page_size);
             let outcome = Err(TierError::new(TierErrorKind::Failed, "not read"));
             let mut reads = [PageRead { page, buf: &mut image, outcome }];
-            self.read_pages(&mut reads);
+            self.read_batch(&mut reads);
             let [PageRead { outcome, .. }] = reads;
             match outcome {
                 Ok(found) => return Ok(Some(found.version)),
@@ -220,10 +223,11 @@ impl FlashCache {
         }
     }
 
-    /// Whether the newest version surely has the change at `lsn`. No, if that takes a read.
-    pub(crate) fn may_lack_change(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
+    /// Whether the newest version certainly contains the change at `lsn`. False if only a read
+    /// would tell.
+    pub(crate) fn has_change_for_sure(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
         match self.hit(page) {
-            None => self.store.has_change(page, lsn),
+            None => self.store.has_change_for_sure(page, lsn),
             Some(_) => Ok(Some(self.recent.lock().of(page).is_some_and(|version| version >= lsn))),
         }
     }

@@ -1,29 +1,32 @@
-//! What it takes to do without the cache, should its device be lost: from where on the log must be kept so that redo upon the
-//! store makes every page anew.
+//! Rebuilding without the cache, should its device be lost: from where the log must be kept so that
+//! redo on the store's images rebuilds every page.
 //!
-//! For each slot the LSN is kept of the first change that the store lacks of the dirty image in it: 8 bytes of DRAM a slot,
-//! if it is asked for. A newer image of a page that was dirty here already inherits it. Of images that a restart finds only a
-//! bound is known, what the superblock remembered; of those from before it was asked for, nothing.
+//! If this is enabled, the cache keeps for each slot the LSN of the first change in its dirty image
+//! that the store lacks: 8 bytes of DRAM a slot. A newer image of a page that was already dirty
+//! here inherits it. For images that a restart finds only a bound is known, which the superblock
+//! recorded; for those from before it was enabled, nothing.
 //!
-//! The oldest dirty pages would hold the log for ever: a page that is changed again and again never comes to the front as the valid
-//! image. So who bounds the log has what lacks changes from before that bound written to the store, from wherever it lies.
+//! The oldest dirty pages would hold the log for ever: a page that is changed again and again never
+//! reaches the front as the valid image. So the caller that bounds the log has pages that lack
+//! changes from before the bound written to the store, wherever in the ring they lie.
 //!
-//! Everything here is read and changed by the holder of `ring`, so that no image is on its way between two slots.
+//! The holder of `ring` reads and changes everything here, so that no image is on its way between
+//! two slots.
 
 use super::geometry::{SEAL_BYTES, Slot};
 use super::read::Hit;
 use super::statistics::add;
 use super::{FlashCache, Ring};
-use crate::{PageTier, PageWrite, RebuildFrom, TierError, TierErrorKind};
+use crate::{PageWrite, RebuildFrom, TierError, TierErrorKind};
 use firn_base::Lsn;
 use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of an image that may lack anything.
+/// For an image of which the store may lack any change.
 const UNKNOWN: u64 = 0;
-/// Of a slot without a dirty image.
+/// For a slot without a dirty image.
 const NOTHING: u64 = u64::MAX;
 
-/// First changes that the store lacks, by slot.
+/// LSN of the first change that the store lacks, by slot.
 pub(crate) struct Lacking(Box<[AtomicU64]>);
 
 impl Lacking {
@@ -39,13 +42,13 @@ impl Lacking {
 }
 
 impl FlashCache {
-    /// From now on it is known what the store lacks. `from` is a bound for what is dirty already. Called before anybody else
-    /// uses the cache.
-    pub(crate) fn begin_lacking(&self, from: Option<Lsn>) {
+    /// Starts tracking what the store lacks. `from` is a bound for the images that are dirty
+    /// already. Called before any other thread uses the cache.
+    pub(crate) fn keep_rebuildable(&self, from: Option<Lsn>) {
         if self.is_write_through() {
             return;
         }
-        let _ring = self.ring.try_lock().expect("nobody uses the cache yet");
+        let _ring = self.ring.try_lock().expect("no other thread uses the cache yet");
         let lacking = Lacking::new(self.geometry.slots());
         self.directory.for_each_valid(|slot, word| {
             if word.is_dirty() {
@@ -59,26 +62,27 @@ impl FlashCache {
         self.lacking.get().is_some()
     }
 
-    /// An image came into `slot`, instead of that in `old`, which was its page's valid one.
+    /// Notes that an image entered `slot`, in place of the one in `old`, which was its page's valid
+    /// image.
     pub(crate) fn note_lacking(&self, slot: Slot, old: Option<Slot>, dirty: bool, recovery_lsn: Lsn) {
         let Some(lacking) = self.lacking.get() else { return };
         let before = old.map_or(NOTHING, |old| lacking.of(old));
         lacking.set(slot, if dirty { before.min(recovery_lsn.0) } else { NOTHING });
     }
-    /// An image moved.
+    /// Notes that an image moved.
     pub(crate) fn move_lacking(&self, from: Slot, to: Slot) {
         if let Some(lacking) = self.lacking.get() {
             lacking.set(to, lacking.of(from));
         }
     }
-    /// The slot has no dirty image any more.
+    /// Notes that the slot has no dirty image any more.
     pub(crate) fn forget_lacking(&self, slot: Slot) {
         if let Some(lacking) = self.lacking.get() {
             lacking.set(slot, NOTHING);
         }
     }
 
-    pub(crate) fn lacking_from(&self) -> RebuildFrom {
+    pub(crate) fn rebuild_from(&self) -> RebuildFrom {
         let Some(lacking) = self.lacking.get() else { return RebuildFrom { kept: None, complete: true } };
         let _ring = self.ring.lock();
         let (mut oldest, mut complete) = (NOTHING, true);
@@ -93,8 +97,8 @@ impl FlashCache {
         RebuildFrom { kept: (oldest != NOTHING).then_some(Lsn(oldest)), complete }
     }
 
-    /// Writes to the store what lacks changes from before `lsn` there.
-    pub(crate) fn write_back_lacking(&self, lsn: Lsn) -> Result<(), TierError> {
+    /// Writes to the store the images of which it lacks changes from before `lsn`.
+    pub(crate) fn write_back_before(&self, lsn: Lsn) -> Result<(), TierError> {
         let Some(lacking) = self.lacking.get() else { return Ok(()) };
         let mut slots: Vec<Slot> = Vec::new();
         {
@@ -107,9 +111,9 @@ impl FlashCache {
                 }
             });
             if slots.iter().any(|slot| open.contains(&slot.0)) {
-                // Read from the device like the others.
+                // Written first, so that they are read from the device like the others.
                 self.check_poison()?;
-                self.make_room(&mut ring)?;
+                self.make_space(&mut ring)?;
                 if !self.open.read().entries.is_empty() {
                     self.write_group(&mut ring)?;
                 }
@@ -124,7 +128,7 @@ impl FlashCache {
         Ok(())
     }
 
-    /// Those of `slots` that still are what they were looked up for.
+    /// Writes back those of `slots` that still lack changes from before `lsn`.
     fn write_back_slots(&self, ring: &mut Ring, slots: &[Slot], lsn: Lsn) -> Result<(), TierError> {
         let lacking = self.lacking.get().expect("the caller has it");
         let mut hits: Vec<(usize, Hit)> = Vec::new();
@@ -133,7 +137,7 @@ impl FlashCache {
             if !word.is_valid() || !word.is_dirty() || lacking.of(*slot) >= lsn.0 {
                 continue;
             }
-            // (It may have been freed since.)
+            // (The page may have been freed since.)
             let hit = self.hit(word.page()).filter(|hit| hit.slot == *slot && hit.serial != ring.rear);
             hits.extend(hit.map(|hit| (0, hit)));
         }
@@ -147,7 +151,7 @@ impl FlashCache {
             let skip = self.reach(*hit).skip;
             let sealed = &buf[skip..skip + SEAL_BYTES + self.geometry.page_size];
             let version = self.verify(hit.word.page(), *hit, sealed)?.version;
-            // Here it is durable until the store's record of it is.
+            // The image is durable here until the store's record of it is.
             writes.push(PageWrite::back(hit.word.page(), version, Lsn::MAX, &sealed[SEAL_BYTES..]));
         }
         self.store.write_batch(&mut writes);

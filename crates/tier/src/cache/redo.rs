@@ -1,7 +1,12 @@
-//! Redo: what the store's records say of images in the cache.
+//! Redo: what the store's records mean for images in the cache.
 //!
-//! Groups are written after the log that they rest on; so the directory as restored may know less of frees and
-//! moves than the log, never more.
+//! Groups are written after the log that they depend on; so the restored directory may miss frees
+//! and moves that are in the log, but never the other way round.
+//!
+//! The next recovery may begin behind a record that is repeated here: the recovery LSN of a redone
+//! page is that of its first redone change, not of its allocation. So for older images of a page
+//! that is allocated, as this recovery finds them, a tombstone is owed (`Pending::add_owed`), also
+//! if the record that freed the page's earlier incarnation removed the image from the directory.
 
 use super::FlashCache;
 use super::geometry::Geometry;
@@ -11,13 +16,20 @@ use firn_base::{Lsn, PageId};
 use firn_log::{Appended, Record};
 
 impl FlashCache {
-    pub(crate) fn redo_record(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
+    pub(crate) fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
         for change in events(lsn, record)? {
             match change {
-                // A life of the page ended, or a new one began: images from before are nobody's.
-                PageEvent::Life(page) => {
+                // Images from before the record are stale.
+                PageEvent::Freed(page) => {
                     if self.is_older(page, lsn)?.unwrap_or(false) {
-                        self.kill(std::iter::once(&page), Appended { first: lsn, end: lsn });
+                        self.freed_in_redo.lock().insert(page);
+                        self.invalidate(std::iter::once(&page), Appended { first: lsn, end: lsn });
+                    }
+                }
+                PageEvent::Life(page) => {
+                    let older = self.is_older(page, lsn)?.unwrap_or(false);
+                    if older || self.freed_in_redo.lock().remove(&page) {
+                        self.invalidate_owed(page, lsn);
                     }
                 }
                 PageEvent::Stored { page, version } => self.redo_stored(page, version, lsn)?,
@@ -26,19 +38,27 @@ impl FlashCache {
         Ok(())
     }
 
-    /// The store took a version. In write-back mode it came from here, and nothing older is here; in write-through
-    /// mode the image that belongs to it may have been in a group that was never written.
+    /// Redo of the store's taking a version. In write-back mode the version came from here, and
+    /// nothing older is here; in write-through mode the image that belongs to it may have been in a
+    /// group that was never written.
     fn redo_stored(&self, page: PageId, version: Lsn, lsn: Lsn) -> Result<(), TierError> {
         if !self.is_write_through() {
             return Ok(());
         }
         if self.is_older(page, version)?.unwrap_or(false) {
-            self.kill(std::iter::once(&page), Appended { first: lsn, end: lsn });
+            self.invalidate_owed(page, lsn);
         }
         Ok(())
     }
 
-    /// Whether the page's image is older than `lsn`; `None` if it has none.
+    /// Removes the page's images, which are older than its newest version by the record at `lsn`;
+    /// no younger one may ever enter the cache, so a tombstone is owed.
+    fn invalidate_owed(&self, page: PageId, lsn: Lsn) {
+        self.pending.lock().add_owed(page, lsn);
+        self.directory.invalidate(page, |_| ());
+    }
+
+    /// Whether the page's image is older than `lsn`; `None` if the page has no image.
     fn is_older(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
         if !Geometry::can_hold(page) || self.hit(page).is_none() {
             return Ok(None);
@@ -46,8 +66,9 @@ impl FlashCache {
         let known = self.recent.lock().is_older_than(page, lsn);
         match known {
             Some(older) => Ok(Some(older)),
-            // Before the redo start: a write of the store that was logged long after the page's last change.
-            None => Ok(self.newest_version(page)?.map(|version| version < lsn)),
+            // From before the redo start: the store logged the write long after the page's last
+            // change.
+            None => Ok(self.version_of(page)?.map(|version| version < lsn)),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Replacing groups: makes room for the next.
+//! Replacing groups, to make space for the next.
 //!
-//! The images of a replaced group stay where they are until a header that names a front past them is durable
-//! (`write_group`); readers who found them in the directory before may read them meanwhile.
+//! The images of a replaced group stay where they are until a header that names a front past them
+//! is durable (`write_group`); readers that found them in the directory before may read them
+//! meanwhile.
 
 use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Slot};
@@ -10,24 +11,24 @@ use super::lost::Reread;
 use super::policy::{Chances, Fate, choose};
 use super::statistics::add;
 use super::{FlashCache, Ring};
-use crate::{PageTier, PageWrite, TierError, TierErrorKind};
+use crate::{PageWrite, TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 
-/// One image of the group that is replaced.
+/// One image of the group being replaced.
 pub(crate) struct Leaving {
     pub slot: Slot,
     pub word: Word,
     pub fate: Fate,
     /// Known once the image was read.
     pub version: Lsn,
-    /// It cannot be read, and nothing else has it.
+    /// The image cannot be read, and there is no other copy.
     pub lost: bool,
 }
 
 impl FlashCache {
     /// Replaces groups until the group being filled, and the one after it, have their places.
-    pub(crate) fn make_room(&self, ring: &mut Ring) -> Result<(), TierError> {
+    pub(crate) fn make_space(&self, ring: &mut Ring) -> Result<(), TierError> {
         while ring.front.0 + self.geometry.groups < ring.rear.0 + 2 {
             let mut scratch = std::mem::replace(&mut ring.scratch, AlignedBuf::zeroed(self.geometry.block));
             let replaced = self.replace_front(ring, &mut scratch);
@@ -37,7 +38,7 @@ impl FlashCache {
         Ok(())
     }
 
-    /// Decides on the front group and carries it out. If it fails, the group stays.
+    /// Decides on the front group and carries the decision out. If it fails, the group stays.
     pub(crate) fn replace_front(&self, ring: &mut Ring, scratch: &mut AlignedBuf) -> Result<(), TierError> {
         let mut leaving = self.decide(ring);
         self.read_leaving(ring, &mut leaving, scratch)?;
@@ -56,10 +57,10 @@ impl FlashCache {
                 (true, Fate::Discard) if !image.lost => add(&self.counters.discarded_clean, 1),
                 _ => {}
             }
-            if let Some(ghosts) =
-                ring.ghosts.as_mut().filter(|_| image.word.is_valid() && image.fate != Fate::Again)
+            if let Some(shadow) =
+                ring.shadow.as_mut().filter(|_| image.word.is_valid() && image.fate != Fate::Again)
             {
-                ghosts.remember(image.word.page());
+                shadow.remember(image.word.page());
             }
             self.directory.retire(image.slot);
             self.forget_lacking(image.slot);
@@ -72,16 +73,16 @@ impl FlashCache {
         let slots: Vec<Slot> =
             (0..self.geometry.group_pages).map(|index| self.geometry.slot(ring.front, index)).collect();
         let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
-        // One place at least is for whoever asked for room.
-        let room = self.geometry.group_pages.saturating_sub(self.open.read().entries.len() + 1);
+        // At least one place stays free for the page that needs the space.
+        let again_max = self.geometry.group_pages.saturating_sub(self.open.read().entries.len() + 1);
         let chances = if self.is_leaving() { Chances::None } else { self.policy.chances() };
-        let fates = choose(&words, chances, room);
+        let fates = choose(&words, chances, again_max);
         let all = slots.into_iter().zip(words).zip(fates);
         all.map(|((slot, word), fate)| Leaving { slot, word, fate, version: Lsn::ZERO, lost: false })
             .collect()
     }
 
-    /// Reads the group, in one go, if any of its images is needed, and verifies those.
+    /// Reads the group by one request, if any of its images is needed, and verifies those.
     fn read_leaving(
         &self,
         ring: &Ring,
@@ -103,6 +104,8 @@ impl FlashCache {
                     add(&self.counters.faults, 1);
                     image.fate = Fate::Discard;
                 }
+                // The page was freed before a restart, which found the image again.
+                None if self.is_unallocated(image.word.page()) => image.fate = Fate::Discard,
                 None => {
                     let cause = self.cause_of(read.clone(), image);
                     let sealed = &mut scratch[at..at + SEAL_BYTES + self.geometry.page_size];
@@ -130,7 +133,8 @@ impl FlashCache {
             .filter(|(_, image)| image.fate == Fate::WriteBack)
             .map(|(index, image)| {
                 let data = self.image_of(index, scratch);
-                // Here it is durable until the store's record of it is: the log is not needed for it.
+                // The image is durable here until the store's record of it is: the log is not
+                // needed for it.
                 PageWrite::back(image.word.page(), image.version, Lsn::MAX, data)
             })
             .collect();
@@ -141,7 +145,8 @@ impl FlashCache {
         for write in &writes {
             match &write.outcome {
                 Err(error) if error.kind != TierErrorKind::NotAllocated => return Err(error.clone()),
-                // Freed, or the store knows a newer life of the page: nobody asks for this image any more.
+                // Freed, or the store knows a newer incarnation of the page: this image is never
+                // read again.
                 _ => {}
             }
         }

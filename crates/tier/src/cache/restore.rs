@@ -1,14 +1,16 @@
 //! Restoring the directory at opening (FaCE, section 4.2).
 //!
-//! 1. The *rear* is found: from the group that was remembered as durable, headers are read on while their
-//!    serials ascend. The last group counts if all of it is whole; else it was torn, and the one before is last.
+//! 1. The *rear* is found: from the group that was recorded as durable, headers are read on while
+//!    their serials ascend. The last group counts if all of it is whole; else it was torn, and the
+//!    one before is last.
 //! 2. The last header names the *front*.
-//! 3. Groups from front to rear are taken in order, by their segments where these are valid, by their own headers
-//!    elsewhere (the youngest ones, whose segment was not written yet, or is torn).
+//! 3. Groups from front to rear are taken in order, by their segments where these are valid, by
+//!    their own headers elsewhere (the youngest groups, whose segment was not written yet, or is
+//!    torn).
 //!
-//! A later image of a page replaces an earlier one; a tombstone takes away the image it names. Both work within
-//! one page, so the pages are shared out among threads, each of which goes through all groups in order. Meanwhile the
-//! groups that come next are read.
+//! A later image of a page replaces an earlier one; a tombstone removes the images of the page it
+//! names. Both work within one page, so the pages are divided among threads, each of which walks
+//! all groups in order. Meanwhile the groups that come next are read.
 
 use super::FlashCache;
 use super::directory::{Directory, RestoredImage, Share};
@@ -23,13 +25,13 @@ use firn_base::sync::thread;
 use firn_device::{AlignedBuf, Device, Io, IoOp};
 use std::ops::Range;
 
-/// Headers read side by side.
+/// Headers read in one batch.
 const HEADERS_AT_ONCE: u64 = 64;
-/// Entries read at a time; twice as many are held in memory, besides the directory.
+/// Entries read at a time; memory holds twice this number beside the directory.
 const ENTRIES_AT_ONCE: usize = 1 << 18;
-/// Images handed to the directory at a time.
+/// Images passed to the directory at a time.
 const IMAGES_AT_ONCE: usize = 1024;
-/// Fewer entries than this are not worth a thread.
+/// Fewest entries that are worth a thread.
 const ENTRIES_A_THREAD: usize = 1 << 14;
 const THREADS_MAX: usize = 8;
 
@@ -43,7 +45,7 @@ pub(crate) struct Restored {
     pub segment: SegmentBuilder,
 }
 
-/// A cache's device, being read.
+/// A cache's device while it is read.
 struct Source<'a> {
     device: &'a dyn Device,
     header: &'a Header,
@@ -71,11 +73,11 @@ pub(crate) fn restore(
         rear,
         segment: SegmentBuilder::begin(
             geometry,
-            // From the first group of its segment on, so that it will be whole.
+            // From the first group of its segment on, so that the segment will be whole.
             Serial(geometry.segment_of(rear) * geometry.segment_groups).max(Serial::FIRST),
         ),
     };
-    // A group of that segment may be written anew.
+    // A group of that segment may be rewritten.
     let mut buf = AlignedBuf::zeroed(geometry.segment_bytes);
     let place = segment_in_place(&source, geometry.segment_of(rear), &mut buf)?;
     if place.is_some() {
@@ -97,7 +99,7 @@ fn segment_in_place(
     number: u64,
     buf: &mut AlignedBuf,
 ) -> Result<Option<Vec<GroupHeader>>, TierError> {
-    // What cannot be read here can be had from the groups.
+    // What cannot be read here is read from the groups.
     if source.device.read(source.geometry.segment_offset(number), buf).is_err() {
         return Ok(None);
     }
@@ -115,7 +117,7 @@ struct Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// The groups that come next; none at the end.
+    /// The next groups; none at the end.
     fn next(&mut self) -> Result<Vec<GroupHeader>, TierError> {
         let geometry = self.source.geometry;
         let (mut some, mut entries) = (Vec::new(), 0);
@@ -139,11 +141,12 @@ impl Groups<'_> {
     }
 }
 
-/// Answers the groups that come next.
+/// Returns the next groups.
 type Next<'a> = dyn FnMut() -> Result<Vec<GroupHeader>, TierError> + 'a;
 
 impl Restored {
-    /// Adds groups, which come after all that were added before. Answers `next`, which is asked meanwhile.
+    /// Adds groups, which follow all those added before. Calls `next` meanwhile and returns its
+    /// result.
     fn take(
         &mut self,
         source: &Source<'_>,
@@ -154,8 +157,8 @@ impl Restored {
         let newest = headers.iter().flat_map(|header| &header.entries).max_by_key(|entry| entry.version);
         if let Some(entry) = newest.filter(|entry| entry.version >= log.end) {
             return Err(source.damaged(format!(
-                "it holds version {} of {:?}, and the log ends at LSN {}: the log lost its end, or the cache is of \
-                 another life of this database",
+                "it holds version {} of {:?}, and the log ends at LSN {}: the log lost its end, or the cache is from \
+                 another history of this database",
                 entry.version, entry.page, log.end
             )));
         }
@@ -185,12 +188,12 @@ impl Restored {
         next
     }
 
-    /// Has the segment that is being filled begin with what is there of it.
+    /// Puts the headers that exist of the segment being filled into its builder.
     fn collect_segment(&mut self, source: &Source<'_>, front: Serial) -> Result<(), TierError> {
         let geometry = source.geometry;
         let first = Serial(geometry.segment_of(self.rear) * geometry.segment_groups).max(Serial::FIRST);
         if first < front {
-            // Some of its groups are not needed any more, and may be anything.
+            // Some of its groups are not needed any more, and may have been overwritten.
             self.segment = SegmentBuilder::begin(geometry, self.rear);
             return Ok(());
         }
@@ -202,7 +205,8 @@ impl Restored {
     }
 }
 
-/// Puts one share of the pages into the directory; answers which of them changed since `redo_start`.
+/// Puts one share of the pages into the directory; returns which of them changed since
+/// `redo_start`.
 fn fill(
     directory: &Directory,
     geometry: &Geometry,
@@ -217,13 +221,8 @@ fn fill(
             directory.restore(&images);
             images.clear();
         }
-        for position in &header.tombstones {
-            let serial = geometry.serial_at(*position);
-            // Of a slot that has another image by now, the tombstone says nothing.
-            if serial.0 + geometry.groups > header.serial.0 && serial < header.serial {
-                directory.restore_tombstone(geometry.slot_at(*position), share);
-            }
-        }
+        // Tombstones concern images in earlier groups: they come before the images of this one.
+        header.tombstones.iter().for_each(|page| directory.restore_tombstone(*page, share));
         let first = geometry.first_slot(header.serial).0;
         for (slot, entry) in (first..).map(super::geometry::Slot).zip(&header.entries) {
             if !directory.is_in(share, entry.page) {
@@ -241,8 +240,8 @@ fn fill(
 }
 
 impl FlashCache {
-    /// Forgets the dirty images of every fourth group, as a restore that was wrong would: tests show with it that they see
-    /// failure.
+    /// Forgets the dirty images of every fourth group, as a faulty restore would: tests prove with
+    /// it that they detect failure.
     #[doc(hidden)]
     pub fn forget_dirty_images(&self) {
         let mut dirty = Vec::new();
@@ -265,13 +264,13 @@ impl Source<'_> {
         )
     }
 
-    /// The last group that is whole, all of it. `None` in an empty cache.
+    /// The last group that is completely whole. `None` in an empty cache.
     fn last_group(&self, durable: Serial) -> Result<Option<GroupHeader>, TierError> {
         let Some(mut last) = self.some_group(durable)? else { return Ok(None) };
         while let Some(next) = self.header_of(last.serial.next())? {
             last = next;
         }
-        // One group is written at a time: if there is one behind a gap, the gap is no torn end.
+        // One group is written at a time: if there is a group behind a gap, the gap is no torn end.
         if let Some(beyond) = self.header_of(Serial(last.serial.0 + 2))? {
             return Err(self.damaged(format!(
                 "group {} cannot be read, and {} can",
@@ -294,13 +293,14 @@ impl Source<'_> {
         }
     }
 
-    /// A group at or after `durable` from which on groups can be followed; `None` if nothing was ever written.
+    /// A group at or after `durable` from which the chain of groups can be followed; `None` if
+    /// nothing was ever written.
     fn some_group(&self, durable: Serial) -> Result<Option<GroupHeader>, TierError> {
         let start = durable.max(Serial::FIRST);
         let found = match self.header_at(start)? {
             Some(found) => Some(found).filter(|found| found.serial >= start),
-            // Its place was being written over when the crash came: the one before it was written just before,
-            // in the same lap.
+            // The crash came while its place was being overwritten: the group before it was written
+            // just before, in the same lap.
             None => self.header_at(start.previous())?.filter(|found| found.serial > durable),
         };
         if found.is_some() {
@@ -312,7 +312,7 @@ impl Source<'_> {
         Ok(None)
     }
 
-    /// The header in the place of group `serial`, whatever lap it is of.
+    /// The header in the place of group `serial`, of whatever lap.
     fn header_at(&self, serial: Serial) -> Result<Option<GroupHeader>, TierError> {
         let found = self.headers_at(serial, 1)?.pop().expect("one was asked for");
         Ok(found.filter(|found| found.serial.0 % self.geometry.groups == serial.0 % self.geometry.groups))
@@ -321,7 +321,7 @@ impl Source<'_> {
         Ok(self.header_at(serial)?.filter(|found| found.serial == serial))
     }
 
-    /// The headers of groups `first` to `end`, that one excluded; all of them are there.
+    /// The headers of groups `first` to `end`, exclusive, all of which must exist.
     fn headers(&self, first: Serial, end: Serial) -> Result<Vec<GroupHeader>, TierError> {
         let mut headers = Vec::new();
         let mut next = first;
@@ -357,7 +357,7 @@ impl Source<'_> {
         (first.0..).zip(&bufs).map(|(serial, buf)| self.parse(Serial(serial), buf)).collect()
     }
 
-    /// A header, read on if it is longer than usual.
+    /// Parses a header; reads the rest of it first if it is longer than usual.
     fn parse(&self, serial: Serial, bytes: &[u8]) -> Result<Option<GroupHeader>, TierError> {
         let (geometry, cache) = (self.geometry, self.header.cache);
         let Ok(len) = GroupHeader::len_of(geometry, cache, bytes) else { return Ok(None) };
@@ -369,7 +369,7 @@ impl Source<'_> {
         Ok(GroupHeader::read(geometry, cache, &all).ok())
     }
 
-    /// Whether every image of the group is what its header says.
+    /// Whether every image of the group matches its header.
     fn is_whole(&self, group: &GroupHeader) -> Result<bool, TierError> {
         if group.entries.is_empty() {
             return Ok(true);

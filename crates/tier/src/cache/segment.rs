@@ -1,16 +1,17 @@
-//! Segments: the directory on flash, written sequentially, a large piece at a time (FaCE, section 4.1).
+//! Segments: the directory on flash, written sequentially in large pieces (FaCE, section 4.1).
 //!
-//! A segment repeats the headers of `segment_groups` groups, so that an opening reads a few large pieces instead
-//! of every group's header. Nothing depends on it: a segment that is missing, torn or of another lap is made up
-//! for by the headers of its groups. So it is written beside all other work, in no order with it.
+//! A segment repeats the headers of `segment_groups` groups, so that an opening reads a few large
+//! pieces instead of every group's header. Nothing depends on it: if a segment is missing, torn or
+//! of another lap, the opening reads the headers of its groups. So segments are written
+//! independently of all other writes, in no order with them.
 
 use super::FlashCache;
-use super::geometry::{Geometry, Position, SEGMENT_HEAD_BYTES, Serial};
+use super::geometry::{Geometry, SEGMENT_HEAD_BYTES, Serial};
 use super::group::{Entry, GroupHeader};
 use super::header::CacheId;
 use super::statistics::add;
-use firn_base::Crc32c;
 use firn_base::codec::{Malformed, Reader, Writer};
+use firn_base::{Crc32c, PageId};
 use firn_device::{AlignedBuf, Device, Durability};
 
 const MAGIC: &[u8; 8] = b"FIRNCSEG";
@@ -32,16 +33,16 @@ pub(crate) struct SegmentBuilder {
 }
 
 impl SegmentBuilder {
-    /// To go on with group `next`.
+    /// A builder that continues with group `next`.
     pub(crate) fn begin(geometry: &Geometry, next: Serial) -> SegmentBuilder {
         let number = geometry.segment_of(next);
         let first = number * geometry.segment_groups;
-        // Serial 0 is no group's: the first segment of the first lap lacks it.
+        // No group has serial 0: the first segment of the first lap lacks it.
         let whole = next.0 == first || next == Serial::FIRST;
         SegmentBuilder { number, whole, body: Vec::new() }
     }
 
-    /// Adds the header of the next group; answers the segment if that was its last.
+    /// Adds the header of the next group; returns the segment if that was its last.
     pub(crate) fn add(
         &mut self,
         geometry: &Geometry,
@@ -53,7 +54,7 @@ impl SegmentBuilder {
             self.body.put_u32(header.entries.len() as u32);
             self.body.put_u32(header.tombstones.len() as u32);
             header.entries.iter().for_each(|entry| entry.put(&mut self.body));
-            header.tombstones.iter().for_each(|position| self.body.put_u64(position.0));
+            header.tombstones.iter().for_each(|page| self.body.put_u64(page.0));
         }
         let next = header.serial.next();
         if geometry.segment_of(next) == self.number {
@@ -65,7 +66,7 @@ impl SegmentBuilder {
 
     fn finish(self, geometry: &Geometry, cache: CacheId) -> Option<Segment> {
         let len = SEGMENT_HEAD_BYTES + self.body.len();
-        // Too long only if groups of nothing but tombstones are among them.
+        // It is too long only if groups of nothing but tombstones are among its groups.
         if !self.whole || len > geometry.segment_bytes {
             return None;
         }
@@ -93,8 +94,8 @@ impl Segment {
         device.write(geometry.segment_offset(self.number), &self.buf, Durability::Later)
     }
 
-    /// The headers of segment `number`'s groups, in order, from what lies in its place; without their fronts,
-    /// which only the last header of all is asked for.
+    /// The headers of segment `number`'s groups, in order, from the bytes in its place; without
+    /// their fronts, which only the last header of all must name.
     pub(crate) fn read(
         geometry: &Geometry,
         cache: CacheId,
@@ -123,7 +124,7 @@ impl Segment {
                 return Err(Malformed { what: "a group that holds more than it can" });
             }
             let entries = Entry::read_some(reader, images)?;
-            let tombstones = (0..tombstones).map(|_| reader.u64().map(Position)).collect::<Result<_, _>>()?;
+            let tombstones = (0..tombstones).map(|_| reader.u64().map(PageId)).collect::<Result<_, _>>()?;
             Ok(GroupHeader { serial: Serial(serial), front: Serial(serial), entries, tombstones })
         });
         let groups = groups.collect::<Result<Vec<_>, _>>()?;
@@ -134,7 +135,8 @@ impl Segment {
     }
 }
 
-/// Makes sure that what lies in segment `number`'s place is not believed: one of its groups is written anew.
+/// Overwrites segment `number`'s place, durably, so that it is not accepted: one of its groups is
+/// rewritten.
 pub(crate) fn forget(
     device: &dyn Device,
     geometry: &Geometry,
@@ -145,11 +147,12 @@ pub(crate) fn forget(
 }
 
 impl FlashCache {
-    /// Writes the segments that are complete. Called under no lock.
+    /// Writes the complete segments. Called with no lock held.
     pub(crate) fn write_segments(&self) {
         loop {
             let Some(segment) = self.segments.lock().pop() else { return };
-            // A failure costs the next opening some reads; if the device is broken the next group says so.
+            // A failure costs the next opening some reads; if the device is broken the next group
+            // reports it.
             if segment.write(&*self.device, &self.geometry).is_ok() {
                 add(&self.counters.segments_written, 1);
                 self.counters.wrote(segment.buf.len());
@@ -161,7 +164,7 @@ impl FlashCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::{Lsn, PageId};
+    use firn_base::Lsn;
 
     #[test]
     fn a_segment_brings_back_its_headers() {
@@ -187,7 +190,7 @@ mod tests {
                     serial: Serial(serial),
                     front: Serial(serial),
                     entries,
-                    tombstones: vec![Position(4); serial as usize % 3],
+                    tombstones: vec![PageId(4); serial as usize % 3],
                 };
                 done = builder.add(&geometry, cache, &header);
                 headers.push(header);

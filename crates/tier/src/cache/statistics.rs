@@ -1,39 +1,40 @@
-//! What a cache counts.
+//! Counters of a cache.
 
 use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Sizes of writes that are told apart: a power of two of KiB each, from up to 1 KiB to 2 MiB and more.
+/// Classes of write sizes: powers of two in KiB, from up to 1 KiB to 2 MiB and more.
 pub const WRITE_SIZES: usize = 12;
 
-/// Counters of a flash cache since opening, and what it holds now.
+/// Counters of a flash cache since opening, and its contents now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatistics {
     /// Places for pages.
     pub slots: u64,
     /// Places that hold an image now, valid or not.
     pub slots_used: u64,
-    /// Pages with a valid image now. `slots_used` less these are duplicates and what was freed.
+    /// Pages with a valid image now. The rest of `slots_used` are duplicates and images of freed
+    /// pages.
     pub pages_valid: u64,
-    /// Of these, pages newer than the store's.
+    /// Valid pages that are newer than the store's.
     pub pages_dirty: u64,
-    /// Pages that were read from the cache.
+    /// Pages read from the cache.
     pub hits: u64,
-    /// Pages that were not in it and were read from the store.
+    /// Pages that were not in the cache and were read from the store.
     pub misses: u64,
     /// Dirty pages taken.
     pub dirty_enqueued: u64,
     /// Clean pages taken.
     pub clean_enqueued: u64,
-    /// Clean pages that were there already, or were not worth a place.
+    /// Clean pages that were in the cache already, or were not admitted.
     pub clean_declined: u64,
     /// Pages given a second chance.
     pub second_chances: u64,
     /// Pages written back to the store.
     pub write_backs: u64,
-    /// Images that had become invalid when their place was given up: writes to the store that were saved, if
-    /// they were dirty.
+    /// Images that had become invalid when their place was reclaimed: writes to the store that were
+    /// saved, if they were dirty.
     pub discarded_invalid: u64,
-    /// Valid clean images whose place was given up.
+    /// Valid clean images whose place was reclaimed.
     pub discarded_clean: u64,
     /// Writes by size: up to 1, 2, 4, … KiB.
     pub writes_by_size: [u64; WRITE_SIZES],
@@ -41,32 +42,33 @@ pub struct CacheStatistics {
     pub write_bytes: u64,
     /// Segments of the directory written.
     pub segments_written: u64,
-    /// Images that could not be read or were not what they should be, and that the store has too.
+    /// Images that could not be read or failed verification, and that the store has, too.
     pub faults: u64,
-    /// Dirty images that could not be read any more, and that nothing else has: pages lost.
+    /// Dirty images that have become unreadable and have no other copy: pages lost.
     pub pages_lost: u64,
     /// Bytes of DRAM for the directory.
     pub directory_bytes: u64,
-    /// Whether nothing in it is the only copy.
+    /// Whether the cache is write-through: never the only copy of a page.
     pub write_through: bool,
-    /// Whether it failed and the engine goes on without.
+    /// Whether the cache failed and the engine continues without it.
     pub lost: bool,
-    /// Whether it is being detached, and takes nothing in any more.
+    /// Whether the cache is being detached, and takes nothing in any more.
     pub leaving: bool,
 }
 
 impl CacheStatistics {
-    /// Hits of all pages that DRAM missed, 0 to 1.
+    /// Hits as a share of all pages that DRAM missed, 0 to 1.
     #[must_use]
     pub fn hit_share(&self) -> f64 {
         share(self.hits, self.hits + self.misses)
     }
-    /// Images that are not valid, of all images, 0 to 1.
+    /// Invalid images as a share of all images, 0 to 1.
     #[must_use]
     pub fn duplicate_share(&self) -> f64 {
         share(self.slots_used.saturating_sub(self.pages_valid), self.slots_used)
     }
-    /// Dirty pages taken that needed no write to the store (FaCE, table 3 b), 0 to 1. None, where each is written through.
+    /// Dirty pages taken that needed no write to the store, as a share of all (FaCE, table 3 b), 0
+    /// to 1. Zero in write-through mode.
     #[must_use]
     pub fn write_reduction(&self) -> f64 {
         if self.write_through {
@@ -80,7 +82,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The counters.
+/// The counters as they are counted.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub hits: AtomicU64,

@@ -1,19 +1,20 @@
-//! Versions of cached pages that are known without reading them. While recovering, redo asks for each record.
+//! Versions of cached pages that are known without reading the pages. During recovery redo needs
+//! them for each record.
 
 use firn_base::{Lsn, PageId};
 use std::collections::BTreeMap;
 
-/// Versions of the pages that changed since the redo start; of other cached pages it is known that they are
-/// older. As many as the log since then can name.
+/// Versions of the pages that changed since the redo start; other cached pages are known to be
+/// older. At most as many entries as pages that the log since then names.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
-    /// None: nothing is known, and seals are read.
+    /// `None`: nothing is known, and seals are read.
     redo_start: Option<Lsn>,
     recent: BTreeMap<PageId, Lsn>,
 }
 
 impl Versions {
-    /// Nothing is known.
+    /// No versions known.
     pub(crate) fn unknown() -> Versions {
         Versions::default()
     }
@@ -21,14 +22,14 @@ impl Versions {
     pub(crate) fn since(redo_start: Lsn) -> Versions {
         Versions { redo_start: Some(redo_start), recent: BTreeMap::new() }
     }
-    /// A cached page has this version now.
+    /// Notes the version that a cached page has now.
     pub(crate) fn note(&mut self, page: PageId, version: Lsn) {
         match self.redo_start {
             Some(redo_start) if version >= redo_start => drop(self.recent.insert(page, version)),
             _ => drop(self.recent.remove(&page)),
         }
     }
-    /// Pages noted.
+    /// Number of pages noted.
     pub(crate) fn len(&self) -> usize {
         self.recent.len()
     }
@@ -36,7 +37,7 @@ impl Versions {
     pub(crate) fn of(&self, page: PageId) -> Option<Lsn> {
         self.recent.get(&page).copied()
     }
-    /// Whether a cached page is older than `lsn`. `None` if that takes a look at its seal.
+    /// Whether a cached page is older than `lsn`. `None` if only its seal would tell.
     pub(crate) fn is_older_than(&self, page: PageId, lsn: Lsn) -> Option<bool> {
         match (self.recent.get(&page), self.redo_start) {
             (Some(version), _) => Some(*version < lsn),
@@ -44,7 +45,8 @@ impl Versions {
             _ => None,
         }
     }
-    /// All that others noted, who saw later groups if they saw the same page.
+    /// Adds the versions that another part noted. Where both noted a page, `other` has seen later
+    /// groups.
     pub(crate) fn extend(&mut self, other: Versions) {
         self.recent.extend(other.recent);
     }

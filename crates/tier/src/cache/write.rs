@@ -1,15 +1,16 @@
 //! Taking pages in, and writing groups.
 //!
 //! Why a crash at any point loses nothing:
-//! * before a group is durable: the last durable group names an older front, nothing from there on was
-//!   overwritten; the log is kept for what is only in this group (`pending`);
-//! * while it is being written: it overwrites a group before that older front, and is the last: torn, it
-//!   does not count;
-//! * after that: what the new front passes is in the store durably, or here, or invalid by durable log.
+//! * before a group is durable: the last durable group names an older front, and nothing from there
+//!   on was overwritten; the log is kept for what only this group has (`pending`);
+//! * while it is being written: it overwrites a group before that older front, and it is the last
+//!   group: if torn, it does not count;
+//! * after that: what the new front passes is in the store durably, or in a younger group, or
+//!   invalid by durable log.
 
 use super::geometry::{Geometry, Serial};
 use super::group::{Entry, GroupHeader};
-use super::pending::Tombstone;
+use super::pending::Candidates;
 use super::statistics::add;
 use super::{FlashCache, Ring};
 use crate::{PageTier, PageWrite, TierError, Written};
@@ -19,30 +20,31 @@ use firn_device::Durability;
 use firn_log::Appended;
 
 impl Ring {
-    /// Whether a clean page that is not in the cache is worth a place: always, until places have become scarce.
-    fn lets_in(&mut self, page: PageId) -> bool {
-        let Some(ghosts) = &mut self.ghosts else { return true };
-        if self.front == Serial::FIRST || ghosts.recall(page) {
+    /// Admission: whether a clean page that is not in the cache is worth a place. Always, until
+    /// places have become scarce.
+    fn admits(&mut self, page: PageId) -> bool {
+        let Some(shadow) = &mut self.shadow else { return true };
+        if self.front == Serial::FIRST || shadow.recall(page) {
             return true;
         }
-        ghosts.remember(page);
+        shadow.remember(page);
         false
     }
 }
 
 impl FlashCache {
-    /// Makes room; answers how many pages fit into the group being filled.
-    pub(crate) fn room(&self) -> usize {
+    /// Replaces groups if the ring is full. Returns how many pages fit into the group being filled.
+    pub(crate) fn make_batch_space(&self) -> usize {
         if self.is_lost() || self.is_leaving() {
-            return self.store.preferred_batch();
+            return self.store.make_batch_space();
         }
         let mut ring = self.ring.lock();
-        // If it fails, the write that follows meets it again and says so.
-        let _ = self.check_poison().and_then(|()| self.make_room(&mut ring));
+        // If this fails, the write that follows meets the same error and reports it.
+        let _ = self.check_poison().and_then(|()| self.make_space(&mut ring));
         self.geometry.group_pages.saturating_sub(self.open.read().entries.len()).max(1)
     }
 
-    pub(crate) fn write_pages(&self, writes: &mut [PageWrite<'_>]) {
+    pub(crate) fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         if self.is_lost() {
             return self.store.write_batch(writes);
         }
@@ -54,19 +56,34 @@ impl FlashCache {
             // The store takes the dirty ones and declines the others.
             self.store.write_batch(writes);
         }
+        let mut refused = writes.len();
         {
             let mut ring = self.ring.lock();
             if self.is_write_through() {
-                // An image counts as clean once it is found after a crash: so the store's record of it must be
-                // found then, too.
+                // A restart that finds the image takes it for clean: so it must also find the
+                // store's record of the page.
                 ring.written_back_end = ring.written_back_end.max(self.store.records_end());
             }
-            for write in writes.iter_mut() {
+            for (at, write) in writes.iter_mut().enumerate() {
                 self.take(&mut ring, write);
+                if matches!(&write.outcome, Err(error) if self.is_held_up(error)) {
+                    refused = at;
+                    break;
+                }
             }
         }
         drop(passing);
         self.write_segments();
+        if refused < writes.len() {
+            self.write_past(&mut writes[refused..]);
+        }
+    }
+
+    /// Whether the front group cannot be replaced because an image in it is damaged (`lost.rs`).
+    /// That concerns only the image's page: other pages by-pass the cache until the database is
+    /// opened without it.
+    fn is_held_up(&self, error: &TierError) -> bool {
+        self.is_rebuildable() && error.concerns_the_page()
     }
 
     /// Takes one page, and sets its outcome.
@@ -81,10 +98,10 @@ impl FlashCache {
         if !write.dirty {
             write.outcome = Ok(Written::Declined);
             if self.directory.lookup(write.page).is_some() {
-                // The version that the buffer read, and nobody wrote another.
+                // The version that the buffer read, and no thread wrote another.
                 return add(&self.counters.clean_declined, 1);
             }
-            if !rescued && !ring.lets_in(write.page) {
+            if !rescued && !ring.admits(write.page) {
                 return add(&self.counters.clean_declined, 1);
             }
         } else if self.is_write_through() && write.outcome != Ok(Written::Taken) {
@@ -100,9 +117,9 @@ impl FlashCache {
                 write.outcome = Ok(Written::Taken);
             }
             Err(error) if dirty => write.outcome = Err(error),
-            // The store has it: it is not this page's failure.
+            // The store has the page: the failure is not this page's.
             Err(_) if self.is_write_through() && !self.is_lost() && write.dirty => {
-                // An older version may be in the cache, which must not be found any more.
+                // The cache may hold an older version, which must not be found any more.
                 self.lost.store(true, Relaxed);
             }
             Err(_) => {}
@@ -119,88 +136,110 @@ impl FlashCache {
             // An earlier attempt failed.
             self.write_group(ring)?;
         }
-        self.make_room(ring)?;
+        self.make_space(ring)?;
         let entry = Entry { page: write.page, version: write.version, dirty, killed: false };
         let mut open = self.open.write();
         let index = open.push(&self.geometry, self.header.cache, entry, write.data);
         let full = open.entries.len() == self.geometry.group_pages;
         drop(open);
         if write.dirty {
-            // In write-through mode, too: the store has this version, and an older image in a group that is durable
-            // already would be found instead of it after a crash, did the log not say that it was stored.
+            // In write-through mode, too: the store has this version, and after a crash a restart
+            // would find an older image in a durable group instead of it, were the log not kept
+            // that records the store's write.
             self.pending.lock().add_image(write.recovery_lsn);
         }
         self.recent.lock().note(write.page, write.version);
         let slot = self.geometry.slot(ring.rear, index);
         let inherits = self.policy.inherits();
         let old = self.directory.enqueue(write.page, slot, write.version, dirty, inherits);
-        // What DRAM had alone of a page that was lost here, the store lacks since who knows when.
+        // A page that was lost here and that only DRAM had: since when the store lacks its changes
+        // is unknown.
         let lacks = if write.dirty { write.recovery_lsn } else { Lsn::ZERO };
         self.note_lacking(slot, old, dirty, lacks);
         if full {
-            // The page is taken, whatever becomes of this: it is in memory, and its log is kept.
+            // The page is taken even if this fails: it is in memory, and its log is kept.
             let _ = self.write_group(ring);
         }
         Ok(())
     }
 
-    /// Images of these pages are invalid from the log record at `appended.first` on: they were freed, or get a
-    /// new life. (An image that was copied before its page was freed may come in after that. It is harmless
-    /// until the page's number is used again, which comes by here.)
-    pub(crate) fn kill<'p>(&self, pages: impl Iterator<Item = &'p PageId>, appended: Appended) {
+    /// Invalidates the images of these pages from the log record at `appended.first` on: the pages
+    /// were freed, or a new incarnation began. (An image that was copied before its page was freed
+    /// may enter later. It is harmless until the page's number is allocated again, which calls this
+    /// again.) `pending.rs` argues why this needs no durable trace.
+    pub(crate) fn invalidate<'p>(&self, pages: impl Iterator<Item = &'p PageId>, appended: Appended) {
         for page in pages.filter(|page| Geometry::can_hold(**page)) {
-            // Under the stripe's lock: who replaces the image's group takes it too, and then knows of the log's
-            // end that it must wait for.
-            self.directory.kill(*page, |slot| {
-                let serial = self.geometry.serial_of(slot, self.rear()).expect("a valid image has a group");
-                let position = self.geometry.position(serial, self.geometry.index_of(slot));
-                let tombstone = Tombstone { position, lsn: appended.first };
-                self.pending.lock().add_tombstone(tombstone, appended.end);
-            });
+            // Noted under the stripe's lock: a thread that finds the image gone from the directory,
+            // or replaces its group, knows the log position that must be durable first.
+            self.directory.invalidate(*page, |_| self.pending.lock().add_freed(*page, appended.end));
         }
     }
 
-    /// Writes the group being filled, if anything would be lost with it.
+    /// Makes durable what would be lost with the group being filled, and the tombstones that
+    /// headers owe. Of what enters during the call, it writes only what is in the way; the rest is
+    /// left to the next call. Releases `ring` between two groups.
     pub(crate) fn write_open_group(&self) -> Result<(), TierError> {
         if self.is_lost() {
             return Ok(());
         }
-        let outcome = {
-            let mut ring = self.ring.lock();
-            self.write_all(&mut ring)
+        let asked = {
+            let ring = self.ring.lock();
+            (ring.rear, self.pending.lock().owed_added())
         };
-        self.write_segments();
-        match outcome {
-            Err(_) if self.is_lost() => Ok(()),
-            other => other,
-        }
-    }
-
-    fn write_all(&self, ring: &mut Ring) -> Result<(), TierError> {
         loop {
-            let needed = !self.pending.lock().is_empty()
-                // A newer version that is in the store must not lose to an older one here after a crash.
-                || self.is_write_through() && !self.open.read().entries.is_empty();
-            if !needed {
-                return Ok(());
+            let outcome = {
+                let mut ring = self.ring.lock();
+                match self.is_owed(&ring, asked) {
+                    true => self.write_one(&mut ring),
+                    false => return Ok(()),
+                }
+            };
+            self.write_segments();
+            match outcome {
+                Err(_) if self.is_lost() => return Ok(()),
+                other => other?,
             }
-            self.check_poison()?;
-            self.make_room(ring)?;
-            self.write_group(ring)?;
         }
     }
 
-    /// Writes the group being filled, durably, and begins the next. If it fails, everything is as it was.
+    /// Whether a group must be written for what there was when `rear` was being filled and `owed`
+    /// tombstones had been added.
+    fn is_owed(&self, ring: &Ring, (rear, owed): (Serial, u64)) -> bool {
+        let has_pages = !self.open.read().entries.is_empty();
+        let pending = self.pending.lock();
+        let images = ring.rear == rear
+            && (pending.has_images()
+                // After a crash a newer version in the store must not lose to an older one here.
+                || self.is_write_through() && has_pages);
+        images || pending.owed_written() < owed
+    }
+
+    fn write_one(&self, ring: &mut Ring) -> Result<(), TierError> {
+        self.check_poison()?;
+        self.make_space(ring)?;
+        self.write_group(ring)
+    }
+
+    /// Writes groups if more tombstones are owed than one header without images holds, so that
+    /// their number has a bound.
+    pub(crate) fn bound_owed(&self, ring: &mut Ring) -> Result<(), TierError> {
+        while self.pending.lock().owed() >= self.geometry.tombstones_beside(0) {
+            self.write_one(ring)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the group being filled, durably, and begins the next. A failed write changes nothing.
     pub(crate) fn write_group(&self, ring: &mut Ring) -> Result<(), TierError> {
         self.check_poison()?;
         let serial = ring.rear;
         assert!(ring.front.0 + self.geometry.groups >= serial.0 + 2, "the next group has a place");
-        let (log_end, candidates) = {
-            let pending = self.pending.lock();
-            (pending.log_end(), pending.tombstones().len())
-        };
+        let candidates = self.choose_tombstones();
+        // Read after the directory: the log that invalidated an image not found there is durable
+        // before the header records that.
+        let log_end = self.pending.lock().log_end();
         self.store.flush_records(log_end.max(ring.written_back_end))?;
-        let (len, header, tombstones) = self.compose(ring, candidates);
+        let (len, header) = self.compose(ring, &candidates);
         let outcome = {
             let open = self.open.read();
             let offset = self.geometry.group_offset(serial);
@@ -211,7 +250,7 @@ impl FlashCache {
         }
         self.counters.wrote(len);
         self.durable.store(serial.0, Relaxed);
-        self.pending.lock().written(tombstones);
+        self.pending.lock().written(&candidates);
         if let Some(segment) = ring.segment.add(&self.geometry, self.header.cache, &header) {
             self.segments.lock().push(segment);
         }
@@ -222,34 +261,32 @@ impl FlashCache {
         Ok(())
     }
 
-    /// Puts the header together; with it, how many bytes to write and how many of the first `candidates`
-    /// tombstones are taken care of.
-    fn compose(&self, ring: &Ring, candidates: usize) -> (usize, GroupHeader, usize) {
-        let serial = ring.rear;
+    /// Decides which images the header marks invalid: in the group being filled, and by tombstones
+    /// in earlier groups. The caller holds `ring`, so no image enters until the group is written.
+    fn choose_tombstones(&self) -> Candidates {
         let mut open = self.open.write();
-        let room = self.geometry.tombstones_beside(open.entries.len());
-        let mut tombstones = Vec::new();
-        let mut done = 0;
-        for tombstone in &self.pending.lock().tombstones()[..candidates] {
-            let of = self.geometry.serial_at(tombstone.position);
-            if of == serial {
-                let index = self.geometry.index_of(self.geometry.slot_at(tombstone.position));
-                open.entries[index].killed = true;
-            } else if of >= ring.front {
-                if tombstones.len() == room {
-                    break;
-                }
-                tombstones.push(tombstone.position);
-            }
-            done += 1;
+        for entry in &mut open.entries {
+            // An entry whose page has a younger image needs no mark.
+            entry.killed = self.directory.lookup(entry.page).is_none();
         }
-        let entries = open.entries.clone();
-        let header = GroupHeader { serial, front: ring.front, entries, tombstones };
-        let len = open.compose(&self.geometry, self.header.cache, &header);
-        (len, header, done)
+        let space = self.geometry.tombstones_beside(open.entries.len());
+        let mut candidates = self.pending.lock().candidates(space);
+        // An image that entered since replaces the older ones, now and after a crash.
+        candidates.pages.retain(|page| self.directory.lookup(*page).is_none());
+        candidates
     }
 
-    /// Slots of groups that are written and needed.
+    /// Composes the header; returns the number of bytes to write, and the header.
+    fn compose(&self, ring: &Ring, candidates: &Candidates) -> (usize, GroupHeader) {
+        let mut open = self.open.write();
+        let entries = open.entries.clone();
+        let tombstones = candidates.pages.clone();
+        let header = GroupHeader { serial: ring.rear, front: ring.front, entries, tombstones };
+        let len = open.compose(&self.geometry, self.header.cache, &header);
+        (len, header)
+    }
+
+    /// Slots of the groups that are written and still needed.
     pub(crate) fn directory_used(&self) -> u64 {
         let ring = self.ring.lock();
         (ring.rear.0 - ring.front.0) * self.geometry.group_pages as u64

@@ -1,20 +1,22 @@
-//! Taking over pages with the numbers and versions that they had in another database: restoring.
+//! Adopting pages with the numbers and versions that they had in another database: restoring.
 //!
-//! A restored page keeps its number, because trees name it, and its version, because the log that is repeated over it
-//! asks for it. So the pages are not allocated by a publication, whose LSN would be their version, but by an *adopt*
-//! record of this log that says the version. Only a store that is being restored has such records.
+//! A restored page keeps its number, because trees name it, and its version, because redo of the
+//! old log on it compares versions. So the pages are not allocated by a publication, whose LSN
+//! would be their version, but by an *adopt* record of this log that gives the version. Only a
+//! store that is being restored has such records.
 
-use super::apply::{apply, concerned};
+use super::apply::concerned;
+use super::journal::made_space;
 use super::records::{self, ADOPT, CHANGES_MAX, Change};
 use super::{SLACK_BATCHES_NORMAL, Store};
 use crate::{TierError, TierErrorKind};
 use firn_base::codec::Malformed;
 use firn_base::{Lsn, PageId};
-use firn_log::Record;
+use firn_log::{LogError, Record};
 use std::collections::BTreeSet;
 
-/// What a map record says of pages coming to life and ending: each with its version if it became allocated, without
-/// if it became free. Where pages lie is left out.
+/// The allocations and frees in a map record: each page with its version if it became allocated,
+/// without if it became free. Moves are left out.
 pub fn page_lives(lsn: Lsn, record: Record<'_>) -> Result<Vec<(PageId, Option<Lsn>)>, Malformed> {
     let changes = records::decode(record)?;
     Ok(changes
@@ -29,8 +31,8 @@ pub fn page_lives(lsn: Lsn, record: Record<'_>) -> Result<Vec<(PageId, Option<Ls
 }
 
 impl Store {
-    /// Allocates pages, none of which is, in the versions given; they have no image yet. The file grows as far as
-    /// their numbers ask.
+    /// Allocates pages, none of which is allocated, in the versions given; they have no image yet.
+    /// The file grows as far as their numbers require.
     ///
     /// Errors: `Full`; `BadArgument` if a page is allocated already, or has an impossible number.
     pub fn adopt(&self, pages: &[(PageId, Lsn)]) -> Result<(), TierError> {
@@ -61,28 +63,48 @@ impl Store {
             pages.iter().map(|&(page, version)| Change::Adopt { page, version }).collect();
         let ids = concerned(&self.geometry, &changes);
         let _pins = self.pin(&ids)?;
+        let body = records::encode_adopt(pages);
+        let record = Record { kind: ADOPT, body: &body };
+        while let Err(error) = self.try_adopt(pages, &changes, record)? {
+            if !made_space(&**self.journal()?, &error, record)? {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends and applies, with all pages concerned in memory. The inner error is the log's;
+    /// nothing has changed then.
+    fn try_adopt(
+        &self,
+        pages: &[(PageId, Lsn)],
+        changes: &[Change],
+        record: Record<'_>,
+    ) -> Result<Result<(), LogError>, TierError> {
         let _order = self.order.lock();
         {
             let mut state = self.state.lock();
             for (page, _) in pages {
                 if state.entry(self, *page)?.version().is_some() {
-                    return bad(format!("{page:?} is to be adopted twice"));
+                    let message = format!("{page:?} is to be adopted twice");
+                    return Err(TierError::new(TierErrorKind::BadArgument, message));
                 }
             }
         }
-        let body = records::encode_adopt(pages);
-        let appended = self.journal()?.append(Record { kind: ADOPT, body: &body })?;
+        let appended = match self.journal()?.append(record) {
+            Ok(appended) => appended,
+            Err(error) => return Ok(Err(error)),
+        };
         let mut state = self.state.lock();
-        let groups = state.space.groups();
-        apply(&self.geometry, &mut state.cache, groups, appended.first, &changes).map_err(|error| {
+        state.apply(&self.geometry, appended.first, changes).map_err(|error| {
             let error = TierError::new(TierErrorKind::Damaged, format!("adopting pages: {error}"));
             self.poison(&error);
             error
         })?;
-        // What is free is counted anew.
+        // Free space in these groups is counted anew.
         let touched: BTreeSet<u64> =
             pages.iter().map(|(page, _)| self.geometry.group_of_page(*page)).collect();
         touched.into_iter().for_each(|group| state.space.unlearn(group));
-        Ok(())
+        Ok(Ok(()))
     }
 }

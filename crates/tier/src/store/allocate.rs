@@ -1,26 +1,32 @@
 //! Page numbers: reserved, allocated, freed.
 //!
-//! Why a full disk is met here and nowhere else: a page is reserved only if places with space on the device
-//! are at least as many as pages allocated and reserved, this one included, and slack. Places are counted,
-//! not found: the totals page says how many are in use without any bitmap page being read.
+//! Why only a reservation can find the disk full: a page is reserved only if there are at least as
+//! many places with space on the device as pages allocated and reserved, this one included, and
+//! slack. Places are counted, not found: the totals page has the number in use, so no bitmap page
+//! is read.
+//!
+//! A publication runs under page latches and `order`, so it waits for no device: `prepare`
+//! has brought the map pages it needs into memory; where it has not, the call fails and the caller
+//! prepares again.
 
-use super::apply::{apply, concerned};
+use super::apply::{self, concerned, contradiction};
 use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::records::{self, Change, PUBLISH};
 use super::space::Pending;
 use super::{SLACK_BATCHES_NORMAL, SLACK_BATCHES_ROLLBACK, SLACK_BATCHES_SYSTEM, State, Store};
-use crate::{Allocation, TierError, TierErrorKind};
+use crate::{Allocation, Prepared, TierError, TierErrorKind};
+use firn_base::sync::before_device;
 use firn_base::{Lsn, PageId};
 use firn_log::{Appended, LogClass, LogError, Record};
 
-/// What stands between a call and its page number.
+/// The next thing that a call needs for its page number.
 enum Next {
     Done(PageId),
     Load(u64),
     Learn(u64),
     Flush(Lsn),
-    /// The file has to grow. `must`: else there is no room.
+    /// The file has to grow. With `must`, a failure means that the store is full.
     Grow {
         groups: u64,
         must: bool,
@@ -28,8 +34,13 @@ enum Next {
     },
 }
 
+#[cold]
+fn unprepared() -> TierError {
+    TierError::new(TierErrorKind::Unprepared, "what the change needs of the page map is not in memory")
+}
+
 impl Store {
-    /// Places that must have space for one more page.
+    /// Places that must have space before one more page is reserved.
     fn needed_with_one_more(&self, state: &mut State, slack_batches: u64) -> u64 {
         let slack = slack_batches * self.policy.batch_pages as u64;
         state.totals().pages + state.space.reserved() + 1 + slack
@@ -39,7 +50,8 @@ impl Store {
         (state.space.groups() - state.totals().unbacked_groups) * self.geometry.places_per_group
     }
 
-    pub(crate) fn reserve_page(&self, class: LogClass) -> Result<PageId, TierError> {
+    pub(crate) fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
+        before_device();
         self.check_poison()?;
         self.write_back_if_crowded()?;
         let durable = self.journal()?;
@@ -80,7 +92,7 @@ impl Store {
         state.space.release_freed(&self.geometry, durable);
         let slack_batches = match class {
             LogClass::Normal => SLACK_BATCHES_NORMAL,
-            LogClass::Rollback => SLACK_BATCHES_ROLLBACK,
+            LogClass::Rollback | LogClass::Decision => SLACK_BATCHES_ROLLBACK,
             LogClass::System => SLACK_BATCHES_SYSTEM,
         };
         let needed = self.needed_with_one_more(state, slack_batches);
@@ -96,19 +108,19 @@ impl Store {
         if let Some(group) = state.space.group_for_page() {
             let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
             let page = state.space.reserve_page(&self.geometry, group, &bitmap.body);
-            return Next::Done(page.expect("the group has an available page number"));
+            return page.map_or(Next::Learn(group), Next::Done);
         }
         if let Some(group) = state.space.next_to_learn() {
             return Next::Learn(group);
         }
         match state.space.pending_end() {
             Some(end) => Next::Flush(end),
-            // Only if bitmap pages are damaged: their groups give no numbers.
+            // Only if bitmap pages are damaged: their groups supply no numbers.
             None => Next::Grow { groups, must: true, needed },
         }
     }
 
-    pub(crate) fn publish_pages(
+    pub(crate) fn publish(
         &self,
         change: Allocation<'_>,
         append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
@@ -125,38 +137,57 @@ impl Store {
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(TierError::new(TierErrorKind::BadArgument, format!("{:?} is freed twice", twice[0])));
         }
-        let mut wanted: Vec<MetaId> = sorted.iter().map(|page| self.geometry.map_of_page(*page)).collect();
-        let mut pins: Vec<Pins<'_>> = Vec::new();
-        loop {
-            pins.push(self.pin(&wanted)?);
-            let _order = self.order.lock();
-            let mut state = self.state.lock();
-            let (freed, changes) = self.publication(&mut state, change)?;
-            let ids = concerned(&self.geometry, &changes);
-            wanted = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
-            if !wanted.is_empty() {
-                continue;
-            }
-            ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
-            drop(state);
-            let body = records::encode_publish(change.allocate, &freed);
-            let appended = append(Record { kind: PUBLISH, body: &body });
-            let mut state = self.state.lock();
-            if let Ok(appended) = &appended {
-                let groups = state.space.groups();
-                apply(&self.geometry, &mut state.cache, groups, appended.first, &changes)
-                    .expect("checked under the same hold of `order`");
-                change.allocate.iter().for_each(|page| state.space.allocated(*page));
-                state.space.hold_freed(Pending {
-                    end: appended.end,
-                    needed_from: appended.first,
-                    pages: change.free.to_vec(),
-                    places: freed.iter().filter_map(|(_, place)| *place).collect(),
-                });
-            }
-            ids.iter().for_each(|id| state.cache.unpin(*id));
-            return Ok(appended?);
+        let maps: Vec<MetaId> = sorted.iter().map(|page| self.geometry.map_of_page(*page)).collect();
+        let _order = self.order.lock();
+        let mut state = self.state.lock();
+        if maps.iter().any(|id| !state.cache.contains(*id)) {
+            return Err(unprepared());
         }
+        let (freed, changes) = self.publication(&mut state, change)?;
+        let ids = concerned(&self.geometry, &changes);
+        if ids.iter().any(|id| !state.cache.contains(*id)) {
+            return Err(unprepared());
+        }
+        // What is appended must be such that it can be redone.
+        if let Err((index, error)) = apply::check(&self.geometry, &mut state.cache, &changes) {
+            return Err(contradiction(changes[index].page().expect("a publication is of pages"), error));
+        }
+        ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
+        drop(state);
+        let body = records::encode_publish(change.allocate, &freed);
+        let appended = append(Record { kind: PUBLISH, body: &body });
+        let mut state = self.state.lock();
+        if let Ok(appended) = &appended {
+            state
+                .apply(&self.geometry, appended.first, &changes)
+                .expect("checked before it was appended, under the same hold of `order`");
+            change.allocate.iter().for_each(|page| state.space.allocated(*page));
+            state.space.hold_freed(Pending {
+                end: appended.end,
+                needed_from: appended.first,
+                pages: change.free.to_vec(),
+                places: freed.iter().filter_map(|(_, place)| *place).collect(),
+            });
+        }
+        ids.iter().for_each(|id| state.cache.unpin(*id));
+        Ok(appended?)
+    }
+
+    /// Loads and pins what a publication of these pages reads and changes.
+    pub(crate) fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
+        let groups = self.state.lock().space.groups();
+        let exists = |page: &&PageId| page.0 != 0 && self.geometry.group_of_page(**page) < groups;
+        let pages: Vec<PageId> = pages.iter().filter(exists).copied().collect();
+        let of_page = |page: &PageId| [self.geometry.map_of_page(*page), self.geometry.bitmap_of_page(*page)];
+        let mut pins = vec![self.pin(&pages.iter().flat_map(of_page).collect::<Vec<_>>())?];
+        let places: Vec<MetaId> = {
+            let mut state = self.state.lock();
+            // The publication reports an entry that cannot be read.
+            let places = pages.iter().filter_map(|page| state.entry(self, *page).ok()?.place());
+            places.map(|place| self.geometry.bitmap_of_place(place)).collect()
+        };
+        pins.push(self.pin(&places)?);
+        Ok(Prepared { _pins: pins })
     }
 
     /// What the publication changes now: the freed pages with their places, and all changes.

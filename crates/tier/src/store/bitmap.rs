@@ -4,15 +4,15 @@
 //! 0       8              8 + 8w          8 + 16w      (w = segments of a group)
 //! | flags | places       | pages         | zeros
 //! ```
-//! Bit i of word s of *places* is set if place 64 s + i of the group holds the current version of a page; of
-//! *pages*, if page 64 s + i of the group's range is allocated. Page 0 of group 0 is set for ever: it is
-//! never given out. Bits past the group's end are clear.
+//! Bit i of word s of *places* is set if place 64 s + i of the group holds the current version of a
+//! page; of *pages*, if page 64 s + i of the group's range is allocated. Page 0 of group 0 is
+//! always set: it is never allocated. Bits past the group's end are clear.
 
 use super::geometry::{BITMAP_PREFIX_BYTES, Geometry};
 
 const FLAG_UNBACKED: u8 = 1;
 
-/// Which of the two maps of a bitmap page.
+/// One of the two maps of a bitmap page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     Places,
@@ -39,7 +39,7 @@ pub(crate) fn get(geometry: &Geometry, body: &[u8], which: Which, index: u64) ->
     word(geometry, body, which, (index / 64) as usize) >> (index % 64) & 1 == 1
 }
 
-/// Sets or clears bit `index`; answers whether it was the other way before.
+/// Sets or clears bit `index`; returns whether that changed it.
 #[must_use]
 pub(crate) fn set(geometry: &Geometry, body: &mut [u8], which: Which, index: u64, value: bool) -> bool {
     assert!(index < geometry.places_per_group);
@@ -51,7 +51,7 @@ pub(crate) fn set(geometry: &Geometry, body: &mut [u8], which: Which, index: u64
     old != new
 }
 
-/// Bits set in a map.
+/// Number of bits set in a map.
 pub(crate) fn count(geometry: &Geometry, body: &[u8], which: Which) -> u64 {
     (0..geometry.segments()).map(|segment| u64::from(word(geometry, body, which, segment).count_ones())).sum()
 }

@@ -1,18 +1,20 @@
-//! What map records say of pages, for the tier above and for recovery.
+//! Events of pages in map records, for the tier above and for recovery.
 
 use super::records::{self, Change};
 use crate::{TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 use firn_log::Record;
 
-/// What a record says of one page.
+/// An event of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageEvent {
-    /// A life of the page began or ended: versions before the record are of another life.
+    /// An incarnation of the page began: versions before the record belong to an earlier one.
     Life(PageId),
+    /// The page was freed: versions before the record are stale.
+    Freed(PageId),
     /// The store took this version.
     Stored {
-        /// Of this page.
+        /// The page.
         page: PageId,
         /// LSN of its last change.
         version: Lsn,
@@ -27,9 +29,8 @@ pub fn events(lsn: Lsn, record: Record<'_>) -> Result<Vec<PageEvent>, TierError>
         TierError::new(TierErrorKind::Damaged, format!("the map record at {lsn:?} cannot be read: {error}"))
     })?;
     let event = |change: Change| match change {
-        Change::Allocate { page } | Change::Adopt { page, .. } | Change::Free { page, .. } => {
-            Some(PageEvent::Life(page))
-        }
+        Change::Allocate { page } | Change::Adopt { page, .. } => Some(PageEvent::Life(page)),
+        Change::Free { page, .. } => Some(PageEvent::Freed(page)),
         Change::Move { page, version, .. } => Some(PageEvent::Stored { page, version }),
         Change::Backing { .. } => None,
     };

@@ -1,43 +1,49 @@
-//! Checking the whole store.
+//! Checking the whole store while other threads use it.
 
 use super::bitmap::{self, Which};
 use super::entry::Entry;
 use super::geometry::Place;
+use super::load::Loaded;
+use super::meta_cache::Stamp;
 use super::meta_page::{self, MetaId};
-use super::totals::Totals;
+use super::mirror::Mirror;
 use super::{State, Store, suspects};
 use crate::{PageRead, TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 
-/// Sentences kept; more damage than this is counted only.
+/// Most messages kept; further damage is only counted.
 const SENTENCES_MAX: usize = 1000;
 /// Images read at a time.
 const READ_PAGES: usize = 64;
+/// Metadata pages compared with the device at a time: two slots each, all adjacent, so one request.
+const SLOTS_AT_ONCE: usize = 8;
+/// Attempts to read a metadata page that keeps being written; the last one blocks metadata writes.
+const ATTEMPTS: u32 = 4;
 
-/// How far a check has come.
+/// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckProgress {
-    /// Metadata of so many groups walked, of so many.
+    /// Groups whose metadata was walked, and groups in all.
     Groups(u64, u64),
-    /// So many page images read, of about so many.
+    /// Page images read, and their approximate number in all.
     Images(u64, u64),
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreReport {
     /// Groups of the file.
     pub groups: u64,
     /// Pages allocated.
     pub pages: u64,
-    /// Of these, pages that have an image.
+    /// Allocated pages that have an image.
     pub pages_placed: u64,
     /// Images read and verified.
     pub images_read: u64,
     /// Faults found.
     pub faults: u64,
-    /// Sentences, one for each of the first thousand faults.
+    /// A message for each of the first thousand faults.
     pub damage: Vec<String>,
 }
 
@@ -48,6 +54,22 @@ impl StoreReport {
             self.damage.push(sentence);
         }
     }
+
+    /// Notes that a metadata page cannot be read, unless its group was cut off meanwhile.
+    fn unreadable(&mut self, error: TierError) -> Result<(), TierError> {
+        match error.kind {
+            TierErrorKind::Damaged | TierErrorKind::Unreadable => self.fault(error.message),
+            TierErrorKind::NotAllocated => {}
+            _ => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn mirrored(&mut self) -> &mut Mirror {
+        self.mirror.as_mut().expect("a check has one while it walks")
+    }
 }
 
 impl Store {
@@ -56,102 +78,156 @@ impl Store {
         images: bool,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<StoreReport, TierError> {
+        let _one_at_a_time = self.checking.lock();
         let mut report = StoreReport::default();
-        {
-            // The one place where I/O happens under `order`: what is compared must not change meanwhile.
-            let header = self.growth.lock();
-            let _write_back = self.write_back.lock();
-            let _order = self.order.lock();
-            self.check_slots(header.groups, &mut report)?;
-            self.check_metadata(header.groups, &mut report, progress)?;
-        }
+        self.check_slots(&mut report)?;
+        self.state.lock().mirror = Some(Mirror::default());
+        let walked = self.check_metadata(&mut report, progress);
+        self.state.lock().mirror = None;
+        walked?;
         if images {
             self.check_images(&mut report, progress)?;
         }
         Ok(report)
     }
 
-    /// Compares what the device holds of each metadata page with what is in memory: a page in use is not
-    /// read otherwise, and damage or a lost write would be met at the next opening.
-    fn check_slots(&self, groups: u64, report: &mut StoreReport) -> Result<(), TierError> {
-        let all = (0..groups).flat_map(|group| meta_page::pages_of_group(&self.geometry, group));
-        for id in std::iter::once(MetaId::Totals).chain(all) {
-            let loaded = match self.load(&[id]).pop().expect("one was asked for") {
-                Ok(loaded) => loaded,
-                // Those not in memory are reported when they are loaded below.
-                Err(error) if error.kind == TierErrorKind::Damaged => {
-                    if self.state.lock().cache.contains(id) {
-                        report.fault(error.message);
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let (sequence, changed) = {
-                let state = self.state.lock();
-                let Some(sequence) = state.cache.sequence(id) else { continue };
-                (sequence, state.cache.is_changed(id))
-            };
-            if loaded.image.sequence != sequence {
-                report.fault(format!(
-                    "{id:?} was written {sequence} times, but the device holds version {}: a write was lost, or the \
-                     newest version is damaged",
-                    loaded.image.sequence
-                ));
-            } else if !loaded.sound && !changed {
-                // (After a recovery a slot that was torn stays bad until what redo changed is written.)
-                report.fault(suspects::ambiguous(id).message);
+    /// Compares each metadata page on the device with its state in memory: a page in use is not
+    /// read otherwise, and only the next opening would meet damage or a lost write.
+    fn check_slots(&self, report: &mut StoreReport) -> Result<(), TierError> {
+        self.compare_slots(0, &[MetaId::Totals], report)?;
+        let mut group = 0;
+        while group < self.state.lock().space.groups() {
+            let ids: Vec<MetaId> = meta_page::pages_of_group(&self.geometry, group).collect();
+            for some in ids.chunks(SLOTS_AT_ONCE) {
+                self.compare_slots(group, some, report)?;
             }
+            group += 1;
         }
         Ok(())
     }
 
+    /// Compares metadata pages of `group`, which are adjacent. They may be written meanwhile: those
+    /// that were are read again, in the last attempt while no metadata is written.
+    fn compare_slots(&self, group: u64, ids: &[MetaId], report: &mut StoreReport) -> Result<(), TierError> {
+        let mut left = ids.to_vec();
+        for attempt in 1..=ATTEMPTS {
+            let _rounds = (attempt == ATTEMPTS).then(|| self.write_back.lock());
+            let before = self.stamps(group, &left);
+            let loaded = self.load(&left);
+            let after = self.stamps(group, &left);
+            let (Some(before), Some(after)) = (before, after) else {
+                // The group was cut off.
+                return Ok(());
+            };
+            let mut moved = Vec::new();
+            for (((id, loaded), before), after) in left.into_iter().zip(loaded).zip(before).zip(after) {
+                match (before, after) {
+                    (Some(before), Some(after)) if before.is_same_version(after) => {
+                        self.judge_slots(id, after, loaded, report)?;
+                    }
+                    // A page that is not in memory is judged when it is loaded below.
+                    (None, None) => {}
+                    _ => moved.push(id),
+                }
+            }
+            if moved.is_empty() {
+                break;
+            }
+            left = moved;
+        }
+        Ok(())
+    }
+
+    /// The state of the versions of metadata pages on the device; `None` if their group no longer
+    /// exists.
+    fn stamps(&self, group: u64, ids: &[MetaId]) -> Option<Vec<Option<Stamp>>> {
+        let state = self.state.lock();
+        (group < state.space.groups()).then(|| ids.iter().map(|id| state.cache.stamp(*id)).collect())
+    }
+
+    fn judge_slots(
+        &self,
+        id: MetaId,
+        stamp: Stamp,
+        loaded: Result<Loaded, TierError>,
+        report: &mut StoreReport,
+    ) -> Result<(), TierError> {
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => return report.unreadable(error),
+        };
+        if loaded.image.sequence != stamp.sequence {
+            report.fault(format!(
+                "{id:?} was written {} times, but the device holds version {}: a write was lost, or the newest version \
+                 is damaged",
+                stamp.sequence, loaded.image.sequence
+            ));
+        } else if !loaded.sound && !stamp.changed {
+            // (After recovery a slot that was torn stays bad until the page, which redo changed, is
+            // written.)
+            report.fault(suspects::ambiguous(id).message);
+        }
+        Ok(())
+    }
+
+    /// Walks the map pages into the mirror, then compares the bitmap pages with it.
     fn check_metadata(
         &self,
-        groups: u64,
         report: &mut StoreReport,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<(), TierError> {
-        report.groups = groups;
-        let mut used = vec![0u64; (groups * self.geometry.places_per_group).div_ceil(64) as usize];
-        for group in 0..groups {
+        let mut group = 0;
+        loop {
+            let groups = {
+                let mut state = self.state.lock();
+                if group >= state.space.groups() {
+                    // Groups that are added from here on are followed from their first page on.
+                    state.mirrored().walked(u64::MAX);
+                    break;
+                }
+                state.space.groups()
+            };
             for map in group * self.geometry.maps_per_group..(group + 1) * self.geometry.maps_per_group {
-                let ids = [MetaId::Map(map), MetaId::Bitmap(group)];
-                match self.pin(&ids) {
-                    Ok(_pins) => self.check_map(&mut self.state.lock(), map, &mut used, report),
-                    Err(error) if error.kind == TierErrorKind::Damaged => report.fault(error.message),
-                    Err(error) => return Err(error),
+                match self.pin(&[MetaId::Map(map), MetaId::Bitmap(group)]) {
+                    Ok(_pins) => self.check_map(&mut self.state.lock(), map, report),
+                    Err(error) => {
+                        self.state.lock().mirrored().walked(map + 1);
+                        report.unreadable(error)?;
+                    }
                 }
             }
-            progress(CheckProgress::Groups(group + 1, groups));
+            group += 1;
+            progress(CheckProgress::Groups(group, groups));
         }
-        let mut unbacked_groups = 0;
-        for group in 0..groups {
-            let Ok(_pins) = self.pin(&[MetaId::Bitmap(group)]) else { continue };
-            let mut state = self.state.lock();
-            let body = &state.cache.get(MetaId::Bitmap(group)).expect("just pinned").body;
-            unbacked_groups += u64::from(!bitmap::is_backed(body));
-            if !bitmap::is_backed(body) && bitmap::count(&self.geometry, body, Which::Places) > 0 {
-                report.fault(format!("group {group} gave its space back but has places in use"));
-            }
-            for index in 0..self.geometry.places_per_group {
-                let place = group * self.geometry.places_per_group + index;
-                let named = used[(place / 64) as usize] >> (place % 64) & 1 == 1;
-                if bitmap::get(&self.geometry, body, Which::Places, index) != named {
-                    let what = if named { "named by a page but free" } else { "in use but named by no page" };
-                    report.fault(format!("{:?} is {what} in the bitmap page of group {group}", Place(place)));
+        let mut group = 0;
+        loop {
+            {
+                let mut state = self.state.lock();
+                if group >= state.space.groups() {
+                    self.check_totals(&mut state, report);
+                    return Ok(());
                 }
             }
+            match self.pin(&[MetaId::Bitmap(group)]) {
+                Ok(_pins) => self.check_bitmap(&mut self.state.lock(), group, report),
+                // Reported with its map pages.
+                Err(_) => self.state.lock().mirrored().compared(group, true),
+            }
+            group += 1;
         }
-        let found = Totals { pages: report.pages, places: report.pages_placed, unbacked_groups };
-        let kept = self.state.lock().totals();
+    }
+
+    /// Compares the sums. Everything was walked and compared, up to this hold of `state`.
+    fn check_totals(&self, state: &mut State, report: &mut StoreReport) {
+        let (found, kept) = (state.mirrored().totals(), state.totals());
+        (report.groups, report.pages, report.pages_placed) =
+            (state.space.groups(), found.pages, found.places);
         if found != kept && report.faults == 0 {
             report.fault(format!("the totals page says {kept:?}, the maps say {found:?}"));
         }
-        Ok(())
     }
 
-    fn check_map(&self, state: &mut State, map: u64, used: &mut [u64], report: &mut StoreReport) {
+    fn check_map(&self, state: &mut State, map: u64, report: &mut StoreReport) {
         let geometry = &self.geometry;
         let group = map / geometry.maps_per_group;
         let entries: Vec<(PageId, Result<Entry, TierError>)> = (0..geometry.entries_per_map)
@@ -159,6 +235,7 @@ impl Store {
             .map(|page| (page, state.entry(self, page)))
             .collect();
         let body = &state.cache.get(MetaId::Bitmap(group)).expect("the caller pinned it").body;
+        let mirror = state.mirror.as_mut().expect("a check has one while it walks");
         for (page, entry) in entries {
             let bit = bitmap::get(geometry, body, Which::Pages, geometry.index_of_page(page));
             let entry = match entry {
@@ -174,16 +251,30 @@ impl Store {
                     "{page:?} is {entry:?} in its map page, but its bit in group {group} says {bit}"
                 ));
             }
-            report.pages += u64::from(entry != Entry::Free);
-            if let Some(place) = entry.place() {
-                report.pages_placed += 1;
-                let (word, bit) = ((place.0 / 64) as usize, 1u64 << (place.0 % 64));
-                if used[word] & bit != 0 {
-                    report.fault(format!("{page:?} lies at {place:?}, which another page names too"));
-                }
-                used[word] |= bit;
+            if entry != Entry::Free && !mirror.saw(entry.place()) {
+                let place = entry.place().expect("only a place is named twice");
+                report.fault(format!("{page:?} lies at {place:?}, which another page names too"));
             }
         }
+        mirror.walked(map + 1);
+    }
+
+    fn check_bitmap(&self, state: &mut State, group: u64, report: &mut StoreReport) {
+        let body = &state.cache.get(MetaId::Bitmap(group)).expect("the caller pinned it").body;
+        let mirror = state.mirror.as_mut().expect("a check has one while it walks");
+        let backed = bitmap::is_backed(body);
+        if !backed && bitmap::count(&self.geometry, body, Which::Places) > 0 {
+            report.fault(format!("group {group} gave its space back but has places in use"));
+        }
+        for index in 0..self.geometry.places_per_group {
+            let place = Place(group * self.geometry.places_per_group + index);
+            let named = mirror.names(place);
+            if bitmap::get(&self.geometry, body, Which::Places, index) != named {
+                let what = if named { "named by a page but free" } else { "in use but named by no page" };
+                report.fault(format!("{place:?} is {what} in the bitmap page of group {group}"));
+            }
+        }
+        mirror.compared(group, backed);
     }
 
     fn check_images(
@@ -200,7 +291,7 @@ impl Store {
                 .zip(buf.chunks_mut(self.geometry.page_size))
                 .map(|(page, buf)| PageRead { page: *page, buf, outcome: Err(self.not_allocated(*page)) })
                 .collect();
-            self.read_pages(&mut reads);
+            self.read_batch(&mut reads);
             for read in reads {
                 match read.outcome {
                     Ok(_) => report.images_read += 1,
@@ -215,7 +306,7 @@ impl Store {
         for map in 0..groups * self.geometry.maps_per_group {
             // Damaged map pages were reported above.
             self.map_pages(map, &mut |page, _| waiting.push(page)).or_else(|error| match error.kind {
-                TierErrorKind::Damaged | TierErrorKind::NotAllocated => Ok(()),
+                TierErrorKind::Damaged | TierErrorKind::Unreadable | TierErrorKind::NotAllocated => Ok(()),
                 _ => Err(error),
             })?;
             while waiting.len() >= READ_PAGES
@@ -239,7 +330,7 @@ impl Store {
         Ok(())
     }
 
-    /// Shows the allocated pages of one map page.
+    /// Visits the allocated pages of one map page.
     fn map_pages(&self, map: u64, visit: &mut dyn FnMut(PageId, Lsn)) -> Result<(), TierError> {
         let found: Vec<(PageId, Lsn)> = {
             let _pins = self.pin(&[MetaId::Map(map)])?;

@@ -1,4 +1,4 @@
-//! The map entry: what the store knows of one page, in 24 bytes.
+//! The map entry of one page, 24 bytes.
 
 use super::geometry::Place;
 use firn_base::codec::Malformed;
@@ -68,8 +68,8 @@ impl Entry {
     }
 }
 
-/// The checksum of an image. Page and version are mixed in, so that a whole page that belongs elsewhere, or
-/// an older whole version of the same page, does not pass for this one.
+/// The checksum of an image. Page and version are mixed in, so that an intact image of another
+/// page, or of an older version of the same page, does not pass for this one.
 pub(crate) fn image_checksum(page: PageId, version: Lsn, image: &[u8]) -> u32 {
     Crc32c::new().with(&page.0.to_le_bytes()).with(&version.0.to_le_bytes()).with(image).value()
 }

@@ -1,4 +1,4 @@
-//! Where everything lies in the file: pure arithmetic, constant time.
+//! Layout of the file: pure arithmetic, constant time.
 //!
 //! ```text
 //! 0        64 KiB    128 KiB   192 KiB   256 KiB
@@ -7,11 +7,11 @@
 //!
 //! group:  | bitmap A | bitmap B | map 0 A | map 0 B | ... | map m-1 B | padding | place 0 | place 1 | ...
 //! ```
-//! The slots of the fixed area keep 64 KiB apart so that their offsets do not depend on anything that would
-//! have to be read first, and so that no two of them share a block of any device.
+//! The slots of the fixed area are 64 KiB apart so that their offsets do not depend on anything
+//! that would have to be read first, and so that no two of them share a block of any device.
 //!
-//! A group has as many places as its map pages have entries, so place numbers and page numbers have the same
-//! range; nothing else ties a page to the group that holds its map entry.
+//! A group has as many places as its map pages have entries, so place numbers and page numbers have
+//! the same range; nothing else ties a page to the group that holds its map entry.
 
 use super::entry::ENTRY_BYTES;
 use super::meta_page::{META_HEADER_BYTES, MetaId};
@@ -22,11 +22,11 @@ use std::fmt;
 
 /// Bytes between the slots of the fixed area.
 pub(crate) const FIXED_SLOT_STRIDE: u64 = 64 * 1024;
-/// Where group 0 begins.
+/// Offset of group 0.
 pub(crate) const GROUPS_START: u64 = 4 * FIXED_SLOT_STRIDE;
 /// Bytes before the bits in the body of a bitmap page.
 pub(crate) const BITMAP_PREFIX_BYTES: usize = 8;
-/// Places in a segment, the unit in which free space is looked for.
+/// Places in a segment, the unit of the search for free space.
 pub(crate) const SEGMENT_PLACES: u64 = 64;
 
 /// A physical place for a page: counted through all groups, metadata left out.
@@ -113,7 +113,7 @@ impl Geometry {
         })
     }
 
-    /// Bytes of a metadata page that its header leaves.
+    /// Bytes of a metadata page after its header.
     pub(crate) fn body_bytes(&self) -> usize {
         self.meta_bytes - META_HEADER_BYTES
     }
@@ -125,11 +125,11 @@ impl Geometry {
     pub(crate) fn meta_area_bytes(&self) -> usize {
         2 * (1 + self.maps_per_group as usize) * self.meta_bytes
     }
-    /// Where `group` begins, and the file ends if it has as many groups. `None` past 2^64.
+    /// Offset of `group`, and of the file's end if it has `group` groups. `None` past 2^64.
     pub(crate) fn group_offset(&self, group: u64) -> Option<u64> {
         group.checked_mul(self.group_bytes)?.checked_add(GROUPS_START)
     }
-    /// Where a slot of a metadata page lies. The caller knows that its group exists.
+    /// Offset of a slot of a metadata page. Its group must exist.
     pub(crate) fn meta_offset(&self, id: MetaId, slot: Slot) -> u64 {
         let (group, index) = match id {
             MetaId::Totals => return (2 + slot.index()) * FIXED_SLOT_STRIDE,
@@ -139,11 +139,11 @@ impl Geometry {
         self.group_offset(group).expect("the group exists")
             + (2 * index + slot.index()) * self.meta_bytes as u64
     }
-    /// Where a slot of the header lies.
+    /// Offset of a slot of the header.
     pub(crate) fn header_offset(slot: Slot) -> u64 {
         slot.index() * FIXED_SLOT_STRIDE
     }
-    /// Where a place lies. The caller knows that its group exists.
+    /// Offset of a place. Its group must exist.
     pub(crate) fn place_offset(&self, place: Place) -> u64 {
         let group = self.group_offset(self.group_of_place(place)).expect("the group exists");
         group + self.places_start + self.index_of_place(place) * self.page_size as u64
@@ -181,7 +181,7 @@ impl Geometry {
             MetaId::Map(map) => Some(map / self.maps_per_group),
         }
     }
-    /// The bits of segment `segment` that stand for places.
+    /// The bits of segment `segment` that represent places.
     pub(crate) fn segment_mask(&self, segment: usize) -> u64 {
         let left = self.places_per_group - segment as u64 * SEGMENT_PLACES;
         if left >= SEGMENT_PLACES { u64::MAX } else { (1 << left) - 1 }

@@ -1,15 +1,15 @@
-//! Giving space back to the file system, a group at a time, when much of the file is free.
+//! Returning space to the file system, a group at a time, when much of the file is free.
 //!
-//! The last group, if it holds no page and no page number of it is in use, is cut off: its metadata is first
-//! made durable, then the header stops counting it, then the file is made shorter. The header keeps the LSN
-//! of that moment: redo leaves out what older records say of groups that are no longer there.
+//! The last group, if it holds no page and no page number of it is in use, is cut off: its metadata
+//! is first made durable, then the header stops counting it, then the file is truncated. The header
+//! keeps the LSN of that moment: redo skips what older records say of groups that no longer exist.
 //!
-//! Another group without a used place keeps its metadata and gives the space of its places back: a map
-//! record says so and is made durable first. Before its places are used again they are written with zeros,
-//! so that it is *then* that the file system may turn out to be full, not when a page must be written.
+//! Another group without a used place keeps its metadata and returns the space of its places: a map
+//! record notes it and is made durable first. Before its places are used again they are written
+//! with zeros, so that a full file system is found *then*, not when a page must be written.
 
-use super::apply::apply;
 use super::geometry::Place;
+use super::journal::made_space;
 use super::meta_page::{MetaId, pages_of_group};
 use super::records::{BACKING, Change, encode_backing};
 use super::{SLACK_BATCHES_NORMAL, Store, grow};
@@ -33,7 +33,7 @@ impl Store {
             let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
             let needed = state.totals().pages + state.space.reserved() + slack;
             let full_percent = 100 - u64::from(self.policy.free_target_percent);
-            // A quarter more than what growth aims at, or the two would chase each other.
+            // A quarter more than growth aims at, or growing and shrinking would alternate.
             if kept * full_percent < needed * 125 {
                 return Ok(Progress::Idle);
             }
@@ -43,7 +43,7 @@ impl Store {
         };
         match (last, victim) {
             (Some(last), _) => {
-                // Under `growth` no other change of the number of groups comes between.
+                // Under `growth` the number of groups cannot change meanwhile.
                 self.write_back_all()?;
                 let _write_back = self.write_back.lock();
                 {
@@ -66,14 +66,14 @@ impl Store {
         }
     }
 
-    /// Gives the space of a group's places back. Called under `growth`.
+    /// Returns the space of a group's places to the file system. Called under `growth`.
     fn discard_group(&self, group: u64) -> Result<(), TierError> {
         {
             let mut state = self.state.lock();
             if state.space.empty_group(&self.geometry) != Some(group) {
                 return Ok(());
             }
-            // From here on nobody takes a place of it.
+            // From here on no thread takes a place of it.
             state.space.close_places(group);
         }
         let durable =
@@ -84,8 +84,8 @@ impl Store {
         Ok(())
     }
 
-    /// Takes one group that gave its space back into use again; false if there is none. Called under
-    /// `growth`. `Full` if the file system has no room.
+    /// Puts one group that returned its space into use again; false if there is none. Called under
+    /// `growth`. `Full` if the file system has no space.
     pub(crate) fn back_one_group(&self) -> Result<bool, TierError> {
         let group = loop {
             let (unbacked, known, next) = {
@@ -120,23 +120,35 @@ impl Store {
         Ok(true)
     }
 
-    /// Appends and applies a `BACKING` record; answers the end of it.
+    /// Appends and applies a `BACKING` record; returns its end.
     fn change_backing(&self, group: u64, backed: bool) -> Result<firn_base::Lsn, TierError> {
         let ids = [MetaId::Totals, MetaId::Bitmap(group)];
         let _pins = self.pin(&ids)?;
-        let _order = self.order.lock();
-        let appended =
-            self.journal()?.append(Record { kind: BACKING, body: &encode_backing(group, backed) })?;
+        let journal = self.journal()?;
+        let body = encode_backing(group, backed);
+        let record = Record { kind: BACKING, body: &body };
+        let (_order, appended) = loop {
+            let order = self.order.lock();
+            match journal.append(record) {
+                Ok(appended) => break (order, appended),
+                Err(error) => {
+                    drop(order);
+                    if !made_space(&**journal, &error, record)? {
+                        return Err(error.into());
+                    }
+                }
+            }
+        };
         let mut state = self.state.lock();
-        let groups = state.space.groups();
-        apply(&self.geometry, &mut state.cache, groups, appended.first, &[Change::Backing { group, backed }])
-            .map_err(|error| {
+        state.apply(&self.geometry, appended.first, &[Change::Backing { group, backed }]).map_err(
+            |error| {
                 let error = TierError::new(TierErrorKind::Damaged, format!("group {group}: {error}"));
                 self.poison(&error);
                 error
-            })?;
+            },
+        )?;
         if !backed {
-            // Learned anew it counts as without space.
+            // When it is learned again it counts as without space.
             state.space.unlearn(group);
         }
         Ok(appended.end)

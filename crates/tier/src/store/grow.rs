@@ -1,8 +1,8 @@
-//! Formatting, and making the file larger by whole groups.
+//! Formatting, and extending the file by whole groups.
 //!
-//! Why a crash while growing is harmless: the device is longer when `grow` returns; the new groups' metadata
-//! pages are written and synced; only then the header, in its other slot, counts the groups. Before that
-//! nothing names them, and the next growth formats them again.
+//! Why a crash while growing is harmless: the device is longer when `grow` returns; the new groups'
+//! metadata pages are written and synced; only then the header counts the groups, first in its
+//! older slot. Before that nothing names them, and the next growth formats them again.
 
 use super::geometry::{GROUPS_START, Geometry, Slot};
 use super::header::{self, Header};
@@ -28,9 +28,14 @@ pub(crate) fn format(
     device.grow(end, Fill::Reserved)?;
     let blank = AlignedBuf::zeroed(header::slot_bytes(device));
     for slot in [Slot::A, Slot::B] {
-        device.write(Geometry::header_offset(slot), &blank, Durability::Later)?;
+        // Until the new header is written, the device is no store any more. A slot that holds a
+        // mark of the device's owner instead is left as it is.
+        let mut found = AlignedBuf::zeroed(blank.len());
+        device.read(Geometry::header_offset(slot), &mut found)?;
+        if Header::is_begun(&found) {
+            device.write(Geometry::header_offset(slot), &blank, Durability::Later)?;
+        }
     }
-    // Until the new header is written, this is no store any more.
     device.sync()?;
     let mut body = vec![0; geometry.body_bytes()];
     Totals::default().write(&mut body);
@@ -50,11 +55,11 @@ pub(crate) fn format(
         sequence: 1,
         slot: Slot::A,
     };
-    header.store(device)?;
-    Ok(header)
+    header.store_both(device)
 }
 
-/// Writes the metadata pages of a new group, as containing all records up to `lsn`; not synced.
+/// Writes the metadata pages of a new group, with an LSN as if they contained all records up to
+/// `lsn`; not synced.
 fn format_group(
     device: &dyn Device,
     database: DatabaseId,
@@ -78,9 +83,9 @@ fn format_group(
 }
 
 impl Store {
-    /// More places with space: from a group that gave its space back, or from the device. `seen` is the
-    /// number of groups the caller knew: if there are more by now, nothing is done. Fails with `Full` if the
-    /// device has no room.
+    /// Adds places with space: from a group that returned its space, or from the device. `seen` is
+    /// the number of groups the caller knew: if there are more by now, does nothing. Fails with
+    /// `Full` if the device has no space.
     pub(crate) fn add_space(&self, seen: u64) -> Result<(), TierError> {
         self.check_poison()?;
         let mut header = self.growth.lock();
@@ -108,8 +113,9 @@ impl Store {
         })?;
         assert!(end > GROUPS_START);
         self.device.grow(end, Fill::Reserved)?;
-        // A record about an earlier group of this number is durable (see `give_back`), so redo must skip
-        // it; one not yet durable can only speak of the new group, so redo must not.
+        // A record about an earlier group of this number is durable (see `give_back`), so redo must
+        // skip it; a record not yet durable can only concern the new group, so redo must not skip
+        // it.
         let lsn = Lsn(self.journal()?.durable().0.saturating_sub(1));
         let formatted = (header.groups..groups)
             .try_for_each(|group| format_group(&*self.device, self.database, &self.geometry, group, lsn));
@@ -145,7 +151,7 @@ impl Store {
     }
 }
 
-/// Whether an error says that there is no room.
+/// Whether the error means that the device has no space.
 pub(crate) fn is_no_space(error: &firn_device::DeviceError) -> bool {
     error.kind == DeviceErrorKind::NoSpace
 }

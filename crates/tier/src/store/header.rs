@@ -1,28 +1,33 @@
-//! The store's header: geometry and the number of groups, in two slots written alternately.
+//! The store's header: geometry and the number of groups, in two slots.
 //!
-//! Invariants: the slot being overwritten is never the newest; a group is counted only after its metadata
-//! pages are durable, and is no longer counted before its space is given back.
+//! Invariants:
+//! * a change is written to both slots, first to the older one, each durable before the other is
+//!   touched and before anything relies on the change: a crash leaves a whole slot, and after that
+//!   *either* slot alone is enough;
+//! * a group is counted only after its metadata pages are durable, and is no longer counted before
+//!   the file is truncated.
 
 use super::geometry::{Geometry, Slot};
+use super::meta_page::SEQUENCE_MAX;
 use super::options::Layout;
 use crate::{TierError, TierErrorKind};
 use firn_base::{Crc32c, DatabaseId, Lsn};
 use firn_device::{AlignedBuf, Device, Durability};
 
-/// Bytes of a header slot that mean something.
+/// Used bytes of a header slot.
 pub(crate) const HEADER_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"FIRNSTOR";
 const FORMAT_VERSION: u32 = 1;
 const CHECKSUM_AT: usize = 64;
 
-/// What the header says.
+/// Contents of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub database: DatabaseId,
     pub page_size: usize,
     pub layout: Layout,
     pub groups: u64,
-    /// Records before this LSN may speak of groups that were given back since; later ones may not.
+    /// Records before this LSN may name groups that were cut off since; later ones may not.
     pub shrunk_at: Lsn,
     pub sequence: u64,
     pub slot: Slot,
@@ -45,11 +50,12 @@ impl Header {
         out[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// One slot; `None` if it is torn or was never written.
+    /// Decodes one slot; `None` if it is torn or was never written.
     fn decode(name: &str, slot: Slot, bytes: &[u8]) -> Option<Result<Header, TierError>> {
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        if bytes[0..8] != MAGIC || u32_at(CHECKSUM_AT) != checksum(bytes) || u64_at(56) == 0 {
+        let sound_sequence = (1..=SEQUENCE_MAX).contains(&u64_at(56));
+        if bytes[0..8] != MAGIC || u32_at(CHECKSUM_AT) != checksum(bytes) || !sound_sequence {
             return None;
         }
         if u32_at(8) != FORMAT_VERSION {
@@ -70,20 +76,39 @@ impl Header {
         }))
     }
 
-    /// Finds the header of `database` on `device`, and whether a slot holds something that is no header: a
-    /// write that a crash tore, or damage.
+    /// The database that either slot names.
+    pub(crate) fn owner(device: &dyn Device) -> Option<DatabaseId> {
+        let mut buf = AlignedBuf::zeroed(slot_bytes(device));
+        [Slot::A, Slot::B].into_iter().find_map(|slot| {
+            let offset = Geometry::header_offset(slot);
+            let there = device.len() >= offset + buf.len() as u64 && device.read(offset, &mut buf).is_ok();
+            let header = Header::decode(&device.info().name, slot, &buf).filter(|_| there)?;
+            header.ok().map(|header| header.database)
+        })
+    }
+
+    /// Whether `bytes` begin like a header slot.
+    pub(crate) fn is_begun(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
+    /// Finds the header of `database` on `device`, and whether a slot cannot be read or holds
+    /// something that is no header: a write that a crash tore, or damage.
     pub(crate) fn load(device: &dyn Device, database: DatabaseId) -> Result<(Header, bool), TierError> {
         let mut bad_slot = false;
         let name = &device.info().name;
         let mut newest: Option<Header> = None;
-        let mut foreign = None;
+        let (mut foreign, mut unreadable) = (None, None);
         let mut buf = AlignedBuf::zeroed(slot_bytes(device));
         for slot in [Slot::A, Slot::B] {
             let offset = Geometry::header_offset(slot);
             if device.len() < offset + buf.len() as u64 {
                 continue;
             }
-            device.read(offset, &mut buf)?;
+            if let Err(error) = device.read(offset, &mut buf) {
+                (bad_slot, unreadable) = (true, Some(error));
+                continue;
+            }
             match Header::decode(name, slot, &buf) {
                 None => bad_slot |= buf.iter().any(|&byte| byte != 0),
                 Some(header) => {
@@ -96,33 +121,43 @@ impl Header {
                 }
             }
         }
-        match (newest, foreign) {
-            (Some(header), _) => Ok((header, bad_slot)),
-            (None, Some(other)) => Err(TierError::new(
+        match (newest, foreign, unreadable) {
+            (Some(header), ..) => Ok((header, bad_slot)),
+            (None, _, Some(error)) => Err(error.into()),
+            (None, Some(other), None) => Err(TierError::new(
                 TierErrorKind::Damaged,
                 format!("{name} belongs to database {other}, not to {database}: check the paths"),
             )),
-            (None, None) => Err(TierError::new(
+            (None, None, None) => Err(TierError::new(
                 TierErrorKind::Damaged,
                 format!("{name} holds no store: both header slots are empty or damaged"),
             )),
         }
     }
 
-    /// The same header with a higher sequence in the other slot, durable when this returns.
+    /// The header with other contents, durable in both slots when this returns.
     pub(crate) fn store_next(
         &self,
         device: &dyn Device,
         groups: u64,
         shrunk_at: Lsn,
     ) -> Result<Header, TierError> {
-        let next =
-            Header { groups, shrunk_at, sequence: self.sequence + 1, slot: self.slot.other(), ..*self };
-        next.store(device)?;
-        Ok(next)
+        Header { groups, shrunk_at, ..*self }.next_slot().store_both(device)
     }
 
-    pub(crate) fn store(&self, device: &dyn Device) -> Result<(), TierError> {
+    /// Writes this slot and then the other one, with the same contents; returns the newer.
+    pub(crate) fn store_both(self, device: &dyn Device) -> Result<Header, TierError> {
+        self.store(device)?;
+        let second = self.next_slot();
+        second.store(device)?;
+        Ok(second)
+    }
+
+    fn next_slot(self) -> Header {
+        Header { sequence: self.sequence + 1, slot: self.slot.other(), ..self }
+    }
+
+    fn store(&self, device: &dyn Device) -> Result<(), TierError> {
         let mut buf = AlignedBuf::zeroed(slot_bytes(device));
         self.encode(&mut buf[..HEADER_BYTES]);
         device.write(Geometry::header_offset(self.slot), &buf, Durability::Durable)?;
@@ -142,7 +177,8 @@ fn checksum(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_device::{Fill, MemoryDevice};
+    use firn_base::sync::Arc;
+    use firn_device::{FaultPlan, Faulty, Fill, MemoryDevice};
 
     fn header() -> Header {
         Header {
@@ -169,20 +205,76 @@ mod tests {
         assert!(out[68..].iter().all(|byte| *byte == 0));
     }
 
-    #[test]
-    fn a_torn_header_write_leaves_the_one_before() {
+    fn formatted() -> (Arc<dyn Device>, Header) {
         let device = MemoryDevice::new("store");
         device.grow(4 * 65536, Fill::Sparse).unwrap();
-        let first = header();
-        first.store(&device).unwrap();
-        let second = first.store_next(&device, 4, Lsn(80)).unwrap();
-        assert_eq!(Header::load(&device, first.database).unwrap(), (second, false));
+        let header = header().store_both(&device).unwrap();
+        (Arc::new(device), header)
+    }
+
+    fn spoil(device: &dyn Device, slot: Slot) {
         let mut block = [0u8; 512];
-        device.read(65536, &mut block).unwrap();
+        device.read(Geometry::header_offset(slot), &mut block).unwrap();
         block[41] ^= 1;
-        device.write(65536, &block, Durability::Durable).unwrap();
-        assert_eq!(Header::load(&device, first.database).unwrap(), (first, true));
-        let other = Header::load(&device, DatabaseId([1; 16])).unwrap_err();
+        device.write(Geometry::header_offset(slot), &block, Durability::Durable).unwrap();
+    }
+
+    #[test]
+    fn a_torn_header_write_leaves_the_one_before() {
+        let (device, first) = formatted();
+        let next = Header { groups: 4, shrunk_at: Lsn(80), ..first }.next_slot();
+        next.store(&*device).unwrap();
+        assert_eq!(Header::load(&*device, first.database).unwrap(), (next, false));
+        spoil(&*device, next.slot);
+        assert_eq!(Header::load(&*device, first.database).unwrap(), (first, true));
+        let other = Header::load(&*device, DatabaseId([1; 16])).unwrap_err();
         assert_eq!(other.kind, TierErrorKind::Damaged);
+    }
+
+    /// The next write could not pass the sequence: it ended the process, or began again at 0 and was not
+    /// seen.
+    #[test]
+    fn a_sequence_that_no_write_comes_to_is_damage() {
+        let (device, first) = formatted();
+        let last = |sequence| Header { sequence, groups: 9, ..first }.next_slot().store(&*device).unwrap();
+        last(u64::MAX - 1);
+        assert_eq!(Header::load(&*device, first.database).unwrap(), (first, true));
+        last(SEQUENCE_MAX - 1);
+        assert_eq!(Header::load(&*device, first.database).unwrap().0.groups, 9);
+    }
+
+    /// The slots were once written in turn: one flipped bit in the newer one made a restore
+    /// necessary, though the other was intact.
+    #[test]
+    fn either_slot_is_enough() {
+        for slot in [Slot::A, Slot::B] {
+            let (device, first) = formatted();
+            let second = first.store_next(&*device, 4, Lsn(80)).unwrap();
+            assert_eq!(Header::load(&*device, first.database).unwrap(), (second, false));
+            let rotten = MemoryDevice::new("store");
+            rotten.grow(4 * 65536, Fill::Sparse).unwrap();
+            second.store_both(&rotten).unwrap();
+            spoil(&rotten, slot);
+            let (found, bad_slot) = Header::load(&rotten, first.database).unwrap();
+            assert_eq!((found.groups, found.shrunk_at, bad_slot), (4, Lsn(80), true));
+
+            let bad = Faulty::new(device.clone(), &FaultPlan::new(0));
+            bad.make_unreadable(Geometry::header_offset(slot), 512);
+            let (found, bad_slot) = Header::load(&bad, first.database).unwrap();
+            assert_eq!((found.groups, found.shrunk_at, bad_slot), (4, Lsn(80), true));
+            let third = found.store_next(&bad, 5, Lsn(90)).unwrap();
+            assert_eq!(bad.unreadable_blocks(), 0, "the next change mends the slot");
+            assert_eq!(Header::load(&*device, first.database).unwrap(), (third, false));
+        }
+    }
+
+    #[test]
+    fn slots_that_cannot_be_read_are_an_error_of_the_device() {
+        let (device, first) = formatted();
+        let bad = Faulty::new(device, &FaultPlan::new(0));
+        for slot in [Slot::A, Slot::B] {
+            bad.make_unreadable(Geometry::header_offset(slot), 512);
+        }
+        assert_eq!(Header::load(&bad, first.database).unwrap_err().kind, TierErrorKind::Failed);
     }
 }

@@ -1,7 +1,8 @@
-//! Reading metadata pages, both slots of each, side by side.
+//! Reading metadata pages, both slots of each, in batches.
 //!
-//! The metadata pages of a group lie one behind the other, so what is close to each other is read by one request. While
-//! recovering many are asked for at once, and a disk is quicker to read what lies between two of them than to move its arm.
+//! The metadata pages of a group are adjacent, so pages close to each other are read by one
+//! request. Recovery reads many at once, and a disk is quicker to read what lies between two of
+//! them than to seek.
 
 use super::geometry::Slot;
 use super::meta_page::{self, MetaId, MetaImage};
@@ -9,19 +10,20 @@ use super::{Store, count};
 use crate::TierError;
 use firn_device::{AlignedBuf, DeviceError, Io, IoOp};
 
-/// Pages of which the slots are in memory at a time, beside the pages themselves.
+/// Pages whose slots are in memory at a time, beside the pages themselves.
 const PAGES_AT_ONCE: usize = 512;
-/// Bytes between two slots that are read, and not looked at, rather than begin another request; while recovering.
+/// During recovery: most bytes between two slots that are read, and ignored, to save a request.
 const READ_THROUGH_BYTES: u64 = 32 << 10;
 
 /// A metadata page as found on the device.
 pub(crate) struct Loaded {
     pub image: MetaImage,
-    /// Whether the other slot is what it should be, so that `image` is the newest version for sure.
+    /// Whether the other slot is as expected, so that `image` is certainly the newest version.
     pub sound: bool,
 }
 
-/// A slot to be read: where it lies, the place of its page among those asked for, and its place among the two.
+/// A slot to read: its offset, the index of its page among those requested, and its index of the
+/// two slots.
 #[derive(Clone, Copy)]
 struct Wanted {
     offset: u64,
@@ -29,11 +31,12 @@ struct Wanted {
     slot: usize,
 }
 
-/// Both slots of a page, one behind the other.
+/// Both slots of a page, adjacent.
 type Slots = Result<Vec<u8>, DeviceError>;
 
 impl Store {
-    /// Reads metadata pages; an answer for each. Memory: about 4 MiB beside the pages, five times that if they are far apart.
+    /// Reads metadata pages; a result for each. Memory: about 4 MiB beside the pages, five times
+    /// that if they are far apart.
     pub(crate) fn load(&self, ids: &[MetaId]) -> Vec<Result<Loaded, TierError>> {
         count(&self.counters.metadata_pages_read, ids.len());
         let mut order: Vec<usize> = (0..ids.len()).collect();
@@ -48,10 +51,11 @@ impl Store {
         loaded.into_iter().map(|page| page.expect("each was read")).collect()
     }
 
-    /// The page out of its slots.
+    /// The newest version among the page's slots.
     fn newest(&self, id: MetaId, slots: Slots) -> Result<Loaded, TierError> {
-        // One unreadable slot may be the newest; guessing that it is not could lose durable changes.
-        let slots = slots?;
+        // One unreadable slot may be the newest; assuming that it is not could lose durable
+        // changes.
+        let slots = slots.map_err(TierError::of_read)?;
         let (a, b) = slots.split_at(self.geometry.meta_bytes);
         let image = meta_page::choose(self.database, id, a, b)?;
         let sound = meta_page::other_is_sound(self.database, id, &image, a, b);
@@ -76,7 +80,7 @@ impl Store {
         for (request, error) in self.read_requests(&requests, &mut slots) {
             match request {
                 [wanted] => slots[wanted.page] = Err(error),
-                // Which of them cannot be read shows when each is read alone.
+                // Reading each alone shows which of them cannot be read.
                 many => apart.extend(many.chunks(1)),
             }
         }
@@ -86,7 +90,8 @@ impl Store {
         slots
     }
 
-    /// Reads from the first to the last slot of each request, all requests side by side. Answers those that failed.
+    /// Reads from the first to the last slot of each request, all requests in one batch. Returns
+    /// those that failed.
     fn read_requests<'a>(
         &self,
         requests: &[&'a [Wanted]],

@@ -1,9 +1,12 @@
-//! Pages whose newest version is lost for good: a cache above had the only copy, and its device cannot read it any more.
+//! Pages whose newest version is lost for good: a cache above had the only copy, and its device
+//! cannot read it any more.
 //!
-//! Such a page gets a *notice*: an image that says what happened. It is written, logged and mapped as the lost version like
-//! any image, but under a checksum that no image of the page has, the inverse of the right one. So whoever reads the page, now
-//! or in another life, is told; nobody is shown the older version that the store had, whose place is free. What replaces
-//! the page as a whole replaces the notice: a version that was still in DRAM, or the page's next life.
+//! Such a page gets a *notice*: an image with a message that describes the loss. It is written,
+//! logged and mapped as the lost version like any image, but under a checksum that no image of the
+//! page has, the inverse of the right one. So every read of the page, now or after a restart,
+//! returns the message; none returns the older version that the store had, whose place is free. A
+//! write that replaces the whole page replaces the notice: a version that was still in DRAM, or the
+//! page's next incarnation.
 
 use super::Store;
 use super::entry::{Entry, image_checksum};
@@ -11,7 +14,7 @@ use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 
-/// First bytes of a notice; behind them a length (u16) and a sentence.
+/// First bytes of a notice; then a length (u16) and the message.
 const MAGIC: &[u8; 16] = b"FIRN LOST PAGE: ";
 const TEXT_AT: usize = MAGIC.len() + 2;
 
@@ -32,7 +35,7 @@ fn notice(page_size: usize, sentence: &str) -> AlignedBuf {
     image
 }
 
-/// What the notice says that was read, if it is one.
+/// The message of the image that was read, if it is a notice.
 pub(crate) fn sentence_of(page: PageId, version: Lsn, checksum: u32, image: &[u8]) -> Option<String> {
     if !image.starts_with(MAGIC) || notice_checksum(page, version, image) != checksum {
         return None;
@@ -42,20 +45,21 @@ pub(crate) fn sentence_of(page: PageId, version: Lsn, checksum: u32, image: &[u8
 }
 
 impl Store {
-    /// Notes that `version` of `page`, which is newer than the store's, is lost. Answers whether it was still the newest.
+    /// Notes that `version` of `page`, which is newer than the store's, is lost. Returns whether it
+    /// was still the newest.
     pub(crate) fn write_lost(&self, page: PageId, version: Lsn, sentence: &str) -> Result<bool, TierError> {
         let image = notice(self.page_size(), sentence);
         let mut writes = [PageWrite {
             page,
             version,
-            // There is nothing to be redone.
+            // There is nothing to redo.
             recovery_lsn: Lsn::MAX,
             dirty: true,
             data: &image,
             changed: None,
             base: Lsn::ZERO,
             lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "the store gave no answer")),
+            outcome: Err(TierError::new(TierErrorKind::Failed, "the store returned no outcome")),
         }];
         self.write_sealed(&mut writes, notice_checksum);
         let [PageWrite { outcome, .. }] = writes;
@@ -66,7 +70,7 @@ impl Store {
         }
     }
 
-    /// Whether what the store has of the page is a notice that it is lost.
+    /// Whether the store's image of the page is a notice that it is lost.
     pub(crate) fn has_lost(&self, page: PageId) -> bool {
         let Ok(Entry::Placed { version, place, checksum }) = self.entry_of(page) else { return false };
         let mut image = AlignedBuf::zeroed(self.page_size());

@@ -3,9 +3,9 @@
 //! Invariants:
 //! * a page is in at most one frame, and not while it is being loaded;
 //! * only a page that is clean, not being written and not pinned is dropped;
-//! * `dirty_since` is the LSN of the first change that no write under way or done contains,
-//!   `writing_since` of the first change that the write under way would make durable: the log is needed from
-//!   the lesser of the two.
+//! * `dirty_since` is the LSN of the first change that no write under way or completed contains,
+//!   `writing_since` of the first change that the write under way would make durable: the log is
+//!   needed from the lesser of the two.
 
 use super::geometry::Slot;
 use super::meta_page::{MetaId, MetaImage};
@@ -13,9 +13,9 @@ use firn_base::Lsn;
 use firn_base::hash::FixedMap;
 use std::collections::BTreeSet;
 
-/// Bytes of DRAM a cached page takes beyond its body, tables included.
+/// Bytes of DRAM that a cached page takes beyond its body, tables included.
 const FRAME_OVERHEAD_BYTES: usize = 160;
-/// Frames looked at for one to drop when most pages are changed.
+/// Frames examined for eviction when most pages are changed.
 const CROWDED_STEPS: usize = 64;
 
 /// A cached metadata page.
@@ -44,7 +44,7 @@ impl MetaPage {
     }
 }
 
-/// A page to be written: where to, and as what.
+/// A copy of a page to be written, with its slot and sequence.
 #[derive(Debug)]
 pub(crate) struct WriteOut {
     pub id: MetaId,
@@ -54,6 +54,23 @@ pub(crate) struct WriteOut {
     pub body: Box<[u8]>,
 }
 
+/// State of a page's version on the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub sequence: u64,
+    /// Whether a write is replacing it.
+    writing: bool,
+    /// Whether the page in memory was changed since it was read or written.
+    pub changed: bool,
+}
+
+impl Stamp {
+    /// Whether the device held one and the same version from this moment to `later`.
+    pub(crate) fn is_same_version(self, later: Stamp) -> bool {
+        !self.writing && !later.writing && self.sequence == later.sequence
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct MetaCache {
     index: FixedMap<MetaId, usize>,
@@ -61,9 +78,9 @@ pub(crate) struct MetaCache {
     empty: Vec<usize>,
     hand: usize,
     budget_pages: usize,
-    /// Pages with a `dirty_since`.
+    /// Number of pages with a `dirty_since`.
     dirty: usize,
-    /// Pages being read by some thread, which alone may insert them.
+    /// Pages that some thread is reading; only that thread may insert them.
     pub loading: BTreeSet<MetaId>,
 }
 
@@ -84,7 +101,7 @@ impl MetaCache {
     pub(crate) fn contains(&self, id: MetaId) -> bool {
         self.index.contains_key(&id)
     }
-    /// Pages held.
+    /// Number of pages held.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
@@ -97,7 +114,7 @@ impl MetaCache {
         page.referenced = true;
         Some(page)
     }
-    /// Keeps the page in memory until as many `unpin`s; false if it is not there.
+    /// Pins the page in memory, once for each call until `unpin`; returns false if it is not there.
     pub(crate) fn pin(&mut self, id: MetaId) -> bool {
         self.get(id).map(|page| page.pins += 1).is_some()
     }
@@ -117,7 +134,8 @@ impl MetaCache {
         }
     }
 
-    /// Takes in a page just read, clean. Drops another if the budget asks for it and one can be dropped.
+    /// Inserts a page that was just read, clean. Evicts another if the budget requires it and one
+    /// can be evicted.
     pub(crate) fn insert(&mut self, id: MetaId, image: MetaImage) {
         while self.index.len() >= self.budget_pages && self.evict_one() {}
         let page = MetaPage {
@@ -140,8 +158,9 @@ impl MetaCache {
     }
 
     fn evict_one(&mut self) -> bool {
-        // Twice around clears every reference bit. Where hardly any page is clean, as while recovering, that
-        // would be spent in vain for every page taken in: the search goes on at the next one.
+        // Two rounds clear every reference bit. Where hardly any page is clean, as during recovery,
+        // that would be spent in vain for every insertion: the search is cut short and continues at
+        // the next insertion.
         let crowded = self.dirty * 4 > self.frames.len() * 3;
         let steps = if crowded { CROWDED_STEPS } else { 2 * self.frames.len() };
         for _ in 0..steps {
@@ -165,7 +184,7 @@ impl MetaCache {
         self.empty.push(frame);
     }
 
-    /// Drops pages of a group that no longer exists. Nobody uses them, and they are not changed.
+    /// Drops pages of a group that no longer exists. No thread uses them, and they are not changed.
     pub(crate) fn forget(&mut self, ids: impl Iterator<Item = MetaId>) {
         for id in ids {
             if let Some(&frame) = self.index.get(&id) {
@@ -175,19 +194,22 @@ impl MetaCache {
             }
         }
     }
-    /// Every page's name and the LSN of the last record it contains.
+    /// Every page's id and the LSN of the last record it contains.
     pub(crate) fn lsns(&self) -> impl Iterator<Item = (MetaId, Lsn)> {
         self.frames.iter().flatten().map(|page| (page.id, page.lsn))
     }
     /// Whether the page is held and was changed since it was read or written.
     pub(crate) fn is_changed(&self, id: MetaId) -> bool {
-        let frame = self.index.get(&id).and_then(|frame| self.frames[*frame].as_ref());
-        frame.is_some_and(|page| page.dirty_since.is_some() || page.writing_since.is_some())
+        self.stamp(id).is_some_and(|stamp| stamp.changed)
     }
-    /// Sequence of the version on the device of a page that is held.
-    pub(crate) fn sequence(&self, id: MetaId) -> Option<u64> {
-        let frame = self.index.get(&id).and_then(|frame| self.frames[*frame].as_ref());
-        frame.map(|page| page.sequence)
+    /// The state of the version on the device of a page that is held.
+    pub(crate) fn stamp(&self, id: MetaId) -> Option<Stamp> {
+        let page = self.index.get(&id).and_then(|frame| self.frames[*frame].as_ref())?;
+        Some(Stamp {
+            sequence: page.sequence,
+            writing: page.writing_since.is_some(),
+            changed: page.dirty_since.is_some() || page.writing_since.is_some(),
+        })
     }
     /// Whether any of the pages is pinned, loading, changed or being written.
     pub(crate) fn in_use(&self, mut ids: impl Iterator<Item = MetaId>) -> bool {
@@ -197,16 +219,17 @@ impl MetaCache {
         })
     }
 
-    /// Changed pages not being written.
+    /// Number of changed pages that are not being written.
     pub(crate) fn dirty(&self) -> usize {
         self.dirty
     }
-    /// The log is needed from here on for pages not written yet.
+    /// The LSN from which the log is needed for pages not written yet.
     pub(crate) fn needed_from(&self) -> Option<Lsn> {
         self.frames.iter().flatten().filter_map(MetaPage::needed_from).min()
     }
 
-    /// Copies up to `limit` changed pages for writing, those first for which the log is needed longest.
+    /// Copies up to `limit` changed pages for writing, first those whose log is needed from the
+    /// oldest LSN.
     pub(crate) fn begin_write(&mut self, limit: usize) -> Vec<WriteOut> {
         let mut dirty: Vec<(Lsn, MetaId)> =
             self.frames.iter().flatten().filter_map(|page| Some((page.dirty_since?, page.id))).collect();
@@ -226,7 +249,7 @@ impl MetaCache {
         out
     }
 
-    /// Ends a write: the written slot is the good one now, or nothing has changed.
+    /// Ends a write: the written slot is the current one now, or nothing has changed.
     pub(crate) fn end_write(&mut self, written: &WriteOut, done: bool) {
         let page = self.get(written.id).expect("a page being written is not dropped");
         let since = page.writing_since.take().expect("a write was begun");

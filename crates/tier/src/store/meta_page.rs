@@ -1,10 +1,11 @@
-//! A metadata page on the device: a header of 64 bytes and a body, written alternately to two slots.
+//! A metadata page on the device: a header of 64 bytes and a body, written alternately to two
+//! slots.
 //!
 //! Invariants:
-//! * a slot is believed only if magic, database, identity, length and checksum are right;
-//! * of two believed slots the one with the higher sequence is the page;
-//! * `lsn` is the LSN of the last record whose changes the page contains: redo applies a record to the page
-//!   if and only if the record's LSN is greater.
+//! * a slot is valid only if magic, database, identity, length and checksum are right;
+//! * of two valid slots the one with the higher sequence is the page;
+//! * `lsn` is the LSN of the last record whose changes the page contains: redo applies a record to
+//!   the page if and only if the record's LSN is greater.
 
 use super::geometry::{Geometry, Slot};
 use crate::{TierError, TierErrorKind};
@@ -13,17 +14,19 @@ use std::fmt;
 
 /// Bytes of a metadata page's header.
 pub(crate) const META_HEADER_BYTES: usize = 64;
+/// A higher sequence, of a metadata page or a header, is damage: the next write must be able to pass it.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
 const MAGIC: [u8; 8] = *b"FIRNMETA";
 const CHECKSUM_AT: usize = 60;
 
-/// Which metadata page.
+/// Identity of a metadata page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum MetaId {
     /// Sums over all groups.
     Totals,
-    /// Places in use and pages allocated of a group.
+    /// Places in use and pages allocated in a group.
     Bitmap(u64),
-    /// Map entries, counted through all groups.
+    /// Map entries; map pages are counted through all groups.
     Map(u64),
 }
 
@@ -84,7 +87,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     Crc32c::new().with(&bytes[..CHECKSUM_AT]).with(&bytes[META_HEADER_BYTES..]).value()
 }
 
-/// Reads one slot; `None` if it is not this page of this database, whole.
+/// Decodes one slot; `None` if it is not this page of this database, intact.
 fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<MetaImage> {
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -92,7 +95,7 @@ fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<
         && bytes[8..24] == database.0
         && bytes[24..32] == [id.kind(), 0, 0, 0, 0, 0, 0, 0]
         && u64_at(32) == id.number()
-        && u64_at(48) > 0
+        && (1..=SEQUENCE_MAX).contains(&u64_at(48))
         && u32_at(56) as usize == bytes.len()
         && u32_at(CHECKSUM_AT) == checksum(bytes);
     believed.then(|| MetaImage {
@@ -103,7 +106,7 @@ fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<
     })
 }
 
-/// The page out of its two slots.
+/// Chooses the newest version of the page's two slots.
 pub(crate) fn choose(
     database: DatabaseId,
     id: MetaId,
@@ -122,9 +125,9 @@ pub(crate) fn choose(
     }
 }
 
-/// Whether the slot that was not chosen holds what it should: the version before, or nothing if there is
-/// none. If not, the write of a newer version was torn by a crash, or the slot was damaged, be it the newer
-/// or the older one; see [`super::suspects`].
+/// Whether the slot that was not chosen holds what it should: the version before, or nothing if
+/// there is none. If not, a crash tore the write of a newer version, or the slot was damaged, be it
+/// the newer or the older one; see [`super::suspects`].
 pub(crate) fn other_is_sound(
     database: DatabaseId,
     id: MetaId,
@@ -191,6 +194,10 @@ mod tests {
             assert!(choose(DATABASE, MetaId::Map(3), &torn, &[0; 512]).is_err());
         }
         assert!(choose(DATABASE, MetaId::Map(4), &old, &new).is_err(), "another page");
+        // A sequence that the next write cannot pass.
+        let last = slot(u64::MAX, 3);
+        assert_eq!(choose(DATABASE, MetaId::Map(3), &old, &last).unwrap().body[0], 1);
+        assert_eq!(choose(DATABASE, MetaId::Map(3), &old, &slot(SEQUENCE_MAX, 3)).unwrap().body[0], 3);
         assert!(choose(DATABASE, MetaId::Bitmap(3), &old, &new).is_err(), "another kind");
         assert!(choose(DatabaseId([8; 16]), MetaId::Map(3), &old, &new).is_err(), "another database");
     }

@@ -1,52 +1,54 @@
-//! What a caller chooses about a store.
+//! Options of a store.
 
 use crate::{TierError, TierErrorKind};
 
-/// How the store lays out and caches.
+/// Options that every opening gives.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Bytes; a power of two from 512 to 65536.
+    /// Page size in bytes; a power of two from 512 to 65536.
     pub page_size: usize,
-    /// DRAM for cached map pages. Kept, except for pages in use by calls under way and, while recovering,
-    /// for changed pages, whose number the log's volume bounds.
+    /// DRAM in bytes for cached map pages. Exceeded only by pages in use by calls under way and,
+    /// during recovery, by changed pages, whose number the volume of the log bounds.
     pub map_budget_bytes: usize,
 }
 
-/// How the file is cut into groups; chosen when the store is created and kept in its header.
+/// Division of the file into groups; chosen when the store is created and kept in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a metadata page; a power of two from 512 to 65536.
     pub meta_bytes: usize,
-    /// Map pages in a group, which with the map entries a page decides how many page places a group has.
+    /// Map pages in a group. With the entries of a map page this determines the number of page
+    /// places in a group.
     pub maps_per_group: u32,
 }
 
 impl Default for Layout {
-    /// Metadata pages of 4 KiB, 168 entries each; groups of 4032 places, 16 MiB with pages of 4 KiB.
+    /// Metadata pages of 4 KiB, 168 entries each; groups of 4032 places, 16 MiB with pages of 4
+    /// KiB.
     fn default() -> Layout {
         Layout { meta_bytes: 4096, maps_per_group: 24 }
     }
 }
 
-/// Where a new version of a page goes.
+/// Placement of a new version of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Placement {
-    /// To a free place, in runs as long as can be found; the old place becomes free when the map change
-    /// is durable.
+    /// In a free place, in runs as long as can be found; the old place becomes free when the map
+    /// change is durable.
     #[default]
     OutOfPlace,
 }
 
-/// How an open store behaves; may differ from one opening to the next.
+/// Behaviour of an open store; may differ from one opening to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Where new versions go.
     pub placement: Placement,
-    /// Pages written in one go, 1 to 1024. Three times as many places are kept free beyond what allocated
-    /// and reserved pages need.
+    /// Pages written in one batch, 1 to 1024. Three times as many places are kept free beyond what
+    /// allocated and reserved pages need.
     pub batch_pages: usize,
-    /// Free places out of a hundred below which the file is made larger, if it can be. More of them make
+    /// Percentage of free places below which the file is extended, if it can be. More of them make
     /// longer runs and a larger file.
     pub free_target_percent: u8,
 }

@@ -1,14 +1,21 @@
-//! Metadata pages held in memory while a call works with them.
+//! Metadata pages pinned in memory while a call works with them.
 
 use super::load::Loaded;
 use super::meta_page::{MetaId, MetaImage};
 use super::{State, Store, suspects};
 use crate::{TierError, TierErrorKind};
 
-/// Keeps metadata pages in memory until dropped. Not to be dropped under the `state` lock.
+/// Keeps metadata pages in memory until dropped. Must not be dropped under the `state` lock.
 pub(crate) struct Pins<'a> {
     store: &'a Store,
     ids: Vec<MetaId>,
+}
+
+impl Pins<'_> {
+    /// Pins the pages for as long as the store is open.
+    pub(crate) fn keep(mut self) {
+        self.ids = Vec::new();
+    }
 }
 
 impl Drop for Pins<'_> {
@@ -21,8 +28,8 @@ impl Drop for Pins<'_> {
 }
 
 impl Store {
-    /// Has `ids` in memory, loading what is missing; of groups that exist. Called under none of the store's
-    /// locks but `growth`. If it fails, nothing is pinned.
+    /// Pins `ids`, whose groups must exist, and loads those that are missing. Called under none of
+    /// the store's locks but `growth`. If it fails, nothing is pinned.
     pub(crate) fn pin(&self, ids: &[MetaId]) -> Result<Pins<'_>, TierError> {
         let mut pins = Pins { store: self, ids: Vec::with_capacity(ids.len()) };
         let mut wanted: Vec<MetaId> = ids.to_vec();
@@ -34,7 +41,7 @@ impl Store {
             let beyond =
                 |id: &&MetaId| self.geometry.group_of_meta(**id).is_some_and(|group| group >= groups);
             if let Some(id) = wanted.iter().find(beyond) {
-                // The group was given back since the caller looked: nothing in it is allocated.
+                // The group was cut off since the caller checked: nothing in it is allocated.
                 let message = format!("{id:?} lies beyond the end of the store");
                 drop(state);
                 return Err(TierError::new(TierErrorKind::NotAllocated, message));
@@ -64,7 +71,7 @@ impl Store {
                 match image.and_then(|loaded| state.accept(*id, loaded)) {
                     Ok(image) => {
                         state.cache.insert(*id, image);
-                        // At once, or the next insertion might drop it.
+                        // At once, or the next insertion might evict it.
                         assert!(state.cache.pin(*id));
                         pins.ids.push(*id);
                     }
@@ -82,7 +89,7 @@ impl Store {
 }
 
 impl State {
-    /// Whether a page just read may be used.
+    /// Decides whether a page that was just read may be used.
     fn accept(&mut self, id: MetaId, loaded: Loaded) -> Result<MetaImage, TierError> {
         if !loaded.sound {
             if !self.recovering {

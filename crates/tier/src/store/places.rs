@@ -1,10 +1,11 @@
 //! Finding places for a batch of pages.
 //!
-//! Why it always ends with places, unless the store's own metadata is damaged: places with space on the
-//! device are at least allocated pages + reserved pages + one batch (`reserve_page` sees to it). Of these,
-//! unavailable are the places in use (at most one for each allocated page), those freed by records not yet
-//! durable (a flush makes them available), and those of other writes under way (which give theirs back or
-//! turn old places into freed ones when they end). A call that waits for other writes holds no place itself.
+//! Why it always finds places, unless the store's own metadata is damaged: places with space on the
+//! device are at least allocated pages + reserved pages + one batch (`reserve` ensures it). Of
+//! these, unavailable are the places in use (at most one for each allocated page), those freed by
+//! records not yet durable (a flush makes them available), and those of other writes under way
+//! (which release them or turn old places into freed ones when they end). A call that waits for
+//! other writes holds no place itself.
 
 use super::Store;
 use super::geometry::Place;
@@ -12,10 +13,10 @@ use super::meta_page::MetaId;
 use crate::{Lifetime, TierError, TierErrorKind};
 use firn_base::Lsn;
 
-/// Bitmap pages looked at by one call merely for a better choice.
+/// Most bitmap pages that one call reads merely for a better choice.
 const LEARN_FOR_CHOICE: usize = 2;
 
-/// What stands between a call and its places.
+/// The next thing that a call needs for its places.
 enum Next {
     Done,
     Load(u64),
@@ -26,7 +27,7 @@ enum Next {
 }
 
 impl Store {
-    /// Makes known what is available in `group`.
+    /// Counts what is available in `group`, from its bitmap page.
     pub(crate) fn learn(&self, group: u64) -> Result<(), TierError> {
         let pins = self.pin(&[MetaId::Bitmap(group)]);
         let mut state = self.state.lock();
@@ -36,7 +37,7 @@ impl Store {
                 let body = &state.cache.get(MetaId::Bitmap(group)).expect("just pinned").body;
                 state.space.learn(&self.geometry, group, Some(body));
             }
-            // Its pages can still be read; new ones go elsewhere.
+            // The group's pages can still be read; new ones go elsewhere.
             Err(error) if error.kind == TierErrorKind::Damaged => {
                 state.space.learn(&self.geometry, group, None)
             }
@@ -81,7 +82,8 @@ impl Store {
         }
     }
 
-    /// Takes what can be had without I/O. Before `Wait` it gives back what it took and waits.
+    /// Takes what is available without I/O. Before it returns `Wait` it releases what it took and
+    /// waits.
     fn take_known(&self, count: usize, lifetime: Lifetime, choosy: bool, taken: &mut Vec<Place>) -> Next {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -121,7 +123,7 @@ impl Store {
         Next::Grow(state.space.groups())
     }
 
-    /// Gives back places that were not used.
+    /// Releases places that were not used.
     pub(crate) fn drop_places(&self, places: &[Place]) {
         let mut state = self.state.lock();
         for place in places {

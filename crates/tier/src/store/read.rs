@@ -1,7 +1,7 @@
 //! Reading pages.
 //!
-//! The map is looked at before the read and again after it: if the entry changed meanwhile, the old place
-//! may have been reused, and what was read means nothing.
+//! The reader checks the map before the read and again after it: if the entry changed meanwhile,
+//! the old place may have been reused, and the bytes read are meaningless.
 
 use super::entry::{Entry, image_checksum};
 use super::lost;
@@ -12,7 +12,7 @@ use firn_base::{Lsn, PageId};
 use firn_device::{Io, IoOp};
 
 impl Store {
-    /// Whether a group for the page exists, now.
+    /// Whether the page's group exists now.
     fn page_in_range(&self, page: PageId) -> bool {
         page.0 != 0 && self.geometry.group_of_page(page) < self.state.lock().space.groups()
     }
@@ -26,7 +26,7 @@ impl Store {
         self.state.lock().entry(self, page)
     }
 
-    pub(crate) fn read_pages(&self, reads: &mut [PageRead<'_>]) {
+    pub(crate) fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         count(&self.counters.pages_read, reads.len());
         let mut left: Vec<usize> = Vec::with_capacity(reads.len());
         for (index, read) in reads.iter_mut().enumerate() {
@@ -46,17 +46,17 @@ impl Store {
                     reads[left[0]].outcome = Err(error);
                     return;
                 }
-                // Which of them failed shows when each is read alone.
+                // Reading each alone shows which of them failed.
                 Err(_) => {
                     return left
                         .iter()
-                        .for_each(|index| self.read_pages(std::slice::from_mut(&mut reads[*index])));
+                        .for_each(|index| self.read_batch(std::slice::from_mut(&mut reads[*index])));
                 }
             }
         }
     }
 
-    /// Reads those of `left`, whose map pages are pinned; answers which have to be read again.
+    /// Reads those of `left`, whose map pages are pinned; returns those that must be read again.
     fn read_round(&self, reads: &mut [PageRead<'_>], left: &[usize]) -> Vec<usize> {
         let entries: Vec<Result<Entry, TierError>> = {
             let mut state = self.state.lock();
@@ -85,7 +85,7 @@ impl Store {
                 }
                 Ok(entry @ Entry::Placed { version, .. }) => {
                     let outcome = outcomes.next().expect("one for each placed page");
-                    outcome.map_err(TierError::from).and_then(|()| verify(self, read, *entry, *version))
+                    outcome.map_err(TierError::of_read).and_then(|()| verify(self, read, *entry, *version))
                 }
             };
         }
@@ -118,7 +118,7 @@ fn verify(store: &Store, read: &PageRead<'_>, entry: Entry, version: Lsn) -> Res
 }
 
 impl super::State {
-    /// A page's entry, from a map page that is pinned.
+    /// A page's entry, from a pinned map page.
     pub(crate) fn entry(&mut self, store: &Store, page: PageId) -> Result<Entry, TierError> {
         let id = store.geometry.map_of_page(page);
         let map = self.cache.get(id).expect("the caller pinned the map page");

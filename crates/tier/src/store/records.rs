@@ -1,7 +1,8 @@
-//! The store's log records: what changes in the map.
+//! The store's log records: changes of the map.
 //!
-//! Each record names the old place of every page it moves or frees, so that bitmap pages and map pages can
-//! be redone independently of each other, whichever of them had been written before the crash.
+//! Each record names the old place of every page it moves or frees, so that bitmap pages and map
+//! pages can be redone independently of each other, whichever of them had been written before the
+//! crash.
 
 use super::geometry::Place;
 use firn_base::codec::{Malformed, Reader, Writer};
@@ -12,13 +13,13 @@ use firn_log::{Kind, Record};
 pub(crate) const PUBLISH: Kind = Kind(0x10);
 /// Pages written to new places.
 pub(crate) const MOVE: Kind = Kind(0x11);
-/// A group's places given back to the file system, or taken into use again.
+/// A group returned the space of its places to the file system, or got it again.
 pub(crate) const BACKING: Kind = Kind(0x12);
 
-/// Pages that become allocated in versions of another database's log, while it is restored.
+/// Pages that become allocated in versions of another database's log, while a database is restored.
 pub(crate) const ADOPT: Kind = Kind(0x13);
 
-/// Most changes in one record: a bound on what redo holds in memory for it.
+/// Most changes in one record: bounds the memory that redo needs for it.
 pub(crate) const CHANGES_MAX: usize = 1 << 16;
 
 /// One change of the map.
@@ -32,11 +33,24 @@ pub(crate) enum Change {
     Free { page: PageId, place: Option<Place> },
     /// A page has a new version at a new place.
     Move { page: PageId, version: Lsn, place: Place, checksum: u32, old: Option<Place> },
-    /// A group without used places gives their space back (`backed: false`) or has it again.
+    /// A group without used places returns their space (`backed: false`) or gets it again.
     Backing { group: u64, backed: bool },
 }
 
-/// A place that may be missing, as a number: 0 for none.
+impl Change {
+    /// The page whose map entry it changes.
+    pub(crate) fn page(&self) -> Option<PageId> {
+        match *self {
+            Change::Allocate { page }
+            | Change::Adopt { page, .. }
+            | Change::Free { page, .. }
+            | Change::Move { page, .. } => Some(page),
+            Change::Backing { .. } => None,
+        }
+    }
+}
+
+/// Encodes an optional place: 0 for none.
 fn put_place(out: &mut Vec<u8>, place: Option<Place>) {
     out.put_varint(place.map_or(0, |place| place.0 + 1));
 }

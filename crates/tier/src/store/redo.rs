@@ -1,14 +1,15 @@
 //! Redo of map records, before the log is attached.
 //!
-//! Records wait until there are enough of them, or no more. Then the metadata pages that they concern are read side by
-//! side, each once, and the records are applied in their order.
+//! Records are collected until there are enough of them, or no more. Then the metadata pages that
+//! they concern are read in batches, each page once, and the records are applied in their order.
 //!
 //! Invariants:
 //! * Records are applied in the order of their LSNs.
-//! * A record is left out only if every metadata page that was synced contains it: it is not younger than a version of the
-//!   metadata that was read before a sync that was completed ([`Store::expect_metadata`]). A slot that a crash tears was
-//!   being written after that sync, so its page was changed by a younger record, and its other slot contains the older ones.
-//! * Nothing waits when the log is attached.
+//! * A record is left out only if every metadata page that was synced contains it: it is not
+//!   younger than a version of the metadata that was read before a sync that completed
+//!   ([`Store::expect_metadata`]). A slot that a crash tears was being written after that sync, so
+//!   its page was changed by a younger record, and its other slot contains the older ones.
+//! * No record waits when the log is attached.
 
 use super::apply::{apply, concerned};
 use super::meta_page::MetaId;
@@ -19,25 +20,25 @@ use firn_base::codec::Malformed;
 use firn_log::Record;
 use std::collections::BTreeSet;
 
-/// Changes that wait at most, but for those of the last record: 3 MiB.
+/// Most changes that wait, not counting those of the last record: 3 MiB.
 const CHANGES_MAX: usize = 1 << 16;
-/// Pages whose records wait at most, if the budget of the map is less. (What redo changes stays in memory, whatever the
-/// budget: it cannot be written before the log is attached.)
+/// Most pages whose records wait, if the budget of the map is less. (The pages that redo changes
+/// stay in memory, whatever the budget: they cannot be written before the log is attached.)
 const PAGES_LEAST: usize = 1024;
 
-/// Records that wait.
+/// Records that wait to be applied.
 #[derive(Default)]
 pub(crate) struct Redo {
-    /// Records up to here are contained in all that was synced.
+    /// Everything that was synced contains the records up to here.
     contained: Lsn,
     records: Vec<(Lsn, Vec<Change>)>,
     changes: usize,
-    /// What the records concern, of groups that exist.
+    /// The metadata pages that the records concern, in groups that exist.
     pages: BTreeSet<MetaId>,
 }
 
 impl Redo {
-    /// Passes over records up to and including `contained`.
+    /// Makes redo skip records up to and including `contained`.
     pub(crate) fn begin_after(&mut self, contained: Lsn) {
         assert!(self.is_empty(), "said before the first record");
         self.contained = contained;
@@ -72,8 +73,8 @@ impl Store {
         let (present, missing): (Vec<MetaId>, Vec<MetaId>) =
             concerned(&self.geometry, &changes).into_iter().partition(exists);
         if let Some(id) = missing.first().filter(|_| lsn >= shrunk_at) {
-            // A group is counted in the header before a record can speak of it, and a record that speaks of
-            // a group given back is older than that.
+            // The header counts a group before any record can name it, and a record that names a
+            // group that was cut off since is older than that.
             return Err(TierError::new(
                 TierErrorKind::Damaged,
                 format!("the map record at {lsn:?} speaks of {id:?}, but the store has {groups} groups only"),
@@ -86,7 +87,7 @@ impl Store {
         if redo.is_full(pages_max) { self.apply_waiting(&mut redo) } else { Ok(()) }
     }
 
-    /// Applies what waits.
+    /// Applies the waiting records.
     pub(crate) fn redo_waiting(&self) -> Result<(), TierError> {
         self.apply_waiting(&mut self.redo.lock())
     }

@@ -1,11 +1,12 @@
-//! Free space in memory: what is held back, what waits for the log, and which places come next.
+//! Free space in memory: what is held, what waits for the log, and which places come next.
 //!
-//! A place or page number is *available* if its bit is clear in the bitmap page and it is not held. Held are
-//! * reserved page numbers (given out, not yet allocated by a durable or undurable record);
+//! A place or page number is *available* if its bit is clear in the bitmap page and it is not held.
+//! Held are
+//! * reserved page numbers (handed out, and not allocated by a record yet, durable or not);
 //! * places of writes in flight (chosen, not yet in the map);
-//! * pages and places freed by a record that is not durable yet: a crash would bring them back.
+//! * pages and places freed by a record that is not durable yet: a crash would undo the free.
 //!
-//! How much is available is known for a group once its bitmap page has been seen ("learned"), so that
+//! The number available in a group is known once its bitmap page has been read ("learned"), so that
 //! opening reads none of them.
 
 use super::bitmap::{self, Which};
@@ -15,11 +16,11 @@ use firn_base::{Lsn, PageId};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 
-/// What is known of a group.
+/// Free space of one group.
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupSpace {
     learned: bool,
-    /// Its places are not to be taken, whatever its bitmap page says, until it is forgotten.
+    /// Its places must not be taken, whatever its bitmap page says, until it is unlearned.
     closed: bool,
     places: u32,
     pages: u32,
@@ -28,7 +29,7 @@ struct GroupSpace {
 /// What one record freed, until it is durable.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Durable once the log is durable up to here.
+    /// The record is durable once the log is durable up to here.
     pub end: Lsn,
     /// Until then the log is needed from here.
     pub needed_from: Lsn,
@@ -39,7 +40,7 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 pub(crate) struct Space {
     groups: Vec<GroupSpace>,
-    /// Learned groups with available places, ordered by how many, then lowest first.
+    /// Learned groups with available places, ordered by their number, then lowest group first.
     by_places: BTreeSet<(u32, Reverse<u64>)>,
     /// Learned groups with available page numbers.
     with_pages: BTreeSet<u64>,
@@ -88,7 +89,7 @@ impl Space {
     pub(crate) fn add_groups(&mut self, groups: u64) {
         self.groups.resize(groups as usize, GroupSpace::default());
     }
-    /// Forgets the last group, of which nothing is held.
+    /// Removes the last group, of which nothing is held.
     pub(crate) fn remove_last_group(&mut self) {
         let group = self.groups() - 1;
         self.unlearn(group);
@@ -96,7 +97,7 @@ impl Space {
         self.learned_to = self.learned_to.min(group);
     }
 
-    /// Page numbers given out and not yet allocated.
+    /// Page numbers handed out and not yet allocated.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.len() as u64
     }
@@ -129,21 +130,31 @@ impl Space {
         self.groups[group as usize] = now;
     }
 
-    /// Notes what is available in a group, from its bitmap page; `None` if that page is damaged, in which
-    /// case nothing is.
+    /// Counts what is available in a group, from its bitmap page; `None` if that page is damaged:
+    /// then nothing is available.
     pub(crate) fn learn(&mut self, geometry: &Geometry, group: u64, body: Option<&[u8]>) {
-        let range = group * geometry.places_per_group..(group + 1) * geometry.places_per_group;
-        let held_places = self.held_places.range(range.clone()).count() as u64;
-        let held_pages =
-            (self.reserved.range(range.clone()).count() + self.freed_pages.range(range).count()) as u64;
-        let available = |which, held| match body {
-            Some(body) => (geometry.places_per_group - bitmap::count(geometry, body, which) - held) as u32,
-            None => 0,
+        // Bit by bit, as they are chosen: a damaged bitmap may count places that are held, or that do not
+        // exist.
+        let available = |which: Which| -> u32 {
+            let Some(body) = body else { return 0 };
+            let in_segment = |segment: usize| {
+                let start = group * geometry.places_per_group + segment as u64 * SEGMENT_PLACES;
+                let range = start..start + SEGMENT_PLACES;
+                let held = match which {
+                    Which::Places => mask_of(&self.held_places, range),
+                    Which::Pages => {
+                        mask_of(&self.reserved, range.clone()) | mask_of(&self.freed_pages, range)
+                    }
+                };
+                let free = !bitmap::word(geometry, body, which, segment) & geometry.segment_mask(segment);
+                (free & !held).count_ones()
+            };
+            (0..geometry.segments()).map(in_segment).sum()
         };
         let backed = body.is_some_and(bitmap::is_backed);
         let closed = self.groups[group as usize].closed;
-        let places = if backed && !closed { available(Which::Places, held_places) } else { 0 };
-        let pages = available(Which::Pages, held_pages);
+        let places = if backed && !closed { available(Which::Places) } else { 0 };
+        let pages = available(Which::Pages);
         if body.is_some() && !backed {
             self.unbacked.insert(group);
         }
@@ -184,14 +195,14 @@ impl Space {
         let all = geometry.places_per_group as u32;
         self.groups.get(group as usize).is_some_and(|group| group.places == all && group.pages == all)
     }
-    /// Takes a group out of use: its places are not chosen until it is learned again.
+    /// Takes a group out of use: its places are not chosen until it is unlearned and learned again.
     pub(crate) fn close_places(&mut self, group: u64) {
         self.change(group, |space| (space.places, space.closed) = (0, true));
         for open in &mut self.open {
             open.take_if(|(open_group, _)| *open_group == group);
         }
     }
-    /// Available places of the learned group that has the most.
+    /// Number of available places of the learned group that has the most.
     pub(crate) fn most_places(&self) -> u32 {
         self.by_places.last().map_or(0, |(places, _)| *places)
     }
@@ -200,7 +211,8 @@ impl Space {
     pub(crate) fn group_for_page(&self) -> Option<u64> {
         self.with_pages.first().copied()
     }
-    /// Reserves the lowest available page number of a learned group.
+    /// Reserves the lowest available page number of a learned group; `None` if its bitmap page has fewer than
+    /// was learned, since it is damaged.
     pub(crate) fn reserve_page(&mut self, geometry: &Geometry, group: u64, body: &[u8]) -> Option<PageId> {
         let base = group * geometry.places_per_group;
         for segment in 0..geometry.segments() {
@@ -221,12 +233,12 @@ impl Space {
         }
         None
     }
-    /// Gives a reserved page number back.
+    /// Releases a reserved page number.
     pub(crate) fn unreserve(&mut self, geometry: &Geometry, page: PageId) {
         assert!(self.reserved.remove(&page.0), "{page:?} was not reserved");
         self.change(geometry.group_of_page(page), |space| space.pages += 1);
     }
-    /// A reserved page number is allocated: the bitmap keeps it from now on.
+    /// Notes that a reserved page number is allocated: the bitmap keeps it from now on.
     pub(crate) fn allocated(&mut self, page: PageId) {
         assert!(self.reserved.remove(&page.0), "{page:?} was not reserved");
     }
@@ -235,14 +247,15 @@ impl Space {
     pub(crate) fn group_for_places(&self, lifetime: Lifetime) -> Option<u64> {
         let (best, Reverse(best_group)) = *self.by_places.last()?;
         match self.open[class(lifetime)] {
-            // Staying where one is makes adjacent runs of following batches adjacent; not for ever, though.
+            // Staying in one group makes the runs of successive batches adjacent; but only while
+            // the group has at least half as many places as the best one.
             Some((group, _)) if self.groups[group as usize].places * 2 >= best => Some(group),
             _ => Some(best_group),
         }
     }
 
-    /// Takes up to `count` available places of a learned group, the emptiest segments first, appending them
-    /// to `taken` and holding them.
+    /// Takes up to `count` available places of a learned group, the emptiest segments first,
+    /// appending them to `taken` and holding them.
     pub(crate) fn take_places(
         &mut self,
         geometry: &Geometry,
@@ -279,11 +292,13 @@ impl Space {
         }
         let took = (count - left) as u32;
         self.in_flight += u64::from(took);
-        self.change(group, |space| space.places -= took);
+        // As the bitmap has it, should it have been damaged since it was learned.
+        let places = free.iter().map(|free| free.count_ones()).sum();
+        self.change(group, |space| space.places = places);
     }
 
-    /// The open segment while it has places; then the emptiest, the next one after it among equals. What
-    /// another lifetime class is filling comes last.
+    /// The open segment while it has places; then the emptiest, among equals the next one after it.
+    /// Segments that another lifetime class is filling come last.
     fn choose_segment(&self, group: u64, free: &[u64], mine: usize) -> Option<usize> {
         let open = self.open[mine].filter(|(open_group, _)| *open_group == group).map(|(_, segment)| segment);
         if let Some(segment) = open.filter(|segment| free[*segment] != 0) {
@@ -300,12 +315,12 @@ impl Space {
             .map(|(_, segment)| segment)
     }
 
-    /// A chosen place was not used after all.
+    /// Releases a chosen place that was not used after all.
     pub(crate) fn drop_place(&mut self, geometry: &Geometry, place: Place) {
         self.in_flight -= 1;
         self.unhold_place(geometry, place);
     }
-    /// A chosen place is in the map: the bitmap keeps it from now on.
+    /// Notes that a chosen place is in the map: the bitmap keeps it from now on.
     pub(crate) fn placed(&mut self, place: Place) {
         self.in_flight -= 1;
         assert!(self.held_places.remove(&place.0), "{place:?} was not held");
@@ -315,7 +330,7 @@ impl Space {
         self.change(geometry.group_of_place(place), |space| space.places += 1);
     }
 
-    /// Keeps back what a record freed until it is durable.
+    /// Holds what a record freed until the record is durable.
     pub(crate) fn hold_freed(&mut self, pending: Pending) {
         assert!(self.pending.back().is_none_or(|last| last.end <= pending.end), "records come in order");
         for place in &pending.places {

@@ -1,20 +1,21 @@
 //! Metadata pages of which one slot is bad.
 //!
-//! A crash may tear the write of a metadata page: its slot is then bad, the other one holds the version
-//! before, and the log since the redo start holds all that the version before lacks. But a bad slot may also
-//! be one that was written long ago and was damaged since, and if it was the newer one, the other is *stale*:
-//! its entries name old places, whose old images have right checksums. It must not be believed.
+//! A crash may tear the write of a metadata page: its slot is then bad, the other one holds the
+//! version before, and the log since the redo start has all that the version before lacks. But a
+//! bad slot may also be one that was written long ago and was damaged since, and if it was the
+//! newer one, the other is *stale*: its entries name old places, whose old images have right
+//! checksums. It must not be used.
 //!
-//! The two are told apart by redo. A page whose write could have torn was changed by a record since the redo
-//! start, so redo changes it again. Hence, of the pages with a bad slot:
-//! * loaded after recovery, or not changed by redo: damaged;
-//! * changed by redo: compared with the pages that must agree with it.
+//! Redo distinguishes the two. A page whose write could have been torn was changed by a record
+//! since the redo start, so redo changes it again. Hence, of the pages with a bad slot:
+//! * those loaded after recovery, or not changed by redo, are damaged;
+//! * those changed by redo are compared with the pages that must agree with them.
 //!
-//! The totals page is added up anew instead. A header with a bad slot is compared with the group that follows
-//! those it counts, which would be formatted over.
+//! The totals page is recounted instead. A header with a bad slot is compared with the group that
+//! follows those it counts, which growth would overwrite.
 //!
-//! What is left: a bitmap page that is damaged in its newer slot, and changed by redo, and whose lost
-//! changes concern places of pages of other groups only.
+//! Not detected: a bitmap page that is damaged in its newer slot, and changed by redo, and whose
+//! lost changes concern only places of pages of other groups.
 
 use super::bitmap::{self, Which};
 use super::meta_page::MetaId;
@@ -22,7 +23,7 @@ use super::totals::Totals;
 use super::{Store, TierError, TierErrorKind};
 use firn_base::{Lsn, PageId};
 
-/// The error for a page of which one slot is bad and nothing says which is the newer.
+/// The error for a page of which one slot is bad and nothing tells which is the newer.
 pub(crate) fn ambiguous(id: MetaId) -> TierError {
     damaged(format!(
         "{id:?} is damaged in one of its slots, and what the other holds may be older: run a check, then \
@@ -39,7 +40,7 @@ impl Store {
     pub(crate) fn judge_suspects(&self, log_end: Lsn) -> Result<(), TierError> {
         {
             let state = self.state.lock();
-            // Metadata is written after the log it depends on is durable: the log lost its end.
+            // Metadata is written after the log it depends on is durable: so the log lost its end.
             if let Some((id, lsn)) = state.cache.lsns().find(|(_, lsn)| *lsn >= log_end) {
                 return Err(damaged(format!(
                     "{id:?} contains the log record at LSN {lsn}, but the log ends at LSN {log_end}: its end was \
@@ -64,8 +65,8 @@ impl Store {
         }
     }
 
-    /// Of a header with a bad slot: makes sure that the other one is not the older. If the bad one was torn by a
-    /// crash, the groups that it would have counted are not in use yet.
+    /// For a header with a bad slot: verifies that the other one is not the older. If a crash tore
+    /// the bad one, the groups that it would have counted are not in use yet.
     pub(crate) fn check_header(&self, groups: u64) -> Result<(), TierError> {
         if self.geometry.group_offset(groups + 1).is_none_or(|end| end > self.device.len()) {
             return Ok(());
@@ -119,7 +120,7 @@ impl Store {
         Ok(())
     }
 
-    /// Adds the totals up anew, as containing all log there is.
+    /// Recounts the totals, as containing all log there is.
     fn recount(&self, log_end: Lsn) -> Result<(), TierError> {
         let groups = self.state.lock().space.groups();
         let mut totals = Totals::default();

@@ -1,4 +1,4 @@
-//! Sums over all groups, kept as a metadata page of their own so that opening need not add them up.
+//! Sums over all groups, kept as a metadata page so that opening need not recount them.
 
 /// The body of the totals page: three numbers of eight bytes, then zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

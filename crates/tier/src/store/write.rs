@@ -2,14 +2,15 @@
 //!
 //! Why a crash at any point loses nothing:
 //! * before the images are durable: nothing names their places; the old versions stay;
-//! * after that, before the map record is durable: the same, and the log is still kept from the pages'
-//!   recovery LSNs (`Pending::needed_from`), so redo makes the new versions again;
-//! * after that: the map names the new places. The old ones are reused only from here on.
+//! * after that, before the map record is durable: the same, and the log is still kept from the
+//!   pages' recovery LSNs (`Pending::needed_from`), so redo rebuilds the new versions;
+//! * after that: the map names the new places. Only from here on are the old ones reused.
 //!
-//! A page may be freed, or written in a newer version by another thread, while its image is under way: the
-//! entry is looked at again under `order`, and an image that came too late is dropped with its place.
+//! Another thread may free a page, or write a newer version of it, while its image is under way:
+//! the writer checks the entry again under `order`, and drops an image that came too late, with its
+//! place.
 
-use super::apply::{apply, concerned};
+use super::apply::{self, concerned, contradiction};
 use super::entry::{Entry, image_checksum};
 use super::geometry::Place;
 use super::meta_page::MetaId;
@@ -22,17 +23,18 @@ use crate::{Lifetime, PageWrite, TierError, Written};
 use firn_base::sync::MutexGuard;
 use firn_base::{Lsn, PageId};
 use firn_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
-use firn_log::Record;
+use firn_log::{Log, LogErrorKind, Record};
 
-/// Runs that are written durably each; more of them are written together and synced once.
+/// Up to this number of runs each run is written durably; more are written together and synced
+/// once.
 const DURABLE_RUNS_MAX: usize = 4;
-/// Staging buffers kept between calls.
+/// Most staging buffers kept between calls.
 const STAGING_KEPT: usize = 4;
 
-/// What an image is mapped under.
+/// Computes the checksum under which an image is mapped.
 pub(crate) type Seal = fn(PageId, Lsn, &[u8]) -> u32;
 
-/// An image on its way: index of its write, place, checksum.
+/// An image under way: index of its write, place, checksum.
 #[derive(Clone, Copy)]
 struct Shadow {
     write: usize,
@@ -41,11 +43,11 @@ struct Shadow {
 }
 
 impl Store {
-    pub(crate) fn write_pages(&self, writes: &mut [PageWrite<'_>]) {
+    pub(crate) fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.write_sealed(writes, image_checksum);
     }
 
-    /// Writes pages, mapped under the checksums that `seal` makes.
+    /// Writes pages, mapped under the checksums that `seal` computes.
     pub(crate) fn write_sealed(&self, writes: &mut [PageWrite<'_>], seal: Seal) {
         for lifetime in [Lifetime::Short, Lifetime::Unknown, Lifetime::Long] {
             let chosen: Vec<usize> =
@@ -57,7 +59,7 @@ impl Store {
         for write in writes.iter_mut().filter(|write| !write.dirty) {
             write.outcome = Ok(Written::Declined);
         }
-        // A failure here is not these pages' failure; the next call meets it.
+        // A failure here does not concern these pages; the next call meets it.
         let _ = self.write_back_if_crowded();
     }
 
@@ -102,13 +104,13 @@ impl Store {
         self.publish_shadows(writes, shadows);
     }
 
-    /// The page's entry if the offered version is to replace it; else sets the outcome.
+    /// The page's entry if the offered version replaces it; else sets the outcome.
     fn still_wanted(&self, state: &mut State, write: &mut PageWrite<'_>) -> Option<Entry> {
         let refused = match state.entry(self, write.page) {
             Err(error) => Err(error),
             Ok(entry) => match entry.version() {
                 None => Err(self.not_allocated(write.page)),
-                // Written by another thread since, or freed and allocated anew.
+                // Another thread wrote a newer version, or the page was freed and allocated anew.
                 Some(newer) if newer > write.version => Ok(Written::Declined),
                 Some(_) => return Some(entry),
             },
@@ -117,8 +119,8 @@ impl Store {
         None
     }
 
-    /// Writes images to places, durably. Answers those that are there; the others have their outcome, and
-    /// their places are given back.
+    /// Writes images to places, durably. Returns those that succeeded; the others have their
+    /// outcome set, and their places are released.
     fn write_images(
         &self,
         writes: &mut [PageWrite<'_>],
@@ -137,7 +139,7 @@ impl Store {
             let page = &writes[*write];
             assert_eq!(page.data.len(), page_size, "a page is written whole");
             out.copy_from_slice(page.data);
-            // Of the copy, which nobody can change any more.
+            // Over the copy, which no other thread can change.
             let checksum = seal(page.page, page.version, out);
             shadows.push(Shadow { write: *write, place: *place, checksum });
         }
@@ -161,7 +163,7 @@ impl Store {
         shadows
     }
 
-    /// Writes adjacent places as one run each; an outcome for each shadow.
+    /// Writes adjacent places as one run each; returns an outcome for each shadow.
     fn write_runs(&self, shadows: &[Shadow], staging: &[u8]) -> Vec<Result<(), TierError>> {
         let page_size = self.geometry.page_size;
         let adjacent = |a: &Shadow, b: &Shadow| {
@@ -196,9 +198,11 @@ impl Store {
         outcomes
     }
 
-    /// Appends one map record for all shadows that are still wanted, and applies it.
-    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], shadows: Vec<Shadow>) {
-        let settle = |writes: &mut [PageWrite<'_>], error: TierError| {
+    /// Appends one map record for all shadows that are still wanted, and applies it. A page whose metadata
+    /// contradicts itself is left out: its write fails, before anything of it is logged that could not be
+    /// redone.
+    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], mut shadows: Vec<Shadow>) {
+        let settle = |writes: &mut [PageWrite<'_>], shadows: &[Shadow], error: TierError| {
             shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));
             self.drop_places(&shadows.iter().map(|shadow| shadow.place).collect::<Vec<_>>());
         };
@@ -206,24 +210,41 @@ impl Store {
         loop {
             let order = self.order.lock();
             let mut state = self.state.lock();
-            let (changes, late) = self.moves(&mut state, writes, &shadows);
+            let (changes, superseded) = self.moves(&mut state, writes, &shadows);
             let ids = concerned(&self.geometry, &changes);
             let missing: Vec<MetaId> = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
             if missing.is_empty() {
-                self.publish_moves(writes, order, state, &changes, &ids, &late);
-                return;
+                if let Err((index, error)) = apply::check(&self.geometry, &mut state.cache, &changes) {
+                    let page = changes[index].page().expect("a move is of a page");
+                    let at = shadows.iter().position(|shadow| writes[shadow.write].page == page);
+                    let shadow = shadows.remove(at.expect("each change is of a shadow"));
+                    writes[shadow.write].outcome = Err(contradiction(page, error));
+                    state.space.drop_place(&self.geometry, shadow.place);
+                    continue;
+                }
+                match self.publish_moves(writes, order, state, &changes, &ids, &superseded) {
+                    None => return,
+                    Some(bytes) => {
+                        let journal = self.journal.get().expect("checked before anything was written");
+                        // Other threads may change the map meanwhile: everything is checked again.
+                        if let Err(error) = journal.wait_for_buffer(bytes) {
+                            return settle(writes, &shadows, error.into());
+                        }
+                        continue;
+                    }
+                }
             }
             drop(state);
             drop(order);
             match self.pin(&missing) {
                 Ok(pin) => pins.push(pin),
-                Err(error) => return settle(writes, error),
+                Err(error) => return settle(writes, &shadows, error),
             }
         }
     }
 
-    /// The changes that the shadows mean now, and the places of those that came too late. Wanted writes get
-    /// the outcome `Taken`, ahead of the record.
+    /// The changes that the shadows amount to now, and the places of those that came too late. Sets
+    /// the outcome `Taken` for wanted writes, before the record is appended.
     fn moves(
         &self,
         state: &mut State,
@@ -231,11 +252,11 @@ impl Store {
         shadows: &[Shadow],
     ) -> (Vec<Change>, Vec<Place>) {
         let mut changes = Vec::with_capacity(shadows.len());
-        let mut late = Vec::new();
+        let mut superseded = Vec::new();
         for shadow in shadows {
             let write = &mut writes[shadow.write];
             match self.still_wanted(state, write) {
-                None => late.push(shadow.place),
+                None => superseded.push(shadow.place),
                 Some(entry) => {
                     write.outcome = Ok(Written::Taken);
                     changes.push(Change::Move {
@@ -248,10 +269,11 @@ impl Store {
                 }
             }
         }
-        (changes, late)
+        (changes, superseded)
     }
 
-    /// Append and apply, with everything concerned in memory.
+    /// Appends and applies, with all pages concerned in memory. If the log's buffer has no space
+    /// for the record, does nothing and returns the bytes that it needs.
     fn publish_moves(
         &self,
         writes: &mut [PageWrite<'_>],
@@ -259,12 +281,12 @@ impl Store {
         mut state: MutexGuard<'_, State>,
         changes: &[Change],
         ids: &[MetaId],
-        late: &[Place],
-    ) {
-        late.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
+        superseded: &[Place],
+    ) -> Option<u64> {
         if changes.is_empty() {
+            superseded.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
             self.progress.notify_all();
-            return;
+            return None;
         }
         ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
         drop(state);
@@ -272,6 +294,11 @@ impl Store {
         let journal = self.journal.get().expect("checked before anything was written");
         let appended = journal.append(Record { kind: MOVE, body: &body });
         let mut state = self.state.lock();
+        if appended.as_ref().is_err_and(|error| error.kind == LogErrorKind::BufferFull) {
+            ids.iter().for_each(|id| state.cache.unpin(*id));
+            return Some(Log::framed_len(body.len()));
+        }
+        superseded.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
         let moved = || {
             changes.iter().filter_map(|change| match change {
                 Change::Move { page, place, old, .. } => Some((*page, *place, *old)),
@@ -290,9 +317,9 @@ impl Store {
                 }
             }
             Ok(appended) => {
-                let groups = state.space.groups();
-                apply(&self.geometry, &mut state.cache, groups, appended.first, changes)
-                    .expect("checked under the same hold of `order`");
+                state
+                    .apply(&self.geometry, appended.first, changes)
+                    .expect("checked before it was appended, under the same hold of `order`");
                 moved().for_each(|(_, place, _)| state.space.placed(place));
                 let taken = writes.iter().filter(|write| write.dirty && write.outcome == Ok(Written::Taken));
                 let needed_from = taken.map(|write| write.recovery_lsn).fold(appended.first, std::cmp::min);
@@ -303,5 +330,6 @@ impl Store {
         }
         ids.iter().for_each(|id| state.cache.unpin(*id));
         self.progress.notify_all();
+        None
     }
 }

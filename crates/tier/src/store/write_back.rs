@@ -1,36 +1,51 @@
 //! Writing metadata pages.
 //!
-//! Why a crash at any point loses nothing: the log is durable past every page's LSN before the page is
-//! written (WAL rule), the write goes to the slot that is not the newest durable one, and the newer slot
-//! counts only once it is whole. A round is synced before another round may write to the other slot.
+//! Why a crash at any point loses nothing: the log is durable past every page's LSN before the page
+//! is written (WAL rule), the write goes to the slot that is not the newest durable one, and the
+//! newer slot counts only once it is whole. A round is synced before another round may write to the
+//! other slot.
 
 use super::meta_cache::WriteOut;
 use super::{Store, count, meta_page};
 use crate::{TierError, TierErrorKind};
 use firn_base::Lsn;
-use firn_base::sync::MutexGuard;
 use firn_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
 
 /// Metadata pages written in one round.
 const ROUND_PAGES: usize = 256;
 
+/// State under the lock on rounds: the reused buffer in which a round is composed.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    staging: Option<AlignedBuf>,
+}
+
+impl Rounds {
+    /// A buffer of `len` bytes with undefined contents.
+    fn staging(&mut self, len: usize) -> &mut [u8] {
+        let kept = self.staging.take().filter(|kept| kept.len() >= len);
+        let staging = self.staging.insert(kept.unwrap_or_else(|| AlignedBuf::zeroed(len)));
+        &mut staging[..len]
+    }
+}
+
 impl Store {
     /// Writes all metadata pages that were changed before the call, and syncs.
     pub(crate) fn write_back_all(&self) -> Result<(), TierError> {
         self.check_poison()?;
-        let guard = self.write_back.lock();
-        // What is changed while this runs is not waited for, or it might never end.
+        let mut rounds = self.write_back.lock();
+        // Pages changed while this runs are not waited for, or it might never end.
         let mut left = self.state.lock().cache.dirty();
         while left > 0 {
             let limit = left.min(ROUND_PAGES);
-            let wrote = self.write_round(&guard, limit)?;
+            let wrote = self.write_round(&mut rounds, limit)?;
             left = if wrote == 0 { 0 } else { left - wrote };
         }
         Ok(())
     }
 
-    /// Writes metadata pages if changed ones take up more than half of the budget. Called under none of the
-    /// store's locks.
+    /// Writes metadata pages if changed ones take up more than half of the budget. Called under
+    /// none of the store's locks.
     pub(crate) fn write_back_if_crowded(&self) -> Result<(), TierError> {
         let crowded = {
             let state = self.state.lock();
@@ -40,22 +55,22 @@ impl Store {
                 && state.cache.dirty() > state.cache.budget_pages() / 2
         };
         match self.write_back.try_lock() {
-            Some(guard) if crowded => {
-                self.check_poison().and_then(|()| self.write_round(&guard, ROUND_PAGES)).map(|_| ())
+            Some(mut rounds) if crowded => {
+                self.check_poison().and_then(|()| self.write_round(&mut rounds, ROUND_PAGES)).map(|_| ())
             }
-            // Not crowded, or another thread is at it.
+            // Not crowded, or another thread is writing a round.
             _ => Ok(()),
         }
     }
 
-    /// One round: copies, flushes the log, writes, syncs. Answers how many pages were written.
-    fn write_round(&self, _held: &MutexGuard<'_, ()>, limit: usize) -> Result<usize, TierError> {
+    /// One round: copies, flushes the log, writes, syncs. Returns the number of pages written.
+    fn write_round(&self, rounds: &mut Rounds, limit: usize) -> Result<usize, TierError> {
         self.journal()?;
         let round = self.state.lock().cache.begin_write(limit);
         if round.is_empty() {
             return Ok(0);
         }
-        let outcome = self.write_out(&round);
+        let outcome = self.write_out(rounds, &round);
         let mut state = self.state.lock();
         for page in &round {
             state.cache.end_write(page, outcome.is_ok());
@@ -64,13 +79,14 @@ impl Store {
         outcome.map(|()| round.len())
     }
 
-    fn write_out(&self, round: &[WriteOut]) -> Result<(), TierError> {
+    fn write_out(&self, rounds: &mut Rounds, round: &[WriteOut]) -> Result<(), TierError> {
         let newest = round.iter().map(|page| page.lsn).max().expect("the round is not empty");
-        // The durable LSN lies on group boundaries: past this record's first byte is past its group.
+        // The durable LSN lies on group boundaries: past this record's first byte is past its
+        // group.
         self.flush_log(Lsn(newest.0 + 1))?;
         self.check_poison()?;
         let meta_bytes = self.geometry.meta_bytes;
-        let mut staging = AlignedBuf::zeroed(meta_bytes * round.len());
+        let staging = rounds.staging(meta_bytes * round.len());
         for (page, out) in round.iter().zip(staging.chunks_mut(meta_bytes)) {
             meta_page::encode(self.database, page.id, page.lsn, page.sequence, &page.body, out);
         }
@@ -85,7 +101,7 @@ impl Store {
         self.device.submit(&mut batch);
         let written = batch.into_iter().try_for_each(|io| io.outcome);
         if let Err(error) = written {
-            // The slots not written may be written again; what was written to them does not count.
+            // The slots may be written again; what was written to them does not count.
             if error.kind != DeviceErrorKind::NoSpace {
                 self.poison(&error.clone().into());
             }
@@ -96,7 +112,8 @@ impl Store {
         Ok(())
     }
 
-    /// Syncs the device; if that fails, nothing is known of what was written, and nothing more is.
+    /// Syncs the device. If that fails, the state of earlier writes is unknown, and the store
+    /// writes nothing more.
     pub(crate) fn sync_device(&self) -> Result<(), TierError> {
         self.device.sync().map_err(|error| {
             let error = TierError::new(TierErrorKind::Failed, error.message);

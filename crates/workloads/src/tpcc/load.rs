@@ -135,8 +135,9 @@ struct Shared<'a, E> {
 impl<E: Engine> Shared<'_, E> {
     fn load_parts(&self) -> Outcome<()> {
         let result = self.try_load_parts();
-        if result.is_err() {
-            self.failed.store(true, Ordering::Relaxed);
+        if result.is_err() && self.failed.swap(true, Ordering::Relaxed) {
+            // Another thread failed first, and says why.
+            return Ok(());
         }
         result
     }

@@ -1,4 +1,4 @@
-//! Places, and which page is where: LRU-2.
+//! Places, the page in each, and the LRU-2 order.
 
 use firn_base::{Lsn, PageId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +12,12 @@ pub(crate) struct Place {
     pub(crate) dirty: bool,
     /// The first change that the store does not have; meaningless if clean.
     pub(crate) recovery_lsn: Lsn,
-    /// The first change that an image on its way to the store does not have.
+    /// The first change that an image under way to the store does not have.
     pub(crate) after_cleaning: Option<Lsn>,
     /// Times of the last use and the one before it.
     pub(crate) last: u64,
     pub(crate) before: u64,
-    /// Readers.
+    /// Number of readers.
     pub(crate) users: u32,
     /// Being written, or read for the store.
     pub(crate) moving: bool,
@@ -32,7 +32,7 @@ pub(crate) struct State {
     pub(crate) order: BTreeSet<(u64, u64, usize)>,
     pub(crate) time: u64,
     pub(crate) dirty: usize,
-    /// Where the cleaner goes on.
+    /// The place where the cleaner continues.
     pub(crate) cleaner_at: usize,
 }
 
@@ -40,7 +40,7 @@ impl State {
     pub(crate) fn place(&mut self, at: usize) -> &mut Place {
         self.places[at].as_mut().expect("the place is in use")
     }
-    /// Places that nobody uses, the first to go first.
+    /// Places that no thread uses, in the order of eviction.
     pub(crate) fn victims(&self) -> impl Iterator<Item = usize> {
         let idle = |at: &usize| {
             let place = self.places[*at].as_ref().expect("ordered places are in use");
@@ -51,7 +51,7 @@ impl State {
     pub(crate) fn is_dirty(&self, at: usize) -> bool {
         self.places[at].as_ref().is_some_and(|place| place.dirty)
     }
-    /// Ends a use. A place whose page was freed meanwhile is given back by its last user.
+    /// Ends a use. The last user of a place whose page was freed meanwhile frees the place.
     pub(crate) fn release(&mut self, at: usize) {
         let place = self.place(at);
         place.users -= 1;
@@ -68,7 +68,7 @@ impl State {
         (place.before, place.last) = (place.last, time);
         self.order.insert((place.before, place.last, at));
     }
-    /// The store has this version of the page in the place.
+    /// Notes that the store has this version of the page in the place.
     pub(crate) fn cleaned(&mut self, at: usize, stored: Lsn) {
         let place = self.place(at);
         if !place.dirty {
@@ -81,7 +81,7 @@ impl State {
             place.recovery_lsn = lsn;
         }
     }
-    /// The page leaves the cache.
+    /// Removes the page from the cache.
     pub(crate) fn forget(&mut self, at: usize) {
         let place = self.places[at].take().expect("the place is in use");
         self.order.remove(&(place.before, place.last, at));

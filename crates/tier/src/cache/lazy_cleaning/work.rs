@@ -4,14 +4,14 @@ use super::LazyCleaning;
 use super::places::Place;
 use crate::cache::geometry::Geometry;
 use crate::cache::statistics::add;
-use crate::{Found, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::{Found, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::{Crc32c, Lsn, PageId};
 use firn_device::{AlignedBuf, Durability, Io, IoOp};
 
-/// Pages whose writes are under way at once by one caller. Their places are nobody else's meanwhile, so all callers
-/// together stay below the fewest places of a cache.
+/// Pages whose writes one caller has under way at once. Their places are unavailable to others
+/// meanwhile, so all callers together stay below the fewest places of a cache.
 const TAKEN_TOGETHER: usize = 16;
-/// Pages written back at once by who needs one place.
+/// Pages that a caller which needs one place writes back at once.
 const CLEANED_TOGETHER: usize = 16;
 
 impl LazyCleaning {
@@ -40,8 +40,9 @@ impl LazyCleaning {
         self.verify(place, buf)
     }
 
-    /// Whether this is the image that was written to the place. After a failed write it need not be: the write may have come
-    /// half way, in place. That is no damage, since the log is kept for it.
+    /// Checks that this is the image that was written to the place. After a failed write it need
+    /// not be: the write may have ended half way, in place. That is no damage, since the log is
+    /// kept for it.
     fn verify(&self, place: &Place, buf: &[u8]) -> Result<(), TierError> {
         if LazyCleaning::checksum(place.page, place.version, buf) == place.checksum {
             return Ok(());
@@ -81,7 +82,7 @@ impl LazyCleaning {
         let mut state = self.state.lock();
         self.settled.notify_all();
         if read.is_err() && !place.dirty {
-            // The store has it: the place is not looked at any more.
+            // The store has the page: this place is not read any more.
             add(&self.counters.faults, 1);
             if state.pages.get(&page) == Some(&at) {
                 state.pages.remove(&page);
@@ -102,7 +103,8 @@ impl LazyCleaning {
         }
     }
 
-    /// Takes a few pages, whose writes the drive gets at once: a drive works on several side by side.
+    /// Takes a few pages and submits their writes as one batch: a drive works on several in
+    /// parallel.
     fn take_together(&self, writes: &mut [PageWrite<'_>]) {
         let mut claimed: Vec<(usize, usize, bool)> = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter_mut().enumerate() {
@@ -176,8 +178,8 @@ impl LazyCleaning {
         Ok(Written::Taken)
     }
 
-    /// A place for the page, marked as moving: its own, or a free one, or a victim's; and whether it is new to the
-    /// page. `None` if the page is clean and there already.
+    /// Chooses a place for the page, marked as moving: its own, or a free one, or a victim's; and
+    /// whether it is new to the page. `None` if the page is clean and in the cache already.
     pub(crate) fn claim(&self, write: &PageWrite<'_>) -> Result<Option<(usize, bool)>, TierError> {
         let mut state = self.state.lock();
         loop {
@@ -221,7 +223,8 @@ impl LazyCleaning {
                     state.forget(at);
                 }
                 Some(_) => {
-                    // The cleaner is behind: a few at once, so that not every page waits.
+                    // The cleaner is behind: write back a few at once, so that not every page
+                    // waits.
                     let next: Vec<usize> =
                         state.victims().filter(|at| state.is_dirty(*at)).take(CLEANED_TOGETHER).collect();
                     drop(state);
@@ -232,7 +235,7 @@ impl LazyCleaning {
         }
     }
 
-    /// Writes these places' pages to the store, if they are dirty and nobody moves them.
+    /// Writes these places' pages to the store, if they are dirty and no thread is moving them.
     pub(crate) fn clean(&self, places: &[usize]) -> Result<usize, TierError> {
         let mut chosen: Vec<(usize, Place)> = Vec::with_capacity(places.len());
         {
@@ -242,7 +245,7 @@ impl LazyCleaning {
                 else {
                     continue;
                 };
-                // No newer version overwrites it while it is read.
+                // Keeps a newer version from overwriting it while it is read.
                 place.users += 1;
                 place.after_cleaning = None;
                 chosen.push((at, *place));
@@ -311,15 +314,15 @@ impl LazyCleaning {
         read.iter().map(next).collect()
     }
 
-    /// These pages are freed, or get a new life.
-    pub(crate) fn kill<'p>(&self, pages: impl Iterator<Item = &'p PageId>) {
+    /// Forgets these pages: they are freed, or a new incarnation begins.
+    pub(crate) fn invalidate<'p>(&self, pages: impl Iterator<Item = &'p PageId>) {
         let mut state = self.state.lock();
         for page in pages {
             let Some(at) = state.pages.get(page).copied() else { continue };
             if state.place(at).users == 0 && !state.place(at).moving {
                 state.forget(at);
             } else {
-                // Whoever uses it gives the place back.
+                // The last user frees the place.
                 state.pages.remove(page);
                 let place = state.place(at);
                 if std::mem::take(&mut place.dirty) {

@@ -1,32 +1,33 @@
-//! Who goes when a page wants in: least recently used, or coldest extent. Pure.
+//! Replacement order: least recently used, or coldest extent. Pure.
 
 use firn_base::PageId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Pages of an extent, whose temperature they share (Canim et al., section 3).
 const EXTENT_PAGES: u64 = 32;
-/// What a read of a page adds to its extent's temperature: a random read saves much of the disk's time, one that
-/// follows on the page before it little, so that scans leave the cache alone.
+/// What a read of a page adds to its extent's temperature: caching saves much of a random read's
+/// disk time, and little of a read that follows the page before it, so scans leave the cache alone.
 const RANDOM_READ: u64 = 8;
 const SEQUENTIAL_READ: u64 = 1;
-/// Of so many last reads, those of the page before make a read a sequential one: several scans may run at a time.
+/// A read is sequential if the page before it is among the last `WINDOW` reads: several scans may
+/// run at a time.
 const WINDOW: usize = 16;
-/// Temperatures are halved each time that so many pages were read for every place.
+/// Temperatures are halved after this number of reads for every place.
 const READS_A_PLACE: u64 = 8;
 
-/// The order in which pages go. A place is told of in pairs: `entered`, then `left`.
+/// Replacement order of places. Calls for a place come in pairs: `entered`, then `left`.
 pub(crate) trait Order: Send {
-    /// DRAM missed this page, wherever it was found then.
+    /// DRAM missed this page, wherever the read then finds it.
     fn requested(&mut self, page: PageId);
-    /// The page lies in this place from now on.
+    /// The page is in this place from now on.
     fn entered(&mut self, page: PageId, at: usize);
-    /// It was there before a restart.
+    /// The page was in this place before a restart.
     fn restored(&mut self, page: PageId, at: usize);
-    /// It was found in its place.
+    /// The page in this place was hit.
     fn found(&mut self, at: usize);
-    /// It is not there any more.
+    /// The page has left this place.
     fn left(&mut self, page: PageId, at: usize);
-    /// Whose place the page gets when all are taken; `None` if it is not worth one.
+    /// The place to evict for the page when all are taken; `None` if the page is not worth one.
     fn victim(&self, page: PageId) -> Option<usize>;
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct Lru {
     time: u64,
     /// Places by the time of their last use.
     order: BTreeMap<u64, usize>,
-    /// That time, of each place that is taken.
+    /// Time of the last use of each place that is taken.
     last: Vec<Option<u64>>,
 }
 
@@ -71,8 +72,8 @@ impl Order for Lru {
     }
 }
 
-/// Coldest extent, and of its pages the one that came in first. Memory: about 60 bytes for every extent of the
-/// database that was read lately.
+/// Coldest extent, and of its pages the one that entered first. Memory: about 60 bytes for every
+/// extent of the database that was read lately.
 pub(crate) struct Temperature {
     extents: BTreeMap<u64, Extent>,
     /// Extents that have pages in the cache, by temperature.
@@ -85,7 +86,7 @@ pub(crate) struct Temperature {
 #[derive(Default)]
 struct Extent {
     heat: u64,
-    /// In the order in which they were filled.
+    /// In the order of entry.
     places: Vec<usize>,
 }
 
@@ -144,7 +145,7 @@ impl Order for Temperature {
         self.coldest.insert((extent.heat, extent_of(page)));
     }
     fn restored(&mut self, page: PageId, at: usize) {
-        // An extent of which much had stayed was a warm one.
+        // An extent with many pages left in the cache was a warm one.
         self.warm(extent_of(page), RANDOM_READ);
         self.entered(page, at);
     }

@@ -1,4 +1,4 @@
-//! Places, which page is where, and what waits to be written.
+//! Places, the page in each, and the images that wait to be written.
 
 use super::order::Order;
 use firn_base::sync::Arc;
@@ -12,11 +12,11 @@ pub(crate) struct Place {
     pub(crate) page: PageId,
     pub(crate) version: Lsn,
     pub(crate) checksum: u32,
-    /// Drawn when this version came in: tells whether a place holds still what it held.
+    /// Drawn when this version entered: shows whether a place still holds what it held.
     pub(crate) stamp: u64,
-    /// The map has named this version since it came in; it is believed from then on.
+    /// The store's map has named this version since it entered; readers accept it from then on.
     pub(crate) proven: bool,
-    /// It was on flash before this opening: what a crash took of it is nobody's fault.
+    /// It was on flash before this opening: if a crash damaged it, that is no fault to report.
     pub(crate) restored: bool,
     /// The image, until it is written.
     pub(crate) waiting: Option<Arc<AlignedBuf>>,
@@ -35,9 +35,9 @@ pub(crate) struct State {
     free: Vec<usize>,
     pub(crate) order: Box<dyn Order>,
     stamp: u64,
-    /// Places with an image to be written, and its stamp; some may hold another meanwhile.
+    /// Places with an image to write, and its stamp; some may hold another image meanwhile.
     queue: VecDeque<(usize, u64)>,
-    /// Whether the directory on flash has an entry for the place, right or wrong.
+    /// Whether the directory on flash has an entry for the place, correct or not.
     listed: Vec<bool>,
 }
 
@@ -54,7 +54,8 @@ impl State {
         }
     }
 
-    /// Takes what the directory on flash says. Of two places for a page, the one with the older version is not used.
+    /// Takes the entries of the directory on flash. Of two places for a page, the one with the
+    /// older version is not used.
     pub(crate) fn restore(&mut self, found: Vec<(usize, PageId, Lsn, u32)>) {
         for (at, page, version, checksum) in found {
             self.listed[at] = true;
@@ -93,17 +94,17 @@ impl State {
         let at = *self.pages.get(&page)?;
         Some((at, self.places[at].as_ref().expect("a page's place is taken")))
     }
-    /// The place, if it holds still what it held.
+    /// The place, if it still holds what it held.
     pub(crate) fn still(&mut self, at: usize, stamp: u64) -> Option<&mut Place> {
         self.places[at].as_mut().filter(|place| place.stamp == stamp)
     }
-    /// Images that wait; some may not be wanted any more.
+    /// Images that wait; some may be obsolete.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// A place for a page that has none: a free one, or that of a page that is worth less. Answers it, and whether
-    /// another page had to go.
+    /// A place for a page that has none: a free one, or that of a page that is worth less. Returns
+    /// it, and whether another page was evicted.
     pub(crate) fn admit(&mut self, page: PageId) -> Option<(usize, bool)> {
         assert!(!self.pages.contains_key(&page), "{page:?} has a place");
         if let Some(at) = self.free.pop() {
@@ -115,7 +116,7 @@ impl State {
         self.free.pop().map(|at| (at, true))
     }
 
-    /// Puts a version of a page in a place that is empty or its own. Answers the stamp.
+    /// Puts a version of a page in a place that is empty or its own. Returns the stamp.
     pub(crate) fn put(
         &mut self,
         at: usize,
@@ -140,7 +141,7 @@ impl State {
         stamp
     }
 
-    /// The page has no place any more.
+    /// Removes the page from its place.
     pub(crate) fn forget(&mut self, page: PageId) {
         if let Some(at) = self.pages.remove(&page) {
             self.places[at] = None;
@@ -159,7 +160,7 @@ impl State {
         }
         taken
     }
-    /// The image is on flash.
+    /// Notes that the image is on flash.
     pub(crate) fn written(&mut self, at: usize, stamp: u64) {
         if let Some(place) = self.still(at, stamp) {
             place.waiting = None;

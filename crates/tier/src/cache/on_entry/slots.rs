@@ -1,8 +1,8 @@
 //! The slot directory on flash: what lies in each place. The bytes are in `docs/format/cache.md`.
 //!
-//! Each entry vouches for itself; no order among the writes of entries and images is relied upon, since an entry that
-//! was read from flash is believed only when the page map names the same version, and an image only when its
-//! checksum agrees.
+//! Each entry is self-certifying. The order among the writes of entries and images does not matter,
+//! since a reader accepts an entry that was read from flash only when the page map names the same
+//! version, and an image only when its checksum agrees.
 
 use super::places::State;
 use crate::TierError;
@@ -14,10 +14,10 @@ use firn_device::{AlignedBuf, Device};
 /// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 32;
 const CHECKED_BYTES: usize = 28;
-/// Read at a time.
+/// Bytes of the directory read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Where things lie on the device.
+/// Layout of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) block: usize,
@@ -28,17 +28,18 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// With room for the directory if `listed`.
+    /// With space for the directory if `listed`.
     pub(crate) fn new(block: usize, page_size: usize, places: usize, listed: bool) -> Layout {
         let directory = 2 * Header::slot_bytes(block) as u64;
         let bytes = if listed { (places * ENTRY_BYTES).next_multiple_of(block) as u64 } else { 0 };
         let images = (directory + bytes).next_multiple_of(page_size.max(block) as u64);
         Layout { block, page_size, places, directory, images }
     }
-    /// The most places that fit into so many bytes.
+    /// The layout with the most places that fit into `bytes` bytes.
     pub(crate) fn fit(block: usize, page_size: usize, bytes: u64, listed: bool) -> Layout {
         let entry = if listed { ENTRY_BYTES } else { 0 };
-        // What is lost to whole blocks and pages, at most; a few places may fit into it after all.
+        // At most this much is lost to whole blocks and pages; a few places may fit into it after
+        // all.
         let beside = 2 * Header::slot_bytes(block) + block + page_size.max(block);
         let sure = bytes.saturating_sub(beside as u64) / (page_size + entry) as u64;
         let mut layout = Layout::new(block, page_size, sure as usize, listed);
@@ -59,7 +60,7 @@ impl Layout {
     fn entries_per_block(&self) -> usize {
         self.block / ENTRY_BYTES
     }
-    /// Which block of the directory has the place's entry.
+    /// The block of the directory that has the place's entry.
     pub(crate) fn block_of(&self, at: usize) -> usize {
         at / self.entries_per_block()
     }
@@ -71,7 +72,8 @@ impl Layout {
         first..self.places.min(first + self.entries_per_block())
     }
 
-    /// Writes a block of the directory down as it is now: places whose image is not written yet are empty.
+    /// Composes a block of the directory as it is now: places whose image is not written yet are
+    /// empty.
     pub(crate) fn compose(&self, cache: CacheId, state: &State, number: usize, out: &mut [u8]) {
         out.fill(0);
         for (at, out) in self.places_of(number).zip(out.chunks_mut(ENTRY_BYTES)) {
@@ -81,7 +83,8 @@ impl Layout {
         }
     }
 
-    /// What the directory says: place, page, version and checksum of the image. Entries that are not whole are empty.
+    /// Loads the directory: place, page, version and checksum of each image. Entries that are not
+    /// whole are empty.
     pub(crate) fn load(
         &self,
         device: &dyn Device,

@@ -1,4 +1,4 @@
-//! Reading, letting in, and writing.
+//! Reading, inserting, and writing.
 
 use super::places::Waiting;
 use super::{DRAIN_PAGES, EntryCache, QUEUE_PAGES};
@@ -11,13 +11,13 @@ use firn_base::{Crc32c, Lsn, PageId};
 use firn_device::{AlignedBuf, Durability, Io, IoOp};
 use std::collections::BTreeSet;
 
-/// What is known of a page when it is looked for.
-enum Look {
-    /// It is not here.
+/// Result of looking a page up.
+enum Lookup {
+    /// The cache does not hold it.
     Absent,
-    /// It was here, and was read.
+    /// It was here, and was read, in this version.
     Read(Lsn),
-    /// Something else came into its place meanwhile.
+    /// Another image entered its place meanwhile.
     Again,
 }
 
@@ -26,7 +26,7 @@ fn checksum(page: PageId, version: Lsn, image: &[u8]) -> u32 {
 }
 
 impl EntryCache {
-    pub(crate) fn read_pages(&self, reads: &mut [PageRead<'_>]) {
+    pub(crate) fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         if self.is_lost() {
             return self.store.read_batch(reads);
         }
@@ -43,7 +43,7 @@ impl EntryCache {
         read_below(&self.store, reads, &missed);
         for index in missed {
             if let PageRead { page, buf, outcome: Ok(found) } = &reads[index] {
-                self.let_in(*page, found.version, buf);
+                self.insert_read(*page, found.version, buf);
             }
         }
         if self.state.lock().queued() > QUEUE_PAGES {
@@ -51,41 +51,41 @@ impl EntryCache {
         }
     }
 
-    /// Reads a page that is here; answers its version.
+    /// Reads a page that is in the cache; returns its version.
     fn find(&self, page: PageId, buf: &mut [u8]) -> Option<Lsn> {
         loop {
-            match self.look(page, buf, &mut |_| {}) {
-                Look::Absent => return None,
-                Look::Read(version) => return Some(version),
-                Look::Again => {}
+            match self.lookup(page, buf, &mut |_| {}) {
+                Lookup::Absent => return None,
+                Lookup::Read(version) => return Some(version),
+                Lookup::Again => {}
             }
         }
     }
 
-    fn look(&self, page: PageId, buf: &mut [u8], fault: &mut dyn FnMut(String)) -> Look {
+    fn lookup(&self, page: PageId, buf: &mut [u8], fault: &mut dyn FnMut(String)) -> Lookup {
         let (at, place) = {
             let mut state = self.state.lock();
-            let Some((at, place)) = state.find(page) else { return Look::Absent };
+            let Some((at, place)) = state.find(page) else { return Lookup::Absent };
             let place = place.clone();
             state.order.found(at);
             (at, place)
         };
         if !place.proven && !self.prove(page, at, place.stamp, place.version) {
-            return Look::Absent;
+            return Lookup::Absent;
         }
         let read = match &place.waiting {
             Some(image) => {
                 buf.copy_from_slice(image);
-                return Look::Read(place.version);
+                return Lookup::Read(place.version);
             }
             None => self.device.read(self.layout.image_offset(at), buf),
         };
         if read.is_ok() && checksum(page, place.version, buf) == place.checksum {
-            return Look::Read(place.version);
+            return Lookup::Read(place.version);
         }
         let mut state = self.state.lock();
         if state.still(at, place.stamp).is_none() {
-            return Look::Again;
+            return Lookup::Again;
         }
         state.forget(page);
         if read.is_err() || !place.restored {
@@ -93,18 +93,21 @@ impl EntryCache {
             let name = &self.device.info().name;
             fault(format!("{page:?} in the flash cache {name} is damaged; the store has it"));
         }
-        Look::Absent
+        Lookup::Absent
     }
 
-    /// Believes the version of a page that has come into this place, if the map names it now; else forgets it.
+    /// Accepts the version of a page that has entered this place, if the map names it now; else
+    /// forgets it.
     ///
-    /// Whoever stores a newer version comes by `follow` when the map names it already. If that was before the version
-    /// came in here, the map tells now; if it is later, the version goes then.
+    /// A thread that stores a newer version calls `follow` after the map names that version. If it
+    /// did so before this version entered, the map names the newer one now; if later, `follow`
+    /// removes this version then.
     fn prove(&self, page: PageId, at: usize, stamp: u64, version: Lsn) -> bool {
         let newest = matches!(self.store.version_of(page), Ok(Some(named)) if named == version);
         let mut state = self.state.lock();
         match state.still(at, stamp) {
-            // Not there any more: nobody else will read it, and the caller has what was newest a moment ago.
+            // Not there any more: no other thread will read it, and the caller has the version that
+            // was newest a moment ago.
             None => newest,
             Some(place) if newest => {
                 place.proven = true;
@@ -117,8 +120,8 @@ impl EntryCache {
         }
     }
 
-    /// Lets a page in that was read from the store, if it is worth a place.
-    fn let_in(&self, page: PageId, version: Lsn, data: &[u8]) {
+    /// Inserts a page that was read from the store, if it is worth a place.
+    fn insert_read(&self, page: PageId, version: Lsn, data: &[u8]) {
         let mut image = AlignedBuf::zeroed(data.len());
         image.copy_from_slice(data);
         let sum = checksum(page, version, data);
@@ -138,7 +141,7 @@ impl EntryCache {
         self.prove(page, at, stamp, version);
     }
 
-    /// The store has been given these pages: older versions go, or are replaced.
+    /// Follows a write to the store: older versions of these pages are removed, or replaced.
     pub(crate) fn follow(&self, writes: &[PageWrite<'_>]) {
         let takes = self.takes_changed() && !self.is_lost();
         for write in writes.iter().filter(|write| write.dirty) {
@@ -162,7 +165,7 @@ impl EntryCache {
         let sum = checksum(write.page, write.version, &image);
         let (at, stamp) = {
             let mut state = self.state.lock();
-            // Replaced by another page in the meantime.
+            // Evicted for another page in the meantime.
             let Some((at, _)) = state.find(write.page) else { return };
             (at, state.put(at, write.page, write.version, sum, Arc::new(image)))
         };
@@ -170,7 +173,7 @@ impl EntryCache {
         self.prove(write.page, at, stamp, write.version);
     }
 
-    /// Writes some of the images that wait; answers how many.
+    /// Writes some of the waiting images; returns how many.
     pub(crate) fn drain(&self) -> usize {
         let _writer = self.writer.lock();
         if self.is_lost() {
@@ -178,13 +181,14 @@ impl EntryCache {
         }
         let batch = self.state.lock().take_waiting(DRAIN_PAGES);
         if !batch.is_empty() && self.write_images(&batch).is_err() {
-            // What is old on flash may not be named so: it must not be believed any more.
+            // The directory on flash may not mark old images as invalid: the cache must not be read
+            // any more.
             self.lost.store(true, Relaxed);
         }
         batch.len()
     }
 
-    /// TAC's three writes: the entry invalid, the image, the entry valid. Each kind for all of them side by side.
+    /// TAC's three writes: the entry invalid, the image, the entry valid. Each kind as one batch.
     fn write_images(&self, batch: &[Waiting]) -> Result<(), TierError> {
         if self.is_listed() {
             let listed: Vec<usize> = {
@@ -209,7 +213,7 @@ impl EntryCache {
         Ok(())
     }
 
-    /// Writes the blocks of the directory that these places are in.
+    /// Writes the blocks of the directory that hold these places' entries.
     fn write_entries(&self, places: &[usize]) -> Result<(), TierError> {
         let blocks: BTreeSet<usize> = places.iter().map(|at| self.layout.block_of(*at)).collect();
         if blocks.is_empty() {
@@ -246,12 +250,13 @@ impl EntryCache {
         Ok(())
     }
 
-    /// Writes what waits, and syncs, so that a restart finds it. A failure is the cache's alone.
+    /// Writes the waiting images, and syncs, so that a restart finds them. A failure affects the
+    /// cache only.
     pub(crate) fn save(&self) {
         if !self.is_listed() || self.is_lost() {
             return;
         }
-        // What waits now; readers may go on letting pages in.
+        // The images that wait now; readers may insert more meanwhile.
         let mut left = self.state.lock().queued();
         while left > 0 {
             let written = self.drain();
@@ -265,8 +270,8 @@ impl EntryCache {
         }
     }
 
-    /// Reads every page that is here.
-    pub(crate) fn check_images(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
+    /// Reads every page in the cache.
+    pub(crate) fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         if self.is_lost() {
             return Ok(0);
         }
@@ -275,10 +280,10 @@ impl EntryCache {
         let mut count = 0;
         for page in pages {
             count += loop {
-                match self.look(page, &mut buf, fault) {
-                    Look::Absent => break 0,
-                    Look::Read(_) => break 1,
-                    Look::Again => {}
+                match self.lookup(page, &mut buf, fault) {
+                    Lookup::Absent => break 0,
+                    Lookup::Read(_) => break 1,
+                    Lookup::Again => {}
                 }
             };
         }

@@ -1,4 +1,4 @@
-//! Devices that fail while the cache is at work.
+//! Devices that fail while the cache is in use.
 
 use super::harness::*;
 use crate::cache::CacheOptions;
@@ -56,7 +56,7 @@ fn a_device_that_is_gone_tells_of_dirty_pages_and_the_store_gives_the_others() {
                 there += 1;
             }
             Err(error) => {
-                assert_eq!(error.kind, TierErrorKind::Failed);
+                assert_eq!(error.kind, TierErrorKind::Unreadable);
                 gone += 1;
             }
         }
@@ -94,7 +94,7 @@ fn a_store_that_fails_keeps_dirty_pages_in_the_cache() {
     rig.log.set_full(false);
     let mut refused = 0;
     for (index, chunk) in pages.chunks(4).enumerate() {
-        // The store cannot log where it puts pages; so it takes none.
+        // The store cannot log the places of pages; so it takes none.
         rig.log.set_full(false);
         let versions: Vec<_> = chunk.iter().map(|_| rig.log.tick()).collect();
         crate::store::journal::Journal::flush(&*rig.log, firn_base::Lsn(versions.last().unwrap().0 + 1))

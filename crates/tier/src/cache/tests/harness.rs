@@ -3,10 +3,10 @@
 use crate::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
 use crate::store::Store;
 use crate::store::journal::Journal;
-pub(crate) use crate::store::tests::harness::{DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, options};
-use crate::{
-    Allocation, Lifetime, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written,
+pub(crate) use crate::store::tests::harness::{
+    DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, options, publish_in,
 };
+use crate::{Lifetime, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::sync::Arc;
 use firn_base::{Lsn, PageId};
 use firn_device::{AlignedBuf, Device, MemoryDevice};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 pub(crate) const CACHE: CacheId = CacheId([8; 16]);
 
-/// The devices, and what lies on them.
+/// The devices and their contents.
 pub(crate) struct Rig {
     pub(crate) log: Arc<TestLog>,
     pub(crate) store_device: Arc<MemoryDevice>,
@@ -26,7 +26,7 @@ pub(crate) struct Rig {
     pub(crate) written: BTreeMap<PageId, Lsn>,
 }
 
-/// Eleven groups of four pages, as a rule.
+/// Eleven groups of four pages, by default.
 pub(crate) fn small() -> CacheOptions {
     CacheOptions { bytes: 70_000, group_pages: 4, ..CacheOptions::new(0) }
 }
@@ -36,7 +36,7 @@ impl Rig {
         Rig::with(chosen, |device| device)
     }
 
-    /// With something around the cache's device.
+    /// With the cache's device wrapped.
     pub(crate) fn with(chosen: CacheOptions, wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>) -> Rig {
         let log = TestLog::new();
         let store_device = Arc::new(MemoryDevice::new("store"));
@@ -49,7 +49,8 @@ impl Rig {
         Rig { log, store_device, cache_device, store, cache, written: BTreeMap::new() }
     }
 
-    /// Opens copies of what the devices hold now, after a crash with all of the log durable and redone.
+    /// Opens copies of what the devices hold now, after a crash with all of the log durable and
+    /// redone.
     pub(crate) fn reopened(&self, policy: CachePolicy) -> Result<(Arc<Store>, FlashCache), TierError> {
         let durable = self.cache.state().durable;
         let cache_device = Arc::new(self.cache_device.duplicate());
@@ -82,7 +83,7 @@ impl Rig {
         pages
     }
     pub(crate) fn publish(&self, allocate: &[PageId], free: &[PageId]) {
-        self.cache.publish(Allocation { allocate, free }, &mut |record| self.log.append(record)).unwrap();
+        publish_in(&self.cache, allocate, free, &mut |record| self.log.append(record)).unwrap();
     }
 
     /// Gives each page a new version and writes it, as the buffer would.
@@ -137,7 +138,7 @@ impl Rig {
     }
 }
 
-/// Compares pages with what `cache` answers.
+/// Compares pages with what `cache` returns.
 pub(crate) fn compare(cache: &FlashCache, written: &BTreeMap<PageId, Lsn>) {
     for (page, version) in written {
         let (found, bytes) = read(cache, *page).unwrap();

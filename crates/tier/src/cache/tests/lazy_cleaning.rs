@@ -5,7 +5,7 @@ use super::threads::work;
 use crate::cache::{CacheOptions, CachePolicy, LazyCleaning};
 use crate::store::Store;
 use crate::store::journal::Journal;
-use crate::{Allocation, Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
 use firn_base::{Lsn, PageId, Progress};
@@ -35,8 +35,7 @@ fn bed(pages: usize) -> Bed {
     let cache =
         LazyCleaning::create(device.clone(), store.clone(), DATABASE, CACHE, options_of(128)).unwrap();
     let pages: Vec<PageId> = (0..pages).map(|_| cache.reserve(LogClass::Normal).unwrap()).collect();
-    let change = Allocation { allocate: &pages, free: &[] };
-    cache.publish(change, &mut |record| log.append(record)).unwrap();
+    publish_in(&cache, &pages, &[], &mut |record| log.append(record)).unwrap();
     Bed { log, store, device, cache, pages }
 }
 
@@ -88,7 +87,7 @@ fn every_version_is_read_back_and_the_log_is_kept_for_what_the_store_lacks() {
             let counted = bed.cache.cache_statistics();
             assert!(counted.pages_dirty * 2 <= counted.slots, "the cleaner keeps half of it clean");
         }
-        // What the store lacks lies after what is asked for.
+        // The log is kept for every version that the store lacks.
         let needed = bed.cache.oldest_needed_lsn().unwrap_or(Lsn::MAX);
         if step % 100 == 0 {
             for (page, version) in &newest {
@@ -103,7 +102,7 @@ fn every_version_is_read_back_and_the_log_is_kept_for_what_the_store_lacks() {
     let mut faults = Vec::new();
     assert!(bed.cache.check(&mut |fault| faults.push(fault)).unwrap() > 0);
     assert_eq!(faults, Vec::<String>::new());
-    // A restart begins with nothing, and the store has all.
+    // A restart begins with an empty cache, and the store has everything.
     let again = LazyCleaning::open(bed.device.clone(), bed.store.clone(), DATABASE, CACHE).unwrap();
     assert_eq!(again.cache_statistics().pages_valid, 0);
     for (page, version) in &newest {
@@ -158,8 +157,7 @@ fn freed_pages_are_forgotten() {
     for page in &bed.pages[..10] {
         bed.write(*page, bed.log.tick(), true).unwrap();
     }
-    let change = Allocation { allocate: &[], free: &bed.pages[..10] };
-    bed.cache.publish(change, &mut |record| bed.log.append(record)).unwrap();
+    publish_in(&bed.cache, &[], &bed.pages[..10], &mut |record| bed.log.append(record)).unwrap();
     assert_eq!(bed.cache.cache_statistics().pages_valid, 0);
     for page in &bed.pages[..10] {
         assert_eq!(read(&bed.cache, *page).unwrap_err().kind, TierErrorKind::NotAllocated);

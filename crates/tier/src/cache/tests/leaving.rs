@@ -1,5 +1,5 @@
-//! A cache that is being detached: at every moment a crash finds each page's newest version, or one on which the log that is
-//! kept makes it; in the end the store alone has everything.
+//! A cache that is being detached: at every moment a crash leaves each page's newest version, or
+//! one from which redo of the kept log rebuilds it; in the end the store alone has everything.
 
 use super::harness::*;
 use crate::cache::CachePolicy;
@@ -8,7 +8,8 @@ use firn_base::rng::Rng;
 use firn_base::{Lsn, PageId, Progress};
 use std::collections::BTreeMap;
 
-/// What a crash now finds: of each page what it should, or something older from which the kept log leads on.
+/// Checks what a crash leaves now: of each page the newest version, or an older one from which redo
+/// of the kept log reaches it.
 fn crash(rig: &Rig, changes: &BTreeMap<PageId, Vec<Lsn>>) -> usize {
     let needed = rig.cache.oldest_needed_lsn().unwrap_or(Lsn::MAX);
     let (_, cache) = rig.reopened(CachePolicy::GroupSecondChance).unwrap();

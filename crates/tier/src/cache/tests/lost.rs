@@ -1,4 +1,5 @@
-//! Dirty images that cannot be read any more: their pages say so, for ever, and everything else goes on.
+//! Dirty images that have become unreadable: their pages report the loss from then on, and
+//! everything else continues.
 
 use super::harness::*;
 use crate::cache::CachePolicy;
@@ -6,15 +7,15 @@ use crate::{PageCache, PageTier, TierErrorKind, Written};
 use firn_base::PageId;
 use firn_base::sync::Arc;
 use firn_device::{
-    Calls, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fault, FaultPlan, FaultRule, Faulty,
-    Fill, Io, IoOp, When,
+    Calls, Device, DeviceError, DeviceErrorKind, Durability, Fault, FaultPlan, FaultRule, Faulty, Io, IoOp,
+    When,
 };
 use std::ops::Range;
 use std::sync::Mutex;
 
 type Blocks = Arc<Mutex<Vec<Range<u64>>>>;
 
-/// A device with bad blocks: reads of them fail until they are written over.
+/// A device with bad blocks: reads of them fail until they are overwritten.
 #[derive(Debug)]
 struct Bad {
     inner: Arc<dyn Device>,
@@ -32,12 +33,7 @@ impl Bad {
 }
 
 impl Device for Bad {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
+    firn_device::forward!(inner: info, len, sync, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset, buf.len())?;
         self.inner.read(offset, buf)
@@ -47,9 +43,6 @@ impl Device for Bad {
         self.blocks.lock().unwrap().retain(|bad| bad.start < offset || end < bad.end);
         self.inner.write(offset, data, durability)
     }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.inner.sync()
-    }
     fn submit(&self, batch: &mut [Io<'_>]) {
         for io in batch {
             io.outcome = match &mut io.op {
@@ -58,24 +51,15 @@ impl Device for Bad {
             };
         }
     }
-    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
-        self.inner.grow(len, fill)
-    }
-    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.shrink(len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
-    }
 }
 
-/// A cache some pages of which are in the ring, dirty, and where the image of the first of them is.
+/// A cache with some dirty pages in the ring, and the place of the first one's image.
 fn with_bad_image() -> (Rig, Blocks, Vec<PageId>, Range<u64>) {
     let blocks = Blocks::default();
     let bad = blocks.clone();
     let mut rig = Rig::with(small(), |inner| Arc::new(Bad { inner, blocks: bad }));
     let pages = rig.allocate(80);
-    // An older version of everything is in the store.
+    // The store has an older version of every page.
     for _ in 0..2 {
         for chunk in pages.chunks(4) {
             assert!(rig.write(chunk).iter().all(Result::is_ok));
@@ -90,7 +74,7 @@ fn with_bad_image() -> (Rig, Blocks, Vec<PageId>, Range<u64>) {
     (rig, blocks, pages, at..at + 512)
 }
 
-/// Other pages leave DRAM until the ring has gone round.
+/// Evicts other pages from DRAM until the ring has wrapped around.
 fn go_round(rig: &mut Rig, pages: &[PageId]) {
     for _ in 0..3 {
         for chunk in pages[..60].chunks(4) {
@@ -120,14 +104,14 @@ fn an_image_that_cannot_be_read_is_lost_and_the_rest_goes_on() {
     others.remove(&victim);
     compare(&rig.cache, &others);
     assert_lost(&rig.cache, victim);
-    // In the next life, too, and a check reports it.
+    // After a restart, too, and a check reports it.
     rig.cache.sync().unwrap();
     let (store, cache) = rig.reopened(CachePolicy::GroupSecondChance).unwrap();
     assert_lost(&cache, victim);
     compare(&cache, &others);
     let report = store.check(true, &mut |_| {}).unwrap();
     assert!(report.faults == 1 && report.damage[0].contains("is lost"), "{:?}", report.damage);
-    // Its next life is a page like any other.
+    // Its next incarnation is a page like any other.
     rig.publish(&[], &[victim]);
     let error = read(&rig.cache, victim).unwrap_err();
     assert_eq!(error.kind, TierErrorKind::NotAllocated);
@@ -187,9 +171,35 @@ fn a_device_that_reads_nothing_any_more_loses_no_page() {
     let error = outcomes.iter().find_map(|outcome| outcome.clone().err()).expect("refused");
     assert_eq!(error.kind, TierErrorKind::Failed);
     assert_eq!(rig.cache.cache_statistics().pages_lost, 0);
-    // And when it is there again, nothing is missing.
+    // When the device is back, nothing is missing.
     blocks.lock().unwrap().clear();
     rig.compare();
     go_round(&mut rig, &pages);
+    rig.compare();
+}
+
+/// In a cache that can be rebuilt from the log no image is given up; only accesses to its page
+/// fail.
+#[test]
+fn a_damaged_image_of_a_cache_that_can_be_rebuilt_is_kept_and_others_go_past_it() {
+    let (mut rig, blocks, pages, at) = with_bad_image();
+    rig.cache.keep_rebuildable(None);
+    let victim = pages[70];
+    blocks.lock().unwrap().push(at.clone());
+    go_round(&mut rig, &pages);
+    assert_eq!(rig.cache.cache_statistics().pages_lost, 0);
+    assert!(!rig.cache.page_is_lost(victim));
+    assert!(read(&rig.cache, victim).is_err());
+    let mut others = rig.written.clone();
+    others.remove(&victim);
+    compare(&rig.cache, &others);
+    // The image cannot leave, and the error says why.
+    let error = rig.cache.sync().unwrap_err();
+    assert!(error.message.contains("open it without its flash cache"), "{}", error.message);
+    // Once it can be read again, everything continues as before.
+    blocks.lock().unwrap().clear();
+    rig.compare();
+    go_round(&mut rig, &pages);
+    rig.cache.sync().unwrap();
     rig.compare();
 }

@@ -1,7 +1,7 @@
 //! The paper's algorithm 1, and its group second chance, as a queue of flags beside the real cache.
 
 use super::harness::*;
-use crate::cache::ghosts::Ghosts;
+use crate::cache::shadow::ShadowEntries;
 use crate::cache::{CacheOptions, CachePolicy};
 use crate::{PageCache, PageTier, Written};
 use firn_base::rng::Rng;
@@ -23,7 +23,7 @@ struct Queue {
     /// Groups that may be full at a time, the one being filled included.
     groups: usize,
     second_chance: bool,
-    ghosts: Option<Ghosts>,
+    shadow: Option<ShadowEntries>,
     /// Whether groups were ever replaced.
     scarce: bool,
     /// Beyond the paper: valid images stay, too, as many as had become invalid, dirty ones first.
@@ -45,7 +45,7 @@ impl Queue {
         found
     }
 
-    fn make_room(&mut self) {
+    fn make_space(&mut self) {
         while self.closed.len() + 1 > self.groups {
             let group = self.closed.pop_front().expect("there are groups");
             let mut room = self.group_pages - self.open.len() - 1;
@@ -80,8 +80,8 @@ impl Queue {
                     self.store.insert(flags.page, flags.version);
                 }
             }
-            if let Some(ghosts) = &mut self.ghosts {
-                gone.into_iter().rev().for_each(|page| ghosts.remember(page));
+            if let Some(shadow) = &mut self.shadow {
+                gone.into_iter().rev().for_each(|page| shadow.remember(page));
             }
             self.second_chances += again.len() as u64;
             self.open.extend(again.into_iter().rev());
@@ -92,14 +92,14 @@ impl Queue {
         if !dirty && self.valid(page).is_some() {
             return Written::Declined;
         }
-        if let Some(ghosts) = self.ghosts.as_mut().filter(|_| !dirty && self.scarce)
-            && !ghosts.recall(page)
+        if let Some(shadow) = self.shadow.as_mut().filter(|_| !dirty && self.scarce)
+            && !shadow.recall(page)
         {
-            ghosts.remember(page);
+            shadow.remember(page);
             self.turned_away += 1;
             return Written::Declined;
         }
-        self.make_room();
+        self.make_space();
         let older = self.valid(page);
         let again = older.is_some();
         if let Some(older) = older {
@@ -115,7 +115,7 @@ impl Queue {
         self.closed.push_back(std::mem::take(&mut self.open));
     }
 
-    /// What is read: the version, and whether the store's is older.
+    /// The expected result of a read: the version, and whether the store's is older.
     fn read(&mut self, page: PageId) -> (Lsn, bool) {
         if let Some(flags) = self.valid(page) {
             flags.referenced = true;
@@ -125,7 +125,7 @@ impl Queue {
     }
 }
 
-/// Answers how many clean pages were turned away.
+/// Returns how many clean pages were declined.
 fn run(seed: u64, policy: CachePolicy) -> u64 {
     let mut rng = Rng::new(seed);
     let group_pages = if policy == CachePolicy::Fifo { 1 } else { rng.between(2, 6) as usize };
@@ -141,7 +141,8 @@ fn run(seed: u64, policy: CachePolicy) -> u64 {
             CachePolicy::GroupSecondChance | CachePolicy::Keeping | CachePolicy::Selective
         ),
         keeps: policy == CachePolicy::Keeping,
-        ghosts: matches!(policy, CachePolicy::Selective | CachePolicy::Keeping).then(|| Ghosts::new(slots)),
+        shadow: matches!(policy, CachePolicy::Selective | CachePolicy::Keeping)
+            .then(|| ShadowEntries::new(slots)),
         scarce: false,
         turned_away: 0,
         closed: VecDeque::new(),
@@ -171,7 +172,7 @@ fn run(seed: u64, policy: CachePolicy) -> u64 {
             5 if rng.one_in(20) => {
                 let needed = rig.cache.oldest_needed_lsn() != rig.store.oldest_needed_lsn();
                 rig.cache.sync().unwrap();
-                // Only what would be lost asks for a group of its own.
+                // Only pages that would be lost need a group of their own.
                 if needed || model.open.iter().any(|flags| flags.dirty && flags.version > Lsn(0)) {
                     settle(&rig, &mut model);
                 }
@@ -198,7 +199,7 @@ fn run(seed: u64, policy: CachePolicy) -> u64 {
     PageCache::check(&rig.cache, &mut |fault| faults.push(fault)).unwrap();
     assert_eq!(faults, Vec::<String>::new());
     let (store, cache) = rig.reopened(policy).unwrap();
-    // The last, unwritten, group is not there; its log would be.
+    // The last, unwritten, group is gone; redo of its log would rebuild it.
     for flags in model.open.iter().filter(|flags| flags.valid) {
         rig.written.remove(&flags.page);
     }
@@ -207,7 +208,7 @@ fn run(seed: u64, policy: CachePolicy) -> u64 {
     model.turned_away
 }
 
-/// The group that was being filled is closed as it is, if the cache did so.
+/// Closes the group being filled as it is, if the cache did so.
 fn settle(rig: &Rig, model: &mut Queue) {
     if rig.cache.open_pages() == 0 && !model.open.is_empty() {
         model.close();

@@ -1,11 +1,11 @@
-//! The comparators that cache on entry: what they write, what a restart finds, and what goes wrong.
+//! The comparators that cache on entry: their writes, their restarts, and their failures.
 
 use super::harness::*;
 use super::threads::work;
 use crate::cache::{CacheOptions, CachePolicy, EntryCache};
 use crate::store::Store;
 use crate::store::journal::Journal;
-use crate::{Allocation, Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
 use firn_base::{Lsn, PageId, Progress};
@@ -51,8 +51,7 @@ impl Bed {
 
     pub(crate) fn allocate(&self, count: usize) -> Vec<PageId> {
         let pages: Vec<PageId> = (0..count).map(|_| self.cache.reserve(LogClass::Normal).unwrap()).collect();
-        let change = Allocation { allocate: &pages, free: &[] };
-        self.cache.publish(change, &mut |record| self.log.append(record)).unwrap();
+        publish_in(&self.cache, &pages, &[], &mut |record| self.log.append(record)).unwrap();
         pages
     }
 
@@ -106,7 +105,8 @@ impl Bed {
         }
     }
 
-    /// A copy of the store after a crash with all of the log durable and redone, under the cache on `device`.
+    /// A copy of the store after a crash with all of the log durable and redone, under the cache on
+    /// `device`.
     fn reopened(&self, policy: CachePolicy, device: Arc<dyn Device>) -> Result<EntryCache, TierError> {
         let store_device = Arc::new(self.store_device.duplicate());
         let store = Arc::new(Store::open_with(store_device, DATABASE, options(), POLICY)?);
@@ -137,7 +137,7 @@ fn each_page_that_replaces_another_costs_two_small_writes_with_temperatures_and_
             bed.write(*page, true);
         }
         assert_eq!(bed.cache.cache_statistics().write_bytes, 0, "nothing enters on its way out");
-        // The same extents again and again, so that they are warmer than the first.
+        // The same extents repeatedly, so that they are warmer than the first.
         for page in bed.pages.iter().chain(&bed.pages[100..]).chain(&bed.pages[100..]) {
             read(&bed.cache, *page).unwrap();
             while bed.cache.step().unwrap() == Progress::Worked {}
@@ -205,7 +205,7 @@ fn whatever_an_older_or_mixed_copy_of_the_device_says_the_newest_version_is_read
         let again = bed.reopened(CachePolicy::Temperature, copy.clone()).unwrap();
         assert_all(&again, &newest, &format!("copy {index}"));
     }
-    // Blocks of any of them: writes that came in any order, or not at all.
+    // Blocks of either: writes that completed in any order, or not at all.
     let len = bed.device.len() as usize;
     for round in 0..20 {
         let mixed = bed.device.duplicate();
@@ -217,7 +217,7 @@ fn whatever_an_older_or_mixed_copy_of_the_device_says_the_newest_version_is_read
         }
         let again = bed.reopened(CachePolicy::Temperature, Arc::new(mixed)).unwrap();
         assert_all(&again, &newest, &format!("mixture {round}"));
-        assert_eq!(again.cache_statistics().faults, 0, "what a crash took is nobody's fault");
+        assert_eq!(again.cache_statistics().faults, 0, "damage by a crash is no fault");
     }
 }
 
@@ -312,7 +312,7 @@ fn threads_read_the_newest_version_of_their_pages_while_others_read_and_write_th
                 let bed = &bed;
                 scope.spawn(move || work(&bed.cache, &bed.log, own, thread as u64));
             }
-            // Slow readers of everybody's pages, who bring old versions.
+            // Slow readers of all pages, which insert old versions.
             for seed in 0..2 {
                 let bed = &bed;
                 scope.spawn(move || {

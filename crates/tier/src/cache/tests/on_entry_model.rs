@@ -3,12 +3,13 @@
 use super::on_entry::{Bed, PLACES};
 use crate::cache::CachePolicy;
 use crate::store::journal::Journal;
-use crate::{Allocation, PageCache, PageTier, Written};
+use crate::store::tests::harness::publish_in;
+use crate::{PageCache, Written};
 use firn_base::rng::Rng;
 use firn_base::{Lsn, PageId};
 use std::collections::BTreeMap;
 
-/// What is cached, in the order in which it goes; temperatures by extent, if they decide.
+/// The cached pages in the order of eviction; temperatures by extent, if they decide.
 struct Model {
     cached: Vec<PageId>,
     temperature: Option<BTreeMap<u64, u64>>,
@@ -111,8 +112,7 @@ fn drive(policy: CachePolicy, seed: u64) {
                 bed.offer(page, newest[&page], false, Ok(Written::Declined));
             }
             3 if rng.one_in(8) => {
-                let change = Allocation { allocate: &[], free: &[page] };
-                bed.cache.publish(change, &mut |record| bed.log.append(record)).unwrap();
+                publish_in(&bed.cache, &[], &[page], &mut |record| bed.log.append(record)).unwrap();
                 newest.remove(&page);
                 model.free(page);
                 pages[at] = bed.allocate(1)[0];

@@ -1,4 +1,4 @@
-//! What is believed of a cache's device at opening, and what is not.
+//! Which contents of a cache's device an opening accepts, and which it refuses.
 
 use super::harness::*;
 use crate::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
@@ -10,7 +10,7 @@ use firn_device::{Device, Durability, Fill, MemoryDevice};
 
 const POLICY: CachePolicy = CachePolicy::GroupSecondChance;
 
-/// A cache that went round a few times, all of it durable.
+/// A cache whose ring wrapped around a few times, all of it durable.
 fn round() -> (Rig, Vec<PageId>) {
     let mut rig = Rig::new(small());
     let pages = rig.allocate(70);
@@ -144,7 +144,7 @@ fn older_copies_lost_ends_and_strangers_are_refused() {
     assert!(open(DATABASE, CACHE).is_ok());
     assert_eq!(open(DatabaseId([1; 16]), CACHE).unwrap_err().kind, TierErrorKind::Damaged);
     assert_eq!(open(DATABASE, CacheId([1; 16])).unwrap_err().kind, TierErrorKind::Damaged);
-    // None of them is written over by a creation, but for a cache of this database.
+    // A creation overwrites none of them, except a cache of this database.
     let create = |device: Arc<MemoryDevice>, database| {
         FlashCache::create(device, rig.store.clone(), database, CACHE, small())
     };
@@ -161,9 +161,9 @@ fn older_copies_lost_ends_and_strangers_are_refused() {
 #[test]
 fn a_page_that_was_freed_is_never_found_again() {
     let (mut rig, pages) = round();
-    // Freed and not used again: nothing of it is left.
+    // Freed and not allocated again: no image of it is found.
     rig.publish(&[], &pages[60..]);
-    // Freed and used again: a new life begins with nothing.
+    // Freed and allocated again: the new incarnation begins with nothing.
     let mut again = Vec::new();
     for _ in 0..10 {
         rig.log.tick();
@@ -187,24 +187,33 @@ fn a_page_that_was_freed_is_never_found_again() {
         compare(cache, &rig.written);
     };
     look(&rig.cache);
-    // Before a checkpoint the log says so.
+    // Until the new pages enter the cache, the log from their allocation on is kept, and recovery
+    // reads it.
     let (_store, cache) = rig.reopened(POLICY).unwrap();
     look(&cache);
-    // After it, the tombstones do.
+    // After that, their younger images replace the old ones; pages that are not allocated again
+    // only the store knows.
+    rig.write(&reused).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
     rig.cache.sync().unwrap();
     let store_device = Arc::new(rig.store_device.duplicate());
     let store =
         crate::store::Store::open_with(store_device, DATABASE, options(), super::harness::POLICY).unwrap();
+    let store = Arc::new(store);
     let end = rig.log.end();
     let cache_device = Arc::new(rig.cache_device.duplicate());
     let durable = rig.cache.state().durable;
     let cache =
-        FlashCache::open(cache_device, Arc::new(store), DATABASE, CACHE, POLICY, durable, end..end).unwrap();
-    look(&cache);
+        FlashCache::open(cache_device, store.clone(), DATABASE, CACHE, POLICY, durable, end..end).unwrap();
+    compare(&cache, &rig.written);
+    let freed = pages[60..].iter().filter(|page| !reused.contains(page));
+    freed.for_each(|page| assert_eq!(store.version_of(*page), Ok(None), "{page}"));
+    let mut faults = Vec::new();
+    cache.check(&mut |fault| faults.push(fault)).unwrap();
+    assert_eq!(faults, Vec::<String>::new(), "what is left of freed pages is no fault");
 }
 
-/// The checkpoint that comes between the store's record and the group may otherwise forget the record: the older
-/// image, in a group that was durable long before, would be believed.
+/// Otherwise the checkpoint between the store's record and the group may truncate the record: then
+/// a restart would accept the older image, in a group that was durable long before.
 #[test]
 fn an_image_written_through_is_not_older_than_the_store_after_a_crash() {
     let mut rig = Rig::new(CacheOptions { write_through: true, ..small() });
@@ -213,7 +222,8 @@ fn an_image_written_through_is_not_older_than_the_store_after_a_crash() {
     rig.cache.sync().unwrap();
     assert_eq!(rig.cache.oldest_needed_lsn(), None);
     assert_eq!(rig.write(&pages[..1]), [Ok(Written::Taken)]);
-    // The store's metadata go to its device, as they do when there are many of them; the group stays open.
+    // The store's metadata is written, as happens when much of it has changed; the group stays
+    // open.
     rig.store.sync().unwrap();
     let redo_start = rig.cache.oldest_needed_lsn().unwrap_or(rig.log.end());
     let store_device = Arc::new(rig.store_device.duplicate());

@@ -1,4 +1,4 @@
-//! How long a large directory takes to come back, at memory speed.
+//! Time to restore a large directory, at memory speed.
 
 use crate::cache::CacheId;
 use crate::cache::geometry::{Geometry, SEAL_BYTES, Serial};
@@ -12,11 +12,11 @@ use firn_device::{AlignedBuf, Device, Durability, Fill, MemoryDevice};
 
 const CACHE: CacheId = CacheId([8; 16]);
 
-/// A cache in memory whose segments name `entries` random pages of `among`, without the images, which take part in
-/// nothing but the last group.
+/// A cache in memory whose segments name `entries` random pages of `among`, without the images,
+/// which matter only in the last group.
 fn laid_out(entries: u64, among: u64) -> (MemoryDevice, Header, Geometry, u64) {
     const GROUP: usize = 64;
-    // Pages as small as can be: what is not written takes no memory, but it does take addresses.
+    // The smallest pages possible: what is not written takes no memory, but it does take addresses.
     let mut groups = entries / GROUP as u64 + 4096;
     groups -= groups % 1024;
     let geometry = Geometry::new(512, 512, GROUP, groups).unwrap();
@@ -62,8 +62,8 @@ fn laid_out(entries: u64, among: u64) -> (MemoryDevice, Header, Geometry, u64) {
     (device, header, geometry, last)
 }
 
-/// Seconds of processor time that this process had, all threads together; zero where the system does not say. On a
-/// machine with other work the clock on the wall says little.
+/// Seconds of processor time of this process, all threads together; zero where the system does not
+/// report it. On a busy machine wall time is no measure.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
@@ -98,7 +98,8 @@ fn a_large_directory_comes_back_from_its_segments_by_all_threads() {
     timed(200_000, Lsn(4096));
 }
 
-/// `cargo test --release -p firndb-tier --lib -- --ignored --nocapture fifty_million`. Needs 3 GB of memory.
+/// `cargo test --release -p firndb-tier --lib -- --ignored --nocapture fifty_million`. Needs 3 GB
+/// of memory.
 #[test]
 #[ignore = "takes a minute to lay out, and 3 GB"]
 fn fifty_million_entries_are_restored() {

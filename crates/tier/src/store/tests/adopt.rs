@@ -1,4 +1,4 @@
-//! Pages taken over with the numbers and versions of another database.
+//! Pages adopted with the numbers and versions of another database.
 
 use super::harness::*;
 use crate::TierErrorKind;
@@ -8,7 +8,8 @@ use firn_base::{Lsn, PageId};
 use firn_device::{CrashPlan, MemoryDevice, Survival};
 use std::collections::BTreeMap;
 
-/// Page numbers far apart, so that the file has to grow for them, and versions before this log's first.
+/// Page numbers far apart, so that the file has to grow for them, and versions before this log's
+/// first.
 fn wanted(rng: &mut Rng) -> BTreeMap<PageId, Lsn> {
     (0..300).map(|_| (PageId(1 + rng.below(900)), Lsn(1 + rng.below(4000)))).collect()
 }

@@ -8,9 +8,10 @@ use firn_base::PageId;
 use firn_base::rng::Rng;
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Arc, Mutex};
-use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
+use firn_device::{Device, DeviceError, MemoryDevice};
 
-/// Every read must find a version at least as new as what was taken before it began, with its own bytes.
+/// Every read must find a version at least as new as what was taken before it began, with its own
+/// bytes.
 fn reader(store: &Store, pages: &[PageId], newest: &[AtomicU64], stop: &AtomicBool, seed: u64) -> u64 {
     let mut rng = Rng::new(seed);
     let mut reads = 0;
@@ -111,33 +112,13 @@ impl std::fmt::Debug for Hooked {
 }
 
 impl Device for Hooked {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
+    firn_device::forward!(inner: info, len, write, sync, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let hook = self.hook.lock().take();
         if let Some(hook) = hook {
             hook();
         }
         self.inner.read(offset, buf)
-    }
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        self.inner.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.inner.sync()
-    }
-    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
-        self.inner.grow(len, fill)
-    }
-    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.shrink(len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 

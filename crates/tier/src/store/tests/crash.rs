@@ -1,4 +1,5 @@
-//! A power cut at every event of a run: the pages are those of the log that is left, with their images.
+//! A power cut at every event of a run: the pages are those of the log that is left, with their
+//! images.
 
 use super::harness::*;
 use super::model::Model;
@@ -9,7 +10,7 @@ use firn_base::{Lsn, PageId};
 use firn_device::{CrashPlan, Survival};
 use std::collections::BTreeMap;
 
-/// What was known when the power went.
+/// State known at the power cut.
 #[derive(Default)]
 struct Known {
     appended: Lsn,
@@ -65,7 +66,7 @@ fn run(seed: u64, steps: u64, every: u64) {
             let cut = possible[rng.below(possible.len() as u64) as usize];
             let device = replay.image(survival, &mut rng).remove(0);
             let left: Vec<Logged> = records.iter().filter(|record| record.end <= cut).cloned().collect();
-            // Passing over what the metadata contains, or not, must make no difference.
+            // Skipping records that the metadata contains, or not, must make no difference.
             let contained = if rng.one_in(4) { Lsn::ZERO } else { known.contained };
             let (from, image) = (known.truncated, device.clone());
             let store = recover_after(image, &left, contained, from, cut).unwrap();
@@ -76,7 +77,7 @@ fn run(seed: u64, steps: u64, every: u64) {
                 let rebuilt = found.is_none_or(|found| found >= *version) || known.truncated <= *needed;
                 assert!(rebuilt, "{page}: version {version} was taken, {found:?} is left, its log is gone");
             }
-            // Life goes on, and the next recovery finds what this one left.
+            // Work continues, and the next recovery finds what this one left.
             let log = TestLog::with(left);
             store.attach_journal(log.clone());
             let some: Vec<PageId> = pages.keys().copied().take(9).collect();

@@ -26,14 +26,14 @@ fn allocated_pages_are_written_and_rewritten_on_a_full_device() {
             assert_eq!(outcome, Ok(Written::Taken));
         }
     }
-    // Rollback and checkpoints may go on for a while.
+    // Rollback and checkpoints may continue for a while.
     let rollback = store.reserve(LogClass::Rollback).unwrap();
     let system = store.reserve(LogClass::System).unwrap();
     publish(&store, &log, &[rollback, system], &[]).unwrap();
     pages.extend([rollback, system]);
     write(&store, &log, &pages).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Written::Taken)));
     assert!(store.reserve(LogClass::Normal).is_err());
-    // Freeing makes room at once, even while the record is not durable.
+    // Freeing makes space at once, even while the record is not durable.
     publish(&store, &log, &[], &pages.split_off(20)).unwrap();
     assert_eq!(allocate(&store, &log, 5).unwrap().len(), 5);
 }

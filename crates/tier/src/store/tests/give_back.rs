@@ -1,4 +1,4 @@
-//! Space goes back to the file system, and comes back into use.
+//! Space is returned to the file system, and put into use again.
 
 use super::harness::*;
 use crate::store::journal::Journal;
@@ -26,7 +26,7 @@ fn free_groups_at_the_end_are_cut_off_and_grow_again() {
         }
         assert!(steps > 3 && device.len() < large / 2, "{steps} steps to {} bytes", device.len());
         assert_eq!(store.check(true, &mut |_| {}).unwrap().damage, Vec::<String>::new());
-        // Redo from the start of time meets groups that are gone.
+        // Redo from the very beginning meets groups that are gone.
         let redone = recover(device.clone(), &log.records(), Lsn::FIRST, log.end()).unwrap();
         compare(&redone, &fold(&log.records(), log.end()));
     }
@@ -36,7 +36,8 @@ fn free_groups_at_the_end_are_cut_off_and_grow_again() {
 fn redo_keeps_a_new_group_apart_from_an_earlier_one_of_its_number() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("store"));
     let log = TestLog::new();
-    // All metadata stays in memory, so that the new groups are on the device as they were formatted.
+    // All metadata stays in memory, so that the new groups are on the device as they were
+    // formatted.
     let options = StoreOptions { map_budget_bytes: 1 << 20, ..options() };
     let store = Store::create_with(device.clone(), DATABASE, options, LAYOUT, POLICY).unwrap();
     store.attach_journal(log.clone());
@@ -78,7 +79,7 @@ fn a_group_without_pages_gives_its_space_back_until_it_is_needed() {
     compare(&store, &fold(&log.records(), log.end()));
     store.attach_journal(log.clone());
     let len = device.len();
-    // The file system has given the space to others meanwhile: a clean error, and no harm.
+    // Other files use the space meanwhile: a clean error, and no harm.
     plan.fail_from(0, Calls::Writes, DeviceErrorKind::NoSpace);
     plan.fail_from(0, Calls::Grows, DeviceErrorKind::NoSpace);
     assert_eq!(allocate(&store, &log, 200).unwrap_err().kind, TierErrorKind::Full);

@@ -1,37 +1,37 @@
-//! A store on a device, a log of which the test says how much is durable, and the model beside them.
+//! A store on a device, a log whose durability the test controls, and the model beside them.
 
 use crate::store::journal::Journal;
 use crate::store::records::{self, Change};
 use crate::store::{Layout, Policy, Store, StoreOptions};
 use crate::{Allocation, Lifetime, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::hash::hash_bytes;
-use firn_base::sync::{Arc, Mutex};
+use firn_base::sync::{Arc, Mutex, before_device};
 use firn_base::{DatabaseId, Lsn, PageId};
 use firn_device::{AlignedBuf, CrashPlan, Device, Durability, Fill, MemoryDevice};
 use firn_log::{Appended, Kind, LogClass, LogError, LogErrorKind, Record};
 use std::collections::BTreeMap;
 
 pub(crate) const DATABASE: DatabaseId = DatabaseId([3; 16]);
-/// Two sectors, as metadata pages have: what is written without being protected can tear.
+/// Two sectors, like metadata pages: a write that is not protected can tear.
 pub(crate) const PAGE_SIZE: usize = 1024;
 /// 40 entries a map page, 80 places a group.
 pub(crate) const LAYOUT: Layout = Layout { meta_bytes: 1024, maps_per_group: 2 };
 pub(crate) const POLICY: Policy =
     Policy { placement: crate::store::Placement::OutOfPlace, batch_pages: 6, free_target_percent: 20 };
-/// A page change of the floors above, as far as the store is concerned.
+/// A page change of the layers above, as far as the store is concerned.
 const OTHER: Kind = Kind(0x20);
 
 pub(crate) fn options() -> StoreOptions {
-    // Eight metadata pages: everything beyond the smallest test is loaded and dropped all the time.
+    // Eight metadata pages: everything beyond the smallest test is loaded and evicted all the time.
     StoreOptions { page_size: PAGE_SIZE, map_budget_bytes: 8 * 700 }
 }
 
-/// What a crash test knows of the log at an event.
+/// State of the log at an event, for a crash test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fact {
     Appended(Lsn),
     Durable(Lsn),
-    /// The log before this LSN is forgotten.
+    /// The log before this LSN is truncated.
     Truncated(Lsn),
     /// Metadata that contained everything up to this LSN was synced.
     Contained(Lsn),
@@ -59,6 +59,8 @@ struct Inner {
     end: Lsn,
     durable: Lsn,
     full: bool,
+    /// Appends still to be refused because the buffer is full.
+    refusals: u32,
     facts: Vec<Fact>,
     plan: Option<CrashPlan>,
 }
@@ -72,14 +74,14 @@ impl Inner {
     }
 }
 
-/// The log: durable only as far as somebody flushed.
+/// The log: durable only as far as it was flushed.
 pub(crate) struct TestLog(Mutex<Inner>);
 
 impl TestLog {
     pub(crate) fn new() -> Arc<TestLog> {
         Arc::new(TestLog(Mutex::new(Inner { end: Lsn::FIRST, durable: Lsn::FIRST, ..Inner::default() })))
     }
-    /// A log that holds `records` and goes on after them.
+    /// A log that holds `records` and continues after them.
     pub(crate) fn with(records: Vec<Logged>) -> Arc<TestLog> {
         let log = TestLog::new();
         let end = records.last().map_or(Lsn::FIRST, |last| last.end);
@@ -94,6 +96,10 @@ impl TestLog {
     }
     pub(crate) fn set_full(&self, full: bool) {
         self.0.lock().full = full;
+    }
+    /// Refuses the next `appends` appends, like a log whose buffer is full.
+    pub(crate) fn refuse(&self, appends: u32) {
+        self.0.lock().refusals = appends;
     }
     pub(crate) fn note(&self, fact: Fact) {
         self.0.lock().note(fact);
@@ -119,6 +125,10 @@ impl Journal for TestLog {
         if inner.full {
             return Err(LogError::new(LogErrorKind::Full, "the test says so"));
         }
+        if inner.refusals > 0 && record.kind != OTHER {
+            inner.refusals -= 1;
+            return Err(LogError::new(LogErrorKind::BufferFull, "the test says so"));
+        }
         let first = inner.end;
         let end = first.advance(record.body.len() as u64 + 6);
         inner.records.push(Logged { lsn: first, end, kind: record.kind, body: record.body.to_vec() });
@@ -126,9 +136,13 @@ impl Journal for TestLog {
         inner.note(Fact::Appended(end));
         Ok(Appended { first, end })
     }
+    fn wait_for_buffer(&self, _: u64) -> Result<(), LogError> {
+        before_device();
+        Ok(())
+    }
     fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
         let mut inner = self.0.lock();
-        assert!(lsn <= inner.end, "nobody waits for what was not appended");
+        assert!(lsn <= inner.end, "no flush goes beyond the end");
         if lsn > inner.durable {
             // The end of the record that contains it, and no further.
             inner.durable = inner.records.iter().map(|record| record.end).find(|end| *end >= lsn).unwrap();
@@ -142,7 +156,7 @@ impl Journal for TestLog {
     }
 }
 
-/// What pages there are, and in which version; `true` if the version has an image.
+/// The allocated pages and their versions; `true` if the version has an image.
 pub(crate) type Pages = BTreeMap<PageId, (Lsn, bool)>;
 
 /// The pages after all map records of a log before `cut`.
@@ -212,8 +226,24 @@ pub(crate) fn publish(
     allocate: &[PageId],
     free: &[PageId],
 ) -> Result<Lsn, TierError> {
-    let appended = store.publish(Allocation { allocate, free }, &mut |record| log.append(record))?;
-    Ok(appended.first)
+    publish_in(store, allocate, free, &mut |record| log.append(record)).map(|appended| appended.first)
+}
+
+/// Publishes as a structure change does.
+pub(crate) fn publish_in(
+    tier: &dyn PageTier,
+    allocate: &[PageId],
+    free: &[PageId],
+    append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
+) -> Result<Appended, TierError> {
+    loop {
+        let _held = tier.prepare(free)?;
+        let _also = tier.prepare(allocate)?;
+        match tier.publish(Allocation { allocate, free }, append) {
+            Err(error) if matches!(error.kind, TierErrorKind::LogBufferFull | TierErrorKind::Unprepared) => {}
+            outcome => return outcome,
+        }
+    }
 }
 
 pub(crate) fn allocate(store: &Store, log: &TestLog, count: usize) -> Result<Vec<PageId>, TierError> {
@@ -231,7 +261,7 @@ pub(crate) fn allocate(store: &Store, log: &TestLog, count: usize) -> Result<Vec
     Ok(pages)
 }
 
-/// Gives each page a new version and writes it, as the buffer would; answers the outcomes.
+/// Gives each page a new version and writes it, as the buffer would; returns the outcomes.
 pub(crate) fn write(
     store: &Store,
     log: &TestLog,
@@ -293,7 +323,7 @@ pub(crate) fn read(store: &Store, page: PageId) -> Result<(Lsn, Vec<u8>), TierEr
     Ok((found.version, buf.to_vec()))
 }
 
-/// Compares the store with the pages it must hold, by every way of asking.
+/// Compares the store with the pages it must hold, by every kind of call.
 pub(crate) fn compare(store: &Store, pages: &Pages) {
     let report = store.check(true, &mut |_| {}).unwrap();
     assert_eq!(report.damage, Vec::<String>::new());
@@ -313,7 +343,7 @@ pub(crate) fn compare(store: &Store, pages: &Pages) {
     }
 }
 
-/// What a device holds now, on another.
+/// Copies a device's present contents to another.
 pub(crate) fn copy(device: &dyn Device) -> Arc<MemoryDevice> {
     let copy = MemoryDevice::new("copy");
     copy.grow(device.len(), Fill::Sparse).unwrap();

@@ -1,4 +1,4 @@
-//! Random work on the store, beside a map that does the same.
+//! Random work on the store, compared with a map.
 
 use super::harness::*;
 use crate::store::Store;
@@ -17,9 +17,9 @@ pub(crate) struct Model {
     pub pages: Pages,
     pub rng: Rng,
     pub pages_max: u64,
-    /// Redo starts here: what a checkpoint would have noted.
+    /// Redo starts here: the LSN that a checkpoint would have recorded.
     pub redo_from: Lsn,
-    /// And what the metadata contained before it was synced.
+    /// What the metadata contained before it was synced.
     pub contained: Lsn,
 }
 
@@ -51,6 +51,10 @@ impl Model {
     }
 
     pub(crate) fn step(&mut self) {
+        if self.rng.one_in(5) {
+            // The log's buffer is full for a while.
+            self.log.refuse(self.rng.below(3) as u32);
+        }
         match self.rng.below(20) {
             0..5 => self.publish(),
             5..12 => self.write(),
@@ -118,7 +122,7 @@ impl Model {
         }
     }
 
-    /// Notes from where the log is needed; half of the time after a sync.
+    /// Records the LSN from which the log is needed; half of the time after a sync.
     pub(crate) fn checkpoint(&mut self) {
         if self.rng.one_in(2) {
             let contained = self.store.metadata_version();
@@ -128,14 +132,15 @@ impl Model {
         let end = self.log.end();
         let needed = self.store.oldest_needed_lsn().unwrap_or(end).min(end);
         assert!(needed >= self.redo_from, "what was once not needed is not needed later");
-        // The checkpoint's own record would be flushed.
+        // A checkpoint would flush its own record.
         self.log.flush(end).unwrap();
         self.redo_from = needed;
         self.log.note(Fact::Contained(self.contained));
         self.log.note(Fact::Truncated(needed));
     }
 
-    /// Reopens as after a crash of the process: what was written is there, what was not flushed is not.
+    /// Reopens as after a crash of the process: what was written is there, what was not flushed is
+    /// not.
     pub(crate) fn crash(&mut self) {
         let cut = self.log.durable();
         let mut records = self.log.records();

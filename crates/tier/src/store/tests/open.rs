@@ -1,4 +1,4 @@
-//! Opening: what is refused, and how little is read.
+//! Opening: refusals, and how little is read.
 
 use super::harness::*;
 use crate::store::{Layout, Store, StoreOptions};
@@ -52,8 +52,8 @@ fn a_store_works_over_the_real_log() {
             .unwrap();
     store.attach(log.clone());
     let pages: Vec<_> = (0..300).map(|_| store.reserve(LogClass::Normal).unwrap()).collect();
-    let change = crate::Allocation { allocate: &pages, free: &[] };
-    let appended = store.publish(change, &mut |record| log.append(LogClass::Normal, record)).unwrap();
+    let append = &mut |record: firn_log::Record<'_>| log.try_append(LogClass::Normal, record);
+    let appended = publish_in(&store, &pages, &[], append).unwrap();
     log.flush(appended.end).unwrap();
     let buf = firn_device::AlignedBuf::zeroed(4096);
     let mut writes: Vec<crate::PageWrite<'_>> = pages

@@ -1,4 +1,4 @@
-//! Redo: from any state persisted before, once or more often, the same end.
+//! Redo from any state persisted before, once or repeatedly, ends in the same state.
 
 use super::harness::*;
 use super::model::Model;
@@ -84,7 +84,8 @@ fn the_log_is_needed_from_a_pages_first_change_until_its_move_is_durable() {
     assert_eq!(store.oldest_needed_lsn(), None);
 }
 
-/// A store of many groups whose pages were moved since its metadata was synced, and the metadata's version then.
+/// A store of many groups whose pages were moved since its metadata was synced, and the metadata's
+/// version then.
 fn moved_everywhere() -> (Arc<MemoryDevice>, Arc<TestLog>, Lsn) {
     let device = Arc::new(MemoryDevice::new("store"));
     let log = TestLog::new();
@@ -93,7 +94,8 @@ fn moved_everywhere() -> (Arc<MemoryDevice>, Arc<TestLog>, Lsn) {
     assert!(write(&store, &log, &pages).iter().all(|(_, outcome)| outcome.is_ok()));
     let contained = store.metadata_version();
     store.sync().unwrap();
-    // From one end of the map to the other and back, so that every record concerns other pages than the one before.
+    // From one end of the map to the other and back, so that every record concerns other pages than
+    // the one before.
     for at in 0..60 {
         let scattered: Vec<PageId> = (0..6).map(|step| pages[(at + step * 97) % 600]).collect();
         assert!(write(&store, &log, &scattered).iter().all(|(_, outcome)| outcome.is_ok()));

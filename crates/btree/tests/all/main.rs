@@ -1,0 +1,13 @@
+//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+
+mod behaves_like_a_sorted_map;
+mod bulk_loads_build_whole_trees;
+mod checks_find_damage;
+mod clearing_goes_past_damage;
+mod common;
+mod errors_change_nothing;
+mod garbage_is_swept_from_leaves;
+mod no_device_is_waited_for_under_latches;
+mod redo_rebuilds_every_page;
+mod shapes_of_trees;
+mod threads_share_a_tree;

@@ -1,0 +1,243 @@
+//! A tier that watches, fails and waits on demand, and pages whose contents can be checked.
+use firn_base::sync::DevicePermit;
+use firn_base::{Lsn, PageId};
+use firn_buffer::{BufferPool, Changed, PoolOptions};
+use firn_log::{Kind, Log, LogClass, LogError, Record};
+use firn_tier::testing::MemoryTier;
+use firn_tier::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub const PAGE_SIZE: usize = 512;
+
+/// A `MemoryTier` under observation.
+pub struct ProbeTier {
+    inner: MemoryTier,
+    log: Arc<Log>,
+    wants_clean: bool,
+    pub reads_fail: AtomicBool,
+    pub damaged: AtomicBool,
+    pub writes_fail: AtomicBool,
+    /// Pages that cannot be written because of damage, of the page map say.
+    pub unwritable: Mutex<BTreeSet<PageId>>,
+    /// Microseconds that every read and every write batch takes.
+    pub delay_us: AtomicU64,
+    pub reads: AtomicU64,
+    pub dirty_writes: AtomicU64,
+    pub clean_writes: AtomicU64,
+    pub wal_violations: AtomicU64,
+    pub largest_batch: AtomicU64,
+    pub panics: AtomicBool,
+    pub deltas_checked: AtomicU64,
+    /// What the tier was given last of each page, for checking bases and changed ranges.
+    images: Mutex<BTreeMap<PageId, (Lsn, Vec<u8>)>>,
+}
+
+impl ProbeTier {
+    pub fn new(log: Arc<Log>, wants_clean: bool) -> Arc<ProbeTier> {
+        Arc::new(ProbeTier {
+            inner: MemoryTier::new(PAGE_SIZE),
+            log,
+            wants_clean,
+            reads_fail: AtomicBool::default(),
+            damaged: AtomicBool::default(),
+            writes_fail: AtomicBool::default(),
+            unwritable: Mutex::default(),
+            delay_us: AtomicU64::default(),
+            reads: AtomicU64::default(),
+            dirty_writes: AtomicU64::default(),
+            clean_writes: AtomicU64::default(),
+            wal_violations: AtomicU64::default(),
+            largest_batch: AtomicU64::default(),
+            panics: AtomicBool::default(),
+            deltas_checked: AtomicU64::default(),
+            images: Mutex::default(),
+        })
+    }
+    fn delay(&self) {
+        assert!(!self.panics.load(SeqCst), "on purpose");
+        let delay = self.delay_us.load(SeqCst);
+        if delay > 0 {
+            std::thread::sleep(Duration::from_micros(delay));
+        }
+    }
+    /// A page read past the pool.
+    pub fn page(&self, page: PageId) -> Vec<u8> {
+        let mut bytes = vec![0; PAGE_SIZE];
+        let failed = Err(TierError::new(TierErrorKind::Failed, "no answer"));
+        let mut reads = [PageRead { page, buf: &mut bytes, outcome: failed }];
+        self.inner.read_batch(&mut reads);
+        reads[0].outcome.as_ref().expect("an allocated page is read");
+        bytes
+    }
+    /// The changed ranges and the base give the image back.
+    fn check_delta(&self, write: &PageWrite<'_>) {
+        let mut images = self.images.lock().unwrap();
+        if let (Some(changed), Some((version, base))) = (write.changed, images.get(&write.page)) {
+            assert_eq!(*version, write.base, "{:?}: the base is what the tier holds", write.page);
+            self.deltas_checked.fetch_add(1, SeqCst);
+            let mut rebuilt = base.clone();
+            for range in changed {
+                let range = usize::from(range.start)..usize::from(range.end);
+                rebuilt[range.clone()].copy_from_slice(&write.data[range]);
+            }
+            assert_eq!(rebuilt, write.data, "{:?}: a change outside {changed:?}", write.page);
+        }
+        images.insert(write.page, (write.version, write.data.to_vec()));
+    }
+}
+
+impl PageTier for ProbeTier {
+    firn_tier::forward_tier!(inner: page_size, make_batch_space, reserve, unreserve, prepare, publish);
+    firn_tier::forward_tier!(inner: sync, version_of, oldest_needed_lsn, statistics);
+    fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        self.delay();
+        self.reads.fetch_add(reads.len() as u64, SeqCst);
+        if self.reads_fail.load(SeqCst) {
+            for read in reads {
+                read.buf.fill(0xEE);
+                read.outcome =
+                    Err(TierError::new(TierErrorKind::Failed, "the device is asked to fail reads"));
+            }
+        } else if self.damaged.load(SeqCst) {
+            for read in reads {
+                read.buf.fill(0xEE);
+                read.outcome = Err(TierError::new(TierErrorKind::Damaged, "the page is damaged"));
+            }
+        } else {
+            self.inner.read_batch(reads);
+        }
+    }
+    fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
+        let durable = self.log.durable();
+        self.largest_batch.fetch_max(writes.len() as u64, SeqCst);
+        for write in writes.iter().filter(|write| write.dirty) {
+            if write.version >= durable {
+                self.wal_violations.fetch_add(1, SeqCst);
+            }
+            assert!(write.recovery_lsn <= write.version);
+        }
+        self.delay();
+        if self.writes_fail.load(SeqCst) {
+            for write in writes {
+                write.outcome =
+                    Err(TierError::new(TierErrorKind::Failed, "the device is asked to fail writes"));
+            }
+            return;
+        }
+        let dirty = writes.iter().filter(|write| write.dirty).count() as u64;
+        self.dirty_writes.fetch_add(dirty, SeqCst);
+        self.clean_writes.fetch_add(writes.len() as u64 - dirty, SeqCst);
+        let unwritable = self.unwritable.lock().unwrap().clone();
+        for write in writes {
+            if unwritable.contains(&write.page) {
+                write.outcome = Err(TierError::new(TierErrorKind::Damaged, "its place is not known"));
+                continue;
+            }
+            self.inner.write_batch(std::slice::from_mut(write));
+            if write.outcome == Ok(Written::Taken) {
+                self.check_delta(write);
+            }
+        }
+    }
+    fn wants_clean(&self) -> bool {
+        self.wants_clean
+    }
+}
+
+/// A pool of few frames over a probe, and some pages allocated in it.
+pub struct World {
+    pub log: Arc<Log>,
+    pub tier: Arc<ProbeTier>,
+    pub pool: Arc<BufferPool>,
+    pub pages: Vec<PageId>,
+}
+
+/// Bytes that give a pool of 512-byte pages about so many frames.
+pub fn budget_for(frames: usize) -> usize {
+    let log = firn_log::testing::memory_log_with(1 << 20);
+    let mut budget = 8192;
+    loop {
+        let tier = Arc::new(MemoryTier::new(PAGE_SIZE));
+        if let Ok(pool) = BufferPool::new(tier, log.clone(), PoolOptions { budget_bytes: budget })
+            && pool.statistics().frames >= frames as u64
+        {
+            return budget;
+        }
+        budget += PAGE_SIZE;
+    }
+}
+
+impl World {
+    pub fn new(frames: usize, pages: usize) -> World {
+        World::with(frames, pages, false)
+    }
+    pub fn with(frames: usize, pages: usize, wants_clean: bool) -> World {
+        let log = firn_log::testing::memory_log_with(4 << 20);
+        let tier = ProbeTier::new(log.clone(), wants_clean);
+        let options = PoolOptions { budget_bytes: budget_for(frames) };
+        let pool =
+            Arc::new(BufferPool::new(tier.clone(), log.clone(), options).expect("the budget is enough"));
+        let mut world = World { log, tier, pool, pages: Vec::new() };
+        for _ in 0..pages {
+            let page = world.allocate();
+            world.pages.push(page);
+        }
+        world
+    }
+    /// An allocated, never written page.
+    pub fn allocate(&self) -> PageId {
+        let page = self.tier.reserve(LogClass::Normal).expect("a memory tier is never full");
+        let change = Allocation { allocate: &[page], free: &[] };
+        let mut append = |record: Record<'_>| self.log.append(LogClass::Normal, record);
+        self.tier.publish(change, &mut append).expect("the log has room");
+        page
+    }
+    /// A record whose content does not matter.
+    pub fn append(&self) -> Lsn {
+        self.try_append().expect("the log has room")
+    }
+    pub fn try_append(&self) -> Result<Lsn, LogError> {
+        // Under a latch, as trees do, which try only.
+        let _permit = DevicePermit::granted();
+        self.log.append(LogClass::Normal, Record { kind: Kind(0x20), body: b"change" }).map(|at| at.first)
+    }
+    /// Counts a page's counter up, logged; answers the counter's new value.
+    pub fn count_up(&self, page: PageId) -> u64 {
+        let intent = self.pool.exclusive(page).expect("the page can be fixed").intend();
+        let lsn = self.append();
+        let guard = intent.apply(lsn, |bytes| count_up(page, bytes));
+        counter_of(page, &guard)
+    }
+    pub fn counter(&self, page: PageId) -> u64 {
+        counter_of(page, &self.pool.shared(page).expect("the page can be fixed"))
+    }
+}
+
+/// Page id, counter, and as a filling the counter's low byte at a place of its own for each value.
+pub fn count_up(page: PageId, bytes: &mut [u8]) -> Changed {
+    let counter = u64::from_le_bytes(bytes[8..16].try_into().unwrap()) + 1;
+    bytes[..8].copy_from_slice(&page.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&counter.to_le_bytes());
+    let at = 16 + (counter as usize * 37) % (bytes.len() - 17);
+    bytes[at] = counter as u8;
+    bytes[bytes.len() - 1] = !(counter as u8);
+    let last = bytes.len() as u16;
+    Changed::Ranges([0..16, at as u16..at as u16 + 1, last - 1..last].into_iter().collect())
+}
+
+/// The counter of a page, after a look at whether it is that page and all of one version.
+pub fn counter_of(page: PageId, bytes: &[u8]) -> u64 {
+    let id = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let counter = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
+    if counter == 0 {
+        assert!(bytes.iter().all(|byte| *byte == 0), "{page:?} was never changed");
+        return 0;
+    }
+    assert_eq!(id, page.0, "a frame holds the page it is asked for");
+    let at = 16 + (counter as usize * 37) % (bytes.len() - 17);
+    assert_eq!((bytes[at], bytes[bytes.len() - 1]), (counter as u8, !(counter as u8)), "{page:?} is torn");
+    counter
+}

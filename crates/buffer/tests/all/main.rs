@@ -1,0 +1,7 @@
+//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+
+mod common;
+mod failures_lose_nothing;
+mod many_threads_see_every_change;
+mod pages_are_redone_as_they_come_in;
+mod pages_come_and_go;

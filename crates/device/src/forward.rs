@@ -1,0 +1,76 @@
+//! Devices that wrap another one, and do something of their own in a few calls.
+
+/// Within `impl Device for Wrapper`: the methods named pass the call on to a field, a device or a pointer to one.
+///
+/// ```
+/// use firn_base::sync::Arc;
+/// use firn_device::{Device, DeviceError, DeviceErrorKind, Durability, forward};
+///
+/// #[derive(Debug)]
+/// struct ReadOnly {
+///     inner: Arc<dyn Device>,
+/// }
+///
+/// impl Device for ReadOnly {
+///     forward!(inner: info, len, read, sync, grow, shrink, discard);
+///     fn write(&self, offset: u64, _: &[u8], _: Durability) -> Result<(), DeviceError> {
+///         Err(DeviceError::new(DeviceErrorKind::Failed, format!("offset {offset}: this device is only read")))
+///     }
+/// }
+/// ```
+///
+/// `submit` is named where batches are to stay batches; left out, each transfer is a read or a write.
+#[macro_export]
+macro_rules! forward {
+    ($field:tt: $($method:ident),+ $(,)?) => { $($crate::forward!(@ $field $method);)+ };
+    (@ $field:tt info) => {
+        fn info(&self) -> &$crate::DeviceInfo {
+            self.$field.info()
+        }
+    };
+    (@ $field:tt len) => {
+        fn len(&self) -> u64 {
+            self.$field.len()
+        }
+    };
+    (@ $field:tt read) => {
+        fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), $crate::DeviceError> {
+            self.$field.read(offset, buf)
+        }
+    };
+    (@ $field:tt write) => {
+        fn write(
+            &self,
+            offset: u64,
+            data: &[u8],
+            durability: $crate::Durability,
+        ) -> Result<(), $crate::DeviceError> {
+            self.$field.write(offset, data, durability)
+        }
+    };
+    (@ $field:tt sync) => {
+        fn sync(&self) -> Result<(), $crate::DeviceError> {
+            self.$field.sync()
+        }
+    };
+    (@ $field:tt submit) => {
+        fn submit(&self, batch: &mut [$crate::Io<'_>]) {
+            self.$field.submit(batch);
+        }
+    };
+    (@ $field:tt grow) => {
+        fn grow(&self, len: u64, fill: $crate::Fill) -> Result<(), $crate::DeviceError> {
+            self.$field.grow(len, fill)
+        }
+    };
+    (@ $field:tt shrink) => {
+        fn shrink(&self, len: u64) -> Result<(), $crate::DeviceError> {
+            self.$field.shrink(len)
+        }
+    };
+    (@ $field:tt discard) => {
+        fn discard(&self, offset: u64, len: u64) -> Result<(), $crate::DeviceError> {
+            self.$field.discard(offset, len)
+        }
+    };
+}

@@ -1,0 +1,11 @@
+//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+
+mod emulated;
+mod figures;
+mod model;
+mod nand_block_maps_merge;
+mod nand_costs_lie_on_the_equations;
+mod nand_devices_keep_time_and_data;
+mod nand_translation_layers_keep_every_page;
+mod nand_wear_levelling_narrows_the_spread;
+mod papers;

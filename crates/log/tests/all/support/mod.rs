@@ -1,0 +1,244 @@
+//! Helpers shared by several tests of the log.
+pub mod archive_bed;
+pub mod emulation;
+
+use firn_base::rng::Rng;
+use firn_base::{Epoch, Lsn};
+use firn_device::{Device, DeviceError, Durability, Fill, MemoryDevice};
+use firn_log::testing::identity;
+use firn_log::{Appended, Kind, LogIdentity, LogPolicy, LogScan, Record};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// The expected contents of the log: every record ever appended that may still be there.
+#[derive(Default, Clone)]
+pub struct Model {
+    pub records: BTreeMap<Lsn, (Kind, Vec<u8>)>,
+    /// First LSN after each group.
+    pub ends: Vec<Lsn>,
+}
+
+impl Model {
+    /// Records a group at its LSNs.
+    pub fn add(&mut self, appended: Appended, group: &[(Kind, Vec<u8>)]) {
+        let mut lsn = appended.first;
+        for (kind, body) in group {
+            assert!(self.records.insert(lsn, (*kind, body.clone())).is_none(), "{lsn:?} was given twice");
+            lsn = lsn.advance(firn_log::Log::framed_len(body.len()));
+        }
+        assert_eq!(lsn, appended.end);
+        self.ends.push(appended.end);
+    }
+
+    /// Asserts that `scan` delivers exactly the records from `from` to its end, and ends with a
+    /// whole group.
+    pub fn check(&self, scan: &LogScan, from: Lsn) {
+        let mut records = scan.records(from);
+        let mut expected = self.records.range(from..scan.end());
+        while let Some((lsn, record)) = records.next().unwrap() {
+            let (at, (kind, body)) = expected.next().unwrap_or_else(|| panic!("{lsn:?} is one too many"));
+            assert_eq!((lsn, record.kind), (*at, *kind));
+            assert!(record.body == body, "the body at {lsn:?} differs");
+        }
+        assert_eq!(expected.next().map(|(lsn, _)| *lsn), None, "records are missing");
+        let whole = scan.end() == from || scan.end() == Lsn::FIRST || self.ends.contains(&scan.end());
+        assert!(whole || self.is_start_of_epoch(scan.end()), "{:?} is no group's end", scan.end());
+    }
+
+    /// A crash lost the log at or past `end`.
+    pub fn cut(&mut self, end: Lsn) {
+        self.records.split_off(&end);
+        self.ends.retain(|&lsn| lsn <= end);
+    }
+
+    fn is_start_of_epoch(&self, lsn: Lsn) -> bool {
+        // The log's own first record of an epoch, 18 bytes at a block's start.
+        lsn.0 % 472 == 18
+    }
+}
+
+/// A random group.
+pub fn random_group(rng: &mut Rng, max_body: u64) -> Vec<(Kind, Vec<u8>)> {
+    let count = if rng.one_in(3) { rng.between(2, 5) } else { 1 };
+    (0..count)
+        .map(|_| {
+            let len = if rng.one_in(4) { rng.below(max_body + 1) } else { rng.below(60) };
+            let seed = rng.next_u64();
+            let body = (0..len).map(|i| (seed >> (i % 8 * 8)) as u8 ^ i as u8).collect();
+            (Kind(0x20 + (seed % 16) as u8), body)
+        })
+        .collect()
+}
+
+pub fn as_records(group: &[(Kind, Vec<u8>)]) -> Vec<Record<'_>> {
+    group.iter().map(|(kind, body)| Record { kind: *kind, body }).collect()
+}
+
+pub fn identity_with(members: u32, epochs: &[(Epoch, Lsn)]) -> LogIdentity {
+    LogIdentity { epochs: epochs.to_vec(), ..identity(members) }
+}
+
+pub fn scan(
+    devices: &[Arc<dyn Device>],
+    epochs: &[(Epoch, Lsn)],
+    from: Lsn,
+) -> Result<LogScan, firn_log::LogError> {
+    LogScan::new(devices.to_vec(), identity_with(devices.len() as u32, epochs), from, &mut |_, _| {})
+}
+
+pub fn device_with(name: &str, block: usize, bytes: u64) -> Arc<MemoryDevice> {
+    let device = MemoryDevice::with(name, block, u64::MAX);
+    device.grow(bytes, Fill::Written).unwrap();
+    Arc::new(device)
+}
+
+/// All bytes of a device.
+pub fn contents(device: &dyn Device) -> Vec<u8> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Offsets of the log blocks on a device in 512-byte steps, with LSN, fill and epoch.
+pub fn log_blocks(bytes: &[u8]) -> Vec<(usize, Lsn, u16, u32)> {
+    let blocks = bytes.chunks_exact(512).enumerate();
+    blocks
+        .filter(|(_, b)| b[4..6] == [0x46, 0x4c] && b[6] == 1)
+        .map(|(i, b)| {
+            let lsn = u64::from_le_bytes(b[24..32].try_into().unwrap());
+            let fill = u16::from_le_bytes(b[22..24].try_into().unwrap());
+            (i * 512, Lsn(lsn), fill, u32::from_le_bytes(b[16..20].try_into().unwrap()))
+        })
+        .collect()
+}
+
+pub type BeforeWrite = dyn Fn(u64, &[u8]) -> Result<(), DeviceError> + Send + Sync;
+
+/// Calls `before` with offset and data of every write, which it may delay or fail.
+pub struct Hooked {
+    pub inner: Arc<dyn Device>,
+    pub before: Box<BeforeWrite>,
+}
+
+impl std::fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Device for Hooked {
+    firn_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        (self.before)(offset, data)?;
+        self.inner.write(offset, data, durability)
+    }
+}
+
+/// Blocks every thread that passes while it is shut.
+#[derive(Default)]
+pub struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+    held: AtomicUsize,
+}
+
+impl Gate {
+    pub fn shut(&self) {
+        *self.shut.lock().unwrap() = true;
+    }
+    pub fn open(&self) {
+        *self.shut.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+    /// Threads blocked at present.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+    pub fn pass(&self) {
+        let mut shut = self.shut.lock().unwrap();
+        self.held.fetch_add(1, Ordering::SeqCst);
+        while *shut {
+            shut = self.opened.wait(shut).unwrap();
+        }
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Opens a gate at the end of a test, failed or not: otherwise a log could not end its threads.
+pub struct Opening(pub Arc<Gate>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Stream of the first log block of a request; `None` for headers only.
+pub fn stream_of(data: &[u8]) -> Option<u8> {
+    data.chunks_exact(512).find(|b| b[4..6] == [0x46, 0x4c] && b[6] == 1).map(|b| b[20])
+}
+
+/// Log blocks of one stream on a device in the order of their places.
+pub fn stream_blocks(bytes: &[u8], stream: u8) -> Vec<(usize, Lsn, u16, u32)> {
+    log_blocks(bytes).into_iter().filter(|&(at, ..)| bytes[at + 20] == stream).collect()
+}
+
+/// A device whose writes take `usual`, and block while its gate is shut.
+pub fn gated(inner: Arc<dyn Device>, usual: Duration, gate: &Arc<Gate>) -> Arc<dyn Device> {
+    let gate = gate.clone();
+    let before = Box::new(move |_: u64, data: &[u8]| {
+        if stream_of(data).is_some() {
+            std::thread::sleep(usual);
+            gate.pass();
+        }
+        Ok(())
+    });
+    Arc::new(Hooked { inner, before })
+}
+
+/// A device of which some writes take long, before or after the bytes have reached the device
+/// below.
+#[derive(Debug)]
+pub struct Jittery {
+    inner: Arc<dyn Device>,
+    rng: Mutex<Rng>,
+    one_in: u64,
+}
+
+impl Jittery {
+    pub fn new(inner: Arc<dyn Device>, seed: u64, one_in: u64) -> Jittery {
+        Jittery { inner, rng: Mutex::new(Rng::new(seed)), one_in }
+    }
+
+    fn pause(&self) {
+        let time = {
+            let mut rng = self.rng.lock().unwrap();
+            if rng.one_in(self.one_in) { rng.between(200, 2500) } else { 0 }
+        };
+        std::thread::sleep(Duration::from_micros(time));
+    }
+}
+
+impl Device for Jittery {
+    firn_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        if stream_of(data).is_none() {
+            return self.inner.write(offset, data, durability);
+        }
+        self.pause();
+        let outcome = self.inner.write(offset, data, durability);
+        self.pause();
+        outcome
+    }
+}
+
+/// Any policy with which a log of `members` members, with blocks of `block` bytes, may be opened.
+pub fn random_policy(rng: &mut Rng, members: u32, block: usize) -> LogPolicy {
+    match rng.below(3) {
+        0 => LogPolicy::Array,
+        1 if members == 1 => LogPolicy::InPlace,
+        _ => LogPolicy::Striped { unit_bytes: block as u32 * rng.between(1, 2) as u32 },
+    }
+}

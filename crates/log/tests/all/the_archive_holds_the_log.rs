@@ -1,0 +1,379 @@
+//! The archive equals the log, byte for byte; missing and damaged log is reported by its LSN.
+
+use crate::support::{Model, device_with, random_group};
+use firn_base::rng::Rng;
+use firn_base::{Epoch, Lsn};
+use firn_device::{
+    Calls, CrashPlan, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival,
+    When,
+};
+use firn_log::archive::{
+    ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter, Next, SEGMENT_BYTES_MIN, survey,
+};
+use firn_log::testing::{identity, options};
+use firn_log::{Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, LogTail, Record};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// A log on two devices with a buffer so small that a tail soon has to read the devices.
+struct Bed {
+    devices: Vec<Arc<dyn Device>>,
+    identity: LogIdentity,
+    log: Arc<Log>,
+    model: Model,
+}
+
+fn small() -> LogOptions {
+    LogOptions { buffer_bytes: 16 << 10, request_bytes: 4 << 10, ..options() }
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let devices: Vec<Arc<dyn Device>> =
+            (0..2).map(|i| device_with(&format!("log {i}"), 512, 8 << 20) as Arc<dyn Device>).collect();
+        let log = Log::create(devices.clone(), identity(2), Epoch(1), small()).unwrap();
+        Bed { devices, identity: identity(2), log, model: Model::default() }
+    }
+
+    fn append(&mut self, rng: &mut Rng, groups: u64) {
+        for _ in 0..groups {
+            let group = random_group(rng, 900);
+            let records: Vec<Record<'_>> =
+                group.iter().map(|(kind, body)| Record { kind: *kind, body }).collect();
+            let appended = self.log.append_group(LogClass::Normal, &records).unwrap();
+            self.model.add(appended, &group);
+        }
+        self.log.flush(self.log.end()).unwrap();
+    }
+
+    fn tail(&self, from: Lsn) -> LogTail {
+        LogTail::new(self.log.clone(), self.identity.clone(), from)
+    }
+
+    /// Ends this epoch with a crash and begins the next one.
+    fn crash(&mut self) {
+        let scan =
+            LogScan::new(self.devices.clone(), self.identity.clone(), Lsn::FIRST, &mut |_, _| {}).unwrap();
+        let epoch = Epoch(self.identity.epochs.len() as u32 + 1);
+        let start = scan.next_epoch_start();
+        self.identity.epochs.push((epoch, start));
+        self.log = scan.open_log(epoch, start, small()).unwrap();
+    }
+}
+
+fn writer(directory: &Path) -> ArchiveWriter {
+    ArchiveWriter::open(ArchiveFiles::new(directory), identity(1).database, SEGMENT_BYTES_MIN).unwrap()
+}
+
+/// Archives all that is durable.
+fn drain(tail: &mut LogTail, writer: &mut ArchiveWriter, max: usize, now_us: u64) {
+    let mut bytes = Vec::new();
+    while let Some(piece) = tail.next(max, Lsn::MAX, &mut bytes).unwrap() {
+        writer.append(piece, &bytes, now_us).unwrap();
+        assert_eq!((writer.end(), writer.resume()), (Some(tail.pos()), Some(tail.needed())));
+    }
+}
+
+/// Asserts that the archive delivers exactly the model's groups that end in `from..=until`.
+fn check(directory: &Path, model: &Model, from: Lsn, until: Lsn) -> Lsn {
+    let log = ArchiveLog::open(&[directory], None, from).unwrap();
+    let mut records = ArchiveRecords::new(log, until);
+    let last = model.ends.iter().copied().filter(|&end| end <= until).max().unwrap_or(from);
+    let mut expected = model.records.range(from..last);
+    while let Some((lsn, record)) = records.next().unwrap() {
+        let (at, (kind, body)) = expected.next().unwrap_or_else(|| panic!("{lsn:?} is one too many"));
+        assert_eq!((lsn, record.kind, record.body), (*at, *kind, &body[..]));
+    }
+    assert_eq!(expected.next().map(|(lsn, _)| *lsn), None, "records are missing");
+    records.end()
+}
+
+#[test]
+fn every_record_of_every_epoch_is_there_up_to_any_lsn() {
+    for seed in 0..4 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut rng = Rng::new(seed);
+        let mut bed = Bed::new();
+        let mut now = 1_000_000;
+        for life in 0..4 {
+            let mut archive = writer(directory.path());
+            let mut tail = bed.tail(archive.end().unwrap_or(Lsn::FIRST));
+            for _ in 0..4 {
+                let groups = rng.between(1, 40);
+                bed.append(&mut rng, groups);
+                // A clock that goes backwards now and then.
+                now = now + 1000 - rng.below(1500);
+                drain(&mut tail, &mut archive, rng.between(100, 9000) as usize, now);
+            }
+            if rng.one_in(2) {
+                archive.seal().unwrap();
+            }
+            // Some log of the older epoch that is archived only in the next one.
+            bed.append(&mut rng, life);
+            bed.crash();
+        }
+        let mut archive = writer(directory.path());
+        drain(&mut bed.tail(archive.end().unwrap()), &mut archive, 4096, now);
+        check(directory.path(), &bed.model, Lsn::FIRST, Lsn::MAX);
+        for _ in 0..40 {
+            let ends = &bed.model.ends;
+            let (a, b) =
+                (ends[rng.below(ends.len() as u64) as usize], ends[rng.below(ends.len() as u64) as usize]);
+            // An LSN within a group ends before it.
+            check(directory.path(), &bed.model, a.min(b), Lsn(a.max(b).0 + rng.below(3)));
+        }
+        let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+        assert_eq!(found.damage, Vec::<String>::new());
+        assert_eq!(found.stretches.len(), 1);
+        assert_eq!(found.stretches[0].0, Lsn::FIRST);
+        assert_eq!(found.records, bed.model.records.len() as u64);
+        assert!(found.segments.len() > 3);
+        assert!(found.segments.is_sorted_by_key(|segment| segment.times_us), "times never go backwards");
+    }
+}
+
+#[test]
+fn a_tail_delivers_the_same_bytes_from_the_buffer_and_from_the_devices() {
+    let mut rng = Rng::new(9);
+    let mut bed = Bed::new();
+    let mut near = bed.tail(Lsn::FIRST);
+    let mut stream = Vec::new();
+    let mut bytes = Vec::new();
+    for _ in 0..50 {
+        bed.append(&mut rng, 20);
+        while let Some(piece) = near.next(1000, Lsn::MAX, &mut bytes).unwrap() {
+            assert_eq!(piece.first.since(Lsn::FIRST) as usize, stream.len());
+            stream.extend_from_slice(&bytes);
+        }
+    }
+    assert!(stream.len() > 64 << 10, "more than the buffer holds");
+    let mut far = bed.tail(Lsn::FIRST);
+    let mut again = Vec::new();
+    while far.next(777, Lsn::MAX, &mut bytes).unwrap().is_some() {
+        again.extend_from_slice(&bytes);
+    }
+    assert!(stream == again);
+    assert_eq!((far.behind(), far.pos()), (0, bed.log.durable()));
+}
+
+#[test]
+fn another_databases_archive_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bed = Bed::new();
+    bed.append(&mut Rng::new(1), 5);
+    drain(&mut bed.tail(Lsn::FIRST), &mut writer(directory.path()), 4096, 1);
+    let other = firn_base::DatabaseId([3; 16]);
+    let error =
+        ArchiveWriter::open(ArchiveFiles::new(directory.path()), other, SEGMENT_BYTES_MIN).unwrap_err();
+    assert_eq!(error.kind, LogErrorKind::BadArgument);
+    assert!(error.message.contains("a directory of its own"), "{error}");
+    let error = ArchiveLog::open(&[directory.path()], Some(other), Lsn::FIRST).unwrap_err();
+    assert_eq!(error.kind, LogErrorKind::BadArgument);
+}
+
+/// Where each chunk lies, by flipping: every acknowledged byte is either there or reported.
+#[test]
+fn damaged_and_cut_segments_are_reported_with_the_lsn_and_never_shorten_the_archive_silently() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(4);
+    let mut bed = Bed::new();
+    let mut archive = writer(directory.path());
+    let mut tail = bed.tail(Lsn::FIRST);
+    for _ in 0..60 {
+        bed.append(&mut rng, 4);
+        drain(&mut tail, &mut archive, 4096, 1);
+    }
+    archive.seal().unwrap();
+    let whole = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+    assert!(whole.segments.len() >= 4 && whole.damage.is_empty());
+    let end = whole.stretches[0].1;
+    for (place, segment) in whole.segments.iter().enumerate() {
+        let last = place + 1 == whole.segments.len();
+        let bytes = std::fs::read(&segment.path).unwrap();
+        for _ in 0..12 {
+            let mut broken = bytes.clone();
+            let at = rng.below(bytes.len() as u64) as usize;
+            let cut = rng.one_in(3);
+            if cut {
+                broken.truncate(at / 512 * 512);
+            } else {
+                broken[at] ^= 1 << rng.below(8);
+            }
+            std::fs::write(&segment.path, &broken).unwrap();
+            let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+            let intact = found.stretches == whole.stretches && found.records == whole.records;
+            let sealed = found.segments.iter().all(|segment| segment.sealed)
+                && found.segments.len() == whole.segments.len();
+            // In the newest segment a cut end looks like a crash, unless it is sealed.
+            assert!(
+                intact || !found.damage.is_empty() || (last && !sealed),
+                "segment {place}, byte {at}, cut {cut}: {:?}",
+                found.stretches
+            );
+            // Delivered log is correct, up to a gap that is reported.
+            let log = ArchiveLog::open(&[directory.path()], None, Lsn::FIRST);
+            let mut records = ArchiveRecords::new(log.unwrap(), Lsn::MAX);
+            while let Some((lsn, record)) = records.next().unwrap() {
+                assert_eq!(record.body, &bed.model.records[&lsn].1[..]);
+            }
+            if records.end() < end && !last {
+                assert!(records.gap().is_some_and(|gap| gap > records.end()));
+            }
+        }
+        std::fs::write(&segment.path, &bytes).unwrap();
+    }
+}
+
+/// A writer that finds its newest segment damaged archives from there again.
+#[test]
+fn what_is_damaged_in_the_newest_segment_is_archived_once_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(5);
+    let mut bed = Bed::new();
+    let mut archive = ArchiveWriter::open(
+        ArchiveFiles::new(directory.path()),
+        identity(1).database,
+        16 * SEGMENT_BYTES_MIN,
+    )
+    .unwrap();
+    bed.append(&mut rng, 60);
+    drain(&mut bed.tail(Lsn::FIRST), &mut archive, 4096, 1);
+    drop(archive);
+    let path = directory.path().join("log-0000000001.firn");
+    let mut bytes = std::fs::read(&path).unwrap();
+    // A byte of the second chunk's payload.
+    let len = u32::from_le_bytes(bytes[4096 + 12..4096 + 16].try_into().unwrap()) as usize;
+    bytes[4096 + (64 + len).next_multiple_of(4096) + 64] ^= 4;
+    std::fs::write(&path, &bytes).unwrap();
+    let mut archive = writer(directory.path());
+    assert!(archive.end().unwrap() < bed.log.durable());
+    drain(&mut bed.tail(archive.end().unwrap()), &mut archive, 4096, 1);
+    assert_eq!(check(directory.path(), &bed.model, Lsn::FIRST, Lsn::MAX), bed.log.durable());
+}
+
+#[test]
+fn a_gap_that_was_declared_is_told_from_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(6);
+    let mut bed = Bed::new();
+    let mut archive = writer(directory.path());
+    bed.append(&mut rng, 10);
+    let mut tail = bed.tail(Lsn::FIRST);
+    drain(&mut tail, &mut archive, 4096, 1);
+    let lost_from = bed.log.durable();
+    bed.append(&mut rng, 10);
+    let lost_to = bed.log.durable();
+    tail.skip_to(lost_to);
+    archive.skip_to(lost_to);
+    bed.append(&mut rng, 10);
+    drain(&mut tail, &mut archive, 4096, 1);
+    let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+    assert_eq!(found.stretches, [(Lsn::FIRST, lost_from), (lost_to, bed.log.durable())]);
+    assert_eq!(found.damage, Vec::<String>::new(), "declared, hence no damage");
+    assert_eq!(check(directory.path(), &bed.model, Lsn::FIRST, lost_from), lost_from);
+    let mut log = ArchiveLog::open(&[directory.path()], None, lost_from).unwrap();
+    assert_eq!(log.next_piece().unwrap(), Next::Gap(lost_to));
+    check(directory.path(), &bed.model, lost_to, Lsn::MAX);
+}
+
+#[test]
+fn after_a_failed_write_the_log_goes_on_in_another_segment() {
+    for nth in 0..12 {
+        let directory = tempfile::tempdir().unwrap();
+        let plan = FaultPlan::new(nth);
+        let torn = nth % 2 == 0;
+        plan.add(FaultRule {
+            calls: Calls::Writes,
+            device: None,
+            when: When::Nth(nth),
+            fault: if torn {
+                Fault::Torn { blocks: 1, error: Some(DeviceErrorKind::Failed) }
+            } else {
+                Fault::FailLate(DeviceErrorKind::Failed)
+            },
+        });
+        let wrap_plan = plan.clone();
+        let wrap: firn_log::archive::WrapDevice =
+            Arc::new(move |device| Arc::new(Faulty::new(device, &wrap_plan)) as Arc<dyn Device>);
+        let files = ArchiveFiles::new(directory.path()).wrapped(Some(wrap));
+        let mut archive = ArchiveWriter::open(files, identity(1).database, SEGMENT_BYTES_MIN).unwrap();
+        let mut rng = Rng::new(nth);
+        let mut bed = Bed::new();
+        let mut failures = 0;
+        for _ in 0..10 {
+            bed.append(&mut rng, 60);
+            let mut tail = bed.tail(archive.end().unwrap_or(Lsn::FIRST));
+            let mut bytes = Vec::new();
+            while let Some(piece) = tail.next(6000, Lsn::MAX, &mut bytes).unwrap() {
+                if archive.append(piece, &bytes, 1).is_err() {
+                    failures += 1;
+                    archive.rewind();
+                    break;
+                }
+            }
+        }
+        let mut tail = bed.tail(archive.end().unwrap());
+        drain(&mut tail, &mut archive, 6000, 1);
+        assert!(failures > 0, "the fault was met");
+        assert_eq!(check(directory.path(), &bed.model, Lsn::FIRST, Lsn::MAX), bed.log.durable());
+        let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+        assert!(found.damage.is_empty(), "{:?}", found.damage);
+    }
+}
+
+/// A power cut at every event of archiving: acknowledged log is there, and the next writer
+/// continues.
+#[test]
+fn a_power_cut_at_any_moment_keeps_what_was_archived() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(8);
+    let mut bed = Bed::new();
+    let plan = CrashPlan::new();
+    // Segment files as the crash plan knows them: memory devices in the order of their creation.
+    let created = Arc::new(Mutex::new(0usize));
+    let (wrap_plan, wrap_created) = (plan.clone(), created.clone());
+    let wrap: firn_log::archive::WrapDevice = Arc::new(move |_| {
+        let memory = Arc::new(MemoryDevice::new("segment"));
+        *wrap_created.lock().unwrap() += 1;
+        wrap_plan.device_holding(&memory)
+    });
+    let files = ArchiveFiles::new(directory.path()).wrapped(Some(wrap));
+    let mut archive = ArchiveWriter::open(files, identity(1).database, SEGMENT_BYTES_MIN).unwrap();
+    let mut tail = bed.tail(Lsn::FIRST);
+    let mut bytes = Vec::new();
+    for _ in 0..6 {
+        bed.append(&mut rng, 60);
+        while let Some(piece) = tail.next(5000, Lsn::MAX, &mut bytes).unwrap() {
+            archive.append(piece, &bytes, 1).unwrap();
+            plan.mark(archive.resume().unwrap().0);
+        }
+    }
+    let segments = *created.lock().unwrap();
+    assert!(segments >= 2);
+    let mut replay = plan.replay();
+    for event in 0..=plan.event_count() {
+        replay.advance_to(event);
+        if rng.one_in(2) {
+            continue; // half of the events, which the seed chooses
+        }
+        let acknowledged = replay.marks().last().map_or(Lsn::FIRST, |&lsn| Lsn(lsn));
+        for survival in [Survival::Everything, Survival::Sectors, Survival::Torn] {
+            let image = replay.image(survival, &mut rng);
+            let left = tempfile::tempdir().unwrap();
+            for (i, device) in image.iter().enumerate() {
+                let mut bytes = vec![0; device.len() as usize];
+                if bytes.is_empty() {
+                    continue; // its creation did not survive, or it is an empty file; both are met elsewhere
+                }
+                device.read(0, &mut bytes).unwrap();
+                std::fs::write(left.path().join(format!("log-{:010}.firn", i + 1)), bytes).unwrap();
+            }
+            let found = writer(left.path());
+            assert!(found.end().unwrap_or(Lsn::FIRST) >= acknowledged, "event {event}, {survival:?}");
+            let mut found = found;
+            let from = found.end().unwrap_or(Lsn::FIRST);
+            drain(&mut bed.tail(from), &mut found, 9000, 1);
+            assert_eq!(check(left.path(), &bed.model, Lsn::FIRST, Lsn::MAX), bed.log.durable());
+        }
+    }
+}

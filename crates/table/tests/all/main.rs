@@ -1,0 +1,16 @@
+//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+
+mod a_check_finds_missing_and_wrong_entries;
+mod a_failing_statement_changes_nothing;
+mod an_index_is_built_while_writers_write;
+mod common;
+mod cursors_keep_their_place;
+mod definitions_survive_reopening;
+mod dropped_tables_are_freed_when_nobody_needs_them;
+mod large_values_agree_with_a_model;
+mod raw_tables_agree_with_a_model;
+mod read_committed_statements_see_one_moment;
+mod rows_are_counted_or_estimated;
+mod statements_agree_with_a_model;
+mod tables_come_and_go_under_statements;
+mod unique_indexes_hold_under_concurrency;

@@ -1,0 +1,355 @@
+//! Pages that are freed leave no trace that must become durable: after a crash at any point each
+//! allocated page is found in its newest version, or in an older one *of the same incarnation* from
+//! which redo of the kept log reaches the newest.
+
+use super::harness::*;
+use crate::cache::{CacheOptions, CachePolicy, FlashCache};
+use crate::store::Store;
+use crate::store::journal::Journal;
+use crate::store::tests::harness::Logged;
+use crate::{Allocation, Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firn_base::rng::Rng;
+use firn_base::sync::Arc;
+use firn_base::{Lsn, PageId};
+use firn_device::{AlignedBuf, MemoryDevice};
+use firn_log::LogClass;
+use std::collections::BTreeMap;
+
+/// One incarnation of a page, according to the log.
+#[derive(Clone, Debug)]
+struct Incarnation {
+    allocated: Lsn,
+    /// LSNs of its changes; the first initializes the page.
+    changes: Vec<Lsn>,
+}
+
+/// A page in DRAM of which the tier has an older version.
+#[derive(Clone, Copy, Debug)]
+struct Dirty {
+    recovery_lsn: Lsn,
+}
+
+/// The engine above the cache, as far as the cache sees it.
+struct World {
+    chosen: CacheOptions,
+    log: Arc<TestLog>,
+    store_device: Arc<MemoryDevice>,
+    cache_device: Arc<MemoryDevice>,
+    store: Arc<Store>,
+    cache: FlashCache,
+    pages: BTreeMap<PageId, Incarnation>,
+    dirty: BTreeMap<PageId, Dirty>,
+    /// The pages allocated at each end of the log.
+    history: BTreeMap<Lsn, BTreeMap<PageId, Incarnation>>,
+    /// The superblock's contents.
+    redo_start: Lsn,
+    durable_group: u64,
+    /// Stale images that a crash left and recovery removed.
+    reused: u64,
+}
+
+impl World {
+    fn new(chosen: CacheOptions) -> World {
+        let Rig { log, store_device, cache_device, store, cache, .. } = Rig::new(chosen);
+        World {
+            chosen,
+            log,
+            store_device,
+            cache_device,
+            store,
+            cache,
+            pages: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            history: BTreeMap::new(),
+            redo_start: Lsn::FIRST,
+            durable_group: 0,
+            reused: 0,
+        }
+    }
+
+    fn note(&mut self) {
+        self.history.insert(self.log.end(), self.pages.clone());
+    }
+
+    fn allocate(&mut self) -> bool {
+        let Ok(page) = self.cache.reserve(LogClass::Normal) else { return false };
+        // The buffer announces the recovery LSN before the record is appended.
+        let recovery_lsn = self.log.end();
+        let change = Allocation { allocate: &[page], free: &[] };
+        let held = self.cache.prepare(&[page]).expect("readable");
+        let allocated =
+            self.cache.publish(change, &mut |record| self.log.append(record)).expect("room").first;
+        drop(held);
+        let changes = vec![self.log.tick()];
+        assert!(self.pages.insert(page, Incarnation { allocated, changes }).is_none());
+        self.dirty.insert(page, Dirty { recovery_lsn });
+        self.note();
+        true
+    }
+
+    fn change(&mut self, page: PageId) {
+        let recovery_lsn = self.log.end();
+        self.dirty.entry(page).or_insert(Dirty { recovery_lsn });
+        let lsn = self.log.tick();
+        self.pages.get_mut(&page).expect("allocated").changes.push(lsn);
+        self.note();
+    }
+
+    fn free(&mut self, pages: &[PageId]) {
+        let change = Allocation { allocate: &[], free: pages };
+        let held = self.cache.prepare(pages).expect("readable");
+        self.cache.publish(change, &mut |record| self.log.append(record)).expect("room");
+        drop(held);
+        for page in pages {
+            self.pages.remove(page).expect("allocated");
+            self.dirty.remove(page);
+        }
+        self.note();
+    }
+
+    /// Evicts a page: the tier takes its newest version.
+    fn evict(&mut self, page: PageId) {
+        let version = *self.pages[&page].changes.last().expect("it has one");
+        let dirty = self.dirty.get(&page).copied();
+        self.log.flush(Lsn(version.0 + 1)).expect("flushed");
+        let mut data = AlignedBuf::zeroed(PAGE_SIZE);
+        data.copy_from_slice(&image(page, version));
+        let mut writes = [PageWrite {
+            page,
+            version,
+            recovery_lsn: dirty.map_or(Lsn::MAX, |dirty| dirty.recovery_lsn),
+            dirty: dirty.is_some(),
+            data: &data,
+            changed: None,
+            base: Lsn::ZERO,
+            lifetime: Lifetime::Unknown,
+            outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
+        }];
+        self.cache.write_batch(&mut writes);
+        let [PageWrite { outcome, .. }] = writes;
+        let outcome = outcome.expect("taken or declined");
+        if dirty.is_some() {
+            assert_eq!(outcome, Written::Taken);
+            self.dirty.remove(&page);
+        }
+    }
+
+    fn checkpoint(&mut self) {
+        let end = self.log.end();
+        self.cache.sync().expect("synced");
+        let needed =
+            self.dirty.values().map(|dirty| dirty.recovery_lsn).chain(self.cache.oldest_needed_lsn());
+        self.redo_start = needed.fold(end, Lsn::min).max(self.redo_start);
+        self.durable_group = self.cache.state().durable;
+        self.log.flush(end).expect("flushed");
+    }
+
+    /// Crashes: loses all that was not durable, opens what is left, and continues with it.
+    fn crash(&mut self) {
+        let end = self.log.durable().max(self.redo_start);
+        let records: Vec<Logged> =
+            self.log.records().into_iter().filter(|logged| logged.end <= end).collect();
+        self.pages =
+            self.history.range(..=end).next_back().map(|(_, pages)| pages.clone()).unwrap_or_default();
+        self.history.retain(|lsn, _| *lsn <= end);
+        self.store_device = Arc::new(self.store_device.duplicate());
+        self.cache_device = Arc::new(self.cache_device.duplicate());
+        self.store = Arc::new(
+            Store::open_with(self.store_device.clone(), DATABASE, options(), POLICY).expect("a store"),
+        );
+        let log_range = self.redo_start..end;
+        self.cache = FlashCache::open(
+            self.cache_device.clone(),
+            self.store.clone(),
+            DATABASE,
+            CACHE,
+            self.chosen.policy,
+            self.durable_group,
+            log_range,
+        )
+        .expect("a cache");
+        let before = self.cache.cache_statistics().pages_valid;
+        for logged in records.iter().filter(|logged| logged.lsn >= self.redo_start) {
+            if (0x10..0x20).contains(&logged.kind.0) {
+                self.store.redo(logged.lsn, logged.record()).expect("redone");
+                self.cache.redo(logged.lsn, logged.record()).expect("redone");
+            }
+        }
+        self.reused += before - self.cache.cache_statistics().pages_valid;
+        self.store.finish_redo(end).expect("redone");
+        self.log = TestLog::with(records);
+        self.store.attach_journal(self.log.clone());
+        self.dirty.clear();
+        for (page, incarnation) in &self.pages {
+            let ((found, _), bytes) = read(&self.cache, *page).expect("an allocated page is read");
+            let missing = match incarnation.changes.iter().position(|change| *change == found) {
+                Some(at) => {
+                    assert!(bytes == image(*page, found), "{page} has other bytes than its version {found}");
+                    &incarnation.changes[at + 1..]
+                }
+                None => {
+                    // No image yet: the first change initializes the page. An image of an earlier
+                    // incarnation must not be returned.
+                    assert!(
+                        found >= incarnation.allocated,
+                        "{page} is found in version {found} of an earlier incarnation"
+                    );
+                    assert!(bytes.iter().all(|byte| *byte == 0), "{page}");
+                    &incarnation.changes[..]
+                }
+            };
+            if let Some(first) = missing.first() {
+                assert!(*first >= self.redo_start, "{page} needs the log from {first}");
+                // Redo announces the first change that it repeats, not the allocation before it.
+                self.dirty.insert(*page, Dirty { recovery_lsn: *first });
+            }
+        }
+        self.cache.end_recovery();
+    }
+
+    fn compare(&self) {
+        for (page, incarnation) in self.pages.iter().filter(|(page, _)| !self.dirty.contains_key(page)) {
+            let newest = *incarnation.changes.last().expect("it has one");
+            let ((found, _), bytes) = read(&self.cache, *page).expect("read");
+            assert!(
+                found == newest && bytes == image(*page, newest),
+                "{page} is found in {found}, not {newest}"
+            );
+        }
+    }
+}
+
+fn pick(rng: &mut Rng, world: &World) -> Option<PageId> {
+    let at = rng.below(world.pages.len().max(1) as u64) as usize;
+    world.pages.keys().nth(at).copied()
+}
+
+/// Returns the number of images of freed pages, or of earlier incarnations, that crashes left.
+fn run(seed: u64, chosen: CacheOptions) -> u64 {
+    let mut rng = Rng::new(seed);
+    let mut world = World::new(chosen);
+    let mut leaving = false;
+    for _ in 0..60 {
+        world.allocate();
+    }
+    for step in 0..600 {
+        match rng.below(24) {
+            0..=3 => {
+                world.allocate();
+            }
+            4..=8 => pick(&mut rng, &world).into_iter().for_each(|page| world.change(page)),
+            9..=16 => pick(&mut rng, &world).into_iter().for_each(|page| world.evict(page)),
+            17 | 18 => pick(&mut rng, &world).into_iter().for_each(|page| world.free(&[page])),
+            // A dropped table: its page numbers are allocated again in other tables.
+            19 if rng.one_in(6) => {
+                let some: Vec<PageId> = world.pages.keys().copied().filter(|_| rng.one_in(2)).collect();
+                some.chunks(8).for_each(|pages| world.free(pages));
+                for _ in &some {
+                    world.allocate();
+                }
+            }
+            20 if rng.one_in(2) => world.checkpoint(),
+            21 if rng.one_in(8) && !chosen.write_through => {
+                leaving = !leaving;
+                world.cache.set_leaving(leaving);
+            }
+            22 if leaving => drop(world.cache.leave_step().expect("a step")),
+            23 if rng.one_in(3) => {
+                world.crash();
+                leaving = false;
+                if rng.one_in(2) {
+                    world.checkpoint();
+                }
+                if rng.one_in(2) {
+                    world.crash();
+                }
+            }
+            _ => drop(world.cache.step().expect("a step")),
+        }
+        if step % 10 == 0 {
+            world.compare();
+        }
+    }
+    world.crash();
+    // Like the end of recovery: redone images replace those that the crash left.
+    let redone: Vec<PageId> = world.dirty.keys().copied().collect();
+    redone.into_iter().for_each(|page| world.evict(page));
+    world.checkpoint();
+    world.compare();
+    let mut faults = Vec::new();
+    PageCache::check(&world.cache, &mut |fault| faults.push(fault)).expect("checked");
+    assert_eq!(faults, Vec::<String>::new());
+    world.reused
+}
+
+#[test]
+fn no_page_is_found_in_an_earlier_life() {
+    for policy in [CachePolicy::Keeping, CachePolicy::GroupSecondChance, CachePolicy::Fifo] {
+        for write_through in [false, true] {
+            let group_pages = if policy == CachePolicy::Fifo { 1 } else { 4 };
+            let chosen = CacheOptions { policy, write_through, group_pages, ..small() };
+            let found: u64 = (0..30).map(|seed| run(seed, chosen)).sum();
+            assert!(
+                found > 30,
+                "crashes found {found} images of earlier incarnations: else this shows nothing"
+            );
+        }
+    }
+}
+
+/// `FIRN_SEEDS=2000 cargo test --release -p firndb-tier --lib -- --ignored no_page_is_found_in_an_earlier_life_long`
+#[test]
+#[ignore = "as long as FIRN_SEEDS says"]
+fn no_page_is_found_in_an_earlier_life_long() {
+    let seeds = std::env::var("FIRN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
+    for seed in 1000..1000 + seeds {
+        let policy = [CachePolicy::Keeping, CachePolicy::GroupReplacement][seed as usize % 2];
+        run(seed, CacheOptions { policy, write_through: seed % 3 == 0, ..small() });
+    }
+}
+
+#[test]
+fn freeing_everything_writes_nothing_and_keeps_no_log() {
+    let mut rig = Rig::new(small());
+    let pages = rig.allocate(70);
+    for _ in 0..3 {
+        pages
+            .chunks(4)
+            .for_each(|chunk| rig.write(chunk).into_iter().for_each(|outcome| assert!(outcome.is_ok())));
+    }
+    rig.cache.sync().unwrap();
+    let before = rig.cache.cache_statistics();
+    assert!(before.pages_valid > 20);
+    rig.publish(&[], &pages);
+    let from_cache = |rig: &Rig| rig.cache.oldest_needed_lsn() != rig.store.oldest_needed_lsn();
+    assert!(!from_cache(&rig), "the log is not kept for pages that are freed");
+    rig.cache.sync().unwrap();
+    let after = rig.cache.cache_statistics();
+    assert_eq!(after.pages_valid, 0);
+    assert_eq!(after.write_bytes, before.write_bytes, "nothing is written for them");
+}
+
+/// Tombstones of freed pages cost nothing, and a restart finds few stale images.
+#[test]
+fn a_restart_finds_little_of_pages_that_were_freed_while_others_came_in() {
+    let mut rig = Rig::new(CacheOptions { bytes: 300_000, ..small() });
+    let pages = rig.allocate(120);
+    pages
+        .chunks(4)
+        .for_each(|chunk| rig.write(chunk).into_iter().for_each(|outcome| assert!(outcome.is_ok())));
+    rig.publish(&[], &pages[..60]);
+    for page in &pages[..60] {
+        rig.written.remove(page);
+    }
+    rig.write(&pages[60..100]).into_iter().for_each(|outcome| assert!(outcome.is_ok()));
+    rig.cache.sync().unwrap();
+    let end = rig.log.end();
+    let store_device = Arc::new(rig.store_device.duplicate());
+    let store = Arc::new(Store::open_with(store_device, DATABASE, options(), POLICY).unwrap());
+    let durable = rig.cache.state().durable;
+    let device = Arc::new(rig.cache_device.duplicate());
+    let policy = CachePolicy::GroupSecondChance;
+    let cache = FlashCache::open(device, store, DATABASE, CACHE, policy, durable, end..end).unwrap();
+    assert_eq!(cache.cache_statistics().pages_valid, rig.cache.cache_statistics().pages_valid);
+    compare(&cache, &rig.written);
+}

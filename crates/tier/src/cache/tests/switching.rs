@@ -1,0 +1,90 @@
+//! A cache is attached and detached while structure changes go on: these are made under page latches, and wait for no device.
+
+use super::harness::*;
+use crate::store::journal::Journal;
+use crate::{CacheSwitch, PageCache, PageRead, PageTier, TierError, TierErrorKind};
+use firn_base::PageId;
+use firn_base::sync::Arc;
+use firn_device::AlignedBuf;
+use firn_log::LogClass;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// `work`, done by another thread, which must not have to wait for the calling one.
+fn beside(work: impl FnOnce() + Send + 'static, what: &str) -> Result<(), String> {
+    let (done, ended) = channel();
+    std::thread::spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    ended.recv_timeout(Duration::from_secs(10)).map_err(|_| format!("{what} waits for a change of the cache"))
+}
+
+/// Frees a page and allocates others through the switch, with what that needs prepared.
+fn publish(
+    switch: &Arc<CacheSwitch>,
+    log: &Arc<TestLog>,
+    allocate: &[PageId],
+    free: PageId,
+) -> impl FnOnce() + use<> {
+    let (switch, log, allocate) = (switch.clone(), log.clone(), allocate.to_vec());
+    move || {
+        publish_in(&*switch, &allocate, &[free], &mut |record| log.append(record)).unwrap();
+    }
+}
+
+fn read(tier: &dyn PageTier, page: PageId) -> Result<Vec<u8>, TierError> {
+    let mut buf = AlignedBuf::zeroed(PAGE_SIZE);
+    let mut reads =
+        [PageRead { page, buf: &mut buf, outcome: Err(TierError::new(TierErrorKind::Failed, "not read")) }];
+    tier.read_batch(&mut reads);
+    let [read] = reads;
+    read.outcome.clone()?;
+    Ok(read.buf.to_vec())
+}
+
+/// They once waited for the writes of the change, under page latches.
+#[test]
+fn publications_wait_for_no_change_and_none_is_missed() {
+    let mut rig = Rig::new(small());
+    let pages = rig.allocate(12);
+    assert!(rig.write(&pages).iter().all(Result::is_ok));
+    let reserved =
+        [rig.cache.reserve(LogClass::Normal).unwrap(), rig.cache.reserve(LogClass::Normal).unwrap()];
+    let Rig { store, cache, log, .. } = rig;
+    let cache: Arc<dyn PageCache> = Arc::new(cache);
+    let switch = Arc::new(CacheSwitch::new(store, Some(cache.clone())));
+    let cached = || cache.cache_statistics().pages_valid;
+    let before = cached();
+    // Detaching, which fails in the end: what was freed meanwhile is gone from the cache, which stays.
+    let detached = switch.change(|_| -> Result<_, String> {
+        beside(publish(&switch, &log, &reserved[..1], pages[0]), "a publication")?;
+        let other = switch.clone();
+        beside(move || other.unreserve(reserved[1]), "giving a reserved page back")?;
+        Err("the superblock cannot be written".to_owned())
+    });
+    assert_eq!(detached, Err("the superblock cannot be written".to_owned()));
+    assert_eq!(cached(), before - 1, "the freed page is forgotten");
+    assert_eq!(read(&*switch, pages[0]).unwrap_err().kind, TierErrorKind::NotAllocated);
+    assert!(read(&*switch, pages[1]).is_ok());
+    // Detaching, which succeeds.
+    cache.set_leaving(true);
+    while switch.leave_step().unwrap() == firn_base::Progress::Worked {}
+    let detached = switch.change(|_| -> Result<_, String> {
+        beside(publish(&switch, &log, &[], pages[1]), "a publication")?;
+        Ok(None)
+    });
+    assert_eq!(detached, Ok(()));
+    assert_eq!(read(&*switch, pages[1]).unwrap_err().kind, TierErrorKind::NotAllocated);
+    assert!(read(&*switch, pages[2]).is_ok(), "the store has it");
+    // Attaching: the new one gets what comes after.
+    cache.set_leaving(false);
+    let attached = switch.change(|_| -> Result<_, String> {
+        beside(publish(&switch, &log, &[], pages[2]), "a publication")?;
+        Ok(Some(cache.clone()))
+    });
+    assert_eq!(attached, Ok(()));
+    assert_eq!(read(&*switch, pages[2]).unwrap_err().kind, TierErrorKind::NotAllocated);
+    publish(&switch, &log, &[], pages[3])();
+    assert_eq!(read(&*switch, pages[3]).unwrap_err().kind, TierErrorKind::NotAllocated);
+}

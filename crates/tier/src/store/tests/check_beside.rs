@@ -1,0 +1,158 @@
+//! A check beside other threads: none waits for more than one of its requests, and it reports no
+//! fault where there is none.
+
+use super::harness::*;
+use crate::store::Store;
+use crate::store::journal::Journal;
+use crate::{PageTier, Written};
+use firn_base::clock;
+use firn_base::rng::Rng;
+use firn_base::sim::{self, SimOptions};
+use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use firn_base::sync::{Arc, thread};
+use firn_device::{Device, DeviceError, Durability, MemoryDevice};
+use std::time::Duration;
+
+/// Duration of one request, as of a disk.
+const LATENCY: Duration = Duration::from_millis(5);
+
+/// A device whose requests take their time, once it is switched to that.
+#[derive(Debug)]
+struct Slow {
+    inner: MemoryDevice,
+    slow: AtomicBool,
+}
+
+impl Slow {
+    fn pass(&self) {
+        if self.slow.load(Relaxed) {
+            clock::sleep(LATENCY);
+        }
+    }
+}
+
+impl Device for Slow {
+    firn_device::forward!(inner: info, len, grow, shrink, discard);
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.pass();
+        self.inner.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        self.pass();
+        self.inner.write(offset, data, durability)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.pass();
+        self.inner.sync()
+    }
+}
+
+/// Duration of the longest of a writer's calls, and what it ran beside.
+fn longest_call(with_check: bool) -> (Duration, Duration) {
+    let ran = sim::run(SimOptions::measuring(1, 4), move || {
+        let device = Arc::new(Slow { inner: MemoryDevice::new("store"), slow: AtomicBool::new(false) });
+        let log = TestLog::new();
+        let store = create(device.clone(), &log);
+        let pages = allocate(&store, &log, 4000).unwrap();
+        for chunk in pages.chunks(60) {
+            write(&store, &log, chunk);
+        }
+        store.sync().unwrap();
+        device.slow.store(true, Relaxed);
+        let stop = AtomicBool::new(false);
+        let (mut longest, mut took) = (Duration::ZERO, Duration::ZERO);
+        thread::scope(|scope| {
+            let checker = scope.spawn(|| {
+                let began = clock::now();
+                if with_check {
+                    let report = store.check(false, &mut |_| {}).unwrap();
+                    assert_eq!((report.faults, report.damage), (0, Vec::new()));
+                } else {
+                    clock::sleep(Duration::from_secs(3));
+                }
+                stop.store(true, Relaxed);
+                began.elapsed()
+            });
+            let mut rng = Rng::new(7);
+            while !stop.load(Relaxed) {
+                let at = rng.below(pages.len() as u64) as usize;
+                let mut call = |work: &dyn Fn()| {
+                    let began = clock::now();
+                    work();
+                    longest = longest.max(began.elapsed());
+                };
+                call(&|| {
+                    let outcomes = write(&store, &log, &pages[at..at + 1]);
+                    assert!(outcomes.iter().all(|(_, outcome)| *outcome == Ok(Written::Taken)));
+                });
+                call(&|| publish(&store, &log, &[], &allocate(&store, &log, 1).unwrap()).map(drop).unwrap());
+                if rng.one_in(10) {
+                    call(&|| store.sync().unwrap());
+                }
+            }
+            took = checker.join().expect("no panic");
+        });
+        (longest, took)
+    });
+    ran.unwrap_or_else(|failure| panic!("{failure}")).value
+}
+
+#[test]
+fn writers_wait_for_no_more_than_one_request() {
+    let (alone, _) = longest_call(false);
+    let (beside, took) = longest_call(true);
+    assert!(took > Duration::from_secs(1), "a check of {took:?} delays no other thread");
+    // One request of eight metadata pages; and one more of a metadata page that the check has
+    // evicted.
+    assert!(beside <= alone + Duration::from_millis(100), "{beside:?} beside a check, {alone:?} alone");
+}
+
+/// Writes, allocates, frees, returns space and takes it again, until stopped.
+fn churn(store: &Store, log: &TestLog, stop: &AtomicBool, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut pages = Vec::new();
+    while !stop.load(Relaxed) {
+        let count = rng.below(30) as usize;
+        if rng.one_in(2) {
+            pages.extend(allocate(store, log, count).unwrap());
+        } else {
+            let keep = pages.len() - pages.len().min(if rng.one_in(4) { 200 } else { count });
+            publish(store, log, &[], &pages.split_off(keep)).unwrap();
+        }
+        let from = rng.below(pages.len() as u64 + 1) as usize;
+        let some = &pages[from..pages.len().min(from + 20)];
+        assert!(write(store, log, some).iter().all(|(_, outcome)| *outcome == Ok(Written::Taken)));
+        if rng.one_in(8) {
+            log.flush(log.end()).unwrap();
+            store.sync().unwrap();
+            while store.give_back_step().unwrap() == firn_base::Progress::Worked {}
+        }
+    }
+}
+
+#[test]
+fn no_fault_is_seen_where_there_is_none() {
+    let log = TestLog::new();
+    let store = create(Arc::new(MemoryDevice::new("store")), &log);
+    let kept = allocate(&store, &log, 900).unwrap();
+    write(&store, &log, &kept);
+    let stop = AtomicBool::new(false);
+    let groups = std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (store, log, stop) = (&store, &log, &stop);
+            scope.spawn(move || churn(store, log, stop, seed));
+        }
+        let mut groups = Vec::new();
+        for _ in 0..if cfg!(miri) { 1 } else { 60 } {
+            let report = store.check(true, &mut |_| {}).unwrap();
+            assert_eq!((report.faults, &report.damage), (0, &Vec::new()));
+            assert!(report.pages >= 900 && report.pages_placed >= 900);
+            groups.push(report.groups);
+        }
+        stop.store(true, Relaxed);
+        groups
+    });
+    assert!(groups.iter().min() < groups.iter().max(), "the file grew and shrank: {groups:?}");
+    let report = store.check(true, &mut |_| {}).unwrap();
+    assert_eq!((report.faults, report.damage), (0, Vec::new()));
+}

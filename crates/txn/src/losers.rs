@@ -1,0 +1,387 @@
+//! Losers: transactions that are to be undone, and not by their owners. Recovery finds some; a rollback that cannot be
+//! completed at once leaves one behind.
+//!
+//! A loser is undone entry by entry, each in one log record with its compensation (see `rollback.rs`), so it may be
+//! left after any of them and gone on with later, in this incarnation of the database or the next. What is not undone stays as
+//! it is: the rows are locked by their headers, and others see the versions before. Three things may keep a loser from
+//! being undone:
+//!
+//! * *no space*, in the log above all: it is tried again when there is some;
+//! * *a failed read*: it is tried again at once, then a few times at growing intervals, since a device may be away for a moment;
+//! * *damage*, to the page of one of its rows or to the undo tree: it is **set aside** until the next opening. All its other
+//!   rows are undone and free. Whoever would wait for one of the rest gets an error that names the damage.
+//!
+//! Why a loser that is set aside loses nothing and changes nothing that others may rely on:
+//!
+//! * *Checkpoints* list it with the number of its entries, as any open transaction. So the next opening finds it again,
+//!   and the database is not marked as closed cleanly.
+//! * *Truncation*: before-images in memory hold the log back, so checkpoints spill them as any open transaction's. None of
+//!   it holds log then. If the undo tree is damaged as well, what cannot be spilled holds the log; see
+//!   [`TxnManager::spill_older_than`].
+//! * *Spilling* moves an entry and never changes it. An entry that was undone is gone from memory; a copy of it left in the
+//!   undo tree, because its leaf is damaged, is recognised by the row, which does not carry its (writer, index) any more.
+//! * *The order of undoing*: two changes of one row are undone newest first. Where the newer one cannot be undone the older
+//!   ones of that row are left as well, and where it is not known which row that is (its entry cannot be read), all older
+//!   entries are left.
+//! * *A crash* finds the compensations of what was undone in the log, and the rest as it was.
+//! * *The next opening* takes it for a loser as any other and tries again: after the damaged file was restored in place, or
+//!   the table dropped, nothing is left of it. It never gets an abort record before all of it is undone: the undo entries are
+//!   what tells its changes from committed ones.
+//! * *Snapshots* list it as active, so its changes are seen by none. `low_water` stays below it, so nobody takes a header with
+//!   its id for that of an ended transaction. *Fences* pass it over: it runs no more statement in this incarnation and undoes nothing in it,
+//!   and by the next one a tree that was dropped has no rows to be undone (see `Catalog::open`).
+//! * *The log's promise* to leave room for its undoing ends, since nothing is undone before the next opening takes it up anew.
+
+use crate::locks::HeldLocks;
+use crate::state::{Status, TxnState};
+use crate::waits::WaitLimit;
+use crate::{TxnError, TxnErrorKind, TxnManager};
+use firn_base::clock::{self, Moment};
+use firn_base::sync::atomic::Ordering;
+use firn_base::sync::{Arc, MutexGuard};
+use firn_base::{Progress, TxnId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often in a row one attempt reads a page that cannot be read.
+const READS: u32 = 3;
+/// How often an attempt is made again after reads that failed, before the loser is set aside.
+const ATTEMPTS: u32 = 6;
+/// How often a waiter with a limit looks whether another thread still undoes a loser.
+const UNDOING_LOOK: Duration = Duration::from_millis(1);
+/// The first interval between two attempts; each further one is twice as long.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What keeps a loser from being undone.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Nothing: recovery found it, and it is undone next.
+    Found,
+    /// There was no space, in the log as a rule.
+    NoSpace,
+    /// A read failed: so many attempts were made, and the next one is due then.
+    Unreadable { attempts: u32, due: Option<Moment> },
+    /// It is set aside until the next opening, because of this.
+    SetAside(TxnError),
+}
+
+impl Standing {
+    /// After `error`, of an attempt at one that stood so before.
+    fn after(&self, error: &TxnError) -> Standing {
+        match error.kind {
+            TxnErrorKind::Damaged => Standing::SetAside(error.clone()),
+            TxnErrorKind::Unreadable => {
+                let attempts =
+                    if let Standing::Unreadable { attempts, .. } = self { attempts + 1 } else { 0 };
+                match attempts < ATTEMPTS {
+                    true => {
+                        Standing::Unreadable { attempts, due: clock::now().after(INTERVAL * (1 << attempts)) }
+                    }
+                    false => Standing::SetAside(error.clone()),
+                }
+            }
+            _ => Standing::NoSpace,
+        }
+    }
+
+    /// Whether it was put off and is to be tried again now.
+    fn is_due(&self) -> bool {
+        match self {
+            Standing::NoSpace => true,
+            Standing::Unreadable { due, .. } => due.is_some_and(|due| due <= clock::now()),
+            Standing::Found | Standing::SetAside(_) => false,
+        }
+    }
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Loser {
+    pub state: Arc<TxnState>,
+    pub standing: Standing,
+}
+
+/// Whether a transaction whose rollback failed so can be left as it is and undone later. All these errors leave pages and
+/// log in agreement: nothing of the entry at hand was logged. After any other, a failed write of the log above all, it
+/// is not known what is durable, and nothing more may be built on it.
+pub(crate) fn can_be_put_off(error: &TxnError) -> bool {
+    matches!(error.kind, TxnErrorKind::LogFull | TxnErrorKind::Full | TxnErrorKind::NoFrame)
+        || error.concerns_a_page()
+}
+
+impl TxnManager {
+    /// Takes over a transaction that recovery found open.
+    pub(crate) fn add_loser(&self, state: Arc<TxnState>) {
+        self.losers.lock().insert(state.id, Loser { state, standing: Standing::Found });
+    }
+
+    /// Leaves to others a transaction whose rollback came to `error`, which may have undone a part of it.
+    pub(crate) fn undo_later(&self, state: &Arc<TxnState>, held: &mut HeldLocks, error: &TxnError) {
+        assert!(state.status() == Status::Active && can_be_put_off(error), "it can be gone on with");
+        // What it learnt is of no interest any more; its rows are locked by themselves.
+        self.locks.release(state.id, held);
+        let standing = Standing::NoSpace.after(error);
+        // Before others find it among the losers, and try it.
+        self.stand(state, &standing);
+        {
+            let mut losers = self.losers.lock();
+            losers.insert(state.id, Loser { state: state.clone(), standing: standing.clone() });
+            self.note_put_off(&losers);
+        }
+        state.note_release();
+        self.tell_failure(state.id, &standing);
+    }
+
+    /// Whether some transactions were put off and are to be tried again in this incarnation.
+    #[must_use]
+    pub fn has_put_off(&self) -> bool {
+        self.put_off.load(Ordering::Relaxed)
+    }
+
+    /// Undoes one of the transactions that were put off, if it is due.
+    ///
+    /// Errors: as [`TxnManager::rollback_loser`], but for those of space, which mean: later.
+    pub fn undo_put_off(&self) -> Result<Progress, TxnError> {
+        match self.undo_first(Standing::is_due) {
+            Ok(true) => Ok(Progress::Worked),
+            Ok(false) => Ok(Progress::Idle),
+            Err(error) if can_be_put_off(&error) => Ok(Progress::Idle),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Rolls back one transaction that recovery found open and not prepared; false if there is none left. One that damage
+    /// or failing reads keep from being undone is dealt with, too: it is set aside, or tried again later.
+    /// Others may run meanwhile, and call this too.
+    ///
+    /// Errors: those of space, and those after which the database must be opened again.
+    pub fn rollback_loser(&self) -> Result<bool, TxnError> {
+        self.undo_first(|standing| matches!(standing, Standing::Found))
+    }
+
+    /// How many are left to be rolled back, those included that are set aside.
+    #[must_use]
+    pub fn losers_left(&self) -> usize {
+        self.losers.lock().len()
+    }
+
+    /// How many recovery has found and not tried yet.
+    #[must_use]
+    pub fn losers_found(&self) -> usize {
+        self.losers.lock().values().filter(|loser| matches!(loser.standing, Standing::Found)).count()
+    }
+
+    /// How many are set aside until the next opening.
+    #[must_use]
+    pub fn losers_set_aside(&self) -> usize {
+        self.losers.lock().values().filter(|loser| matches!(loser.standing, Standing::SetAside(_))).count()
+    }
+
+    /// Has whoever waits for a loser roll it back, because nobody else may do it: for databases without threads.
+    pub fn have_waiters_undo(&self) {
+        self.waiters_undo.store(true, Ordering::Relaxed);
+    }
+
+    /// Rolls back the losers among `blockers` if waiters do that; whether there was one. The caller holds no latch. Who
+    /// would wait for one that was put off tries it, too: what keeps it from being undone keeps the caller as well.
+    ///
+    /// Errors: `Damaged` if one of them is set aside, so that there is nothing to wait for; `Timeout` and `Cancelled`, of
+    /// `limit`. A waiter with a limit makes no space in the log for it, which may take a minute.
+    pub(crate) fn undo_instead_of_waiting(
+        &self,
+        blockers: &[TxnId],
+        limit: &WaitLimit,
+    ) -> Result<bool, TxnError> {
+        if let Some(error) = blockers.iter().find_map(|id| self.locked_for_good(*id)) {
+            return Err(error);
+        }
+        if !self.waiters_undo.load(Ordering::Relaxed) && !self.has_put_off() {
+            return Ok(false);
+        }
+        let mut undone = false;
+        for id in blockers {
+            undone |= self.undo_loser(*id, limit)?;
+        }
+        Ok(undone)
+    }
+
+    /// Rolls a transaction back if it is a loser; whether it was one.
+    ///
+    /// Errors: `Damaged` if it is set aside; those of `limit`.
+    fn undo_loser(&self, id: TxnId, limit: &WaitLimit) -> Result<bool, TxnError> {
+        if !self.losers.lock().contains_key(&id) {
+            return Ok(false);
+        }
+        let undoing = self.lock_undoing(limit)?;
+        let outcome = self.undo_one(undoing, |losers| losers.get(&id).cloned(), limit);
+        match outcome {
+            Ok(undone) => Ok(undone.is_some()),
+            Err((_, error)) if error.concerns_a_page() => Err(self.locked_for_good(id).unwrap_or_else(|| {
+                error.within(&format!(
+                    "the row is locked by transaction {id}, which could not be rolled back yet; try again later"
+                ))
+            })),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    fn lock_undoing(&self, limit: &WaitLimit) -> Result<MutexGuard<'_, ()>, TxnError> {
+        if limit.is_none() {
+            return Ok(self.undoing.lock());
+        }
+        loop {
+            limit.check()?;
+            if let Some(guard) = self.undoing.try_lock() {
+                return Ok(guard);
+            }
+            clock::sleep(UNDOING_LOOK);
+        }
+    }
+
+    /// Whether there is nothing to wait for: it cannot be undone before the next opening.
+    pub(crate) fn is_set_aside(&self, id: TxnId) -> bool {
+        self.find(id).is_some_and(|state| state.status() == Status::SetAside)
+    }
+
+    /// The damage that keeps a loser from being undone before the next opening.
+    pub(crate) fn why_set_aside(&self, id: TxnId) -> Option<TxnError> {
+        if !self.is_set_aside(id) {
+            return None;
+        }
+        match self.losers.lock().get(&id) {
+            Some(Loser { standing: Standing::SetAside(cause), .. }) => Some(cause.clone()),
+            // It says so itself a moment before it is listed.
+            _ => Some(TxnError::new(TxnErrorKind::Damaged, "a page is damaged")),
+        }
+    }
+
+    /// Why a row of a loser that is set aside cannot be had.
+    fn locked_for_good(&self, id: TxnId) -> Option<TxnError> {
+        let cause = self.why_set_aside(id)?;
+        let message = format!(
+            "the row is locked by transaction {id}, which did not commit and cannot be rolled back before the next \
+             opening: {cause}"
+        );
+        Some(TxnError::new(TxnErrorKind::Damaged, message))
+    }
+
+    /// Undoes the first loser that stands so; false if there is none.
+    fn undo_first(&self, wanted: impl Fn(&Standing) -> bool) -> Result<bool, TxnError> {
+        let first =
+            |losers: &BTreeMap<TxnId, Loser>| losers.values().find(|loser| wanted(&loser.standing)).cloned();
+        match self.undo_one(self.undoing.lock(), first, &WaitLimit::default()) {
+            Ok(undone) => Ok(undone.is_some()),
+            Err((_, error)) if error.concerns_a_page() => Ok(true),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// Undoes the loser that is picked. After an error it is a loser as before: what is undone already is recognised.
+    fn undo_one(
+        &self,
+        undoing: MutexGuard<'_, ()>,
+        pick: impl FnOnce(&BTreeMap<TxnId, Loser>) -> Option<Loser>,
+        limit: &WaitLimit,
+    ) -> Result<Option<TxnId>, (TxnId, TxnError)> {
+        let (id, outcome) = {
+            let _undoing = undoing;
+            let picked = pick(&self.losers.lock());
+            let Some(Loser { state, standing }) = picked else { return Ok(None) };
+            if let Standing::SetAside(cause) = standing {
+                return Err((state.id, cause));
+            }
+            let outcome = self.roll_back_patiently(&state, &mut HeldLocks::default(), limit);
+            let standing = match &outcome {
+                Err(error) if error.concerns_a_page() => standing.after(error),
+                // Whoever asked asks again when there is space.
+                _ => standing,
+            };
+            self.stand(&state, &standing);
+            let mut losers = self.losers.lock();
+            match &outcome {
+                Ok(()) => drop(losers.remove(&state.id)),
+                Err(_) => {
+                    let loser = losers.get_mut(&state.id).expect("it is a loser until it is undone");
+                    loser.standing = standing.clone();
+                }
+            }
+            self.note_put_off(&losers);
+            (state.id, outcome.map_err(|error| (standing, error)))
+        };
+        match outcome {
+            Ok(()) => Ok(Some(id)),
+            Err((standing, error)) => {
+                if error.concerns_a_page() {
+                    self.tell_failure(id, &standing);
+                }
+                Err((id, error))
+            }
+        }
+    }
+
+    /// As [`TxnManager::roll_back_state`]; where a read fails, tries again at once.
+    pub(crate) fn roll_back_patiently(
+        &self,
+        state: &Arc<TxnState>,
+        held: &mut HeldLocks,
+        limit: &WaitLimit,
+    ) -> Result<(), TxnError> {
+        for _ in 1..READS {
+            match self.roll_back_state(state, held, limit) {
+                Err(error) if error.kind == TxnErrorKind::Unreadable => {}
+                outcome => return outcome,
+            }
+        }
+        self.roll_back_state(state, held, limit)
+    }
+
+    /// Has the loser itself say that it is set aside. The caller holds `undoing`, or nobody else knows of the loser yet.
+    fn stand(&self, state: &TxnState, standing: &Standing) {
+        if matches!(standing, Standing::SetAside(_)) {
+            state.versions.lock().end_promise(self.log.undo_promise());
+            state.set_status(Status::SetAside);
+        }
+    }
+
+    fn note_put_off(&self, losers: &BTreeMap<TxnId, Loser>) {
+        let is_put_off =
+            |loser: &Loser| matches!(loser.standing, Standing::NoSpace | Standing::Unreadable { .. });
+        self.put_off.store(losers.values().any(is_put_off), Ordering::SeqCst);
+    }
+
+    /// Reports a loser that was set aside just now, and wakes those who wait for it: there may be nothing to wait for. No
+    /// lock of this crate is held.
+    fn tell_failure(&self, id: TxnId, standing: &Standing) {
+        if let Standing::SetAside(cause) = standing {
+            self.set_aside(format!("rolling back transaction {id}"), cause);
+        }
+        self.waits.ended(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_that_fail_are_tried_again_for_a_minute_and_damage_never() {
+        let error = |kind| TxnError::new(kind, "of a test");
+        let unreadable = error(TxnErrorKind::Unreadable);
+        let mut standing = Standing::Found;
+        let mut attempts = 0;
+        loop {
+            standing = standing.after(&unreadable);
+            match &standing {
+                Standing::Unreadable { .. } => assert!(!standing.is_due(), "not at once"),
+                Standing::SetAside(cause) => break assert_eq!(*cause, unreadable),
+                other => panic!("{other:?}"),
+            }
+            attempts += 1;
+        }
+        assert_eq!(attempts, ATTEMPTS);
+        assert!(INTERVAL * ((1 << ATTEMPTS) - 1) >= Duration::from_secs(60));
+        let damaged = Standing::NoSpace.after(&error(TxnErrorKind::Damaged));
+        assert!(matches!(damaged, Standing::SetAside(_)) && !damaged.is_due());
+        assert!(Standing::NoSpace.after(&error(TxnErrorKind::LogFull)).is_due());
+    }
+}

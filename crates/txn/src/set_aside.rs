@@ -1,0 +1,78 @@
+//! Background work that met damage.
+//!
+//! Damage to a page concerns the rows on it, never the database. Background work (rollback of losers, redo, ghost
+//! removal, dropping a tree, freeing large values, the undo tree) that meets a damaged page is *set aside*: it is
+//! noted here, reported once, and not tried again before the next opening. All other work goes on.
+
+use crate::{TxnError, TxnManager};
+use firn_base::sync::{Mutex, OnceLock};
+
+/// One piece of background work that met damage and is not tried again before the next opening.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// What the engine was doing, for people: "freeing the dropped table accounts".
+    pub work: String,
+    /// The damage that it met, for people.
+    pub cause: String,
+}
+
+/// Called once for each piece of work that is set aside, by the thread that met the damage.
+pub type SetAsideFn = dyn Fn(&SetAside) + Send + Sync;
+
+/// The work set aside since opening.
+#[derive(Default)]
+pub(crate) struct SetAsideList {
+    /// Locked alone.
+    list: Mutex<Listed>,
+    listener: OnceLock<Box<SetAsideFn>>,
+}
+
+#[derive(Default)]
+struct Listed {
+    first: Vec<SetAside>,
+    count: u64,
+}
+
+impl SetAsideList {
+    /// Entries kept for people; further ones are only counted.
+    const LISTED_MAX: usize = 64;
+}
+
+impl TxnManager {
+    /// Notes that background work met damage and is left until the next opening. The same work with the same cause
+    /// is noted once. No latch and no lock of the engine may be held: the listener is called.
+    pub fn set_aside(&self, work: impl Into<String>, error: &TxnError) {
+        let entry = SetAside { work: work.into(), cause: error.message.clone() };
+        {
+            let mut list = self.set_aside.list.lock();
+            if list.first.contains(&entry) {
+                return;
+            }
+            list.count += 1;
+            if list.first.len() < SetAsideList::LISTED_MAX {
+                list.first.push(entry.clone());
+            }
+        }
+        if let Some(listener) = self.set_aside.listener.get() {
+            listener(&entry);
+        }
+    }
+
+    /// The first pieces of work set aside since opening, and how many there are in all.
+    #[must_use]
+    pub fn work_set_aside(&self) -> (Vec<SetAside>, u64) {
+        let list = self.set_aside.list.lock();
+        (list.first.clone(), list.count)
+    }
+
+    /// Hands in what is called for each piece of work that is set aside. Set once, when the database is assembled.
+    pub fn on_set_aside(&self, listener: impl Fn(&SetAside) + Send + Sync + 'static) {
+        assert!(
+            self.set_aside.listener.set(Box::new(listener)).is_ok(),
+            "set once, when the database is assembled"
+        );
+        // What was met while it was being opened.
+        let (before, _) = self.work_set_aside();
+        before.iter().for_each(|entry| self.set_aside.listener.get().expect("set above")(entry));
+    }
+}

@@ -1,0 +1,165 @@
+//! While a log device stalls and the log's buffer is full, those who append wait; those who need no log do not wait with
+//! them: neither for the registry, which every transaction asks, nor for the leaf that a change is waiting to be made in.
+
+use firn_base::sync::Arc;
+use firn_base::{Epoch, TreeId, TxnId};
+use firn_btree::Tree;
+use firn_buffer::{BufferPool, PoolOptions};
+use firn_device::{Device, DeviceError, Durability};
+use firn_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, Record, testing};
+use firn_tier::testing::MemoryTier;
+use firn_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
+use std::sync::{Condvar, Mutex, mpsc};
+use std::time::Duration;
+
+/// A device whose writes wait while its gate is closed.
+#[derive(Debug)]
+struct Gated {
+    inner: Arc<dyn Device>,
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gated {
+    fn set(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+    fn pass(&self) {
+        let mut closed = self.closed.lock().unwrap();
+        while *closed {
+            closed = self.opened.wait(closed).unwrap();
+        }
+    }
+}
+
+impl Device for Gated {
+    firn_device::forward!(inner: info, len, read, grow, shrink, discard);
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        self.pass();
+        self.inner.write(offset, data, durability)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.pass();
+        self.inner.sync()
+    }
+}
+
+struct World {
+    gate: Arc<Gated>,
+    log: Arc<Log>,
+    manager: Arc<TxnManager>,
+    tree: Tree,
+}
+
+impl World {
+    fn new() -> World {
+        let inner = testing::memory_device("log", 16 << 20);
+        let gate = Arc::new(Gated { inner, closed: Mutex::new(false), opened: Condvar::new() });
+        let options = LogOptions { buffer_bytes: 16 << 10, ..testing::options() };
+        let log = Log::create(vec![gate.clone()], testing::identity(1), Epoch(1), options).unwrap();
+        let pool = PoolOptions { budget_bytes: 8 << 20 };
+        let pool = Arc::new(BufferPool::new(Arc::new(MemoryTier::new(1024)), log.clone(), pool).unwrap());
+        let create = |id| Tree::create(pool.clone(), id, LogClass::System, &[]).unwrap();
+        let (undo, tree) = (create(TreeId(2)), create(TreeId(16)));
+        let manager = TxnManager::new(pool, undo, TxnId(1), TreeId(17), ManagerOptions::default());
+        manager.register_tree(tree.clone());
+        World { gate, log, manager, tree }
+    }
+
+    fn begin(&self) -> Transaction {
+        self.manager.begin(TxnOptions { isolation: Isolation::Snapshot, ..TxnOptions::default() })
+    }
+
+    /// Closes the device and fills the log's buffer to the last byte.
+    fn fill_buffer(&self) {
+        self.gate.set(true);
+        for len in [1000, 100, 10, 0] {
+            let record = || Record { kind: Kind(0x60), body: &[7; 1000][..len] };
+            let refused = std::iter::repeat_with(|| self.log.try_append(LogClass::System, record()))
+                .find_map(Result::err)
+                .expect("it has an end");
+            assert_eq!(refused.kind, LogErrorKind::BufferFull, "{}", refused.message);
+        }
+    }
+
+    /// Runs `appends` on a thread that will wait for the device, and `reads` beside it, which must end before.
+    fn beside(&self, appends: impl FnOnce() + Send, reads: impl FnOnce() + Send) {
+        let before = self.log.statistics().buffer_waits;
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(appends);
+            while self.log.statistics().buffer_waits == before {
+                std::thread::yield_now();
+            }
+            let (done, told) = mpsc::channel();
+            scope.spawn(move || {
+                reads();
+                done.send(()).unwrap();
+            });
+            let outcome = told.recv_timeout(Duration::from_secs(20));
+            assert!(!waiting.is_finished(), "the device is closed, and the buffer full");
+            self.gate.set(false);
+            outcome.expect("who appends nothing waits for nobody");
+        });
+    }
+}
+
+#[test]
+fn at_a_commit() {
+    let world = World::new();
+    let mut txn = world.begin();
+    txn.put(&world.tree, b"k", b"new").unwrap();
+    world.fill_buffer();
+    world.beside(
+        || drop(txn.commit_order().unwrap()),
+        || {
+            // Each asks the registry.
+            let mut other = world.begin();
+            let mut found = Vec::new();
+            assert!(!other.get(&world.tree, b"k", &mut found).unwrap(), "it is not committed yet");
+            assert_eq!(world.manager.statistics().commits, 0);
+            other.rollback().unwrap();
+        },
+    );
+    let mut found = Vec::new();
+    assert!(world.begin().get(&world.tree, b"k", &mut found).unwrap());
+    assert_eq!(found, b"new");
+}
+
+#[test]
+fn at_a_prepare() {
+    let world = World::new();
+    let mut txn = world.begin();
+    txn.put(&world.tree, b"k", b"new").unwrap();
+    world.fill_buffer();
+    world.beside(
+        || drop(txn.prepare(b"gid").unwrap()),
+        || {
+            let mut found = Vec::new();
+            assert!(!world.begin().get(&world.tree, b"k", &mut found).unwrap());
+        },
+    );
+    world.manager.commit_prepared(b"gid").unwrap();
+}
+
+#[test]
+fn at_a_change_of_a_row() {
+    let world = World::new();
+    let mut txn = world.begin();
+    txn.put(&world.tree, b"k", b"old").unwrap();
+    txn.commit().unwrap();
+    world.fill_buffer();
+    let mut txn = world.begin();
+    world.beside(
+        || {
+            txn.put(&world.tree, b"k", b"new").unwrap();
+            txn.commit_order().unwrap();
+        },
+        || {
+            // In the leaf that is to be changed.
+            let mut found = Vec::new();
+            assert!(world.begin().get(&world.tree, b"k", &mut found).unwrap());
+            assert_eq!(found, b"old");
+        },
+    );
+}

@@ -1,0 +1,134 @@
+//! Waits end when what they wait for is free, at their deadline, and when they are cancelled: also where a rollback is put
+//! off, and where the waiter itself undoes what it would wait for.
+
+use crate::common::World;
+use firn_base::clock;
+use firn_base::sim::{self, Policy, SimOptions};
+use firn_base::sync::{Arc, thread};
+use firn_log::LogClass;
+use firn_txn::{CancelToken, Isolation, ManagerOptions, TxnErrorKind, TxnOptions};
+use std::time::Duration;
+
+/// A rollback that is put off gives its explicit locks back, and a waiter that came to sleep just then slept until it was
+/// undone.
+#[test]
+fn no_waiter_sleeps_over_a_lock_that_a_put_off_rollback_gives_back() {
+    for seed in 0..120 {
+        let policy = match seed % 2 {
+            0 => Policy::Random,
+            _ => Policy::Priorities { changes: 2, over_steps: 60 },
+        };
+        let options = SimOptions { policy, preempt_one_in: 5, ..SimOptions::seeded(seed) };
+        let outcome = sim::run(options, move || {
+            let world = Arc::new(World::with_log(2 << 20, ManagerOptions::default()));
+            let mut loser = world.begin();
+            loser.get_for_update(&world.tree, b"locked", &mut Vec::new()).expect("free");
+            loser.put(&world.tree, b"written", b"value").expect("free");
+            let other = world.clone();
+            world.fill_log(LogClass::System);
+            let waiter = thread::spawn("waiter", move || {
+                let deadline = Some(Duration::from_secs(60));
+                loop {
+                    let mut txn =
+                        other.manager.begin(TxnOptions { lock_deadline: deadline, ..TxnOptions::default() });
+                    match txn.get_for_update(&other.tree, b"locked", &mut Vec::new()) {
+                        // It met the loser after it was put off and before it knew that the lock is free.
+                        Err(error) if error.kind == TxnErrorKind::LogFull => {}
+                        outcome => return outcome.map(|_| ()),
+                    }
+                }
+            });
+            loser.rollback().expect("put off");
+            assert!(world.manager.has_put_off());
+            waiter.expect("a thread").join().expect("no panic").expect("the lock is free");
+        });
+        outcome.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    }
+}
+
+/// A transaction whose rollback is put off, with room in the log again: whoever waits for it undoes it.
+fn with_a_loser() -> World {
+    let world = World::with_log(2 << 20, ManagerOptions::default());
+    let mut loser = world.begin();
+    for number in 0..100u32 {
+        loser.put(&world.tree, &number.to_be_bytes(), b"value").expect("free");
+    }
+    world.fill_log(LogClass::System);
+    loser.rollback().expect("put off");
+    world.empty_log();
+    assert_eq!(world.manager.losers_left(), 1);
+    world
+}
+
+/// A waiter once undid all of another's transaction before it looked at its deadline, or at its token.
+#[test]
+fn who_would_not_wait_does_not_undo_either() {
+    let cancelled = CancelToken::new();
+    cancelled.cancel();
+    let limits = [
+        (Some(Duration::ZERO), None, TxnErrorKind::Timeout),
+        (None, Some(cancelled), TxnErrorKind::Cancelled),
+    ];
+    for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        let world = with_a_loser();
+        for (lock_deadline, cancel, kind) in limits.clone() {
+            let mut txn =
+                world.manager.begin(TxnOptions { isolation, lock_deadline, cancel, ..TxnOptions::default() });
+            let key = 50u32.to_be_bytes();
+            assert_eq!(txn.put(&world.tree, &key, b"other").expect_err("locked").kind, kind);
+            let error = txn.get_for_update(&world.tree, &key, &mut Vec::new()).expect_err("locked");
+            assert_eq!(error.kind, kind);
+            if isolation == Isolation::Serializable {
+                assert_eq!(txn.get(&world.tree, &key, &mut Vec::new()).expect_err("locked").kind, kind);
+            }
+        }
+        assert_eq!(world.manager.losers_left(), 1, "nothing is undone");
+        // With time to wait, it is undone.
+        let mut txn = world.manager.begin(TxnOptions {
+            isolation,
+            lock_deadline: Some(Duration::from_secs(60)),
+            ..TxnOptions::default()
+        });
+        txn.put(&world.tree, &50u32.to_be_bytes(), b"other").expect("undone");
+        assert_eq!(world.manager.losers_left(), 0);
+        txn.commit().expect("committed");
+        let mut txn = world.begin();
+        assert!(!txn.get(&world.tree, &49u32.to_be_bytes(), &mut Vec::new()).expect("read"));
+    }
+}
+
+/// The deadline once began anew with each holder that was there before: a lock that went from hand to hand was waited for
+/// without end.
+#[test]
+fn a_deadline_holds_however_many_get_the_lock_before() {
+    // Threads change only where one waits: the waiter is always late.
+    let options = SimOptions { preempt_one_in: 0, ..SimOptions::seeded(3) };
+    let outcome = sim::run(options, || {
+        let world = Arc::new(World::new(ManagerOptions::default()));
+        let mut first = world.begin();
+        first.put(&world.tree, b"hot", b"value").expect("free");
+        let other = world.clone();
+        let waiter = thread::spawn("waiter", move || {
+            let mut txn = other.manager.begin(TxnOptions {
+                isolation: Isolation::ReadCommitted,
+                lock_deadline: Some(Duration::from_secs(5)),
+                ..TxnOptions::default()
+            });
+            let began = clock::now();
+            let outcome = txn.put(&other.tree, b"hot", b"waiter");
+            (outcome, began.elapsed())
+        })
+        .expect("a thread");
+        // The holder commits, and its next transaction has the row again before a waiter can wake.
+        for _ in 0..20 {
+            clock::sleep(Duration::from_secs(1));
+            first.commit().expect("committed");
+            first = world.begin_at(Isolation::ReadCommitted);
+            first.put(&world.tree, b"hot", b"value").expect("its own");
+        }
+        waiter.join().expect("no panic")
+    });
+    let (outcome, took) = outcome.expect("no deadlock").value;
+    assert_eq!(outcome.expect_err("it was never free").kind, TxnErrorKind::Timeout);
+    assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
+}
