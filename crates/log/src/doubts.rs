@@ -21,7 +21,8 @@ pub(crate) struct Doubt {
     /// The unit's linear position.
     pub linear: u64,
     pub unreadable: bool,
-    /// First LSN of the last block of log before it on the stream.
+    /// First LSN of the last block of log before it on the stream, or that of the section it lies
+    /// in, if that is higher: log in the unit is not below.
     pub after: Lsn,
     /// First LSN of the first block of log behind it; [`Lsn::MAX`] if there is none.
     pub before: Lsn,
@@ -66,9 +67,11 @@ impl Doubts {
         self.passing = Some((linear, unreadable));
     }
 
-    /// A section begins to which log was written: log continues here.
-    pub fn begin_section(&mut self) {
+    /// A section begins to which log was written: log continues here, at `first` or later. Blocks
+    /// below are left over from an earlier lap of the ring.
+    pub fn begin_section(&mut self, first: Lsn) {
         self.end_unit();
+        self.last = self.last.max(first);
         self.follows = true;
     }
 
@@ -130,9 +133,12 @@ mod tests {
         assert_eq!(at(&mut doubts, 11), [(1, true), (2, true), (3, false)]);
         // A section that was begun continues with log; the header's own unit is no place for
         // blocks.
-        doubts.begin_section();
+        doubts.begin_section(Lsn(11 * B));
         doubts.begin_unit(9, false);
+        assert_eq!(at(&mut doubts, 10), [(1, true), (2, true), (3, false)]);
         assert_eq!(at(&mut doubts, 11), [(1, true), (2, true), (3, false), (9, false)]);
+        let last = doubts.at(Lsn(11 * B)).last().unwrap();
+        assert_eq!(last.after, Lsn(11 * B), "what is below is of an earlier lap");
         // Log that follows bounds what can be before it, and makes all of it possible.
         doubts.begin_unit(10, false);
         doubts.saw_log(Lsn(20 * B));

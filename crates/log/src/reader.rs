@@ -252,7 +252,7 @@ impl Reader {
                 let header = &self.current.buf[self.pos..self.pos + BLOCK];
                 if let Some(first) = self.member.sections.pass(linear, header) {
                     self.running = self.running.max(first);
-                    self.doubts.begin_section();
+                    self.doubts.begin_section(first);
                 }
             }
             self.pos += BLOCK;
