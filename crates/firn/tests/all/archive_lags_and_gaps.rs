@@ -285,7 +285,10 @@ fn log_that_cannot_be_read_any_more_is_a_gap_and_stops_no_writes() {
         assert!(!archive.gaps.is_empty() && archive.failing.is_none(), "gone: {gone}: {archive:?}");
         let events = db.log_events();
         let told: Vec<_> = events.iter().filter(|event| event.kind == LogEventKind::Unarchived).collect();
-        assert!(told.len() == 1 && told[0].message.contains("gap"), "{events:?}");
+        // A second gap, where the archiver was slow enough to go on behind the first one only after
+        // more log had become unreadable.
+        assert!((1..=2).contains(&told.len()), "{events:?}");
+        assert!(told.iter().all(|event| event.message.contains("gap")), "{events:?}");
         // From a new backup on it is whole again.
         db.backup(path("backup"), &mut go_on).unwrap();
         let last = commit_one(&db, &table, 7777);
