@@ -52,6 +52,8 @@ mod engine;
 mod error;
 mod extensions;
 mod files;
+#[cfg(doctest)]
+mod guide;
 mod keep;
 mod kept_reads;
 mod kept_settings;
