@@ -21,7 +21,7 @@
 //! it. Which thread goes on is drawn from the seed; the clock is virtual and moves to the next timer when no
 //! thread can run; [`charge`] says what computing costs. One seed and one binary give one run, to the byte.
 //!
-//! What is deterministic, what is not, and how to write code that runs in here: `docs/simulation.md`.
+//! What is deterministic, what is not, and how to write code that runs in here: `docs/internals/determinism.md`.
 //!
 //! # How a run ends
 //!

@@ -17,7 +17,7 @@
 //! * no thread waits for a device while it holds a latch exclusively;
 //! * bytes of a page or record that contradict themselves give an error of kind `Damaged`, never a panic.
 //!
-//! Latching protocol, atomic groups and the crash argument: `docs/btree.md`. Bytes: `docs/format/tree.md`.
+//! Latching protocol, atomic groups and the crash argument: `docs/internals/tree.md`. Bytes: `docs/format/tree.md`.
 
 #![forbid(unsafe_code)]
 

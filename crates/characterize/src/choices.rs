@@ -9,7 +9,7 @@ use firn_profile::{Choice, Choices};
 /// What comes so near to the best is as good: the rest costs more than it brings.
 const NEARLY: f64 = 0.9;
 /// Durable writes faster than this leave nothing to hide by several in flight: there the processor is the limit, and
-/// larger groups on one device are cheaper (docs/benchmarks.md, "How many log devices").
+/// larger groups on one device are cheaper (docs/lab/2026-11-20-benchmarks.md, "How many log devices").
 const FAST_US: f64 = 300.0;
 /// Share of requests that may be taken for outliers.
 const OUTLIERS_MOST: f64 = 0.02;

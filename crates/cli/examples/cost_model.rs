@@ -3,7 +3,7 @@
 //! Instructions are counted by Valgrind's callgrind, which is exact and repeatable, for each kind of operation that a
 //! transaction asks of the engine, and become time at a stated rate; the same run without Valgrind shows this machine's.
 //! Nothing is fitted but scans, whose cost is a constant and so much for each row: least squares over the kinds of scans that TPC-C makes.
-//! `docs/simulation.md` tells the method and the figures.
+//! `docs/lab/tools/virtual-time.md` tells the method and the figures.
 //!
 //! ```sh
 //! cargo run --release -p firndb-cli --example cost_model          # needs valgrind; some minutes

@@ -184,7 +184,7 @@ pub struct Tpcc {
     /// Where a new database's page store is, instead of in --dir: a file or raw device
     #[arg(long, value_name = "PATH")]
     pub store_path: Option<PathBuf>,
-    /// Bytes of a new flash cache between DRAM and the page store, for example 2G (see docs/cache.md); none if not given
+    /// Bytes of a new flash cache between DRAM and the page store, for example 2G (see docs/guide/cache.md); none if not given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
     /// Where a new flash cache is, instead of in --dir: a file or raw device
@@ -200,7 +200,7 @@ pub struct Tpcc {
     /// Record what is asked of each of the database's files, as DIR/NAME.trace (see firn nand replay)
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// Archive all log in this directory (see docs/archive.md)
+    /// Archive all log in this directory (see docs/guide/archive-and-backup.md)
     #[arg(long, value_name = "DIR", conflicts_with = "sim")]
     pub archive: Option<PathBuf>,
     /// Take a backup into this directory in the middle of the run

@@ -45,7 +45,7 @@ pub struct Attach {
     /// Where it is to be; a relative path counts from the database's directory
     #[arg(long, value_name = "FILE")]
     pub path: Option<PathBuf>,
-    /// Who stays and who goes: a name from docs/cache.md (gsc, gr, fifo, lc, …)
+    /// Who stays and who goes: a name from docs/guide/cache.md (gsc, gr, fifo, lc, …)
     #[arg(long, value_parser = policy)]
     pub policy: Option<CachePolicy>,
     /// Pages written and replaced at a time
@@ -75,7 +75,7 @@ pub struct Resize {
 
 fn policy(text: &str) -> Result<CachePolicy, String> {
     CachePolicy::named(text)
-        .ok_or_else(|| format!("{text:?} is no policy of a flash cache; docs/cache.md has them"))
+        .ok_or_else(|| format!("{text:?} is no policy of a flash cache; docs/guide/cache.md has them"))
 }
 
 impl Attach {

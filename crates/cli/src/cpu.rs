@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// New-Orders a minute that FlashLogging's server (two cores, SIGMOD 2009, section 5.1) is taken to do with its ideal log:
-/// the geometric mean of [`PAPER_LEAST`] and [`PAPER_MOST`]. The text prints no transaction rate; `docs/simulation.md` has
+/// the geometric mean of [`PAPER_LEAST`] and [`PAPER_MOST`]. The text prints no transaction rate; `docs/lab/tools/virtual-time.md` has
 /// the derivation, from the disk's 6 ms a write and from disk-based logging being at 11.2 % to 29.9 % of the ideal.
 const PAPER: f64 = 60_000.0;
 /// If one client with a disk's log does 29.9 % of the ideal.

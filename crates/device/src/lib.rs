@@ -12,7 +12,7 @@
 //! place and cause. Transfers that are not whole blocks are a caller's mistake and panic.
 //!
 //! Unsafe code is in `aligned` (memory), `ring` and its one caller in `file` (memory lent to the kernel).
-//! `docs/devices.md` tells the whole for users.
+//! `docs/internals/devices.md` tells the whole for users.
 
 mod absent;
 mod aligned;

@@ -12,7 +12,7 @@
 //! bytes are what was added or cut off. `FLAGS` is `-`, or `!` for an operation that failed. Lines are in the order in
 //! which operations ended.
 //!
-//! `docs/nand.md` tells how to record and replay.
+//! `docs/lab/tools/nand.md` tells how to record and replay.
 
 use std::fmt;
 use std::io::{BufRead, Read};

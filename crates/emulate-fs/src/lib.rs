@@ -8,7 +8,7 @@
 //!
 //! Invariants: the backing directory holds the newest bytes under the same names; what a power cut may take is kept
 //! beside it (`undo` for bytes, `journal` for names) until a sync that began later has ended; what was answered as
-//! synced survives every cut. `docs/emulate.md` states the rules of durability for users, `store` the lock order.
+//! synced survives every cut. `docs/lab/tools/emulate.md` states the rules of durability for users, `store` the lock order.
 //!
 //! How it fails: mounting says what to do ([`EmulateError`]); a failure of the real disk below is handed to the
 //! program as its own error; if this process is killed, the backing directory holds the newest bytes.

@@ -9,7 +9,7 @@
 //! requests with their moments, so that a simulation replays; a request keeps the completion it was promised.
 //!
 //! How it fails: a profile that contradicts itself is refused when a model is made of it; after that the
-//! timing cannot fail, and errors are those of the device below. `docs/profiles.md` tells users about profiles.
+//! timing cannot fail, and errors are those of the device below. `docs/lab/tools/profiles.md` tells users about profiles.
 #![forbid(unsafe_code)]
 
 pub mod blkparse;

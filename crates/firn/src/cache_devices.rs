@@ -12,7 +12,7 @@ use firn_device::{Device, sync_directory};
 use firn_tier::cache::{CacheId, CacheShape};
 use std::path::{Path, PathBuf};
 
-/// A flash cache to be attached. See `docs/cache.md`.
+/// A flash cache to be attached. See `docs/guide/cache.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSpec {
     bytes: u64,

@@ -2,7 +2,7 @@
 //!
 //! They are those on which a promise rests that the owner of a database has made about it, so that no program may drop them by not knowing
 //! of them: whether a lost flash cache can be rebuilt, how many log devices commits need, what may become of the archive. All
-//! other options hold for one opening (`docs/settings.md` has the list).
+//! other options hold for one opening (`docs/guide/options.md` has the list).
 //!
 //! On the device they are one extension of the superblock: (number varint, value varint) each, ascending by number; those that were never named
 //! are left out. They become durable with the epoch of the opening that names them.

@@ -1,7 +1,7 @@
 //! How many files the log of a new database is spread over, when nobody says.
 //!
 //! Several synchronous writes in flight hide a slow device's latency; on a fast one they only make groups
-//! of commits smaller and cost the processor more requests (`docs/benchmarks.md`, "How many log devices").
+//! of commits smaller and cost the processor more requests (`docs/lab/2026-11-20-benchmarks.md`, "How many log devices").
 //! So the device is asked: a few synchronous writes, timed, when the database is created.
 
 use crate::Error;

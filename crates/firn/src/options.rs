@@ -265,7 +265,7 @@ impl Options {
         self
     }
     /// Where log goes on its devices. Default: [`LogPolicy::Array`]; the others are what it is compared with, see
-    /// `docs/flashlogging.md`. A database may be opened with another policy than it was written with.
+    /// `docs/papers/flashlogging.md`. A database may be opened with another policy than it was written with.
     #[must_use]
     pub fn log_policy(mut self, policy: LogPolicy) -> Options {
         self.log_policy = policy;
@@ -312,7 +312,7 @@ impl Options {
         self
     }
     /// Keeps pages that leave DRAM in a flash cache of so many bytes, over a store on something slower; see
-    /// `docs/cache.md`. Given at creation or at any opening: a database that has no cache gets one, one that has
+    /// `docs/guide/cache.md`. Given at creation or at any opening: a database that has no cache gets one, one that has
     /// one keeps it. Default: no cache.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Options {
@@ -425,7 +425,7 @@ impl Options {
         self
     }
     /// The profile (`firn characterize`) of the device that log and store are on. What it says counts unless an
-    /// option says otherwise; `docs/characterize.md` lists what is taken from it.
+    /// option says otherwise; `docs/lab/tools/characterize.md` lists what is taken from it.
     #[must_use]
     pub fn profile(self, path: impl Into<PathBuf>) -> Options {
         let path = path.into();

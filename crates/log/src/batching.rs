@@ -19,7 +19,7 @@
 //! Nothing has to be tuned to a device: neither its speed nor its costs enter. The usual length is
 //! the mean over bytes, not over requests, since the short requests are the ones to be detected.
 //! The share of it has to stay well below 1: otherwise batches would grow without bound until all
-//! log waits for one device. Measured: `docs/flashlogging.md`.
+//! log waits for one device. Measured: `docs/lab/2026-11-20-flashlogging.md`.
 //!
 //! [`Batching`] is pure: no clock, no I/O.
 

@@ -1,7 +1,7 @@
 //! The write-ahead log: one endless stream of records over K devices.
 //!
 //! Place in the stack: above `device`; used by every layer above. It does not interpret records.
-//! How it works, its lock order and the argument about space: `docs/log.md`. Format:
+//! How it works, its lock order and the argument about space: `docs/internals/log.md`. Format:
 //! `docs/format/log.md`. Source: the FlashLogging paper (SIGMOD 2009), sections 3.3 (unconventional
 //! array), 3.5 (algorithm), 3.4 and 3.5 (outliers), 3.6 (section index, parallel scan) and 4 (no
 //! overlapping writes).

@@ -1,4 +1,4 @@
-//! The order of this crate's locks (`docs/log.md`), outermost first; a `Parker`'s own is taken
+//! The order of this crate's locks (`docs/internals/lock-order.md`), outermost first; a `Parker`'s own is taken
 //! alone or last.
 
 use firn_base::sync::Rank;

@@ -13,7 +13,7 @@
 //! times, tables in order of size, shares between 0 and 1; the emulator relies on it. Units are the last word of
 //! every name: `_us` microseconds, `_ms` milliseconds, `_mb_s` 10^6 bytes a second, `_bytes` bytes.
 //!
-//! How it fails: [`ProfileError`] names the file, the key and what was expected. `docs/profiles.md` tells
+//! How it fails: [`ProfileError`] names the file, the key and what was expected. `docs/lab/tools/profiles.md` tells
 //! every key for users.
 #![forbid(unsafe_code)]
 

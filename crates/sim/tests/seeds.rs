@@ -100,7 +100,7 @@ fn seed_62423_ends() {
 }
 
 /// Hours of virtual time over the smallest flash caches, in each policy: `FIRN_HOURS` (1) a seed, `FIRN_COUNT` (8) seeds from
-/// `FIRN_SEED` (0) on. Commands and results: `docs/swarm.md`.
+/// `FIRN_SEED` (0) on. Commands and results: `docs/lab/tools/simulated-databases.md`.
 #[test]
 #[ignore = "minutes"]
 fn nothing_is_wrong_in_hours_over_the_smallest_caches() {
@@ -168,7 +168,7 @@ fn a_small_log_goes_round_and_round() {
     let (mut laps, mut cuts) = (0.0, 0);
     for seed in 0..3 {
         let mut scenario = Scenario::new(seed).going_round();
-        // The whole of it is for the command: docs/swarm.md.
+        // The whole of it is for the command: docs/lab/tools/simulated-databases.md.
         scenario.rounds.truncate(2);
         scenario.clients = scenario.clients.min(2);
         let verdict = run(&scenario);

@@ -2,7 +2,7 @@
 //!
 //! Place in the stack: above `txn`, below `firn` and `query`. The floors below know trees of bytes and
 //! transactions; this floor knows *names*, *columns* and *indexes*, and keeps every index of a table in
-//! the transaction that changes its rows. Formats: `docs/format/rows.md`; how it works: `docs/table.md`.
+//! the transaction that changes its rows. Formats: `docs/format/rows.md`; how it works: `docs/internals/tables.md`.
 //!
 //! * [`Schema`], [`Value`]: typed columns; the key encoding keeps their order, the row encoding keeps
 //!   fixed-size columns at fixed offsets.

@@ -1,5 +1,5 @@
 //! The flash cache: FaCE (Kang, Lee, Moon, "Flash-Based Extended Cache for Higher Throughput and
-//! Faster Recovery", VLDB 2012) as a tier over the store. See `docs/cache.md`; the bytes are in
+//! Faster Recovery", VLDB 2012) as a tier over the store. See `docs/internals/cache.md`; the bytes are in
 //! `docs/format/cache.md`.
 //!
 //! Pages enter when they leave DRAM, clean and dirty, and lie in the order of arrival in a ring of

@@ -2,7 +2,7 @@
 //!
 //! Two settings are meant to be compared with: Firn's own measured cost, and a slower machine and engine at which the
 //! log is as small a part of the work as it was for somebody else ([`CostModel::reaching`]). Ratios between logs depend
-//! on that, so every result has to name its setting. `docs/simulation.md` tells how the constants were measured.
+//! on that, so every result has to name its setting. `docs/lab/tools/virtual-time.md` tells how the constants were measured.
 
 use std::time::Duration;
 

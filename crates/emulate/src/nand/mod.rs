@@ -10,7 +10,7 @@
 //!
 //! Not modelled: the host's bus, a write buffer in the controller (every write goes to flash before it is
 //! answered), writing the maps themselves to flash, collection while idle, read disturb and retention.
-//! `docs/nand.md` tells the whole for users.
+//! `docs/lab/tools/nand.md` tells the whole for users.
 
 mod block;
 pub mod curve;

@@ -2,7 +2,7 @@
 //! to any LSN.
 //!
 //! Source: the FlashLogging paper, section 3.7. Format: `docs/format/archive.md`; for users:
-//! `docs/archive.md`.
+//! `docs/guide/archive-and-backup.md`.
 //!
 //! * [`ArchiveWriter`] appends pieces of the stream as *chunks*, each durable when the call
 //!   returns, in sequence only, and begins a new segment when one is full or a write to it failed.

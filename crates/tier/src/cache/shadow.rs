@@ -3,7 +3,7 @@
 //! A clean page that leaves DRAM for the first time in a while is not taken into the cache but gets
 //! a shadow entry. If it leaves DRAM again while it has one, it had been read again, and is taken.
 //! The cache remembers half as many pages as it has places: with more of them more is written and
-//! hardly more found, with fewer less is found (`docs/cache.md`).
+//! hardly more found, with fewer less is found (`docs/lab/2026-11-20-cache-studies.md`).
 //!
 //! Sets of eight numbers, each a queue: eight bytes for each page remembered, four for each place
 //! of the cache.
