@@ -49,14 +49,14 @@ fn a_flash_cache_that_comes_back_wrong_is_noticed() {
     }
 }
 
-/// As many seeds as `FIRN_SIM_SECONDS` hold, or 45 seconds, on all processors; from `FIRN_SEED` on, or 2000.
+/// As many seeds as `FIRN_SIM_SECONDS` hold, or 15 seconds, on all processors; from `FIRN_SEED` on, or 2000.
 #[test]
 fn nothing_is_wrong_in_as_many_seeds_as_there_is_time_for() {
     let number = |name: &str, default: u64| {
         std::env::var(name)
             .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
     };
-    let limit = Duration::from_secs(number("FIRN_SIM_SECONDS", 45));
+    let limit = Duration::from_secs(number("FIRN_SIM_SECONDS", 15));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let first = number("FIRN_SEED", 2000);
     let report =

@@ -71,7 +71,7 @@ fn walk_all(walk: Walk) {
 
 #[test]
 fn a_sample_of_images() {
-    walk_all(Walk { images: 10, again_one_in: 6, go_on_one_in: 4, seed: 1 });
+    walk_all(Walk { images: 6, again_one_in: 6, go_on_one_in: 4, seed: 1 });
 }
 
 /// Minutes. `FIRN_SEED` chooses other moments and mixtures, `FIRN_IMAGES` how many of each script,

@@ -626,5 +626,5 @@ fn run(seed: u64) {
 
 #[test]
 fn random_runs_agree_with_the_model() {
-    histories_support::within(Duration::from_secs(300), || for_seeds(2000, run));
+    histories_support::within(Duration::from_secs(300), || for_seeds(1000, run));
 }
