@@ -4,27 +4,29 @@
 //! blktrace -d /dev/sdb -o run && blkparse -i run > run.txt
 //! ```
 //!
-//! Its default format is read, `%D %2c %8s %5T.%9t %5p %2a %3d` and what depends on the action (blkparse(1)):
+//! Reads its default format, `%D %2c %8s %5T.%9t %5p %2a %3d` and what depends on the action
+//! (blkparse(1)):
 //!
 //! ```text
 //!   8,16   1       11     0.009507758   697  D  WS 223490 + 56 [kjournald]
 //! ```
 //!
-//! device, processor, sequence, seconds, process, action, direction, first sector, `+`, sectors of 512 bytes, process
-//! name. Of an operation's several lines only those of one action are taken. Lines of other actions are passed over, and
-//! so is the summary at the end. A line of the action that does not look like this is an error with its number.
+//! device, processor, sequence, seconds, process, action, direction, first sector, `+`, sectors of
+//! 512 bytes, process name. An operation has several lines; the reader returns those of one action,
+//! and skips the lines of other actions and the summary at the end. A line of that action in
+//! another format is an error that names its line number.
 
 use firn_device::trace::{TraceError, TraceEvent, TraceLines, TraceOp, number};
 use std::io::BufRead;
 
-/// Which of an operation's lines count.
+/// The action whose lines are returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlkAction {
-    /// `D`: given to the driver.
+    /// `D`: issued to the driver.
     Issued,
     /// `C`: completed.
     Completed,
-    /// `Q`: asked of the block layer, before operations are merged.
+    /// `Q`: queued at the block layer, before it merges operations.
     Queued,
 }
 
@@ -63,7 +65,8 @@ pub struct BlkparseReader<R> {
     lines: TraceLines<R>,
     action: BlkAction,
     device: Option<BlkDevice>,
-    /// Whether the device was asked for; else it is the first that has an operation, and others are errors.
+    /// Whether the caller named the device; else it is the first that has an operation, and
+    /// operations of others are errors.
     chosen: bool,
     ended: bool,
 }
@@ -122,7 +125,8 @@ impl<R: BufRead> Iterator for BlkparseReader<R> {
     }
 }
 
-/// Whether a line that begins so begins the summary: `CPU0 (sdb):` or, of one processor only, `Total (sdb):`.
+/// Whether a line with this first field begins the summary: `CPU0 (sdb):` or, of one processor
+/// only, `Total (sdb):`.
 fn is_summary(first: &str) -> bool {
     first == "Total"
         || first.strip_prefix("CPU").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -132,7 +136,8 @@ fn is_summary(first: &str) -> bool {
 struct Line;
 
 impl Line {
-    /// The device and operation of a line; `None` if it is of another action, or of an operation without data.
+    /// The device and operation of a line; `None` if it is of another action, or of an operation
+    /// without data.
     fn parse(line: &str, action: BlkAction) -> Result<Option<(BlkDevice, TraceEvent)>, String> {
         let mut fields = line.split_ascii_whitespace();
         let mut field = |name: &str| fields.next().ok_or_else(|| format!("there is no {name}"));
@@ -180,8 +185,9 @@ fn nanoseconds(text: &str) -> Result<u64, String> {
     })
 }
 
-/// What the letters of direction mean (kernel, `blk_fill_rwbs`): `F` before the direction is a flush, behind it forced
-/// unit access; `R`, `W`, `D` (discard), `N` (none); `A`, `S`, `M` are hints.
+/// What the letters of direction mean (kernel, `blk_fill_rwbs`): `F` before the direction is a
+/// flush, behind it forced unit access; `R`, `W`, `D` (discard), `N` (none); `A`, `S`, `M` are
+/// hints.
 fn operation(letters: &str) -> Result<Option<TraceOp>, String> {
     let (flush, rest) = match letters.strip_prefix('F') {
         Some(rest) => (true, rest),
@@ -230,7 +236,7 @@ Total (sdb):
     #[test]
     fn operations_of_the_chosen_action_are_read() {
         let issued = read(TEXT, BlkAction::Issued, None).expect("sound");
-        let told: Vec<_> = issued.iter().map(|it| (it.start_ns, it.op, it.offset, it.bytes)).collect();
+        let issued: Vec<_> = issued.iter().map(|it| (it.start_ns, it.op, it.offset, it.bytes)).collect();
         let expected = [
             (9072, TraceOp::Write, 223_490 * 512, 4096),
             (1_000_000_001, TraceOp::Read, 0, 131_072),
@@ -238,7 +244,7 @@ Total (sdb):
             (1_200_000_000, TraceOp::Sync, 0, 0),
             (1_300_000_000, TraceOp::Discard, 524_288, 1_048_576),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(issued, expected);
         let completed = read(TEXT, BlkAction::Completed, Some("8,16")).expect("sound");
         assert_eq!(completed.len(), 1);
         assert_eq!(completed[0].start_ns, 500_000);

@@ -1,23 +1,24 @@
-//! A write cache: what it holds is written to the medium behind the device's back.
+//! A write cache: it acknowledges writes and drains them to the medium later.
 //!
-//! It is emptied in order, one write at a time. Requests that go to the medium take precedence: each puts the
-//! emptying off by its own service time.
+//! It drains in order, one write at a time. Requests that go to the medium take precedence: each
+//! delays the draining by its own service time.
 
 use crate::time::{ns, transfer_ns};
 use firn_profile::WriteCache;
 use std::collections::VecDeque;
 
-/// The cache and what waits in it.
+/// The cache and the writes in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     stated: WriteCache,
-    /// (when it is on the medium, less what `put_off` was when it came; bytes), in order. The first is negative
-    /// where more was put off than time has passed.
+    /// For each write, in order: the time at which it is on the medium, less the value of `put_off`
+    /// when it was added; its bytes. The time is negative if the delays add up to more than the
+    /// time that has passed.
     waiting: VecDeque<(i64, u64)>,
     held_bytes: u64,
-    /// Sum of all that put the emptying off.
+    /// Sum of all delays of the draining.
     put_off: u64,
-    /// When the last write is on the medium, less `put_off`.
+    /// The time at which the last write is on the medium, less `put_off`.
     empty_at: i64,
 }
 
@@ -27,12 +28,12 @@ impl Cache {
         Cache { stated: stated.clone(), waiting: VecDeque::new(), held_bytes: 0, put_off: 0, empty_at: 0 }
     }
 
-    /// Whether a write may return from here.
+    /// Whether the cache acknowledges a write.
     pub fn takes(&self, durable: bool) -> bool {
         !durable || self.stated.survives_power_cut || self.stated.acknowledges_durable
     }
 
-    /// The moment that is written down as `relative`.
+    /// The moment stored as `relative`.
     fn moment(&self, relative: i64) -> u64 {
         self.put_off.saturating_add_signed(relative)
     }
@@ -47,30 +48,30 @@ impl Cache {
         }
     }
 
-    /// Takes a write at `now`; answers when it returns.
+    /// Adds a write at `now`; returns the moment at which the device acknowledges it.
     pub fn take(&mut self, now: u64, bytes: u64, sequential: bool) -> u64 {
         self.forget_written(now);
         let random = if sequential { 0.0 } else { self.stated.drain_random_us };
         let begins = self.moment(self.empty_at).max(now);
         let written = begins + ns(random) + transfer_ns(bytes, self.stated.drain_mb_s);
-        // Room is there when enough of what came before is on the medium. A write larger than the cache
-        // returns when all before it is written and its own excess, too.
-        let mut room_at = now;
+        // The write fits when enough of the earlier ones is on the medium. A write larger than the
+        // cache returns when all earlier ones and its own excess are written.
+        let mut fits_at = now;
         let mut held = self.held_bytes;
         for &(done, earlier) in &self.waiting {
             if held + bytes <= self.stated.bytes {
                 break;
             }
             held -= earlier;
-            room_at = self.moment(done);
+            fits_at = self.moment(done);
         }
         if bytes > self.stated.bytes {
-            room_at = written - transfer_ns(self.stated.bytes, self.stated.drain_mb_s);
+            fits_at = written - transfer_ns(self.stated.bytes, self.stated.drain_mb_s);
         }
         self.empty_at = written as i64 - self.put_off as i64;
         self.waiting.push_back((self.empty_at, bytes));
         self.held_bytes += bytes;
-        room_at + ns(self.stated.accept_us)
+        fits_at + ns(self.stated.accept_us)
     }
 
     /// The medium is busy with something else for `service` nanoseconds.
@@ -81,7 +82,7 @@ impl Cache {
         }
     }
 
-    /// When all that it holds at `now` is safe.
+    /// The moment at which all that it holds at `now` is on the medium.
     pub fn safe_at(&mut self, now: u64) -> u64 {
         self.forget_written(now);
         if self.takes(true) || self.waiting.is_empty() {

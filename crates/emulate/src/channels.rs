@@ -7,12 +7,12 @@ use crate::{Request, RequestKind};
 use firn_base::rng::Rng;
 use firn_profile::{Blocks, ModelSection};
 
-/// When a request is served.
+/// The times of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Service {
-    /// Its server begins.
+    /// Its server starts on it.
     pub start: u64,
-    /// Its data is there, or safe.
+    /// Its data is transferred, or durable.
     pub end: u64,
     /// How long the server is occupied.
     pub busy: u64,
@@ -57,7 +57,8 @@ impl Channels {
         }
     }
 
-    /// Serves a request that may begin at `from`; `write_course` says how it lies to earlier writes.
+    /// Serves a request that may begin at `from`; `write_course` is its position relative to
+    /// earlier writes.
     pub fn serve(
         &mut self,
         from: u64,
@@ -82,7 +83,7 @@ impl Channels {
     }
 }
 
-/// The server that is free first, the lowest of several.
+/// The server that is free first; the lowest-numbered of several.
 fn earliest(free_at: &[u64]) -> usize {
     (0..free_at.len()).min_by_key(|&channel| free_at[channel]).expect("a profile has at least one channel")
 }

@@ -1,12 +1,14 @@
-//! Arms and platters: seek by distance, rotation by the clock, transfer; several spindles as a RAID-0.
+//! Arms and platters: seek by distance, rotation by the clock, transfer; several spindles as a
+//! RAID-0.
 //!
-//! The bytes of a spindle lie on one long spiral: the track of an offset is `offset / track bytes`, its angle the
-//! fraction of that. The platter's angle follows from the time alone. A write that goes on where the last one
-//! ended, submitted after that one has returned, therefore waits for nearly a whole rotation, which is why disks are
-//! slow logs (FlashLogging section 1.1); one that was queued before streams.
+//! The bytes of a spindle lie on one long spiral: the track of an offset is `offset / track bytes`,
+//! its angle the fraction of that. The platter's angle follows from the time alone. A write that
+//! continues the last one, submitted after that one has returned, therefore waits for nearly a
+//! whole rotation, which is why disks are slow logs (FlashLogging section 1.1); if it was queued
+//! before, the disk streams.
 //!
-//! Reads that go on are served from what the disk has read ahead meanwhile, at most a track, as long as no other
-//! request has moved the arm.
+//! Sequential reads are served from what the disk has read ahead meanwhile, at most a track, as
+//! long as no other request has moved the arm.
 
 use crate::channels::Service;
 use crate::outliers::Met;
@@ -21,7 +23,7 @@ struct Spindle {
     free_at: u64,
     /// Byte of this spindle at which the arm stands.
     head: u64,
-    /// Where a read that goes on would begin, and when the medium had passed it.
+    /// Where a sequential read would begin, and when the medium had passed it.
     read_ahead: Option<(u64, u64)>,
     /// Ends of the requests that are not done yet.
     outstanding: VecDeque<u64>,
@@ -43,7 +45,7 @@ pub(crate) struct Disks {
 const ALMOST_A_ROTATION: f64 = 1.0 - 1e-6;
 
 impl Disks {
-    /// At rest, arms at the beginning.
+    /// Idle, with the arms at the beginning.
     pub fn new(mechanics: &Mechanics, capacity_bytes: u64, sync_us: f64) -> Disks {
         let rotation_ns = 60e9 / mechanics.rpm;
         Disks {
@@ -56,7 +58,8 @@ impl Disks {
         }
     }
 
-    /// The order in which a batch is served: each arm sweeps upwards from where it stands, if the disk reorders.
+    /// The order in which a batch is served: each arm sweeps upwards from where it stands, if the
+    /// disk reorders.
     pub fn elevator(&self, requests: &[Request]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..requests.len()).collect();
         if !self.mechanics.reordering.is_empty() {
@@ -69,8 +72,8 @@ impl Disks {
         order
     }
 
-    /// Serves a request that may begin at `from`. `swept` says that it is part of a batch in the order of
-    /// [`Disks::elevator`]: its seek is short already.
+    /// Serves a request that may begin at `from`. `swept` says that it is part of a batch in the
+    /// order of [`Disks::elevator`]: its seek is short already.
     pub fn serve(&mut self, from: u64, request: &Request, swept: bool, outlier: Option<Met>) -> Service {
         if request.kind == RequestKind::Sync {
             let start = self.spindles.iter().map(|spindle| spindle.free_at).max().unwrap_or(from).max(from);
@@ -104,7 +107,8 @@ impl Disks {
         ((number % count) as usize, number / count * stripe + offset % stripe)
     }
 
-    /// What each spindle has to do: one range each, since the stripes of a range follow each other there.
+    /// The range of each spindle that takes part: one each, since the stripes of a range follow
+    /// each other there.
     fn parts(&self, request: &Request) -> Vec<(usize, u64, u64)> {
         let (stripe, count) = (self.mechanics.stripe_bytes, self.spindles.len());
         if count == 1 {

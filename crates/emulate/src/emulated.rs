@@ -9,17 +9,19 @@ use std::time::Duration;
 
 /// Passes everything on to another device and returns when a device of the profile would.
 ///
-/// The bytes are read and written at once; then the caller waits for what is left of the modelled time. In real
-/// time a call takes the longer of the two devices' times, so the device below should be fast: memory, or a file
-/// on something faster than the profile. A batch is submitted to the model at one moment and returns with the
-/// latest. Calls that fail take their time as well.
+/// The bytes are read and written at once; then the caller waits for what is left of the modelled
+/// time. In real time a call takes the longer of the two devices' times, so the device below should
+/// be fast: memory, or a file on something faster than the profile. A batch is submitted to the
+/// model at one moment and returns with the latest. Calls that fail take their time as well.
 ///
-/// Growing, shrinking and discarding take no modelled time: experiments begin when their devices are ready.
+/// Growing, shrinking and discarding take no modelled time: experiments begin when their devices
+/// are ready.
 ///
-/// Power cuts are not this wrapper's: put it over a `CrashDevice`, which keeps what is durable apart from what is
-/// only written. A profile's volatile write cache then loses what the `CrashDevice` may lose; a cache that survives
-/// makes syncs fast, and loses nothing that was synced. `Faulty` goes above it for faults that take no time,
-/// below it for faults that take as long as a success, and `Counting` anywhere.
+/// This wrapper has no power cuts: put it over a `CrashDevice`, which keeps what is durable apart
+/// from what is only written. A profile's volatile write cache then loses what the `CrashDevice`
+/// may lose; a cache that survives makes syncs fast, and loses nothing that was synced. `Faulty`
+/// goes above it for faults that take no time, below it for faults that take as long as a success,
+/// and `Counting` anywhere.
 #[derive(Debug)]
 pub struct Emulated {
     inner: Arc<dyn Device>,
@@ -30,8 +32,8 @@ pub struct Emulated {
 }
 
 impl Emulated {
-    /// A device of this profile over `inner`, idle now; equal seeds give equal outliers. Its logical block is the
-    /// larger of the two. Fails if the profile contradicts itself.
+    /// A device of this profile over `inner`, idle now; equal seeds give equal outliers. Its
+    /// logical block is the larger of the two. Fails if the profile contradicts itself.
     pub fn new(inner: Arc<dyn Device>, profile: &DeviceProfile, seed: u64) -> Result<Emulated, ProfileError> {
         Ok(Emulated::over(inner, profile, Model::new(profile, seed)?))
     }
@@ -48,14 +50,14 @@ impl Emulated {
         Emulated { inner, info, pacer: Pacer::new(model), free: AtomicBool::new(false) }
     }
 
-    /// What the model counted: by kind, with waiting and outliers.
+    /// The model's counts: requests by kind, waiting, outliers.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.pacer.statistics()
     }
 
-    /// The device does nothing from `from` to `to`, both counted from now. Calls that are under way end as they
-    /// would have.
+    /// The device does nothing from `from` to `to`, both counted from now. Calls in flight end as
+    /// they would have.
     pub fn freeze(&self, from: Duration, to: Duration) {
         self.pacer.freeze(from, to);
     }
@@ -65,8 +67,8 @@ impl Emulated {
         self.pacer.spikes(share, time);
     }
 
-    /// Whether calls that begin from now on take no modelled time and leave no trace in the model: for making ready what
-    /// is to be measured. A call that has begun ends when it was promised to.
+    /// Whether calls that begin from now on take no modelled time and leave no trace in the model:
+    /// for the preparation of what is to be measured. A call in flight keeps its completion.
     pub fn run_free(&self, free: bool) {
         self.free.store(free, Ordering::Release);
     }
@@ -147,7 +149,8 @@ impl Device for Emulated {
     }
 
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
-        // Whole blocks of this device are whole blocks of the one below; too large a length fails there.
+        // Whole blocks of this device are whole blocks of the one below; too large a length fails
+        // there.
         self.inner.grow(len.checked_next_multiple_of(self.info.logical_block as u64).unwrap_or(len), fill)
     }
 

@@ -1,6 +1,7 @@
 //! Spans of time in which a device does nothing.
 //!
-//! Inside, a model runs on a time of its own in which frozen spans do not exist; this file converts.
+//! Inside, a model runs on a time of its own in which frozen spans do not exist; this file
+//! converts.
 
 use std::time::Duration;
 

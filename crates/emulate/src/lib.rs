@@ -1,15 +1,18 @@
 //! Devices that behave like others, in real and in virtual time.
 //!
-//! Place in the stack: beside the engine, above `device` and `profile`. [`Model`] says when a device of a
-//! profile completes which request; [`Pacer`] makes threads wait for that on the engine's clock; [`Emulated`] is a
-//! [`firn_device::Device`] that does so; [`profiles`] are the devices that ship. [`nand`] models
-//! flash chips and translation layers, where the inside of a device is the question.
+//! Place in the stack: beside the engine, above `device` and `profile`. [`Model`] says when a
+//! device of a profile completes which request; [`Pacer`] makes threads wait for it on the engine's
+//! clock; [`Emulated`] is a [`firn_device::Device`] that does so; [`profiles`] are the devices that
+//! ship. [`nand`] models flash chips and translation layers, where the inside of a device is the
+//! question.
 //!
-//! Invariants: nothing completes before it was submitted; a model's answers follow from its profile, its seed, and the
-//! requests with their moments, so that a simulation replays; a request keeps the completion it was promised.
+//! Invariants: nothing completes before it was submitted; a model's completions follow from its
+//! profile, its seed, and the requests with their moments, so that a simulation replays; the
+//! completion of a request, once computed, never changes.
 //!
-//! How it fails: a profile that contradicts itself is refused when a model is made of it; after that the
-//! timing cannot fail, and errors are those of the device below. `docs/lab/tools/profiles.md` tells users about profiles.
+//! How it fails: a profile that contradicts itself is refused when a model is made of it; after
+//! that the timing cannot fail, and errors are those of the device below. `docs/profiles.md`
+//! describes profiles for users.
 #![forbid(unsafe_code)]
 
 pub mod blkparse;

@@ -11,7 +11,7 @@ struct Link {
 }
 
 impl Link {
-    /// When `bytes` that start at `start` are through.
+    /// The moment at which `bytes` that start at `start` have passed.
     fn pass(&mut self, start: u64, bytes: u64) -> u64 {
         let Some(mb_s) = self.mb_s else { return start };
         self.free_at = self.free_at.max(start).saturating_add(transfer_ns(bytes, mb_s));
@@ -31,7 +31,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The limits of the profile, nothing used.
+    /// The limits of the profile, idle.
     pub fn new(model: &ModelSection) -> Limits {
         let link = |mb_s: Option<f64>| Link { mb_s, free_at: 0 };
         Limits {
@@ -53,7 +53,7 @@ impl Limits {
         admitted
     }
 
-    /// When a request that begins at `start` has passed the links.
+    /// The moment at which a request that begins at `start` has passed the links.
     pub fn pass(&mut self, start: u64, bytes: u64, reads: bool) -> u64 {
         let link = if reads { &mut self.read } else { &mut self.write };
         link.pass(start, bytes).max(self.total.pass(start, bytes))

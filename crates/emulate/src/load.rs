@@ -10,9 +10,10 @@ use std::time::Duration;
 /// One kind of request, again and again, with a number of them outstanding at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Direction.
+    /// Whether the requests read or write.
     pub op: Op,
-    /// Random over the whole device, over the first request's place, or else sequential from its beginning.
+    /// Random over the whole device, over the first request's place, or else sequential from its
+    /// beginning.
     pub pattern: Pattern,
     /// Size of each request.
     pub bytes: u64,
@@ -22,16 +23,16 @@ pub struct Load {
     pub depth: u32,
 }
 
-/// What came of a load; its first third, in which caches fill, is not counted.
+/// What a load measured; its first third, in which caches fill, is not counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadOutcome {
     /// Requests a second.
     pub iops: f64,
-    /// 10^6 bytes a second.
+    /// Bandwidth in units of 10^6 bytes a second.
     pub mb_s: f64,
     /// Mean latency.
     pub mean_us: f64,
-    /// Of each request counted, in order of submission.
+    /// Latency of each request counted, in order of submission.
     pub latencies_us: Vec<f64>,
 }
 
@@ -56,19 +57,19 @@ impl Load {
         }
     }
 
-    /// Runs `requests` requests on a model that has not been used, of a device of `capacity_bytes`. Equal seeds give
-    /// equal places.
+    /// Runs `requests` requests on a model that has not been used, of a device of `capacity_bytes`.
+    /// Equal seeds give equal places.
     #[must_use]
     pub fn run(&self, model: &mut Model, capacity_bytes: u64, requests: usize, seed: u64) -> LoadOutcome {
         let mut rng = Rng::new(seed);
         let places = (capacity_bytes / self.bytes).max(1);
-        // A nanosecond apart, so that their order is plain.
+        // A nanosecond apart, so that their order is defined.
         let start = |i: u32| Reverse(Duration::from_nanos(u64::from(i)));
         let mut free: BinaryHeap<Reverse<Duration>> = (0..self.depth.max(1)).map(start).collect();
         let warm_up = requests / 3;
         let (mut began, mut last, mut latencies_us) = (Duration::ZERO, Duration::ZERO, Vec::new());
         for i in 0..requests {
-            let Reverse(now) = free.pop().expect("every request that ends makes room for the next");
+            let Reverse(now) = free.pop().expect("every request that ends frees its slot for the next");
             let place = match self.pattern {
                 Pattern::Random => rng.below(places),
                 Pattern::Overlapping => 0,

@@ -12,12 +12,12 @@ use firn_base::rng::Rng;
 use firn_profile::{Blocks, DeviceProfile, Op, Outliers, ProfileError};
 use std::time::Duration;
 
-/// When a device of this profile is done with which request.
+/// Computes when a device of this profile completes each request.
 ///
-/// Pure: completions follow from the profile, the seed, and the requests with their moments, and from nothing
-/// else. Moments are durations since the model was made. They never go back: a request that is submitted at an
-/// earlier moment than the one before it counts as submitted with it. Requests are promised their completion when they
-/// are submitted, so that later ones do not overtake them.
+/// Pure: completions follow from the profile, the seed, and the requests with their moments, and
+/// from nothing else. Moments are durations since the model was made. They never go back: a request
+/// that is submitted at an earlier moment than the one before it counts as submitted with it. The
+/// completion of a request is fixed when it is submitted: later ones do not change it.
 #[derive(Clone, Debug)]
 pub struct Model {
     server: Server,
@@ -29,21 +29,21 @@ pub struct Model {
     freezes: Freezes,
     /// The latest moment of submission, of the clock.
     seen: u64,
-    /// Servers side by side, for what the cache is put off by.
+    /// Servers side by side, among which the delay of the cache's draining is divided.
     width: u64,
     statistics: Statistics,
 }
 
 #[derive(Clone, Debug)]
 enum Server {
-    /// Boxed: its tables are several times larger than the other's numbers.
+    /// Boxed: it is several times larger than the other variant.
     Channels(Box<Channels>),
     Disks(Disks),
 }
 
 impl Model {
-    /// A device of this profile that has been idle; equal seeds give equal outliers. Fails if the profile contradicts
-    /// itself. Bands are left alone: sweep [`DeviceProfile::variants`].
+    /// A device of this profile that has been idle; equal seeds give equal outliers. Fails if the
+    /// profile contradicts itself. Bands are not swept: use [`DeviceProfile::variants`].
     pub fn new(profile: &DeviceProfile, seed: u64) -> Result<Model, ProfileError> {
         profile.check()?;
         let stated = &profile.model;
@@ -67,8 +67,8 @@ impl Model {
         })
     }
 
-    /// Adds outliers: `share` of the reads and writes, each on its own, take `time`; the others go on beside them. As
-    /// a network volume's spikes: `spikes(0.01, 100 ms)`.
+    /// Adds outliers: `share` of the reads and writes, each drawn independently, take `time`; the
+    /// others proceed beside them. A network volume's spikes are `spikes(0.01, 100 ms)`.
     pub fn spikes(&mut self, share: f64, time: Duration) {
         let us = time.as_secs_f64() * 1e6;
         for op in [Op::Read, Op::Write] {
@@ -86,20 +86,21 @@ impl Model {
         }
     }
 
-    /// The device does nothing from `from` to `to`: what is under way stands still, what comes waits. Requests
-    /// that were submitted before this call keep the completion they were promised.
+    /// The device does nothing from `from` to `to`: requests submitted from now on are suspended or
+    /// wait. Requests that were submitted before this call keep their completion.
     pub fn freeze(&mut self, from: Duration, to: Duration) {
         self.freezes.add(self.seen, from, to);
     }
 
-    /// Submits a request at `now`; answers when it completes, never before `now`.
+    /// Submits a request at `now`; returns the moment of its completion, never before `now`.
     pub fn submit(&mut self, now: Duration, request: &Request) -> Duration {
         let now = self.arrive(now);
         Duration::from_nanos(self.complete(now, request, false))
     }
 
-    /// Submits all requests at once; answers when each completes, in their order. A disk that reorders serves them in
-    /// one sweep of its arm; everything else is as one after another at the same moment.
+    /// Submits all requests at once; returns the moment at which each completes, in their order. A
+    /// disk that reorders serves them in one sweep of its arm; every other device serves them as if
+    /// they were submitted one after another at the same moment.
     pub fn submit_batch(&mut self, now: Duration, requests: &[Request]) -> Vec<Duration> {
         let now = self.arrive(now);
         let mut completions = vec![Duration::ZERO; requests.len()];
@@ -113,7 +114,7 @@ impl Model {
         completions
     }
 
-    /// What it did so far.
+    /// Counts since the model was made.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.statistics
@@ -131,7 +132,8 @@ impl Model {
             RequestKind::Sync => self.sync(own_now, request),
             _ => self.transfer(own_now, request, swept),
         };
-        // A freeze that began between the last request and this one holds up even what takes no time.
+        // A freeze that began between the last request and this one delays even requests that take
+        // no time.
         let end = self.freezes.clock_time(own_end).max(now);
         self.count(request, end - now);
         assert!(end >= now, "nothing completes before it is submitted");

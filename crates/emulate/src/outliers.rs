@@ -7,17 +7,17 @@ use firn_profile::{Blocks, Op, Outliers};
 /// An outlier that a request met.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Met {
-    /// How long it takes, instead of its normal time.
+    /// Its latency, in place of the normal one.
     pub us: f64,
-    /// What waits for it.
+    /// The requests that wait for it.
     pub blocks: Blocks,
 }
 
-/// One rule and when it strikes next.
+/// One rule and its next outlier.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     stated: Outliers,
-    /// Requests until the next outlier, itself included; none if each is drawn by itself.
+    /// Requests until the next outlier, itself included; `None` if each is drawn independently.
     countdown: Option<u32>,
 }
 
@@ -39,7 +39,7 @@ impl Rule {
             && self.stated.max_bytes.is_none_or(|most| request.bytes <= most)
     }
 
-    /// Whether the request is an outlier. Every request that the rule concerns counts.
+    /// Whether the request is an outlier. Every request that the rule applies to counts.
     pub fn meet(&mut self, request: &Request, rng: &mut Rng) -> Option<Met> {
         if !self.concerns(request) {
             return None;

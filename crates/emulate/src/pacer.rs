@@ -1,4 +1,4 @@
-//! A model on the engine's clock: waits until the device would be done.
+//! A model on the engine's clock: a caller waits until the modelled device would be done.
 
 use crate::{Model, Request, Statistics};
 use firn_base::clock::{self, Moment};
@@ -6,38 +6,39 @@ use firn_base::sim;
 use firn_base::sync::{Mutex, thread};
 use std::time::Duration;
 
-/// A [`Model`] that threads share, and that makes them wait.
+/// A [`Model`] that threads share, and that makes each wait for its requests.
 ///
 /// In a simulation the clock is virtual and waiting is exact. In real time a thread sleeps until
-/// [`Pacer::SPIN`] before the moment and then yields in a loop until it has come, because a sleep may end some
-/// tens of microseconds late; on a busy machine it may still be late, never early.
+/// [`Pacer::SPIN`] before the moment and then yields in a loop until it has come, because a sleep
+/// may end some tens of microseconds late; on a busy machine it may still be late, never early.
 #[derive(Debug)]
 pub struct Pacer {
     /// The model's moment zero.
     start: Moment,
-    /// Protects the device's state. Held while a completion is computed, never while anybody waits; no other lock
-    /// is taken under it.
+    /// Protects the device's state. Held while a completion is computed, never while a caller
+    /// waits; no other lock is taken under it.
     model: Mutex<Model>,
 }
 
 impl Pacer {
-    /// How long before the moment a thread in real time stops sleeping and starts to poll the clock.
+    /// How long before the moment a thread in real time stops sleeping and starts to poll the
+    /// clock.
     pub const SPIN: Duration = Duration::from_micros(60);
 
-    /// A pacer whose model begins now. To be made inside the simulation that it is used in.
+    /// A pacer whose model begins now. Must be made inside the simulation that uses it.
     #[must_use]
     pub fn new(model: Model) -> Pacer {
         Pacer { start: clock::now(), model: Mutex::new(model) }
     }
 
-    /// Submits a request now; answers when it completes.
+    /// Submits a request now; returns the moment of its completion.
     #[must_use]
     pub fn submit(&self, request: &Request) -> Moment {
         let completion = self.model.lock().submit(clock::now().since(self.start), request);
         self.moment(completion)
     }
 
-    /// Submits all requests now; answers when the last completes.
+    /// Submits all requests now; returns the moment at which the last completes.
     #[must_use]
     pub fn submit_batch(&self, requests: &[Request]) -> Moment {
         let completions = self.model.lock().submit_batch(clock::now().since(self.start), requests);

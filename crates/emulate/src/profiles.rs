@@ -2,7 +2,7 @@
 
 use firn_profile::{DeviceProfile, ProfileError};
 
-/// Name and text of each, in the order in which they are listed.
+/// Name and text of each profile, in the order in which they are listed.
 const SHIPPED: &[(&str, &str)] = &[
     ("flash-a", include_str!("../profiles/flash-a.toml")),
     ("flash-b", include_str!("../profiles/flash-b.toml")),

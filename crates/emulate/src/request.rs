@@ -1,19 +1,19 @@
-//! What is asked of a model.
+//! The requests that a model serves.
 
 /// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestKind {
-    /// From the device.
+    /// A read.
     Read,
-    /// To the device; durable only after a sync.
+    /// A write; durable only after a sync.
     Write,
-    /// To the device; durable when it returns.
+    /// A write that is durable when it returns.
     DurableWrite,
-    /// All earlier writes become durable.
+    /// Makes all earlier writes durable.
     Sync,
 }
 
-/// A request: what, where, how much.
+/// A request: kind, offset and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Read, write or sync.

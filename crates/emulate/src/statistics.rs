@@ -1,34 +1,34 @@
-//! What a model did.
+//! Counts of a model's work.
 
 use std::time::Duration;
 
-/// Requests of a kind.
+/// Counts of the requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindStatistics {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// From submission to completion, all together.
+    /// Sum of the latencies, from submission to completion.
     pub latency: Duration,
-    /// The longest.
+    /// The longest latency.
     pub latency_max: Duration,
 }
 
-/// What a model did since it was made.
+/// Counts since the model was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Reads.
     pub reads: KindStatistics,
-    /// Writes that needed not be durable.
+    /// Writes that need a sync to be durable.
     pub writes: KindStatistics,
     /// Durable writes.
     pub durable_writes: KindStatistics,
     /// Syncs.
     pub syncs: KindStatistics,
-    /// Time that channels or spindles were occupied, all together: may exceed the time that passed.
+    /// Sum of the times that channels or spindles were occupied: may exceed the time that passed.
     pub busy: Duration,
-    /// Time that requests waited before they were served, all together.
+    /// Sum of the times that requests waited before they were served.
     pub queued: Duration,
     /// Requests that were outliers.
     pub outliers: u64,

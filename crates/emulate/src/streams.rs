@@ -1,15 +1,15 @@
-//! Which requests go on where earlier ones ended.
+//! Detects requests that continue where earlier ones ended.
 
 use crate::Request;
 
-/// How a request lies to those before it.
+/// The position of a request relative to earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Course {
     /// It begins where a stream ended, or a little behind.
     Sequential,
     /// It overlaps the last request of a stream.
     Overlapping,
-    /// Neither.
+    /// It continues and overlaps no stream.
     Random,
 }
 
@@ -20,21 +20,22 @@ struct Stream {
     end: u64,
 }
 
-/// The streams that a device tells apart: a short list, the one used last in front. A request that belongs to
-/// none begins a new one in place of the one unused for longest, as a flash controller closes an open erase
-/// unit to open another.
+/// The streams that a device distinguishes: a short list, the most recently used first. A request
+/// that belongs to none begins a new one in place of the one unused for longest, as a flash
+/// controller closes an open erase unit to open another.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
     most: usize,
 }
 
-/// A stream may skip this much and stays in its erase unit or read-ahead window: writers skip headers and
-/// padding. Far less than an erase unit (128 to 512 KiB, FlashLogging section 2.1).
+/// A stream may skip this number of bytes and stays in its erase unit or read-ahead window: writers
+/// skip headers and padding. Far less than an erase unit (128 to 512 KiB, FlashLogging section
+/// 2.1).
 const SKIPPED_AT_MOST: u64 = 16 << 10;
 
 impl Streams {
-    /// None yet, `most` at a time.
+    /// No streams yet; at most `most` at a time.
     pub fn new(most: u32) -> Streams {
         Streams { streams: Vec::new(), most: most as usize }
     }
@@ -44,7 +45,8 @@ impl Streams {
         let (start, end) = (request.offset, request.end());
         let goes_on = |s: &Stream| s.end <= start && start - s.end <= SKIPPED_AT_MOST;
         let overlaps = |s: &Stream| s.start <= start && start < s.end;
-        // A stream that it continues exactly is preferred to one it may have skipped ahead from.
+        // A stream that the request continues exactly is preferred to one that may have skipped
+        // ahead.
         let found = (self.streams.iter().position(|s| s.end == start))
             .or_else(|| self.streams.iter().position(|s| overlaps(s) || goes_on(s)));
         let (course, met) = match found {
@@ -61,7 +63,8 @@ impl Streams {
     }
 }
 
-/// The area that random writes are spread over: from the lowest to the highest of the last 128 to 256 of them.
+/// The area that random writes are spread over: from the lowest to the highest of the last 128 to
+/// 256 of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkingArea {
     recent: Option<(u64, u64)>,
@@ -70,7 +73,7 @@ pub(crate) struct WorkingArea {
 }
 
 impl WorkingArea {
-    /// Counts a random write and answers the area in bytes.
+    /// Counts a random write and returns the area in bytes.
     pub fn meet(&mut self, request: &Request) -> u64 {
         if self.counted == 128 {
             self.before = self.recent.take();

@@ -1,18 +1,20 @@
 //! Block-level mapping with log blocks: the scheme of cards and sticks with little memory.
 //!
-//! Logical blocks are mapped whole: each page has its fixed place in its data block. What is written again goes to
-//! a log block, in the order of the writes; a log block belongs to one data block, and there are few. A log block
-//! that is full, or has to make way for another, is merged: a *switch* if it holds every page at its place, a
-//! *partial* merge if it holds the first ones at their places and the rest can be copied behind them, else a
-//! *full* merge of both into a third block. This is the log block scheme of Kim, Kim, Noh, Min and Cho ("A
-//! space-efficient flash translation layer for CompactFlash systems", IEEE Trans. Consumer Electronics 2002); the
-//! log block used longest ago makes way.
+//! Logical blocks are mapped whole: each page has its fixed place in its data block. A page that is
+//! overwritten goes to a log block, in the order of the writes; a log block belongs to one data
+//! block, and there are few. A log block that is full, or is evicted for another, is merged: a
+//! *switch* if it holds every page at its place, a *partial* merge if it holds the first ones at
+//! their places and the rest can be copied behind them, else a *full* merge of both into a third
+//! block. This is the log block scheme of Kim, Kim, Noh, Min and Cho ("A space-efficient flash
+//! translation layer for CompactFlash systems", IEEE Trans. Consumer Electronics 2002); the least
+//! recently used log block is evicted.
 //!
 //! Invariants:
-//! * every logical block has at most one data block and one log block, and no log block without a data block;
-//! * good blocks are at least the logical blocks, the log blocks allowed, and one for merging, so that one is free
-//!   whenever a merge begins. Retired blocks lower the log blocks allowed; when none would be left, or no block is
-//!   free, the device becomes read-only.
+//! * every logical block has at most one data block and one log block, and no log block without a
+//!   data block;
+//! * good blocks are at least the logical blocks, the log blocks allowed, and one for merging, so
+//!   that one is free whenever a merge begins. Retired blocks lower the log blocks allowed; when
+//!   none would be left, or no block is free, the device becomes read-only.
 
 use super::free_blocks::FreeBlocks;
 use super::mapping::Mapping;
@@ -29,7 +31,7 @@ pub struct BlockFtl {
     map: Mapping,
     free: FreeBlocks,
     levelling: WearLevelling,
-    /// Of each logical block.
+    /// The data block of each logical block.
     data: Vec<Option<BlockAddress>>,
     logs: Vec<LogBlock>,
     logs_max: u32,
@@ -40,7 +42,7 @@ pub struct BlockFtl {
 
 #[derive(Clone, Copy, Debug)]
 struct LogBlock {
-    /// Whose pages it holds: an index into `data`.
+    /// The logical block whose pages it holds: an index into `data`.
     owner: usize,
     block: BlockAddress,
     /// Host writes when it was last written.
@@ -54,8 +56,8 @@ impl BlockFtl {
         geometry.blocks().saturating_sub(MERGE_BLOCKS + 1) * geometry.pages_per_block
     }
 
-    /// On erased chips, with so many pages for the host (rounded up to whole blocks inside). All blocks beside
-    /// these and one are log blocks.
+    /// A translation layer on erased chips, with `logical_pages` for the host (rounded up to whole
+    /// blocks inside). All blocks but these and one are log blocks.
     pub fn new(flash: Flash, logical_pages: u32, levelling: WearLevelling) -> Result<BlockFtl, NandError> {
         let geometry = *flash.geometry();
         let most = BlockFtl::logical_pages_max(&geometry);
@@ -104,8 +106,8 @@ impl BlockFtl {
         done_ns
     }
 
-    /// Where the page is to be written: at its place in the data block if that is clean, else in the log block.
-    /// Merges what has to make way first; answers when that is done.
+    /// Where the page is to be written: at its place in the data block if that is clean, else in
+    /// the log block. Merges the log block that must be evicted first; returns when that is done.
     fn find_place(&mut self, page: LogicalPage, from_ns: u64) -> Result<(BlockAddress, u32, u64), NandError> {
         let (owner, index) = (self.owner_of(page), self.index_of(page));
         let mut now_ns = from_ns;
@@ -125,7 +127,7 @@ impl BlockFtl {
                 return Ok((data, index, now_ns));
             }
             match log {
-                // All of it was discarded: begin anew.
+                // All of it was discarded: the block is erased and used again.
                 None if self.map.live(data) == 0 => {
                     self.data[owner] = None;
                     now_ns = self.release(data, now_ns);
@@ -150,7 +152,8 @@ impl BlockFtl {
         }
     }
 
-    /// Makes a log block and its data block one block, in the cheapest way there is. Answers when it is done.
+    /// Makes a log block and its data block one block, in the cheapest way there is. Returns the
+    /// moment at which it is done.
     fn merge(&mut self, at: usize, from_ns: u64) -> u64 {
         let LogBlock { owner, block: log, .. } = self.logs.swap_remove(at);
         let data = self.data[owner].expect("a log block has a data block");
@@ -187,7 +190,8 @@ impl BlockFtl {
         self.release(data, moved_ns)
     }
 
-    /// Copies all live pages of a logical block to their places in `target`. Answers when that is done.
+    /// Copies all live pages of a logical block to their places in `target`. Returns the moment at
+    /// which that is done.
     fn gather(&mut self, owner: usize, target: BlockAddress, from_ns: u64) -> u64 {
         let pages = self.flash.geometry().pages_per_block;
         let first = owner as u32 * pages;
@@ -201,7 +205,8 @@ impl BlockFtl {
         done_ns
     }
 
-    /// Erases a block that holds nothing live; it is free then, or retired. Answers when that is done.
+    /// Erases a block that holds no live page; it is then free or retired. Returns the moment at
+    /// which that is done.
     fn release(&mut self, block: BlockAddress, from_ns: u64) -> u64 {
         assert_eq!(self.map.live(block), 0, "nothing live is erased");
         self.counts.collections += 1;
@@ -216,7 +221,8 @@ impl BlockFtl {
         done_ns
     }
 
-    /// Moves the data block erased least often into the free block erased most often, if wear levelling asks for it.
+    /// Moves the data block erased least often into the free block erased most often, if wear
+    /// levelling asks for it.
     fn level_wear(&mut self, from_ns: u64) -> u64 {
         let WearLevelling::Static { .. } = self.levelling else { return from_ns };
         let resting = |(owner, block): (usize, &Option<BlockAddress>)| block.map(|block| (owner, block));
@@ -251,7 +257,7 @@ impl Ftl for BlockFtl {
         let (block, index, ready_ns) = self.find_place(page, from_ns)?;
         self.host_writes += 1;
         let done_ns = self.program(block, index, Content { logical: page, token }, ready_ns);
-        // Looked at only when something was erased: that is when the spread grows.
+        // Checked only after an erase: the spread grows at no other time.
         if self.counts.collections == before || self.read_only {
             return Ok(done_ns);
         }

@@ -1,4 +1,5 @@
-//! Equations 2.1 and 2.2 of Myers's thesis beside simulation: the cost of a write over the live share c.
+//! Equations 2.1 and 2.2 of Myers's thesis beside simulation: the cost of a write over the live
+//! share c.
 
 use super::equations::{Costs, dynamic_us, naive_us};
 use super::{BlockAddress, DynamicFtl, Flash, FlashTimes, Ftl, Geometry, LogicalPage, NaiveFtl, NandError};
@@ -6,15 +7,15 @@ use firn_base::rng::Rng;
 
 /// Blocks of the simulated chip.
 const BLOCKS: u32 = 64;
-/// Victims over which the dynamic map's cost is taken, about: their live pages are drawn, so their mean has an error,
-/// which at c = 0.95 is 0.8 % (one standard deviation) of what a victim gains.
+/// Victims over which the dynamic map's cost is taken, about: their live pages are drawn, so their
+/// mean has an error, which at c = 0.95 is 0.8 % (one standard deviation) of what a victim gains.
 const COLLECTIONS: u32 = 20_000;
 
 /// Costs of a page write at one live share, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
-    /// The live share: of the block's other pages for the naive map, of the flash (but for the reserve block) for
-    /// the dynamic one.
+    /// The live share: of the block's other pages for the naive map, of the flash (but for the
+    /// reserve block) for the dynamic one.
     pub c: f64,
     /// Simulated, naive map.
     pub naive_us: f64,
@@ -26,7 +27,7 @@ pub struct CurvePoint {
     pub dynamic_equation_us: f64,
 }
 
-/// Live shares above this are not simulated: hardly a page is gained from a victim, and chance takes over.
+/// Live shares above this are not simulated: a victim gains hardly a page, and chance dominates.
 const SHARE_MAX: f64 = 0.96;
 
 /// The live shares from 0 to 0.96 that whole pages allow.
@@ -36,8 +37,8 @@ pub fn all_shares(geometry: &Geometry) -> Vec<f64> {
     (0..pages).map(|live| f64::from(live) / f64::from(pages)).take_while(|c| *c <= SHARE_MAX).collect()
 }
 
-/// Simulates one chip with the pages of `geometry` at each live share (0 to 0.96, rounded to whole pages).
-/// `seed` draws pages and victims.
+/// Simulates one chip with the pages of `geometry` at each live share (0 to 0.96, rounded to whole
+/// pages). `seed` draws pages and victims.
 pub fn simulate(
     geometry: &Geometry,
     times: &FlashTimes,
@@ -47,7 +48,8 @@ pub fn simulate(
     let geometry = Geometry { blocks_per_chip: BLOCKS, chips: 1, chips_per_channel: 1, ..*geometry };
     geometry.check()?;
     let costs = Costs::of(&geometry, times);
-    // The equations add up what is done; transfers that overlap with the chip's work would make it cheaper.
+    // The equations add up all work; transfers that overlap with the chip's work would make it
+    // cheaper.
     let times = FlashTimes {
         read_ns: times.read_ns + times.transfer_ns,
         program_ns: times.program_ns + times.transfer_ns,

@@ -1,7 +1,7 @@
 //! A device that takes its time, and its wear, from simulated flash.
 //!
-//! Lock order: the one lock protects the simulated flash and is a leaf; it is not held while sleeping or while the
-//! device below works.
+//! Lock order: the one lock protects the simulated flash and is a leaf; it is not held while
+//! sleeping or while the device below works.
 
 use super::{Nand, NandConfig, NandError, NandReport};
 use crate::pacer;
@@ -10,11 +10,11 @@ use firn_base::sync::{Arc, Mutex};
 use firn_device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
 use std::time::Duration;
 
-/// Any device, whose calls end no sooner than simulated flash would be done with them.
+/// Wraps a device: calls end no sooner than simulated flash would complete them.
 ///
-/// Bytes are kept by the device below, which should be faster than the flash. There is no write buffer: a write is
-/// in flash when it returns, durable or not. Growth by written zeros is a write. When the flash is worn out, writes fail with kind `Failed`, and reads
-/// go on.
+/// Bytes are kept by the device below, which should be faster than the flash. There is no write
+/// buffer: every write is in flash when it returns. Growth by written zeros is a write. When the
+/// flash is worn out, writes fail with kind `Failed`, and reads go on.
 #[derive(Debug)]
 pub struct NandDevice {
     inner: Arc<dyn Device>,
@@ -24,7 +24,8 @@ pub struct NandDevice {
 }
 
 impl NandDevice {
-    /// Over `inner`; what that holds already is written to the flash before time begins.
+    /// A device over `inner`; what `inner` holds already is written to the flash before time
+    /// begins.
     pub fn new(inner: Arc<dyn Device>, config: NandConfig) -> Result<NandDevice, DeviceError> {
         let fail = |error: NandError| error_of(inner.info(), &error);
         let mut nand = Nand::new(config).map_err(fail)?;
@@ -32,13 +33,13 @@ impl NandDevice {
         Ok(NandDevice { nand: Mutex::new(nand), began: clock::now(), inner })
     }
 
-    /// What the flash did so far.
+    /// The flash's counts and wear so far.
     #[must_use]
     pub fn report(&self) -> NandReport {
         self.nand.lock().report()
     }
 
-    /// Asks the flash at the present moment.
+    /// Calls `ask` with the flash and the present moment.
     fn ask<T>(&self, ask: impl FnOnce(&mut Nand, u64) -> Result<T, NandError>) -> Result<T, DeviceError> {
         let mut nand = self.nand.lock();
         let now_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -56,14 +57,14 @@ impl NandDevice {
         }
     }
 
-    /// Waits for the moment at which the flash is done; not at all if that is beyond what the clock can show.
+    /// Sleeps until the flash is done; returns at once if that moment is beyond the clock's range.
     fn sleep_until(&self, done_ns: u64) {
         if let Some(done) = self.began.after(Duration::from_nanos(done_ns)) {
             pacer::wait_until(done);
         }
     }
 
-    /// When a transfer is done.
+    /// Submits a transfer to the flash; returns the moment of its completion.
     fn charge(&self, io: &Io<'_>) -> Result<u64, DeviceError> {
         let len = match &io.op {
             IoOp::Read(buf) => buf.len() as u64,
@@ -138,7 +139,10 @@ impl Device for NandDevice {
         if len > capacity {
             return Err(DeviceError::new(
                 DeviceErrorKind::NoSpace,
-                format!("{}: {len} bytes are asked for; its flash has room for {capacity}", self.info().name),
+                format!(
+                    "{}: a length of {len} bytes was requested; the capacity of its flash is {capacity}",
+                    self.info().name
+                ),
             ));
         }
         let before = self.inner.len();

@@ -1,9 +1,10 @@
 //! The dynamic translation layer exactly as Myers describes it (2008, section 2.2).
 //!
-//! A write goes to a clean page; when only one erase block's worth of clean pages is left, the live pages of a
-//! block are copied there, the block is erased, and writing goes on behind the copies. The block is chosen at
-//! random among all, fully live ones included, which makes its expected live share the live share c of the whole
-//! device: the one parameter of equation 2.2. [`PageFtl`] is what devices do beyond that.
+//! A write goes to a clean page; when only one erase block's worth of clean pages is left, the live
+//! pages of a block are copied there, the block is erased, and writing continues behind the copies.
+//! The block is chosen at random among all, fully live ones included, which makes its expected live
+//! share the live share c of the whole device: the one parameter of equation 2.2. [`PageFtl`] adds
+//! what real devices do beyond that.
 
 use super::page::{PageFtl, PageFtlOptions};
 use super::victim::VictimPolicy;
@@ -21,7 +22,8 @@ impl DynamicFtl {
         PageFtl::logical_pages_max(geometry, false)
     }
 
-    /// On erased chips, with so many pages for the host; `seed` draws the victims.
+    /// A translation layer on erased chips, with `logical_pages` for the host; `seed` draws the
+    /// victims.
     pub fn new(flash: Flash, logical_pages: u32, seed: u64) -> Result<DynamicFtl, NandError> {
         let options = PageFtlOptions {
             victim: VictimPolicy::Random,

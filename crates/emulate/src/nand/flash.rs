@@ -1,17 +1,17 @@
-//! Flash chips: what they hold, how worn they are, when they are busy.
+//! Flash chips: their contents, their wear, and when they are busy.
 //!
 //! Invariants, asserted at every operation:
 //! * a page is programmed at most once between two erases of its block;
-//! * the pages of a block are programmed in ascending order (places may be skipped: they stay unusable until
-//!   the erase);
+//! * the pages of a block are programmed in ascending order (places may be skipped: they stay
+//!   unusable until the erase);
 //! * a page that is not programmed is never read;
-//! * a block is erased at most `erase_limit` times; the attempt after that fails, and the block is retired: it is
-//!   never programmed or erased again, but can be read;
+//! * a block is erased at most `erase_limit` times; the attempt after that fails, and the block is
+//!   retired: it is never programmed or erased again, but can be read;
 //! * a chip does one thing at a time, a bus one transfer.
 //!
-//! Contents are not bytes but a [`Content`]: which logical page, and a token that stands for its bytes. Real
-//! controllers keep the first in a page's spare area, too. So a translation layer that mixes pages up is seen
-//! without memory for the data.
+//! Contents are not bytes but a [`Content`]: which logical page, and a token that stands for its
+//! bytes. Real controllers keep the first in a page's spare area, too. So a translation layer that
+//! mixes pages up is detected without memory for the data.
 
 use super::{BlockAddress, FlashTimes, Geometry, LogicalPage, PageAddress};
 
@@ -24,7 +24,7 @@ pub struct Content {
     pub token: u64,
 }
 
-/// What became of an erase.
+/// The result of an erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Erased {
     /// All pages are clean.
@@ -47,7 +47,7 @@ pub struct FlashCounts {
 }
 
 impl FlashCounts {
-    /// What was added since `earlier`.
+    /// The difference from `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &FlashCounts) -> FlashCounts {
         FlashCounts {
@@ -70,8 +70,9 @@ struct Block {
 
 /// An array of flash chips.
 ///
-/// Every operation is given the moment (nanoseconds of any clock) from which it may start, and answers when it
-/// is done; a chip serves operations in the order of the calls.
+/// The caller gives every operation the moment (nanoseconds of any clock) from which it may start;
+/// the operation returns the moment at which it is done; a chip serves operations in the order of
+/// the calls.
 #[derive(Debug)]
 pub struct Flash {
     geometry: Geometry,
@@ -79,9 +80,9 @@ pub struct Flash {
     erase_limit: u32,
     blocks: Vec<Block>,
     pages: Vec<Option<Content>>,
-    /// When each chip falls free.
+    /// The moment at which each chip is free.
     chip_free_ns: Vec<u64>,
-    /// When each bus falls free.
+    /// The moment at which each bus is free.
     channel_free_ns: Vec<u64>,
     counts: FlashCounts,
 }
@@ -118,7 +119,7 @@ impl Flash {
     pub fn counts(&self) -> FlashCounts {
         self.counts
     }
-    /// How often a block was erased.
+    /// Number of times that a block was erased.
     #[must_use]
     pub fn erases(&self, block: BlockAddress) -> u32 {
         self.block(block).erases
@@ -133,7 +134,8 @@ impl Flash {
     pub fn is_at_limit(&self, block: BlockAddress) -> bool {
         self.block(block).erases >= self.erase_limit
     }
-    /// The place of the first page of a block that may be programmed; `pages_per_block` if it is full.
+    /// The place of the first page of a block that may be programmed; `pages_per_block` if it is
+    /// full.
     #[must_use]
     pub fn next_index(&self, block: BlockAddress) -> u32 {
         self.block(block).next
@@ -216,7 +218,8 @@ impl Flash {
     }
 }
 
-/// Uses what falls free at `free_ns` for `time_ns`, not before `from_ns`; answers when that is done.
+/// Occupies a chip or bus that is free at `free_ns` for `time_ns`, not before `from_ns`; returns
+/// the moment at which that is done.
 fn occupy(free_ns: &mut u64, from_ns: u64, time_ns: u64) -> u64 {
     *free_ns = from_ns.max(*free_ns).saturating_add(time_ns);
     *free_ns

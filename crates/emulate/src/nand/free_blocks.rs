@@ -1,4 +1,4 @@
-//! Erased blocks that wait to be written.
+//! Erased blocks, ready to be written.
 
 use super::wear::{Temperature, WearLevelling};
 use super::{BlockAddress, Flash};
@@ -23,7 +23,7 @@ impl FreeBlocks {
         debug_assert!(!self.blocks.contains(&block), "a block becomes free once");
         self.blocks.push(block);
     }
-    /// Takes this very block out, if it is free.
+    /// Removes this block, if it is free.
     pub fn take_this(&mut self, block: BlockAddress) -> bool {
         match self.blocks.iter().position(|free| *free == block) {
             Some(at) => {
@@ -39,7 +39,7 @@ impl FreeBlocks {
         self.blocks.iter().copied().max_by_key(|block| (flash.erases(*block), u32::MAX - block.0))
     }
 
-    /// Takes the block that wear levelling chooses, on `chip` if that has a free one.
+    /// Removes the free block that wear levelling chooses, on `chip` if that has one.
     pub fn take(&mut self, flash: &Flash, chip: usize, temperature: Temperature) -> Option<BlockAddress> {
         let here = |block: &BlockAddress| flash.geometry().chip_of(*block) == chip;
         let on_chip: Vec<usize> = (0..self.blocks.len()).filter(|index| here(&self.blocks[*index])).collect();

@@ -1,20 +1,21 @@
-//! The seam between host and chips: what every translation layer does.
+//! The interface between host and chips, which every translation layer implements.
 
 use super::{Flash, LogicalPage};
 use std::fmt;
 
 /// A flash translation layer: the controller's program that makes chips look like a disk.
 ///
-/// Moments are nanoseconds of the caller's clock. Maps are in the controller's memory and are taken to survive
-/// (as with capacitors); what it costs to write them to flash is not modelled.
+/// Moments are nanoseconds of the caller's clock. Maps are in the controller's memory and survive
+/// power cuts (as with capacitors); the cost of writing them to flash is not modelled.
 pub trait Ftl: fmt::Debug + Send {
     /// Pages that the host can use.
     fn logical_pages(&self) -> u32;
 
-    /// Reads a page; `None` in place of a token if it was never written, or was discarded. Answers when done.
+    /// Reads a page; `None` in place of a token if it was never written, or was discarded. Also
+    /// returns the moment of completion.
     fn read(&mut self, page: LogicalPage, from_ns: u64) -> (Option<u64>, u64);
 
-    /// Writes a page; answers when done. After an error the page holds what it held.
+    /// Writes a page; returns the moment of completion. After an error the page is unchanged.
     fn write(&mut self, page: LogicalPage, token: u64, from_ns: u64) -> Result<u64, NandError>;
 
     /// Forgets a page's contents, so that they need not be copied any more.
@@ -23,14 +24,14 @@ pub trait Ftl: fmt::Debug + Send {
     /// The chips.
     fn flash(&self) -> &Flash;
 
-    /// What the layer did beside what the host asked.
+    /// Counts of the layer's own work, beside the host's requests.
     fn counts(&self) -> FtlCounts;
 
-    /// Whether too few good blocks are left to write. It stays so.
+    /// Whether too few good blocks are left to write. Never changes back.
     fn is_read_only(&self) -> bool;
 }
 
-/// What a translation layer did beside what the host asked.
+/// Counts of a translation layer's own work, beside the host's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlCounts {
     /// Blocks reclaimed by garbage collection.
@@ -43,12 +44,12 @@ pub struct FtlCounts {
     pub full_merges: u64,
     /// Merges that completed a log block from its data block.
     pub partial_merges: u64,
-    /// Log blocks that simply took the place of their data blocks.
+    /// Log blocks that replaced their data blocks without a copy.
     pub switch_merges: u64,
 }
 
 impl FtlCounts {
-    /// What was added since `earlier`.
+    /// The difference from `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &FtlCounts) -> FtlCounts {
         FtlCounts {
@@ -62,19 +63,19 @@ impl FtlCounts {
     }
 }
 
-/// What a NAND device can answer instead of doing as asked.
+/// Why a NAND device refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NandError {
-    /// So many blocks are worn out that nothing can be written any more. Everything can be read.
+    /// Too few good blocks are left: the device is read-only.
     WornOut,
-    /// Beyond the device's end.
+    /// A range beyond the device's end.
     OutOfRange {
-        /// First byte asked for.
+        /// First byte requested.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// Bytes there are.
+        /// Bytes of the device.
         capacity: u64,
     },
     /// The description of the device makes no sense; the sentence says why.

@@ -6,7 +6,8 @@ use super::NandError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogicalPage(pub u32);
 
-/// An erase block of the array. Block `b` is on chip `b % chips`, so that neighbours are on different chips.
+/// An erase block of the array. Block `b` is on chip `b % chips`, so that neighbours are on
+/// different chips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockAddress(pub u32);
 
@@ -33,8 +34,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The array of Myers's simulator (2008, section 8.4): four chips of 16 MiB, pages of 2 KiB, blocks of 64
-    /// pages, a bus each.
+    /// The array of Myers's simulator (2008, section 8.4): four chips of 16 MiB, pages of 2 KiB,
+    /// blocks of 64 pages, a bus each.
     #[must_use]
     pub fn myers() -> Geometry {
         Geometry {
@@ -46,7 +47,7 @@ impl Geometry {
         }
     }
 
-    /// Refuses an array that cannot be, or is larger than the model can hold.
+    /// Refuses an array that is impossible, or larger than the model can hold.
     pub fn check(&self) -> Result<(), NandError> {
         let refuse = |message: String| Err(NandError::BadConfig(message));
         if !self.page_bytes.is_power_of_two() || !(512..=65536).contains(&self.page_bytes) {
@@ -89,7 +90,7 @@ impl Geometry {
     pub fn bytes(&self) -> u64 {
         u64::from(self.pages()) * u64::from(self.page_bytes)
     }
-    /// Buses.
+    /// Buses of the array.
     #[must_use]
     pub fn channels(&self) -> u32 {
         self.chips.div_ceil(self.chips_per_channel)
@@ -125,13 +126,14 @@ impl Geometry {
 /// How long a chip's operations take, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashTimes {
-    /// From the cells into the chip's register.
+    /// Time to read a page from the cells into the chip's register.
     pub read_ns: u64,
-    /// From the chip's register into the cells.
+    /// Time to program a page from the chip's register into the cells.
     pub program_ns: u64,
-    /// Of a whole block.
+    /// Time to erase a block.
     pub erase_ns: u64,
-    /// Of one page over the bus, either way. 0 if it is counted in the other times, as in Myers's equations.
+    /// Time to transfer one page over the bus, either way. 0 if it is counted in the other times,
+    /// as in Myers's equations.
     pub transfer_ns: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Where each logical page is, and how many pages of each block are live.
 //!
-//! Invariant: a physical page is live exactly if the map leads to it, and a block's live count is the number of
-//! its live pages.
+//! Invariant: a physical page is live exactly if the map leads to it, and a block's live count is
+//! the number of its live pages.
 
 use super::{BlockAddress, Content, Flash, LogicalPage, PageAddress};
 
@@ -10,12 +10,13 @@ use super::{BlockAddress, Content, Flash, LogicalPage, PageAddress};
 pub(super) struct Mapping {
     places: Vec<Option<PageAddress>>,
     live: Vec<u32>,
-    /// When one of each block's pages was last written or died, in pages written by the host.
+    /// For each block, when one of its pages was last written or became garbage, counted in pages
+    /// written by the host.
     changed: Vec<u64>,
 }
 
 impl Mapping {
-    /// Nothing is anywhere.
+    /// An empty map.
     pub fn new(logical_pages: u32, blocks: u32) -> Mapping {
         Mapping {
             places: vec![None; logical_pages as usize],
@@ -37,7 +38,7 @@ impl Mapping {
         self.changed[block.0 as usize]
     }
 
-    /// The page is now at `to` (nowhere if `None`); what it was at before is garbage.
+    /// Maps the page to `to` (to no place if `None`); its previous place becomes garbage.
     pub fn set(&mut self, flash: &Flash, page: LogicalPage, to: Option<PageAddress>, now: u64) {
         let from = std::mem::replace(&mut self.places[page.0 as usize], to);
         if let Some(place) = from {

@@ -1,16 +1,17 @@
 //! Flash from the inside: chips, translation layers, garbage collection, wear.
 //!
-//! A profile says how a device behaves; this says why. [`Flash`] is the chips with what they cannot do (asserted),
-//! an [`Ftl`] is the controller's program over them, [`Nand`] both together with a host's interface and a
-//! [`NandReport`], [`NandDevice`] a device that takes its time from them. All of it is deterministic: equal
-//! configurations and requests give equal counts and moments.
+//! A profile says how a device behaves; this module explains why. [`Flash`] models the chips and
+//! asserts their constraints, an [`Ftl`] is the controller's program over them, [`Nand`] combines
+//! both with a host's interface and a [`NandReport`], and [`NandDevice`] is a device that takes its
+//! time from them. All of it is deterministic: equal configurations and requests give equal counts
+//! and moments.
 //!
-//! Translation layers: [`NaiveFtl`] and [`DynamicFtl`] as in Myers's thesis (2008, chapter 2), [`PageFtl`] and
-//! [`BlockFtl`] as in devices. What theory says of them is in [`equations`].
+//! Translation layers: [`NaiveFtl`] and [`DynamicFtl`] as in Myers's thesis (2008, chapter 2),
+//! [`PageFtl`] and [`BlockFtl`] as in devices. [`equations`] has their costs in theory.
 //!
-//! Not modelled: the host's bus, a write buffer in the controller (every write goes to flash before it is
-//! answered), writing the maps themselves to flash, collection while idle, read disturb and retention.
-//! `docs/lab/tools/nand.md` tells the whole for users.
+//! Not modelled: the host's bus, a write buffer in the controller (every write goes to flash before
+//! it returns), writing the maps themselves to flash, collection while idle, read disturb and
+//! retention. `docs/nand.md` describes it for users.
 
 mod block;
 pub mod curve;

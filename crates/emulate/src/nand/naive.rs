@@ -1,9 +1,10 @@
-//! The naive translation layer (Myers 2008, section 2.2): a static map from logical to physical pages.
+//! The naive translation layer (Myers 2008, section 2.2): a static map from logical to physical
+//! pages.
 //!
-//! "Each write of a block will require the erasure and rewrite of the corresponding page", and whatever else is
-//! live in its erase block is read into memory before the erase and written back after it. All pages are the
-//! host's; there is no spare block, so the device is read-only as soon as the first block that is to be rewritten
-//! is worn out.
+//! "Each write of a block will require the erasure and rewrite of the corresponding page"; the
+//! other live pages of the erase block are read into memory before the erase and written back after
+//! it. The host uses all pages; there is no spare block, so the device is read-only as soon as the
+//! first block that is to be rewritten is worn out.
 
 use super::{BlockAddress, Content, Erased, Flash, Ftl, FtlCounts, LogicalPage, NandError, PageAddress};
 
@@ -17,19 +18,20 @@ pub struct NaiveFtl {
 }
 
 impl NaiveFtl {
-    /// On erased chips.
+    /// A translation layer on erased chips.
     #[must_use]
     pub fn new(flash: Flash) -> NaiveFtl {
         let live = vec![false; flash.geometry().pages() as usize];
         NaiveFtl { flash, live, counts: FtlCounts::default(), read_only: false }
     }
 
-    /// Where a page is, always. Neighbours fill a block before they go to the next chip's.
+    /// The fixed place of a page. Neighbours fill a block before they continue on the next chip.
     fn place(page: LogicalPage) -> PageAddress {
         PageAddress(page.0)
     }
 
-    /// Reads the live pages of a block into memory, but for `except`; answers them in order, and when all are read.
+    /// Reads the live pages of a block into memory, but for `except`; returns them in order, and
+    /// the moment at which all are read.
     fn save(&mut self, block: BlockAddress, except: PageAddress, from_ns: u64) -> (Vec<Content>, u64) {
         let geometry = *self.flash.geometry();
         let (mut saved, mut read_ns) = (Vec::new(), from_ns);
@@ -61,7 +63,7 @@ impl Ftl for NaiveFtl {
     fn write(&mut self, page: LogicalPage, token: u64, from_ns: u64) -> Result<u64, NandError> {
         let place = NaiveFtl::place(page);
         let block = self.flash.geometry().block_of(place);
-        // Asked before the erase: there is nowhere else to put what the block holds.
+        // Checked before the erase: the block's pages have no other place.
         if self.read_only || self.flash.is_at_limit(block) {
             self.read_only = true;
             return Err(NandError::WornOut);

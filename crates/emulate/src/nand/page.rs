@@ -1,16 +1,19 @@
-//! Page-level mapping, log-structured: every write goes to a clean page; garbage collection makes clean pages.
+//! Page-level mapping, log-structured: every write goes to a clean page; garbage collection makes
+//! clean pages.
 //!
-//! Each chip has a block of its own that the host's pages fill, taken in turn, so that chips work side by side.
-//! When such a block is full and no free block but the reserve is left, a victim's live pages are copied and it is
-//! erased. Copies go to a stream of their own (what has survived once is colder than what was just written) or, in
-//! [`super::DynamicFtl`], into the block that the host goes on filling.
+//! Each chip has its own open block for the host's pages; pages go to the chips in turn, so that
+//! chips work side by side. When such a block is full and no free block but the reserve is left, a
+//! victim's live pages are copied and it is erased. Copies go to a stream of their own (pages that
+//! survived once are colder than those just written) or, in [`super::DynamicFtl`], into the block
+//! that the host continues to fill.
 //!
 //! Invariants:
 //! * a block is free, open (being filled by one stream), sealed, or retired;
-//! * victims are sealed; so at least one sealed block has garbage whenever one is looked for, the good blocks
-//!   must outnumber the logical pages' by those that can be open or free then, and by one of garbage (see
-//!   [`PageFtl::logical_pages_max`]). When retired blocks break that, the device becomes read-only;
-//! * a victim is reclaimed only if its live pages have room in clean pages of the stream and free blocks.
+//! * victims are sealed. So that at least one sealed block has garbage whenever a victim is needed,
+//!   the good blocks must outnumber the logical pages' blocks by those that can be open or free
+//!   then, and by one of garbage (see [`PageFtl::logical_pages_max`]). When retired blocks break
+//!   that, the device becomes read-only;
+//! * a victim is reclaimed only if its live pages fit in clean pages of the stream and free blocks.
 
 use super::free_blocks::FreeBlocks;
 use super::mapping::Mapping;
@@ -23,22 +26,22 @@ use firn_base::rng::Rng;
 
 /// Free blocks that only garbage collection may take.
 const RESERVE: usize = 1;
-/// Random victims in a row that were all live, after which the best one is taken: a bound for a loop that ends with
-/// probability 1.
+/// Number of fully live random victims in a row after which the best victim is taken: a bound for a
+/// loop that ends with probability 1.
 const GAINLESS_MAX: u32 = 256;
 
 /// How a page-mapped device collects its garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFtlOptions {
-    /// Which block is reclaimed.
+    /// The policy that chooses the block to reclaim.
     pub victim: VictimPolicy,
     /// Whether fully live blocks can be victims, too, although nothing is gained from them.
     pub victims_without_garbage: bool,
     /// Whether copies go to blocks of their own.
     pub separate_copies: bool,
-    /// How erases are spread.
+    /// The policy that spreads erases.
     pub wear_levelling: WearLevelling,
-    /// Of random victims.
+    /// Seed for random victims.
     pub seed: u64,
 }
 
@@ -54,7 +57,7 @@ impl Default for PageFtlOptions {
     }
 }
 
-/// Who fills a block: the host through one chip's, or garbage collection.
+/// A writer of one open block: the host on one chip, or garbage collection.
 type Stream = usize;
 
 /// A log-structured page map.
@@ -64,7 +67,8 @@ pub struct PageFtl {
     map: Mapping,
     free: FreeBlocks,
     options: PageFtlOptions,
-    /// The block that each stream fills: one a chip for the host, and one for copies if they are kept apart.
+    /// The open block of each stream: one a chip for the host, and one for copies if they are kept
+    /// apart.
     open: Vec<Option<BlockAddress>>,
     /// Filled blocks, in the order in which they were filled.
     sealed: Vec<BlockAddress>,
@@ -88,7 +92,7 @@ impl PageFtl {
         good_blocks.saturating_sub(kept) * geometry.pages_per_block
     }
 
-    /// On erased chips, with so many pages for the host.
+    /// A translation layer on erased chips, with `logical_pages` for the host.
     pub fn new(flash: Flash, logical_pages: u32, options: PageFtlOptions) -> Result<PageFtl, NandError> {
         let geometry = *flash.geometry();
         let most = PageFtl::logical_pages_max(&geometry, options.separate_copies);
@@ -116,15 +120,15 @@ impl PageFtl {
     }
 
     /// Clean pages of the block that a stream fills.
-    fn room(&self, stream: Stream) -> u32 {
+    fn clean_pages(&self, stream: Stream) -> u32 {
         self.open[stream]
             .map_or(0, |block| self.flash.geometry().pages_per_block - self.flash.next_index(block))
     }
 
     /// Gives the stream a free block; its full one is sealed.
     fn open_block(&mut self, stream: Stream, temperature: Temperature) {
-        assert_eq!(self.room(stream), 0, "a block is filled to its end");
-        // Copies go where the victim's chip is not: any chip in turn will do.
+        assert_eq!(self.clean_pages(stream), 0, "a block is filled to its end");
+        // Copies go to the chips in turn, wherever the victim is.
         let chip = if stream < self.flash.geometry().chips as usize { stream } else { self.next_chip };
         let block = self.free.take(&self.flash, chip, temperature).expect("the caller knows of a free block");
         if let Some(full) = self.open[stream].replace(block) {
@@ -132,9 +136,9 @@ impl PageFtl {
         }
     }
 
-    /// Programs the stream's next clean page, and leads the map there.
+    /// Programs the stream's next clean page, and maps the logical page to it.
     fn append(&mut self, stream: Stream, content: Content, from_ns: u64) -> u64 {
-        let block = self.open[stream].expect("the stream has room");
+        let block = self.open[stream].expect("the stream has a clean page");
         let place = self.flash.geometry().page(block, self.flash.next_index(block));
         self.place(content, place, from_ns)
     }
@@ -145,11 +149,12 @@ impl PageFtl {
         done_ns
     }
 
-    /// Makes the stream have a clean page; answers when the work for it is done.
-    fn make_room(&mut self, stream: Stream, from_ns: u64) -> Result<u64, NandError> {
+    /// Ensures that the stream has a clean page; returns the moment at which the work for it is
+    /// done.
+    fn ensure_clean_page(&mut self, stream: Stream, from_ns: u64) -> Result<u64, NandError> {
         let mut now_ns = from_ns;
         let mut gainless = 0;
-        while self.room(stream) == 0 {
+        while self.clean_pages(stream) == 0 {
             if self.free.len() > RESERVE {
                 self.open_block(stream, Temperature::Hot);
                 continue;
@@ -175,14 +180,15 @@ impl PageFtl {
         NandError::WornOut
     }
 
-    /// The victim of the policy among the blocks whose live pages have room, out of the list of sealed blocks.
+    /// Chooses the policy's victim among the sealed blocks whose live pages fit, and removes it
+    /// from the list of sealed blocks.
     fn choose_victim(&mut self, to: Stream, best: bool) -> Option<BlockAddress> {
         let pages = self.pages_per_block();
-        let room = self.room(to) + self.free.len() as u32 * pages;
+        let space = self.clean_pages(to) + self.free.len() as u32 * pages;
         let (map, now) = (&self.map, self.host_writes);
         let with_garbage_only = best || !self.options.victims_without_garbage;
         let fits = |block: &BlockAddress| {
-            map.live(*block) <= room && (map.live(*block) < pages || !with_garbage_only)
+            map.live(*block) <= space && (map.live(*block) < pages || !with_garbage_only)
         };
         let candidates = self.sealed.iter().enumerate().filter(|(_, block)| fits(block));
         let known = candidates.clone().map(|(_, block)| Candidate {
@@ -196,11 +202,12 @@ impl PageFtl {
         Some(self.sealed.remove(index))
     }
 
-    /// Copies what is live in the victim, erases it, and levels wear. Answers when that is done.
+    /// Copies the victim's live pages, erases it, and levels wear. Returns the moment at which that
+    /// is done.
     fn collect(&mut self, victim: BlockAddress, to: Stream, from_ns: u64) -> Result<u64, NandError> {
         let mut copied_ns = from_ns;
         for page in self.map.live_pages(&self.flash, victim) {
-            if self.room(to) == 0 {
+            if self.clean_pages(to) == 0 {
                 self.open_block(to, Temperature::Cold);
             }
             let (content, read_ns) = self.flash.read(page, from_ns);
@@ -211,7 +218,8 @@ impl PageFtl {
         self.erase(victim, copied_ns)
     }
 
-    /// Erases a block without live pages. It becomes free, or is retired, or gets data that never change.
+    /// Erases a block without live pages. It becomes free, is retired, or receives data that never
+    /// change.
     fn erase(&mut self, block: BlockAddress, from_ns: u64) -> Result<u64, NandError> {
         assert_eq!(self.map.live(block), 0, "nothing live is erased");
         let (erased, done_ns) = self.flash.erase(block, from_ns);
@@ -233,7 +241,8 @@ impl PageFtl {
         }
     }
 
-    /// A sealed block that was erased so much less often than `worn` that its data should rest there.
+    /// A sealed block that was erased so much less often than `worn` that its data should rest
+    /// there.
     fn resting_block(&mut self, worn: BlockAddress) -> Option<BlockAddress> {
         let WearLevelling::Static { .. } = self.options.wear_levelling else { return None };
         let erases = |block: BlockAddress| self.flash.erases(block);
@@ -243,7 +252,8 @@ impl PageFtl {
         moves.then(|| self.sealed.remove(index))
     }
 
-    /// Moves the live pages of `from` into the erased block `to`, which is then sealed, and erases `from`.
+    /// Moves the live pages of `from` into the erased block `to`, which is then sealed, and erases
+    /// `from`.
     fn move_into(&mut self, from: BlockAddress, to: BlockAddress, from_ns: u64) -> Result<u64, NandError> {
         let mut moved_ns = from_ns;
         for (index, page) in (0..).zip(self.map.live_pages(&self.flash, from)) {
@@ -271,7 +281,7 @@ impl Ftl for PageFtl {
             return Err(NandError::WornOut);
         }
         self.next_chip = (self.next_chip + 1) % self.flash.geometry().chips as usize;
-        let ready_ns = self.make_room(self.next_chip, from_ns)?;
+        let ready_ns = self.ensure_clean_page(self.next_chip, from_ns)?;
         self.host_writes += 1;
         Ok(self.append(self.next_chip, Content { logical: page, token }, ready_ns))
     }

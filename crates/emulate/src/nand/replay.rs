@@ -4,16 +4,16 @@ use super::{Nand, NandConfig, NandError};
 use firn_base::hash::FixedMap;
 use firn_device::trace::{TraceEvent, TraceOp};
 
-/// When the operations of a trace are asked of the flash.
+/// When the operations of a trace are submitted to the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// At their recorded times, whether the earlier ones are done or not.
+    /// At their recorded times, even if earlier ones are not done.
     Recorded,
-    /// Each when the one before is done.
+    /// Each when the previous one is done.
     Closed,
 }
 
-/// What a trace asks for, known before it is replayed.
+/// The extent of a trace, known before it is replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceShape {
     /// Operations that are replayed.
@@ -25,7 +25,7 @@ pub struct TraceShape {
 }
 
 impl TraceShape {
-    /// Looks at one more operation.
+    /// Adds one more operation.
     pub fn add(&mut self, event: &TraceEvent) {
         if event.failed {
             self.failed += 1;
@@ -36,8 +36,9 @@ impl TraceShape {
     }
 }
 
-/// Names the pages of a large, thinly used device anew, in the order in which they are first touched: what was
-/// never touched needs no flash. Neighbours that are first touched together stay neighbours.
+/// Renumbers the pages of a large, sparsely used device in the order in which they are first
+/// touched: pages that are never touched need no flash. Neighbours that are first touched together
+/// stay neighbours.
 #[derive(Debug, Default)]
 pub struct DensePages {
     numbers: FixedMap<u64, u64>,
@@ -54,14 +55,15 @@ impl DensePages {
     pub fn len(&self) -> u64 {
         self.numbers.len() as u64
     }
-    /// Whether none was touched.
+    /// Whether no page was touched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// The operation cut at pages of `page_bytes`, and moved to where they are. A discard touches nothing: of what
-    /// was not touched before, nothing is to be forgotten.
+    /// Splits the operation at pages of `page_bytes`, and moves the pieces to the pages' new
+    /// numbers. A discard touches no page: a page that was not touched before holds nothing to
+    /// discard.
     pub fn place(&mut self, event: &TraceEvent, page_bytes: u64) -> Vec<TraceEvent> {
         let mut parts: Vec<TraceEvent> = Vec::new();
         let (mut at, end) = (event.offset, event.end());
@@ -92,7 +94,7 @@ impl DensePages {
     }
 }
 
-/// Simulated flash that is given operations of a trace, one after the other.
+/// Replays the operations of a trace on simulated flash, one after the other.
 #[derive(Debug)]
 pub struct Replay {
     nand: Nand,
@@ -110,9 +112,9 @@ pub struct Replay {
 /// Simulated times of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Writes, and nanoseconds of all together.
+    /// Number of writes, and the sum of their latencies in nanoseconds.
     pub writes: (u64, u64),
-    /// Reads, and nanoseconds of all together.
+    /// Number of reads, and the sum of their latencies in nanoseconds.
     pub reads: (u64, u64),
     /// The longest write.
     pub write_max_ns: u64,
@@ -121,7 +123,8 @@ pub struct Latency {
 }
 
 impl Replay {
-    /// New flash; `filled` bytes of it are written, from the first on, before time and counts begin.
+    /// New flash; `filled` bytes of it are written, from the first on, before time and counts
+    /// begin.
     pub fn new(config: NandConfig, pace: Pace, filled: u64) -> Result<Replay, NandError> {
         let mut nand = Nand::new(config)?;
         nand.fill(filled)?;
@@ -140,20 +143,21 @@ impl Replay {
         self.latency
     }
 
-    /// The trace begins again: its recorded times follow the latest so far.
+    /// Prepares to replay the trace again: its recorded times then follow the latest so far.
     pub fn rewind(&mut self) {
         self.shift_ns = self.latest_ns.max(self.done_ns);
         self.first_ns = None;
     }
 
-    /// From now on, operations count anew: for what comes after warming up.
+    /// Resets all counts, to measure what follows the warm-up.
     pub fn begin_counting(&mut self) {
         self.nand.begin_counting();
         self.latency = Latency::default();
         (self.done_ns, self.latest_ns, self.shift_ns, self.first_ns) = (0, 0, 0, None);
     }
 
-    /// Does what the operation asks. Failed ones are passed over; syncs cost nothing, since there is no buffer.
+    /// Performs the operation. Failed ones are skipped; syncs cost nothing, since there is no
+    /// buffer.
     pub fn step(&mut self, event: &TraceEvent) -> Result<(), NandError> {
         if event.failed {
             return Ok(());
@@ -251,7 +255,7 @@ mod tests {
         assert_eq!(dense.len(), 3);
         let far = dense.place(&event(0, TraceOp::Write, 0, 4096), 4096);
         assert_eq!(far, [event(0, TraceOp::Write, 3 * 4096, 4096)]);
-        // Of a discard only the pages that are known, in as few pieces as there are.
+        // A discard covers only the pages that were touched, in the fewest pieces.
         let discard = dense.place(&event(0, TraceOp::Discard, 7 * gib - 4096, 1 << 20), 4096);
         assert_eq!(discard, [event(0, TraceOp::Discard, 0, 3 * 4096)]);
         assert!(dense.place(&event(0, TraceOp::Discard, 5 * gib, 4096), 4096).is_empty());

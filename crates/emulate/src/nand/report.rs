@@ -5,15 +5,15 @@ use super::{FlashCounts, FtlCounts, HostCounts};
 /// Counts since counting began, and the state of wear.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NandReport {
-    /// What the host asked for.
+    /// The host's requests.
     pub host: HostCounts,
-    /// What the chips did.
+    /// The chips' operations.
     pub flash: FlashCounts,
-    /// What the translation layer did beside what was asked.
+    /// The translation layer's own work.
     pub translation: FtlCounts,
     /// Bytes of a flash page.
     pub page_bytes: u32,
-    /// Chips.
+    /// Number of chips.
     pub chips: u32,
     /// Erases and what is left.
     pub wear: WearReport,
@@ -34,18 +34,18 @@ pub struct WearReport {
     pub limit: u32,
     /// Erases of all blocks together.
     pub total: u64,
-    /// Of the block erased least often.
+    /// Erases of the block erased least often.
     pub min: u32,
-    /// Half of the blocks were erased at most so often.
+    /// Median of the blocks' erases.
     pub median: u32,
-    /// Of the block erased most often.
+    /// Erases of the block erased most often.
     pub max: u32,
     /// Standard deviation between blocks.
     pub deviation: f64,
 }
 
 impl WearReport {
-    /// From the erases of each block.
+    /// Summarises the erases of each block.
     #[must_use]
     pub fn of(mut erases: Vec<u32>, retired: u32, limit: u32) -> WearReport {
         assert!(!erases.is_empty() && limit > 0, "a device has blocks, and they can be erased");
@@ -66,7 +66,7 @@ impl WearReport {
         }
     }
 
-    /// Share of all possible erases that is left, if wear were level.
+    /// Share of all possible erases that is left if wear is level.
     #[must_use]
     pub fn life_left(&self) -> f64 {
         1.0 - self.total as f64 / (f64::from(self.blocks) * f64::from(self.limit))
@@ -86,8 +86,8 @@ impl NandReport {
         (self.host.write_bytes > 0).then(|| programmed / self.host.write_bytes as f64)
     }
 
-    /// Bytes that the host can still write before level wear has used up all erases, if it goes on as it did
-    /// since counting began; `None` if nothing was erased.
+    /// Bytes that the host can still write before level wear has used up all erases, if it
+    /// continues as it did since counting began; `None` if nothing was erased.
     #[must_use]
     pub fn host_bytes_left(&self) -> Option<f64> {
         let wear = &self.wear;

@@ -7,7 +7,7 @@ use super::{
     LogicalPage, NaiveFtl, NandError, VictimPolicy, WearLevelling,
 };
 
-/// Which translation layer.
+/// The translation layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Translation {
     /// [`NaiveFtl`].
@@ -25,27 +25,27 @@ pub enum Translation {
 pub struct NandConfig {
     /// The chips.
     pub geometry: Geometry,
-    /// Their times.
+    /// The times of their operations.
     pub times: FlashTimes,
-    /// How often a block can be erased: 10,000 to 1,000,000 (Myers 2008, section 2.1); about 3,000 in flash of
-    /// three bits a cell.
+    /// How often a block can be erased: 10,000 to 1,000,000 (Myers 2008, section 2.1); about 3,000
+    /// in flash of three bits a cell.
     pub erase_limit: u32,
     /// The translation layer.
     pub translation: Translation,
     /// Pages that the host can use.
     pub logical_pages: u32,
-    /// Which block [`Translation::Page`] reclaims.
+    /// The policy by which [`Translation::Page`] chooses the block to reclaim.
     pub victim: VictimPolicy,
     /// How [`Translation::Page`] and [`Translation::Block`] spread erases.
     pub wear_levelling: WearLevelling,
-    /// Of random victims.
+    /// Seed for random victims.
     pub seed: u64,
 }
 
 impl NandConfig {
-    /// Chips as in Myers's simulator, but as many blocks as give the host `bytes` and the controller
-    /// `over_provisioning` times as much besides (0.07 is usual), or what the translation layer needs if that is
-    /// more. Everything else can be changed afterwards.
+    /// Chips as in Myers's simulator, with enough blocks for `bytes` of the host and
+    /// `over_provisioning` times that for the controller (0.07 is usual), or what the translation
+    /// layer needs if that is more. All other fields can be changed afterwards.
     pub fn sized(
         translation: Translation,
         bytes: u64,
@@ -54,7 +54,7 @@ impl NandConfig {
         NandConfig::sized_with(Geometry::myers(), translation, bytes, over_provisioning)
     }
 
-    /// As [`NandConfig::sized`], with other chips; their number of blocks is not looked at.
+    /// As [`NandConfig::sized`], with other chips; their number of blocks is ignored.
     pub fn sized_with(
         mut geometry: Geometry,
         translation: Translation,
@@ -116,7 +116,7 @@ impl NandConfig {
     }
 }
 
-/// What the host asked for.
+/// Counts of the host's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// Requests to read.
@@ -127,7 +127,7 @@ pub struct HostCounts {
     pub writes: u64,
     /// Their bytes.
     pub write_bytes: u64,
-    /// Pages of which a request wrote only a part, so that the rest was read and programmed again.
+    /// Pages of which a request wrote only a part: the rest was read and programmed again.
     pub partial_pages: u64,
     /// Requests to discard.
     pub discards: u64,
@@ -135,8 +135,8 @@ pub struct HostCounts {
     pub discard_bytes: u64,
 }
 
-/// A simulated device. Moments are nanoseconds since its making; a request begins at the moment it is given, or when
-/// the chips it needs are free.
+/// A simulated device. Moments are nanoseconds since its making; a request begins at the moment it
+/// is given, or when the chips it needs are free.
 #[derive(Debug)]
 pub struct Nand {
     config: NandConfig,
@@ -145,7 +145,7 @@ pub struct Nand {
     /// Counts and chip time when counting began.
     base: (FlashCounts, FtlCounts),
     base_ns: u64,
-    /// Numbers the pages written: a page's token.
+    /// Pages written so far; its value is the token of the next page.
     written: u64,
 }
 
@@ -194,7 +194,7 @@ impl Nand {
     pub fn len(&self) -> u64 {
         self.config.logical_bytes()
     }
-    /// Whether the host can use none; never so.
+    /// Always `false`: the host can use at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
@@ -205,7 +205,7 @@ impl Nand {
         self.ftl.is_read_only()
     }
 
-    /// Reads; answers when it is done.
+    /// Reads; returns the moment of completion.
     pub fn read(&mut self, offset: u64, bytes: u64, from_ns: u64) -> Result<u64, NandError> {
         let pages = self.pages(offset, bytes)?;
         self.host.reads += 1;
@@ -215,8 +215,8 @@ impl Nand {
         Ok(done_ns - self.base_ns)
     }
 
-    /// Writes; answers when it is done. After an error the pages of the request hold either what they held or
-    /// what was to be written.
+    /// Writes; returns the moment of completion. After an error each page of the request holds
+    /// either its old contents or the new ones.
     pub fn write(&mut self, offset: u64, bytes: u64, from_ns: u64) -> Result<u64, NandError> {
         let pages = self.pages(offset, bytes)?;
         let page_bytes = u64::from(self.config.geometry.page_bytes);
@@ -237,7 +237,7 @@ impl Nand {
         Ok(done_ns - self.base_ns)
     }
 
-    /// Forgets the pages that lie wholly in the range. Takes no time.
+    /// Discards the pages that lie wholly in the range. Takes no time.
     pub fn discard(&mut self, offset: u64, bytes: u64) -> Result<(), NandError> {
         self.pages(offset, bytes)?;
         let page_bytes = u64::from(self.config.geometry.page_bytes);
@@ -249,7 +249,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Writes the first `bytes` from first to last, and then begins to count, with idle chips.
+    /// Writes the first `bytes` sequentially, and then resets all counts, with idle chips.
     pub fn fill(&mut self, bytes: u64) -> Result<(), NandError> {
         let page_bytes = u64::from(self.config.geometry.page_bytes);
         for page in self.pages(0, bytes)? {
@@ -259,14 +259,14 @@ impl Nand {
         Ok(())
     }
 
-    /// From now on, operations count and time passes anew; wear does not.
+    /// Resets the counts and the time, but not the wear.
     pub fn begin_counting(&mut self) {
         self.host = HostCounts::default();
         self.base = (self.ftl.flash().counts(), self.ftl.counts());
         self.base_ns = self.base_ns.max(self.ftl.flash().idle_at_ns());
     }
 
-    /// What has happened since counting began, and the state of wear.
+    /// Counts since counting began, and the state of wear.
     #[must_use]
     pub fn report(&self) -> NandReport {
         let flash = self.ftl.flash();

@@ -1,4 +1,5 @@
-//! Which block garbage collection reclaims: pure choices over what is known of each block.
+//! The choice of the block that garbage collection reclaims: pure functions of what is known of
+//! each block.
 
 use firn_base::rng::Rng;
 
@@ -7,11 +8,12 @@ use firn_base::rng::Rng;
 pub enum VictimPolicy {
     /// The block with the fewest live pages; of equals, the one that was filled first.
     Greedy,
-    /// Any block with equal chance: "asymptotically optimal under certain (reasonable) assumptions" for wear
-    /// (Ben-Aroya and Toledo, after Myers 2008, section 2.2).
+    /// Any block with equal chance: "asymptotically optimal under certain (reasonable) assumptions"
+    /// for wear (Ben-Aroya and Toledo, after Myers 2008, section 2.2).
     Random,
-    /// The block with the most of `age * (1 - u) / 2u`, u being its live share (Kawaguchi, Nishioka and Motoda,
-    /// "A flash-memory based file system", USENIX 1995): what has been still for long is worth a copy.
+    /// The block with the most of `age * (1 - u) / 2u`, u being its live share (Kawaguchi, Nishioka
+    /// and Motoda, "A flash-memory based file system", USENIX 1995): a page that has not changed
+    /// for long is worth a copy.
     CostBenefit,
 }
 
@@ -22,7 +24,8 @@ pub struct Candidate {
     pub live: u32,
     /// Pages of a block.
     pub pages: u32,
-    /// Pages that the host has written since one of the block's pages was last written or became garbage.
+    /// Pages that the host has written since one of the block's pages was last written or became
+    /// garbage.
     pub age: u64,
 }
 
@@ -51,7 +54,8 @@ impl VictimPolicy {
 }
 
 impl Candidate {
-    /// Free space times age over the cost of reading and writing what is live. An empty block is free of cost.
+    /// Free space times age over the cost of reading and writing what is live. An empty block is
+    /// free of cost.
     fn benefit(&self) -> f64 {
         let used = f64::from(self.live) / f64::from(self.pages);
         if self.live == 0 { f64::INFINITY } else { (self.age as f64 + 1.0) * (1.0 - used) / (2.0 * used) }
@@ -75,7 +79,7 @@ mod tests {
             (&[(10, 1), (9, 1), (9, 1)], Some(1), Some(1)),
             // Half full and old beats a quarter full and just written: 1000 * 0.5 against 10 * 1.5.
             (&[(32, 1000), (16, 10)], Some(1), Some(0)),
-            // Nothing is cheaper than nothing to copy.
+            // A block without live pages is the cheapest.
             (&[(1, 1 << 40), (0, 0)], Some(1), Some(1)),
         ];
         for (blocks, greedy, cost_benefit) in cases {

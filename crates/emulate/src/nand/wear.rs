@@ -1,22 +1,24 @@
-//! Which block is written next, and when data that never changes are moved: wear levelling as pure choices.
+//! Wear levelling as pure functions: which block is written next, and when data that never change
+//! are moved.
 
 /// How erases are spread over the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WearLevelling {
-    /// Not at all: free blocks are used first in, first out.
+    /// No wear levelling: free blocks are used first in, first out.
     None,
-    /// Of the free blocks, the host's pages go to the least erased one, and what garbage collection copies (which
-    /// has proved to stay) to the most erased one.
+    /// Of the free blocks, the host's pages go to the least erased one, and the pages that garbage
+    /// collection copies (which change rarely) to the most erased one.
     Dynamic,
-    /// As `Dynamic`; and when an erased block has been erased `spread` times more often than some block in use,
-    /// that one's data are moved into it. Data that never change thus rest on worn blocks.
+    /// As `Dynamic`; and when an erased block has been erased `spread` times more often than some
+    /// block in use, that one's data are moved into it. Data that never change thus rest on worn
+    /// blocks.
     Static {
-        /// Difference in erases that is left alone; at least 1.
+        /// Difference in erases that is tolerated; at least 1.
         spread: u32,
     },
 }
 
-/// What will be written into a free block.
+/// How soon the pages to be written into a free block will change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Temperature {
     /// Just written by the host.
@@ -26,7 +28,8 @@ pub enum Temperature {
 }
 
 impl WearLevelling {
-    /// The index of the free block to write to, given the erases of each, in the order in which they became free.
+    /// The index of the free block to write to, given the erases of each, in the order in which
+    /// they became free.
     pub fn choose_free(self, erases: impl Iterator<Item = u32>, temperature: Temperature) -> Option<usize> {
         let mut numbered = erases.enumerate();
         match (self, temperature) {
@@ -38,7 +41,8 @@ impl WearLevelling {
         }
     }
 
-    /// Whether the data of a block in use that was erased `least` times should move into one erased `just` times.
+    /// Whether the data of a block in use that was erased `least` times should move into one erased
+    /// `just` times.
     #[must_use]
     pub fn moves(self, just: u32, least: u32) -> bool {
         match self {

@@ -1,4 +1,5 @@
-//! The device that keeps a profile's time: in virtual time to the nanosecond, in real time never early.
+//! The device that keeps a profile's time: in virtual time to the nanosecond, in real time never
+//! early.
 
 use firn_base::clock;
 use firn_base::sim::{self, SimOptions};
@@ -8,7 +9,8 @@ use firn_emulate::{Emulated, profiles};
 use firn_profile::{DeviceProfile, ServiceTable};
 use std::time::Duration;
 
-/// Reads 2 ms, durable sequential writes 3 ms, random ones 5 ms; two channels; blocks of 4096 bytes.
+/// Reads 2 ms, durable sequential writes 3 ms, random ones 5 ms; two channels; blocks of 4096
+/// bytes.
 fn slow() -> DeviceProfile {
     let mut profile = profiles::get("flash-a").unwrap();
     profile.logical_block = 4096;

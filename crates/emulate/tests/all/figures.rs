@@ -1,4 +1,4 @@
-//! Every shipped profile, held against its own figures and against what its paper prints.
+//! Every shipped profile, compared with its own figures and with those of its paper.
 
 use firn_emulate::{Load, Model, profiles};
 use firn_profile::{DeviceProfile, Figure, Op, Pattern};

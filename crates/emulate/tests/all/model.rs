@@ -33,7 +33,8 @@ fn completions(profile: &DeviceProfile, seed: u64, requests: &[(Duration, Reques
     requests.iter().map(|(now, request)| model.submit(*now, request)).collect()
 }
 
-/// A plain flash device of one channel: reads 100 µs, writes 200 µs, random ones 1000 µs, 4 KiB or less.
+/// A plain flash device of one channel: reads 100 µs, writes 200 µs, random ones 1000 µs, 4 KiB or
+/// less.
 fn plain() -> DeviceProfile {
     let mut profile = profiles::get("flash-a").unwrap();
     let model = &mut profile.model;
@@ -81,7 +82,8 @@ fn another_seed_draws_other_outliers() {
 fn more_channels_never_complete_a_request_later() {
     for mut profile in profiles::all().into_iter().filter(|profile| profile.model.mechanics.is_none()) {
         profile.model.band.clear();
-        // Requests wait for room in a cache, and put its emptying off: that order is not one of channels.
+        // Requests wait for space in a cache, and delay its draining: that order is not one of
+        // channels.
         profile.model.write_cache = None;
         let requests = mixed(12, 3000, profile.capacity_bytes);
         let few = completions(&profile, 5, &requests);

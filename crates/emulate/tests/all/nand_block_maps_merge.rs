@@ -1,4 +1,5 @@
-//! A block-level map is cheap for sequential writes and dear for random ones: which merge it takes decides.
+//! A block-level map is cheap for sequential writes and expensive for random ones: the kind of
+//! merge decides.
 
 use firn_base::rng::Rng;
 use firn_emulate::nand::{Geometry, Nand, NandConfig, NandReport, Translation};
@@ -38,7 +39,7 @@ fn sequential_rewriting_switches_blocks_and_copies_nothing() {
 #[test]
 fn rewriting_the_beginnings_of_blocks_completes_them() {
     let mut nand = full();
-    // The first four pages of each of 32 blocks; eight log blocks make way for each other.
+    // The first four pages of each of 32 blocks; eight log blocks replace each other.
     for round in 0..4 * 32 {
         (0..4).for_each(|page| write(&mut nand, round % 32 * PAGES_PER_BLOCK + page));
     }

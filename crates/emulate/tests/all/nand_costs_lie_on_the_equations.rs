@@ -1,4 +1,5 @@
-//! Myers's equations 2.1 and 2.2, and the known write amplification of greedy cleaning, against simulation.
+//! Myers's equations 2.1 and 2.2, and the known write amplification of greedy cleaning, against
+//! simulation.
 
 use firn_base::rng::Rng;
 use firn_emulate::nand::curve::{self, CurvePoint};

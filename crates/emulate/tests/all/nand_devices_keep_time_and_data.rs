@@ -1,5 +1,5 @@
-//! A device over simulated flash, in virtual time: chips work side by side, wear ends it in order, and equal
-//! runs are equal.
+//! A device over simulated flash, in virtual time: chips work side by side, wear ends it in order,
+//! and equal runs are equal.
 
 use firn_base::clock;
 use firn_base::rng::Rng;
@@ -28,7 +28,7 @@ fn simulated<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R 
 fn threads(translation: Translation, chips: u32) -> (Duration, NandReport) {
     simulated(move || {
         let device = Arc::new(device(translation, chips, 1_000_000));
-        device.grow(1 << 18, Fill::Sparse).expect("there is room");
+        device.grow(1 << 18, Fill::Sparse).expect("the device has space");
         let began = clock::now();
         let workers: Vec<_> = (0..4u64)
             .map(|worker| {
@@ -59,10 +59,11 @@ fn chips_work_side_by_side_and_equal_runs_are_equal() {
     let (one, report) = threads(Translation::Page, 1);
     assert_eq!((report.host.writes, report.host.reads), (800, 800));
     assert!(report.flash.erases > 50, "garbage is collected: {report:?}");
-    // One chip does everything in turn: what it worked is what passed.
+    // One chip does everything in turn: the time it worked is the time that passed.
     assert_eq!(one, Duration::from_nanos(report.flash.work_ns));
     let (four, _) = threads(Translation::Page, 4);
-    // Not a fourth: threads meet on a chip by chance, and while one collects garbage others wait for its chips.
+    // Not a fourth: threads meet on a chip by chance, and while one collects garbage others wait
+    // for its chips.
     assert!(four < one * 2 / 3, "four chips: {four:?}, one: {one:?}");
     assert_eq!(threads(Translation::Page, 4), threads(Translation::Page, 4));
     assert_eq!(threads(Translation::Block, 2), threads(Translation::Block, 2));
@@ -72,7 +73,7 @@ fn chips_work_side_by_side_and_equal_runs_are_equal() {
 fn a_batch_begins_at_one_moment_and_ends_with_its_last_transfer() {
     let (batch, single) = simulated(|| {
         let device = device(Translation::Page, 4, 100);
-        device.grow(1 << 18, Fill::Sparse).expect("there is room");
+        device.grow(1 << 18, Fill::Sparse).expect("the device has space");
         let data = [1u8; PAGE];
         let write = |page: u64| Io {
             offset: page * PAGE as u64,
@@ -95,7 +96,7 @@ fn a_batch_begins_at_one_moment_and_ends_with_its_last_transfer() {
 fn worn_out_flash_refuses_writes_and_is_still_read() {
     simulated(|| {
         let device = device(Translation::Page, 1, 3);
-        device.grow(1 << 18, Fill::Written).expect("there is room");
+        device.grow(1 << 18, Fill::Written).expect("the device has space");
         let mut written = 0u32;
         let error = loop {
             let data = written.to_le_bytes().repeat(PAGE / 4);
@@ -131,7 +132,7 @@ fn ends_are_checked_and_discarded_pages_need_no_copies() {
         let device = device(Translation::Page, 1, 1000);
         let error = device.grow((1 << 18) + 1, Fill::Sparse).expect_err("larger than its flash");
         assert_eq!(error.kind, DeviceErrorKind::NoSpace);
-        device.grow(1 << 17, Fill::Sparse).expect("there is room");
+        device.grow(1 << 17, Fill::Sparse).expect("the device has space");
         let error = device.write(1 << 17, &[0; 512], Durability::Later).expect_err("beyond the end");
         assert_eq!(error.kind, DeviceErrorKind::OutOfRange);
         device.write(0, &vec![1; 1 << 17], Durability::Later).expect("inside");

@@ -1,5 +1,6 @@
-//! Every translation layer beside a plain map, under random writes and discards on an array so small that blocks
-//! are reclaimed all the time. The chips assert by themselves that no page is programmed twice or out of order.
+//! Every translation layer beside a plain map, under random writes and discards on an array so
+//! small that blocks are reclaimed all the time. The chips assert by themselves that no page is
+//! programmed twice or out of order.
 
 use firn_base::rng::Rng;
 use firn_emulate::nand::{
@@ -55,8 +56,8 @@ fn check_all(name: &str, layer: &mut dyn Ftl, model: &BTreeMap<u32, u64>) {
     }
 }
 
-/// Random writes (some of them sequential, most to a hot tenth) and discards until `operations` or wear-out;
-/// answers whether it wore out.
+/// Random writes (some of them sequential, most to a hot tenth) and discards until `operations` or
+/// wear-out; returns whether it wore out.
 fn drive(name: &str, layer: &mut dyn Ftl, operations: u32, seed: u64) -> bool {
     let (mut rng, mut model) = (Rng::new(seed), BTreeMap::new());
     let pages = u64::from(layer.logical_pages());
@@ -137,11 +138,12 @@ fn equal_seeds_do_equal_things() {
 }
 
 #[test]
-fn a_layer_without_room_to_collect_garbage_is_refused_in_a_sentence() {
+fn a_layer_without_space_to_collect_garbage_is_refused_in_a_sentence() {
     let geometry = geometry(2, 8);
     let most = PageFtl::logical_pages_max(&geometry, true);
     for pages in [0, most + 1, geometry.pages()] {
-        let error = PageFtl::new(flash(geometry, 9), pages, PageFtlOptions::default()).expect_err("no room");
+        let error = PageFtl::new(flash(geometry, 9), pages, PageFtlOptions::default())
+            .expect_err("too many logical pages");
         assert!(error.to_string().contains("over-provisioning"), "{error}");
     }
     let most = BlockFtl::logical_pages_max(&geometry);

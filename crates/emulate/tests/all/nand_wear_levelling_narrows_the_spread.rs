@@ -1,4 +1,4 @@
-//! A tenth of the pages gets nine tenths of the writes; the rest is written once and stays.
+//! A tenth of the pages receives nine tenths of the writes; the rest is written once and stays.
 
 use firn_base::rng::Rng;
 use firn_emulate::nand::{Geometry, Nand, NandConfig, NandReport, Translation, WearLevelling};
@@ -31,7 +31,8 @@ fn static_levelling_keeps_the_spread_in_bounds_and_costs_little() {
         let dynamic = run(translation, WearLevelling::Dynamic);
         let levelled = run(translation, WearLevelling::Static { spread: 16 });
         let spread = |report: &NandReport| report.wear.max - report.wear.min;
-        // Without it, blocks of resting data are erased hardly ever, and the others carry all erases.
+        // Without wear levelling, blocks of data at rest are hardly ever erased, and the others
+        // take all erases.
         assert!(none.wear.min <= 1, "{translation:?}: {:?}", none.wear);
         assert!(spread(&none) > 100, "{translation:?}: {:?}", none.wear);
         assert!(spread(&levelled) <= 40, "{translation:?}: {:?}", levelled.wear);
@@ -41,7 +42,7 @@ fn static_levelling_keeps_the_spread_in_bounds_and_costs_little() {
             "{translation:?}: moving is what does it"
         );
         assert!(levelled.translation.wear_copies > 0 && none.translation.wear_copies == 0);
-        // The worst block lives longer although there is more to do.
+        // The most worn block lasts longer although there is more work.
         assert!(levelled.wear.max * 2 < none.wear.max, "{translation:?}");
         let amplification = |report: &NandReport| report.write_amplification().expect("written");
         assert!(amplification(&levelled) < 1.25 * amplification(&none), "{translation:?}");

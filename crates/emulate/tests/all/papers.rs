@@ -1,4 +1,4 @@
-//! What the papers print of their devices besides figures: ratios and bounds.
+//! What the papers report of their devices besides figures: ratios and bounds.
 
 use firn_emulate::{Load, Model, profiles};
 use firn_profile::{Op, Pattern};
