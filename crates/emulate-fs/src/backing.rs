@@ -1,7 +1,8 @@
 //! The directory that holds the files' bytes.
 //!
-//! It mirrors the emulated file system: same names, same permissions. `.firn-emulate` in it holds a lock, so
-//! that two emulations never share it, and what was removed but might come back in a power cut.
+//! It mirrors the emulated file system: same names, same permissions. Its subdirectory
+//! `.firn-emulate` holds a lock, so that two emulations never share the directory, and the removed
+//! files that a power cut might restore.
 
 use crate::error::EmulateError;
 use rustix::fs::FlockOperation;
@@ -21,15 +22,16 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// Takes a directory, making it if it isn't there.
+    /// Locks a directory, and makes it if it does not exist.
     ///
     /// # Errors
-    /// [`EmulateError::Backing`] if it cannot be used, [`EmulateError::BackingInUse`] if another emulation has it.
+    /// [`EmulateError::Backing`] if it cannot be used, [`EmulateError::BackingInUse`] if another
+    /// emulation has it.
     pub fn open(root: &Path) -> Result<Backing, EmulateError> {
         Backing::lock(root, None)
     }
 
-    /// Takes a fresh directory that vanishes with this value.
+    /// Makes and locks a temporary directory that is removed with this value.
     ///
     /// # Errors
     /// [`EmulateError::Backing`].
@@ -54,7 +56,8 @@ impl Backing {
         Ok(backing)
     }
 
-    /// Removes what an emulation that was killed left aside: its removals had taken place.
+    /// Removes files that an emulation had set aside when it was killed: their removals had taken
+    /// place.
     fn forget_held(&self) -> std::io::Result<()> {
         for entry in std::fs::read_dir(self.root.join(RESERVED).join("held"))? {
             let entry = entry?;
@@ -72,14 +75,15 @@ impl Backing {
     pub fn root(&self) -> &Path {
         &self.root
     }
-    /// Removes a temporary directory now, whoever still holds this value.
+    /// Removes a temporary directory now, even if others still hold this value.
     pub fn discard_temporary(&mut self) {
         if let Some(temporary) = self.temporary.take() {
-            // What cannot be removed is left to whoever cleans temporary directories.
+            // Files that cannot be removed are left to the system's cleaner of temporary
+            // directories.
             let _ = temporary.close();
         }
     }
-    /// Where something removed is held aside.
+    /// The path at which a removed file or directory is held aside.
     #[must_use]
     pub fn held(&self, inode: u64) -> PathBuf {
         self.root.join(RESERVED).join("held").join(inode.to_string())

@@ -1,10 +1,12 @@
-//! Answers that wait for their time.
+//! Replies that wait for their time.
 //!
-//! Requests take effect when they arrive, in the session's threads; their answers wait here, in the order of their
-//! times, for one thread that gives them. So a slow request holds up nobody else, however many there are.
+//! Requests take effect when they arrive, in the session's threads; their replies wait here, in the
+//! order of their times, for one thread that sends them. So a slow request delays no other request,
+//! however many are in flight.
 //!
-//! The thread sleeps up to [`SPIN`] before an answer is due and spins the rest: kernels wake sleepers tens of
-//! microseconds late. At most [`WAITING_LIMIT`] answers wait; requests beyond that are not taken until there is room.
+//! The thread sleeps until [`SPIN`] before a reply is due and spins the rest: kernels wake sleepers
+//! tens of microseconds late. At most [`WAITING_LIMIT`] replies wait; beyond that, back-pressure:
+//! session threads take no request until the queue has space.
 
 use firn_base::sync::{Arc, Condvar, Mutex};
 use std::cmp::Reverse;
@@ -12,17 +14,17 @@ use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// The rest of a wait, which is spun.
+/// The last part of a wait, in which the thread spins.
 pub const SPIN: Duration = Duration::from_micros(60);
 
-/// Answers that may wait.
+/// Most replies that may wait.
 pub const WAITING_LIMIT: usize = 4096;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 struct Waiting {
     at: Duration,
-    /// Of two that are due at once, the older goes first.
+    /// Order of scheduling: of two replies due at the same moment, the older is sent first.
     number: u64,
     job: Job,
 }
@@ -51,16 +53,16 @@ struct State {
     ended: bool,
 }
 
-/// The queue of answers.
+/// The queue of replies.
 #[derive(Default)]
 pub struct Completions {
     state: Mutex<State>,
     changed: Condvar,
-    room: Condvar,
+    space: Condvar,
 }
 
 impl Completions {
-    /// Has `job` run at `at`. Never blocks, so jobs may schedule others.
+    /// Schedules `job` to run at `at`. Never blocks, so jobs may schedule others.
     pub fn schedule(&self, at: Duration, job: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         let number = state.scheduled;
@@ -73,29 +75,29 @@ impl Completions {
         }
     }
 
-    /// Blocks while too many answers wait; for threads that take requests.
-    pub fn wait_for_room(&self) {
+    /// Blocks while too many replies wait. Session threads call it before they take a request.
+    pub fn wait_for_space(&self) {
         let mut state = self.state.lock();
         while state.waiting.len() >= WAITING_LIMIT && !state.ended {
-            self.room.wait(&mut state);
+            self.space.wait(&mut state);
         }
     }
 
-    /// Ends the thread; what waits is dropped.
+    /// Ends the thread, and drops the waiting replies.
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
         let dropped = std::mem::take(&mut state.waiting);
         drop(state);
         self.changed.notify_all();
-        self.room.notify_all();
-        // Dropping an answer may answer it with an error: outside of the lock.
+        self.space.notify_all();
+        // Dropping a reply may send an error, so it is done outside the lock.
         drop(dropped);
     }
 
-    /// Gives answers until [`Completions::end`]; `now` is the clock that the times are of.
+    /// Sends replies until [`Completions::end`]; `now` is the clock of their times.
     pub fn run(self: Arc<Completions>, now: impl Fn() -> Duration) {
-        // The kernel may wake a thread up to 50 us late by default, to save power.
+        // By default the kernel may wake a thread up to 50 us late, to save power.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut state = self.state.lock();
         while !state.ended {
@@ -110,7 +112,7 @@ impl Completions {
             }
             let Some(Reverse(due)) = state.waiting.pop() else { continue };
             if state.waiting.len() + 1 >= WAITING_LIMIT {
-                self.room.notify_all();
+                self.space.notify_all();
             }
             drop(state);
             while now() < due.at {
@@ -128,7 +130,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn answers_come_in_the_order_of_their_times_and_not_before() {
+    fn replies_come_in_the_order_of_their_times_and_not_before() {
         let completions = Arc::new(Completions::default());
         let (begun, given) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
         let running = completions.clone();

@@ -1,10 +1,11 @@
 //! One file's bytes, place and durability.
 //!
-//! The backing file holds the newest bytes; [`Undo`] what a power cut may put in their place. The length has a durable
-//! value of its own: a power cut leaves the durable length, the newest, or one in between.
+//! The backing file holds the newest bytes; [`Undo`] holds the bytes that a power cut may restore.
+//! The length has a separate durable value: a power cut leaves the durable length, the newest, or
+//! one in between.
 //!
-//! Invariants: `durable_size` is the length at the begin of the last sync that ended; bytes that are cut off or
-//! overwritten and were durable stand in `undo` until a later sync ends.
+//! Invariants: `durable_size` is the length at the begin of the last sync that ended; durable bytes
+//! that are cut off or overwritten stay in `undo` until a later sync ends.
 
 use crate::dirty::DirtyRanges;
 use crate::space::{Extents, NoSpace, Space};
@@ -16,18 +17,18 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// One file. The lock protects everything about it but its name.
+/// One file. Its lock protects everything about it but its name.
 #[derive(Debug)]
 pub struct Content {
     /// The backing file, while the file is open.
     pub handle: Option<File>,
-    /// How often it is open.
+    /// Number of open handles.
     pub opens: u64,
     /// The newest length.
     pub size: u64,
-    /// Where it lies.
+    /// Its place on the device.
     pub extents: Extents,
-    /// Written, but not yet sent to the device.
+    /// Dirty: written, but not yet sent to the device.
     pub dirty: DirtyRanges,
     durable_size: u64,
     undo: Undo,
@@ -38,7 +39,7 @@ pub struct Content {
     synced: Sequence,
 }
 
-/// A sync under way: what it covers.
+/// A sync in flight: what it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncTicket {
     range: Range<u64>,
@@ -47,7 +48,7 @@ pub struct SyncTicket {
 }
 
 impl Content {
-    /// A file that has been there at the mount, or a new one: all it holds is durable.
+    /// A file that existed at the mount, or a new one: its contents are durable.
     #[must_use]
     pub fn new(size: u64, extents: Extents) -> Content {
         Content {
@@ -80,7 +81,8 @@ impl Content {
         Ok(bytes)
     }
 
-    /// Makes room for a range; counts as a change that a sync has to make durable if it took any.
+    /// Allocates extents for a range. If it allocated any, that is a change which a sync must make
+    /// durable.
     ///
     /// # Errors
     /// [`NoSpace`]; nothing has changed then.
@@ -93,7 +95,7 @@ impl Content {
         Ok(())
     }
 
-    /// Whether a range has room already.
+    /// Whether a range has all its extents.
     #[must_use]
     pub fn covered(&self, range: Range<u64>) -> bool {
         let length: u64 =
@@ -101,7 +103,8 @@ impl Content {
         length == range.end - range.start
     }
 
-    /// Writes, keeping what a power cut may bring back. The range has room.
+    /// Writes, and keeps the earlier bytes, which a power cut may restore. The range must have its
+    /// extents.
     ///
     /// # Errors
     /// Those of the backing file.
@@ -151,7 +154,7 @@ impl Content {
         self.sequence
     }
 
-    /// Keeps the blocks of a range as they are before a change; answers the change's number.
+    /// Keeps the blocks of a range as they are before a change; returns the change's number.
     fn keep(&mut self, range: &Range<u64>) -> io::Result<Sequence> {
         let at = self.step();
         for block in self.undo.wanted(range) {
@@ -162,7 +165,7 @@ impl Content {
         Ok(at)
     }
 
-    /// Memory that keeps earlier contents.
+    /// Bytes of memory that hold earlier contents.
     #[must_use]
     pub fn kept(&self) -> u64 {
         self.undo.kept()
@@ -172,20 +175,20 @@ impl Content {
     pub fn metadata_waits(&self) -> bool {
         self.metadata > self.synced
     }
-    /// Whether a sync would find anything to do.
+    /// Whether a sync would have nothing to do.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.undo.is_empty() && !self.metadata_waits() && self.dirty.bytes() == 0
     }
 
-    /// A sync of `range` begins.
+    /// Begins a sync of `range`.
     pub fn begin_sync(&mut self, range: Range<u64>) -> SyncTicket {
         let sequence = self.step();
         self.undo.begin_sync(sequence);
         SyncTicket { range, sequence, size: self.size }
     }
 
-    /// A sync has ended.
+    /// Ends a sync.
     pub fn end_sync(&mut self, ticket: SyncTicket) {
         self.undo.durable(ticket.range, ticket.sequence);
         if ticket.sequence > self.synced {
@@ -194,20 +197,20 @@ impl Content {
         }
     }
 
-    /// Length and place are durable as they are, as after the journal's interval.
+    /// Makes length and place durable as they are, as the journal does after its interval.
     pub fn settle_metadata(&mut self) {
         let cut_off = self.size.next_multiple_of(BLOCK)..u64::MAX;
         let ticket = self.begin_sync(cut_off);
         self.end_sync(ticket);
     }
 
-    /// Everything is durable as it is.
+    /// Makes everything durable as it is.
     pub fn settle(&mut self) {
         let ticket = self.begin_sync(0..u64::MAX);
         self.end_sync(ticket);
     }
 
-    /// Power goes: leaves in `file` what the medium would hold.
+    /// Cuts the power: leaves in `file` what the medium would hold.
     ///
     /// # Errors
     /// Those of the backing file.
@@ -221,7 +224,8 @@ impl Content {
             1 => durable,
             _ => newest,
         };
-        // If the truncation is undone, all that it cut off comes back, the sector that it went through included.
+        // If the truncation is undone, all bytes that it cut off come back, including the sector
+        // that contains the new end.
         let cut_to = if size > newest { newest - newest % sector as u64 } else { u64::MAX };
         file.set_len(newest.max(durable))?;
         for (offset, bytes) in self.undo.survivors(sector, cut_to, rng) {
@@ -232,14 +236,14 @@ impl Content {
         Ok(())
     }
 
-    /// Whether a power cut has anything to choose.
+    /// Whether a power cut could change the file.
     #[must_use]
     pub fn cut_changes(&self) -> bool {
         !self.undo.is_empty() || self.size != self.durable_size
     }
 }
 
-/// Reads until the buffer is full or the file ends; answers how much was read.
+/// Reads until the buffer is full or the file ends; returns the number of bytes read.
 fn read_full(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < bytes.len() {

@@ -1,15 +1,15 @@
-//! What was asked of the file system, and how long it took.
+//! Counts and latencies of the requests to the file system.
 
 use firn_base::sync::Mutex;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What a program asked for.
+/// Kinds of requests that programs make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Reads that the kernel's page cache did not answer.
+    /// Reads that the kernel's page cache did not serve.
     Read,
     /// Writes.
     Write,
@@ -20,13 +20,13 @@ pub enum Kind {
 /// All kinds, in the order of [`Counts::kinds`].
 pub const KINDS: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Sync];
 
-/// One kind's counts. Latencies are from the request's arrival here to its answer: what the kernel and the way to the
-/// program take comes on top.
+/// One kind's counts. Latencies are from the request's arrival here to its reply: the time in the
+/// kernel and in the program is not included.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KindCounts {
-    /// Which.
+    /// The kind.
     pub kind: Kind,
-    /// Requests answered, failed ones included.
+    /// Requests completed, failed ones included.
     pub requests: u64,
     /// Bytes of those that did not fail.
     pub bytes: u64,
@@ -34,7 +34,7 @@ pub struct KindCounts {
     pub failed: u64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// Median, in microseconds.
+    /// Median latency in microseconds.
     pub p50_us: u64,
     /// In microseconds.
     pub p99_us: u64,
@@ -42,12 +42,12 @@ pub struct KindCounts {
     pub max_us: u64,
 }
 
-/// Everything, at a moment.
+/// All counts at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Counts {
     /// Reads, writes, syncs.
     pub kinds: [KindCounts; 3],
-    /// Time in which at least one request was under way, of the time since the mount; 0 to 1.
+    /// Share of the time since the mount in which at least one request was in flight; 0 to 1.
     pub busy: f64,
     /// Seconds since the mount.
     pub seconds: f64,
@@ -69,7 +69,7 @@ struct State {
 /// Counts requests.
 pub struct Counters(Mutex<State>);
 
-/// Latencies are kept up to this; longer ones count as this long.
+/// Longest latency recorded; longer ones count as this.
 const LONGEST_US: u64 = 3_600_000_000;
 
 impl Default for Counters {
@@ -90,7 +90,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// A request arrives; times since the mount.
+    /// Counts the arrival of a request; `now` is the time since the mount.
     pub fn begin(&self, now: Duration) {
         let mut state = self.0.lock();
         if state.under_way == 0 {
@@ -99,7 +99,7 @@ impl Counters {
         state.under_way += 1;
     }
 
-    /// It is answered; `bytes` is `None` if it failed.
+    /// Counts the completion of a request; `bytes` is `None` if it failed.
     pub fn end(&self, kind: Kind, begun: Duration, now: Duration, bytes: Option<u64>) {
         let mut state = self.0.lock();
         state.under_way -= 1;
@@ -116,7 +116,7 @@ impl Counters {
         }
     }
 
-    /// Everything until now.
+    /// All counts until now.
     #[must_use]
     pub fn counts(&self, now: Duration) -> Counts {
         let state = self.0.lock();

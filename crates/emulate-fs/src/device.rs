@@ -7,17 +7,17 @@ use firn_base::rng::Rng;
 use firn_base::sync::Mutex;
 use std::time::Duration;
 
-/// A device that is asked and says when it would be done.
+/// A device that returns, for each request, when it would be done.
 pub struct EmulatedDevice {
     mounted: Moment,
-    /// What is done when. The lock also keeps the times that the timing sees in order.
+    /// Computes completions. The lock also keeps the times passed to the timing in order.
     timing: Mutex<(Box<dyn Timing>, Rng)>,
-    /// What goes wrong.
+    /// The scripted faults.
     pub plan: FaultPlan,
 }
 
 impl EmulatedDevice {
-    /// A device that is mounted now.
+    /// A device whose time begins now.
     #[must_use]
     pub fn new(timing: Box<dyn Timing>, plan: FaultPlan, seed: u64) -> EmulatedDevice {
         EmulatedDevice { mounted: clock::now(), timing: Mutex::new((timing, Rng::new(seed))), plan }
@@ -29,7 +29,7 @@ impl EmulatedDevice {
         self.mounted.elapsed()
     }
 
-    /// When the last of these requests, asked together now, is answered. Now if there are none.
+    /// When the last of these requests, submitted together now, completes. Now if there are none.
     #[must_use]
     pub fn serve(&self, requests: &[DeviceRequest]) -> Duration {
         let mut timing = self.timing.lock();

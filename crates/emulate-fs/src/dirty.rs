@@ -1,7 +1,8 @@
 //! The emulated page cache: what was written to a file and has not reached the device.
 //!
-//! An ordinary write costs the device nothing until the file is synced or too much waits; then its pages are written
-//! in the order of their addresses, neighbours together, each page once however often it was written.
+//! An ordinary write costs the device nothing until the file is synced or has too many dirty bytes;
+//! then its pages are written in the order of their addresses, neighbours together, each page once
+//! however often it was written.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +13,7 @@ pub const PAGE: u64 = 4096;
 /// Page-aligned ranges of a file, apart from each other.
 #[derive(Debug, Default)]
 pub struct DirtyRanges {
-    /// Start to end.
+    /// Start and end of each range.
     ranges: BTreeMap<u64, u64>,
     bytes: u64,
 }
@@ -25,7 +26,7 @@ impl DirtyRanges {
         }
         let mut start = range.start - range.start % PAGE;
         let mut end = range.end.next_multiple_of(PAGE);
-        // Whatever touches the new range becomes part of it.
+        // Ranges that touch the new one become part of it.
         while let Some((&from, &to)) = self.ranges.range(..=end).next_back()
             && to >= start
         {
@@ -38,7 +39,7 @@ impl DirtyRanges {
         self.bytes += end - start;
     }
 
-    /// Forgets the pages from `from` on: they were cut off.
+    /// Removes the pages from `from` on: they were cut off.
     pub fn truncate(&mut self, from: u64) {
         let first = from.next_multiple_of(PAGE);
         let cut = self.ranges.split_off(&first);
@@ -51,13 +52,13 @@ impl DirtyRanges {
         }
     }
 
-    /// Takes everything.
+    /// Removes and returns all ranges.
     pub fn take(&mut self) -> Vec<Range<u64>> {
         self.bytes = 0;
         std::mem::take(&mut self.ranges).into_iter().map(|(from, to)| from..to).collect()
     }
 
-    /// How much waits.
+    /// Number of dirty bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

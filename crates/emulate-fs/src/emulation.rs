@@ -1,4 +1,5 @@
-//! A store on an emulated device: operations take effect at once and are answered when the device would have.
+//! A store on an emulated device: operations take effect at once and complete when they would on
+//! the device.
 
 use crate::completion::Completions;
 use crate::counters::{Counters, Counts, Kind};
@@ -18,15 +19,15 @@ use std::time::Duration;
 /// How often names, lengths and places become durable by themselves.
 pub const JOURNAL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What became of the power.
+/// The state of the power.
 #[derive(Debug, Default)]
 pub enum Power {
     /// It is on.
     #[default]
     On,
-    /// It went, so long after the mount.
+    /// It was cut, at this time since the mount.
     Cut(Duration),
-    /// It went, and what the medium would hold could not be written.
+    /// It was cut, and the backing directory could not be changed to what the medium would hold.
     Failed(std::io::Error),
 }
 
@@ -42,10 +43,11 @@ pub struct Emulation {
 }
 
 impl Emulation {
-    /// Begins: the clock of the mount starts, scripted power cuts and the journal's interval are set.
+    /// Starts the clock of the mount, and schedules the scripted power cuts and the journal's
+    /// interval.
     ///
     /// # Errors
-    /// If the thread that gives answers cannot be started.
+    /// If the thread that sends replies cannot be started.
     pub fn start(
         store: Store,
         timing: Box<dyn Timing>,
@@ -62,7 +64,7 @@ impl Emulation {
             power: Mutex::new(Power::On),
         });
         let (completions, of_clock) = (emulation.completions.clone(), Arc::downgrade(&emulation));
-        firn_base::sync::thread::spawn("answers", move || {
+        firn_base::sync::thread::spawn("replies", move || {
             completions.run(move || of_clock.upgrade().map_or(Duration::MAX, |emulation| emulation.now()));
         })?;
         if let Some(at) = power_cut {
@@ -92,7 +94,7 @@ impl Emulation {
     pub fn now(&self) -> Duration {
         self.device.now()
     }
-    /// What was asked until now.
+    /// All counts until now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counters.counts(self.now())
@@ -108,7 +110,8 @@ impl Emulation {
         self.plan().full(self.now())
     }
 
-    /// Power goes, now: what isn't durable is lost as the seed has it, and every later request fails.
+    /// Cuts the power now: bytes and names that are not durable are lost as the seed chooses, and
+    /// every later request fails.
     pub fn cut_power(&self) {
         match self.store.cut(&mut Rng::new(self.seed ^ 0xC07)) {
             Ok(true) => *self.power.lock() = Power::Cut(self.now()),
@@ -116,13 +119,13 @@ impl Emulation {
             Err(error) => *self.power.lock() = Power::Failed(error),
         }
     }
-    /// Takes what became of the power.
+    /// Returns the state of the power.
     #[must_use]
     pub fn take_power(&self) -> Power {
         std::mem::take(&mut *self.power.lock())
     }
 
-    /// Ends the thread that gives answers.
+    /// Ends the thread that sends replies.
     pub fn end(&self) {
         self.completions.end();
     }
@@ -134,15 +137,15 @@ impl Emulation {
         if self.plan().fails(self.now(), operation, range, named) { Err(Errno::IO) } else { Ok(()) }
     }
 
-    /// Begins to count a request, and waits while too many answers wait.
+    /// Counts the arrival of a request, after a wait while too many replies are queued.
     fn arrive(&self) -> Duration {
-        self.completions.wait_for_room();
+        self.completions.wait_for_space();
         let now = self.now();
         self.counters.begin(now);
         now
     }
 
-    fn answer<T>(&self, kind: Kind, begun: Duration, bytes: u64, result: &Result<T, Errno>) {
+    fn complete<T>(&self, kind: Kind, begun: Duration, bytes: u64, result: &Result<T, Errno>) {
         self.counters.end(kind, begun, self.now(), result.is_ok().then_some(bytes));
     }
 
@@ -155,7 +158,7 @@ impl Emulation {
         }
     }
 
-    /// Reads, and gives `reply` the bytes when the device would have.
+    /// Reads, and calls `reply` with the bytes when the device would complete.
     pub fn read(
         self: &Arc<Emulation>,
         inode: Inode,
@@ -174,12 +177,12 @@ impl Emulation {
         self.at(due, move |emulation| {
             let result = if emulation.store.is_dead() { Err(Errno::IO) } else { result };
             let bytes = result.as_ref().map_or(0, Vec::len) as u64;
-            emulation.answer(Kind::Read, begun, bytes, &result);
+            emulation.complete(Kind::Read, begun, bytes, &result);
             reply(result);
         });
     }
 
-    /// Writes, and tells `reply` when the device would have.
+    /// Writes, and calls `reply` when the device would complete.
     pub fn write(
         self: &Arc<Emulation>,
         inode: Inode,
@@ -197,14 +200,14 @@ impl Emulation {
         self.play(Kind::Write, begun, length, work.map(Some), reply);
     }
 
-    /// Makes a file durable, and tells `reply` when the device would have.
+    /// Makes a file durable, and calls `reply` when the device would complete.
     pub fn sync(self: &Arc<Emulation>, inode: Inode, reply: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         let begun = self.arrive();
         let work = self.check(inode, Operation::Syncs, &(0..0)).and_then(|()| self.store.begin_sync(inode));
         self.play(Kind::Sync, begun, 0, work, reply);
     }
 
-    /// Makes names durable, and tells `reply` when the device would have.
+    /// Makes names durable, and calls `reply` when the device would complete.
     pub fn sync_directory(
         self: &Arc<Emulation>,
         inode: Inode,
@@ -216,7 +219,8 @@ impl Emulation {
         self.play(Kind::Sync, begun, 0, work, reply);
     }
 
-    /// Has the device do a piece of work: the writes, then the sync, then what is durable is noted.
+    /// Submits a sync's work to the device: the writes, then the sync; then marks what it covers as
+    /// durable.
     fn play(
         self: &Arc<Emulation>,
         kind: Kind,
@@ -229,13 +233,13 @@ impl Emulation {
             Ok(Some(work)) => work,
             nothing => {
                 let result = nothing.map(|_| ());
-                self.answer(kind, begun, bytes, &result);
+                self.complete(kind, begun, bytes, &result);
                 return reply(result);
             }
         };
         let finish = move |emulation: &Arc<Emulation>, work: SyncWork| {
             let result = emulation.store.end_sync(work);
-            emulation.answer(kind, begun, bytes, &result);
+            emulation.complete(kind, begun, bytes, &result);
             reply(result);
         };
         let written = self.device.serve(&work.writes);

@@ -12,13 +12,13 @@ pub enum EmulateError {
     MountPoint {
         /// Which.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The cause, and what to do.
         reason: String,
     },
     /// The kernel offers no FUSE here.
     #[error("FUSE is not available: {reason}")]
     NoFuse {
-        /// Why, and what to do.
+        /// The cause, and what to do.
         reason: String,
     },
     /// Mounting was refused.
@@ -26,7 +26,7 @@ pub enum EmulateError {
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The backing directory cannot be used.
@@ -34,7 +34,7 @@ pub enum EmulateError {
     Backing {
         /// Which.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Another emulation uses the backing directory.
@@ -43,21 +43,19 @@ pub enum EmulateError {
         /// Which.
         path: PathBuf,
     },
-    /// The size makes no sense.
+    /// The size is not possible.
     #[error("{0}")]
     Size(String),
-    /// The power cut could not be played to its end: the backing directory holds a mixture.
-    #[error(
-        "the power cut could not be played to its end ({source}); the backing directory is no longer of use"
-    )]
+    /// The power cut could not be completed: the backing directory holds a mixture.
+    #[error("the power cut could not be completed ({source}); the backing directory is no longer of use")]
     Cut {
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The session with the kernel failed.
     #[error("the session with the kernel failed: {source}")]
     Session {
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }

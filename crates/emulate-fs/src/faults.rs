@@ -1,4 +1,4 @@
-//! A fault script at work: what becomes of a request at a moment. Pure.
+//! A fault script at work: what happens to a request at a moment. Pure.
 
 use crate::script::{Fault, Operation};
 use firn_base::rng::Rng;
@@ -13,7 +13,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Plays these faults.
+    /// A plan of these faults.
     #[must_use]
     pub fn new(faults: Vec<Fault>) -> FaultPlan {
         FaultPlan { faults }
@@ -23,15 +23,15 @@ impl FaultPlan {
     #[must_use]
     pub fn starts(&self, now: Duration) -> Duration {
         let mut start = now;
-        // Stalls may overlap or follow each other: go on until none holds.
+        // Stalls may overlap or follow each other: continue until none holds.
         while let Some(end) = self.stalls().find(|stall| stall.contains(&start)).map(|stall| stall.end) {
             start = end;
         }
         start
     }
 
-    /// When a request is answered that began at `start` and would have been at `end`: a stall that begins
-    /// in between delays it by its length.
+    /// When a request completes that began at `start` and would have completed at `end`: a stall
+    /// that begins in between delays it by its length.
     #[must_use]
     pub fn ends(&self, start: Duration, end: Duration) -> Duration {
         let mut stalls: Vec<_> = self.stalls().filter(|stall| stall.start > start).collect();
@@ -48,7 +48,7 @@ impl FaultPlan {
         })
     }
 
-    /// By how much this request is late.
+    /// The delay of this request.
     pub fn spike(&self, now: Duration, rng: &mut Rng) -> Duration {
         let mut late = Duration::ZERO;
         for fault in &self.faults {
@@ -62,7 +62,7 @@ impl FaultPlan {
         late
     }
 
-    /// Whether a request fails with EIO. `path` is only asked for where a fault names a file.
+    /// Whether a request fails with EIO. `path` is called only if a fault names a file.
     pub fn fails(
         &self,
         now: Duration,
@@ -90,7 +90,7 @@ impl FaultPlan {
         self.faults.iter().any(|fault| matches!(fault, Fault::Enospc { window } if window.holds(now)))
     }
 
-    /// When power goes, if the script says a time.
+    /// When the power is cut, if the script states a time.
     #[must_use]
     pub fn power_cut_at(&self) -> Option<Duration> {
         let times = self.faults.iter().filter_map(|fault| match fault {
@@ -100,7 +100,7 @@ impl FaultPlan {
         times.min()
     }
 
-    /// Whether power goes when the file system is unmounted.
+    /// Whether the power is cut when the file system is unmounted.
     #[must_use]
     pub fn power_cut_at_unmount(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault, Fault::PowerCut { at: None }))

@@ -20,7 +20,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, SystemTime};
 
-/// The kernel may keep names and attributes: nobody else changes them.
+/// How long the kernel may keep names and attributes: all changes go through it.
 const KEEP: Duration = Duration::from_secs(60);
 
 /// The longest read or write taken at once.
@@ -37,7 +37,7 @@ pub struct EmulatedFiles {
     emulation: Arc<Emulation>,
     direct: bool,
     handles: AtomicU64,
-    /// What open directories held when they were opened.
+    /// The entries of open directories at the time they were opened.
     directories: Mutex<BTreeMap<u64, Vec<Entry>>>,
 }
 
@@ -46,7 +46,7 @@ fn code(error: Errno) -> fuser::Errno {
 }
 
 impl EmulatedFiles {
-    /// With `direct`, every read and write goes to the device, past the kernel's page cache.
+    /// With `direct`, every read and write bypasses the kernel's page cache.
     #[must_use]
     pub fn new(emulation: Arc<Emulation>, direct: bool) -> EmulatedFiles {
         EmulatedFiles {
@@ -141,7 +141,7 @@ fn timestamps(access: Option<TimeOrNow>, modification: Option<TimeOrNow>) -> rus
 
 impl Filesystem for EmulatedFiles {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Each is an improvement that older kernels do without.
+        // Each is an improvement that older kernels lack.
         let _ = config.set_max_write(REQUEST_BYTES);
         let _ = config.set_max_background(64);
         for wanted in
@@ -387,14 +387,15 @@ impl Filesystem for EmulatedFiles {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let room = self.emulation.store.room();
-        let free = room.free / 4096;
-        // Inodes are not limited; a number that programs understand is given.
-        reply.statfs(room.total / 4096, free, free, 1 << 32, 1 << 32, 4096, 255, 4096);
+        let capacity = self.emulation.store.capacity();
+        let free = capacity.free / 4096;
+        // Inodes are not limited; this is a number that programs accept.
+        reply.statfs(capacity.total / 4096, free, free, 1 << 32, 1 << 32, 4096, 255, 4096);
     }
 
     fn access(&self, _: &Request, inode: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        // The kernel checks permissions by itself (default_permissions); this answers whether it is there.
+        // The kernel checks permissions by itself (default_permissions); this checks that the inode
+        // exists.
         empty(self.attributes(Inode(inode.0)).map(|_| ()), reply);
     }
 

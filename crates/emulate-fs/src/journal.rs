@@ -1,7 +1,8 @@
 //! Changes of the name space that are not durable yet, in order.
 //!
-//! As in a file system with one journal, they become durable together: a sync makes all that happened before it
-//! began durable, and so do five seconds. A power cut leaves a prefix of what was not durable: order is kept.
+//! As in a file system with one journal, they become durable together: a sync makes durable all
+//! changes from before it began, and so does the journal every five seconds. A power cut leaves a
+//! prefix of the changes that were not durable: order is kept.
 
 use firn_base::rng::Rng;
 use std::collections::VecDeque;
@@ -20,34 +21,34 @@ pub struct Place {
     pub name: OsString,
 }
 
-/// What took place, with what is needed to take it back.
+/// A change, with the data to undo it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A file or directory was made.
     Made {
-        /// What.
+        /// Its inode.
         inode: Inode,
     },
     /// A file or an empty directory was removed; it is held aside under its number.
     Removed {
-        /// What.
+        /// Its inode.
         inode: Inode,
-        /// Where it stood.
+        /// Its previous place.
         place: Place,
     },
-    /// Something got another name.
+    /// A file or directory was renamed.
     Renamed {
-        /// What.
+        /// Its inode.
         inode: Inode,
-        /// Where it stood.
+        /// Its previous place.
         from: Place,
-        /// What stood at the new place before, and is held aside.
+        /// The previous entry of the new place, which is held aside.
         replaced: Option<Inode>,
     },
 }
 
 impl Change {
-    /// What is held aside until the change is durable.
+    /// The inode that is held aside until the change is durable.
     #[must_use]
     pub fn held(&self) -> Option<Inode> {
         match self {
@@ -58,7 +59,7 @@ impl Change {
     }
 }
 
-/// A moment in the journal.
+/// A position in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u64);
 
@@ -70,28 +71,29 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Notes a change.
+    /// Appends a change.
     pub fn record(&mut self, change: Change) {
         self.waiting.push_back(change);
     }
-    /// Now.
+    /// The current end of the journal.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark(self.durable + self.waiting.len() as u64)
     }
-    /// Whether anything waits.
+    /// Whether every change is durable.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
-    /// Everything before `mark` is durable; answers what has become so.
+    /// Makes all changes before `mark` durable; returns those that were not.
     pub fn commit(&mut self, mark: Mark) -> Vec<Change> {
         let count = mark.0.saturating_sub(self.durable);
         let changes: Vec<Change> = self.waiting.drain(..count as usize).collect();
         self.durable += changes.len() as u64;
         changes
     }
-    /// Power goes: chooses how many of the waiting changes survive and answers the others, the latest first.
+    /// Cuts the power: chooses how many of the pending changes survive and returns the others, the
+    /// latest first.
     pub fn cut(&mut self, rng: &mut Rng) -> Vec<Change> {
         let survive = rng.below(self.waiting.len() as u64 + 1) as usize;
         let lost = self.waiting.drain(survive..).rev().collect();

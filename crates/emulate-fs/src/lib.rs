@@ -1,17 +1,22 @@
-//! A file system whose files behave as if they lay on another device, so that any program can be tried on it.
+//! A file system whose files behave as if they lay on another device, so that any program can be
+//! tested on it.
 //!
-//! Place in the stack: a tool beside the engine, over `base` and FUSE. The device's costs come through [`Timing`].
+//! Place in the stack: a tool beside the engine, over `base` and FUSE. The device's costs come
+//! through [`Timing`].
 //!
-//! How a request goes: the kernel hands it to `filesystem`; `store` has it take effect at once and says what it asks
-//! of the device; `device` says when that would be done, faults of the script included; `completion` gives the
-//! answer then. Nothing waits for the emulated device but answers.
+//! How a request goes: the kernel hands it to `filesystem`; `store` applies it at once and returns
+//! the device requests that it costs; `device` computes when these would be done, including the
+//! script's faults; `completion` sends the reply at that time. Only replies wait for the emulated
+//! device.
 //!
-//! Invariants: the backing directory holds the newest bytes under the same names; what a power cut may take is kept
-//! beside it (`undo` for bytes, `journal` for names) until a sync that began later has ended; what was answered as
-//! synced survives every cut. `docs/lab/tools/emulate.md` states the rules of durability for users, `store` the lock order.
+//! Invariants: the backing directory holds the newest bytes under the same names; the state to
+//! which a power cut may return is kept beside it (`undo` for bytes, `journal` for names) until a
+//! sync that began later has ended; bytes and names whose sync was acknowledged survive every cut.
+//! `docs/emulate.md` states the rules of durability for users, `store` the lock order.
 //!
-//! How it fails: mounting says what to do ([`EmulateError`]); a failure of the real disk below is handed to the
-//! program as its own error; if this process is killed, the backing directory holds the newest bytes.
+//! How it fails: an error of mounting says what to do ([`EmulateError`]); the program receives a
+//! failure of the real disk below as the error of its own call; if this process is killed, the
+//! backing directory holds the newest bytes.
 #![forbid(unsafe_code)]
 
 mod backing;

@@ -17,7 +17,8 @@ use rustix::mount::UnmountFlags;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Threads that take requests from the kernel. They never wait for the emulated device, only for the real one.
+/// Threads that take requests from the kernel. They never wait for the emulated device, only for
+/// the real one.
 const SESSION_THREADS: usize = 4;
 
 /// How long an unmounted session may take to end.
@@ -28,19 +29,19 @@ const SESSION_END: Duration = Duration::from_secs(5);
 pub struct MountOptions {
     /// An empty directory.
     pub mount_point: PathBuf,
-    /// Where bytes are kept; a temporary directory, removed at the end, if absent.
+    /// The backing directory; a temporary one, removed at the end, if absent.
     pub backing: Option<PathBuf>,
     /// Bytes of the device.
     pub size: u64,
-    /// Every read and write goes to the device, past the kernel's page cache.
+    /// Whether every read and write bypasses the kernel's page cache.
     pub direct: bool,
-    /// Other users may use it, too.
+    /// Whether other users may use it.
     pub allow_other: bool,
-    /// What goes wrong.
+    /// The scripted faults.
     pub faults: Vec<Fault>,
     /// Decides what survives a power cut, and which requests meet spikes.
     pub seed: u64,
-    /// Bytes that a power cut leaves whole.
+    /// Size of a sector, which a power cut leaves whole.
     pub sector: usize,
 }
 
@@ -54,11 +55,11 @@ pub struct Mounted {
 /// How a mount ended.
 #[derive(Clone, Debug)]
 pub struct Ending {
-    /// What was asked of the file system.
+    /// Counts of the requests.
     pub counts: Counts,
-    /// When power went, since the mount, if it did.
+    /// Time of the power cut since the mount, if there was one.
     pub power_cut: Option<Duration>,
-    /// Whether programs still had files open and lost them.
+    /// Whether programs still had files open, which they lost.
     pub was_busy: bool,
 }
 
@@ -70,7 +71,7 @@ impl Mounted {
     pub fn mount(options: &MountOptions, timing: Box<dyn Timing>) -> Result<Mounted, EmulateError> {
         let mount_point = check_mount_point(&options.mount_point)?;
         check_fuse()?;
-        // Before anything is made there, and again when links are resolved.
+        // Checked before anything is made there, and again when links are resolved.
         if let Some(backing) = &options.backing {
             apart(&mount_point, &std::path::absolute(backing).unwrap_or_else(|_| backing.clone()))?;
         }
@@ -107,27 +108,27 @@ impl Mounted {
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
     }
-    /// What was asked of the file system until now.
+    /// Counts of the requests until now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.emulation.counts()
     }
-    /// Whether power is gone.
+    /// Whether the power is cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.emulation.store.is_dead()
     }
-    /// Whether somebody else has unmounted it.
+    /// Whether it was unmounted by another program.
     #[must_use]
     pub fn is_unmounted(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
-    /// Power goes, now.
+    /// Cuts the power now.
     pub fn cut_power(&self) {
         self.emulation.cut_power();
     }
 
-    /// Unmounts, if no program has anything open in it: false if one has.
+    /// Unmounts, unless a program has anything open in it; returns whether it did.
     ///
     /// # Errors
     /// [`EmulateError::Session`] if unmounting fails otherwise.
@@ -136,22 +137,23 @@ impl Mounted {
             return Ok(true);
         }
         match unmount(&self.mount_point, false) {
-            // Gone already.
+            // It is unmounted already.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(true),
             Err(Errno::BUSY) => Ok(false),
             Err(error) => Err(EmulateError::Session { source: error.into() }),
         }
     }
 
-    /// Ends the mount, however busy it is: programs that have files open in it get errors from then on. With the
-    /// clause `power-cut` in the script, power goes now.
+    /// Ends the mount, however busy it is: programs that have files open in it get errors from then
+    /// on. With the clause `power-cut` in the script, the power is cut now.
     ///
     /// # Errors
-    /// [`EmulateError::Cut`] if a power cut could not be played.
+    /// [`EmulateError::Cut`] if a power cut could not be completed.
     pub fn end(mut self) -> Result<Ending, EmulateError> {
         let was_busy = !self.try_unmount()?;
         if was_busy {
-            // The name goes now; the rest when the last file is closed, or this process ends.
+            // Detaches the mount point now; the rest ends when the last file is closed, or this
+            // process ends.
             let _ = unmount(&self.mount_point, true);
         }
         if self.emulation.plan().power_cut_at_unmount() {
@@ -172,7 +174,7 @@ impl Mounted {
         self.emulation.store.end();
         self.emulation.end();
         let Some(session) = self.session.take() else { return };
-        // A session that programs still hold open is left to the process's end.
+        // A session that programs still hold open ends with the process.
         let begun = clock::now();
         while !session.guard.is_finished() && begun.elapsed() < SESSION_END {
             clock::sleep(Duration::from_millis(2));
@@ -189,8 +191,9 @@ impl Drop for Mounted {
     }
 }
 
-/// Unmounts; `lazy` takes the name away and leaves the rest until the last file is closed. Users but root need
-/// fusermount3 for it, which doesn't say why it fails: that counts as busy.
+/// Unmounts; `lazy` detaches the mount point and keeps the rest until the last file is closed.
+/// Users other than root need fusermount3 for it, which does not say why it fails: a failure counts
+/// as busy.
 fn unmount(mount_point: &Path, lazy: bool) -> Result<(), Errno> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(mount_point, flags) {
@@ -228,7 +231,7 @@ fn check_mount_point(path: &Path) -> Result<PathBuf, EmulateError> {
     Ok(path)
 }
 
-/// A file system whose bytes lie in itself would wait for itself.
+/// Refuses nested directories: a file system whose bytes lie in itself would wait for itself.
 fn apart(mount_point: &Path, backing: &Path) -> Result<(), EmulateError> {
     if backing.starts_with(mount_point) || mount_point.starts_with(backing) {
         return Err(EmulateError::MountPoint {

@@ -65,7 +65,7 @@ impl Store {
         })
     }
 
-    /// Gives something another name.
+    /// Renames a file or directory.
     ///
     /// # Errors
     /// Those of rename(2).
@@ -78,7 +78,8 @@ impl Store {
         })
     }
 
-    /// The space of a file that was removed and is not open is free at once; its bytes are still held aside.
+    /// Frees the space of a file that was removed and is not open at once; its bytes are still held
+    /// aside.
     fn free_removed(&self, tree: &Tree, inode: Inode) {
         if let Ok(shared) = tree.file(inode) {
             let mut content = shared.lock();
@@ -89,7 +90,8 @@ impl Store {
     }
 }
 
-/// Gives a new file to who made it; only root can, and for others it is theirs already.
+/// Changes the owner of a new file to the calling user; only root can, and for other users the file
+/// has that owner already.
 fn give_to(path: &Path, (user, group): (u32, u32)) {
     let _ = std::os::unix::fs::chown(path, Some(user), Some(group));
 }

@@ -21,16 +21,16 @@ use std::time::Duration;
 /// One clause of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// The device answers nothing from `at` on, for `length`.
+    /// The device completes nothing from `at` on, for `length`.
     Stall {
-        /// How long.
+        /// Duration of the stall.
         length: Duration,
-        /// Since the mount.
+        /// Its begin, since the mount.
         at: Duration,
     },
     /// Requests fail with EIO.
     Eio {
-        /// Which of them.
+        /// The kind of requests that fail.
         operation: Operation,
         /// Bytes of the file; a request that touches one of them fails. Syncs have no range.
         range: Option<Range<u64>>,
@@ -46,24 +46,24 @@ pub enum Fault {
     },
     /// Some requests take longer.
     Spikes {
-        /// How many of a million requests.
+        /// Number of requests that are slow, in a million.
         per_million: u32,
-        /// How much longer.
+        /// Time added to a request.
         length: Duration,
         /// When.
         window: Window,
     },
-    /// Power goes.
+    /// The power is cut.
     PowerCut {
-        /// Since the mount; at the unmount if absent.
+        /// Time since the mount; at the unmount if absent.
         at: Option<Duration>,
     },
 }
 
-/// Which requests a fault falls on.
+/// The requests that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// All three.
+    /// Reads, writes and syncs.
     Any,
     /// Reads.
     Reads,
@@ -94,18 +94,18 @@ impl Window {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fault script, line {line}, column {column}: {message}")]
 pub struct ScriptError {
-    /// From 1.
+    /// Line of the error, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column of the error in characters, from 1.
     pub column: usize,
-    /// What was expected and what stands there.
+    /// What was expected and what was found.
     pub message: String,
 }
 
 /// Reads a script.
 ///
 /// # Errors
-/// [`ScriptError`] names the first place that does not fit the grammar.
+/// [`ScriptError`] names the first position that does not match the grammar.
 pub fn parse(text: &str) -> Result<Vec<Fault>, ScriptError> {
     let mut words = Words { tokens: tokens(text)?, next: 0, end: place(text, text.len()) };
     let mut faults = Vec::new();
@@ -197,7 +197,7 @@ impl Words {
         self.next += usize::from(taken);
         taken
     }
-    /// Takes the next word if it is this one.
+    /// Consumes the next word if it is this one.
     fn take(&mut self, word: &str) -> bool {
         let taken = self.peek().is_some_and(|token| !token.quoted && token.text.eq_ignore_ascii_case(word));
         self.next += usize::from(taken);
@@ -216,7 +216,7 @@ impl Words {
     fn demand(&mut self, word: &str) -> Result<(), ScriptError> {
         if self.take(word) { Ok(()) } else { Err(self.expected(&format!("{word:?}"))) }
     }
-    /// Takes the next word as what `read` makes of it.
+    /// Consumes the next word and returns what `read` makes of it.
     fn value<T>(&mut self, what: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, ScriptError> {
         let value = self.peek().filter(|token| !token.separates()).and_then(|token| read(&token.text));
         match value {
@@ -308,7 +308,7 @@ fn time(text: &str) -> Option<Duration> {
         "m" | "min" => number * 60.0,
         _ => return None,
     };
-    // A year is more than any mount; it keeps sums of times within range.
+    // No mount lasts a year; the limit keeps sums of times within range.
     (seconds <= 366.0 * 86_400.0).then(|| Duration::from_secs_f64(seconds))
 }
 

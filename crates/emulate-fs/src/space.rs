@@ -1,10 +1,11 @@
 //! Where files lie on the emulated device: extents of [`EXTENT`] bytes in a flat address space.
 //!
-//! Addresses decide what a request costs: neighbours are sequential, far places are a seek on a disk. Space is
-//! given out from where the last allocation ended, so that a file written alone lies in one run and files
-//! written side by side are interleaved, as on a young file system. A file occupies whole extents.
+//! Addresses decide what a request costs: neighbours are sequential, far places are a seek on a
+//! disk. Extents are allocated from where the last allocation ended, so that a file written alone
+//! lies in one run and files written side by side are interleaved, as on a new file system. A file
+//! occupies whole extents.
 //!
-//! Invariant: an extent is free or belongs to one file; extent 0 belongs to nobody (the metadata journal's).
+//! Invariant: an extent is free or belongs to one file; extent 0 belongs to the metadata journal.
 
 use std::ops::Range;
 
@@ -28,7 +29,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// `bytes`, rounded down to extents, the first of them the journal's.
+    /// A device of `bytes`, rounded down to extents, of which the first is the journal's.
     ///
     /// # Errors
     /// `None` if there is not even one extent for files, or more than 2^32 - 1.
@@ -43,10 +44,10 @@ impl Space {
         Some(Space { used, free: extents - 1, next: 1 })
     }
 
-    /// Takes the first free extent from where the last was taken.
+    /// Allocates the first free extent from where the last was allocated.
     ///
     /// # Errors
-    /// [`NoSpace`] if all are taken.
+    /// [`NoSpace`] if none is free.
     pub fn take(&mut self) -> Result<ExtentId, NoSpace> {
         if self.free == 0 {
             return Err(NoSpace);
@@ -60,7 +61,7 @@ impl Space {
         Ok(ExtentId(at as u32))
     }
 
-    /// Gives an extent back.
+    /// Frees an extent.
     pub fn give_back(&mut self, extent: ExtentId) {
         let at = extent.0 as usize;
         assert!(at != 0 && self.used[at], "only what was taken can be given back");
@@ -68,12 +69,12 @@ impl Space {
         self.free += 1;
     }
 
-    /// Extents that files may take.
+    /// Extents that files may use.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.used.len() as u64 - 1
     }
-    /// Extents that nobody has.
+    /// Free extents.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.free as u64
@@ -85,7 +86,7 @@ impl Space {
 pub struct Extents(Vec<Option<ExtentId>>);
 
 impl Extents {
-    /// Makes every byte of `range` have a place. Takes all that is missing or nothing.
+    /// Allocates extents for every byte of `range`: all that are missing, or none.
     ///
     /// # Errors
     /// [`NoSpace`]; nothing has changed then.
@@ -110,7 +111,7 @@ impl Extents {
         Ok(())
     }
 
-    /// Gives back the extents that lie wholly within `range`.
+    /// Frees the extents that lie wholly within `range`.
     pub fn release(&mut self, range: Range<u64>, space: &mut Space) {
         let first = usize::try_from(range.start.div_ceil(EXTENT)).unwrap_or(usize::MAX);
         let end = usize::try_from(range.end / EXTENT).unwrap_or(usize::MAX).min(self.0.len());
@@ -132,7 +133,8 @@ impl Extents {
         self.0.iter().flatten().count() as u64 * EXTENT
     }
 
-    /// The device's addresses of a range of the file, in order of the file, neighbours joined, holes left out.
+    /// The device's addresses of a range of the file, in order of the file, neighbours joined,
+    /// holes left out.
     #[must_use]
     pub fn addresses(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = Vec::new();
@@ -159,10 +161,10 @@ mod tests {
 
     #[test]
     fn a_file_written_alone_lies_in_one_run() {
-        let mut space = Space::new(8 * EXTENT).expect("room");
+        let mut space = Space::new(8 * EXTENT).expect("space");
         let mut file = Extents::default();
         for part in 0..4 {
-            file.cover(part * EXTENT..(part + 1) * EXTENT, &mut space).expect("room");
+            file.cover(part * EXTENT..(part + 1) * EXTENT, &mut space).expect("space");
         }
         assert_eq!(file.addresses(100..4 * EXTENT), vec![EXTENT + 100..5 * EXTENT]);
         assert_eq!(file.occupied(), 4 * EXTENT);
@@ -170,11 +172,11 @@ mod tests {
 
     #[test]
     fn files_written_side_by_side_are_interleaved() {
-        let mut space = Space::new(8 * EXTENT).expect("room");
+        let mut space = Space::new(8 * EXTENT).expect("space");
         let (mut a, mut b) = (Extents::default(), Extents::default());
         for part in 0..2 {
-            a.cover(part * EXTENT..(part + 1) * EXTENT, &mut space).expect("room");
-            b.cover(part * EXTENT..(part + 1) * EXTENT, &mut space).expect("room");
+            a.cover(part * EXTENT..(part + 1) * EXTENT, &mut space).expect("space");
+            b.cover(part * EXTENT..(part + 1) * EXTENT, &mut space).expect("space");
         }
         assert_eq!(a.addresses(0..2 * EXTENT), vec![EXTENT..2 * EXTENT, 3 * EXTENT..4 * EXTENT]);
         assert_eq!(
@@ -184,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn holes_have_no_addresses_and_no_room_changes_nothing() {
-        let mut space = Space::new(4 * EXTENT).expect("room");
+    fn holes_have_no_addresses_and_a_full_device_changes_nothing() {
+        let mut space = Space::new(4 * EXTENT).expect("space");
         let mut file = Extents::default();
-        file.cover(5 * EXTENT..5 * EXTENT + 1, &mut space).expect("room");
+        file.cover(5 * EXTENT..5 * EXTENT + 1, &mut space).expect("space");
         assert_eq!(file.addresses(0..6 * EXTENT), vec![EXTENT..2 * EXTENT]);
         assert_eq!(file.cover(0..6 * EXTENT, &mut space), Err(NoSpace));
         assert_eq!((space.free(), space.total()), (2, 3));
-        file.cover(0..2 * EXTENT, &mut space).expect("room");
+        file.cover(0..2 * EXTENT, &mut space).expect("space");
         assert_eq!(space.take(), Err(NoSpace));
         file.release(1..u64::MAX, &mut space);
         assert_eq!((space.free(), file.occupied()), (2, EXTENT));

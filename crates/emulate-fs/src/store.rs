@@ -1,9 +1,10 @@
-//! The emulated file system's state, without time: every operation takes effect here at once, and answers what it
-//! asks of the device.
+//! The emulated file system's state, without time: every operation takes effect here at once, and
+//! returns the device requests that it costs.
 //!
-//! Locks, in the order in which they are taken: `tree` (names, journal), a file's content, `space` (which extents are
-//! free). A power cut sets `dead` first and then takes each lock in turn, so an operation that saw power under a
-//! lock has ended before the cut touches what that lock protects; all others fail with `EIO`.
+//! Locks, in the order in which they are taken: `tree` (names, journal), a file's content, `space`
+//! (which extents are free). A power cut sets `dead` first and then takes each lock in turn, so an
+//! operation that saw `dead` unset under a lock has ended before the cut touches what that lock
+//! protects; all others fail with `EIO`.
 
 use crate::backing::Backing;
 use crate::content::Content;
@@ -21,11 +22,12 @@ use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::path::Path;
 
-/// Earlier contents kept in memory for a power cut, all files together. The file that would exceed it counts as
-/// written back: what it holds is durable.
+/// Most bytes of earlier contents kept in memory for a power cut, all files together. A file that
+/// would exceed the limit counts as written back: its contents are durable.
 pub const KEPT_LIMIT: u64 = 256 << 20;
 
-/// Written bytes of a file that wait in the emulated page cache; its next writer writes them out.
+/// Most dirty bytes of a file in the emulated page cache; a writer that reaches the limit writes
+/// them out.
 pub const DIRTY_LIMIT: u64 = 16 << 20;
 
 /// The emulated file system's state.
@@ -35,34 +37,34 @@ pub struct Store {
     pub(crate) space: Mutex<Space>,
     dead: AtomicBool,
     kept: AtomicU64,
-    /// Where in its extent the journal is written next.
+    /// Offset of the journal's next write in its extent.
     journal_at: AtomicU64,
     sector: usize,
 }
 
-/// How a write is meant.
+/// Where a write goes, and when it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// Into the emulated page cache.
     Cached,
     /// To the device (`O_DIRECT`), durable after a sync.
     Direct,
-    /// To the device, durable when answered (`O_SYNC`, `O_DSYNC`).
+    /// To the device, durable when it completes (`O_SYNC`, `O_DSYNC`).
     Durable,
 }
 
-/// Free and all bytes.
+/// Capacity: free bytes and bytes in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// What files may occupy.
+pub struct Capacity {
+    /// Bytes that files may occupy.
     pub total: u64,
-    /// What is free.
+    /// Bytes that are free.
     pub free: u64,
 }
 
 impl Store {
-    /// The file system in `backing`, on a device of `size` bytes whose sectors, the units that a power cut leaves
-    /// whole, have `sector` bytes (a power of two up to 4,096).
+    /// The file system in `backing`, on a device of `size` bytes whose sectors, the units that a
+    /// power cut leaves whole, have `sector` bytes (a power of two up to 4,096).
     ///
     /// # Errors
     /// [`EmulateError::Size`] if the size is too small or too large, [`EmulateError::Backing`].
@@ -91,7 +93,7 @@ impl Store {
         })
     }
 
-    /// Whether power is gone.
+    /// Whether the power is cut.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::SeqCst)
@@ -100,17 +102,17 @@ impl Store {
         if self.is_dead() { Err(Errno::IO) } else { Ok(()) }
     }
 
-    /// Works on the name space.
+    /// Calls `work` with the name space.
     ///
     /// # Errors
-    /// `EIO` without power, those of `work`.
+    /// `EIO` if the power is cut, those of `work`.
     pub fn names<R>(&self, work: impl FnOnce(&mut Tree) -> Result<R, Errno>) -> Result<R, Errno> {
         let mut tree = self.tree.lock();
         self.alive()?;
         work(&mut tree)
     }
 
-    /// Works on a file that is open, or opens it for the work.
+    /// Calls `work` with an open file; opens the file if it is not.
     fn with_file<R>(
         &self,
         inode: Inode,
@@ -119,7 +121,8 @@ impl Store {
         let shared = self.names(|tree| tree.file(inode))?;
         let mut content = shared.lock();
         if content.handle.is_none() {
-            // The name must not change between finding the backing file and opening it; locks go tree first.
+            // The name must not change between finding the backing file and opening it; locks go
+            // tree first.
             drop(content);
             let tree = self.tree.lock();
             let path = tree.backing_path(inode);
@@ -138,7 +141,7 @@ impl Store {
         result
     }
 
-    /// Keeps the bound on memory.
+    /// Enforces the bound on memory.
     fn account(&self, before: u64, content: &mut Content) {
         let change = content.kept().wrapping_sub(before);
         let kept = self.kept.fetch_add(change, Ordering::SeqCst).wrapping_add(change);
@@ -149,7 +152,7 @@ impl Store {
         }
     }
 
-    /// A file is opened.
+    /// Opens a file.
     ///
     /// # Errors
     /// `EISDIR`, `ESTALE`, those of the backing file.
@@ -160,7 +163,7 @@ impl Store {
         })
     }
 
-    /// A file is closed.
+    /// Closes a file.
     pub fn close(&self, inode: Inode) {
         let mut tree = self.tree.lock();
         let Ok(shared) = tree.file(inode) else { return };
@@ -177,7 +180,7 @@ impl Store {
         }
     }
 
-    /// Reads; answers the bytes and what the device is asked.
+    /// Reads; returns the bytes and the device requests.
     ///
     /// # Errors
     /// Those of the backing file.
@@ -194,7 +197,7 @@ impl Store {
         })
     }
 
-    /// Writes. With `full`, nothing more can be allocated.
+    /// Writes; returns the device requests. With `full`, no extent can be allocated.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, those of the backing file.
@@ -252,7 +255,7 @@ impl Store {
         self.with_file(inode, |content| work(content, shared, mark))
     }
 
-    /// A sync of a file begins; `None` if there is nothing to do.
+    /// Begins a sync of a file; `None` if there is nothing to do.
     ///
     /// # Errors
     /// `ESTALE`, `EIO`.
@@ -271,7 +274,7 @@ impl Store {
         })
     }
 
-    /// A sync of a directory begins; `None` if there is nothing to do.
+    /// Begins a sync of a directory; `None` if there is nothing to do.
     ///
     /// # Errors
     /// `EIO`.
@@ -287,10 +290,10 @@ impl Store {
         })
     }
 
-    /// The device has done its part: what the sync covers is durable.
+    /// Ends a sync when the device has done its part: what the sync covers is durable.
     ///
     /// # Errors
-    /// `EIO` if power went before.
+    /// `EIO` if the power was cut before.
     pub fn end_sync(&self, work: SyncWork) -> Result<(), Errno> {
         if let (Some(shared), Some(ticket)) = (&work.content, work.ticket) {
             let mut content = shared.lock();
@@ -305,7 +308,7 @@ impl Store {
         Ok(())
     }
 
-    /// The journal's next block: changes of names, lengths and places cost one.
+    /// A request for the journal's next block: changes of names, lengths and places cost one block.
     fn journal_write(&self, operation: DeviceOperation) -> DeviceRequest {
         let at = self.journal_at.fetch_add(4096, Ordering::Relaxed) % EXTENT;
         DeviceRequest { operation, range: at..at + 4096 }
@@ -320,7 +323,8 @@ impl Store {
             return Err(Errno::FBIG);
         }
         self.with_file(inode, |content| {
-            // What could not be kept anyway is not read: a truncation of so much counts as durable at once.
+            // Bytes beyond the limit are not read, since they could not be kept: such a truncation
+            // counts as durable at once.
             if content.size.saturating_sub(size) > KEPT_LIMIT {
                 content.settle();
                 let handle = content.handle.as_ref().ok_or(Errno::BADF)?;
@@ -335,7 +339,8 @@ impl Store {
         })
     }
 
-    /// Gives a range of a file room, and grows the file to its end unless `keep_size`.
+    /// Allocates extents for a range of a file, and grows the file to the range's end unless
+    /// `keep_size`.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`.
@@ -358,7 +363,7 @@ impl Store {
         })
     }
 
-    /// Makes a range read as zeros; with `punch`, gives its extents back.
+    /// Makes a range read as zeros; with `punch`, frees its extents.
     ///
     /// # Errors
     /// Those of the backing file.
@@ -372,14 +377,15 @@ impl Store {
         })
     }
 
-    /// Free and all bytes.
+    /// Capacity: free bytes and bytes in all.
     #[must_use]
-    pub fn room(&self) -> Room {
+    pub fn capacity(&self) -> Capacity {
         let space = self.space.lock();
-        Room { total: space.total() * EXTENT, free: space.free() * EXTENT }
+        Capacity { total: space.total() * EXTENT, free: space.free() * EXTENT }
     }
 
-    /// Five seconds are over: names, lengths and places are durable as they are.
+    /// Makes names, lengths and places durable as they are. Called every
+    /// [`JOURNAL_INTERVAL`](crate::emulation::JOURNAL_INTERVAL).
     pub fn settle_metadata(&self) {
         let mut tree = self.tree.lock();
         if self.is_dead() {
@@ -397,11 +403,11 @@ impl Store {
         tree.commit(mark);
     }
 
-    /// Power goes. Answers true if it went now, false if it had gone before. The backing directory then holds what
-    /// the medium would.
+    /// Cuts the power. Returns whether it was on before. The backing directory then holds what the
+    /// medium would.
     ///
     /// # Errors
-    /// Those of the backing directory, which is of no use then.
+    /// Those of the backing directory, whose contents are then undefined.
     pub fn cut(&self, rng: &mut Rng) -> std::io::Result<bool> {
         if self.dead.swap(true, Ordering::SeqCst) {
             return Ok(false);
@@ -422,7 +428,7 @@ impl Store {
         Ok(true)
     }
 
-    /// The emulation ends; with power on, everything stays, but for a temporary backing directory.
+    /// Ends the emulation; with power on, everything is kept, except a temporary backing directory.
     pub fn end(&self) {
         let was_dead = self.dead.swap(true, Ordering::SeqCst);
         let mut tree = self.tree.lock();
@@ -433,10 +439,10 @@ impl Store {
     }
 }
 
-/// Opens a backing file for all that may be asked of it.
+/// Opens a backing file for reading and writing, if possible.
 fn open_backing(path: &Path) -> std::io::Result<File> {
     match OpenOptions::new().read(true).write(true).open(path) {
-        // A file that its owner may only read can be opened for reading; the kernel refuses the rest.
+        // A file that its owner may only read is opened for reading; the kernel refuses writes.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => File::open(path),
         result => result,
     }

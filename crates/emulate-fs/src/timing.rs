@@ -1,25 +1,25 @@
-//! What the emulated device costs: the seam to the device model.
+//! The time that the emulated device takes: the interface to the device model.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// What a device is asked to do.
+/// The operations of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceOperation {
-    /// Read.
+    /// A read.
     Read,
-    /// Write; durable only after a sync.
+    /// A write; durable only after a sync.
     Write,
-    /// Write, and be durable when that is answered.
+    /// A write that is durable when it completes.
     DurableWrite,
-    /// Make durable what was written.
+    /// Makes all completed writes durable.
     Sync,
 }
 
-/// One request.
+/// One request to the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// What to do.
+    /// The operation.
     pub operation: DeviceOperation,
     /// Bytes of the device's address space; empty for a sync.
     pub range: Range<u64>,
@@ -27,21 +27,22 @@ pub struct DeviceRequest {
 
 /// A device's timing, its queues included.
 pub trait Timing: Send {
-    /// When each of these requests is answered that arrive together at `now`, all in time since the mount. Called
-    /// with times that never go back.
+    /// Returns when each of these requests, which arrive together at `now`, completes; all times
+    /// are since the mount. The caller passes times that never go back.
     fn submit(&mut self, now: Duration, requests: &[DeviceRequest]) -> Vec<Duration>;
 }
 
-/// Each request takes a fixed time, one after the other. For trying out file systems, and for tests.
+/// Each request takes a fixed time, one after the other. For experiments with file systems, and for
+/// tests.
 #[derive(Clone, Debug, Default)]
 pub struct FixedTiming {
-    /// Of a read.
+    /// Time of a read.
     pub read: Duration,
-    /// Of a write that need not be durable.
+    /// Time of a write that need not be durable.
     pub write: Duration,
-    /// Of a durable write.
+    /// Time of a durable write.
     pub durable_write: Duration,
-    /// Of a sync.
+    /// Time of a sync.
     pub sync: Duration,
     /// When the device is free.
     pub busy_until: Duration,

@@ -1,10 +1,12 @@
-//! The name space: inodes, names, and what is not durable of them.
+//! The name space: inodes, names, and the changes that are not durable.
 //!
-//! Every change is made in the backing directory first and noted in the [`Journal`] then. What is removed is moved
-//! aside in the backing directory and stays until its removal is durable and nobody has it open.
+//! Every change is made in the backing directory first and then appended to the [`Journal`]. A
+//! removed file or directory is moved aside in the backing directory and stays until its removal is
+//! durable and no program has it open.
 //!
-//! Invariants: an inode that has a place is the entry of that name in its parent, and stands under that name in the
-//! backing directory; one without (but the root) is held aside. There are no hard links.
+//! Invariants: an inode that has a place is the entry of that name in its parent, and stands under
+//! that name in the backing directory; one without (but the root) is held aside. There are no hard
+//! links.
 
 use crate::backing::{Backing, RESERVED};
 use crate::content::Content;
@@ -25,9 +27,9 @@ pub type SharedContent = Arc<Mutex<Content>>;
 /// A file or a directory.
 #[derive(Debug)]
 pub enum Kind {
-    /// With its entries.
+    /// A directory with its entries.
     Directory(BTreeMap<OsString, Inode>),
-    /// With its bytes.
+    /// A file with its bytes.
     File(SharedContent),
 }
 
@@ -35,7 +37,7 @@ pub enum Kind {
 struct Node {
     place: Option<Place>,
     kind: Kind,
-    /// Its removal is durable: it goes when nobody has it open.
+    /// Its removal is durable: it is dropped when no program has it open.
     gone: bool,
 }
 
@@ -48,15 +50,15 @@ pub struct Tree {
     next: u64,
 }
 
-/// The number of the system's error; `EIO` if it has none.
+/// The number of a system error; `EIO` if it has none.
 #[must_use]
 pub fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 impl Tree {
-    /// What the backing directory holds: everything there is durable. Answers `None` if it doesn't fit into
-    /// the space. What is neither a file nor a directory isn't shown.
+    /// Reads the backing directory: everything there is durable. Returns `None` if it does not fit
+    /// into the space. Entries that are neither files nor directories are not shown.
     ///
     /// # Errors
     /// Those of reading directories.
@@ -168,7 +170,7 @@ impl Tree {
         self.entries(parent)?.get(name).copied().ok_or(Errno::NOENT)
     }
 
-    /// The path from the mount point; `None` for what has been removed.
+    /// The path from the mount point; `None` if the inode was removed.
     #[must_use]
     pub fn path(&self, inode: Inode) -> Option<PathBuf> {
         let mut names = Vec::new();
@@ -181,7 +183,7 @@ impl Tree {
         Some(names.iter().rev().collect())
     }
 
-    /// Where an inode stands in the backing directory.
+    /// The path of an inode in the backing directory.
     #[must_use]
     pub fn backing_path(&self, inode: Inode) -> PathBuf {
         match self.path(inode) {
@@ -194,7 +196,7 @@ impl Tree {
         self.backing_path(place.parent).join(&place.name)
     }
 
-    /// That a name may be given in a directory: it is free, and not the reserved one.
+    /// Checks that a name in a directory is free, and not the reserved one.
     fn free_name(&self, parent: Inode, name: &OsStr) -> Result<Place, Errno> {
         if parent != ROOT && self.node(parent)?.place.is_none() {
             return Err(Errno::NOENT);
@@ -226,7 +228,7 @@ impl Tree {
         Ok(inode)
     }
 
-    /// Removes a file or an empty directory; answers which.
+    /// Removes a file or an empty directory; returns its inode.
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `ENOTDIR`, `ENOTEMPTY`, those of the backing directory.
@@ -249,7 +251,8 @@ impl Tree {
         self.detach(inode).ok_or(Errno::NOENT)
     }
 
-    /// Gives something another name, replacing what stands there; answers what was replaced.
+    /// Renames a file or directory, and replaces the entry of the new name; returns the inode that
+    /// was replaced.
     ///
     /// # Errors
     /// Those of rename(2).
@@ -295,7 +298,7 @@ impl Tree {
         Ok(replaced)
     }
 
-    /// Now, in the journal.
+    /// The current end of the journal.
     #[must_use]
     pub fn mark(&self) -> Mark {
         self.journal.mark()
@@ -306,7 +309,7 @@ impl Tree {
         !self.journal.is_empty()
     }
 
-    /// All changes before `mark` are durable.
+    /// Makes all changes before `mark` durable.
     pub fn commit(&mut self, mark: Mark) {
         for held in self.journal.commit(mark).iter().filter_map(Change::held) {
             if let Some(node) = self.nodes.get_mut(&held) {
@@ -316,7 +319,7 @@ impl Tree {
         }
     }
 
-    /// Drops an inode that was removed for good and that nobody has open.
+    /// Drops an inode whose removal is durable and that no program has open.
     pub fn forget_if_unused(&mut self, inode: Inode) {
         let unused = self.nodes.get(&inode).is_some_and(|node| {
             node.gone
@@ -333,7 +336,8 @@ impl Tree {
 
     fn discard_held(&self, inode: Inode) {
         let path = self.backing.held(inode.0);
-        // What cannot be removed now is removed at the next mount of this backing directory.
+        // An entry that cannot be removed now is removed at the next mount of this backing
+        // directory.
         let _ = if self.is_directory(inode) { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
     }
 
@@ -345,7 +349,7 @@ impl Tree {
         })
     }
 
-    /// Power goes: takes back a choice of what isn't durable, the latest first.
+    /// Cuts the power: undoes some of the changes that are not durable, the latest first.
     ///
     /// # Errors
     /// Those of the backing directory.
@@ -382,7 +386,7 @@ impl Tree {
         self.backing.discard_temporary();
     }
 
-    /// Removes everything that is held aside; the emulation ends.
+    /// Removes everything that is held aside, when the emulation ends.
     pub fn discard_all_held(&self) {
         let held = self.nodes.iter().filter(|(inode, node)| node.place.is_none() && **inode != ROOT);
         held.for_each(|(inode, _)| self.discard_held(*inode));

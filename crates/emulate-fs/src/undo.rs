@@ -1,12 +1,13 @@
-//! What a power cut may take from one file: the earlier contents of blocks whose writes are not durable yet.
+//! What a power cut may undo in one file: the earlier contents of blocks whose writes are not
+//! durable yet.
 //!
-//! The backing file always holds the newest bytes. Before a block is overwritten that has not been since the last
-//! sync *began*, its bytes are kept here with the write's sequence number. A sync that ends drops what was kept
-//! up to its begin. A power cut chooses, sector by sector, between the durable bytes, those in between, and the
-//! newest.
+//! The backing file always holds the newest bytes. Before the first overwrite of a block since the
+//! last sync *began*, its bytes are kept here with the write's sequence number. A sync that ends
+//! drops the entries from before its begin. A power cut chooses, sector by sector, between the
+//! durable bytes, those in between, and the newest.
 //!
-//! Invariant: the entries of a block have rising sequence numbers; its durable bytes are the first entry's, or
-//! the file's if it has none.
+//! Invariant: the entries of a block have rising sequence numbers; its durable bytes are the first
+//! entry's, or the file's if it has none.
 
 use firn_base::rng::Rng;
 use std::collections::BTreeMap;
@@ -31,16 +32,16 @@ pub struct Undo {
     kept: u64,
 }
 
-/// How a file fares in a power cut.
+/// What a power cut does to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Everything that is not durable is gone.
+    /// Everything that is not durable is lost.
     AllLost,
-    /// Everything had just been written.
+    /// Everything survives.
     AllKept,
-    /// Each block by itself.
+    /// Each block is drawn independently.
     ByBlock,
-    /// Each sector by itself: torn blocks.
+    /// Each sector is drawn independently: blocks are torn.
     BySector,
 }
 
@@ -69,13 +70,13 @@ impl Undo {
         self.kept += BLOCK;
     }
 
-    /// A sync begins: what is written from now on is not covered by it.
+    /// Begins a sync, which does not cover later writes.
     pub fn begin_sync(&mut self, at: Sequence) {
         assert!(at > self.barrier);
         self.barrier = at;
     }
 
-    /// What was written in `range` before `at` is durable.
+    /// Makes writes to `range` before `at` durable.
     pub fn durable(&mut self, range: Range<u64>, at: Sequence) {
         if range.is_empty() {
             return;
@@ -106,8 +107,9 @@ impl Undo {
         self.blocks.is_empty()
     }
 
-    /// What a power cut writes back over the newest bytes: pieces of whole sectors, each with its offset. Bytes at
-    /// or past `cut_to`, the file's newest length, were cut off by a truncation and are all given back.
+    /// What a power cut writes back over the newest bytes: pieces of whole sectors, each with its
+    /// offset. Bytes at or past `cut_to`, the file's newest length, were cut off by a truncation
+    /// and are all restored.
     #[must_use]
     pub fn survivors(&self, sector: usize, cut_to: u64, rng: &mut Rng) -> Vec<(u64, Vec<u8>)> {
         assert!(sector > 0 && (BLOCK as usize).is_multiple_of(sector));

@@ -1,4 +1,4 @@
-//! What an operation asks of the device, and what is durable when the device has done it.
+//! The device requests of an operation, and what is durable when the device has completed them.
 
 use crate::content::{Content, SyncTicket};
 use crate::journal::Mark;
@@ -6,25 +6,25 @@ use crate::timing::{DeviceOperation, DeviceRequest};
 use crate::tree::SharedContent;
 use std::ops::Range;
 
-/// The largest request a device is given, as by the kernel's block layer; longer ones are cut.
+/// The largest request to the device, as in the kernel's block layer; longer ones are split.
 pub const REQUEST_LIMIT: u64 = 512 << 10;
 
-/// A sync under way.
+/// A sync in flight.
 #[derive(Debug)]
 pub struct SyncWork {
-    /// What the device has to write first.
+    /// Writes that the device performs first.
     pub writes: Vec<DeviceRequest>,
-    /// Then it syncs, if so; durable writes need none.
+    /// Whether the device then syncs; durable writes need no sync.
     pub flush: bool,
-    /// Whose bytes; none if only names are synced.
+    /// The file whose bytes are synced; `None` if only names are.
     pub content: Option<SharedContent>,
-    /// Which of its bytes.
+    /// The bytes that are synced.
     pub ticket: Option<SyncTicket>,
-    /// Which changes of names.
+    /// The changes of names that are synced.
     pub mark: Mark,
 }
 
-/// Takes what waits in the emulated page cache, as requests in the order of their addresses.
+/// Takes the dirty ranges of the emulated page cache, as requests in the order of their addresses.
 pub fn dirty_requests(content: &mut Content) -> Vec<DeviceRequest> {
     let ranges = content.dirty.take();
     let mut requests = requests(DeviceOperation::Write, content, &ranges);
@@ -32,7 +32,7 @@ pub fn dirty_requests(content: &mut Content) -> Vec<DeviceRequest> {
     requests
 }
 
-/// What a device is asked for these ranges of a file.
+/// The device requests for these ranges of a file.
 pub fn requests(operation: DeviceOperation, content: &Content, ranges: &[Range<u64>]) -> Vec<DeviceRequest> {
     let mut requests = Vec::new();
     for address in ranges.iter().flat_map(|range| content.extents.addresses(range.clone())) {

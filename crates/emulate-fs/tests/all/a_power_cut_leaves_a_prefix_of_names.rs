@@ -1,5 +1,5 @@
-//! Names after a power cut are those of one moment: not before the last sync that ended, and with nothing of what came
-//! later.
+//! Names after a power cut are those of one moment: not before the last sync that ended, and with
+//! no change from later.
 
 use crate::support::{Place, end, listing};
 use firn_base::rng::Rng;
@@ -11,7 +11,7 @@ fn names(root: &Path) -> Vec<(PathBuf, bool)> {
     listing(root).into_iter().map(|(path, bytes)| (path, bytes.is_none())).collect()
 }
 
-/// Makes, renames or removes something; most draws find something to do.
+/// Makes, renames or removes an entry; most draws succeed.
 fn step(root: &Path, rng: &mut Rng) {
     let mut draw = || {
         let dir = rng.below(4);
@@ -19,7 +19,7 @@ fn step(root: &Path, rng: &mut Rng) {
         if dir == 0 { root.join(name) } else { root.join(format!("d{dir}")).join(name) }
     };
     let (path, other) = (draw(), draw());
-    // What is refused changes nothing, which is as good here.
+    // An operation that is refused changes nothing, which is also fine here.
     let _ = match rng.below(6) {
         0 | 1 => File::create(&path).map(|_| ()),
         2 => std::fs::create_dir(root.join(format!("d{}", rng.between(1, 3)))),

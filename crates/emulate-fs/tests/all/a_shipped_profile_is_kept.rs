@@ -1,4 +1,4 @@
-//! Synchronous writes on the file system take what the profile's tables say.
+//! Synchronous writes on the file system take the time that the profile's tables say.
 
 use crate::support::{Place, end, mounted_or_skipped};
 use firn_base::rng::Rng;
@@ -8,7 +8,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// The median of these many calls, in microseconds: outliers, which the profile has too, are not looked at here.
+/// The median of `count` calls, in microseconds: outliers, which the profile has too, are ignored
+/// here.
 fn median_us(count: u64, mut call: impl FnMut(u64)) -> f64 {
     let mut times: Vec<f64> = (0..count)
         .map(|number| {
@@ -32,7 +33,7 @@ fn synchronous_writes_take_a_slow_flash_drives_time() {
     let file = |more: OFlags| {
         File::from(rustix::fs::open(&path, flags | more, Mode::RUSR | Mode::WUSR).expect("opened"))
     };
-    // Laid out and durable before anything is measured.
+    // Allocated and durable before the measurement.
     file(OFlags::empty()).write_all_at(&[0; 8 << 20], 0).expect("written");
     file(OFlags::empty()).sync_all().expect("synced");
     let (log, mut rng) = (file(OFlags::DSYNC), Rng::new(7));

@@ -1,4 +1,5 @@
-//! Random operations on a mounted file system and on a plain directory give the same results and leave the same files.
+//! Random operations on a mounted file system and on a plain directory give the same results and
+//! leave the same files.
 
 use crate::support::{Place, end, listing};
 use firn_base::rng::Rng;
@@ -7,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What an operation answers, comparable between file systems.
+/// The result of an operation, comparable between file systems.
 fn outcome<T>(result: std::io::Result<T>) -> Result<T, i32> {
     result.map_err(|error| error.raw_os_error().unwrap_or(-1))
 }
@@ -47,7 +48,7 @@ fn step(root: &Path, rng: &mut Rng) -> String {
             )
         ),
         10 => {
-            // A removed file goes on while it is open.
+            // A removed file can be used while it is open.
             let result = open().and_then(|file| {
                 std::fs::remove_file(&path)?;
                 file.write_all_at(&bytes, offset)?;
@@ -139,7 +140,7 @@ fn space_can_be_reserved_and_punched() {
     assert_eq!(reserved.metadata().expect("there").blocks() * 512, 8 << 20);
     let error = std::fs::write(place.mount_point().join("b"), [1]).expect_err("all is reserved");
     assert_eq!(error.kind(), ErrorKind::StorageFull);
-    reserved.write_all_at(&[7; 8192], (1 << 20) - 4096).expect("room is there");
+    reserved.write_all_at(&[7; 8192], (1 << 20) - 4096).expect("space is allocated");
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(&reserved, punch, 1 << 20, 2 << 20).expect("punched");
     let mut bytes = [1; 8192];

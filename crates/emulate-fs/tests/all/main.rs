@@ -1,4 +1,5 @@
-//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+//! The tests of this crate's public interface, in one program: each file is one promise or one way
+//! to break it.
 
 mod a_power_cut_leaves_a_prefix_of_names;
 mod a_shipped_profile_is_kept;

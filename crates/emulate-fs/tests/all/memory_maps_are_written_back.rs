@@ -1,4 +1,5 @@
-//! Shared memory maps, which SQLite's WAL index is, reach other programs at once and the backing file in the end.
+//! Shared memory maps, which SQLite's WAL index is, reach other programs at once and the backing
+//! file in the end.
 
 use crate::support::{Place, end};
 use rusqlite::Connection;

@@ -1,6 +1,7 @@
-//! SQLite on the file system, and power goes in the midst of transactions: the database that is left is whole, and holds
-//! every transaction whose commit had returned, as far as SQLite promises it for its settings. With settings that
-//! promise nothing, transactions are lost: the cuts do bite. `FIRN_SEEDS=100` tries as many cuts of each kind.
+//! SQLite on the file system, with power cuts in the middle of transactions: the database is not
+//! damaged, and holds every transaction whose commit had returned, as far as SQLite promises it for
+//! its settings. With settings that promise nothing, transactions are lost, which shows that the
+//! cuts take effect. `FIRN_SEEDS=100` makes 100 cuts of each kind.
 
 use crate::support::{Place, end, ms};
 use firn_base::rng::Rng;
@@ -23,7 +24,7 @@ fn open(path: &Path, settings: &Settings) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", settings.journal)?;
     connection.pragma_update(None, "synchronous", settings.synchronous)?;
-    // So small a cache that transactions write to the database before they commit.
+    // A cache so small that transactions write to the database before they commit.
     connection.pragma_update(None, "cache_size", 10)?;
     connection.pragma_update(None, "wal_autocheckpoint", 50)?;
     Ok(connection)
@@ -43,19 +44,19 @@ fn transaction(connection: &mut Connection, number: i64) -> rusqlite::Result<()>
     transaction.commit()
 }
 
-/// What a cut left.
+/// The state after a cut.
 #[derive(Debug, PartialEq)]
 enum Left {
     /// All that was acknowledged, in a sound database.
     Everything,
-    /// A sound database without so many of the acknowledged transactions, the last ones.
+    /// A sound database that lacks this number of acknowledged transactions, the last ones.
     Without(i64),
-    /// Not a database any more, or not a state that ever was.
+    /// Not a database any more, or a state that never existed.
     Damaged(String),
 }
 
-/// Runs transactions until power goes after a time drawn from the seed; answers what a remount finds. `None` where
-/// mounting doesn't work.
+/// Runs transactions until the power is cut after a time drawn from the seed; returns what a
+/// remount finds. `None` where mounting doesn't work.
 fn cut(settings: &Settings, seed: u64) -> Option<Left> {
     let place = Place::new();
     let device = FixedTiming { write: ms(0), sync: ms(1), durable_write: ms(1), ..FixedTiming::default() };
@@ -71,7 +72,7 @@ fn cut(settings: &Settings, seed: u64) -> Option<Left> {
             "CREATE TABLE t (k INTEGER PRIMARY KEY, n, b); CREATE TABLE done (n INTEGER PRIMARY KEY)";
         connection.execute_batch(tables).expect("tables");
     }
-    // What is prepared is durable whatever the settings: the cut is about what follows.
+    // The prepared files are durable whatever the settings: the cut concerns only what follows.
     for entry in std::fs::read_dir(mounted.mount_point()).expect("a directory") {
         std::fs::File::open(entry.expect("an entry").path())
             .and_then(|file| file.sync_all())

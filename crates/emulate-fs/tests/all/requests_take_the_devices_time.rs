@@ -78,7 +78,7 @@ fn ordinary_writes_cost_nothing_until_they_are_synced() {
         file.write_all_at(&[7; 4096], number as u64 * 4096).expect("written");
     });
     assert!(written < ms(3), "into the page cache, not to the device: {written:?}");
-    // Fifteen neighbouring pages are one write; the sync comes on top.
+    // Fifteen neighbouring pages are one write; the sync adds its time.
     let begun = Instant::now();
     file.sync_data().expect("synced");
     assert_within(begun.elapsed(), ms(23), "the first sync");
@@ -104,7 +104,7 @@ fn direct_reads_and_writes_go_to_the_device_each_time() {
 }
 
 #[test]
-fn the_page_cache_answers_a_second_read() {
+fn the_page_cache_serves_a_second_read() {
     let place = Place::new();
     let Some(mounted) = place.mount_as(device(), |_| {}) else { return };
     let path = prepared(&place, &mounted);
@@ -125,7 +125,7 @@ fn a_slow_request_holds_up_nobody_who_needs_no_device() {
     let slow = FixedTiming { sync: ms(400), ..FixedTiming::default() };
     let Some(mounted) = place.mount_as(slow, |_| {}) else { return };
     let path = mounted.mount_point().join("slow");
-    // More syncs under way than there are threads in the session.
+    // More syncs in flight than there are threads in the session.
     let threads: Vec<_> = (0..12)
         .map(|number| {
             let path = path.with_extension(number.to_string());

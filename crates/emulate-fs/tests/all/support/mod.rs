@@ -32,7 +32,8 @@ impl Place {
             sector: 512,
         }
     }
-    /// A device that costs next to nothing; `None`, with the reason printed, where mounting doesn't work.
+    /// A device that costs next to nothing; `None`, with the reason printed, where mounting doesn't
+    /// work.
     pub fn mount(&self, change: impl FnOnce(&mut MountOptions)) -> Option<Mounted> {
         self.mount_as(FixedTiming::default(), change)
     }
@@ -47,7 +48,7 @@ impl Place {
     }
 }
 
-/// Skips where FUSE is missing; any other failure is one of the test.
+/// Skips where FUSE is missing; any other failure fails the test.
 pub fn mounted_or_skipped(mounted: Result<Mounted, EmulateError>) -> Option<Mounted> {
     match mounted {
         Ok(mounted) => Some(mounted),
@@ -59,7 +60,7 @@ pub fn mounted_or_skipped(mounted: Result<Mounted, EmulateError>) -> Option<Moun
     }
 }
 
-/// Ends a mount that nobody uses any more.
+/// Ends a mount that no program uses any more.
 pub fn end(mounted: Mounted) -> firn_emulate_fs::Ending {
     let ending = mounted.end().expect("an orderly end");
     assert!(!ending.was_busy, "every file was closed");
