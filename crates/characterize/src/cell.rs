@@ -1,19 +1,20 @@
-//! What one measurement does: a description without state, which plans are lists of.
+//! What one measurement does: a description without state. A plan is a list of these.
 
 use firn_device::Durability;
 use std::fmt;
 use std::time::Duration;
 
-/// The question that a cell helps to answer; results are looked up by it.
+/// The question that a cell helps to settle; results are looked up by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
     /// How time depends on request size.
     BySize,
     /// How throughput depends on requests in flight.
     ByDepth,
-    /// Durable sequential streams side by side, each with its own thread: how wide a log had best be.
+    /// Durable sequential streams side by side, each with its own thread: the best width of a log.
     LogStreams,
-    /// Sequential streams written in turn by one thread: how many are still sequential to the device.
+    /// Sequential streams written in turn by one thread: how many the device still treats as
+    /// sequential.
     AppendStreams,
     /// One percent of the writes goes to a second stream (FlashLogging, figure 7).
     TwoStreams,
@@ -21,13 +22,13 @@ pub enum Purpose {
     Mixed,
     /// How random writes slow down as the area they fall into grows.
     ByArea,
-    /// Written extents against reserved ones and holes.
+    /// Written extents compared with reserved ones and holes.
     ByGround,
-    /// The block written last, again and again.
+    /// The most recently written block, again and again.
     Rewrite,
     /// A write and then a sync, each timed.
     Sync,
-    /// Several reads handed over at once.
+    /// Several reads submitted at once.
     ReadBatch,
     /// Many durable writes in a row: shares, sizes and spacing of outliers.
     Outliers,
@@ -60,17 +61,18 @@ impl Purpose {
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
-    /// Reads.
+    /// A read.
     Read,
-    /// Writes, safe when it returns.
+    /// A write that is durable when it returns.
     WriteDurable,
-    /// Writes, safe after a later sync that nobody waits for here.
+    /// A write that is durable after a later sync, which the cell does not wait for.
     WriteLater,
-    /// Writes, then syncs; the sync's time is kept apart.
+    /// A write, then a sync; the sync's time is recorded apart.
     WriteThenSync,
-    /// Reads in so many of a hundred requests, durable writes else; the writes' time is kept apart.
+    /// Reads in `read_percent` of the requests, durable writes in the others; the writes' time is
+    /// recorded apart.
     Mixed {
-        /// Of a hundred.
+        /// Percentage of reads.
         read_percent: u32,
     },
 }
@@ -102,19 +104,20 @@ impl Op {
     }
 }
 
-/// Where requests fall.
+/// Which offsets requests have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pattern {
     /// One after another, from the area's start again at its end.
     Sequential,
-    /// In an order drawn once, so that nothing is touched twice before all is touched once (Myers,
-    /// chapter 3).
+    /// In an order drawn once, so that no block is touched twice before every block is touched once
+    /// (Myers, chapter 3).
     Random,
     /// Always the same place.
     Rewrite,
-    /// Sequential in the area's first half, but for so many of a hundred, which are sequential in its second.
+    /// Sequential in the area's first half, except for `aside_percent` of the requests, which are
+    /// sequential in its second half.
     TwoStreams {
-        /// Of a hundred; their time is kept apart.
+        /// Percentage of requests in the second half; their time is recorded apart.
         aside_percent: u32,
     },
 }
@@ -132,14 +135,14 @@ impl Pattern {
     }
 }
 
-/// What lies under the writes.
+/// The state of the blocks that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ground {
-    /// Blocks that were written before: nothing of the file system changes.
+    /// Blocks that were written before: the file system changes no metadata.
     Written,
-    /// Blocks that are reserved and unwritten: the file system notes that they are written now.
+    /// Blocks that are reserved and unwritten: the file system records that they are written now.
     Reserved,
-    /// A hole: the file system finds a block first, as it does for a file that is appended to.
+    /// A hole: the file system allocates a block first, as it does when a file is appended to.
     Hole,
 }
 
@@ -158,25 +161,26 @@ impl Ground {
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Why.
+    /// The question that the cell helps to settle.
     pub purpose: Purpose,
     /// What each request does.
     pub op: Op,
-    /// Where.
+    /// Which offsets the requests have.
     pub pattern: Pattern,
     /// Bytes of a request; a multiple of the device's logical block.
     pub bytes: usize,
-    /// Requests handed over together; 1 but for [`Purpose::ReadBatch`].
+    /// Requests submitted together; 1 except for [`Purpose::ReadBatch`].
     pub batch: usize,
-    /// Requests (or batches) in flight, each kept up by a thread.
+    /// Requests (or batches) in flight, each issued by its own thread.
     pub depth: usize,
-    /// Sequential streams. Fewer than `depth`: all threads share one; else each thread serves its share in turn.
+    /// Sequential streams. Fewer than `depth`: all threads share one; else each thread serves its
+    /// share in turn.
     pub streams: usize,
-    /// Bytes from the start that requests fall into; all there is, if `None`.
+    /// Bytes from the start that requests fall into; the whole area if `None`.
     pub area: Option<u64>,
-    /// What lies under the writes.
+    /// The state of the blocks that are written.
     pub ground: Ground,
-    /// Time, all rounds together.
+    /// Time of all rounds together.
     pub budget: Duration,
 }
 
@@ -197,17 +201,17 @@ impl Cell {
             budget,
         }
     }
-    /// With so many requests in flight.
+    /// With `depth` requests in flight.
     #[must_use]
     pub fn depth(self, depth: usize) -> Cell {
         Cell { depth, ..self }
     }
-    /// With so many sequential streams.
+    /// With `streams` sequential streams.
     #[must_use]
     pub fn streams(self, streams: usize) -> Cell {
         Cell { streams, ..self }
     }
-    /// With so many requests handed over together.
+    /// With `batch` requests submitted together.
     #[must_use]
     pub fn batch(self, batch: usize) -> Cell {
         Cell { batch, ..self }

@@ -1,4 +1,4 @@
-//! What the engine had best do on a device, from what was measured. Pure.
+//! The engine's best settings for a device, from measurements. Pure.
 
 use crate::cell::{Op, Pattern, Purpose};
 use crate::measure::{Measured, Measurements};
@@ -6,12 +6,12 @@ use crate::outliers;
 use crate::plan::PAGE;
 use firn_profile::{Choice, Choices};
 
-/// What comes so near to the best is as good: the rest costs more than it brings.
+/// A value of at least this share of the best is as good: the rest costs more than it gains.
 const NEARLY: f64 = 0.9;
-/// Durable writes faster than this leave nothing to hide by several in flight: there the processor is the limit, and
-/// larger groups on one device are cheaper (docs/lab/2026-11-20-benchmarks.md, "How many log devices").
+/// If durable writes are faster than this, several in flight hide nothing: the processor is the
+/// limit, and larger groups on one device are cheaper (docs/benchmarks.md, "How many log devices").
 const FAST_US: f64 = 300.0;
-/// Share of requests that may be taken for outliers.
+/// Largest share of requests that may be treated as outliers.
 const OUTLIERS_MOST: f64 = 0.02;
 
 /// All choices that the measurements suffice for.
@@ -42,7 +42,7 @@ fn sizes(measurements: &Measurements, op: Op) -> Vec<(u64, f64)> {
     found.into_iter().map(|measured| (measured.cell.bytes as u64, measured.mb_per_second())).collect()
 }
 
-/// (reads handed over at once, pages a second), ascending.
+/// (reads submitted at once, pages a second), ascending.
 fn read_batches(measurements: &Measurements) -> Vec<(u32, f64)> {
     let one = measurements.of(Purpose::BySize, Op::Read, Pattern::Random);
     let more = measurements.of(Purpose::ReadBatch, Op::Read, Pattern::Random);
@@ -61,7 +61,7 @@ pub(crate) fn long_run(measurements: &Measurements) -> Option<&Measured> {
     runs.into_iter().find(|one| one.cell.bytes == PAGE && !one.tally.ordered.is_empty())
 }
 
-/// The first, and so the least, whose value is nearly the best; and the best.
+/// The first, and therefore least, whose value is nearly the best; and the best.
 fn least_nearly_best<T: Copy>(values: &[(T, f64)]) -> Option<((T, f64), f64)> {
     let best = values.iter().map(|value| value.1).fold(0.0, f64::max);
     let least = values.iter().find(|value| value.1 >= NEARLY * best)?;
@@ -115,8 +115,8 @@ fn outlier_threshold(run: &Measured) -> Choice<f64> {
     Choice::new(factor, reason)
 }
 
-/// How many times longer a random page takes than a sequential one (Myers, table 3.2): of the means of all requests, since
-/// the median of a few short rounds holds too many outliers or none.
+/// How many times longer a random page takes than a sequential one (Myers, table 3.2): of the means
+/// of all requests, since the median of a few short rounds holds too many outliers or none.
 fn ratio(measurements: &Measurements, op: Op, what: &str) -> Option<Choice<f64>> {
     let mean = |pattern| {
         let found = measurements.of(Purpose::BySize, op, pattern);

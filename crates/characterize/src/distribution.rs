@@ -12,51 +12,51 @@ pub struct Distribution {
 
 impl Default for Distribution {
     fn default() -> Distribution {
-        // It grows by itself, so that many small ones cost little.
+        // It grows as needed, so that many small ones cost little.
         let nanoseconds = Histogram::new(3).expect("three digits are allowed");
         Distribution { nanoseconds, sum_ns: 0 }
     }
 }
 
 impl Distribution {
-    /// Adds one.
+    /// Adds one request's latency.
     pub fn record(&mut self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_NS);
         self.nanoseconds.record(nanoseconds).expect("it grows up to an hour");
         self.sum_ns += u128::from(nanoseconds);
     }
 
-    /// Adds another's.
+    /// Adds the requests of another distribution.
     pub fn merge(&mut self, other: &Distribution) {
         self.nanoseconds.add(&other.nanoseconds).expect("both grow by themselves");
         self.sum_ns += other.sum_ns;
     }
 
-    /// How many there are.
+    /// Number of requests.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.nanoseconds.len()
     }
 
-    /// Arithmetic mean in microseconds; 0 of none.
+    /// Arithmetic mean in microseconds; 0 if there are none.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
         self.sum_ns as f64 / self.count().max(1) as f64 / 1000.0
     }
 
-    /// The quantile (0 to 1) in microseconds; 0 of none.
+    /// The quantile (0 to 1) in microseconds; 0 if there are none.
     #[must_use]
     pub fn quantile_us(&self, quantile: f64) -> f64 {
         self.nanoseconds.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    /// The longest in microseconds; 0 of none.
+    /// The longest in microseconds; 0 if there are none.
     #[must_use]
     pub fn max_us(&self) -> f64 {
         self.nanoseconds.max() as f64 / 1000.0
     }
 
-    /// For a picture: (microseconds, share of requests that took at most so long), ascending.
+    /// For a plot: (microseconds, share of requests that took at most this time), ascending.
     #[must_use]
     pub fn cumulative(&self) -> Vec<(f64, f64)> {
         let all = self.count().max(1) as f64;
@@ -71,7 +71,7 @@ impl Distribution {
     }
 }
 
-/// An hour: what takes longer counts as so long.
+/// An hour: longer latencies count as this.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! One round of one cell: threads that keep requests in flight, and what they note.
+//! One round of one cell: threads that keep requests in flight, and what they record.
 //!
-//! Requests in flight are kept up by as many threads, each with one synchronous request (or batch) at a time,
-//! so the depth is steady, as fio's is; a batch that drains before the next begins would not be. It is also how
-//! the engine itself keeps several writes in flight.
+//! Each request in flight has a thread that issues one synchronous request (or batch) at a time, so
+//! the depth is steady, as fio's is; with batches that drain before the next begins it would not
+//! be. The engine itself keeps several writes in flight in the same way.
 //!
-//! Rates: each thread's requests over the time from its first counted request's begin to its last one's end,
-//! summed over the threads. So a round on a slow device is not rounded to its length.
+//! Rates: each thread's requests over the time from its first counted request's begin to its last
+//! one's end, summed over the threads. So the rate on a slow device is not distorted by the length
+//! of the round.
 
 use crate::cell::{Cell, Op};
 use crate::distribution::Distribution;
@@ -18,59 +19,59 @@ use firn_base::sync::{Arc, Mutex, thread};
 use firn_device::{AlignedBuf, Device, DeviceError, Io, IoOp};
 use std::time::Duration;
 
-/// No request of a round completed for so long, and for 20 mean latencies: a stall.
+/// If no request of a round completes for this time, and for 20 mean latencies, that is a stall.
 pub const STALL: Duration = Duration::from_millis(100);
 /// See [`STALL`].
 const STALL_TIMES: u64 = 20;
-/// Share of a round, as a divisor, whose requests are not counted.
+/// The first part of a round, as a divisor of its length, in which requests are not counted.
 const WARM_UP: u32 = 10;
-/// Latencies kept in order, a round: enough for spacings, and bounded (8 bytes each).
+/// Most latencies that a round keeps in order: enough for spacings, and bounded (8 bytes each).
 const ORDERED_MAX: usize = 1 << 18;
 /// Length of a step of the timeline.
 pub const TIMELINE_STEP: Duration = Duration::from_millis(100);
 
-/// Asked before each request: whether to end. It is called from several threads.
+/// Called before each request, by several threads: returns whether to end.
 pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// What one round noted.
+/// What one round recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Requests (or batches) counted.
     pub requests: u64,
-    /// A second.
+    /// Requests (or batches) a second.
     pub requests_per_second: f64,
     /// Bytes moved a second.
     pub bytes_per_second: f64,
-    /// Of each request or batch; of a mixed cell's reads.
+    /// Latencies of requests or batches; of a mixed cell, of its reads.
     pub latency: Distribution,
-    /// Of the second stream's writes, of syncs, of a mixed cell's writes.
+    /// Latencies recorded apart: of the second stream's writes, of syncs, of a mixed cell's writes.
     pub aside: Distribution,
-    /// Nanoseconds of each request in order, of cells with one request in flight; at most 262,144.
+    /// Nanoseconds of each request in order, for cells with one request in flight; at most 262,144.
     pub ordered: Vec<u64>,
-    /// Nothing completed: (milliseconds since the round's begin, milliseconds it lasted).
+    /// Stalls: (milliseconds since the round's begin, milliseconds it lasted).
     pub stalls: Vec<(u64, u64)>,
     /// Bytes moved in each 100 ms since the round's begin.
     pub timeline: Vec<u64>,
 }
 
-/// What all threads of a round see.
+/// State that all threads of a round share.
 struct Shared {
     device: Arc<dyn Device>,
     cell: Cell,
     begun: Moment,
     budget: Duration,
-    /// Of the caller: end in order.
+    /// Returns whether the caller wants the round to end early.
     stop: Stop,
-    /// A thread failed: the others need not go on.
+    /// A thread failed: the others stop.
     failed: AtomicBool,
     /// When a request last completed, in nanoseconds since `begun`.
     completed_ns: AtomicU64,
-    /// Tallies of threads that are done. A leaf.
+    /// Tallies of threads that are done. The lock is a leaf.
     outcomes: Mutex<Vec<Result<Tally, DeviceError>>>,
 }
 
-/// Runs one round of `cell` for `budget` within the first `area` bytes of the device. Equal seeds walk alike.
-/// Each thread completes at least one request whatever the budget.
+/// Runs one round of `cell` for `budget` within the first `area` bytes of the device. Equal seeds
+/// give equal walks. Each thread completes at least one request whatever the budget.
 pub fn round(
     device: &Arc<dyn Device>,
     cell: &Cell,
@@ -81,7 +82,7 @@ pub fn round(
 ) -> Result<Tally, Error> {
     let area = cell.area.unwrap_or(area).min(area).min(device.len());
     if area < cell.bytes as u64 {
-        return Err(Error::bad_argument(format!("{area} bytes are no room for requests of {}", cell.bytes)));
+        return Err(Error::bad_argument(format!("{area} bytes are less than one request of {}", cell.bytes)));
     }
     let walks = walks(cell, area, seed, begun);
     let shared = Arc::new(Shared {
@@ -174,7 +175,7 @@ impl Shared {
         Ok(tally)
     }
 
-    /// Performs one request; `None` at the end of the ground.
+    /// Performs one request; returns `None` at the end of unwritten ground.
     fn request(
         &self,
         walk: &mut Walk,
@@ -240,7 +241,7 @@ impl Shared {
             tally.stalls.push((before / 1_000_000, (now_ns - before) / 1_000_000));
         }
         let step = usize::try_from(since.as_millis() / TIMELINE_STEP.as_millis()).unwrap_or(usize::MAX);
-        // An hour of steps is the most; a device that takes longer shows it in its stalls.
+        // At most an hour of steps; a longer one shows in the stalls.
         if step < 36_000 {
             if tally.timeline.len() <= step {
                 tally.timeline.resize(step + 1, 0);
@@ -288,7 +289,8 @@ impl Tally {
 
 /// A thread's buffers.
 struct Memory {
-    /// Random bytes, different in each block of each write: devices may compress, or write equal blocks once.
+    /// Random bytes, different in each block of each write: devices may compress, or write equal
+    /// blocks once.
     data: AlignedBuf,
     reads: AlignedBuf,
     stamp: u64,

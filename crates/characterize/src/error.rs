@@ -1,21 +1,21 @@
-//! How measuring fails.
+//! Errors of measuring.
 
 use firn_device::{DeviceError, DeviceErrorKind};
 use std::fmt;
 
-/// Why nothing, or no more, was measured; the sentence says what to do.
+/// Why a measurement did not start or did not finish; the message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request makes no sense.
+    /// An argument that is not possible.
     BadArgument(String),
-    /// It would destroy what is there.
+    /// The measurement would destroy data.
     Refused(String),
     /// No such place, no permission, no memory, no threads.
     Unusable(String),
     /// Too little space.
     Full(String),
-    /// The device answered with an error.
+    /// The device returned an error.
     Failed(String),
     /// Stopped by the caller.
     Interrupted,

@@ -1,7 +1,9 @@
-//! A profile from measurements: the emulator's model of the device, the rows behind it, and the choices. Pure.
+//! A profile from measurements: the emulator's model of the device, the rows behind it, and the
+//! choices. Pure.
 //!
-//! Times in the model's tables are means of the requests that are no outliers, since the model adds those itself; so the
-//! mean of all comes out as it was measured. What the model cannot say, or what was not measured, is in the notes.
+//! Times in the model's tables are means of the requests without outliers, since the model adds
+//! those itself; so the model's mean of all requests is the measured one. What the model cannot
+//! express, or what was not measured, is in the notes.
 
 use crate::cell::{Cell, Ground, Op, Pattern, Purpose};
 use crate::choices::{choices, long_run};
@@ -78,7 +80,8 @@ fn normal_us(measured: &Measured) -> f64 {
     }
 }
 
-/// Normal times by size. Times that fall with size are noise: the shorter request then counts as the longer.
+/// Normal times by size. Times that fall with size are noise: the shorter request then gets the
+/// time of the longer one.
 fn table(cells: &[&Measured]) -> ServiceTable {
     let mut longest = 0.0f64;
     let points = cells.iter().filter(|measured| measured.tally.latency.count() > 0).map(|measured| {
@@ -88,13 +91,13 @@ fn table(cells: &[&Measured]) -> ServiceTable {
     ServiceTable::new(points.collect::<Vec<_>>())
 }
 
-/// To a hundredth, and never nothing.
+/// Rounded to a hundredth, and never 0.
 fn rounded(us: f64) -> f64 {
     (us * 100.0).round().max(1.0) / 100.0
 }
 
-/// Requests that the device serves side by side: by how much its best rate exceeds that of one at a time. Reads count;
-/// writes give the other end of a band if they say something else.
+/// Requests that the device serves side by side: the ratio of its best rate to that of one at a
+/// time. Reads decide; writes give the other end of a band if they differ.
 fn channels(measurements: &Measurements, notes: &mut Vec<String>) -> (u32, Vec<Band>) {
     let speed_up = |cells: Vec<&Measured>| {
         let pages: Vec<&Measured> =
@@ -120,7 +123,7 @@ fn channels(measurements: &Measurements, notes: &mut Vec<String>) -> (u32, Vec<B
     (channels as u32, band.into_iter().collect())
 }
 
-/// The fastest that was seen, in MB/s.
+/// The highest measured bandwidth in MB/s.
 fn fastest(measurements: &Measurements, writes: bool) -> Option<f64> {
     let rates = measurements
         .cells
@@ -132,8 +135,8 @@ fn fastest(measurements: &Measurements, writes: bool) -> Option<f64> {
     rates.reduce(f64::max).filter(|&rate| rate > 0.0).map(rounded)
 }
 
-/// How many sequential streams cost less than half-way (in ratio) between one stream and random writes; all that were
-/// measured if the device does not care.
+/// The number of sequential streams up to which a write costs less than half-way (in ratio) between
+/// one stream and random writes; the most that were measured if their number makes no difference.
 fn append_streams(measurements: &Measurements) -> u32 {
     let page_us = |pattern| {
         let found = measurements.of(Purpose::BySize, Op::WriteDurable, pattern);
@@ -148,7 +151,7 @@ fn append_streams(measurements: &Measurements) -> u32 {
     kept.last().map_or(1, |measured| measured.cell.streams as u32)
 }
 
-/// Bytes of a cache whose end was not seen.
+/// Bytes of a cache that no measurement filled.
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// A cache in front of the medium, if writes that need not be durable return much earlier.
@@ -180,7 +183,8 @@ fn write_cache(measurements: &Measurements, notes: &mut Vec<String>) -> Option<W
     })
 }
 
-/// (MB/s in the first tenth, MB/s in the last half) of writing without a pause, if it slowed down by a third.
+/// (MB/s in the first tenth, MB/s in the last half) of writing without a pause, if it slowed down
+/// by a third.
 #[must_use]
 pub fn sustained(measurements: &Measurements) -> Option<(f64, f64)> {
     let timeline = &measurements.about(Purpose::Sustained).first()?.tally.timeline;
@@ -223,7 +227,8 @@ fn all_outliers(measurements: &Measurements) -> Vec<Outliers> {
     all
 }
 
-/// By how much the time of random writes differs from the table's, which are of the whole area.
+/// By which factor the time of random writes in a part of the area differs from the table's, which
+/// is of the whole area.
 fn area(measurements: &Measurements) -> Vec<Area> {
     let found = measurements.of(Purpose::ByArea, Op::WriteDurable, Pattern::Random);
     let whole = measurements.of(Purpose::BySize, Op::WriteDurable, Pattern::Random);
@@ -291,7 +296,7 @@ fn pattern(cell: &Cell) -> firn_profile::Pattern {
     }
 }
 
-/// The purpose, and what has no column of its own.
+/// The purpose, and parameters without a column.
 fn note(measured: &Measured) -> String {
     let (cell, tally) = (&measured.cell, &measured.tally);
     let mut note = cell.purpose.name().to_owned();

@@ -1,29 +1,29 @@
-//! What was measured, in words: asked of the system, never needed to measure.
+//! A description of the measured device in words, from the system; not needed to measure.
 
 use crate::plan::Effort;
 use crate::target::{Target, TargetKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What a profile says beside the figures.
+/// The part of a profile beside the figures.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// Lower-case letters, digits, dots and hyphens.
+    /// The profile's name: lower-case letters, digits, dots and hyphens.
     pub name: String,
-    /// For people.
+    /// The title for readers.
     pub title: String,
     /// Machine and date.
     pub source: String,
     /// Conditions.
     pub notes: Vec<String>,
-    /// Of the device, or of the area if the device does not tell.
+    /// Capacity of the device, or of the area if the device does not report it.
     pub capacity_bytes: u64,
     /// Smallest transfer.
     pub logical_block: u32,
 }
 
 impl Head {
-    /// Of a target that was opened at `path` and measured at `date`.
+    /// Describes a target that was opened at `path` and measured at `date`.
     #[must_use]
     pub fn of(path: &Path, target: &Target, effort: Effort, name: &str, date: &str) -> Head {
         let device = block_device_of(path);
@@ -71,7 +71,7 @@ fn block_device_of(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
 }
 
-/// Maker's name of the device, or its kernel name; a partition is described by its disk.
+/// The vendor's name of the device, or its kernel name; a partition is described by its disk.
 fn model(device: &Path) -> Option<String> {
     let disk = if device.join("partition").exists() { device.parent()? } else { device };
     let stated =

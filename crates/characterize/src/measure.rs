@@ -10,21 +10,21 @@ use firn_base::clock;
 use firn_base::rng::Rng;
 use std::time::Duration;
 
-/// How far measuring is, for people who wait.
+/// The progress of a measurement, for display.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Time of the plan that is behind.
+    /// Time of the plan that has passed.
     pub done: Duration,
-    /// Of so much.
+    /// Time of the whole plan.
     pub total: Duration,
-    /// What is measured now.
+    /// The cell that is measured now.
     pub what: String,
 }
 
-/// What a cell's rounds noted.
+/// What a cell's rounds recorded.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What was measured.
+    /// The cell that was measured.
     pub cell: Cell,
     /// Requests a second of each round.
     pub rounds: Vec<f64>,
@@ -47,7 +47,7 @@ impl Measured {
         self.tally.bytes_per_second / 1e6
     }
 
-    /// The outliers among its requests; of cells with one request in flight.
+    /// The outliers among its requests; for cells with one request in flight.
     #[must_use]
     pub fn outliers(&self) -> Outliers {
         outliers_of_runs(&self.tally.ordered, &self.seams)
@@ -70,7 +70,7 @@ impl Measured {
     }
 }
 
-/// The middle value; 0 of none.
+/// The median; 0 if there are no values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -81,24 +81,24 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// What a plan measured.
+/// The results of a plan.
 #[derive(Clone, Debug)]
 pub struct Measurements {
-    /// Which plan.
+    /// The plan's effort.
     pub effort: Effort,
-    /// In the plan's order; cells that time did not suffice for are missing.
+    /// The cells in the plan's order; those for which time did not suffice are missing.
     pub cells: Vec<Measured>,
     /// Cells of the plan that have fewer rounds than planned, or none.
     pub cut_short: usize,
-    /// Seconds that it took, but for preparing the area.
+    /// Seconds that the plan took, without the preparation of the area.
     pub seconds: f64,
-    /// Bytes that requests fell into.
+    /// Bytes of the area that requests fell into.
     pub area: u64,
 }
 
 impl Measurements {
-    /// Results of a purpose, operation and pattern, in the order of request sizes, then of requests in flight, streams,
-    /// batches and areas.
+    /// Results of a purpose, operation and pattern, in the order of request sizes, then of requests
+    /// in flight, streams, batches and areas.
     #[must_use]
     pub fn of(&self, purpose: Purpose, op: Op, pattern: Pattern) -> Vec<&Measured> {
         let mut found: Vec<&Measured> = self
@@ -123,7 +123,8 @@ impl Measurements {
     }
 }
 
-/// Measures what `plan` lists on `target`. Ends with [`Error::Interrupted`] soon after `stop` says so.
+/// Measures what `plan` lists on `target`. Returns [`Error::Interrupted`] soon after `stop` returns
+/// true.
 pub fn measure(
     target: &Target,
     plan: &Plan,
@@ -170,10 +171,10 @@ pub fn measure(
     })
 }
 
-/// Space of a round on unwritten ground: it is walked over once.
+/// Space of a round on unwritten ground: it is written once.
 const FRESH_BYTES: u64 = 128 << 20;
 
-/// `None` if the target has no such ground.
+/// Runs one round; returns `None` if the target has no such ground.
 fn one_round(
     target: &Target,
     cell: &Cell,
@@ -191,7 +192,7 @@ fn one_round(
     let tally =
         drive::round(target.device(), cell, target.area(), budget, (seed, begun % places.max(1)), stop)?;
     if cell.op.writes() {
-        // What this cell left in a cache is not the next one's load.
+        // Empties the device's cache, so that the next cell does not pay for this one's writes.
         target.device().sync()?;
     }
     Ok(Some(tally))

@@ -1,39 +1,41 @@
 //! Outliers among the latencies of one kind of request: how many, how long, how far apart.
 //!
-//! The rule is FlashLogging's (section 3.4): what takes longer than twice the average is an outlier. The average
-//! is that of the others, or few very long requests would hide the many that are merely long: it is found by
-//! starting at the median and taking the mean of what is not an outlier until nothing changes.
+//! The rule is FlashLogging's (section 3.4): a request that takes longer than twice the average is
+//! an outlier. The average is that of the other requests; otherwise a few very long requests would
+//! hide the many that are merely long. To find it, start at the median and take the mean of the
+//! requests that are not outliers until nothing changes.
 
 /// The paper's factor.
 pub const FACTOR: f64 = 2.0;
 
-/// How long normal requests take, and what the others are like.
+/// The latency of normal requests, and the properties of the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outliers {
-    /// Mean of the requests that are none, in microseconds.
+    /// Mean latency of the other requests, in microseconds.
     pub normal_us: f64,
-    /// Of all requests, 0 to 1.
+    /// Share of outliers among all requests, 0 to 1.
     pub share: f64,
-    /// Their median, in microseconds; 0 without any.
+    /// Median latency of outliers in microseconds; 0 if there are none.
     pub typical_us: f64,
-    /// The longest.
+    /// The longest latency in microseconds.
     pub max_us: f64,
-    /// Requests from one outlier to the next: 5th, 50th and 95th percentile. `None` for fewer than three outliers.
+    /// Requests from one outlier to the next: 5th, 50th and 95th percentile. `None` for fewer than
+    /// three outliers.
     pub spacing: Option<[f64; 3]>,
     /// The spacings' standard deviation over their mean: 0 for clockwork, about 1 for chance.
     pub spacing_variation: f64,
-    /// By how much longer they take, in classes that differ by a power of ten.
+    /// Outliers by length, in classes that differ by a power of ten.
     pub classes: Vec<OutlierClass>,
 }
 
 /// Outliers of about one length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutlierClass {
-    /// Of all requests.
+    /// Share of this class among all requests.
     pub share: f64,
-    /// Of a uniform distribution with their mean.
+    /// Least latency of a uniform distribution with their mean.
     pub from_us: f64,
-    /// As above.
+    /// Greatest latency of that distribution.
     pub to_us: f64,
     /// The least and most requests between two, if they come at regular intervals.
     pub regular: Option<(u32, u32)>,
@@ -41,9 +43,9 @@ pub struct OutlierClass {
 
 /// Limits between classes, in normal latencies.
 const CLASSES: [f64; 4] = [FACTOR, 10.0, 100.0, f64::INFINITY];
-/// A deviation of spacings below this is a rhythm.
+/// If the spacings' variation is below this, the outliers come at regular intervals.
 const REGULAR: f64 = 0.25;
-/// Spacings that a rhythm needs.
+/// Spacings needed to detect regular intervals.
 const REGULAR_LEAST: usize = 8;
 const ITERATIONS: usize = 32;
 
@@ -53,8 +55,8 @@ pub fn outliers(ordered_ns: &[u64]) -> Outliers {
     outliers_of_runs(ordered_ns, &[])
 }
 
-/// As [`outliers`], of several runs one behind the other: `seams` are the places where a run begins. What lies between an
-/// outlier before a seam and one behind it says nothing about spacing.
+/// As [`outliers`], of several runs one behind the other: `seams` are the indices at which a run
+/// begins. The distance between outliers on two sides of a seam is no spacing.
 #[must_use]
 pub fn outliers_of_runs(ordered_ns: &[u64], seams: &[usize]) -> Outliers {
     if ordered_ns.is_empty() {
@@ -81,7 +83,7 @@ pub fn outliers_of_runs(ordered_ns: &[u64], seams: &[usize]) -> Outliers {
     }
 }
 
-/// The mean of what is no outlier, in nanoseconds; 0 of nothing.
+/// The mean latency without outliers, in nanoseconds; 0 if there are no requests.
 #[must_use]
 pub fn normal_ns(latencies_ns: &[u64]) -> f64 {
     let mut sorted: Vec<f64> = latencies_ns.iter().map(|&ns| ns as f64).collect();
@@ -98,12 +100,13 @@ pub fn normal_ns(latencies_ns: &[u64]) -> f64 {
     normal
 }
 
-/// Beyond so many normal latencies nobody doubts that a request is an outlier.
+/// A request that takes longer than this number of normal latencies is certainly an outlier.
 const CERTAIN: f64 = 10.0;
 
-/// The least factor from the paper's on, in steps of a half, that no more than `share` of the requests exceeds without
-/// being certain outliers (ten times normal). On a device whose latencies spread, twice the average would have many
-/// requests issued again in vain; where the long ones stand apart, however many, the paper's factor stays.
+/// The least factor from the paper's on, in steps of a half, that no more than `share` of the
+/// requests exceeds without being certain outliers (ten times normal). On a device whose latencies
+/// spread, with twice the average as threshold, many requests would be issued again in vain; where
+/// the long requests are distinct, however many, the threshold is the paper's factor.
 #[must_use]
 pub fn threshold(ordered_ns: &[u64], share: f64) -> f64 {
     let normal = normal_ns(ordered_ns);
@@ -113,13 +116,13 @@ pub fn threshold(ordered_ns: &[u64], share: f64) -> f64 {
     factors.into_iter().find(|&factor| doubtful(factor) <= share * ordered_ns.len() as f64).unwrap_or(CERTAIN)
 }
 
-/// (place in the order, nanoseconds) of those that `which` picks.
+/// (index, nanoseconds) of the requests that `which` picks.
 fn picked(ordered_ns: &[u64], which: impl Fn(f64) -> bool) -> Vec<(usize, f64)> {
     let all = ordered_ns.iter().map(|&ns| ns as f64).enumerate();
     all.filter(|&(_, ns)| which(ns)).collect()
 }
 
-/// Requests from each to the next within a run, ascending.
+/// The numbers of requests from each to the next within a run, ascending.
 fn spacings(picked: &[(usize, f64)], seams: &[usize]) -> Vec<f64> {
     let within = |pair: &&[(usize, f64)]| !seams.iter().any(|&seam| pair[0].0 < seam && seam <= pair[1].0);
     let pairs = picked.windows(2).filter(within);
@@ -147,7 +150,7 @@ fn class(members: &[(usize, f64)], seams: &[usize], of: usize) -> Option<Outlier
     Some(OutlierClass { share, from_us: from / 1000.0, to_us: (2.0 * mean - from) / 1000.0, regular })
 }
 
-/// Standard deviation over mean; 0 of fewer than two.
+/// Standard deviation over mean; 0 for fewer than two values.
 fn variation(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
@@ -157,7 +160,7 @@ fn variation(values: &[f64]) -> f64 {
     (squares / values.len() as f64).sqrt() / mean
 }
 
-/// The quantile of ascending values; 0 of none.
+/// The quantile of ascending values; 0 if there are none.
 fn at(sorted: &[f64], quantile: f64) -> f64 {
     let index = (sorted.len().saturating_sub(1) as f64 * quantile).round() as usize;
     sorted.get(index).copied().unwrap_or(0.0)

@@ -1,13 +1,13 @@
 //! Which cells are measured, and for how long.
 //!
-//! Cells stand in the order of what is missed most if time runs out. A plan's rounds go through all cells, one
-//! after another, so that what changes on the machine meanwhile touches all of them alike, and each figure is a
-//! median over rounds.
+//! Cells are in order of importance, in case time runs out. A plan's rounds go through all cells,
+//! one after another, so that changes on the machine meanwhile affect all of them alike, and each
+//! figure is a median over rounds.
 
 use crate::cell::{Cell, Ground, Op, Pattern, Purpose};
 use std::time::Duration;
 
-/// How much time is given.
+/// How much time a plan takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Under 30 seconds in all.
@@ -19,17 +19,17 @@ pub enum Effort {
 /// A list of measurements.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which of the two.
+    /// The plan's effort.
     pub effort: Effort,
-    /// In order.
+    /// The cells, in the order in which they are measured.
     pub cells: Vec<Cell>,
     /// How often each cell is measured, each time for an equal share of its budget.
     pub rounds: u32,
-    /// After so long, what has not begun is left out.
+    /// After this time, cells that have not begun are left out.
     pub deadline: Duration,
-    /// Longest time for writing the area beforehand; what was written by then is the area.
+    /// Longest time for writing the area beforehand; the part written by then is the area.
     pub prepare: Duration,
-    /// Equal seeds choose equal places.
+    /// Equal seeds give equal offsets.
     pub seed: u64,
 }
 
@@ -151,7 +151,7 @@ impl Plan {
         }
     }
 
-    /// Leaves out what a device of `logical_block` bytes with an area of `area` cannot do.
+    /// Leaves out cells that a device of `logical_block` bytes with an area of `area` cannot do.
     pub fn fit(&mut self, logical_block: usize, area: u64) {
         self.cells.retain(|cell| {
             let wanted = cell.area.unwrap_or(cell.bytes as u64 * cell.streams.max(cell.depth) as u64 * 2);
@@ -159,14 +159,14 @@ impl Plan {
         });
     }
 
-    /// The time of all cells together, but for what lies between them.
+    /// The time of all cells together, without the gaps between them.
     #[must_use]
     pub fn budget(&self) -> Duration {
         self.cells.iter().map(|cell| cell.budget).sum()
     }
 }
 
-/// As many bytes a second as the device moves.
+/// A cell that measures the device's bandwidth.
 fn wide(op: Op, budget: Duration) -> Cell {
     Cell::new(Purpose::ByDepth, op, Sequential, MIB, budget).depth(4)
 }

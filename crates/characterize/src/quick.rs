@@ -12,7 +12,8 @@ use firn_base::sync::Arc;
 use firn_profile::DeviceProfile;
 use std::path::Path;
 
-/// Measures the file system that `dir` is on for at most half a minute, in files that are gone afterwards.
+/// Measures the file system that `dir` is on for at most half a minute, in files that are gone
+/// afterwards.
 pub fn quick(dir: &Path) -> Result<DeviceProfile, Error> {
     let plan = Plan::new(Effort::Quick);
     let options =

@@ -1,9 +1,10 @@
-//! What is measured, and making sure that nothing of its owner's is lost.
+//! What is measured, and how its owner's data are protected.
 //!
-//! Invariants: in a directory, and beside a regular file, work happens in files made here, whose names are removed
-//! before anything is written to them; a regular file or block device itself is written to only with
-//! [`Consent`], which takes two statements; a block device that is mounted, or held by swap, RAID, LVM or another program, is
-//! refused always (the kernel answers an exclusive opening).
+//! Invariants: in a directory, and beside a regular file, measurements use files made here, whose
+//! names are removed before anything is written to them; a regular file or block device itself is
+//! written to only with [`Consent`], which takes two statements; a block device that is mounted, or
+//! held by swap, RAID, LVM or another program, is always refused (the kernel rejects an exclusive
+//! open).
 
 use crate::cell::Ground;
 use crate::drive::Stop;
@@ -19,12 +20,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// That the contents of a file or block device may be destroyed: both have to be said.
+/// Consent to destroy the contents of a file or block device: both fields must be set.
 #[derive(Clone, Debug, Default)]
 pub struct Consent {
-    /// Said once.
+    /// The first statement.
     pub destroy_contents: bool,
-    /// Said again, by naming the same path.
+    /// The second statement, which names the same path.
     pub i_am_sure: Option<PathBuf>,
 }
 
@@ -41,22 +42,22 @@ pub struct TargetOptions {
     pub area: Option<u64>,
     /// Longest time for writing the area beforehand.
     pub prepare: Duration,
-    /// For files and devices to be written to themselves.
+    /// Consent for a file or device that is itself to be written to.
     pub consent: Consent,
-    /// Makes the named file, which must not exist, and leaves it.
+    /// Whether to make the named file, which must not exist, and to keep it.
     pub keep: bool,
 }
 
-/// What kind of place it is.
+/// The kind of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetKind {
-    /// Files made for the purpose.
+    /// Files made for the measurement.
     Files,
     /// A file of the user's, written to itself.
     WholeFile,
     /// A block device, written to itself.
     BlockDevice,
-    /// Any other device, handed in.
+    /// Any other device, supplied by the caller.
     Given,
 }
 
@@ -64,7 +65,7 @@ pub enum TargetKind {
 #[derive(Debug)]
 pub struct Target {
     device: Arc<dyn Device>,
-    /// Where more files can be made.
+    /// The directory in which more files can be made.
     directory: Option<PathBuf>,
     kind: TargetKind,
     area: u64,
@@ -73,15 +74,15 @@ pub struct Target {
 
 /// The default area.
 const AREA: u64 = 1 << 30;
-/// Less is no measurement.
+/// The least area that can be measured.
 const AREA_LEAST: u64 = 16 << 20;
-/// Bytes of one write while preparing, and how many are handed over at once.
+/// Bytes of one write during preparation.
 const CHUNK: usize = 1 << 20;
 const CHUNKS: usize = 8;
 
 impl Target {
-    /// Opens `path`, checks that nothing is destroyed without consent, and writes the area. `progress` is told
-    /// bytes written and bytes wanted.
+    /// Opens `path`, checks that nothing is destroyed without consent, and writes the area. It
+    /// calls `progress` with the bytes written and the bytes wanted.
     pub fn open(
         path: &Path,
         options: &TargetOptions,
@@ -99,7 +100,8 @@ impl Target {
         Ok(target)
     }
 
-    /// A device that is handed in, all of which may be overwritten; it is not written beforehand.
+    /// A device supplied by the caller, all of which may be overwritten; it is not written
+    /// beforehand.
     #[must_use]
     pub fn given(device: Arc<dyn Device>) -> Target {
         let area = device.len();
@@ -111,12 +113,12 @@ impl Target {
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
-    /// Bytes from its start that are worked in.
+    /// Bytes from its start that are measured.
     #[must_use]
     pub fn area(&self) -> u64 {
         self.area
     }
-    /// What kind of place it is.
+    /// The kind of a target.
     #[must_use]
     pub fn kind(&self) -> TargetKind {
         self.kind
@@ -177,8 +179,8 @@ impl Target {
         Ok(Target::new(device, Some(directory.to_owned()), TargetKind::Files))
     }
 
-    /// A new file of `bytes` on this ground, gone when it is dropped; `None` where no files can be made, or where the file
-    /// system does not reserve.
+    /// A new file of `bytes` on this ground, gone when it is dropped; `None` where no files can be
+    /// made, or where the file system does not reserve.
     pub fn fresh(&self, ground: Ground, bytes: u64) -> Result<Option<Arc<dyn Device>>, Error> {
         let Some(directory) = &self.directory else { return Ok(None) };
         let fill = match ground {
@@ -191,7 +193,7 @@ impl Target {
         Ok(Some(Arc::new(file)))
     }
 
-    /// Makes the area and writes it, so that no write meets unwritten ground and no read a hole.
+    /// Makes the area and writes it, so that no request falls on unwritten blocks or into a hole.
     fn prepare(
         &mut self,
         options: &TargetOptions,
@@ -213,9 +215,9 @@ impl Target {
             if written >= AREA_LEAST && begun.elapsed() >= options.prepare {
                 break;
             }
-            let room = ((wanted - written) / CHUNK as u64) as usize;
+            let missing = ((wanted - written) / CHUNK as u64) as usize;
             let mut ios = Vec::new();
-            for (index, chunk) in chunks.iter_mut().take(room).enumerate() {
+            for (index, chunk) in chunks.iter_mut().take(missing).enumerate() {
                 chunk
                     .chunks_exact_mut(8)
                     .for_each(|part| part.copy_from_slice(&rng.next_u64().to_le_bytes()));
@@ -272,7 +274,7 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-/// A file in `directory` whose name is gone already.
+/// An unlinked file in `directory`.
 fn own_file(directory: &Path) -> Result<FileDevice, Error> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -282,7 +284,7 @@ fn own_file(directory: &Path) -> Result<FileDevice, Error> {
     Ok(device)
 }
 
-/// Bytes that may be written in the directory. Where that is not known: what is wanted.
+/// Bytes that may be written in the directory. Where that is not known: `wanted`.
 fn free_bytes(directory: &Path, wanted: Option<u64>) -> Result<u64, Error> {
     available_bytes(directory).or(wanted).ok_or_else(|| {
         let directory = directory.display();
@@ -292,7 +294,7 @@ fn free_bytes(directory: &Path, wanted: Option<u64>) -> Result<u64, Error> {
     })
 }
 
-/// Places looked at between a device's first and last MiB.
+/// Places read between a device's first and last MiB.
 const SAMPLES: u64 = 256;
 
 /// Refuses a block device on which anything but zeros is found.

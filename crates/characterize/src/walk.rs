@@ -1,7 +1,8 @@
-//! Where the next request falls.
+//! The offset of the next request.
 //!
-//! Invariants: every offset is a multiple of the request size within the area, so requests are aligned on
-//! their size (as in FlashLogging, section 2.1); a random walk touches every place once before any twice.
+//! Invariants: every offset is a multiple of the request size within the area, so requests are
+//! aligned on their size (as in FlashLogging, section 2.1); a random walk touches every place once
+//! before it touches any twice.
 
 use crate::cell::{Cell, Ground, Pattern};
 use firn_base::rng::Rng;
@@ -17,7 +18,8 @@ pub struct Step {
     pub aside: bool,
 }
 
-/// A sequential stream: a run of places, and how many were taken of it, counted on past its end.
+/// A sequential stream: a run of places, and the number of steps taken in it, which continues past
+/// its end.
 #[derive(Debug)]
 struct Stream {
     first: u64,
@@ -40,14 +42,15 @@ pub struct Walk {
     /// Sequential streams of this thread, taken in turn; the whole area for the other patterns.
     streams: Vec<Stream>,
     turn: usize,
-    /// Unwritten ground is walked over once only.
+    /// Whether to continue from the start at the end; unwritten ground is used only once.
     wraps: bool,
     order: Permutation,
     rng: Rng,
 }
 
-/// The walks of a cell's threads over `area` bytes. `begun` is how many places of the area earlier rounds have
-/// passed: sequential walks go on there, rather than on what a device's cache still holds.
+/// The walks of a cell's threads over `area` bytes. `begun` is the number of places that earlier
+/// rounds have passed: sequential walks continue there, since a device's cache may still hold the
+/// earlier places.
 #[must_use]
 pub fn walks(cell: &Cell, area: u64, seed: u64, begun: u64) -> Vec<Walk> {
     let places = (area / cell.bytes as u64).max(1);
@@ -84,7 +87,7 @@ fn stream(first: u64, places: u64, begun: u64) -> Stream {
 }
 
 impl Walk {
-    /// The next place; `None` at the end of ground that may be walked over only once.
+    /// The next place; `None` at the end of ground that may be used only once.
     pub fn step(&mut self) -> Option<Step> {
         let (place, aside) = match self.pattern {
             Pattern::Rewrite => (self.streams[0].first, false),
@@ -107,8 +110,8 @@ impl Walk {
     }
 }
 
-/// An order of `0..places` drawn by a seed, without a table: a Feistel network over the next power of four,
-/// walked on until it falls into the range.
+/// An order of `0..places` drawn by a seed, without a table: a Feistel network over the next power
+/// of four, applied until the result is in the range.
 #[derive(Clone, Debug)]
 struct Permutation {
     places: u64,
@@ -123,7 +126,7 @@ impl Permutation {
         Permutation { places, half_bits: bits.div_ceil(2), keys: [(); 4].map(|()| rng.next_u64()) }
     }
 
-    /// The place of turn `index`; later rounds through the range have other orders.
+    /// The place of step `index`; later rounds through the range have other orders.
     fn at(&self, index: u64) -> u64 {
         let (round, mut place) = (index / self.places, index % self.places);
         loop {

@@ -1,4 +1,4 @@
-//! The whole plan on a device of known making, in virtual time: what is measured is what was built in.
+//! The whole plan on a device with known properties, in virtual time: the measurements match them.
 
 use firn_base::clock;
 use firn_base::sim::{self, SimOptions};
@@ -8,8 +8,9 @@ use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevic
 use firn_profile::DeviceProfile;
 use std::time::Duration;
 
-/// Four channels; sequential requests take 1 ms and 1 us a KiB, random reads half as long again, random durable writes thrice
-/// as long; every hundredth durable write takes 50 ms; other writes take 0.1 ms; a sync 5 ms.
+/// Four channels; sequential requests take 1 ms and 1 us a KiB, random reads 1.5 times as long,
+/// random durable writes three times as long; every hundredth durable write takes 50 ms; other
+/// writes take 0.1 ms; a sync 5 ms.
 #[derive(Debug)]
 struct Built {
     memory: MemoryDevice,
@@ -154,7 +155,7 @@ fn times_channels_outliers_and_choices_are_those_that_were_built_in() {
     assert_eq!(choices.log_width.as_ref().unwrap().value, 4);
     assert_eq!(choices.outlier_threshold.as_ref().unwrap().value, 2.0);
     near("random : sequential read", choices.random_to_sequential_read.as_ref().unwrap().value, 1.5, 0.03);
-    // Of means with outliers: (0.99 x 3.012 + 0.5) / (0.99 x 1.004 + 0.5).
+    // Ratio of means with outliers: (0.99 x 3.012 + 0.5) / (0.99 x 1.004 + 0.5).
     near("random : sequential write", choices.random_to_sequential_write.as_ref().unwrap().value, 2.33, 0.15);
 }
 

@@ -1,4 +1,4 @@
-//! Where a target works, and what it leaves.
+//! Where a target writes, and what it leaves behind.
 
 use firn_base::sync::Arc;
 use firn_characterize::{Consent, Error, Ground, Stop, Target, TargetKind, TargetOptions};
@@ -69,7 +69,7 @@ fn a_file_is_left_as_it_is_unless_the_caller_says_so_twice() {
 }
 
 #[test]
-fn wrong_places_are_answered_with_a_sentence() {
+fn wrong_places_are_refused_with_a_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let missing = open(&dir.path().join("none"), &options()).unwrap_err();
     assert!(matches!(&missing, Error::BadArgument(text) if text.contains("no such file")), "{missing}");

@@ -7,8 +7,9 @@ use firn_characterize::{Cell, Error, Op, Pattern, Plan, Purpose, Stop, Target, m
 use firn_device::{Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice};
 use std::time::Duration;
 
-/// Memory whose reads take 5 ms, durable writes 10 ms, syncs 20 ms; other writes nothing. Sleeping on a busy machine takes
-/// longer than asked for, never shorter: rates are at most what follows from these.
+/// Memory whose reads take 5 ms, durable writes 10 ms, syncs 20 ms; other writes nothing. Sleeping
+/// on a busy machine takes longer than asked for, never shorter: rates are at most what follows
+/// from these.
 #[derive(Debug)]
 struct Slow(MemoryDevice);
 
@@ -55,8 +56,9 @@ fn go(cell: Cell) -> firn_characterize::Tally {
     round(&slow(), &cell, 1 << 20, cell.budget, (1, 0), &never()).unwrap()
 }
 
-/// What follows from the device's latency, `most`, is an upper limit whatever the machine does. What follows from the latency that
-/// the round itself measured is close to the rate on a busy machine too, since both count the same late wake-ups.
+/// What follows from the device's latency, `most`, is an upper limit whatever the machine does.
+/// What follows from the latency that the round itself measured is close to the rate on a busy
+/// machine too, since both count the same late wake-ups.
 fn follows(tally: &firn_characterize::Tally, depth: f64, most: f64) {
     let rate = tally.requests_per_second;
     let measured = depth * 1e6 / tally.latency.mean_us();
@@ -105,7 +107,7 @@ fn a_round_slower_than_its_budget_ends_after_one_request_a_thread() {
 }
 
 #[test]
-fn a_plan_takes_medians_over_rounds_and_stops_when_told() {
+fn a_plan_takes_medians_over_rounds_and_stops_when_asked() {
     let target = Target::given(slow());
     let mut plan = Plan::new(firn_characterize::Effort::Quick);
     plan.cells = vec![cell(Op::Read, Pattern::Random), cell(Op::WriteDurable, Pattern::Rewrite)];
