@@ -1,4 +1,4 @@
-//! What is not known of a device, swept between two values.
+//! Uncertain parameters of a device, swept between two values.
 
 use crate::{DeviceProfile, ModelSection};
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Parameter {
     /// Number of channels; service times stay, so the device as a whole becomes faster.
     Channels,
-    /// Number of channels; service times grow with it, so that the throughput of the busy device stays, and a
-    /// single request becomes slower.
+    /// Number of channels; service times grow with it, so that the throughput of the busy device
+    /// stays, and a single request becomes slower.
     ChannelsAtSameThroughput,
     /// Factor on the times of all reads.
     ReadTime,
@@ -32,29 +32,29 @@ pub enum Parameter {
     AppendStreams,
     /// Mean seek.
     SeekAverageMs,
-    /// Rate of the medium; a write cache is emptied faster or slower in proportion.
+    /// Rate of the medium; a write cache drains faster or slower in proportion.
     TransferMbS,
-    /// Time of a write that the cache takes.
+    /// Time of a write that the cache acknowledges.
     AcceptUs,
-    /// Requests at a spindle with which the greatest gain of reordering is reached.
+    /// Requests at a spindle at which the gain of reordering is greatest.
     ReorderingDepth,
 }
 
-/// `[[model.band]]`: a parameter that is not known; the model itself holds a value in between.
+/// `[[model.band]]`: an uncertain parameter; the model itself holds a value in between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Band {
-    /// Which.
+    /// The uncertain parameter.
     pub parameter: Parameter,
     /// Least value, or factor on the model's.
     pub low: f64,
     /// Greatest value, or factor on the model's.
     pub high: f64,
-    /// What the range follows from.
+    /// Why the range is this one.
     pub why: String,
 }
 
-/// Which end of the bands.
+/// The ends of the bands, and the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VariantName {
     /// Every uncertain parameter at its faster end.
@@ -68,14 +68,14 @@ pub enum VariantName {
 /// A profile with its uncertain parameters set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// Which end.
+    /// The end of the bands that was set.
     pub name: VariantName,
     /// The profile, without bands.
     pub profile: DeviceProfile,
 }
 
 impl Parameter {
-    /// Whether the device is faster with a greater value.
+    /// Whether a greater value makes the device faster.
     fn more_is_faster(self) -> bool {
         matches!(self, Parameter::Channels | Parameter::AppendStreams | Parameter::TransferMbS)
     }
@@ -96,8 +96,8 @@ impl Band {
 }
 
 impl DeviceProfile {
-    /// The profiles of a sweep: fast, middle and slow; only the middle one if nothing is uncertain. A result
-    /// on this device is the range over them.
+    /// The profiles of a sweep: fast, middle and slow; only the middle one if nothing is uncertain.
+    /// A result on this device is the range over them.
     #[must_use]
     pub fn variants(&self) -> Vec<Variant> {
         let at = |name: VariantName, value: fn(&Band) -> f64| {
@@ -117,8 +117,8 @@ impl DeviceProfile {
 }
 
 impl ModelSection {
-    /// Sets one parameter: to `value`, or by the factor `value`, as the parameter has it. Where the model has no
-    /// such part (outliers, mechanics, a cache), nothing changes.
+    /// Sets one parameter: to `value`, or by the factor `value`, as the parameter says. If the
+    /// model has no such part (outliers, mechanics, a cache), nothing changes.
     pub fn set(&mut self, parameter: Parameter, value: f64) {
         match parameter {
             Parameter::Channels => self.channels = (value.round() as u32).max(1),
@@ -155,7 +155,7 @@ impl ModelSection {
             }
             Parameter::TransferMbS => {
                 if let Some(mechanics) = &mut self.mechanics {
-                    // A disk's cache is emptied at the rate of its medium.
+                    // A disk's cache drains at the rate of its medium.
                     if let Some(cache) = &mut self.write_cache {
                         cache.drain_mb_s *= value / mechanics.transfer_mb_s;
                     }

@@ -1,10 +1,11 @@
-//! What must hold of a profile, so that the emulator never divides by nothing and never waits for ever.
+//! What must hold of a profile, so that the emulator never divides by zero and never waits for
+//! ever.
 
 use crate::{DeviceProfile, Mechanics, ModelSection, Outliers, ProfileError, ServiceTable, VERSION};
 
 type Checked = Result<(), ProfileError>;
 
-/// No single time is longer than a day: what is, is a slip of units.
+/// No single time is longer than a day: a longer one is a mistake of units.
 const LONGEST_US: f64 = 86_400.0 * 1e6;
 /// More requests side by side than any device serves.
 const MOST_CHANNELS: u32 = 4096;
@@ -295,16 +296,18 @@ impl Mechanics {
         Ok(())
     }
 
-    /// A read of `bytes` at a random place of an idle disk: seek, half a turn, transfer; in microseconds.
+    /// A read of `bytes` at a random place of an idle disk: seek, half a turn, transfer; in
+    /// microseconds.
     #[must_use]
     pub fn random_read_us(&self, bytes: u64) -> f64 {
         let turn_us = 60e6 / self.rpm;
         self.overhead_us + self.seek_average_ms * 1000.0 + turn_us / 2.0 + bytes as f64 / self.transfer_mb_s
     }
 
-    /// The seek curve `track + root * sqrt(d) + linear * d` in milliseconds, d being the distance as a fraction of
-    /// all tracks: (root, linear) such that d = 1 gives the full seek and the mean over uniformly drawn pairs of
-    /// tracks gives the average one (there the mean of sqrt(d) is 8/15 and that of d 1/3).
+    /// The seek curve `track + root * sqrt(d) + linear * d` in milliseconds, d being the distance
+    /// as a fraction of all tracks: (root, linear) such that d = 1 gives the full seek and the mean
+    /// over uniformly drawn pairs of tracks gives the average one (there the mean of sqrt(d) is
+    /// 8/15 and that of d 1/3).
     #[must_use]
     pub fn seek_curve(&self) -> (f64, f64) {
         let average = self.seek_average_ms - self.seek_track_ms;

@@ -1,14 +1,14 @@
-//! What the engine takes from a profile.
+//! The settings that the engine takes from a profile.
 
 use serde::{Deserialize, Serialize};
 
-/// A value and why it is that.
+/// A value and the reason for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice<T> {
     /// The value.
     pub value: T,
-    /// A sentence for people.
+    /// The reason, as a sentence.
     pub reason: String,
 }
 
@@ -19,11 +19,12 @@ impl<T> Choice<T> {
     }
 }
 
-/// `[choices]`: settings that follow from the device. What is not given is left to the engine's default.
+/// `[choices]`: settings that follow from the device. The engine uses its default for a setting
+/// that is not given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choices {
-    /// Files of log on this device, written at the same time.
+    /// Log files on this device that are written in parallel (the width K).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_width: Option<Choice<u32>>,
     /// Bytes of a batch that the flash cache writes at once.
@@ -32,13 +33,14 @@ pub struct Choices {
     /// Reads submitted together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_batch: Option<Choice<u32>>,
-    /// A write that takes longer than so many times its expected time is an outlier.
+    /// A write that takes longer than its expected time times this factor is an outlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outlier_threshold: Option<Choice<f64>>,
-    /// How many times longer a random read of a page takes than a sequential one (Myers, table 3.2).
+    /// How many times longer a random read of a page takes than a sequential one (Myers, table
+    /// 3.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_to_sequential_read: Option<Choice<f64>>,
-    /// The same of durable writes.
+    /// How many times longer a random durable write of a page takes than a sequential one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_to_sequential_write: Option<Choice<f64>>,
 }

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// Why a profile cannot be used, as a sentence for people.
+/// Why a profile cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProfileError {
     /// The file could not be read or written.
     File {
-        /// Which.
+        /// The file's path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         cause: String,
     },
     /// It is not TOML, a key is unknown or missing, or a value has the wrong type.
@@ -20,7 +20,7 @@ pub enum ProfileError {
         /// The version it states.
         found: u32,
     },
-    /// A value makes no sense.
+    /// A value is not possible.
     Invalid {
         /// The key, as it stands in the file.
         key: String,

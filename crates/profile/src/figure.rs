@@ -1,4 +1,4 @@
-//! Figures of a device: those that its emulation is held against, and those of a measurement.
+//! Figures of a device: those that its emulation is compared with, and those of a measurement.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
-    /// From the device.
+    /// A read.
     Read,
-    /// To the device.
+    /// A write.
     Write,
 }
 
-/// Where the next request goes.
+/// The offset of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// Behind the last one.
+    /// Where the last one ended.
     Sequential,
     /// Anywhere in the area, at a multiple of its size.
     Random,
-    /// Over the last one.
+    /// At the offset of the last one.
     Overlapping,
-    /// Behind the last one, into space never written (not even with zeros).
+    /// Where the last one ended, into space never written (not even with zeros).
     Unwritten,
-    /// Behind the last one, past the end of the file, which grows.
+    /// Where the last one ended, past the end of the file, which grows.
     Append,
 }
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -36,11 +36,12 @@ pub enum Unit {
     Iops,
     /// 10^6 bytes a second.
     MbS,
-    /// Mean microseconds of a request, its waiting included.
+    /// Mean microseconds of a request, including the time it waits.
     Us,
 }
 
-/// `[[figure]]`: a stated figure of the device. The emulation of a shipped profile gives it within 5 %.
+/// `[[figure]]`: a stated figure of the device. The emulation of a shipped profile reproduces it
+/// within 5 %.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
@@ -50,12 +51,12 @@ pub struct Figure {
     pub pattern: Pattern,
     /// Size of a request.
     pub bytes: u64,
-    /// Requests kept outstanding.
+    /// Requests kept in flight.
     pub depth: u32,
     /// Whether each write is durable when it returns; without meaning for reads.
     #[serde(default)]
     pub durable: bool,
-    /// What `value` counts.
+    /// The unit of `value`.
     pub unit: Unit,
     /// The figure.
     pub value: f64,
@@ -67,13 +68,13 @@ pub struct Figure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredRow {
-    /// Direction; of mixed rows, see `read_share`.
+    /// Direction; for mixed rows, see `read_share`.
     pub op: Op,
-    /// Where requests go.
+    /// The offsets of the requests.
     pub pattern: Pattern,
     /// Size of a request.
     pub bytes: u64,
-    /// Requests outstanding in each stream.
+    /// Requests in flight in each stream.
     pub depth: u32,
     /// Independent sequences of requests, at the same time.
     pub streams: u32,
@@ -92,20 +93,20 @@ pub struct MeasuredRow {
     pub mb_s: f64,
     /// Mean latency.
     pub mean_us: f64,
-    /// Half were faster.
+    /// Median latency.
     pub p50_us: f64,
-    /// 95 % were faster.
+    /// 95th percentile of the latency.
     pub p95_us: f64,
-    /// 99 % were faster.
+    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// 99.9 % were faster.
+    /// 99.9th percentile of the latency.
     pub p999_us: f64,
-    /// The slowest.
+    /// The longest latency.
     pub max_us: f64,
     /// Share of requests that took longer than the outlier threshold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outlier_share: Option<f64>,
-    /// What else belongs to this row.
+    /// Further conditions of this row.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }

@@ -1,4 +1,4 @@
-//! What the emulator needs to know of a device.
+//! The part of a profile from which the emulator models a device.
 
 use crate::{Band, Op, ServiceTable};
 use serde::{Deserialize, Serialize};
@@ -18,58 +18,60 @@ fn is_zero(value: &f64) -> bool {
 
 /// `[model]`: the device as a queueing system.
 ///
-/// A device is either `channels` servers with times from tables (flash, network volumes), or spindles with
-/// [`Mechanics`] (disks): one of the two is given.
+/// A device is either `channels` servers with times from tables (flash, network volumes), or
+/// spindles with [`Mechanics`] (disks): a profile states one of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSection {
     /// Requests served side by side; further ones wait in order of arrival. One for disks.
     #[serde(default = "one")]
     pub channels: u32,
-    /// Reads that go on where one of the last `read_streams` reads ended.
+    /// Reads that continue where one of the last `read_streams` reads ended.
     #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
     pub read_sequential: ServiceTable,
     /// All other reads.
     #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
     pub read_random: ServiceTable,
-    /// Durable writes that go on where one of the last `append_streams` writes ended.
+    /// Durable writes that continue where one of the last `append_streams` writes ended.
     #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
     pub write_sequential: ServiceTable,
     /// All other durable writes.
     #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
     pub write_random: ServiceTable,
-    /// Durable writes that overlap the write before them in their stream, as when a partly filled log block is
-    /// written again. Empty: they cost what sequential writes do.
+    /// Durable writes that overlap the write before them in their stream, as when a partly filled
+    /// log block is written again. If empty, they cost what sequential writes do.
     #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
     pub write_overlapping: ServiceTable,
-    /// A sync when nothing is left in a cache.
+    /// Time of a sync when the cache is empty.
     #[serde(default)]
     pub sync_us: f64,
-    /// Most that all channels together read.
+    /// Greatest read bandwidth of all channels together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_mb_s: Option<f64>,
-    /// Most that all channels together write.
+    /// Greatest write bandwidth of all channels together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_mb_s: Option<f64>,
-    /// Most that all channels together transfer in both directions.
+    /// Greatest bandwidth of all channels together, both directions added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_mb_s: Option<f64>,
     /// Most requests a second, evenly spaced, as network volumes limit them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_iops: Option<f64>,
-    /// Sequential writers that the device tells apart; with one more, they cost as random.
+    /// Sequential writers that the device can distinguish; with one more, their writes cost as
+    /// random ones.
     #[serde(default = "one")]
     pub append_streams: u32,
-    /// Sequential readers that the device tells apart.
+    /// Sequential readers that the device can distinguish.
     #[serde(default = "eight")]
     pub read_streams: u32,
-    /// Every service time is drawn uniformly from this fraction below to this fraction above the table's; 0 to 0.9.
+    /// Every service time is drawn uniformly from this fraction below to this fraction above the
+    /// table's; 0 to 0.9.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub jitter: f64,
     /// A disk's mechanics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mechanics: Option<Mechanics>,
-    /// A cache in which writes are acknowledged.
+    /// A cache that acknowledges writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<WriteCache>,
     /// Requests that take far longer than most.
@@ -78,7 +80,7 @@ pub struct ModelSection {
     /// How random writes become slower (or faster) with the area that they are spread over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub area: Vec<Area>,
-    /// What is not known, and between which values it lies.
+    /// The uncertain parameters, each with its range.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub band: Vec<Band>,
 }
@@ -117,29 +119,30 @@ pub struct Mechanics {
     pub rpm: f64,
     /// Seek to the next track.
     pub seek_track_ms: f64,
-    /// Mean over all pairs of tracks, as makers state it.
+    /// Mean over all pairs of tracks, as vendors state it.
     pub seek_average_ms: f64,
     /// Seek from the first track to the last.
     pub seek_full_ms: f64,
     /// Added to each seek of a write: heads must settle more exactly.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub write_settle_ms: f64,
-    /// From and to the medium, of one spindle.
+    /// Bandwidth from and to the medium, of one spindle.
     pub transfer_mb_s: f64,
-    /// Of the controller, before anything moves.
+    /// Time in the controller, before the arm moves.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overhead_us: f64,
-    /// A read that goes on where one before it ended and whose data the disk has read ahead.
+    /// Time of a read that continues an earlier one and whose data the disk has read ahead.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub buffered_us: f64,
     /// Disks of the array.
     #[serde(default = "one")]
     pub spindles: u32,
-    /// Bytes on one disk of the array before the next one's turn.
+    /// Bytes on one disk of the array before the next disk's stripe.
     #[serde(default = "sixty_four_kib")]
     pub stripe_bytes: u64,
-    /// What the disk gains by choosing the nearest of several waiting requests: points of (requests waiting or
-    /// served on a spindle, factor on seek and rotation), linear in the logarithm of the number. Empty: none.
+    /// What the disk gains by choosing the nearest of several waiting requests: points of (requests
+    /// waiting or served on a spindle, factor on seek and rotation), linear in the logarithm of the
+    /// number. If empty, the disk does not reorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reordering: Vec<Reordering>,
 }
@@ -150,51 +153,52 @@ pub struct Mechanics {
 pub struct Reordering {
     /// Requests at the spindle.
     pub depth: u32,
-    /// On the seek and rotation of a request; above 0, at most 1.
+    /// Factor on the seek and rotation of a request; above 0, at most 1.
     pub factor: f64,
 }
 
-/// `[model.write_cache]`: writes that need not be durable return from it. If it survives a power cut, durable
-/// ones do, too, and a sync has nothing to wait for; if it does not, a sync waits until it is empty.
+/// `[model.write_cache]`: it acknowledges writes that need not be durable. If it survives a power
+/// cut, it also acknowledges durable ones, and a sync waits for nothing; if it does not, a sync
+/// waits until it is empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WriteCache {
     /// Its size.
     pub bytes: u64,
-    /// By battery or capacitor.
+    /// Whether a battery or capacitor protects it.
     pub survives_power_cut: bool,
-    /// Durable writes and syncs return from it although it does not survive, as disks did whose cache was switched
-    /// on without anything flushing it. For times only.
+    /// Whether it acknowledges durable writes and syncs although it does not survive, like disks
+    /// whose cache was enabled and never flushed. Affects times only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub acknowledges_durable: bool,
-    /// A write that the cache has room for.
+    /// Time of a write that fits into the cache.
     pub accept_us: f64,
-    /// Rate at which it is emptied to the medium.
+    /// Rate at which it drains to the medium.
     pub drain_mb_s: f64,
-    /// Added to the emptying of each write that is not sequential.
+    /// Time added to the draining of each write that is not sequential.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub drain_random_us: f64,
 }
 
-/// What an outlier holds up.
+/// The requests that an outlier blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// That request only, as a slow path through a network does.
+    /// That request only, as on a slow path through a network.
     Request,
-    /// Its channel, as an erasure on one chip does.
+    /// The requests on its channel, as during an erase on one chip.
     #[default]
     Channel,
-    /// All channels, as a controller that tidies up does.
+    /// The requests on all channels, as during garbage collection of the controller.
     Device,
 }
 
-/// `[[model.outliers]]`: requests that take between `from_us` and `to_us`, uniformly drawn, instead of their
-/// normal time (never less than that).
+/// `[[model.outliers]]`: requests that take between `from_us` and `to_us`, uniformly drawn, instead
+/// of their normal time (never less than that).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outliers {
-    /// Of which requests.
+    /// The requests that can be outliers.
     pub op: Op,
     /// Smallest request counted; 0 if not given.
     #[serde(default)]
@@ -202,17 +206,17 @@ pub struct Outliers {
     /// Largest request counted; none if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
-    /// How many of them are outliers; above 0, at most 1.
+    /// Share of these that are outliers; above 0, at most 1.
     pub share: f64,
-    /// Shortest.
+    /// Shortest latency of an outlier.
     pub from_us: f64,
-    /// Longest.
+    /// Longest latency of an outlier.
     pub to_us: f64,
-    /// From one outlier to the next, the least and the most requests, uniformly drawn; their mean is 1 / share.
-    /// Not given: each request is one with the chance `share`.
+    /// From one outlier to the next, the least and the most requests, uniformly drawn; their mean
+    /// is 1 / share. If not given, each request is an outlier with probability `share`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spacing: Option<(u32, u32)>,
-    /// What waits for it.
+    /// The requests that wait for it.
     #[serde(default)]
     pub blocks: Blocks,
 }
@@ -223,6 +227,6 @@ pub struct Outliers {
 pub struct Area {
     /// Bytes from the lowest to the highest of the recent random writes.
     pub bytes: u64,
-    /// On their service time.
+    /// Factor on their service time.
     pub factor: f64,
 }

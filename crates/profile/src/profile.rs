@@ -11,11 +11,11 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// Printed in a paper or by the maker.
+    /// Published in a paper or by the vendor.
     Published,
-    /// By `firn characterize` on the device itself.
+    /// Measured by `firn characterize` on the device itself.
     Measured,
-    /// Derived from bounds that are printed, or typical of the kind; the notes say which.
+    /// Derived from published bounds, or typical of the kind of device; the notes say which.
     Estimated,
 }
 
@@ -23,37 +23,38 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
-    /// [`VERSION`].
+    /// The version of the format, [`VERSION`].
     pub version: u32,
-    /// Short, for command lines: lower-case letters, digits, dots and hyphens.
+    /// A short name for command lines: lower-case letters, digits, dots and hyphens.
     pub name: String,
-    /// For people: maker, model, size.
+    /// The title for readers: vendor, model, size.
     pub title: String,
     /// Where the numbers come from.
     pub origin: Origin,
     /// Paper and section, data sheet, or machine and date of the measurement.
     pub source: String,
-    /// What was derived and how, what is not known, conditions.
+    /// What was derived and how, what is unknown, conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Size of the device.
     pub capacity_bytes: u64,
     /// Smallest transfer; a power of two from 512 to 65536.
     pub logical_block: u32,
-    /// What the emulator needs.
+    /// The model that the emulator uses.
     pub model: ModelSection,
-    /// What the emulation is held against.
+    /// Figures that the emulation is compared with.
     #[serde(default, rename = "figure", skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<Figure>,
     /// Rows of a measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measured: Vec<MeasuredRow>,
-    /// What the engine takes from it.
+    /// Settings that the engine takes from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choices: Option<Choices>,
 }
 
-/// Read before the rest, so that a newer file is refused for its version and not for its unknown keys.
+/// The version, read before the other keys, so that a newer file is refused for its version and not
+/// for its unknown keys.
 #[derive(Deserialize)]
 struct Stated {
     version: u32,

@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Service time of one request, in microseconds, by its size in bytes: `[[512, 90.0], [4096, 100.0]]`.
+/// Service time of one request, in microseconds, by its size in bytes: `[[512, 90.0], [4096,
+/// 100.0]]`.
 ///
-/// Between two points the time is linear. Below the first point it is the first point's: a smaller request
-/// is not faster. Above the last it goes on as between the last two; a single point grows in proportion to
-/// the size.
+/// Between two points the time is linear. Below the first point it is the first point's: a smaller
+/// request is not faster. Above the last point it continues the line through the last two; a single
+/// point grows in proportion to the size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServiceTable {

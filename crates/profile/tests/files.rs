@@ -1,4 +1,5 @@
-//! Profiles as files: what is written is read back, and what is wrong is named.
+//! Profiles as files: a profile that is written is read back the same, and an error names the wrong
+//! key.
 
 use firn_profile::{
     Band, Blocks, Choice, Choices, DeviceProfile, Figure, MeasuredRow, Mechanics, ModelSection, Op, Origin,
