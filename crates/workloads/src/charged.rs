@@ -1,8 +1,9 @@
 //! An engine whose work takes simulated processor time, by a stated model.
 //!
-//! In virtual time the engine's own code takes none. What it would take is charged here, in one place,
-//! by counting what is asked of it: so much for each statement, row shown, and commit. The
-//! charge occupies one of the simulation's cores ([`firn_base::sim::charge`]); outside of a simulation it is nothing.
+//! In virtual time the engine's own code takes none. This wrapper charges that time in one place,
+//! by counting the calls: a cost for each statement, row visited, and commit. The charge occupies
+//! one of the simulation's cores ([`firn_base::sim::charge`]); outside of a simulation it has no
+//! effect.
 
 use crate::cost_model::{CostModel, STANDARD_MIX};
 use crate::engine::{Access, Commit, CommitMode, Engine, Outcome, Scan, Session, Transaction, Visitor};
@@ -10,13 +11,13 @@ use crate::schema::{IndexId, Schema, TableId};
 use firn_base::sim;
 use std::time::Duration;
 
-/// Charges are collected, so that the scheduler is not asked for every statement: up to this, or up to the part of a
-/// transaction below, whichever is more. Each charge may cost the simulator a change of threads.
+/// Charges are accumulated, since each may cost the simulator a thread switch: up to this, or up to
+/// the share of a transaction below, whichever is more.
 const GRANULE: Duration = Duration::from_micros(20);
-/// So many charges a transaction of TPC-C's standard mix, at most, and one more at its end.
+/// Most charges of a transaction of TPC-C's standard mix, besides the one at its end.
 const CHARGES_MOST: u32 = 8;
 
-/// How much is collected at most.
+/// The most that is accumulated before a charge.
 fn granule(cost: &CostModel) -> Duration {
     GRANULE.max(cost.of(&STANDARD_MIX) / CHARGES_MOST)
 }
@@ -29,7 +30,7 @@ pub struct Charged<E> {
 }
 
 impl<E> Charged<E> {
-    /// Charges what is asked of `inner`.
+    /// Charges the calls to `inner`.
     pub fn new(inner: E, cost: CostModel) -> Charged<E> {
         Charged { inner, cost }
     }
@@ -43,17 +44,18 @@ impl<E> Charged<E> {
     }
 }
 
-/// What is owed and not charged yet. Settled when dropped: a transaction that fails has cost what it did.
+/// The accumulated cost that is not charged yet. Charged when dropped, so a transaction that fails
+/// also pays for its work.
 #[derive(Debug)]
 struct Meter {
     owed: Duration,
-    /// Charged when so much is owed.
+    /// The accumulated cost at which it is charged.
     granule: Duration,
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        // While a panic unwinds, the scheduler is not to be asked for anything.
+        // While a panic unwinds, the scheduler must not be called.
         if !std::thread::panicking() {
             self.settle();
         }
@@ -139,7 +141,7 @@ impl<T: Transaction> ChargedTransaction<T> {
         self.meter.add(self.cost.write);
         &mut self.inner
     }
-    /// Runs a scan whose rows are counted.
+    /// Runs a scan and counts its rows.
     fn scanned(
         &mut self,
         visit: Visitor<'_>,

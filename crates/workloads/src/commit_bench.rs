@@ -1,7 +1,7 @@
 //! Small durable commits: one row of 100 bytes under a random key for each transaction.
 //!
-//! What this measures is the way from `commit` to stable storage and how it is shared by clients; the
-//! tables stay small enough to be in memory.
+//! This measures the path from `commit` to stable storage and how clients share it by group commit;
+//! the tables stay small enough to be in memory.
 
 use crate::driver::{Attempt, Client, DriverOptions, LiveRate, drive};
 use crate::engine::{Access, CommitMode, Engine, Outcome, Session, Transaction};
@@ -19,9 +19,9 @@ const ROW_LEN: usize = 100;
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct CommitOptions {
-    /// Clients, time and mode of committing.
+    /// Clients, time and commit mode.
     pub driver: DriverOptions,
-    /// Keys are drawn from so many, so that a long run does not outgrow memory.
+    /// Number of keys to draw from, so that a long run does not outgrow memory.
     pub keys: u64,
     /// Equal seeds draw equal keys, client by client.
     pub seed: u64,
@@ -45,7 +45,8 @@ struct CommitClient<'e, E: Engine + 'e> {
 
 impl<E: Engine> Client for CommitClient<'_, E> {
     fn draw(&mut self) -> usize {
-        // The key is spread over its space, so that neighbours in time are not neighbours in the tree.
+        // The key is spread over its space, so that neighbours in time are not neighbours in the
+        // tree.
         let mut spread = Random::new(self.random.between(0, self.keys - 1));
         spread.fill(&mut self.key);
         self.random.fill(&mut self.row);

@@ -1,15 +1,16 @@
-//! What work costs on a simulated machine: processor time by what is asked of an engine.
+//! The cost of work on a simulated machine: processor time for each call to an engine.
 //!
-//! Two settings are meant to be compared with: Firn's own measured cost, and a slower machine and engine at which the
-//! log is as small a part of the work as it was for somebody else ([`CostModel::reaching`]). Ratios between logs depend
-//! on that, so every result has to name its setting. `docs/lab/tools/virtual-time.md` tells how the constants were measured.
+//! Two settings are meant to be compared with: Firn's own measured cost, and a slower machine and
+//! engine on which the log is as small a part of the work as in another published experiment
+//! ([`CostModel::reaching`]). Ratios between logs depend on that, so every result has to name its
+//! setting. `docs/simulation.md` says how the constants were measured.
 
 use std::time::Duration;
 
-/// Processor time by what is asked of an engine.
+/// Processor time for each call to an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
-    /// Beginning a transaction, and what the client does for one beside its statements.
+    /// Beginning a transaction, and the client's work for one beside its statements.
     pub begin: Duration,
     /// Reading a row by its key, for update or not.
     pub read: Duration,
@@ -17,13 +18,13 @@ pub struct CostModel {
     pub write: Duration,
     /// Starting a scan.
     pub scan: Duration,
-    /// Each row that a scan shows.
+    /// Each row that a scan visits.
     pub row: Duration,
-    /// Ending a transaction, and what the engine's own threads do for one.
+    /// Ending a transaction, and the work of the engine's own threads for one.
     pub commit: Duration,
 }
 
-/// What a transaction asks of an engine, on average.
+/// The calls of a transaction to an engine, on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// Rows read by their key.
@@ -32,19 +33,20 @@ pub struct Work {
     pub writes: f64,
     /// Scans.
     pub scans: f64,
-    /// Rows that scans show.
+    /// Rows that scans visit.
     pub rows: f64,
 }
 
-/// TPC-C's standard mix over a population of full scale. Printed by the example `cost_model` of the command's crate.
+/// TPC-C's standard mix over a population of full scale. Printed by the example `cost_model` of the
+/// command's crate.
 pub const STANDARD_MIX: Work = Work { reads: 21.09, writes: 17.37, scans: 1.194, rows: 13.59 };
 
-/// Share of New-Orders that commit among the transactions of the standard mix: 45 %, less those that the inputs
-/// roll back.
+/// Share of New-Orders that commit among the transactions of the standard mix: 45 %, less those
+/// that the inputs roll back.
 const NEW_ORDER_SHARE: f64 = 0.45 * 0.99;
 
 impl CostModel {
-    /// Nothing takes any time.
+    /// A model in which nothing takes time.
     pub const FREE: CostModel = CostModel {
         begin: Duration::ZERO,
         read: Duration::ZERO,
@@ -54,7 +56,8 @@ impl CostModel {
         commit: Duration::ZERO,
     };
 
-    /// Firn's own, on a core of 2024: instructions counted on TPC-C in memory, at 5 instructions a nanosecond.
+    /// Firn's own cost on a core of 2024: instructions counted on TPC-C in memory, at 5
+    /// instructions a nanosecond.
     pub const FIRN: CostModel = CostModel {
         begin: Duration::from_nanos(3670),
         read: Duration::from_nanos(441),
@@ -64,7 +67,7 @@ impl CostModel {
         commit: Duration::from_nanos(6234),
     };
 
-    /// So many times as slow.
+    /// This model, slower by `factor`.
     #[must_use]
     pub fn times(self, factor: f64) -> CostModel {
         CostModel {
@@ -77,7 +80,7 @@ impl CostModel {
         }
     }
 
-    /// Processor time of a transaction that asks for `work`.
+    /// Processor time of a transaction that does `work`.
     #[must_use]
     pub fn of(&self, work: &Work) -> Duration {
         self.begin
@@ -88,15 +91,15 @@ impl CostModel {
             + self.commit
     }
 
-    /// How many times as slow it takes to be for `cores` cores that never wait to commit `new_orders` New-Orders a minute of
-    /// TPC-C's standard mix.
+    /// The factor by which this model must be slower so that `cores` cores that never wait commit
+    /// `new_orders` New-Orders a minute of TPC-C's standard mix.
     #[must_use]
     pub fn factor_reaching(&self, new_orders: f64, cores: f64) -> f64 {
         let transactions_per_second = new_orders / 60.0 / NEW_ORDER_SHARE;
         cores / transactions_per_second / self.of(&STANDARD_MIX).as_secs_f64()
     }
 
-    /// This model, by [`CostModel::factor_reaching`].
+    /// This model, slower by [`CostModel::factor_reaching`].
     #[must_use]
     pub fn reaching(self, new_orders: f64, cores: f64) -> CostModel {
         self.times(self.factor_reaching(new_orders, cores))
@@ -132,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_rate_decides_what_a_transaction_costs() {
-        // 60,000 New-Orders a minute are 2,245 transactions a second: two cores have 891 µs for each.
+        // 60,000 New-Orders a minute are 2,245 transactions a second: two cores have 891 µs for
+        // each.
         let slow = CostModel::FIRN.reaching(60_000.0, 2.0).of(&STANDARD_MIX);
         assert!((slow.as_secs_f64() - 891e-6).abs() < 1e-6, "{slow:?}");
         let slower = CostModel::FIRN.reaching(30_000.0, 2.0).of(&STANDARD_MIX);

@@ -1,9 +1,10 @@
 //! Closed-loop clients on threads of their own, counted and timed.
 //!
-//! Each client draws an input, runs it until it commits (running it again after a conflict, deadlock or
-//! refusal, within the same latency), and goes on. A commit counts when it is *known durable* and if that
-//! was within the measured interval; so a client with asynchronous commits counts no more than the disk
-//! has kept. Aborts that the input asks for are counted apart and are no commits.
+//! Each client draws an input, runs it until it commits (running it again after a conflict,
+//! deadlock or refusal, within the same latency), and continues with the next. A commit counts if
+//! it became *known durable* within the measured interval; so a client with asynchronous commits
+//! counts only commits that are on the device. Aborts that the input requests are counted
+//! separately and are not commits.
 
 use crate::engine::{Commit, CommitMode, EngineError, Outcome, PendingCommit, Retry};
 use crate::latency::LatencyRecorder;
@@ -15,20 +16,21 @@ use firn_base::sync::{Condvar, Mutex, thread};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What one client does, over and over. Made on the client's own thread and never leaves it.
+/// The work of one client. Made on the client's own thread and used only there.
 pub trait Client {
-    /// Draws the next transaction's input; answers its kind, a place in the list given to [`drive`].
+    /// Draws the next transaction's input; returns its kind, an index into the list given to
+    /// [`drive`].
     fn draw(&mut self) -> usize;
     /// Runs the transaction once, to its commit. After [`EngineError::Retry`] it is called again.
     fn attempt(&mut self, mode: CommitMode) -> Outcome<Attempt>;
 }
 
-/// How an attempt ended that need not be repeated.
+/// The result of an attempt that need not be repeated.
 #[derive(Debug)]
 pub enum Attempt {
     /// Committed.
     Committed(Commit),
-    /// Rolled back because the input asks for it.
+    /// Rolled back because the input requests it.
     UserAbort,
 }
 
@@ -52,8 +54,8 @@ pub struct DriverOptions {
     pub length: Length,
     /// Whether clients wait for each commit.
     pub commit_mode: CommitMode,
-    /// Commits that a client may have outstanding in [`CommitMode::Async`]; at the limit it waits for the
-    /// oldest.
+    /// Most commits that a client has outstanding in [`CommitMode::Async`]; at the limit it waits
+    /// for the oldest.
     pub window: usize,
     /// Time between calls of the progress callback.
     pub report_every: Duration,
@@ -74,10 +76,10 @@ impl DriverOptions {
     }
 }
 
-/// How a run stands, for a live display.
+/// The progress of a run, for a live display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LiveRate {
-    /// Since the clients started, the warm-up included.
+    /// Time since the clients started, the warm-up included.
     pub elapsed: Duration,
     /// Whether nothing is counted yet.
     pub warming_up: bool,
@@ -89,13 +91,13 @@ pub struct LiveRate {
     pub retries: u64,
 }
 
-/// Attempts at one transaction before a run is given up as hopeless.
+/// Attempts at one transaction before the run fails.
 const ATTEMPTS_MAX: u32 = 100_000;
-/// How often the main thread looks whether the run is over.
+/// How often the main thread checks whether the run is over.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Runs clients made by `make` (from their number, on their own thread). Ends early once `stop` is set. If
-/// a client fails, the others are stopped and the first failure is answered.
+/// Runs clients made by `make` (from their number, on their own thread). Ends early once `stop` is
+/// set. If a client fails, the others stop and `drive` returns the first failure.
 pub fn drive<C: Client>(
     options: &DriverOptions,
     kinds: &[&'static str],
@@ -140,7 +142,7 @@ pub fn drive<C: Client>(
     Ok(run.report(total, kinds, ended))
 }
 
-/// Holds the clients back until all are ready.
+/// Blocks the clients until all are ready.
 #[derive(Default)]
 struct StartGate {
     /// When it was opened.
@@ -149,13 +151,13 @@ struct StartGate {
 }
 
 impl StartGate {
-    /// Opens it now; answers when that was.
+    /// Opens the gate; returns the moment.
     fn open(&self) -> Moment {
         let now = *self.opened.lock().get_or_insert_with(clock::now);
         self.wake.notify_all();
         now
     }
-    /// Waits until it is open; answers since when.
+    /// Waits until the gate is open; returns the moment at which it opened.
     fn wait(&self) -> Moment {
         let mut opened = self.opened.lock();
         loop {
@@ -167,20 +169,20 @@ impl StartGate {
     }
 }
 
-/// What the clients of a run share.
+/// State that the clients of a run share.
 struct Run<'a> {
     options: &'a DriverOptions,
-    /// Set from outside.
+    /// Set by the caller to end the run.
     stop: &'a AtomicBool,
     /// Set by a client that failed.
     failed: AtomicBool,
-    /// When all clients were ready; they wait for it.
+    /// Opens when all clients are ready; they wait for it.
     started: StartGate,
-    /// Clients that are made, or failed to be.
+    /// Clients that were made or could not be made.
     ready: AtomicUsize,
     /// Clients whose threads are done.
     gone: AtomicUsize,
-    /// By client.
+    /// Live counters of each client.
     live: Vec<LiveCounts>,
 }
 
@@ -207,7 +209,7 @@ struct Outstanding {
     pending: Box<dyn PendingCommit>,
 }
 
-/// What one client counted.
+/// Counts of one client.
 struct Tally {
     kinds: Vec<KindTally>,
 }
@@ -326,7 +328,7 @@ struct ClientLoop<'a, C> {
     live: &'a LiveCounts,
     client: C,
     tally: Tally,
-    /// Oldest first.
+    /// Outstanding commits, the oldest first.
     outstanding: VecDeque<Outstanding>,
     backoff: Random,
     /// The measured interval; without an end if the run ends by count.
@@ -396,14 +398,16 @@ impl<C: Client> ClientLoop<'_, C> {
         if self.counts(clock::now()) {
             self.tally.kinds[kind].retries.count(cause);
         }
-        // Once at once, then after a random pause that doubles up to some milliseconds.
+        // The first retry is immediate; later ones follow a random pause that doubles up to some
+        // milliseconds.
         if attempt > 1 {
             let longest_us = 50 << attempt.min(8);
             clock::sleep(Duration::from_micros(self.backoff.between(0, longest_us)));
         }
     }
 
-    /// Counts outstanding commits that are durable by now, and keeps to the window.
+    /// Counts outstanding commits that are durable by now, and waits while there are more than the
+    /// window allows.
     fn settle(&mut self) -> Outcome<()> {
         while let Some(oldest) = self.outstanding.front_mut() {
             if oldest.pending.is_durable()? {

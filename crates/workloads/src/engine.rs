@@ -1,10 +1,11 @@
-//! What a workload asks of a storage engine.
+//! The interface between a workload and a storage engine.
 //!
-//! An [`Engine`] gives each client a [`Session`]; a session runs one [`Transaction`] at a time. Tables are
-//! rows of bytes clustered by key (keys compare as bytes); secondary indexes are declared as data in the
-//! [`Schema`] the engine's adapter was opened with, and kept by the engine within the same transaction.
-//! Engines that have no secondary indexes implement [`PlainTransaction`](crate::PlainTransaction) instead
-//! and are given them by [`Indexed`](crate::Indexed).
+//! An [`Engine`] gives each client a [`Session`]; a session runs one [`Transaction`] at a time.
+//! Tables are rows of bytes clustered by key (keys compare as bytes); secondary indexes are
+//! declared as data in the [`Schema`] the engine's adapter was opened with, and maintained by the
+//! engine within the same transaction. Engines that have no secondary indexes implement
+//! [`PlainTransaction`](crate::PlainTransaction) instead, and [`Indexed`](crate::Indexed) adds the
+//! indexes.
 //!
 //! Rows go out through borrowed slices or into the caller's buffer, so that a workload measures the
 //! engine and not the allocator.
@@ -17,25 +18,26 @@ use std::fmt;
 pub enum Retry {
     /// Another transaction changed what this one wants to change.
     Conflict,
-    /// It was chosen to break a circle of waiting transactions.
+    /// The engine chose it as the victim of a deadlock.
     Deadlock,
-    /// The engine had no place for it now (a single writer's turn, a full log, a lock's time limit).
+    /// The engine could not serve it now (another writer is active, the log is full, a lock timed
+    /// out).
     Busy,
 }
 
-/// What went wrong, by what the caller can do.
+/// An engine's errors, by what the caller can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineError {
     /// Run the transaction again.
     Retry(Retry),
-    /// The key, or a unique index's key, is there already. Of which table.
+    /// The key, or a unique index's key, exists already in this table.
     Duplicate(TableId),
-    /// Give up: a sentence for people.
+    /// The caller must give up; the message says why.
     Fatal(String),
 }
 
 impl EngineError {
-    /// A fatal error from whatever an engine says.
+    /// A fatal error from an engine's own error.
     pub fn fatal(cause: impl fmt::Display) -> EngineError {
         EngineError::Fatal(cause.to_string())
     }
@@ -53,7 +55,7 @@ impl fmt::Display for EngineError {
 }
 impl std::error::Error for EngineError {}
 
-/// What an operation on an engine answers.
+/// The result of an operation on an engine.
 pub type Outcome<T> = Result<T, EngineError>;
 
 /// What a transaction will do, for engines that must know beforehand.
@@ -70,15 +72,15 @@ pub enum Access {
 pub enum CommitMode {
     /// When the transaction is durable.
     Wait,
-    /// When its place in the order of commits is certain; durability is asked for, not waited for.
-    /// Engines that can't do so treat it as `Wait`.
+    /// When its place in the order of commits is certain; durability is requested, not waited for.
+    /// Engines without asynchronous commits treat it as `Wait`.
     Async,
 }
 
-/// How far a commit has come.
+/// The state of a commit.
 #[must_use = "a pending commit is not durable yet"]
 pub enum Commit {
-    /// Durable (or nothing was written and all that was seen is durable).
+    /// Durable (or the transaction wrote nothing and everything that it read is durable).
     Durable,
     /// In the order of commits, not yet known durable.
     Pending(Box<dyn PendingCommit>),
@@ -102,9 +104,9 @@ impl fmt::Debug for Commit {
     }
 }
 
-/// A commit whose durability can be asked or waited for.
+/// A commit whose durability can be polled or waited for.
 pub trait PendingCommit: Send {
-    /// Whether it is durable now; does not block. An error says that its fate is unknown.
+    /// Whether it is durable now; does not block. An error means that the outcome is unknown.
     fn is_durable(&mut self) -> Outcome<bool>;
     /// Blocks until it is durable.
     fn wait(self: Box<Self>) -> Outcome<()>;
@@ -139,7 +141,7 @@ impl KeyRange<'_> {
 /// How to walk a range.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan<'a> {
-    /// Which keys.
+    /// The keys to walk.
     pub range: KeyRange<'a>,
     /// Descending instead of ascending.
     pub reverse: bool,
@@ -170,21 +172,22 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// What a visitor of rows wants next.
+/// What a visitor returns for each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
-    /// The next row.
+    /// Continue with the next row.
     Continue,
-    /// No more.
+    /// Stop the scan.
     Stop,
 }
 
-/// Sees rows as (primary key, row). Must not block: an engine may hold a latch meanwhile.
+/// Called with (primary key, row) for each row. Must not block: the engine may hold a latch
+/// meanwhile.
 pub type Visitor<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Visit;
 
-/// A storage engine, opened by its adapter with a [`Schema`] whose tables are there.
+/// A storage engine, opened by its adapter with a [`Schema`] whose tables exist.
 pub trait Engine: Send + Sync {
-    /// What one client talks to.
+    /// One client's session.
     type Session<'e>: Session
     where
         Self: 'e;
@@ -199,7 +202,7 @@ pub trait Engine: Send + Sync {
     }
     /// The schema the engine was opened with.
     fn schema(&self) -> &Schema;
-    /// A session of the calling thread's own.
+    /// Makes a session for the calling thread.
     fn session(&self) -> Outcome<Self::Session<'_>>;
 }
 
@@ -216,21 +219,23 @@ pub trait Session {
 
 /// A transaction in progress. Dropping it rolls it back.
 ///
-/// After an error of kind [`EngineError::Retry`] nothing but `rollback` (or dropping it) may be called.
+/// After an error of kind [`EngineError::Retry`] nothing but `rollback` (or dropping it) may be
+/// called.
 pub trait Transaction {
-    /// Reads a row into `row` (whose old content goes) and answers whether it is there.
+    /// Reads a row into `row` (whose old content is cleared) and returns whether it exists.
     fn get(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool>;
-    /// As [`Transaction::get`], and no other transaction changes the row before this one ends.
+    /// As [`Transaction::get`], and locks the row: no other transaction changes it before this one
+    /// ends.
     fn get_for_update(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool>;
-    /// Adds a row; fails with [`EngineError::Duplicate`] if its key is there already.
+    /// Adds a row; fails with [`EngineError::Duplicate`] if its key exists already.
     fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()>;
     /// Adds or replaces a row.
     fn put(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()>;
-    /// Takes a row out; answers whether it was there.
+    /// Deletes a row; returns whether it existed.
     fn delete(&mut self, table: TableId, key: &[u8]) -> Outcome<bool>;
-    /// Shows rows in the order of their keys.
+    /// Visits rows in the order of their keys.
     fn scan(&mut self, table: TableId, scan: Scan<'_>, visit: Visitor<'_>) -> Outcome<()>;
-    /// Shows rows in the order of an index's keys; `scan`'s range is one of index keys.
+    /// Visits rows in the order of an index's keys; `scan`'s range is one of index keys.
     fn scan_index(
         &mut self,
         table: TableId,

@@ -1,16 +1,18 @@
 //! Judges a history of transactions by its direct serialization graph.
 //!
-//! Every row is a list to which transactions append elements of their own; whoever writes it has read it
-//! under a lock, so the list itself tells the order of its versions, whatever the engine believes. Edges:
+//! Every row is a list to which transactions append elements of their own; a transaction that
+//! writes a list has read it under a lock, so the list itself records the order of its versions,
+//! independently of the engine. Edges:
 //!
 //! * *ww*: the version of one is followed by the version of another;
 //! * *wr*: one reads the version of another;
 //! * *rw*: one reads a version that another follows (by key, or by a scan over a range);
 //! * *time*: one had ended before another began.
 //!
-//! Judging takes time in proportion to the history. Real time would need an edge for each pair of transactions; instead a
-//! chain of *time nodes*, one for each moment at which a transaction ended, stands for them: a transaction leads to the
-//! moment of its end, and the last moment before it began leads to it.
+//! Judging takes time in proportion to the history. Real time would need an edge for each pair of
+//! transactions; a chain of *time nodes*, one for each moment at which a transaction ended,
+//! replaces them: each transaction has an edge to the moment of its end, and the last moment before
+//! it began has an edge to it.
 //!
 //! After Adya, "Weak Consistency" (1999), and Kingsbury and Alvaro, "Elle" (2020).
 
@@ -18,7 +20,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
 
-/// A piece of a list: the transaction that appended it, and which of its appends it was.
+/// An element of a list: the transaction that appended it, and which of its appends it was.
 pub type Element = (u32, u32);
 
 /// What a transaction did, in order.
@@ -26,9 +28,9 @@ pub type Element = (u32, u32);
 pub enum Event {
     /// Appended the element to the list of this key.
     Append(u32, Element),
-    /// Undid that append by going back to a savepoint.
+    /// Undid that append by a rollback to a savepoint.
     Undo(u32, Element),
-    /// Read the list of this key; whether as part of a scan.
+    /// Read the list of this key; the flag says whether as part of a scan.
     Read(u32, Vec<Element>, bool),
 }
 
@@ -41,24 +43,25 @@ pub struct Txn {
     pub committed: bool,
     /// What it did, in order.
     pub events: Vec<Event>,
-    /// Ticks of one clock for all: before its first statement, and after its end was told.
+    /// Ticks of one clock for all: this one from before its first statement; `ended` from after the
+    /// client learned its outcome.
     pub began: u64,
     /// The later of the two ticks.
     pub ended: u64,
 }
 
-/// What can be wrong with a history.
+/// The anomalies of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phenomenon {
     /// A transaction does not see its own writes.
     Internal,
-    /// A committed write is in no version, or versions contradict each other.
+    /// A committed write is missing from all versions, or versions contradict each other.
     LostUpdate,
     /// Dirty write: a cycle of ww.
     G0,
-    /// Something rolled back was read, or stayed.
+    /// A write that was rolled back was read, or remained.
     G1a,
-    /// A version that its writer replaced was read.
+    /// An intermediate version, which its own writer replaced, was read.
     G1b,
     /// A cycle of ww and wr.
     G1c,
@@ -72,11 +75,11 @@ pub enum Phenomenon {
     G2,
 }
 
-/// What was found, each with one example for people.
+/// The anomalies found, each with one example.
 #[derive(Default)]
 pub struct Findings(pub BTreeMap<Phenomenon, String>);
 
-/// Which edges a phenomenon's cycle may go along.
+/// The edges that a phenomenon's cycle may contain.
 type EdgeFilter = fn(Edge) -> bool;
 
 impl Findings {
@@ -111,7 +114,7 @@ impl Edge {
     }
 }
 
-/// Judges a history. `last` are the lists read when all had ended.
+/// Judges a history. `last` are the lists that were read after all transactions had ended.
 #[must_use]
 pub fn judge(txns: &[Txn], last: &BTreeMap<u32, Vec<Element>>) -> Findings {
     let mut findings = Findings::default();
@@ -131,9 +134,10 @@ struct Judge<'a> {
     txns: &'a [Txn],
     last: &'a BTreeMap<u32, Vec<Element>>,
     by_id: BTreeMap<u32, usize>,
-    /// Elements that stand when their transaction has committed, in its order, by key.
+    /// For each committed transaction, by number: (key, element) of its appends that were not
+    /// undone, in order.
     standing: BTreeMap<u32, Vec<(u32, Element)>>,
-    /// Of each list in `last`, how long the beginning is that consists of elements which stand.
+    /// For each list in `last`, the length of the prefix of elements that belong there.
     sound: BTreeMap<u32, usize>,
 }
 
@@ -173,7 +177,7 @@ impl<'a> Judge<'a> {
         self.standing.get(&element.0).is_some_and(|kept| kept.contains(&(key, element)))
     }
 
-    /// What committed is there once, and nothing else is.
+    /// Checks that each committed element is there exactly once, and no other.
     fn check_last(&self, findings: &mut Findings) {
         for (&key, list) in self.last {
             for &element in list {
@@ -284,7 +288,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Transactions, time nodes behind them, and what orders them.
+/// Transactions, then time nodes, and the edges between them.
 struct Graph<'a> {
     txns: &'a [Txn],
     edges: Vec<BTreeSet<(usize, Edge)>>,
@@ -338,7 +342,8 @@ impl<'a> Graph<'a> {
         self.path(node, node, |_, edge| allowed(edge))
     }
 
-    /// The shortest way from one to another by allowed edges, which are known by where they lead: at least one.
+    /// The shortest path from one node to another along allowed edges (given as successors): at
+    /// least one edge.
     fn path(
         &self,
         from: usize,
@@ -376,7 +381,8 @@ impl<'a> Graph<'a> {
         for (from, edges) in self.edges.iter().enumerate() {
             for &(to, edge) in edges.iter().filter(|(_, edge)| edge.is_rw()) {
                 let path = match &order {
-                    // A way back leads through nodes between the two only: mostly there are none.
+                    // A path back goes only through nodes between the two in this order: mostly
+                    // there are none.
                     Some(order) if order[to] > order[from] => None,
                     Some(order) => {
                         self.path(to, from, |next, edge| !edge.is_rw() && order[next] <= order[from])
@@ -392,8 +398,8 @@ impl<'a> Graph<'a> {
         None
     }
 
-    /// The place of each node in an order that agrees with every edge but rw, and otherwise with time; `None` if these edges
-    /// have a cycle.
+    /// The position of each node in an order that agrees with every edge but rw, and otherwise with
+    /// time; `None` if these edges have a cycle.
     fn order_without_rw(&self) -> Option<Vec<usize>> {
         let allowed =
             |node: usize| self.edges[node].iter().filter(|(_, edge)| !edge.is_rw()).map(|(to, _)| *to);
@@ -401,7 +407,8 @@ impl<'a> Graph<'a> {
         for node in 0..self.edges.len() {
             allowed(node).for_each(|to| degree[to] += 1);
         }
-        // Moments first: they are ready only when all that ended by then has its place.
+        // Moments first: they are ready only when every transaction that ended by then has its
+        // position.
         let key = |node: usize| Reverse((self.txns.get(node).map_or(0, |txn| txn.ended), node));
         let mut ready: BinaryHeap<Reverse<(u64, usize)>> =
             (0..self.edges.len()).filter(|&node| degree[node] == 0).map(key).collect();
@@ -420,8 +427,8 @@ impl<'a> Graph<'a> {
         (placed == order.len()).then_some(order)
     }
 
-    /// Whether there is a cycle in which no rw follows another: a cycle in the graph of (node, whether it
-    /// was entered by rw).
+    /// Whether there is a cycle in which no rw follows another: a cycle in the graph of (node,
+    /// whether it was entered by rw).
     fn has_nonadjacent_cycle(&self) -> bool {
         let next = |node: usize| {
             let (at, by_rw) = (node / 2, node % 2 == 1);
@@ -432,8 +439,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// A node that lies on a cycle: what is left when nodes that nobody leads to are taken away, again and
-/// again, and then those that lead nowhere.
+/// Finds a node on a cycle: repeatedly removes nodes without predecessors, then nodes without
+/// successors; a search from any node that is left meets a cycle.
 fn on_a_cycle(nodes: usize, next: impl Fn(usize) -> Vec<usize>) -> Option<usize> {
     let forward: Vec<Vec<usize>> = (0..nodes).map(next).collect();
     let mut backward = vec![Vec::new(); nodes];
@@ -455,7 +462,7 @@ fn on_a_cycle(nodes: usize, next: impl Fn(usize) -> Vec<usize>) -> Option<usize>
             }
         }
     }
-    // Between two cycles lie nodes that are on none: the search from any that is left meets one that is.
+    // Nodes between two cycles are on none: the search from any that is left meets one that is.
     let start = (0..nodes).find(|node| alive[*node])?;
     let mut seen = BTreeSet::new();
     let mut at = start;

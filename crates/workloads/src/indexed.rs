@@ -1,8 +1,9 @@
 //! Secondary indexes for engines that have none.
 //!
-//! An index is one more table: index key to primary key. [`Indexed`] keeps it in the same transaction as
-//! its table. An adapter lists the tables it needs with [`PlainSchema::plain_tables`] and implements
-//! [`PlainTransaction`] over their positions in that list.
+//! An index is one more table: index key to primary key. [`Indexed`] maintains it in the same
+//! transaction as its table. An adapter lists the tables it needs with
+//! [`PlainSchema::plain_tables`] and implements [`PlainTransaction`] over their positions in that
+//! list.
 
 use crate::engine::{Commit, CommitMode, EngineError, KeyRange, Outcome, Scan, Transaction, Visit, Visitor};
 use crate::schema::{IndexId, IndexSpec, Schema, TableId};
@@ -12,22 +13,23 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlainTable(pub usize);
 
-/// A transaction of an engine that has clustered tables of bytes and nothing more. The methods are those
-/// of [`Transaction`].
+/// A transaction of an engine that has clustered tables of bytes and nothing more. The methods are
+/// those of [`Transaction`].
 pub trait PlainTransaction {
-    /// Reads a row into `row` and answers whether it is there.
+    /// Reads a row into `row` and returns whether it exists.
     fn get(&mut self, table: PlainTable, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool>;
-    /// As `get`, and keeps other writers from the row. Engines with a single writer need not override it.
+    /// As `get`, and locks the row against other writers. Engines with a single writer need not
+    /// override it.
     fn get_for_update(&mut self, table: PlainTable, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
         self.get(table, key, row)
     }
-    /// Adds a row and answers true, or answers false if its key is there already.
+    /// Adds a row and returns true, or returns false if its key exists already.
     fn insert(&mut self, table: PlainTable, key: &[u8], row: &[u8]) -> Outcome<bool>;
     /// Adds or replaces a row.
     fn put(&mut self, table: PlainTable, key: &[u8], row: &[u8]) -> Outcome<()>;
-    /// Takes a row out; answers whether it was there.
+    /// Deletes a row; returns whether it existed.
     fn delete(&mut self, table: PlainTable, key: &[u8]) -> Outcome<bool>;
-    /// Shows rows in the order of their keys.
+    /// Visits rows in the order of their keys.
     fn scan(&mut self, table: PlainTable, scan: Scan<'_>, visit: Visitor<'_>) -> Outcome<()>;
     /// Ends the transaction and keeps its changes.
     fn commit(self, mode: CommitMode) -> Outcome<Commit>;
@@ -35,16 +37,16 @@ pub trait PlainTransaction {
     fn rollback(self) -> Outcome<()>;
 }
 
-/// Where each table and index of a schema lies among the plain tables.
+/// The position of each table and index of a schema among the plain tables.
 #[derive(Clone, Debug)]
 pub struct PlainSchema {
     schema: Schema,
-    /// Of each table: its own plain table; its indexes' follow.
+    /// The plain table of each table; those of its indexes follow it.
     first: Vec<usize>,
 }
 
 impl PlainSchema {
-    /// Lays `schema` out.
+    /// Assigns plain tables to `schema`.
     #[must_use]
     pub fn new(schema: &Schema) -> PlainSchema {
         schema.assert_sound();
@@ -57,7 +59,7 @@ impl PlainSchema {
         PlainSchema { schema: schema.clone(), first }
     }
 
-    /// The schema laid out.
+    /// The schema.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -100,7 +102,7 @@ pub struct IndexBuffers {
     old_index_key: Vec<u8>,
     /// Primary keys found by an index scan, end to end.
     found: Vec<u8>,
-    /// Where an index scan goes on.
+    /// Where an index scan continues.
     position: Vec<u8>,
 }
 
@@ -111,17 +113,18 @@ pub struct Indexed<'s, T> {
     buffers: &'s mut IndexBuffers,
 }
 
-/// Index entries read at once before their rows are looked up: few, so that a visitor who stops early
-/// costs little; many, so that cursors are opened seldom.
+/// Index entries read at once before their rows are looked up: few enough that a visitor that stops
+/// early costs little; enough that cursors are opened rarely.
 const INDEX_SCAN_BATCH: usize = 32;
 
 impl<'s, T: PlainTransaction> Indexed<'s, T> {
-    /// Gives `plain` the indexes of `layout`.
+    /// Adds the indexes of `layout` to `plain`.
     pub fn new(plain: T, layout: Arc<PlainSchema>, buffers: &'s mut IndexBuffers) -> Indexed<'s, T> {
         Indexed { plain, layout, buffers }
     }
 
-    /// Brings the indexes from the row `self.buffers.row` (if `had_row`) to `row` (if there is one).
+    /// Updates the indexes from the row `self.buffers.row` (if `had_row`) to `row` (if there is
+    /// one).
     fn keep_indexes(&mut self, table: TableId, key: &[u8], had_row: bool, row: Option<&[u8]>) -> Outcome<()> {
         let IndexBuffers { row: old, index_key, old_index_key, .. } = &mut *self.buffers;
         for (plain, spec) in self.layout.indexes(table) {
@@ -148,7 +151,7 @@ impl<'s, T: PlainTransaction> Indexed<'s, T> {
         !self.layout.schema.table(table).indexes.is_empty()
     }
 
-    /// Reads the next few primary keys of an index into `buffers.found`; answers how many.
+    /// Reads the next few primary keys of an index into `buffers.found`; returns their number.
     fn read_index_batch(&mut self, plain: PlainTable, scan: Scan<'_>) -> Outcome<usize> {
         let IndexBuffers { found, position, .. } = &mut *self.buffers;
         found.clear();
@@ -244,7 +247,7 @@ impl<T: PlainTransaction> Transaction for Indexed<'_, T> {
                 break;
             }
             left -= count;
-            // The last entry seen bounds the rest: excluded as `high`, stepped over as `low`.
+            // The last entry seen bounds the rest: excluded as `high`, skipped as `low`.
             let bound = if scan.reverse { &mut to } else { &mut from };
             bound.clear();
             bound.extend_from_slice(&self.buffers.position);

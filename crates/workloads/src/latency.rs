@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Longest latency told apart from longer ones.
+/// Longest latency recorded; longer ones count as this.
 const MAX: Duration = Duration::from_secs(3600);
 
 /// Collects latencies with three significant digits.
@@ -34,21 +34,21 @@ pub struct Latency {
     pub p99: f64,
     /// 99.9th percentile.
     pub p999: f64,
-    /// Longest.
+    /// The longest latency.
     pub max: f64,
 }
 
 impl LatencyRecorder {
-    /// Adds one; those above an hour count as one of an hour.
+    /// Adds a latency; one above an hour counts as an hour.
     pub fn record(&mut self, latency: Duration) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.saturating_record(nanoseconds);
     }
-    /// Adds all of another's.
+    /// Adds all latencies of another recorder.
     pub fn merge(&mut self, other: &LatencyRecorder) {
         self.nanoseconds.add(&other.nanoseconds).expect("both have the same bounds");
     }
-    /// How many were recorded.
+    /// Number of latencies recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.nanoseconds.len()

@@ -1,14 +1,14 @@
 //! Fields of fixed-layout rows: typed views of byte ranges, read and written in place.
 //!
-//! Numbers are big-endian, so that an index over unsigned ones sorts by value. Texts are padded with
-//! blanks to their full length, as `CHAR` columns are.
+//! Numbers are big-endian, so that an index over unsigned ones sorts by value. Texts are padded
+//! with blanks to their full length, as `CHAR` columns are.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// An integer that a [`Number`] field can hold.
 pub trait Integer: Copy {
-    /// Bytes.
+    /// Length in bytes.
     const LEN: usize;
     /// Reads exactly `LEN` bytes.
     fn read(bytes: &[u8]) -> Self;

@@ -1,11 +1,11 @@
 //! Workloads for Firn and its peers: TPC-C and small durable commits, over a small engine trait.
 //!
 //! Place in the tree: beside the engine, not in it. This crate knows no engine; adapters implement
-//! [`Engine`] (or [`PlainTransaction`] and get secondary indexes from [`Indexed`]) and hand it in, so that
-//! every engine is asked for exactly the same work.
+//! [`Engine`] (or [`PlainTransaction`], with secondary indexes from [`Indexed`]), so that every
+//! engine does exactly the same work.
 //!
-//! Invariants: a commit counts only when it is known durable; inputs depend on seeds only, never on an
-//! engine's answers; a row of a wrong length is reported, never believed.
+//! Invariants: a commit counts only when it is known durable; inputs depend on seeds only, never on
+//! an engine's results; a row of a wrong length is reported, never used.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! An engine in memory: for tests of workloads, and as the floor that any real engine's cost stands on.
+//! An engine in memory: for tests of workloads, and as the lower bound of any real engine's cost.
 //!
-//! Maps behind one lock that a transaction holds from begin to end, so transactions run one after the
-//! other; an undo list takes a rolled-back transaction's changes back.
+//! Maps behind one lock that a transaction holds from begin to end, so transactions run one after
+//! the other; rollback undoes changes by an undo list.
 
 use crate::engine::{Access, Commit, CommitMode, Engine, Outcome, Scan, Session, Visit, Visitor};
 use crate::indexed::{IndexBuffers, Indexed, PlainSchema, PlainTable, PlainTransaction};
@@ -61,14 +61,15 @@ impl Session for MemorySession<'_> {
         Self: 's;
 
     fn begin(&mut self, _access: Access) -> Outcome<Self::Transaction<'_>> {
-        // A thread that panicked has undone its transaction on the way out: the tables are whole.
+        // A thread that panicked has rolled back its transaction while unwinding: the tables are
+        // consistent.
         let tables = self.engine.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let plain = MemoryTransaction { tables, undo: Vec::new() };
         Ok(Indexed::new(plain, self.engine.layout.clone(), &mut self.buffers))
     }
 }
 
-/// What a key held before a change; `None` for nothing.
+/// The before-image of a key; `None` if it had no row.
 type Before = (PlainTable, Vec<u8>, Option<Vec<u8>>);
 
 /// A transaction on a [`MemoryEngine`]. Holds its lock.

@@ -1,4 +1,4 @@
-//! What a run of the driver measured.
+//! The measurements of a run of the driver.
 
 use crate::engine::Retry;
 use crate::latency::Latency;
@@ -28,7 +28,7 @@ impl RetryCounts {
         self.deadlock += other.deadlock;
         self.busy += other.busy;
     }
-    /// Of all causes.
+    /// Attempts repeated for all causes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.conflict + self.deadlock + self.busy
@@ -42,22 +42,22 @@ pub struct KindReport {
     pub name: &'static str,
     /// Durable commits.
     pub commits: u64,
-    /// Rolled back because their inputs asked for it.
+    /// Transactions rolled back because their inputs requested it.
     pub user_aborts: u64,
     /// Attempts repeated.
     pub retries: RetryCounts,
-    /// From the first attempt's start until the commit was known durable.
+    /// Latency from the first attempt's start until the commit was known durable.
     pub latency: Latency,
 }
 
-/// What a run measured.
+/// The measurements of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     /// Length of the measured interval.
     pub seconds: f64,
     /// Whether the stop flag ended it early.
     pub stopped: bool,
-    /// By kind, in the order given to [`drive`](crate::drive).
+    /// Reports by kind, in the order given to [`drive`](crate::drive).
     pub kinds: Vec<KindReport>,
 }
 
@@ -67,7 +67,7 @@ impl RunReport {
     pub fn commits(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.commits).sum()
     }
-    /// Aborts that inputs asked for, of all kinds.
+    /// Aborts that inputs requested, of all kinds.
     #[must_use]
     pub fn user_aborts(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.user_aborts).sum()

@@ -1,4 +1,5 @@
-//! Results as JSON, in the layout that all of the project's tools write, and as a table for people.
+//! Results as JSON, in the layout that all of the project's tools write, and as a table for
+//! readers.
 
 use crate::latency::Latency;
 use crate::report::{RetryCounts, RunReport};
@@ -9,12 +10,12 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Under which conditions a result came about; the head of every file.
+/// The conditions of a result; the head of every file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Conditions {
     /// `firn-tpcc/1` or `firn-bench/1`.
     pub schema: &'static str,
-    /// Of the source; `unknown` outside a checkout.
+    /// Commit of the source; `unknown` outside a checkout.
     pub commit: String,
     /// The whole effective configuration.
     pub config: Value,
@@ -24,16 +25,17 @@ pub struct Conditions {
     pub device_profile: Option<String>,
     /// Whether time was virtual.
     pub simulated: bool,
-    /// Of the inputs.
+    /// Seed of the inputs.
     pub seed: u64,
-    /// When, in UTC.
+    /// Start of the run, in UTC.
     pub started_at: String,
     /// Length of the measured interval.
     pub seconds: f64,
 }
 
 impl Conditions {
-    /// Of a run in real time on real devices that starts now; `seconds` is filled in after it.
+    /// Conditions of a run in real time on real devices that starts now; `seconds` is filled in
+    /// after it.
     #[must_use]
     pub fn now(schema: &'static str, commit: impl Into<String>, config: Value, seed: u64) -> Conditions {
         Conditions {
@@ -50,7 +52,8 @@ impl Conditions {
     }
 }
 
-/// FNV-1a (64 bits) of a configuration's JSON. Keys are sorted, so equal configurations hash alike.
+/// FNV-1a (64 bits) of a configuration's JSON. Keys are sorted, so equal configurations have equal
+/// hashes.
 #[must_use]
 pub fn config_hash(config: &Value) -> String {
     let bytes = config.to_string();
@@ -63,7 +66,7 @@ pub fn config_hash(config: &Value) -> String {
 /// Transactions that did not commit, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Aborts {
-    /// Asked for by the input.
+    /// Requested by the input.
     pub user: u64,
     /// Run again after a conflict.
     pub conflict: u64,
@@ -86,16 +89,16 @@ pub struct TransactionResult {
     pub count: u64,
     /// Durable commits a second.
     pub per_second: f64,
-    /// What did not commit.
+    /// Transactions that did not commit.
     pub aborts: Aborts,
-    /// Retries included.
+    /// Latency, retries included.
     pub latency_us: Latency,
 }
 
-/// What a consistency check found.
+/// The result of a consistency check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConsistencyResult {
-    /// Numbers of the conditions looked at.
+    /// Numbers of the conditions checked.
     pub checked: Vec<u8>,
     /// Numbers of those that do not hold.
     pub failed: Vec<u8>,
@@ -132,12 +135,12 @@ pub struct TierIo {
 /// A run of TPC-C, as `firn tpcc --json` writes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct TpccResult {
-    /// Under which conditions.
+    /// The conditions of the run.
     #[serde(flatten)]
     pub conditions: Conditions,
-    /// Which engine.
+    /// The engine's name.
     pub engine: String,
-    /// Scale: warehouses.
+    /// The scale: number of warehouses.
     pub warehouses: u32,
     /// Whether the population is the specification's; if not, the figures are not TPC-C's.
     pub full_scale: bool,
@@ -152,31 +155,31 @@ pub struct TpccResult {
     pub transactions_per_second: f64,
     /// Durable commits of all kinds.
     pub commits: u64,
-    /// What did not commit.
+    /// Transactions that did not commit.
     pub aborts: Aborts,
-    /// By kind.
+    /// Results by kind of transaction.
     pub transactions: BTreeMap<String, TransactionResult>,
-    /// By tier (`log`, `cache`, `delta`, `store`), for engines that count it.
+    /// I/O by tier (`log`, `cache`, `delta`, `store`), for engines that count it.
     pub io: BTreeMap<String, TierIo>,
-    /// Of the DRAM buffer: `budget_bytes`, `hit_rate`.
+    /// Figures of the DRAM buffer: `budget_bytes`, `hit_rate`.
     pub buffer: Map<String, Value>,
-    /// Of the flash cache: `hit_rate`.
+    /// Figures of the flash cache: `hit_rate`.
     pub cache: Map<String, Value>,
     /// The process's largest resident set, if known.
     pub memory_peak_bytes: Option<u64>,
-    /// Of the database's files, if known.
+    /// Bytes of the database's files, if known.
     pub database_bytes: Option<u64>,
-    /// Empty if no check was made.
+    /// Result of the consistency check; empty if none was made.
     pub consistency: ConsistencyResult,
-    /// Of a run in virtual time: `virtual_seconds`, `steps`, `trace_hash`, which follow from the seed, and `real_seconds`,
-    /// which do not.
+    /// Figures of a run in virtual time: `virtual_seconds`, `steps`, `trace_hash`, which follow
+    /// from the seed, and `real_seconds`, which do not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulation: Option<Value>,
 }
 
 impl TpccResult {
-    /// A result whose counters of the engine's own (`io`, `buffer`, `cache`, sizes) and consistency are
-    /// still to be filled in.
+    /// A result; the caller still fills in the engine's own counters (`io`, `buffer`, `cache`,
+    /// sizes) and the consistency.
     #[must_use]
     pub fn new(
         mut conditions: Conditions,
@@ -210,7 +213,7 @@ impl TpccResult {
             io: ["log", "cache", "delta", "store"].map(|tier| (tier.to_owned(), TierIo::default())).into(),
             buffer: object(json!({"budget_bytes": null, "hit_rate": null})),
             cache: object(json!({"hit_rate": null})),
-            // A simulation's result says nothing of the machine that it ran on.
+            // A simulation's result does not depend on the machine that it ran on.
             memory_peak_bytes: if simulated { None } else { memory_peak_bytes() },
             database_bytes: None,
             consistency: ConsistencyResult::default(),
@@ -226,7 +229,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The process's largest resident set so far, where the system tells (Linux).
+/// The process's largest resident set so far, where the system reports it (Linux).
 #[must_use]
 pub fn memory_peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -287,13 +290,13 @@ impl fmt::Display for TpccResult {
 /// One measurement of the commit bench.
 #[derive(Clone, Debug, Serialize)]
 pub struct CommitRow {
-    /// Which engine.
+    /// The engine's name.
     pub engine: String,
     /// Clients.
     pub clients: usize,
     /// Durable commits a second.
     pub commits_per_second: f64,
-    /// From the transaction's begin until it was known durable.
+    /// Latency from the transaction's begin until it was known durable.
     pub latency_us: Latency,
     /// Attempts repeated.
     pub retries: RetryCounts,
@@ -301,18 +304,18 @@ pub struct CommitRow {
     pub log_bytes_per_commit: Option<f64>,
 }
 
-/// A ratio that an issue names, met or not.
+/// A ratio that an issue requires, and whether it is met.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
     /// Its name, which never changes without a line in the change log.
     pub name: String,
-    /// What was measured; `None` if it could not be.
+    /// The measured value; `None` if it could not be measured.
     pub value: Option<f64>,
     /// The limit.
     pub target: f64,
     /// `lower` or `higher`.
     pub better: &'static str,
-    /// Whether the value is on the right side of the limit.
+    /// Whether the value meets the limit.
     pub met: bool,
     /// Why there is no value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -322,14 +325,14 @@ pub struct Target {
 /// A bench's results, as `firn bench --json` writes them.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchResult<R: Serialize> {
-    /// Under which conditions.
+    /// The conditions of the run.
     #[serde(flatten)]
     pub conditions: Conditions,
     /// The bench's name.
     pub bench: String,
     /// Raw measurements.
     pub rows: Vec<R>,
-    /// Ratios that issues name.
+    /// Ratios that issues require.
     pub targets: Vec<Target>,
     /// Comparisons with values printed in papers.
     pub paper: Vec<Value>,

@@ -35,19 +35,19 @@ pub struct TableSpec {
 pub struct IndexSpec {
     /// Unique among the table's indexes; letters, digits and `_`.
     pub name: String,
-    /// Whether no two rows may have the same parts. If not unique, the primary key is appended to the
-    /// parts to tell rows apart, and index scans see it as the end of the index key.
+    /// Whether no two rows may have the same parts. If not unique, the primary key is appended to
+    /// the parts to distinguish rows, and index scans see it as the end of the index key.
     pub unique: bool,
-    /// What the index key is made of, in order.
+    /// The parts of the index key, in order.
     pub parts: Vec<Part>,
 }
 
 /// Bytes that go into an index key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Of the primary key.
+    /// A range of the primary key.
     Key(Range<usize>),
-    /// Of the row.
+    /// A range of the row.
     Value(Range<usize>),
 }
 
@@ -58,7 +58,8 @@ impl Schema {
         &self.tables[table.0]
     }
 
-    /// Panics unless names are unique and every part lies within its key or row. For adapters, on opening.
+    /// Panics unless names are unique and every part lies within its key or row. For adapters, on
+    /// opening.
     pub fn assert_sound(&self) {
         for (at, table) in self.tables.iter().enumerate() {
             assert!(self.tables[..at].iter().all(|t| t.name != table.name), "two tables {}", table.name);
@@ -77,8 +78,8 @@ impl Schema {
 }
 
 impl IndexSpec {
-    /// Writes the index key of a row into `index_key` (whose old content goes). `key` and `row` must have
-    /// the lengths that the table's spec says.
+    /// Writes the index key of a row into `index_key` (whose old content is cleared). `key` and
+    /// `row` must have the lengths that the table's spec says.
     pub fn key_of(&self, key: &[u8], row: &[u8], index_key: &mut Vec<u8>) {
         index_key.clear();
         for part in &self.parts {
@@ -106,8 +107,8 @@ impl IndexSpec {
     }
 }
 
-/// Turns `key` into the least key greater than every key that starts with it. Empties it if there is none
-/// (all its bytes are 0xff), which [`KeyRange`](crate::KeyRange) reads as "no upper bound".
+/// Turns `key` into the least key greater than every key that starts with it. Empties it if there
+/// is none (all its bytes are 0xff), which [`KeyRange`](crate::KeyRange) reads as "no upper bound".
 pub fn make_successor(key: &mut Vec<u8>) {
     while let Some(last) = key.pop() {
         if last < u8::MAX {

@@ -12,38 +12,40 @@ use crate::engine::{Access, CommitMode, Engine, Outcome, Session, Transaction};
 use crate::random::Random;
 use crate::wall;
 
-/// Names of the five transactions; the driver's kinds are places in this list.
+/// Names of the five transactions; the driver's kinds are indices into this list.
 pub const KINDS: [&str; 5] = ["new_order", "payment", "order_status", "delivery", "stock_level"];
 
-/// Shares of the five transactions, in the order of [`KINDS`]: cards of a deck that is shuffled, dealt to
-/// its end and shuffled again (clause 5.2.4.2).
+/// Shares of the five transactions, in the order of [`KINDS`]: cards of a deck that is shuffled,
+/// dealt to its end and shuffled again (clause 5.2.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix(pub [u8; 5]);
 
 impl Default for Mix {
-    /// The mix of clause 5.2.3, with New-Order at the most that the others' minima leave.
+    /// The mix of clause 5.2.3, with the largest share of New-Order that the minima of the others
+    /// allow.
     fn default() -> Mix {
         Mix([45, 43, 4, 4, 4])
     }
 }
 
-/// Which terminal a client sits at.
+/// The terminals that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Terminals {
-    /// Any, drawn for every transaction: each client works on all warehouses, as a pool of connections
-    /// shared by all terminals does.
+    /// Any terminal, drawn for every transaction: each client works on all warehouses, as a pool of
+    /// connections shared by all terminals does.
     #[default]
     Drawn,
-    /// One of its own for the whole run: clients divide the warehouses among them and rarely meet.
+    /// One terminal for the whole run: clients divide the warehouses among them and rarely
+    /// conflict.
     Pinned,
 }
 
-/// What makes clients equal.
+/// Options that all clients share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
     /// Shares of the transactions.
     pub mix: Mix,
-    /// Where clients sit.
+    /// How clients choose terminals.
     pub terminals: Terminals,
     /// Equal seeds draw equal inputs, client by client.
     pub seed: u64,
@@ -98,7 +100,7 @@ impl<'e, E: Engine> TpccClient<'e, E> {
             population,
             constants: population.run_constants(options.seed),
         };
-        // Neighbours sit at different warehouses, while there are any left.
+        // Clients with consecutive numbers use different warehouses, as long as there are any left.
         let scale = population.scale;
         let seat = u64::from(number) * u64::from(DISTRICTS) + u64::from(number / scale.warehouses);
         let pinned = match options.terminals {

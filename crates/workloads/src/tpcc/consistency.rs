@@ -1,7 +1,7 @@
 //! The consistency conditions of clause 3.3.2, as queries.
 //!
-//! All are asked in one read transaction: of an engine whose readers see one snapshot they hold at any
-//! moment, of others when nothing else runs. ORDER, NEW-ORDER and ORDER-LINE share the prefix of their
+//! All run in one read transaction: on an engine with snapshots the conditions hold at any moment,
+//! on others only when nothing else runs. ORDER, NEW-ORDER and ORDER-LINE share the prefix of their
 //! keys, so a district is checked in one pass over each.
 
 use super::keys;
@@ -22,15 +22,15 @@ pub enum When {
     AfterRun,
 }
 
-/// What a check found of one condition.
+/// The result of a check of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// 3.3.2.`number`; 0 is not the specification's: every row is whole, belongs to the population, and is
-    /// found through every index.
+    /// The condition is 3.3.2.`number`; number 0 is not the specification's: every row is whole,
+    /// belongs to the population, and is found through every index.
     pub number: u8,
     /// What must hold.
     pub name: &'static str,
-    /// Instances looked at: warehouses, districts, orders, lines or customers.
+    /// Instances checked: warehouses, districts, orders, lines or customers.
     pub checked: u64,
     /// Instances for which it does not hold.
     pub violations: u64,
@@ -39,7 +39,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Whether the condition was looked at and held everywhere.
+    /// Whether the condition was checked and held everywhere.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.checked > 0 && self.violations == 0
@@ -81,8 +81,8 @@ const NAMES: [&str; 13] = [
     "C_BALANCE + C_YTD_PAYMENT = sum(delivered OL_AMOUNT)",
 ];
 
-/// Checks the conditions and answers what was found, by ascending number. An error means that the check
-/// could not be made, not that a condition fails.
+/// Checks the conditions and returns the results, by ascending number. An error means that the
+/// check could not be made, not that a condition fails.
 pub fn check<E: Engine>(engine: &E, when: When) -> Outcome<Vec<Condition>> {
     let Some(population) = Population::of(engine)? else {
         return Err(EngineError::Fatal("there is no whole population to check: load one first".into()));
@@ -109,7 +109,7 @@ pub fn check<E: Engine>(engine: &E, when: When) -> Outcome<Vec<Condition>> {
 struct Check<T> {
     txn: T,
     scale: Scale,
-    /// By number.
+    /// Results by number.
     conditions: Vec<Condition>,
 }
 
@@ -120,7 +120,7 @@ struct Payments {
     by_customer: BTreeMap<[u8; keys::CUSTOMER_LEN], i64>,
 }
 
-/// What the lines of one order add up to.
+/// Sums over the lines of one order.
 #[derive(Clone, Copy, Default)]
 struct Lines {
     count: u64,
@@ -136,7 +136,7 @@ struct Order {
     line_count: u64,
 }
 
-/// What one district's orders say.
+/// Facts of one district's orders.
 #[derive(Default)]
 struct Orders {
     orders: Vec<Order>,
@@ -167,7 +167,7 @@ impl<T: Transaction> Check<T> {
         self.index(tables::ORDER)
     }
 
-    /// Scans rows, all of which must be whole; those that are not are reported and left out.
+    /// Scans rows, all of which must be whole; rows that are not are reported and skipped.
     fn rows(
         &mut self,
         table: TableId,
@@ -203,7 +203,8 @@ impl<T: Transaction> Check<T> {
         Ok(payments)
     }
 
-    /// A row that a condition needs; `None`, and a violation of condition 0, if it is not there or not whole.
+    /// A row that a condition needs; `None`, and a violation of condition 0, if it is missing or
+    /// not whole.
     fn row(&mut self, table: TableId, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
         let mut row = Vec::new();
         let found = self.txn.get(table, key, &mut row)? && is_whole(table, &row);
@@ -363,7 +364,8 @@ impl<T: Transaction> Check<T> {
         Ok(())
     }
 
-    /// Condition 0: a table that the transactions do not grow has as many rows as it was loaded with.
+    /// Condition 0: a table that the transactions do not grow has as many rows as it was loaded
+    /// with.
     fn rows_in(&mut self, table: TableId, expected: u64) -> Outcome<()> {
         let mut rows = 0;
         self.rows(table, KeyRange::ALL, |_, _, _| rows += 1)?;

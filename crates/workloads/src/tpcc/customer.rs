@@ -14,8 +14,8 @@ pub(super) struct CustomerSearch {
 }
 
 impl CustomerSearch {
-    /// The key of the customer chosen. By name it is, of the n customers with that name in the order of
-    /// C_FIRST, the one at n/2 rounded up (clause 2.5.2.2, case 2).
+    /// The key of the customer chosen. By name it is, of the n customers with that name in the
+    /// order of C_FIRST, the one at n/2 rounded up (clause 2.5.2.2, case 2).
     pub(super) fn key<T: Transaction>(
         &mut self,
         txn: &mut T,

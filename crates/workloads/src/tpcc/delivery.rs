@@ -1,7 +1,8 @@
 //! The Delivery transaction (clause 2.7): the oldest open order of each of ten districts.
 //!
-//! The specification lets it be queued and run in the background, in up to ten database transactions.
-//! Here it is one, and is answered like the others: its latency is that of the delivery itself.
+//! The specification lets it be queued and run in the background, in up to ten database
+//! transactions. Here it is one transaction, which the client waits for: its latency is that of the
+//! delivery itself.
 
 use super::input::{Inputs, Terminal};
 use super::keys;
@@ -10,7 +11,7 @@ use super::scale::DISTRICTS;
 use super::tables::{self, need_for_update};
 use crate::engine::{EngineError, Outcome, Retry, Scan, Transaction, Visit};
 
-/// What a Delivery asks for.
+/// The input of a Delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeliveryInput {
     /// W_ID.
@@ -21,7 +22,7 @@ pub struct DeliveryInput {
     pub delivery_date_us: u64,
 }
 
-/// Rows in hand.
+/// Row buffers that are reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeliveryBuffers {
     row: Vec<u8>,
@@ -41,8 +42,8 @@ impl DeliveryInput {
     }
 }
 
-/// Runs a Delivery up to its commit (clause 2.7.4.2). Answers for how many districts there was an order to
-/// deliver; the others are skipped.
+/// Runs a Delivery up to its commit (clause 2.7.4.2). Returns the number of districts that had an
+/// order to deliver; the others are skipped.
 pub(super) fn run<T: Transaction>(
     txn: &mut T,
     input: &DeliveryInput,
@@ -58,7 +59,7 @@ pub(super) fn run<T: Transaction>(
     Ok(delivered)
 }
 
-/// Takes the oldest row of NEW-ORDER of a district out; answers its O_ID.
+/// Deletes the oldest row of NEW-ORDER of a district; returns its O_ID.
 fn take_oldest<T: Transaction>(
     txn: &mut T,
     warehouse: u32,
@@ -76,7 +77,8 @@ fn take_oldest<T: Transaction>(
     if oldest.is_empty() {
         return Ok(None);
     }
-    // Another delivery may have taken it between the scan and now, where isolation lets that be seen.
+    // Another delivery may have taken it between the scan and now, where the isolation level allows
+    // that.
     let there = txn.get_for_update(tables::NEW_ORDER, oldest, &mut buffers.row)?;
     if !there || !txn.delete(tables::NEW_ORDER, oldest)? {
         return Err(EngineError::Retry(Retry::Conflict));
@@ -107,7 +109,7 @@ fn deliver<T: Transaction>(
     txn.put(tables::CUSTOMER, &key, row)
 }
 
-/// Dates an order's lines; answers the sum of OL_AMOUNT.
+/// Sets the delivery date of an order's lines; returns the sum of OL_AMOUNT.
 fn deliver_lines<T: Transaction>(
     txn: &mut T,
     input: &DeliveryInput,

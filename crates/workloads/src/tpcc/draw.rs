@@ -41,7 +41,8 @@ impl RunConstants {
     }
 }
 
-/// C_LAST of a number in 0..=999: three syllables (clause 4.3.2.3). Writes into `name`, answers the text.
+/// C_LAST of a number in 0..=999: three syllables (clause 4.3.2.3). Writes into `name` and returns
+/// the text.
 pub fn last_name(number: u32, name: &mut [u8; 16]) -> &[u8] {
     const SYLLABLES: [&str; 10] =
         ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
@@ -70,7 +71,7 @@ impl Default for TextBuffer {
 /// What S_DATA and I_DATA of one row in ten hold somewhere (clause 4.3.3.1).
 pub const ORIGINAL: &[u8] = b"ORIGINAL";
 
-/// Whether a row's data makes a line's goods "brand" (clause 2.4.2.2).
+/// Whether a row's data makes an order line "brand" (clause 2.4.2.2).
 #[must_use]
 pub fn is_original(data: &[u8]) -> bool {
     data.windows(ORIGINAL.len()).any(|window| window == ORIGINAL)
@@ -105,7 +106,7 @@ impl TextBuffer {
         &self.bytes[..len]
     }
 
-    /// I_DATA or S_DATA: 26 to 50 characters, with "ORIGINAL" at a random place if asked for.
+    /// I_DATA or S_DATA: 26 to 50 characters, with "ORIGINAL" at a random place if `original`.
     pub fn data(&mut self, random: &mut Random, original: bool) -> &[u8] {
         let len = self.letters(random, 26, 50).len();
         if original {
@@ -123,7 +124,8 @@ impl TextBuffer {
     }
 }
 
-/// Marks exactly one row in ten of a run of rows, each row as likely as the others (selection sampling).
+/// Marks exactly one row in ten of a run of rows, each row as likely as the others (selection
+/// sampling).
 #[derive(Clone, Debug)]
 pub struct OneInTen {
     rows_left: u32,
@@ -136,7 +138,7 @@ impl OneInTen {
     pub fn of(rows: u32) -> OneInTen {
         OneInTen { rows_left: rows, marks_left: rows / 10 }
     }
-    /// Whether the next row is marked. Must be asked once a row.
+    /// Whether the next row is marked. Must be called once for each row.
     pub fn next(&mut self, random: &mut Random) -> bool {
         assert!(self.rows_left > 0, "every row was asked for");
         let marked = random.number(1, self.rows_left) <= self.marks_left;
@@ -179,7 +181,8 @@ mod tests {
             counts[nurand(&mut random, CUSTOMER_A, 1, 3000, 77) as usize] += 1;
         }
         assert_eq!(counts[0], 0);
-        // Uniform draws would give 33 to each; the hottest value of NURand(1023) gets many times that.
+        // Uniform draws would give 33 to each; the hottest value of NURand(1023) gets many times
+        // that.
         assert!(*counts.iter().max().unwrap() > 200);
     }
 

@@ -1,10 +1,11 @@
-//! What the inputs of transactions are drawn from.
+//! The sources from which the inputs of transactions are drawn.
 
 use super::draw::{CUSTOMER_A, ITEM_A, LAST_NAME_A, RunConstants, last_name, nurand};
 use super::scale::{DISTRICTS, Population};
 use crate::random::Random;
 
-/// A terminal of clause 2.1.1: its home warehouse, and the district that Stock-Level asks about.
+/// A terminal of clause 2.1.1: its home warehouse, and the district of its Stock-Level
+/// transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminal {
     /// Home warehouse.
@@ -22,7 +23,7 @@ impl Terminal {
     }
 }
 
-/// How a customer is asked for (clauses 2.5.1.2 and 2.6.1.2).
+/// How a customer is selected (clauses 2.5.1.2 and 2.6.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CustomerChoice {
     /// By C_LAST: the number that the name is made of.
@@ -32,7 +33,7 @@ pub enum CustomerChoice {
 }
 
 impl CustomerChoice {
-    /// C_LAST, padded by the caller's buffer; `None` if asked for by id.
+    /// C_LAST, padded by the caller's buffer; `None` if selected by id.
     pub(super) fn name<'a>(&self, buffer: &'a mut [u8; 16]) -> Option<&'a [u8]> {
         match self {
             CustomerChoice::LastName(number) => Some(last_name(*number, buffer)),

@@ -1,9 +1,9 @@
 //! Loading a population: parts of it in parallel, each deterministic by the seed.
 //!
-//! The work is cut into [`Part`]s; each has a random stream of its own, so the rows depend on the seed
-//! only, not on the number of threads or their order. Rows go in by ascending key within a part, in
-//! batches of one transaction each. The population's own row goes in last: without it, a load that was
-//! cut off isn't taken for a whole one.
+//! The work is cut into [`Part`]s; each has a random stream of its own, so the rows depend on the
+//! seed only, not on the number of threads or their order. Rows go in by ascending key within a
+//! part, in batches of one transaction each. The population's own row goes in last: without it, an
+//! interrupted load is not mistaken for a complete one.
 
 use super::populate::{self, Row};
 use super::scale::{DISTRICTS, Population, Scale};
@@ -15,10 +15,10 @@ use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::{clock, sync::thread};
 use std::time::Duration;
 
-/// How to load.
+/// Options of a load.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// How large a population.
+    /// Size of the population.
     pub scale: Scale,
     /// Equal seeds make equal populations.
     pub seed: u64,
@@ -38,12 +38,12 @@ impl LoadOptions {
     }
 }
 
-/// How far a load has come.
+/// Progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadProgress {
     /// Rows committed.
     pub rows: u64,
-    /// Rows that there will be; expected, since the number of order lines is random.
+    /// Expected rows of the whole population; the number of order lines is random.
     pub rows_expected: u64,
 }
 
@@ -84,8 +84,8 @@ impl Part {
     }
 }
 
-/// Loads a population into an engine's empty tables. `progress` is called after every batch, from any of
-/// the threads.
+/// Loads a population into an engine's empty tables. `progress` is called after every batch, from
+/// any of the threads.
 pub fn load<E: Engine>(
     engine: &E,
     options: &LoadOptions,
@@ -124,11 +124,11 @@ struct Shared<'a, E> {
     options: &'a LoadOptions,
     population: Population,
     progress: &'a (dyn Fn(LoadProgress) + Sync),
-    /// The next part that nobody has taken.
+    /// The next part that no thread has taken.
     next_part: AtomicU64,
     /// Rows committed by all threads.
     rows: AtomicU64,
-    /// Tells the other threads to give up.
+    /// Set when a thread fails, so that the others stop.
     failed: AtomicBool,
 }
 
@@ -136,7 +136,7 @@ impl<E: Engine> Shared<'_, E> {
     fn load_parts(&self) -> Outcome<()> {
         let result = self.try_load_parts();
         if result.is_err() && self.failed.swap(true, Ordering::Relaxed) {
-            // Another thread failed first, and says why.
+            // Another thread failed first and reports the error.
             return Ok(());
         }
         result
@@ -171,7 +171,7 @@ impl<E: Engine> Shared<'_, E> {
     }
 }
 
-/// Rows collected for one transaction, so that it can be run again as it was.
+/// Rows collected for one transaction, so that it can be run again unchanged.
 struct Batch<S> {
     session: S,
     rows_per_commit: usize,
@@ -179,7 +179,8 @@ struct Batch<S> {
     bytes: Vec<u8>,
     /// Of each row: table, bytes of key, bytes of row.
     entries: Vec<(TableId, usize, usize)>,
-    /// The batch before, perhaps not durable yet: one commit is outstanding at most.
+    /// The commit of the previous batch, perhaps not durable yet: at most one commit is
+    /// outstanding.
     previous: Commit,
 }
 
@@ -191,7 +192,7 @@ impl<S: Session> Batch<S> {
         Batch { session, rows_per_commit, bytes: Vec::new(), entries: Vec::new(), previous: Commit::Durable }
     }
 
-    /// Adds a row, and commits if the batch is full. Answers how many rows were committed.
+    /// Adds a row, and commits if the batch is full. Returns the number of rows committed.
     fn push(&mut self, (table, key, row): Row<'_>) -> Outcome<u64> {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(row);

@@ -1,7 +1,7 @@
 //! TPC-C, by revision 5.11 of its specification; "clause" in this module means a clause of it.
 //!
-//! [`load()`] makes a population, [`run`] drives the five transactions against it, [`check`] tests the
-//! consistency conditions. What differs from the specification, and why, is in `docs/lab/tools/tpcc.md`.
+//! [`load()`] makes a population, [`run`] drives the five transactions against it, [`check`] tests
+//! the consistency conditions. What differs from the specification, and why, is in `docs/tpcc.md`.
 
 mod client;
 mod consistency;

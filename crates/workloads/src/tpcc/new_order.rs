@@ -10,7 +10,7 @@ use crate::engine::{Outcome, Transaction};
 /// Most lines of an order.
 const LINES_MAX: usize = 15;
 
-/// One line asked for.
+/// One order line of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LineInput {
     /// OL_I_ID.
@@ -21,7 +21,7 @@ pub struct LineInput {
     pub quantity: u8,
 }
 
-/// What a New-Order asks for.
+/// The input of a New-Order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewOrderInput {
     /// W_ID.
@@ -52,7 +52,7 @@ pub enum NewOrderOutput {
     UnusedItem,
 }
 
-/// Rows in hand.
+/// Row buffers that are reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewOrderBuffers {
     row: Vec<u8>,
@@ -144,8 +144,8 @@ fn order_row(input: &NewOrderInput) -> [u8; rows::order::LEN] {
     row
 }
 
-/// Takes one line's goods from stock and inserts the line. Answers OL_AMOUNT and whether its goods are of
-/// brand "B". The item's row is in `buffers.item`.
+/// Takes one line's goods from stock and inserts the line. Returns OL_AMOUNT and whether its goods
+/// are of brand "B". The item's row is in `buffers.item`.
 fn add_line<T: Transaction>(
     txn: &mut T,
     input: &NewOrderInput,

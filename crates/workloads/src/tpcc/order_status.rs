@@ -8,18 +8,18 @@ use super::tables::{self, need};
 use crate::engine::{EngineError, KeyRange, Outcome, Scan, Transaction, Visit};
 use crate::schema::make_successor;
 
-/// What an Order-Status asks for.
+/// The input of an Order-Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderStatusInput {
     /// W_ID.
     pub warehouse: u32,
     /// D_ID.
     pub district: u8,
-    /// Whose last order.
+    /// The customer whose last order is read.
     pub customer: CustomerChoice,
 }
 
-/// What an Order-Status shows.
+/// The output of an Order-Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderStatusOutput {
     /// C_BALANCE.
@@ -28,13 +28,13 @@ pub struct OrderStatusOutput {
     pub order: u32,
     /// Its lines.
     pub lines: u32,
-    /// Of these, delivered ones.
+    /// Delivered lines among these.
     pub delivered_lines: u32,
     /// Sum of OL_AMOUNT.
     pub amount_cents: i64,
 }
 
-/// Rows in hand.
+/// Row buffers that are reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OrderStatusBuffers {
     pub(super) search: CustomerSearch,

@@ -9,24 +9,24 @@ use super::tables::{self, need_for_update};
 use crate::engine::{EngineError, Outcome, Retry, Transaction};
 use std::io::Write;
 
-/// What a Payment asks for.
+/// The input of a Payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaymentInput {
-    /// W_ID: who takes the money.
+    /// W_ID: the warehouse that is paid.
     pub warehouse: u32,
     /// D_ID.
     pub district: u8,
-    /// C_W_ID: whose customer pays.
+    /// C_W_ID: the warehouse of the paying customer.
     pub customer_warehouse: u32,
     /// C_D_ID.
     pub customer_district: u8,
-    /// Who pays.
+    /// The customer that pays.
     pub customer: CustomerChoice,
     /// H_AMOUNT.
     pub amount_cents: i64,
 }
 
-/// Rows in hand.
+/// Row buffers that are reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PaymentBuffers {
     pub(super) search: CustomerSearch,
@@ -55,7 +55,8 @@ impl PaymentInput {
     }
 }
 
-/// Runs a Payment up to its commit (clause 2.5.2.2). `client` has given `date_us` to no payment before.
+/// Runs a Payment up to its commit (clause 2.5.2.2). `client` must not have used `date_us` for an
+/// earlier payment.
 pub(super) fn run<T: Transaction>(
     txn: &mut T,
     input: &PaymentInput,
@@ -97,13 +98,14 @@ pub(super) fn run<T: Transaction>(
     history::DATA.set(&mut paid, &names);
     let key = keys::history(input.warehouse, input.district, date_us, client);
     match txn.insert(tables::HISTORY, &key, &paid) {
-        // A run before this one wrote it: the wall clock was set back. The next attempt has a later date.
+        // An earlier run wrote this row: the wall clock was set back. The next attempt has a later
+        // date.
         Err(EngineError::Duplicate(tables::HISTORY)) => Err(EngineError::Retry(Retry::Conflict)),
         result => result,
     }
 }
 
-/// Puts a note of this payment before C_DATA and cuts it to its length (clause 2.5.2.2).
+/// Inserts a note of this payment before C_DATA and truncates it to its length (clause 2.5.2.2).
 fn note_bad_credit(row: &mut [u8], number: u32, input: &PaymentInput, data: &mut Vec<u8>) {
     data.clear();
     write!(

@@ -15,7 +15,7 @@ pub(super) type Row<'a> = (TableId, &'a [u8], &'a [u8]);
 /// Takes rows as they are made.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(Row<'_>) -> Outcome<()>;
 
-/// Rows of a population, about: orders have ten lines on average.
+/// Approximate rows of a population: orders have ten lines on average.
 pub(super) fn expected_rows(scale: &Scale) -> u64 {
     let orders = u64::from(scale.customers);
     let new_orders = u64::from(scale.customers - scale.delivered_orders());
@@ -130,7 +130,8 @@ impl Maker<'_> {
             rows::history::CUSTOMER_WAREHOUSE.set(&mut row, warehouse);
             rows::history::AMOUNT.set(&mut row, FIRST_PAYMENT_CENTS);
             rows::history::DATA.set(&mut row, self.text.letters(self.random, 12, 24));
-            // All have one date; the customer takes the place of the client that tells rows apart.
+            // All have one date; the customer's number is used as the client's, which distinguishes
+            // rows.
             let key = keys::history(warehouse, district, self.date_us, customer);
             (self.sink)((tables::HISTORY, &key, &row))?;
         }

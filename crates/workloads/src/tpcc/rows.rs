@@ -1,8 +1,8 @@
 //! Rows of the nine tables (clause 1.3), with the full sizes that the specification gives them.
 //!
 //! A row holds the columns that are not in its key ([`super::keys`]). Money is in cents, rates in
-//! ten-thousandths, dates in microseconds since the Unix epoch. Zero stands for null in the two columns
-//! that may be null (O_CARRIER_ID, OL_DELIVERY_D), which no real value is.
+//! ten-thousandths, dates in microseconds since the Unix epoch. Zero stands for null in the two
+//! columns that may be null (O_CARRIER_ID, OL_DELIVERY_D), which no real value is.
 
 use crate::layout::{Number, Text};
 
@@ -78,7 +78,8 @@ pub mod customer {
     pub const LEN: usize = DATA.end();
 }
 
-/// HISTORY, by H_W_ID, H_D_ID, H_DATE and the client that wrote it (the table has no key of its own).
+/// HISTORY, by H_W_ID, H_D_ID, H_DATE and the client that wrote it (the table has no key of its
+/// own).
 #[allow(missing_docs)]
 pub mod history {
     use super::*;
@@ -90,8 +91,8 @@ pub mod history {
     pub const LEN: usize = DATA.end();
 }
 
-/// NEW-ORDER, by NO_W_ID, NO_D_ID, NO_O_ID. All its columns are in the key; the row is one byte, since
-/// not every engine takes empty rows.
+/// NEW-ORDER, by NO_W_ID, NO_D_ID, NO_O_ID. All its columns are in the key; the row is one byte,
+/// since not every engine takes empty rows.
 #[allow(missing_docs)]
 pub mod new_order {
     pub const LEN: usize = 1;
@@ -157,8 +158,8 @@ pub mod stock {
     }
 }
 
-/// What a population was loaded with, as one row beside the nine tables: runs need it, and a run against
-/// a database of another scale would break its conditions.
+/// What a population was loaded with, as one row beside the nine tables: runs need it, and a run
+/// against a database of another scale would break its conditions.
 #[allow(missing_docs)]
 pub mod population {
     use super::*;
@@ -171,8 +172,8 @@ pub mod population {
     pub const LEN: usize = SEED.end();
 }
 
-// The specification's sizes (clause 4.2.2), key columns and row together. Ours differ by the widths of
-// binary numbers only, and by less than a twentieth where rows are large.
+// The specification's sizes (clause 4.2.2), key columns and row together. Ours differ by the widths
+// of binary numbers only, and by less than a twentieth where rows are large.
 const _: () = {
     assert!(warehouse::LEN + 4 == 97); // 89 in the specification.
     assert!(district::LEN + 5 == 102); // 95.

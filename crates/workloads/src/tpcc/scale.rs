@@ -1,4 +1,4 @@
-//! How large a population is, and how a run finds out.
+//! The size of a population, and how a run reads it.
 
 use super::draw::{LAST_NAME_A, RunConstants, nurand};
 use super::{keys, rows, tables};
@@ -12,8 +12,8 @@ pub(super) const CENTS: u64 = 100;
 /// What one customer has paid when loaded: W_YTD and D_YTD are sums of these.
 pub(super) const FIRST_PAYMENT_CENTS: i64 = 10 * CENTS as i64;
 
-/// Cardinalities of a population. [`Scale::full`] is the specification's; smaller ones are for tests, and
-/// their figures are not TPC-C's.
+/// Cardinalities of a population. [`Scale::full`] is the specification's; smaller ones are for
+/// tests, and their figures are not TPC-C's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// Warehouses, numbered from 1.
@@ -75,7 +75,7 @@ impl Scale {
 /// A loaded population.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Population {
-    /// How large it is.
+    /// Its size.
     pub scale: Scale,
     /// The seed it was made from.
     pub seed: u64,
@@ -116,7 +116,7 @@ impl Population {
         }))
     }
 
-    /// The row that says so.
+    /// The row that records the population.
     #[must_use]
     pub fn row(&self) -> [u8; rows::population::LEN] {
         let mut row = [0; rows::population::LEN];

@@ -6,10 +6,10 @@ use super::rows::{district, order_line, stock};
 use super::tables::{self, need};
 use crate::engine::{Outcome, Scan, Transaction, Visit};
 
-/// Orders whose lines are looked at.
+/// Orders whose lines are read.
 const LAST_ORDERS: u32 = 20;
 
-/// What a Stock-Level asks for.
+/// The input of a Stock-Level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockLevelInput {
     /// W_ID.
@@ -20,7 +20,7 @@ pub struct StockLevelInput {
     pub threshold: i32,
 }
 
-/// Rows in hand.
+/// Row buffers that are reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StockLevelBuffers {
     row: Vec<u8>,
@@ -38,8 +38,8 @@ impl StockLevelInput {
     }
 }
 
-/// Runs a Stock-Level up to its commit (clause 2.8.2.2). Answers how many different items of the last 20
-/// orders are low in stock at the terminal's warehouse.
+/// Runs a Stock-Level up to its commit (clause 2.8.2.2). Returns the number of different items of
+/// the last 20 orders that are low in stock at the terminal's warehouse.
 pub(super) fn run<T: Transaction>(
     txn: &mut T,
     input: &StockLevelInput,

@@ -25,7 +25,7 @@ pub const STOCK: TableId = TableId(8);
 /// What the population was loaded with.
 pub const POPULATION: TableId = TableId(9);
 
-/// Of CUSTOMER: by district, C_LAST and C_FIRST (the order that clause 2.5.2.2 asks for).
+/// Of CUSTOMER: by district, C_LAST and C_FIRST (the order that clause 2.5.2.2 requires).
 pub const CUSTOMER_BY_NAME: IndexId = IndexId(0);
 /// Of ORDER: by district, O_C_ID and O_ID (the last order of a customer, clause 2.6.2.2).
 pub const ORDER_BY_CUSTOMER: IndexId = IndexId(0);
@@ -69,7 +69,7 @@ pub fn schema() -> Schema {
     }
 }
 
-/// Row lengths by table, for checking what an engine answers without looking into the schema.
+/// Row lengths by table, for checking an engine's rows without a search in the schema.
 const ROW_LENS: [usize; 10] = [
     rows::warehouse::LEN,
     rows::district::LEN,
@@ -83,7 +83,7 @@ const ROW_LENS: [usize; 10] = [
     rows::population::LEN,
 ];
 
-/// Whether `row` is as long as a row of `table` must be; nothing else may be asked of it if not.
+/// Whether `row` is as long as a row of `table` must be; if it is not, the row must not be used.
 #[must_use]
 pub fn is_whole(table: TableId, row: &[u8]) -> bool {
     row.len() == ROW_LENS[table.0]

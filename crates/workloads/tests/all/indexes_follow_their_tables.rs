@@ -60,7 +60,7 @@ fn compare<T: Transaction>(txn: &mut T, model: &Model, random: &mut Random) {
     }
 }
 
-/// One random operation on both; the engine must answer as the model does.
+/// One random operation on both; the engine must return what the model does.
 fn step<T: Transaction>(txn: &mut T, model: &mut Model, random: &mut Random) {
     let mut key = [0; 2];
     key[1] = random.number(0, 199) as u8;

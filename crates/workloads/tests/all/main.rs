@@ -1,4 +1,5 @@
-//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+//! The tests of this crate's public interface, in one program: each file is one promise or one way
+//! to break it.
 
 mod indexes_follow_their_tables;
 mod refused_transactions_run_again_whole;

@@ -1,5 +1,5 @@
-//! An engine that refuses operations at random: TPC-C runs each refused transaction again from its start,
-//! with the same input, and what it leaves is consistent.
+//! An engine that refuses operations at random: TPC-C runs each refused transaction again from its
+//! start, with the same input, and the database stays consistent.
 
 use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals, When};
 use firn_workloads::{
@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A memory engine that refuses one operation in `one_in` while it is on, and whose asynchronous commits
-/// are durable only when they are waited for.
+/// A memory engine that refuses one operation in `one_in` while it is on, and whose asynchronous
+/// commits are durable only when they are waited for.
 struct Refusing {
     inner: MemoryEngine,
     on: AtomicBool,
@@ -142,7 +142,8 @@ fn conditions_hold_though_operations_are_refused_at_random() {
         let mut options = LoadOptions::new(Scale::tiny(2), 9);
         options.rows_per_commit = 50;
         engine.on.store(true, Ordering::Relaxed);
-        // A load or run first reads the population's own row, once; if that is refused, so is all of it.
+        // A load or run first reads the population's own row, once; if that is refused, the whole
+        // load or run is.
         while let Err(error) = tpcc::load(&engine, &options, &|_| ()) {
             assert!(matches!(error, EngineError::Retry(_)), "{error}");
         }

@@ -1,4 +1,4 @@
-//! The driver with clients made for the purpose: what it counts, and how it ends.
+//! The driver with scripted clients: what it counts, and how it ends.
 
 use firn_workloads::{
     Attempt, Client, Commit, CommitMode, DriverOptions, EngineError, Length, Outcome, PendingCommit, Retry,
@@ -139,7 +139,7 @@ fn the_stop_flag_ends_a_run_early() {
     assert!(report.stopped && report.commits() > 10 && report.seconds < 60.0);
 }
 
-/// Fails for good.
+/// Fails permanently.
 struct Broken;
 impl Client for Broken {
     fn draw(&mut self) -> usize {

@@ -1,4 +1,5 @@
-//! TPC-C on the memory engine: loaded, run and checked; and a check that must fail, to show that it can.
+//! TPC-C on the memory engine: loaded, run and checked; and a check that must fail, to show that
+//! the check detects errors.
 
 use firn_workloads::tpcc::{
     self, ClientOptions, Condition, LoadOptions, Mix, Population, Scale, Terminals, When, keys, rows, tables,
