@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
-# The flash cache in real time: TPC-C on two loop devices, held by the kernel's block I/O controller to rates in the proportion of
-# FaCE's disk array and of its flash drive; without a cache, then with one under each policy. Prints, for each: New-Orders a
-# minute, those over the run without a cache, the cache's hit rate, and requests a transaction to store and cache.
+# The flash cache in real time: TPC-C on two loop devices, held by the kernel's block I/O controller
+# to rates in the proportion of FaCE's disk array and of its flash drive; without a cache, then with
+# one under each policy. Prints, for each: New-Orders a minute, those over the run without a cache,
+# the cache's hit rate, and requests a transaction to store and cache.
 #
 #   bench/cache-throttled.sh [--quick] [DIR]
 #
-# DIR (default: /dev/shm, memory) has room for 2.5 GiB (2 GiB with --quick), and is faster than the rates below at all times: a
-# disk that others use is not. Needs root, jq, losetup, mkfs.ext4 and cgroup v1's blkio controller; skips with a reason without
-# them. `firn` is taken from $FIRN, or built. Ten minutes at most, five with --quick; afterwards loop devices, group and files
-# are gone, however it ends.
+# DIR (default: /dev/shm, memory) has space for 2.5 GiB (2 GiB with --quick), and is faster than the
+# rates below at all times: a disk that others use is not. Needs root, jq, losetup, mkfs.ext4 and
+# cgroup v1's blkio controller; skips with a reason without them. `firn` is taken from $FIRN, or
+# built. Ten minutes at most, five with --quick; afterwards loop devices, group and files are gone,
+# however it ends.
 #
-# Environment: POLICIES ("lc tac exadata gsc select keep"; "lc gsc keep" with --quick), SECONDS_EACH, SLOWER (times slower than
-# the paper's devices, both alike: 4, so that devices decide and not a small machine's processors), JSON (a file to append the
-# results of `firn tpcc --json` to, one object a line).
+# Environment: POLICIES ("lc tac exadata gsc select keep"; "lc gsc keep" with --quick),
+# SECONDS_EACH, SLOWER (times slower than the paper's devices, both alike: 4, so that devices decide
+# and not a small machine's processors), JSON (a file to append the results of `firn tpcc --json`
+# to, one object a line).
 #
-# Only the measured seconds, and some of the warm-up, are throttled. Loading, filling the cache and the checkpoint of closing are
-# not: over lazy cleaning, which has all dirty pages to write back, that checkpoint took minutes of the throttled disks. TPC-C's
-# consistency conditions are checked once, after the last run (not with --quick).
+# Only the measured seconds, and some of the warm-up, are throttled. Loading, filling the cache and
+# the checkpoint of closing are not: over lazy cleaning, which has all dirty pages to write back,
+# that checkpoint took minutes of the throttled disks. TPC-C's consistency conditions are checked
+# once, after the last run (not with --quick).
 set -euo pipefail
 
 skip() {
@@ -45,7 +49,8 @@ else
   warehouses=2 store=1500M cache=32M fill=15 limit_s=600
   policies=${POLICIES:-lc tac exadata gsc select keep} seconds=${SECONDS_EACH:-20}
 fi
-# After `fill` seconds without limits, which fill the cache, so many under them until queues are as they will be.
+# Seconds under the limits before counting, after `fill` seconds without limits, which fill the
+# cache: until queues are in their steady state.
 settle=5
 slower=${SLOWER:-4}
 firn=${FIRN:-}
@@ -61,7 +66,7 @@ child=
 clean_up() {
   trap - EXIT INT TERM
   set +e
-  # Whoever is in the group has files on the loop devices.
+  # Processes in the group have files open on the loop devices.
   local left
   while left=$(cat "$group/cgroup.procs" 2>/dev/null) && [ -n "$left" ]; do
     kill -9 $left 2>/dev/null
@@ -74,7 +79,8 @@ clean_up() {
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
-# Runs firn, for as long as is left of the time; before others that want the processors, which would delay each answer of a device.
+# Runs firn, for as long as is left of the time; before others that want the processors, which would
+# delay each completion of a device.
 bounded() {
   local left=$((limit_s - SECONDS))
   [ $left -gt 0 ] || { echo "ended: it took more than $limit_s s" >&2; return 1; }
@@ -83,7 +89,7 @@ bounded() {
 
 mkdir "$group"
 
-# A file system on a loop device over a new file, past the page cache. Answers in `loop`.
+# A file system on a loop device over a new file, past the page cache. Returns the device in `loop`.
 make_loop() { # name, size
   fallocate -l "$2" "$work/$1.img"
   loop=$(losetup --find --show --direct-io=on "$work/$1.img") || skip "no loop device with direct I/O can be made here"

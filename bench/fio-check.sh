@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Holds `firn characterize` against fio: the same file, the same requests, one after the other for two seconds each, several
-# rounds; prints median rates, and the median of the rounds' ratios. Exit status 1 if a ratio is more than 10 % off.
+# Holds `firn characterize` against fio: the same file, the same requests, one after the other for
+# two seconds each, several rounds; prints median rates, and the median of the rounds' ratios. Exit
+# status 1 if a ratio is more than 10 % off.
 #
 #   bench/fio-check.sh [DIR] [ROUNDS]
 #
-# DIR is on the file system in question (default: .). Needs fio and jq; `firn` is taken from $FIRN, or built.
-# Nothing else should run on the machine. fio keeps requests in flight by threads (psync), as firn does.
+# DIR is on the file system in question (default: .). Needs fio and jq; `firn` is taken from $FIRN,
+# or built. Nothing else should run on the machine. fio keeps requests in flight by threads (psync),
+# as firn does.
 set -euo pipefail
 
 dir=${1:-.}
@@ -27,7 +29,8 @@ trap 'rm -rf "$work"' EXIT
 file=$work/area
 area=256M
 
-# firn's description of the cell | fio's rw, request size, requests in flight, option for durable writes
+# firn's description of the cell | fio's rw, request size, requests in flight, option for durable
+# writes
 cells='read sequential 4096 B|read|4k|1|
 read sequential 1048576 B|read|1m|1|
 read random 4096 B|randread|4k|1|

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Holds TPC-C in virtual time against the same engine in real time, on emulated devices of the same profiles:
+# Holds TPC-C in virtual time against the same engine in real time, on emulated devices of the same
+# profiles:
 #   real  firn tpcc --emulate: real threads, clock and files, each behind a device that takes its profile's time
 #   fuse  firn tpcc on files of `firn emulate` mounts: the kernel's I/O path and another emulation of the same profiles
-# In turn, several rounds; prints transactions a second and the medians of real and fuse over virtual. Exit status 1 if
-# one is more than 15 % off.
+# In turn, several rounds; prints transactions a second and the medians of real and fuse over
+# virtual. Exit status 1 if one is more than 15 % off.
 #
 #   bench/validate-sim.sh [ROUNDS] [SECONDS]
 #
-# Needs root, FUSE and jq; `firn` is taken from $FIRN, or built. Files are on /dev/shm, so that no real disk counts. What
-# runs in real time runs at real-time priority if chrt is there: the simulated machine has nothing else to do, and so
-# shall the real one. Still, read `uptime` in the output.
+# Needs root, FUSE and jq; `firn` is taken from $FIRN, or built. Files are on /dev/shm, so that no
+# real disk counts. What runs in real time runs at real-time priority if chrt is there: the
+# simulated machine has nothing else to do, and so shall the real one. Still, read `uptime` in the
+# output.
 set -euo pipefail
 
 rounds=${1:-3}

@@ -1,8 +1,8 @@
-//! Each run of an engine is a process of its own: what it read, wrote and kept in memory is its own, the memory
-//! limit applies to it, and it starts with nothing that another left.
+//! Each run of an engine is a process of its own: its I/O and memory are counted alone, the memory
+//! limit applies to it, and it starts without state from another run.
 //!
-//! The parent writes a [`Task`] to the child's standard input and reads its result from standard output, both as
-//! JSON; progress goes to standard error.
+//! The parent writes a [`Task`] to the child's standard input and reads its result from standard
+//! output, both as JSON; progress goes to standard error.
 
 use crate::commit::{self, CommitArgs};
 use crate::job::Peer;
@@ -16,14 +16,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-/// What a child does.
+/// The work of a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
-    /// On which engine.
+    /// The engine to run.
     pub peer: Peer,
     /// The control group to join.
     pub group: Option<PathBuf>,
-    /// What.
+    /// The work to do.
     pub work: Work,
 }
 
@@ -38,7 +38,7 @@ pub enum Work {
     Commit(CommitArgs, usize, usize),
 }
 
-/// `compare child`: reads a task, does it, writes the result.
+/// `compare child`: reads a task, performs it, writes the result.
 pub fn run(stop: &AtomicBool) -> Outcome<()> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(EngineError::fatal)?;
@@ -54,7 +54,7 @@ pub fn run(stop: &AtomicBool) -> Outcome<()> {
     writeln!(std::io::stdout(), "{result}").map_err(EngineError::fatal)
 }
 
-/// Has a child do it.
+/// Runs a task in a child process.
 pub fn spawn(task: &Task) -> Outcome<Value> {
     let name = task.peer.name();
     let program = std::env::current_exe().map_err(EngineError::fatal)?;

@@ -34,7 +34,7 @@ enum Workload {
     Child,
 }
 
-/// What both workloads take.
+/// Arguments of both workloads.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct Common {
     /// Engines, in the order of their turns; all that are built in if not given.
@@ -49,7 +49,8 @@ pub struct Common {
     /// DRAM for an engine's cache, in MiB (LMDB has none of its own).
     #[arg(long, default_value_t = 512)]
     pub memory_mib: u64,
-    /// Most memory that an engine's process may have in all, page cache included, in MiB (needs root).
+    /// Most memory that an engine's process may have in all, page cache included, in MiB (needs
+    /// root).
     #[arg(long)]
     pub memory_limit_mib: Option<u64>,
     /// Seed of all inputs.
@@ -67,7 +68,7 @@ pub struct Common {
 }
 
 impl Command {
-    /// Does what was asked for.
+    /// Runs the command.
     pub fn run(self) -> Outcome<()> {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
@@ -81,7 +82,7 @@ impl Command {
 }
 
 impl Common {
-    /// The engines asked for.
+    /// The chosen engines.
     pub fn peers(&self) -> Vec<Peer> {
         match self.engines.as_slice() {
             [] => Peer::value_variants().iter().copied().filter(|&peer| peer != Peer::Memory).collect(),
@@ -89,7 +90,7 @@ impl Common {
         }
     }
 
-    /// The control group that all runs share, if there is to be one.
+    /// The control group that all runs share, if the caller set a limit.
     pub fn limit(&self) -> Outcome<Option<MemoryLimit>> {
         self.memory_limit_mib.map(|mebibytes| MemoryLimit::new(mebibytes << 20)).transpose()
     }
@@ -99,7 +100,7 @@ impl Common {
         Duration::from_secs(self.seconds)
     }
 
-    /// An empty directory for one engine. Refuses to touch what an earlier run did not make.
+    /// An empty directory for one engine. Refuses a directory that this program did not make.
     pub fn fresh(&self, peer: Peer, sessions: usize) -> Outcome<Settings> {
         let dir = self.dir.join(peer.name());
         self.remove(&dir)?;
@@ -108,18 +109,18 @@ impl Common {
         Ok(self.settings(peer, sessions))
     }
 
-    /// The settings of an engine whose directory is there.
+    /// The settings of an engine whose directory exists.
     pub fn settings(&self, peer: Peer, sessions: usize) -> Settings {
         Settings { dir: self.dir.join(peer.name()), cache_bytes: self.memory_mib << 20, sessions }
     }
 
-    /// Removes what the runs have left, unless told to keep it.
+    /// Removes the databases of the runs, unless `keep` is set.
     pub fn clean_up(&self, peers: &[Peer]) -> Outcome<()> {
         if !self.keep {
             for peer in peers {
                 self.remove(&self.dir.join(peer.name()))?;
             }
-            // Fails if something else lies there, which is not ours to remove.
+            // Fails if other files are there, which must stay.
             let _ = std::fs::remove_dir(&self.dir);
         }
         Ok(())
@@ -139,13 +140,13 @@ impl Common {
     }
 }
 
-/// A file that says that a directory is this program's own.
+/// A file that marks a directory as made by this program.
 const MARK: &str = "made-by-compare";
 
 /// How closely the I/O counters' start follows the end of the warm-up.
 pub const LOOK: Duration = Duration::from_millis(20);
 
-/// Shows a run as it goes, and notes in `base` what the process had read and written when counting began.
+/// Shows the progress of a run, and stores in `base` the I/O of the process when counting began.
 pub fn show_progress(name: &str, base: &mut Option<ProcessIo>) -> impl FnMut(LiveRate) {
     let mut shown = Duration::ZERO;
     let mut shown_commits = 0;

@@ -29,9 +29,9 @@ pub struct CommitArgs {
     keys: u64,
 }
 
-/// Clients that the targets are about.
+/// Number of clients of the targets.
 const TARGET_CLIENTS: usize = 32;
-/// Engines that the targets name, and by how much Firn is to be ahead.
+/// Names of the targets, engines, and the ratios that Firn must reach.
 const TARGETS: [(&str, &str, f64); 3] =
     [("RocksDB", "rocksdb", 3.0), ("redb", "redb", 6.0), ("SQLite", "sqlite", 8.0)];
 
@@ -41,7 +41,7 @@ impl CommitArgs {
     }
 }
 
-/// Runs every engine at every number of clients, in turn, and shows and writes what came out.
+/// Runs every engine at every number of clients, in turn, and shows and writes the results.
 pub fn run(args: &CommitArgs, stop: &AtomicBool) -> Outcome<()> {
     let peers = args.common.peers();
     let limit = args.common.limit()?;

@@ -16,9 +16,9 @@ pub struct Settings {
 
 /// Something to do with an open engine. (A closure can't be generic over the engine's type.)
 pub trait Job {
-    /// What comes out of it.
+    /// The result of the job.
     type Output;
-    /// Does it.
+    /// Runs the job on `engine`.
     fn run<E: Engine>(self, engine: &E) -> Outcome<Self::Output>;
 }
 
@@ -44,7 +44,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Its name in results, and of its directory.
+    /// The engine's name in results, which is also its directory's.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,8 @@ impl Peer {
         }
     }
 
-    /// Whether it lets one transaction write at a time, so that loading on several threads gains nothing.
+    /// Whether it lets one transaction write at a time, so that loading on several threads gains
+    /// nothing.
     #[must_use]
     pub fn single_writer(self) -> bool {
         match self {

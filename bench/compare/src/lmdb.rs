@@ -1,8 +1,9 @@
 //! LMDB, through heed: a memory-mapped copy-on-write tree, a sync at every commit, a single writer.
 //!
-//! Every commit syncs data and meta page (no `NOSYNC`, `NOMETASYNC`, `MAPASYNC`). The map is larger than
-//! any run needs and takes no space until it is used. LMDB has no cache of its own: it uses the system's
-//! page cache, as much of it as there is; give the process a memory limit where that matters.
+//! Every commit syncs data and meta page (no `NOSYNC`, `NOMETASYNC`, `MAPASYNC`). The map is larger
+//! than any run needs and takes no space until it is used. LMDB has no cache of its own: it uses
+//! the system's page cache, as much of it as there is; give the process a memory limit where that
+//! matters.
 
 use crate::job::{Job, Settings};
 use firn_workloads::{
@@ -44,7 +45,7 @@ pub fn with<J: Job>(settings: &Settings, schema: &Schema, job: J) -> Outcome<J::
 struct LmdbEngine<'env> {
     layout: Arc<PlainSchema>,
     env: &'env Env<WithTls>,
-    /// By plain table.
+    /// Trees by plain table.
     trees: Vec<Tree<'env>>,
 }
 

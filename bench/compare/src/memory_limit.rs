@@ -1,7 +1,8 @@
-//! One memory control group for all engines: heap, caches and the system's page cache of their files together.
+//! One memory control group for all engines: heap, caches and the system's page cache of their
+//! files together.
 //!
-//! Children join it before they open anything, and loading happens in it too: pages cached outside would be
-//! free memory for whoever reads them.
+//! Children join it before they open anything, and loading happens in it too: pages cached outside
+//! would be free memory for whoever reads them.
 
 use firn_workloads::{EngineError, Outcome};
 use std::path::{Path, PathBuf};
@@ -33,13 +34,13 @@ impl MemoryLimit {
         std::fs::create_dir(&dir).map_err(refused)?;
         let limit = MemoryLimit { dir: dir.clone() };
         std::fs::write(dir.join(file), bytes.to_string()).map_err(refused)?;
-        // The limit is of DRAM: what may be swapped out would not be measured.
+        // The limit is on DRAM: pages that are swapped out would not be measured.
         let _ = std::fs::write(dir.join("memory.swappiness"), "0");
         let _ = std::fs::write(dir.join("memory.swap.max"), "0");
         Ok(limit)
     }
 
-    /// What a child needs to join.
+    /// The group's directory, which a child needs to join it.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -47,7 +48,7 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // Fails while a process is in it; then there is nothing to be done.
+        // Fails while a process is in the group, which then remains.
         let _ = std::fs::remove_dir(&self.dir);
     }
 }

@@ -1,7 +1,8 @@
-//! What this process read from and wrote to devices, by the kernel's account: the same for every engine.
+//! The bytes that this process read from and wrote to devices, as counted by the kernel: the same
+//! for every engine.
 //!
-//! Writes to the page cache count when a page is made dirty, direct writes when they are made. All threads of
-//! the process count, the engine's own included.
+//! Writes to the page cache count when a page is made dirty, direct writes when they are made. All
+//! threads of the process count, the engine's own included.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ pub struct ProcessIo {
 }
 
 impl ProcessIo {
-    /// As of now; `None` where the system does not tell (other than Linux).
+    /// The counts so far; `None` where the system does not report them (other than Linux).
     pub fn now() -> Option<ProcessIo> {
         let text = std::fs::read_to_string("/proc/self/io").ok()?;
         let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());

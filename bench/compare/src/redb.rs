@@ -1,8 +1,8 @@
 //! redb: copy-on-write trees, a sync at every commit, a single writer.
 //!
-//! Commits are of the default kind: one sync, checksums over everything. A transaction opens a table when
-//! it first touches it and keeps it open; opening it for every operation would cost redb more than most of
-//! the operations do.
+//! Commits are of the default kind: one sync, checksums over everything. A transaction opens a
+//! table when it first touches it and keeps it open; opening it for every operation would cost redb
+//! more than most of the operations do.
 
 use crate::job::{Job, Settings};
 use firn_workloads::{
@@ -43,7 +43,7 @@ fn definition(table: &str) -> TableDefinition<'_, Bytes, Bytes> {
 /// An open database.
 pub struct RedbEngine {
     layout: Arc<PlainSchema>,
-    /// Names, by plain table.
+    /// Table names, by plain table.
     tables: Vec<String>,
     database: Database,
     cache_bytes: usize,
@@ -103,9 +103,10 @@ impl Session for RedbSession<'_> {
 
 /// A write transaction and the tables it has open.
 ///
-/// Invariant: `tables` borrow from the transaction inside `txn`, which stays where it is on the heap, is
-/// shared by nobody else, and is dropped or taken apart only after them: in `commit` and `rollback`, which
-/// clear `tables` first, or on drop, where fields go in the order in which they are declared.
+/// Invariant: `tables` borrow from the transaction inside `txn`, which has a fixed address on the
+/// heap, has no other owner, and is dropped or taken apart only after them: in `commit` and
+/// `rollback`, which clear `tables` first, or on drop, where fields go in the order in which they
+/// are declared.
 pub struct Writer {
     tables: Vec<Option<Table<'static, Bytes, Bytes>>>,
     txn: Rc<WriteTransaction>,
@@ -124,9 +125,10 @@ impl Writer {
         let slot = &mut self.tables[table.0];
         if slot.is_none() {
             let opened = self.txn.open_table(definition(name)).map_err(EngineError::fatal)?;
-            // SAFETY: only the lifetime changes. The table's true lifetime is that of the transaction in
-            // `self.txn`, whose address is fixed by the `Rc` and which outlives `self.tables` (see the
-            // invariant above); no reference to the table leaves this type for longer than a `&mut self`.
+            // SAFETY: only the lifetime changes. The table's true lifetime is that of the
+            // transaction in `self.txn`, whose address is fixed by the `Rc` and which outlives
+            // `self.tables` (see the invariant above); no reference to the table leaves this type
+            // for longer than a `&mut self`.
             *slot = Some(unsafe {
                 std::mem::transmute::<Table<'_, Bytes, Bytes>, Table<'static, Bytes, Bytes>>(opened)
             });

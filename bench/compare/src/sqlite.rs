@@ -1,10 +1,11 @@
 //! SQLite: WAL, a sync at every commit, one connection a client.
 //!
-//! Tables are `WITHOUT ROWID`, so that rows are clustered by key as in the other engines. Statements are
-//! prepared once a connection. SQLite has a single writer; where a connection finds another one writing it
-//! sleeps and tries again, in steps of milliseconds. Writers here queue for a lock of the process before
-//! `BEGIN IMMEDIATE` instead, which is what an application that knows SQLite does. Each connection has a
-//! cache of its own, so the budget is divided among them; the system's page cache is behind them all.
+//! Tables are `WITHOUT ROWID`, so that rows are clustered by key as in the other engines.
+//! Statements are prepared once a connection. SQLite has a single writer; where a connection finds
+//! another one writing it sleeps and tries again, in steps of milliseconds. Writers here queue for
+//! a lock of the process before `BEGIN IMMEDIATE` instead, which is what an application that knows
+//! SQLite does. Each connection has a cache of its own, so the budget is divided among them; the
+//! system's page cache is behind them all.
 
 use crate::job::{Job, Settings};
 use firn_workloads::{
@@ -17,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Pages of WAL after which a commit checkpoints: SQLite's own 1,000 makes every 20th or so commit of
-/// TPC-C pay for a checkpoint, ten times as many amortise it.
+/// Pages of WAL after which a commit checkpoints: SQLite's own 1,000 makes every 20th or so commit
+/// of TPC-C pay for a checkpoint, ten times as many amortise it.
 const CHECKPOINT_PAGES: u32 = 10_000;
 /// How long a statement waits for a lock that the writers' queue does not cover (a checkpoint's).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,7 +34,8 @@ pub fn with<J: Job>(settings: &Settings, schema: &Schema, job: J) -> Outcome<J::
         cache_bytes: settings.cache_bytes / settings.sessions.max(1) as u64,
         writers: Mutex::new(()),
     };
-    // One connection outlives the others, so that the last of a run does not checkpoint as it closes.
+    // One connection outlives the others, so that the last of a run does not checkpoint as it
+    // closes.
     let connection = engine.connect()?;
     for table in engine.layout.plain_tables() {
         let create = format!(
@@ -46,10 +48,10 @@ pub fn with<J: Job>(settings: &Settings, schema: &Schema, job: J) -> Outcome<J::
 
 struct SqliteEngine {
     layout: Arc<PlainSchema>,
-    /// By plain table.
+    /// Statements by plain table.
     statements: Vec<Statements>,
     path: PathBuf,
-    /// Of one connection: its share of the budget.
+    /// Cache of one connection: its share of the budget.
     cache_bytes: u64,
     /// Held by the connection that writes.
     writers: Mutex<()>,
@@ -61,7 +63,7 @@ struct Statements {
     insert: String,
     put: String,
     delete: String,
-    /// By whether there is an upper bound, and whether descending.
+    /// Scans: indexed by whether there is an upper bound, and whether descending.
     scan: [[String; 2]; 2],
 }
 
@@ -174,7 +176,7 @@ pub struct SqliteTransaction<'s> {
     connection: &'s Connection,
     /// Whether there is something to roll back.
     open: bool,
-    /// Given back after the transaction has ended.
+    /// The writers' lock, released after the transaction has ended.
     _turn: Option<MutexGuard<'s, ()>>,
 }
 
@@ -182,7 +184,7 @@ impl<'s> SqliteTransaction<'s> {
     fn statement(&self, text: &str) -> Outcome<CachedStatement<'s>> {
         self.connection.prepare_cached(text).map_err(outcome)
     }
-    /// Runs a statement that answers no rows; answers how many rows it changed.
+    /// Runs a statement that returns no rows; returns the number of rows it changed.
     fn execute(&self, text: &str, parameters: &[&dyn ToSql]) -> Outcome<usize> {
         self.statement(text)?.execute(parameters).map_err(outcome)
     }

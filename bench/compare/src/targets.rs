@@ -1,11 +1,11 @@
-//! The ratios that Firn is to reach, from medians.
+//! The ratios that Firn must reach, from medians.
 
 use crate::command::median;
 use crate::job::Peer;
 use firn_workloads::results::Target;
 use std::collections::BTreeMap;
 
-/// By engine, one figure a round; more is better.
+/// Figures by engine, one a round; more is better.
 pub type Figures = BTreeMap<Peer, Vec<f64>>;
 
 /// The four that Firn is compared with; RocksDB is not built in everywhere.

@@ -1,4 +1,4 @@
-//! Every engine runs TPC-C at a tiny scale and keeps its conditions; scans answer alike.
+//! Every engine runs TPC-C at a tiny scale and keeps its conditions; scans return the same rows.
 
 use crate::job::{Job, Peer, Settings};
 use clap::ValueEnum;
@@ -46,7 +46,8 @@ fn every_engine_keeps_the_conditions() {
     }
 }
 
-/// Answers what a transaction sees of its own and committed rows through scans of many shapes.
+/// Returns the rows, its own and committed ones, that a transaction sees through scans of many
+/// shapes.
 struct Scans;
 impl Job for Scans {
     type Output = Vec<Vec<u8>>;
@@ -57,7 +58,7 @@ impl Job for Scans {
         for order in (0..100).step_by(2) {
             txn.insert(TABLE, &keys::order(1, 1, order), &[0])?;
         }
-        // A neighbouring table's rows must stay out of sight.
+        // A neighbouring table's rows must not appear.
         txn.insert(tables::ITEM, &keys::item(1), &[0; firn_workloads::tpcc::rows::item::LEN])?;
         txn.commit(CommitMode::Wait)?.wait()?;
 

@@ -18,10 +18,10 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What one warehouse takes on a device, about, in MiB.
+/// Approximate size of one warehouse on a device, in MiB.
 const WAREHOUSE_MIB: u64 = 100;
 
-/// Settings that a target is about.
+/// Settings that targets require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Setting {
     /// Caches that hold everything; two clients a core.
@@ -61,19 +61,19 @@ impl TpccArgs {
         self.clients.unwrap_or(8)
     }
 
-    /// With what the setting says filled in.
+    /// These arguments with the values of the setting filled in.
     pub fn resolved(mut self) -> TpccArgs {
         let Some(setting) = self.setting else { return self };
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         self.clients = self.clients.or(Some(2 * processors));
         let data = u64::from(self.warehouses) * WAREHOUSE_MIB;
         match setting {
-            // A run adds to what was loaded.
+            // A run adds to the loaded data.
             Setting::InMemory => self.common.memory_mib = 4 * data,
             Setting::TenTimes => {
                 self.common.memory_mib = (data / 10).max(8);
-                // Room for what engines have beside their caches, memtables above all; the page cache below
-                // the other engines' own gains by it, too.
+                // Space for what engines keep beside their caches, above all memtables; the other
+                // engines also gain page cache by it.
                 let limit = 2 * self.common.memory_mib + 128;
                 self.common.memory_limit_mib = self.common.memory_limit_mib.or(Some(limit));
             }
@@ -92,7 +92,7 @@ impl TpccArgs {
     }
 }
 
-/// Loads every engine, runs them in turn, and shows and writes what came out.
+/// Loads every engine, runs them in turn, and shows and writes the results.
 pub fn run(args: TpccArgs, stop: &AtomicBool) -> Outcome<()> {
     let peers: Vec<Peer> = args.common.peers();
     let config = args.config("all", Value::Null);
@@ -297,7 +297,7 @@ impl Job for Run<'_> {
     }
 }
 
-/// Bytes of all files under a directory; what cannot be read counts as nothing.
+/// Bytes of all files under a directory; files that cannot be read count as 0.
 fn bytes_under(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {

@@ -1,7 +1,7 @@
 //! The part of RocksDB's C interface (`rocksdb/c.h`, version 7.8) that the adapter uses.
 //!
-//! Written by hand, since generating it needs libclang. Every `errptr` is set to a message from `malloc`,
-//! to be freed with `rocksdb_free`, if the call fails.
+//! Written by hand, since generating it needs libclang. Every `errptr` is set to a message from
+//! `malloc`, to be freed with `rocksdb_free`, if the call fails.
 #![allow(non_camel_case_types)]
 
 use std::ffi::{c_char, c_double, c_int, c_uchar, c_void};

@@ -1,7 +1,8 @@
 //! RocksDB's objects as owned types: all calls of the C interface are here.
 //!
-//! Invariant: a handle is not null, was made by the call that makes its kind, is destroyed once (on drop),
-//! and is used by one thread at a time; only the database itself is shared, as RocksDB allows.
+//! Invariant: a handle is not null, was made by the call that makes its kind, is destroyed once (on
+//! drop), and is used by one thread at a time; only the database itself is shared, as RocksDB
+//! allows.
 
 use super::*;
 use firn_workloads::Retry;
@@ -11,12 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-/// Memtable size for a block cache of so many bytes; two may wait to be flushed.
+/// Memtable size for a block cache of `cache_bytes`; two may wait to be flushed.
 pub fn write_buffer_bytes(cache_bytes: u64) -> usize {
     (cache_bytes / 4).clamp(4 << 20, 128 << 20) as usize
 }
-/// `kSkipAnyCorruptedRecords`: RocksDB 7.8 recycles WAL files in this recovery mode only. Its recovery is
-/// not part of what is compared here.
+/// `kSkipAnyCorruptedRecords`: RocksDB 7.8 recycles WAL files in this recovery mode only. Its
+/// recovery is not part of what is compared here.
 const WAL_RECOVERY_MODE: i32 = 3;
 
 /// An open database.
@@ -58,8 +59,9 @@ impl Db {
     /// Opens the database in a directory, with a block cache of `cache_bytes`.
     pub fn open(dir: &Path, cache_bytes: u64) -> Outcome<Db> {
         let path = CString::new(dir.as_os_str().as_bytes()).map_err(EngineError::fatal)?;
-        // SAFETY: every option is set on an object just made, whose kind the call expects. Cache and table
-        // options are shared into `options`, and the filter policy is handed over, as the header says.
+        // SAFETY: every option is set on an object just made, whose kind the call expects. Cache
+        // and table options are shared into `options`, and the filter policy is handed over, as the
+        // header says.
         unsafe {
             let options = rocksdb_options_create();
             rocksdb_options_set_create_if_missing(options, 1);
@@ -101,7 +103,7 @@ impl Drop for Db {
 pub struct WriteOptions(*mut rocksdb_writeoptions_t);
 
 impl WriteOptions {
-    /// With a sync of the WAL.
+    /// Options to commit with a sync of the WAL.
     pub fn synced() -> WriteOptions {
         // SAFETY: the object was just made.
         unsafe {
@@ -121,7 +123,7 @@ impl Drop for WriteOptions {
 struct ReadOptions(*mut rocksdb_readoptions_t);
 
 impl ReadOptions {
-    /// From `snapshot`; of what is newest if it is null.
+    /// Options to read from `snapshot`, or the newest versions if it is null.
     fn of(snapshot: *const rocksdb_snapshot_t) -> ReadOptions {
         // SAFETY: the object was just made; the snapshot, if any, outlives it (see `Transaction`).
         unsafe {
@@ -140,8 +142,8 @@ impl Drop for ReadOptions {
     }
 }
 
-/// A transaction. Its snapshot, if it has one, belongs to `txn`; what is to be freed is only the C
-/// interface's wrapper of it.
+/// A transaction. Its snapshot, if it has one, belongs to `txn`; only the C interface's wrapper of
+/// it must be freed.
 pub struct Transaction<'db> {
     read: ReadOptions,
     snapshot: *const rocksdb_snapshot_t,
@@ -150,9 +152,9 @@ pub struct Transaction<'db> {
 }
 
 impl<'db> Transaction<'db> {
-    /// Begins one, on a snapshot if asked for.
+    /// Begins a transaction, on a snapshot if `on_snapshot`.
     pub fn begin(db: &'db Db, write: &'db WriteOptions, on_snapshot: bool) -> Transaction<'db> {
-        // SAFETY: database and options live for 'db; the transaction options are copied by `begin`.
+        // SAFETY: database and options outlive 'db; the transaction options are copied by `begin`.
         unsafe {
             let options = rocksdb_transaction_options_create();
             rocksdb_transaction_options_set_set_snapshot(options, on_snapshot.into());
@@ -160,13 +162,13 @@ impl<'db> Transaction<'db> {
             rocksdb_transaction_options_set_lock_timeout(options, LOCK_TIMEOUT_MS);
             let txn = rocksdb_transaction_begin(db.db, write.0, options, ptr::null_mut());
             rocksdb_transaction_options_destroy(options);
-            assert!(!txn.is_null(), "RocksDB always answers a transaction");
+            assert!(!txn.is_null(), "RocksDB always returns a transaction");
             let snapshot = if on_snapshot { rocksdb_transaction_get_snapshot(txn) } else { ptr::null() };
             Transaction { read: ReadOptions::of(snapshot), snapshot, txn, db: PhantomData }
         }
     }
 
-    /// Reads a row into `row`, under an exclusive lock if asked for; answers whether it is there.
+    /// Reads a row into `row`, under an exclusive lock if `for_update`; returns whether it exists.
     pub fn get(&mut self, key: &[u8], for_update: bool, row: &mut Vec<u8>) -> Outcome<bool> {
         row.clear();
         let (bytes, len) = (key.as_ptr().cast(), key.len());
@@ -200,7 +202,7 @@ impl<'db> Transaction<'db> {
         })
     }
 
-    /// Takes a row out.
+    /// Deletes a row.
     pub fn delete(&mut self, key: &[u8]) -> Outcome<()> {
         // SAFETY: as in `put`.
         checked(|error| unsafe {
@@ -223,8 +225,8 @@ impl<'db> Transaction<'db> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        // SAFETY: nothing reads through the snapshot any more. Destroying a transaction that has not ended
-        // rolls it back. `rocksdb_free` takes null.
+        // SAFETY: nothing reads through the snapshot any more. Destroying a transaction that has
+        // not ended rolls it back. `rocksdb_free` takes null.
         unsafe {
             rocksdb_free(self.snapshot.cast_mut().cast());
             rocksdb_transaction_destroy(self.txn);
@@ -258,8 +260,8 @@ impl<'t> Iterator<'t> {
     /// Starts at the first row, or at the last in reverse.
     pub fn over(txn: &'t Transaction<'_>, low: &'t [u8], high: &'t [u8], reverse: bool) -> Iterator<'t> {
         let options = ReadOptions::of(txn.snapshot);
-        // SAFETY: transaction and bounds live for 't; the iterator is destroyed before its options, which
-        // are dropped after `drop` below has run.
+        // SAFETY: transaction and bounds outlive 't; the iterator is destroyed before its options,
+        // which are dropped after `drop` below has run.
         let iterator = unsafe {
             if !reverse {
                 rocksdb_readoptions_set_iterate_upper_bound(options.0, high.as_ptr().cast(), high.len());
@@ -292,7 +294,7 @@ impl<'t> Iterator<'t> {
         }
     }
 
-    /// The row it stands at; `None` past the last.
+    /// The current row; `None` past the last.
     pub fn row(&self) -> Option<(&[u8], &[u8])> {
         let key = self.key().filter(|&key| key >= self.low && key < self.high)?;
         // SAFETY: as for the key, and the iterator is valid.
@@ -304,7 +306,7 @@ impl<'t> Iterator<'t> {
         Some((key, row))
     }
 
-    /// Goes to the next row. Must stand at one, in or out of its range.
+    /// Moves to the next row. The current position must be a row, in or out of the range.
     pub fn advance(&mut self) {
         // SAFETY: the iterator is valid, as the caller has seen.
         unsafe {

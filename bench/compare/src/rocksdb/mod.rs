@@ -1,9 +1,10 @@
 //! RocksDB: an LSM tree with pessimistic transactions, a synced and recycled WAL, group commit.
 //!
-//! A table is a one-byte prefix of the keys of the default column family, as in MyRocks. Writers read what
-//! is newest and lock what they change (`get_for_update`); readers read from a snapshot. Under a snapshot
-//! RocksDB refuses every change of a row that changed since, so on TPC-C's hot rows its writers would
-//! mostly fail; what is here is the kinder choice, and keeps the consistency conditions.
+//! A table is a one-byte prefix of the keys of the default column family, as in MyRocks. Writers
+//! read the newest versions and lock the rows that they change (`get_for_update`); readers read
+//! from a snapshot. Under a snapshot RocksDB refuses every change of a row that changed since, so
+//! on TPC-C's hot rows its writers would mostly fail; the choice here is the more favourable one,
+//! and keeps the consistency conditions.
 
 mod ffi;
 mod handle;
@@ -17,7 +18,8 @@ use firn_workloads::{
 use handle::{Db, Iterator, Transaction, WriteOptions};
 use std::sync::Arc;
 
-/// A transaction that waits longer than this for a lock is refused; deadlocks are found, not timed out.
+/// A transaction that waits longer than this for a lock is refused; deadlocks are detected, not
+/// timed out.
 const LOCK_TIMEOUT_MS: i64 = 2000;
 
 /// Opens the database in `settings.dir` and runs a job on it.
