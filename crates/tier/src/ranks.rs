@@ -5,8 +5,8 @@ use firn_base::sync::Rank;
 
 /// [`crate::CacheSwitch`]'s latch: held for the length of each call that may wait for a device.
 pub(crate) static SWITCH: Rank = Rank::new(550, "the cache switch's latch");
-/// Which cache publications go by: held shared for the length of each, under page latches, so that no device is waited for
-/// while it is held exclusively.
+/// Which cache publications go by: held shared for the length of each, under page latches, so that
+/// no device is waited for while it is held exclusively.
 pub(crate) static PUBLISHING: Rank = Rank::new(560, "the cache switch's publishing").bars_devices();
 /// Write-through: held between the store's taking of a page and the cache's.
 pub(crate) static PASSING: Rank = Rank::new(600, "a cache's passing");

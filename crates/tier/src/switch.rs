@@ -1,17 +1,21 @@
 //! The store, with or without a cache over it, which may change while the engine runs.
 //!
-//! Every call of [`PageTier`] that moves pages or asks for them holds the latch shared for as long as it takes, I/O included; a
-//! thread that changes the cache holds it exclusively: then no page is on its way anywhere below DRAM, and what was decided
-//! about the new state (the superblock lists the cache, or does not) holds from before the first call that sees it.
+//! Every call of [`PageTier`] that moves pages or asks for them holds the latch shared for as long
+//! as it takes, I/O included; a thread that changes the cache holds it exclusively: then no page is
+//! on its way anywhere below DRAM, and what was decided about the new state (the superblock lists
+//! the cache, or does not) holds from before the first call that sees it.
 //!
-//! Publications are made under page latches and must wait for no device, so they do not take that latch: neither a change, which
-//! writes to cache and superblock, nor a read that a change waits for, holds them up. They have a latch of their own, which a
-//! change takes only to put the new cache into its place. Why they may go on during a change: all that a cache does with a
-//! publication is to forget images. A cache that is being attached has none yet. One that is being detached goes on getting
-//! them until it is out of its place, so that it has missed none if the change fails.
+//! Publications are made under page latches and must wait for no device, so they do not take that
+//! latch: neither a change, which writes to cache and superblock, nor a read that a change waits
+//! for, holds them up. They have a latch of their own, which a change takes only to put the new
+//! cache into its place. Why they may go on during a change: all that a cache does with a
+//! publication is to forget images. A cache that is being attached has none yet. One that is being
+//! detached goes on getting them until it is out of its place, so that it has missed none if the
+//! change fails.
 //!
-//! Locks: both latches come after page latches and before all locks of caches and store, that of publications second. No call is
-//! made through the switch from within another: a writer that waits keeps readers out.
+//! Locks: both latches come after page latches and before all locks of caches and store, that of
+//! publications second. No call is made through the switch from within another: a writer that waits
+//! keeps readers out.
 
 use crate::ranks;
 use crate::store::Store;
@@ -27,8 +31,9 @@ pub struct CacheSwitch {
     cache: RwLock<Option<Arc<dyn PageCache>>>,
     /// The same, for publications. Changed only with `cache` held exclusively.
     publishing: RwLock<Option<Arc<dyn PageCache>>>,
-    /// What the cache said last, without the latch: the buffer asks for every frame that its clock passes. Asked again
-    /// whenever pages were written or background work was done, since a cache that was lost, or leaves, wants none.
+    /// What the cache said last, without the latch: the buffer asks for every frame that its clock
+    /// passes. Asked again whenever pages were written or background work was done, since a cache
+    /// that was lost, or leaves, wants none.
     wants_clean: AtomicBool,
 }
 
@@ -47,8 +52,8 @@ impl CacheSwitch {
         self.cache.read().clone()
     }
 
-    /// Changes the cache, with no other call under way but publications: `change` is shown the one there is and returns the one
-    /// there is to be. If it fails, nothing changes.
+    /// Changes the cache, with no other call under way but publications: `change` is shown the one
+    /// there is and returns the one there is to be. If it fails, nothing changes.
     pub fn change<E>(
         &self,
         change: impl FnOnce(Option<&Arc<dyn PageCache>>) -> Result<Option<Arc<dyn PageCache>>, E>,

@@ -9,7 +9,7 @@ use firn_base::{Lsn, PageId};
 use firn_log::{Appended, Kind, LogClass, LogError, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pages in a map. Keeps what was written, never loses any, and does not model crashes.
+/// Pages in a map. Keeps every written page, and does not model crashes.
 pub struct MemoryTier {
     page_size: usize,
     state: Mutex<State>,
@@ -38,7 +38,7 @@ impl MemoryTier {
         self.state.lock().damaged.insert(page);
     }
 
-    /// Frees the page, though something may still name it.
+    /// Frees the page, although other pages may still refer to it.
     pub fn forget(&self, page: PageId) {
         assert!(self.state.lock().pages.remove(&page).is_some(), "{page:?} was not allocated");
     }

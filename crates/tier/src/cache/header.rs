@@ -8,7 +8,8 @@ use firn_base::{Crc32c, DatabaseId};
 use firn_device::{AlignedBuf, Device, Durability, find_contents};
 
 const MAGIC: &[u8; 8] = b"FIRNCACH";
-/// 2: a tombstone tells of all earlier groups, and need not be there for a page that was freed (`pending.rs`).
+/// 2: a tombstone tells of all earlier groups, and need not be there for a page that was freed
+/// (`pending.rs`).
 const VERSION: u32 = 2;
 /// Bytes of what is said; the rest of the slot is zeros.
 const HEAD_BYTES: usize = 76;

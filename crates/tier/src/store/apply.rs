@@ -67,9 +67,9 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// Whether the metadata pages as they are allow `changes`: a record of these can be applied then, and redone.
-/// They do not if damage has made entries, bitmaps and totals contradict each other. All of `concerned`'s
-/// pages are in `cache`.
+/// Checks that the present metadata pages allow `changes`, so that a record of these can be applied
+/// and redone. They do not allow them if damage has made entries, bitmaps and totals contradict
+/// each other. All of `concerned`'s pages are in `cache`.
 ///
 /// Errors: the index of a change that does not fit, and what of it.
 pub(crate) fn check(
@@ -115,7 +115,8 @@ const BIT: &str = "a bit that was already as the record makes it";
 const BACKED: &str = "a group given back or taken again twice";
 const TOTALS: &str = "totals that do not fit the record";
 
-/// The error for a page of which the entry, the bitmaps and the totals do not fit together ([`check`]).
+/// The error for a page of which the entry, the bitmaps and the totals do not fit together
+/// ([`check`]).
 pub(crate) fn contradiction(page: PageId, error: Malformed) -> TierError {
     let message = format!(
         "the metadata of {page:?} contradicts itself: {}. Run a check, then restore the database from a backup",
@@ -128,8 +129,8 @@ fn cached(cache: &mut MetaCache, id: MetaId) -> &mut MetaPage {
     cache.get(id).expect("the caller loaded what is concerned")
 }
 
-/// What a page's entry becomes by the record at `lsn`; `None` if it is not in the state in which the record
-/// met it.
+/// A page's entry after the record at `lsn`; `None` if the entry is not in the state that the
+/// record expects.
 fn entry_after(change: &Change, lsn: Lsn, old: Entry) -> Option<Entry> {
     match *change {
         Change::Allocate { .. } => (old == Entry::Free).then_some(Entry::Allocated { version: lsn }),

@@ -12,7 +12,7 @@ pub enum PageEvent {
     Life(PageId),
     /// The page was freed: versions before the record are stale.
     Freed(PageId),
-    /// The store took this version.
+    /// The store took this version of a page.
     Stored {
         /// The page.
         page: PageId,

@@ -231,8 +231,8 @@ mod tests {
         assert_eq!(other.kind, TierErrorKind::Damaged);
     }
 
-    /// The next write could not pass the sequence: it ended the process, or began again at 0 and was not
-    /// seen.
+    /// The next write could not pass the sequence: it ended the process, or began again at 0 and
+    /// was not seen.
     #[test]
     fn a_sequence_that_no_write_comes_to_is_damage() {
         let (device, first) = formatted();

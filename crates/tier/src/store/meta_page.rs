@@ -14,7 +14,8 @@ use std::fmt;
 
 /// Bytes of a metadata page's header.
 pub(crate) const META_HEADER_BYTES: usize = 64;
-/// A higher sequence, of a metadata page or a header, is damage: the next write must be able to pass it.
+/// A higher sequence, of a metadata page or a header, is damage: the next write must be able to
+/// pass it.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
 const MAGIC: [u8; 8] = *b"FIRNMETA";
 const CHECKSUM_AT: usize = 60;

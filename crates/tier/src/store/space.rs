@@ -133,8 +133,8 @@ impl Space {
     /// Counts what is available in a group, from its bitmap page; `None` if that page is damaged:
     /// then nothing is available.
     pub(crate) fn learn(&mut self, geometry: &Geometry, group: u64, body: Option<&[u8]>) {
-        // Bit by bit, as they are chosen: a damaged bitmap may count places that are held, or that do not
-        // exist.
+        // Bit by bit, as they are chosen: a damaged bitmap may count places that are held, or that
+        // do not exist.
         let available = |which: Which| -> u32 {
             let Some(body) = body else { return 0 };
             let in_segment = |segment: usize| {
@@ -211,8 +211,8 @@ impl Space {
     pub(crate) fn group_for_page(&self) -> Option<u64> {
         self.with_pages.first().copied()
     }
-    /// Reserves the lowest available page number of a learned group; `None` if its bitmap page has fewer than
-    /// was learned, since it is damaged.
+    /// Reserves the lowest available page number of a learned group; `None` if its bitmap page has
+    /// fewer than was learned, since it is damaged.
     pub(crate) fn reserve_page(&mut self, geometry: &Geometry, group: u64, body: &[u8]) -> Option<PageId> {
         let base = group * geometry.places_per_group;
         for segment in 0..geometry.segments() {

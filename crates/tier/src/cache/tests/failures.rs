@@ -94,7 +94,7 @@ fn a_store_that_fails_keeps_dirty_pages_in_the_cache() {
     rig.log.set_full(false);
     let mut refused = 0;
     for (index, chunk) in pages.chunks(4).enumerate() {
-        // The store cannot log the places of pages; so it takes none.
+        // The store cannot log the places of pages, so it accepts no page.
         rig.log.set_full(false);
         let versions: Vec<_> = chunk.iter().map(|_| rig.log.tick()).collect();
         crate::store::journal::Journal::flush(&*rig.log, firn_base::Lsn(versions.last().unwrap().0 + 1))

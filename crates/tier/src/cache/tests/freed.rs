@@ -44,7 +44,7 @@ struct World {
     /// The superblock's contents.
     redo_start: Lsn,
     durable_group: u64,
-    /// Stale images that a crash left and recovery removed.
+    /// Number of stale images that crashes left and recovery removed.
     reused: u64,
 }
 
@@ -78,7 +78,7 @@ impl World {
         let change = Allocation { allocate: &[page], free: &[] };
         let held = self.cache.prepare(&[page]).expect("readable");
         let allocated =
-            self.cache.publish(change, &mut |record| self.log.append(record)).expect("room").first;
+            self.cache.publish(change, &mut |record| self.log.append(record)).expect("space").first;
         drop(held);
         let changes = vec![self.log.tick()];
         assert!(self.pages.insert(page, Incarnation { allocated, changes }).is_none());
@@ -98,7 +98,7 @@ impl World {
     fn free(&mut self, pages: &[PageId]) {
         let change = Allocation { allocate: &[], free: pages };
         let held = self.cache.prepare(pages).expect("readable");
-        self.cache.publish(change, &mut |record| self.log.append(record)).expect("room");
+        self.cache.publish(change, &mut |record| self.log.append(record)).expect("space");
         drop(held);
         for page in pages {
             self.pages.remove(page).expect("allocated");
@@ -123,7 +123,7 @@ impl World {
             changed: None,
             base: Lsn::ZERO,
             lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
+            outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
         }];
         self.cache.write_batch(&mut writes);
         let [PageWrite { outcome, .. }] = writes;
@@ -283,7 +283,7 @@ fn run(seed: u64, chosen: CacheOptions) -> u64 {
 }
 
 #[test]
-fn no_page_is_found_in_an_earlier_life() {
+fn no_page_is_found_in_an_earlier_incarnation() {
     for policy in [CachePolicy::Keeping, CachePolicy::GroupSecondChance, CachePolicy::Fifo] {
         for write_through in [false, true] {
             let group_pages = if policy == CachePolicy::Fifo { 1 } else { 4 };
@@ -297,10 +297,10 @@ fn no_page_is_found_in_an_earlier_life() {
     }
 }
 
-/// `FIRN_SEEDS=2000 cargo test --release -p firndb-tier --lib -- --ignored no_page_is_found_in_an_earlier_life_long`
+/// `FIRN_SEEDS=2000 cargo test --release -p firndb-tier --lib -- --ignored incarnation_long`
 #[test]
 #[ignore = "as long as FIRN_SEEDS says"]
-fn no_page_is_found_in_an_earlier_life_long() {
+fn no_page_is_found_in_an_earlier_incarnation_long() {
     let seeds = std::env::var("FIRN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
     for seed in 1000..1000 + seeds {
         let policy = [CachePolicy::Keeping, CachePolicy::GroupReplacement][seed as usize % 2];

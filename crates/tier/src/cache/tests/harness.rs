@@ -36,7 +36,7 @@ impl Rig {
         Rig::with(chosen, |device| device)
     }
 
-    /// With the cache's device wrapped.
+    /// As `new`, with the cache's device wrapped.
     pub(crate) fn with(chosen: CacheOptions, wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>) -> Rig {
         let log = TestLog::new();
         let store_device = Arc::new(MemoryDevice::new("store"));
@@ -125,7 +125,7 @@ impl Rig {
                 changed: None,
                 base: Lsn::ZERO,
                 lifetime: Lifetime::Unknown,
-                outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
+                outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
             })
             .collect();
         self.cache.write_batch(&mut writes);

@@ -53,7 +53,7 @@ impl Bed {
             changed: None,
             base: Lsn::ZERO,
             lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
+            outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
         }];
         self.cache.write_batch(&mut writes);
         let [write] = writes;

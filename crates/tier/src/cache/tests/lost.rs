@@ -104,7 +104,7 @@ fn an_image_that_cannot_be_read_is_lost_and_the_rest_goes_on() {
     others.remove(&victim);
     compare(&rig.cache, &others);
     assert_lost(&rig.cache, victim);
-    // After a restart, too, and a check reports it.
+    // The loss is also reported after a restart and by a check.
     rig.cache.sync().unwrap();
     let (store, cache) = rig.reopened(CachePolicy::GroupSecondChance).unwrap();
     assert_lost(&cache, victim);

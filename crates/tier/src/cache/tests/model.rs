@@ -26,7 +26,7 @@ struct Queue {
     shadow: Option<ShadowEntries>,
     /// Whether groups were ever replaced.
     scarce: bool,
-    /// Beyond the paper: valid images stay, too, as many as had become invalid, dirty ones first.
+    /// Beyond the paper: as many valid images stay as had become invalid, dirty ones first.
     keeps: bool,
     closed: VecDeque<Vec<Flags>>,
     open: Vec<Flags>,
@@ -48,18 +48,18 @@ impl Queue {
     fn make_space(&mut self) {
         while self.closed.len() + 1 > self.groups {
             let group = self.closed.pop_front().expect("there are groups");
-            let mut room = self.group_pages - self.open.len() - 1;
+            let mut space = self.group_pages - self.open.len() - 1;
             self.scarce = true;
             let (mut again, mut gone) = (Vec::new(), Vec::new());
             // A group that was closed early has empty places.
             let invalid = self.group_pages - group.iter().filter(|flags| flags.valid).count();
-            let referenced = group.iter().filter(|flags| flags.valid && flags.referenced).count().min(room);
+            let referenced = group.iter().filter(|flags| flags.valid && flags.referenced).count().min(space);
             let mut more =
-                if self.keeps { invalid.saturating_sub(referenced).min(room - referenced) } else { 0 };
+                if self.keeps { invalid.saturating_sub(referenced).min(space - referenced) } else { 0 };
             let mut stays = Vec::new();
             for flags in group.iter().rev().filter(|flags| flags.valid) {
-                let chosen = self.second_chance && flags.referenced && room > 0;
-                room -= usize::from(chosen);
+                let chosen = self.second_chance && flags.referenced && space > 0;
+                space -= usize::from(chosen);
                 stays.push(chosen);
             }
             for dirty in [true, false] {

@@ -1,4 +1,5 @@
-//! A cache is attached and detached while structure changes go on: these are made under page latches, and wait for no device.
+//! A cache is attached and detached while structure changes go on: these are made under page
+//! latches, and wait for no device.
 
 use super::harness::*;
 use crate::store::journal::Journal;
@@ -10,7 +11,7 @@ use firn_log::LogClass;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// `work`, done by another thread, which must not have to wait for the calling one.
+/// Runs `work` on another thread, which must not have to wait for the calling one.
 fn beside(work: impl FnOnce() + Send + 'static, what: &str) -> Result<(), String> {
     let (done, ended) = channel();
     std::thread::spawn(move || {
@@ -20,7 +21,7 @@ fn beside(work: impl FnOnce() + Send + 'static, what: &str) -> Result<(), String
     ended.recv_timeout(Duration::from_secs(10)).map_err(|_| format!("{what} waits for a change of the cache"))
 }
 
-/// Frees a page and allocates others through the switch, with what that needs prepared.
+/// Frees a page and allocates others through the switch, after the preparation that this needs.
 fn publish(
     switch: &Arc<CacheSwitch>,
     log: &Arc<TestLog>,
@@ -56,7 +57,8 @@ fn publications_wait_for_no_change_and_none_is_missed() {
     let switch = Arc::new(CacheSwitch::new(store, Some(cache.clone())));
     let cached = || cache.cache_statistics().pages_valid;
     let before = cached();
-    // Detaching, which fails in the end: what was freed meanwhile is gone from the cache, which stays.
+    // Detaching, which fails in the end: pages that were freed meanwhile are gone from the cache,
+    // which stays.
     let detached = switch.change(|_| -> Result<_, String> {
         beside(publish(&switch, &log, &reserved[..1], pages[0]), "a publication")?;
         let other = switch.clone();
@@ -77,7 +79,7 @@ fn publications_wait_for_no_change_and_none_is_missed() {
     assert_eq!(detached, Ok(()));
     assert_eq!(read(&*switch, pages[1]).unwrap_err().kind, TierErrorKind::NotAllocated);
     assert!(read(&*switch, pages[2]).is_ok(), "the store has it");
-    // Attaching: the new one gets what comes after.
+    // Attaching: the new cache receives all later pages.
     cache.set_leaving(false);
     let attached = switch.change(|_| -> Result<_, String> {
         beside(publish(&switch, &log, &[], pages[2]), "a publication")?;

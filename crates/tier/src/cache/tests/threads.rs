@@ -54,7 +54,7 @@ pub(crate) fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u6
                     changed: None,
                     base: Lsn::ZERO,
                     lifetime: Lifetime::Unknown,
-                    outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
+                    outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
                 }];
                 cache.write_batch(&mut writes);
                 let [write] = writes;

@@ -22,7 +22,7 @@ fn offer(switch: &CacheSwitch, page: PageId, version: Lsn, dirty: bool) -> Resul
         changed: None,
         base: Lsn::ZERO,
         lifetime: Lifetime::Unknown,
-        outcome: Err(TierError::new(TierErrorKind::Failed, "no answer")),
+        outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
     }];
     switch.write_batch(&mut writes);
     let [write] = writes;

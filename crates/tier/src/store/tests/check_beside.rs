@@ -107,7 +107,8 @@ fn writers_wait_for_no_more_than_one_request() {
     assert!(beside <= alone + Duration::from_millis(100), "{beside:?} beside a check, {alone:?} alone");
 }
 
-/// Writes, allocates, frees, returns space and takes it again, until stopped.
+/// Writes, allocates, frees, returns space to the file system and grows into it again, until
+/// stopped.
 fn churn(store: &Store, log: &TestLog, stop: &AtomicBool, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut pages = Vec::new();

@@ -1,4 +1,4 @@
-//! A power cut at every event of a run: the pages are those of the log that is left, with their
+//! A power cut at every event of a run: the pages are those of the surviving log, with their
 //! images.
 
 use super::harness::*;
@@ -59,7 +59,7 @@ fn run(seed: u64, steps: u64, every: u64) {
             if !rng.one_in(every) {
                 continue;
             }
-            // Any log past the durable LSN may be there or not, but whole records in order.
+            // Any log past the durable LSN may survive or not, but as whole records in order.
             let ends: Vec<Lsn> = records.iter().map(|record| record.end).chain([known.durable]).collect();
             let possible: Vec<Lsn> =
                 ends.into_iter().filter(|end| (known.durable..=known.appended).contains(end)).collect();
@@ -77,7 +77,7 @@ fn run(seed: u64, steps: u64, every: u64) {
                 let rebuilt = found.is_none_or(|found| found >= *version) || known.truncated <= *needed;
                 assert!(rebuilt, "{page}: version {version} was taken, {found:?} is left, its log is gone");
             }
-            // Work continues, and the next recovery finds what this one left.
+            // Work continues, and the next recovery starts from the state that this one left.
             let log = TestLog::with(left);
             store.attach_journal(log.clone());
             let some: Vec<PageId> = pages.keys().copied().take(9).collect();

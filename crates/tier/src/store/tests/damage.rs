@@ -1,4 +1,4 @@
-//! Damage is detected, named, and confined to its page.
+//! Damage is detected, reported with its place, and confined to its page.
 
 use super::harness::*;
 use crate::store::Store;
@@ -99,7 +99,7 @@ fn a_torn_metadata_slot_costs_nothing_and_two_are_reported() {
 }
 
 /// Cause: of two slots the valid one was used, whichever it was. Effect: when the newer one had
-/// rotted, pages were found at their old places, with right checksums. Mend: a bad slot that redo
+/// rotted, pages were found at their old places, with right checksums. Fix: a bad slot that redo
 /// does not explain is damage.
 #[test]
 fn the_older_slot_is_not_believed_where_no_crash_can_have_torn_the_newer() {
@@ -156,9 +156,9 @@ fn a_header_slot_that_is_damaged_costs_nothing() {
     }
 }
 
-/// A header that a crash left between its two writes, and of which the newer slot rotted then,
-/// counts groups that were not in use. If it counts too few nevertheless, growth would overwrite
-/// them.
+/// If a crash leaves a header between its two writes, and the newer slot then rots, the older one
+/// counts groups that were not in use. If it nevertheless counted too few, growth would overwrite
+/// groups.
 #[test]
 fn a_header_that_counts_too_few_groups_is_not_believed() {
     let (device, log, store, _) = store_with_pages(300);
@@ -275,14 +275,15 @@ fn a_check_sees_what_is_planted() {
     );
 }
 
-/// Puts something else into a metadata page in memory, where it stays, as damage with a right checksum would.
+/// Alters a metadata page in memory, where it stays, as damage with a right checksum would.
 fn alter(store: &Store, id: MetaId, alter: impl FnOnce(&mut [u8])) {
     store.pin(&[id]).unwrap().keep();
     alter(&mut store.state.lock().cache.get(id).unwrap().body);
 }
 
-/// A bitmap that lacked a page's place ended the process when the page was written next, or freed; and the
-/// record was in the log by then, so that no opening could repeat it. Found by the fuzzer `store`.
+/// A bitmap that lacked a page's place ended the process when the page was written next, or freed;
+/// and the record was in the log by then, so that no opening could repeat it. Found by the fuzzer
+/// `store`.
 #[test]
 fn metadata_that_contradicts_itself_is_refused_before_it_is_logged() {
     let (device, log, store, pages) = store_with_pages(12);
@@ -313,7 +314,7 @@ fn metadata_that_contradicts_itself_is_refused_before_it_is_logged() {
     alter(&store, own.0, |body| assert!(bitmap::set(&geometry, body, Which::Pages, own.1, false)));
     assert_eq!(publish(&store, &log, &[], &pages[5..6]).unwrap_err().kind, TierErrorKind::Damaged);
     alter(&store, own.0, |body| assert!(bitmap::set(&geometry, body, Which::Pages, own.1, true)));
-    // What was logged can be repeated, and what fits goes on.
+    // Records in the log can be redone, and writes that fit continue.
     assert!(write(&store, &log, &pages[2..5]).iter().all(|(_, outcome)| *outcome == Ok(Written::Taken)));
     publish(&store, &log, &[], &pages[3..4]).unwrap();
     log.flush(log.end()).unwrap();
@@ -338,18 +339,19 @@ fn of_two_pages_in_one_place_one_can_leave_it() {
     assert_eq!(refused[0].as_ref().unwrap_err().kind, TierErrorKind::Damaged);
 }
 
-/// What a group has was counted as all places less the used and the held ones, and the count passed below
-/// zero. Found by the fuzzer `store`.
+/// The free places of a group were counted as all places less the used and the held ones, and the
+/// count fell below zero. Found by the fuzzer `store`.
 #[test]
 fn a_bitmap_that_counts_more_than_there_is_gives_no_places() {
     let (_, log, store, pages) = store_with_pages(12);
-    // 80 places, of which those of freed pages are held; the second of two words has 16 bits of them.
+    // 80 places, of which those of freed pages are held; the second of two words has 16 bits of
+    // them.
     publish(&store, &log, &[], &pages[..2]).unwrap();
     alter(&store, MetaId::Bitmap(0), |body| body[8..8 + 4 * 8].fill(0xff));
     store.state.lock().space.unlearn(0);
     store.learn(0).unwrap();
     assert_eq!(store.state.lock().space.most_places(), 0);
-    // Another group gives what is needed.
+    // Another group has the places that are needed.
     let more = allocate(&store, &log, 3).unwrap();
     assert!(more.iter().all(|page| store.geometry.group_of_page(*page) > 0), "{more:?}");
     assert!(write(&store, &log, &more).iter().all(|(_, outcome)| *outcome == Ok(Written::Taken)));

@@ -1,4 +1,4 @@
-//! A full device is an error of `reserve`; what is allocated can be written, for ever.
+//! A full device is an error of `reserve`; an allocated page can always be written.
 
 use super::harness::*;
 use crate::{PageTier, TierErrorKind, Written};

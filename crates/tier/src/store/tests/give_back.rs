@@ -1,4 +1,4 @@
-//! Space is returned to the file system, and put into use again.
+//! Space is returned to the file system, and used again later.
 
 use super::harness::*;
 use crate::store::journal::Journal;
@@ -79,7 +79,7 @@ fn a_group_without_pages_gives_its_space_back_until_it_is_needed() {
     compare(&store, &fold(&log.records(), log.end()));
     store.attach_journal(log.clone());
     let len = device.len();
-    // Other files use the space meanwhile: a clean error, and no harm.
+    // Other files use the space meanwhile: the store returns an error and stays consistent.
     plan.fail_from(0, Calls::Writes, DeviceErrorKind::NoSpace);
     plan.fail_from(0, Calls::Grows, DeviceErrorKind::NoSpace);
     assert_eq!(allocate(&store, &log, 200).unwrap_err().kind, TierErrorKind::Full);

@@ -35,7 +35,7 @@ pub(crate) enum Fact {
     Truncated(Lsn),
     /// Metadata that contained everything up to this LSN was synced.
     Contained(Lsn),
-    /// The store took a version of a page, whose oldest change it needs has this LSN.
+    /// The store took a version of a page; the oldest change that it needs has this LSN.
     Taken(PageId, Lsn, Lsn),
 }
 
