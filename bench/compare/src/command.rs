@@ -109,7 +109,7 @@ impl Common {
         Ok(self.settings(peer, sessions))
     }
 
-    /// The settings of an engine whose directory exists.
+    /// The settings of an engine; its directory exists.
     pub fn settings(&self, peer: Peer, sessions: usize) -> Settings {
         Settings { dir: self.dir.join(peer.name()), cache_bytes: self.memory_mib << 20, sessions }
     }

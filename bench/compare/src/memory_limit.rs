@@ -2,7 +2,7 @@
 //! files together.
 //!
 //! Children join it before they open anything, and loading happens in it too: pages cached outside
-//! would be free memory for whoever reads them.
+//! would be free memory for the run that reads them.
 
 use firn_workloads::{EngineError, Outcome};
 use std::path::{Path, PathBuf};

@@ -126,7 +126,7 @@ impl Writer {
         if slot.is_none() {
             let opened = self.txn.open_table(definition(name)).map_err(EngineError::fatal)?;
             // SAFETY: only the lifetime changes. The table's true lifetime is that of the
-            // transaction in `self.txn`, whose address is fixed by the `Rc` and which outlives
+            // transaction in `self.txn`, which the `Rc` keeps at one address and which outlives
             // `self.tables` (see the invariant above); no reference to the table leaves this type
             // for longer than a `&mut self`.
             *slot = Some(unsafe {

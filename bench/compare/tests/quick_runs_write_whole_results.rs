@@ -1,4 +1,4 @@
-//! `compare` as a command, at scales whose figures mean nothing.
+//! `compare` as a command, at scales at which figures mean nothing.
 
 use serde_json::Value;
 use std::path::Path;

@@ -61,7 +61,7 @@ pub(crate) fn long_run(measurements: &Measurements) -> Option<&Measured> {
     runs.into_iter().find(|one| one.cell.bytes == PAGE && !one.tally.ordered.is_empty())
 }
 
-/// The first, and therefore least, whose value is nearly the best; and the best.
+/// The first, and therefore least, with a value that is nearly the best; and the best.
 fn least_nearly_best<T: Copy>(values: &[(T, f64)]) -> Option<((T, f64), f64)> {
     let best = values.iter().map(|value| value.1).fold(0.0, f64::max);
     let least = values.iter().find(|value| value.1 >= NEARLY * best)?;
@@ -85,7 +85,7 @@ fn log_width(streams: &[(u32, f64, f64)]) -> Option<Choice<u32>> {
     Some(Choice::new(width, reason))
 }
 
-/// The least size whose durable sequential throughput is nearly the best.
+/// The least size at which the durable sequential throughput is nearly the best.
 fn cache_batch(sizes: &[(u64, f64)]) -> Option<Choice<u64>> {
     let ((bytes, rate), best) = least_nearly_best(sizes)?;
     let reason =

@@ -104,9 +104,9 @@ pub fn normal_ns(latencies_ns: &[u64]) -> f64 {
 const CERTAIN: f64 = 10.0;
 
 /// The least factor from the paper's on, in steps of a half, that no more than `share` of the
-/// requests exceeds without being certain outliers (ten times normal). On a device whose latencies
-/// spread, with twice the average as threshold, many requests would be issued again in vain; where
-/// the long requests are distinct, however many, the threshold is the paper's factor.
+/// requests exceeds without being certain outliers (ten times normal). On a device with spread
+/// latencies, with twice the average as threshold, many requests would be issued again in vain;
+/// where the long requests are distinct, however many, the threshold is the paper's factor.
 #[must_use]
 pub fn threshold(ordered_ns: &[u64], share: f64) -> f64 {
     let normal = normal_ns(ordered_ns);

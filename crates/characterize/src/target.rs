@@ -1,7 +1,7 @@
 //! What is measured, and how its owner's data are protected.
 //!
-//! Invariants: in a directory, and beside a regular file, measurements use files made here, whose
-//! names are removed before anything is written to them; a regular file or block device itself is
+//! Invariants: in a directory, and beside a regular file, measurements use files made here, which
+//! are unlinked before anything is written to them; a regular file or block device itself is
 //! written to only with [`Consent`], which takes two statements; a block device that is mounted, or
 //! held by swap, RAID, LVM or another program, is always refused (the kernel rejects an exclusive
 //! open).

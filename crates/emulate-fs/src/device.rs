@@ -17,7 +17,7 @@ pub struct EmulatedDevice {
 }
 
 impl EmulatedDevice {
-    /// A device whose time begins now.
+    /// A device; its time begins now.
     #[must_use]
     pub fn new(timing: Box<dyn Timing>, plan: FaultPlan, seed: u64) -> EmulatedDevice {
         EmulatedDevice { mounted: clock::now(), timing: Mutex::new((timing, Rng::new(seed))), plan }

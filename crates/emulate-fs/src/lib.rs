@@ -1,5 +1,5 @@
-//! A file system whose files behave as if they lay on another device, so that any program can be
-//! tested on it.
+//! A file system with files that behave as if they lay on another device, so that any program can
+//! be tested on it.
 //!
 //! Place in the stack: a tool beside the engine, over `base` and FUSE. The device's costs come
 //! through [`Timing`].
@@ -11,8 +11,9 @@
 //!
 //! Invariants: the backing directory holds the newest bytes under the same names; the state to
 //! which a power cut may return is kept beside it (`undo` for bytes, `journal` for names) until a
-//! sync that began later has ended; bytes and names whose sync was acknowledged survive every cut.
-//! `docs/emulate.md` states the rules of durability for users, `store` the lock order.
+//! sync that began later has ended; bytes and names survive every cut once their sync is
+//! acknowledged. `docs/emulate.md` states the rules of durability for users, `store` the lock
+//! order.
 //!
 //! How it fails: an error of mounting says what to do ([`EmulateError`]); the program receives a
 //! failure of the real disk below as the error of its own call; if this process is killed, the

@@ -218,7 +218,7 @@ fn check_mount_point(path: &Path) -> Result<PathBuf, EmulateError> {
             Some(libc::ENOENT) => fail("it does not exist; make it with mkdir".to_owned()),
             Some(libc::ENOTDIR) => fail("it is not a directory".to_owned()),
             Some(libc::ENOTCONN | libc::ECONNABORTED) => fail(
-                "a file system whose program has died is still mounted there; free it with umount or fusermount3 -u"
+                "the file system of a program that has died is still mounted there; free it with umount or fusermount3 -u"
                     .to_owned(),
             ),
             _ => fail(error.to_string()),
@@ -231,7 +231,7 @@ fn check_mount_point(path: &Path) -> Result<PathBuf, EmulateError> {
     Ok(path)
 }
 
-/// Refuses nested directories: a file system whose bytes lie in itself would wait for itself.
+/// Refuses nested directories: a file system that keeps its bytes in itself would wait for itself.
 fn apart(mount_point: &Path, backing: &Path) -> Result<(), EmulateError> {
     if backing.starts_with(mount_point) || mount_point.starts_with(backing) {
         return Err(EmulateError::MountPoint {

@@ -63,7 +63,7 @@ pub struct Capacity {
 }
 
 impl Store {
-    /// The file system in `backing`, on a device of `size` bytes whose sectors, the units that a
+    /// The file system in `backing`, on a device of `size` bytes. Its sectors, the units that a
     /// power cut leaves whole, have `sector` bytes (a power of two up to 4,096).
     ///
     /// # Errors
@@ -407,7 +407,7 @@ impl Store {
     /// medium would.
     ///
     /// # Errors
-    /// Those of the backing directory, whose contents are then undefined.
+    /// Those of the backing directory; its contents are then undefined.
     pub fn cut(&self, rng: &mut Rng) -> std::io::Result<bool> {
         if self.dead.swap(true, Ordering::SeqCst) {
             return Ok(false);

@@ -319,7 +319,7 @@ impl Tree {
         }
     }
 
-    /// Drops an inode whose removal is durable and that no program has open.
+    /// Drops an inode if its removal is durable and no program has it open.
     pub fn forget_if_unused(&mut self, inode: Inode) {
         let unused = self.nodes.get(&inode).is_some_and(|node| {
             node.gone

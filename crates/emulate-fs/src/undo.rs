@@ -1,4 +1,4 @@
-//! What a power cut may undo in one file: the earlier contents of blocks whose writes are not
+//! What a power cut may undo in one file: the earlier contents of blocks with writes that are not
 //! durable yet.
 //!
 //! The backing file always holds the newest bytes. Before the first overwrite of a block since the
@@ -46,7 +46,7 @@ enum Fate {
 }
 
 impl Undo {
-    /// The blocks of `range` whose bytes must be kept before they are overwritten.
+    /// The blocks of `range` that must be kept before they are overwritten.
     #[must_use]
     pub fn wanted(&self, range: &Range<u64>) -> Vec<u64> {
         if range.is_empty() {

@@ -16,7 +16,7 @@ pub struct SyncWork {
     pub writes: Vec<DeviceRequest>,
     /// Whether the device then syncs; durable writes need no sync.
     pub flush: bool,
-    /// The file whose bytes are synced; `None` if only names are.
+    /// The file to sync; `None` if only names are synced.
     pub content: Option<SharedContent>,
     /// The bytes that are synced.
     pub ticket: Option<SyncTicket>,

@@ -19,7 +19,7 @@
 use firn_device::trace::{TraceError, TraceEvent, TraceLines, TraceOp, number};
 use std::io::BufRead;
 
-/// The action whose lines are returned.
+/// The action for which lines are returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlkAction {
     /// `D`: issued to the driver.

@@ -25,7 +25,7 @@ impl Pacer {
     /// clock.
     pub const SPIN: Duration = Duration::from_micros(60);
 
-    /// A pacer whose model begins now. Must be made inside the simulation that uses it.
+    /// A pacer with a model that begins now. Must be made inside the simulation that uses it.
     #[must_use]
     pub fn new(model: Model) -> Pacer {
         Pacer { start: clock::now(), model: Mutex::new(model) }

@@ -131,7 +131,7 @@ pub struct Mechanics {
     /// Time in the controller, before the arm moves.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overhead_us: f64,
-    /// Time of a read that continues an earlier one and whose data the disk has read ahead.
+    /// Time of a read that continues an earlier one, if the disk has read its data ahead.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub buffered_us: f64,
     /// Disks of the array.
@@ -168,7 +168,7 @@ pub struct WriteCache {
     /// Whether a battery or capacitor protects it.
     pub survives_power_cut: bool,
     /// Whether it acknowledges durable writes and syncs although it does not survive, like disks
-    /// whose cache was enabled and never flushed. Affects times only.
+    /// with a cache that was enabled and never flushed. Affects times only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub acknowledges_durable: bool,
     /// Time of a write that fits into the cache.

@@ -113,7 +113,7 @@ pub struct FlashCache {
     pending: Mutex<Pending>,
     /// Versions known without a read, during recovery.
     recent: Mutex<Versions>,
-    /// Pages whose images recovery removed from the directory because the pages were freed.
+    /// Freed pages of which recovery removed images from the directory.
     freed_in_redo: Mutex<BTreeSet<PageId>>,
     /// Complete segments of the directory; written by a thread that holds no lock.
     segments: Mutex<Vec<Segment>>,
@@ -123,7 +123,7 @@ pub struct FlashCache {
     poison: OnceLock<String>,
     /// The cache was given up, in write-through mode.
     lost: AtomicBool,
-    /// Pages, since opening, whose only newest image could not be read.
+    /// Pages, since opening, of which the only newest image could not be read.
     lost_pages: Mutex<BTreeSet<PageId>>,
     /// Which changes in dirty images the store lacks, if they are tracked.
     lacking: OnceLock<Lacking>,
@@ -150,8 +150,8 @@ pub(crate) struct Ring {
     scratch: AlignedBuf,
 }
 
-/// The database whose flash cache the device holds, by either copy of its header; `None` if it
-/// holds no readable one.
+/// The database that the device's flash cache belongs to, by either copy of its header; `None` if
+/// it holds no readable one.
 #[must_use]
 pub fn owner(device: &dyn Device) -> Option<DatabaseId> {
     header::Header::owner(device)

@@ -12,7 +12,7 @@
 //! A checkpoint asks the buffer for its oldest recovery LSN *before* it asks the tier for its own:
 //! a page that the buffer writes to the tier in between is then counted at least once.
 //!
-//! Failures: [`TierError`], whose kind says what the caller can do.
+//! Failures: [`TierError`]; its kind says what the caller can do.
 
 #![forbid(unsafe_code)]
 

@@ -250,8 +250,8 @@ pub trait PageCache: PageTier {
         Cached::No
     }
 
-    /// Number of pages whose version [`PageCache::cached`] knows: those that entered since the redo
-    /// start.
+    /// Number of pages of which [`PageCache::cached`] knows the version: those that entered since
+    /// the redo start.
     fn versions_known(&self) -> u64 {
         0
     }

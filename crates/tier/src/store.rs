@@ -33,8 +33,8 @@
 //! Reads take `state` only, before and after their I/O.
 //!
 //! Failures: a metadata page damaged in both slots, or in one that a crash cannot have torn, or an
-//! image whose checksum differs from its entry's, is reported as `Damaged`, with page, place and
-//! version; other pages are not affected.
+//! image with a checksum that differs from its entry's, is reported as `Damaged`, with page, place
+//! and version; other pages are not affected.
 
 mod adopt;
 mod allocate;
@@ -156,8 +156,8 @@ fn count(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
 
-/// The database whose store the device holds, by either slot of its header; `None` if it holds no
-/// readable one.
+/// The database that the device's store belongs to, by either slot of its header; `None` if it
+/// holds no readable one.
 #[must_use]
 pub fn owner(device: &dyn Device) -> Option<DatabaseId> {
     Header::owner(device)
@@ -308,8 +308,8 @@ impl Store {
         ))
     }
 
-    /// Ends redo: `log_end` is the end of the log whose records were passed to [`Store::redo`]. To
-    /// be called before the log is attached.
+    /// Ends redo: `log_end` is the end of the log that was passed to [`Store::redo`]. To be called
+    /// before the log is attached.
     ///
     /// Errors: `Damaged` if metadata contains what the log does not, or lost what the log no longer
     /// has.

@@ -1,4 +1,4 @@
-//! An engine whose work takes simulated processor time, by a stated model.
+//! An engine that takes simulated processor time for its work, by a stated model.
 //!
 //! In virtual time the engine's own code takes none. This wrapper charges that time in one place,
 //! by counting the calls: a cost for each statement, row visited, and commit. The charge occupies
@@ -22,7 +22,7 @@ fn granule(cost: &CostModel) -> Duration {
     GRANULE.max(cost.of(&STANDARD_MIX) / CHARGES_MOST)
 }
 
-/// An engine whose work is charged.
+/// An engine with charges for its work.
 #[derive(Debug)]
 pub struct Charged<E> {
     inner: E,

@@ -180,7 +180,7 @@ struct Run<'a> {
     started: StartGate,
     /// Clients that were made or could not be made.
     ready: AtomicUsize,
-    /// Clients whose threads are done.
+    /// Client threads that are done.
     gone: AtomicUsize,
     /// Live counters of each client.
     live: Vec<LiveCounts>,

@@ -104,7 +104,7 @@ impl fmt::Debug for Commit {
     }
 }
 
-/// A commit whose durability can be polled or waited for.
+/// A commit that a client can poll or wait for until it is durable.
 pub trait PendingCommit: Send {
     /// Whether it is durable now; does not block. An error means that the outcome is unknown.
     fn is_durable(&mut self) -> Outcome<bool>;
@@ -185,7 +185,7 @@ pub enum Visit {
 /// meanwhile.
 pub type Visitor<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Visit;
 
-/// A storage engine, opened by its adapter with a [`Schema`] whose tables exist.
+/// A storage engine, opened by its adapter with a [`Schema`]; all its tables exist.
 pub trait Engine: Send + Sync {
     /// One client's session.
     type Session<'e>: Session
@@ -222,7 +222,7 @@ pub trait Session {
 /// After an error of kind [`EngineError::Retry`] nothing but `rollback` (or dropping it) may be
 /// called.
 pub trait Transaction {
-    /// Reads a row into `row` (whose old content is cleared) and returns whether it exists.
+    /// Reads a row into `row` (and clears its old content) and returns whether it exists.
     fn get(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool>;
     /// As [`Transaction::get`], and locks the row: no other transaction changes it before this one
     /// ends.

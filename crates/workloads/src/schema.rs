@@ -78,8 +78,8 @@ impl Schema {
 }
 
 impl IndexSpec {
-    /// Writes the index key of a row into `index_key` (whose old content is cleared). `key` and
-    /// `row` must have the lengths that the table's spec says.
+    /// Writes the index key of a row into `index_key` (and clears its old content). `key` and `row`
+    /// must have the lengths that the table's spec says.
     pub fn key_of(&self, key: &[u8], row: &[u8], index_key: &mut Vec<u8>) {
         index_key.clear();
         for part in &self.parts {

@@ -59,9 +59,9 @@ impl Db {
     /// Opens the database in a directory, with a block cache of `cache_bytes`.
     pub fn open(dir: &Path, cache_bytes: u64) -> Outcome<Db> {
         let path = CString::new(dir.as_os_str().as_bytes()).map_err(EngineError::fatal)?;
-        // SAFETY: every option is set on an object just made, whose kind the call expects. Cache
-        // and table options are shared into `options`, and the filter policy is handed over, as the
-        // header says.
+        // SAFETY: every option is set on an object just made, of the kind that the call expects.
+        // Cache and table options are shared into `options`, and the filter policy is handed over,
+        // as the header says.
         unsafe {
             let options = rocksdb_options_create();
             rocksdb_options_set_create_if_missing(options, 1);

@@ -1,4 +1,4 @@
-//! Cells on a device whose requests take a known time.
+//! Cells on a device with known latencies.
 
 use firn_base::clock;
 use firn_base::sync::Arc;
@@ -7,9 +7,9 @@ use firn_characterize::{Cell, Error, Op, Pattern, Plan, Purpose, Stop, Target, m
 use firn_device::{Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice};
 use std::time::Duration;
 
-/// Memory whose reads take 5 ms, durable writes 10 ms, syncs 20 ms; other writes nothing. Sleeping
-/// on a busy machine takes longer than asked for, never shorter: rates are at most what follows
-/// from these.
+/// Memory with reads of 5 ms, durable writes of 10 ms, syncs of 20 ms; other writes take no time.
+/// Sleeping on a busy machine takes longer than asked for, never shorter: rates are at most what
+/// follows from these.
 #[derive(Debug)]
 struct Slow(MemoryDevice);
 

@@ -1,7 +1,7 @@
 //! SQLite on the file system, with power cuts in the middle of transactions: the database is not
-//! damaged, and holds every transaction whose commit had returned, as far as SQLite promises it for
-//! its settings. With settings that promise nothing, transactions are lost, which shows that the
-//! cuts take effect. `FIRN_SEEDS=100` makes 100 cuts of each kind.
+//! damaged, and holds every acknowledged transaction, as far as SQLite promises it for its
+//! settings. With settings that promise nothing, transactions are lost, which shows that the cuts
+//! take effect. `FIRN_SEEDS=100` makes 100 cuts of each kind.
 
 use crate::support::{Place, end, ms};
 use firn_base::rng::Rng;

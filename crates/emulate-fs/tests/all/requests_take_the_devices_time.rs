@@ -34,7 +34,7 @@ fn device() -> FixedTiming {
     FixedTiming { read: ms(4), write: ms(3), durable_write: ms(10), sync: ms(20), busy_until: Duration::ZERO }
 }
 
-/// A file of 1 MiB whose place and length are durable.
+/// A file of 1 MiB with a durable place and length.
 fn prepared(place: &Place, mounted: &Mounted) -> std::path::PathBuf {
     let path = mounted.mount_point().join("file");
     std::fs::write(&path, vec![1; 1 << 20]).expect("written");

@@ -42,7 +42,7 @@ pub struct BlockFtl {
 
 #[derive(Clone, Copy, Debug)]
 struct LogBlock {
-    /// The logical block whose pages it holds: an index into `data`.
+    /// The logical block that its pages belong to: an index into `data`.
     owner: usize,
     block: BlockAddress,
     /// Host writes when it was last written.

@@ -59,9 +59,7 @@ pub fn simulate(
     let mut points = Vec::with_capacity(shares.len());
     for share in shares {
         if !(0.0..=SHARE_MAX).contains(share) {
-            return Err(NandError::BadConfig(format!(
-                "a live share of {share} was asked for; give 0 to 0.96"
-            )));
+            return Err(NandError::BadConfig(format!("a live share of {share} was given; give 0 to 0.96")));
         }
         let live = (share * f64::from(geometry.pages_per_block)).round() as u32;
         let c = f64::from(live) / f64::from(geometry.pages_per_block);

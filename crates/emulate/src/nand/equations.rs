@@ -53,8 +53,8 @@ pub fn dynamic_us(costs: &Costs, c: f64) -> f64 {
     costs.write_us + (costs.erase_us + live * (costs.read_us + costs.write_us)) / (costs.pages - live)
 }
 
-/// Write amplification of a page-mapped device whose victims are drawn at random, `u` being the
-/// live share of its flash: 1 / (1 - u).
+/// Write amplification of a page-mapped device with random victims, `u` being the live share of its
+/// flash: 1 / (1 - u).
 #[must_use]
 pub fn random_amplification(u: f64) -> f64 {
     1.0 / (1.0 - u)

@@ -180,7 +180,7 @@ impl PageFtl {
         NandError::WornOut
     }
 
-    /// Chooses the policy's victim among the sealed blocks whose live pages fit, and removes it
+    /// Chooses the policy's victim among the sealed blocks with live pages that fit, and removes it
     /// from the list of sealed blocks.
     fn choose_victim(&mut self, to: Stream, best: bool) -> Option<BlockAddress> {
         let pages = self.pages_per_block();

@@ -10,9 +10,9 @@ use firn_device::AlignedBuf;
 const READ_PAGES: usize = 64;
 
 impl FlashCache {
-    /// Reads every valid image, and reports each that does not match the directory, or whose page
-    /// the store has in a newer version. Returns the number of images read. A page that moves
-    /// meanwhile is read where it is then.
+    /// Reads every valid image, and reports each that does not match the directory, or that is
+    /// older than the store's version of the page. Returns the number of images read. A page that
+    /// moves meanwhile is read where it is then.
     pub(crate) fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         if self.is_lost() {
             return Ok(0);

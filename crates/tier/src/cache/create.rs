@@ -63,7 +63,7 @@ impl CacheOptions {
 /// State of a cache that is stored outside of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheState {
-    /// Every group up to this one was durable: a cache whose last group is older is an older copy,
+    /// Every group up to this one was durable: a cache with an older last group is an older copy,
     /// or lost writes.
     pub durable: u64,
     /// The cache failed and must not be read any more. Only in write-through mode.

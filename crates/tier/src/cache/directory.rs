@@ -57,7 +57,7 @@ impl Word {
         let tag = (version.0 & TAG_MASK) << PAGE_BITS;
         Word(page.0 | tag | LINKED | if dirty { DIRTY } else { 0 })
     }
-    /// The page whose image the slot holds, or held last.
+    /// The page of the image that the slot holds, or held last.
     pub(crate) fn page(self) -> PageId {
         PageId(self.0 & PAGE_MASK)
     }
@@ -158,8 +158,8 @@ impl Directory {
         Word(self.places[slot.0 as usize].word.load(Relaxed))
     }
 
-    /// Finds `page` in a chain whose stripe is held (or that no other thread uses): the slot, and
-    /// the link that leads to it.
+    /// Finds `page` in a chain; the caller holds its stripe (or no other thread uses it). Returns
+    /// the slot, and the link that leads to it.
     fn find(&self, chain: usize, page: PageId) -> Option<(u32, &AtomicU32)> {
         let mut link = &self.places[chain].head;
         loop {

@@ -44,7 +44,7 @@ pub(crate) struct Pending {
     owed: VecDeque<OwedTombstone>,
     /// How many tombstones were ever owed.
     owed_added: u64,
-    /// Pages freed lately whose images were removed from the directory.
+    /// Recently freed pages of which images were removed from the directory.
     freed: Vec<PageId>,
     /// End of the newest log record that made an image invalid. The next group's front may pass
     /// that image, so the group is not written before the log is durable to here.

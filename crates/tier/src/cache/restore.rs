@@ -5,7 +5,7 @@
 //!    one before is last.
 //! 2. The last header names the *front*.
 //! 3. Groups from front to rear are taken in order, by their segments where these are valid, by
-//!    their own headers elsewhere (the youngest groups, whose segment was not written yet, or is
+//!    their own headers elsewhere (the youngest groups, if their segment was not written yet, or is
 //!    torn).
 //!
 //! A later image of a page replaces an earlier one; a tombstone removes the images of the page it

@@ -34,7 +34,7 @@ pub struct CacheStatistics {
     /// Images that had become invalid when their place was reclaimed: writes to the store that were
     /// saved, if they were dirty.
     pub discarded_invalid: u64,
-    /// Valid clean images whose place was reclaimed.
+    /// Valid clean images that were dropped when their place was reclaimed.
     pub discarded_clean: u64,
     /// Writes by size: up to 1, 2, 4, … KiB.
     pub writes_by_size: [u64; WRITE_SIZES],

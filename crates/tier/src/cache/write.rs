@@ -266,7 +266,7 @@ impl FlashCache {
     fn choose_tombstones(&self) -> Candidates {
         let mut open = self.open.write();
         for entry in &mut open.entries {
-            // An entry whose page has a younger image needs no mark.
+            // An entry needs no mark if its page has a younger image.
             entry.killed = self.directory.lookup(entry.page).is_none();
         }
         let space = self.geometry.tombstones_beside(open.entries.len());

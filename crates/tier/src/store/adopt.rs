@@ -1,9 +1,9 @@
 //! Adopting pages with the numbers and versions that they had in another database: restoring.
 //!
 //! A restored page keeps its number, because trees name it, and its version, because redo of the
-//! old log on it compares versions. So the pages are not allocated by a publication, whose LSN
-//! would be their version, but by an *adopt* record of this log that gives the version. Only a
-//! store that is being restored has such records.
+//! old log on it compares versions. So the pages are not allocated by a publication (its LSN would
+//! be their version), but by an *adopt* record of this log that gives the version. Only a store
+//! that is being restored has such records.
 
 use super::apply::concerned;
 use super::journal::made_space;

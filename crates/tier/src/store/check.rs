@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 4;
 /// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckProgress {
-    /// Groups whose metadata was walked, and groups in all.
+    /// Groups with metadata that was walked, and groups in all.
     Groups(u64, u64),
     /// Page images read, and their approximate number in all.
     Images(u64, u64),

@@ -10,7 +10,7 @@ use super::{Store, count};
 use crate::TierError;
 use firn_device::{AlignedBuf, DeviceError, Io, IoOp};
 
-/// Pages whose slots are in memory at a time, beside the pages themselves.
+/// Metadata pages with both slots in memory at a time, beside the pages themselves.
 const PAGES_AT_ONCE: usize = 512;
 /// During recovery: most bytes between two slots that are read, and ignored, to save a request.
 const READ_THROUGH_BYTES: u64 = 32 << 10;

@@ -1,12 +1,12 @@
-//! Pages whose newest version is lost for good: a cache above had the only copy, and its device
-//! cannot read it any more.
+//! Pages of which the newest version is lost for good: a cache above had the only copy, and its
+//! device cannot read it any more.
 //!
 //! Such a page gets a *notice*: an image with a message that describes the loss. It is written,
 //! logged and mapped as the lost version like any image, but under a checksum that no image of the
 //! page has, the inverse of the right one. So every read of the page, now or after a restart,
-//! returns the message; none returns the older version that the store had, whose place is free. A
-//! write that replaces the whole page replaces the notice: a version that was still in DRAM, or the
-//! page's next incarnation.
+//! returns the message; none returns the older version that the store had, since its place is free.
+//! A write that replaces the whole page replaces the notice: a version that was still in DRAM, or
+//! the page's next incarnation.
 
 use super::Store;
 use super::entry::{Entry, image_checksum};

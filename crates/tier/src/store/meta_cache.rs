@@ -228,7 +228,7 @@ impl MetaCache {
         self.frames.iter().flatten().filter_map(MetaPage::needed_from).min()
     }
 
-    /// Copies up to `limit` changed pages for writing, first those whose log is needed from the
+    /// Copies up to `limit` changed pages for writing, first those that need the log from the
     /// oldest LSN.
     pub(crate) fn begin_write(&mut self, limit: usize) -> Vec<WriteOut> {
         let mut dirty: Vec<(Lsn, MetaId)> =

@@ -4,8 +4,8 @@
 //! Invariants:
 //! * a slot is valid only if magic, database, identity, length and checksum are right;
 //! * of two valid slots the one with the higher sequence is the page;
-//! * `lsn` is the LSN of the last record whose changes the page contains: redo applies a record to
-//!   the page if and only if the record's LSN is greater.
+//! * `lsn` is the LSN of the last record that the page contains the changes of: redo applies a
+//!   record to the page if and only if the record's LSN is greater.
 
 use super::geometry::{Geometry, Slot};
 use crate::{TierError, TierErrorKind};

@@ -28,7 +28,7 @@ impl Drop for Pins<'_> {
 }
 
 impl Store {
-    /// Pins `ids`, whose groups must exist, and loads those that are missing. Called under none of
+    /// Pins `ids` and loads those that are missing; their groups must exist. Called under none of
     /// the store's locks but `growth`. If it fails, nothing is pinned.
     pub(crate) fn pin(&self, ids: &[MetaId]) -> Result<Pins<'_>, TierError> {
         let mut pins = Pins { store: self, ids: Vec::with_capacity(ids.len()) };

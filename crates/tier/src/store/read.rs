@@ -56,7 +56,7 @@ impl Store {
         }
     }
 
-    /// Reads those of `left`, whose map pages are pinned; returns those that must be read again.
+    /// Reads those of `left`; their map pages are pinned. It returns those that must be read again.
     fn read_round(&self, reads: &mut [PageRead<'_>], left: &[usize]) -> Vec<usize> {
         let entries: Vec<Result<Entry, TierError>> = {
             let mut state = self.state.lock();

@@ -38,7 +38,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The page whose map entry it changes.
+    /// The page of the map entry that it changes.
     pub(crate) fn page(&self) -> Option<PageId> {
         match *self {
             Change::Allocate { page }

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 
 /// Most changes that wait, not counting those of the last record: 3 MiB.
 const CHANGES_MAX: usize = 1 << 16;
-/// Most pages whose records wait, if the budget of the map is less. (The pages that redo changes
+/// Most pages with waiting records, if the budget of the map is less. (The pages that redo changes
 /// stay in memory, whatever the budget: they cannot be written before the log is attached.)
 const PAGES_LEAST: usize = 1024;
 

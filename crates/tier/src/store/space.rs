@@ -44,7 +44,7 @@ pub(crate) struct Space {
     by_places: BTreeSet<(u32, Reverse<u64>)>,
     /// Learned groups with available page numbers.
     with_pages: BTreeSet<u64>,
-    /// Learned groups whose places have no space on the device.
+    /// Learned groups without space on the device for their places.
     unbacked: BTreeSet<u64>,
     /// Groups before this one are learned.
     learned_to: u64,
@@ -104,7 +104,7 @@ impl Space {
     pub(crate) fn is_reserved(&self, page: PageId) -> bool {
         self.reserved.contains(&page.0)
     }
-    /// End of the youngest record whose freed space waits for the log.
+    /// End of the youngest record that freed space which waits for the log.
     pub(crate) fn pending_end(&self) -> Option<Lsn> {
         self.pending.back().map(|pending| pending.end)
     }
@@ -181,11 +181,11 @@ impl Space {
         }
         (self.learned_to < self.groups()).then_some(self.learned_to)
     }
-    /// A learned group whose places have no space on the device.
+    /// A learned group without space on the device for its places.
     pub(crate) fn unbacked_group(&self) -> Option<u64> {
         self.unbacked.first().copied()
     }
-    /// A learned group all of whose places are available, the last such one.
+    /// The last learned group of which all places are available.
     pub(crate) fn empty_group(&self, geometry: &Geometry) -> Option<u64> {
         let all = geometry.places_per_group as u32;
         self.by_places.range((all, Reverse(u64::MAX))..).next().map(|(_, Reverse(group))| *group)

@@ -3,19 +3,19 @@
 //! A crash may tear the write of a metadata page: its slot is then bad, the other one holds the
 //! version before, and the log since the redo start has all that the version before lacks. But a
 //! bad slot may also be one that was written long ago and was damaged since, and if it was the
-//! newer one, the other is *stale*: its entries name old places, whose old images have right
+//! newer one, the other is *stale*: its entries name old places, with old images that have right
 //! checksums. It must not be used.
 //!
-//! Redo distinguishes the two. A page whose write could have been torn was changed by a record
-//! since the redo start, so redo changes it again. Hence, of the pages with a bad slot:
+//! Redo distinguishes the two. A page with a write that could have been torn was changed by a
+//! record since the redo start, so redo changes it again. Hence, of the pages with a bad slot:
 //! * those loaded after recovery, or not changed by redo, are damaged;
 //! * those changed by redo are compared with the pages that must agree with them.
 //!
 //! The totals page is recounted instead. A header with a bad slot is compared with the group that
 //! follows those it counts, which growth would overwrite.
 //!
-//! Not detected: a bitmap page that is damaged in its newer slot, and changed by redo, and whose
-//! lost changes concern only places of pages of other groups.
+//! Not detected: a bitmap page that is damaged in its newer slot, and changed by redo, if its lost
+//! changes concern only places of pages of other groups.
 
 use super::bitmap::{self, Which};
 use super::meta_page::MetaId;

@@ -7,7 +7,7 @@ pub(crate) struct Totals {
     pub pages: u64,
     /// Places in use.
     pub places: u64,
-    /// Groups whose places have no space on the device now.
+    /// Groups without space on the device for their places now.
     pub unbacked_groups: u64,
 }
 

@@ -198,9 +198,9 @@ impl Store {
         outcomes
     }
 
-    /// Appends one map record for all shadows that are still wanted, and applies it. A page whose
-    /// metadata contradicts itself is left out: its write fails, before anything of it is logged
-    /// that could not be redone.
+    /// Appends one map record for all shadows that are still wanted, and applies it. A page with
+    /// metadata that contradicts itself is left out: its write fails, before anything of it is
+    /// logged that could not be redone.
     fn publish_shadows(&self, writes: &mut [PageWrite<'_>], mut shadows: Vec<Shadow>) {
         let settle = |writes: &mut [PageWrite<'_>], shadows: &[Shadow], error: TierError| {
             shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));

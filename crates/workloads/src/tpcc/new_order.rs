@@ -45,7 +45,7 @@ pub enum NewOrderOutput {
         order: u32,
         /// Sum of the lines with discount and taxes.
         total_cents: i64,
-        /// Lines whose goods are of brand "B".
+        /// Lines with goods of brand "B".
         brand_lines: u8,
     },
     /// To be rolled back: an item is not for sale (clause 2.4.2.3).

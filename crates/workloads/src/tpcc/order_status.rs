@@ -15,7 +15,7 @@ pub struct OrderStatusInput {
     pub warehouse: u32,
     /// D_ID.
     pub district: u8,
-    /// The customer whose last order is read.
+    /// The customer of the order: its last one is read.
     pub customer: CustomerChoice,
 }
 

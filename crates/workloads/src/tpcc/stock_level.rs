@@ -6,7 +6,7 @@ use super::rows::{district, order_line, stock};
 use super::tables::{self, need};
 use crate::engine::{Outcome, Scan, Transaction, Visit};
 
-/// Orders whose lines are read.
+/// Number of orders of which the lines are read.
 const LAST_ORDERS: u32 = 20;
 
 /// The input of a Stock-Level.

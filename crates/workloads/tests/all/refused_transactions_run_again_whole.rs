@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A memory engine that refuses one operation in `one_in` while it is on, and whose asynchronous
-/// commits are durable only when they are waited for.
+/// A memory engine that refuses one operation in `one_in` while it is on. Its asynchronous commits
+/// are durable only when they are waited for.
 struct Refusing {
     inner: MemoryEngine,
     on: AtomicBool,

@@ -51,7 +51,7 @@ impl State {
     pub(crate) fn is_dirty(&self, at: usize) -> bool {
         self.places[at].as_ref().is_some_and(|place| place.dirty)
     }
-    /// Ends a use. The last user of a place whose page was freed meanwhile frees the place.
+    /// Ends a use. If the page was freed meanwhile, the last user of its place frees the place.
     pub(crate) fn release(&mut self, at: usize) {
         let place = self.place(at);
         place.users -= 1;

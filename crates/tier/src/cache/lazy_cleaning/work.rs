@@ -8,8 +8,8 @@ use crate::{Found, PageWrite, TierError, TierErrorKind, Written};
 use firn_base::{Crc32c, Lsn, PageId};
 use firn_device::{AlignedBuf, Durability, Io, IoOp};
 
-/// Pages whose writes one caller has under way at once. Their places are unavailable to others
-/// meanwhile, so all callers together stay below the fewest places of a cache.
+/// Pages that one caller has in flight at once. Their places are unavailable to others meanwhile,
+/// so all callers together stay below the fewest places of a cache.
 const TAKEN_TOGETHER: usize = 16;
 /// Pages that a caller which needs one place writes back at once.
 const CLEANED_TOGETHER: usize = 16;

@@ -3,7 +3,7 @@
 use firn_base::PageId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Pages of an extent, whose temperature they share (Canim et al., section 3).
+/// Pages of an extent; they share its temperature (Canim et al., section 3).
 const EXTENT_PAGES: u64 = 32;
 /// What a read of a page adds to its extent's temperature: caching saves much of a random read's
 /// disk time, and little of a read that follows the page before it, so scans leave the cache alone.

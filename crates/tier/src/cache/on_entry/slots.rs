@@ -72,8 +72,7 @@ impl Layout {
         first..self.places.min(first + self.entries_per_block())
     }
 
-    /// Composes a block of the directory as it is now: places whose image is not written yet are
-    /// empty.
+    /// Composes a block of the directory as it is now: places without a written image are empty.
     pub(crate) fn compose(&self, cache: CacheId, state: &State, number: usize, out: &mut [u8]) {
         out.fill(0);
         for (at, out) in self.places_of(number).zip(out.chunks_mut(ENTRY_BYTES)) {

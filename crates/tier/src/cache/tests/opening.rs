@@ -10,7 +10,7 @@ use firn_device::{Device, Durability, Fill, MemoryDevice};
 
 const POLICY: CachePolicy = CachePolicy::GroupSecondChance;
 
-/// A cache whose ring wrapped around a few times, all of it durable.
+/// A cache with a ring that wrapped around a few times, all of it durable.
 fn round() -> (Rig, Vec<PageId>) {
     let mut rig = Rig::new(small());
     let pages = rig.allocate(70);

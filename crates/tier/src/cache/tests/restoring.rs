@@ -12,7 +12,7 @@ use firn_device::{AlignedBuf, Device, Durability, Fill, MemoryDevice};
 
 const CACHE: CacheId = CacheId([8; 16]);
 
-/// A cache in memory whose segments name `entries` random pages of `among`, without the images,
+/// A cache in memory with segments that name `entries` random pages of `among`, without the images,
 /// which matter only in the last group.
 fn laid_out(entries: u64, among: u64) -> (MemoryDevice, Header, Geometry, u64) {
     const GROUP: usize = 64;

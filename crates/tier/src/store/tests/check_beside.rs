@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Duration of one request, as of a disk.
 const LATENCY: Duration = Duration::from_millis(5);
 
-/// A device whose requests take their time, once it is switched to that.
+/// A device with slow requests, once they are switched on.
 #[derive(Debug)]
 struct Slow {
     inner: MemoryDevice,

@@ -1,4 +1,5 @@
-//! A store on a device, a log whose durability the test controls, and the model beside them.
+//! A store on a device, a log that becomes durable when the test says so, and the model beside
+//! them.
 
 use crate::store::journal::Journal;
 use crate::store::records::{self, Change};
@@ -97,7 +98,7 @@ impl TestLog {
     pub(crate) fn set_full(&self, full: bool) {
         self.0.lock().full = full;
     }
-    /// Refuses the next `appends` appends, like a log whose buffer is full.
+    /// Refuses the next `appends` appends, like a log with a full buffer.
     pub(crate) fn refuse(&self, appends: u32) {
         self.0.lock().refusals = appends;
     }

@@ -84,8 +84,8 @@ fn the_log_is_needed_from_a_pages_first_change_until_its_move_is_durable() {
     assert_eq!(store.oldest_needed_lsn(), None);
 }
 
-/// A store of many groups whose pages were moved since its metadata was synced, and the metadata's
-/// version then.
+/// A store of many groups, with pages that were moved since its metadata was synced, and the
+/// metadata's version then.
 fn moved_everywhere() -> (Arc<MemoryDevice>, Arc<TestLog>, Lsn) {
     let device = Arc::new(MemoryDevice::new("store"));
     let log = TestLog::new();
