@@ -9,7 +9,8 @@ use firn_profile::{Choice, Choices};
 /// A value of at least this share of the best is as good: the rest costs more than it gains.
 const NEARLY: f64 = 0.9;
 /// If durable writes are faster than this, several in flight hide nothing: the processor is the
-/// limit, and larger groups on one device are cheaper (docs/benchmarks.md, "How many log devices").
+/// limit, and larger groups on one device are cheaper (docs/lab/2026-11-20-benchmarks.md, "How many
+/// log devices").
 const FAST_US: f64 = 300.0;
 /// Largest share of requests that may be treated as outliers.
 const OUTLIERS_MOST: f64 = 0.02;

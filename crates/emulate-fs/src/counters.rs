@@ -36,9 +36,9 @@ pub struct KindCounts {
     pub mean_us: f64,
     /// Median latency in microseconds.
     pub p50_us: u64,
-    /// In microseconds.
+    /// 99th percentile of the latency in microseconds.
     pub p99_us: u64,
-    /// In microseconds.
+    /// Longest latency in microseconds.
     pub max_us: u64,
 }
 

@@ -10,7 +10,7 @@ pub enum EmulateError {
     /// The mount point cannot be used.
     #[error("the mount point {} cannot be used: {reason}", path.display())]
     MountPoint {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The cause, and what to do.
         reason: String,
@@ -32,7 +32,7 @@ pub enum EmulateError {
     /// The backing directory cannot be used.
     #[error("the backing directory {} cannot be used: {source}", path.display())]
     Backing {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -40,7 +40,7 @@ pub enum EmulateError {
     /// Another emulation uses the backing directory.
     #[error("the backing directory {} is in use by another emulation; end that one, or name another directory", path.display())]
     BackingInUse {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// The size is not possible.

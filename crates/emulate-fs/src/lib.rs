@@ -12,8 +12,8 @@
 //! Invariants: the backing directory holds the newest bytes under the same names; the state to
 //! which a power cut may return is kept beside it (`undo` for bytes, `journal` for names) until a
 //! sync that began later has ended; bytes and names survive every cut once their sync is
-//! acknowledged. `docs/emulate.md` states the rules of durability for users, `store` the lock
-//! order.
+//! acknowledged. `docs/lab/tools/emulate.md` states the rules of durability for users, `store` the
+//! lock order.
 //!
 //! How it fails: an error of mounting says what to do ([`EmulateError`]); the program receives a
 //! failure of the real disk below as the error of its own call; if this process is killed, the

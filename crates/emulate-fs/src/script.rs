@@ -36,12 +36,12 @@ pub enum Fault {
         range: Option<Range<u64>>,
         /// Path from the mount point; every file if absent.
         file: Option<PathBuf>,
-        /// When.
+        /// When requests are affected.
         window: Window,
     },
     /// Nothing more can be allocated.
     Enospc {
-        /// When.
+        /// When requests are affected.
         window: Window,
     },
     /// Some requests take longer.
@@ -50,7 +50,7 @@ pub enum Fault {
         per_million: u32,
         /// Time added to a request.
         length: Duration,
-        /// When.
+        /// When requests are affected.
         window: Window,
     },
     /// The power is cut.
@@ -76,7 +76,7 @@ pub enum Operation {
 /// A span of time since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Its begin.
+    /// Begin of the span.
     pub from: Duration,
     /// Its end (not within it); for ever if absent.
     pub until: Option<Duration>,

@@ -23,7 +23,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Empty.
+    /// An empty cache.
     pub fn new(stated: &WriteCache) -> Cache {
         Cache { stated: stated.clone(), waiting: VecDeque::new(), held_bytes: 0, put_off: 0, empty_at: 0 }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
-    /// All idle.
+    /// The profile's channels, all idle.
     pub fn new(model: &ModelSection) -> Channels {
         Channels {
             tables: model.clone(),

@@ -11,8 +11,8 @@
 //! completion of a request, once computed, never changes.
 //!
 //! How it fails: a profile that contradicts itself is refused when a model is made of it; after
-//! that the timing cannot fail, and errors are those of the device below. `docs/profiles.md`
-//! describes profiles for users.
+//! that the timing cannot fail, and errors are those of the device below.
+//! `docs/lab/tools/profiles.md` describes profiles for users.
 #![forbid(unsafe_code)]
 
 pub mod blkparse;

@@ -15,8 +15,8 @@
 //! are the last word of every name: `_us` microseconds, `_ms` milliseconds, `_mb_s` 10^6 bytes a
 //! second, `_bytes` bytes.
 //!
-//! How it fails: [`ProfileError`] names the file, the key and what was expected. `docs/profiles.md`
-//! describes every key for users.
+//! How it fails: [`ProfileError`] names the file, the key and what was expected.
+//! `docs/lab/tools/profiles.md` describes every key for users.
 #![forbid(unsafe_code)]
 
 mod band;

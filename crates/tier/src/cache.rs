@@ -1,6 +1,6 @@
 //! The flash cache: FaCE (Kang, Lee, Moon, "Flash-Based Extended Cache for Higher Throughput and
-//! Faster Recovery", VLDB 2012) as a tier over the store. See `docs/internals/cache.md`; the bytes are in
-//! `docs/format/cache.md`.
+//! Faster Recovery", VLDB 2012) as a tier over the store. See `docs/internals/cache.md`; the bytes
+//! are in `docs/format/cache.md`.
 //!
 //! Pages enter when they leave DRAM, clean and dirty, and lie in the order of arrival in a ring of
 //! *groups*: multi-version FIFO. The ring may hold several versions of a page, of which the last is

@@ -3,7 +3,7 @@
 //! Two settings are meant to be compared with: Firn's own measured cost, and a slower machine and
 //! engine on which the log is as small a part of the work as in another published experiment
 //! ([`CostModel::reaching`]). Ratios between logs depend on that, so every result has to name its
-//! setting. `docs/simulation.md` says how the constants were measured.
+//! setting. `docs/lab/tools/virtual-time.md` says how the constants were measured.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@
 //!
 //! Not modelled: the host's bus, a write buffer in the controller (every write goes to flash before
 //! it returns), writing the maps themselves to flash, collection while idle, read disturb and
-//! retention. `docs/nand.md` describes it for users.
+//! retention. `docs/lab/tools/nand.md` describes it for users.
 
 mod block;
 pub mod curve;

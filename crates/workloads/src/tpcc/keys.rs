@@ -31,42 +31,42 @@ fn joined<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     key
 }
 
-/// Of WAREHOUSE.
+/// The key of WAREHOUSE.
 #[must_use]
 pub fn warehouse(warehouse: u32) -> [u8; WAREHOUSE_LEN] {
     warehouse.to_be_bytes()
 }
-/// Of DISTRICT.
+/// The key of DISTRICT.
 #[must_use]
 pub fn district(warehouse: u32, district: u8) -> [u8; DISTRICT_LEN] {
     joined(&[&warehouse.to_be_bytes(), &[district]])
 }
-/// Of CUSTOMER.
+/// The key of CUSTOMER.
 #[must_use]
 pub fn customer(warehouse: u32, district: u8, customer: u32) -> [u8; CUSTOMER_LEN] {
     joined(&[&warehouse.to_be_bytes(), &[district], &customer.to_be_bytes()])
 }
-/// Of ORDER and NEW-ORDER.
+/// The key of ORDER and NEW-ORDER.
 #[must_use]
 pub fn order(warehouse: u32, district: u8, order: u32) -> [u8; ORDER_LEN] {
     joined(&[&warehouse.to_be_bytes(), &[district], &order.to_be_bytes()])
 }
-/// Of ORDER-LINE.
+/// The key of ORDER-LINE.
 #[must_use]
 pub fn order_line(warehouse: u32, district: u8, order: u32, line: u8) -> [u8; ORDER_LINE_LEN] {
     joined(&[&warehouse.to_be_bytes(), &[district], &order.to_be_bytes(), &[line]])
 }
-/// Of HISTORY. No client writes two rows with one date.
+/// The key of HISTORY. No client writes two rows with one date.
 #[must_use]
 pub fn history(warehouse: u32, district: u8, date_us: u64, client: u32) -> [u8; HISTORY_LEN] {
     joined(&[&warehouse.to_be_bytes(), &[district], &date_us.to_be_bytes(), &client.to_be_bytes()])
 }
-/// Of ITEM.
+/// The key of ITEM.
 #[must_use]
 pub fn item(item: u32) -> [u8; ITEM_LEN] {
     item.to_be_bytes()
 }
-/// Of STOCK.
+/// The key of STOCK.
 #[must_use]
 pub fn stock(warehouse: u32, item: u32) -> [u8; STOCK_LEN] {
     joined(&[&warehouse.to_be_bytes(), &item.to_be_bytes()])

@@ -1,7 +1,8 @@
 //! TPC-C, by revision 5.11 of its specification; "clause" in this module means a clause of it.
 //!
 //! [`load()`] makes a population, [`run`] drives the five transactions against it, [`check`] tests
-//! the consistency conditions. What differs from the specification, and why, is in `docs/tpcc.md`.
+//! the consistency conditions. What differs from the specification, and why, is in
+//! `docs/lab/tools/tpcc.md`.
 
 mod client;
 mod consistency;
