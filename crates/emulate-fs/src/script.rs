@@ -1,7 +1,7 @@
 //! The fault script's grammar: text in, [`Fault`]s out. Pure.
 //!
 //! ```text
-//! script  = clause { ("," | newline) clause }          "#" begins a comment, to the end of the line
+//! script  = clause { ("," | newline) clause }          "#" begins a comment of one line
 //! clause  = "stall" TIME "at" TIME
 //!         | "eio" [ "reads" | "writes" | "syncs" ] [ SIZE ".." SIZE ] [ "of" FILE ] [ window ]
 //!         | "enospc" [ window ]

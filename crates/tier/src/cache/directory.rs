@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | *word* of the slot: page (bits 0–39), version tag (40–59), linked, dirty, referenced (60–62) |
+//! | 8 | slot's *word*: page (bits 0–39), version tag (40–59), linked, dirty, referenced (60–62) |
 //! | 4 | next slot of the chain in which it is |
 //! | 4 | first slot of some chain; as many chains as slots |
 //!
