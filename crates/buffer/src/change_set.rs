@@ -4,9 +4,54 @@
 //! are at most [`ChangeSet::RANGES_MAX`]. It may say more than was changed, never less: the delta layer
 //! writes what it names and takes the rest from the base version.
 
-use crate::Changed;
 use firn_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::ops::Range;
+
+/// Which bytes of a page a change touched, for the delta layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// These, a few.
+    Ranges(ByteRanges),
+    /// Most of the page.
+    Most,
+}
+
+/// A few ranges of a page's bytes, without memory of their own. May name more than it was given, never less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRanges {
+    ranges: [(u16, u16); ByteRanges::MAX],
+    len: u8,
+}
+
+impl ByteRanges {
+    /// Ranges kept apart; what comes after them widens the last.
+    pub const MAX: usize = 6;
+
+    /// Adds one.
+    pub fn push(&mut self, range: Range<u16>) {
+        let len = usize::from(self.len);
+        if len < ByteRanges::MAX {
+            self.ranges[len] = (range.start, range.end);
+            self.len += 1;
+        } else {
+            let last = &mut self.ranges[ByteRanges::MAX - 1];
+            *last = (last.0.min(range.start), last.1.max(range.end));
+        }
+    }
+
+    /// In the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u16>> {
+        self.ranges[..usize::from(self.len)].iter().map(|&(start, end)| start..end)
+    }
+}
+
+impl FromIterator<Range<u16>> for ByteRanges {
+    fn from_iter<I: IntoIterator<Item = Range<u16>>>(ranges: I) -> ByteRanges {
+        let mut list = ByteRanges::default();
+        ranges.into_iter().for_each(|range| list.push(range));
+        list
+    }
+}
 
 /// Changed bytes of one page: none, a few ranges, or most of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,25 +1,14 @@
 //! Writing dirty pages before somebody has to wait for it: in the background, and for checkpoints.
 
-use crate::batch::{Added, Batch};
+use crate::error::{BufferError, Fixed};
 use crate::frame::FrameId;
-use crate::guard::Fixed;
-use crate::{BufferError, BufferPool};
-use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use firn_base::sync::{Condvar, Mutex};
+use crate::pool::BufferPool;
+use crate::write_back::{Added, Batch};
 use firn_base::{Lsn, Progress};
 use std::time::Duration;
 
 /// Most frames looked at ahead of the clock's hand: what misses use up between two steps, and not more.
 const WINDOW_FRAMES_MAX: u32 = 4096;
-
-/// How a thread that misses asks for the cleaner.
-#[derive(Default)]
-pub(crate) struct CleaningWanted {
-    /// Set and not answered yet; spares the lock.
-    raised: AtomicBool,
-    lock: Mutex<()>,
-    wake: Condvar,
-}
 
 impl BufferPool {
     /// Writes some cold dirty pages to the tier, so that misses find clean frames. A background step: to be
@@ -28,7 +17,7 @@ impl BufferPool {
     /// Keeps about half of the frames that the clock's hand comes to next free, or clean and unused. The
     /// caller holds no latch.
     pub fn clean_step(&self) -> Result<Progress, BufferError> {
-        let wanted = self.cleaning.raised.swap(false, Relaxed);
+        let called = self.cleaner_call.take();
         let count = self.frames.count();
         let window = (count / 8).max(self.batch_pages as u32).min(WINDOW_FRAMES_MAX);
         let ready =
@@ -37,7 +26,7 @@ impl BufferPool {
             return Ok(Progress::Idle);
         }
         let mut picked = self.pick(self.hand.ahead(count, count.min(4 * window)), false);
-        if picked.is_empty() && wanted {
+        if picked.is_empty() && called {
             // Misses need frames and all that is dirty is in use. Without misses the working set fits, and
             // writing its pages again and again would serve nobody.
             picked = self.pick(self.hand.ahead(count, window), true);
@@ -61,17 +50,7 @@ impl BufferPool {
 
     /// Blocks until a miss found too few clean frames, for at most `time`.
     pub fn wait_for_cleaning(&self, time: Duration) {
-        let mut guard = self.cleaning.lock.lock();
-        if !self.cleaning.raised.load(Relaxed) {
-            self.cleaning.wake.wait_for(&mut guard, time);
-        }
-    }
-
-    pub(crate) fn want_cleaning(&self) {
-        if !self.cleaning.raised.load(Relaxed) && !self.cleaning.raised.swap(true, Relaxed) {
-            let _guard = self.cleaning.lock.lock();
-            self.cleaning.wake.notify_all();
-        }
+        self.cleaner_call.wait(time);
     }
 
     /// Whether the clock would take the frame at once. A hint.

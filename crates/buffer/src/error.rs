@@ -75,3 +75,6 @@ impl fmt::Display for BufferError {
     }
 }
 impl std::error::Error for BufferError {}
+
+/// What a fix answers.
+pub type Fixed<T> = Result<T, BufferError>;

@@ -4,58 +4,12 @@
 //! asks for a page it holds already. The only ways to a page's bytes for changing are
 //! [`IntentGuard::apply`], which asks for the LSN of the change's record, and [`ExclusiveGuard::redo`].
 
-use crate::change_set::ChangeSet;
+use crate::change_set::{ChangeSet, Changed};
 use crate::frame::{ExclusiveHold, FrameId, Pin, SharedHold};
-use crate::{BufferError, BufferPool};
+use crate::pool::BufferPool;
 use firn_base::sync::thread;
 use firn_base::{Lsn, PageId};
-use std::ops::{Deref, Range};
-
-/// Which bytes of a page a change touched, for the delta layer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
-    /// These, a few.
-    Ranges(ByteRanges),
-    /// Most of the page.
-    Most,
-}
-
-/// A few ranges of a page's bytes, without memory of their own. May name more than it was given, never less.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByteRanges {
-    ranges: [(u16, u16); ByteRanges::MAX],
-    len: u8,
-}
-
-impl ByteRanges {
-    /// Ranges kept apart; what comes after them widens the last.
-    pub const MAX: usize = 6;
-
-    /// Adds one.
-    pub fn push(&mut self, range: Range<u16>) {
-        let len = usize::from(self.len);
-        if len < ByteRanges::MAX {
-            self.ranges[len] = (range.start, range.end);
-            self.len += 1;
-        } else {
-            let last = &mut self.ranges[ByteRanges::MAX - 1];
-            *last = (last.0.min(range.start), last.1.max(range.end));
-        }
-    }
-
-    /// In the order in which they were given.
-    pub fn iter(&self) -> impl Iterator<Item = Range<u16>> {
-        self.ranges[..usize::from(self.len)].iter().map(|&(start, end)| start..end)
-    }
-}
-
-impl FromIterator<Range<u16>> for ByteRanges {
-    fn from_iter<I: IntoIterator<Item = Range<u16>>>(ranges: I) -> ByteRanges {
-        let mut list = ByteRanges::default();
-        ranges.into_iter().for_each(|range| list.push(range));
-        list
-    }
-}
+use std::ops::Deref;
 
 /// A page latched for reading; dereferences to its bytes.
 #[must_use = "dropping a guard unlatches its page"]
@@ -327,6 +281,3 @@ impl OptimisticRef {
         self.page
     }
 }
-
-/// What a fix answers.
-pub type Fixed<T> = Result<T, BufferError>;

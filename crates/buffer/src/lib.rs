@@ -29,28 +29,33 @@
 
 #![deny(unsafe_code)]
 
-mod batch;
 mod change_set;
-mod claim;
+mod cleaner_call;
 mod cleaning;
+mod clock_hand;
 mod counters;
 mod error;
+mod fix;
 #[allow(unsafe_code)]
 mod frame;
+mod free_frames;
 mod guard;
 mod layout;
+mod miss_curve;
 mod page_table;
 mod pending;
 mod pool;
 mod ranks;
 mod recovery_lsns;
-mod reuse;
+mod redo_on_read;
+mod replacement;
 mod staging;
+mod write_back;
 
-pub use error::{BufferError, BufferErrorKind};
-pub use guard::{
-    ByteRanges, Changed, ExclusiveGuard, Fixed, IntentGuard, OptimisticRef, PagePin, SharedGuard,
-};
+pub use change_set::{ByteRanges, Changed};
+pub use error::{BufferError, BufferErrorKind, Fixed};
+pub use fix::InMemory;
+pub use guard::{ExclusiveGuard, IntentGuard, OptimisticRef, PagePin, SharedGuard};
+pub use miss_curve::MissCurve;
 pub use pending::{PendingChanges, Repeated};
-pub use pool::{BufferPool, BufferStatistics, InMemory, PoolOptions};
-pub use reuse::MissCurve;
+pub use pool::{BufferPool, BufferStatistics, PoolOptions};

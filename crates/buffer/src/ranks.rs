@@ -11,4 +11,4 @@ pub(crate) static TABLE: Rank = Rank::new(510, "a shard of the page table").bars
 /// The list only.
 pub(crate) static FREE: Rank = Rank::new(520, "the free frames").bars_devices();
 /// A leaf.
-pub(crate) static REUSE: Rank = Rank::new(900, "the pages followed for the miss curve");
+pub(crate) static FOLLOWED_PAGES: Rank = Rank::new(900, "the pages followed for the miss curve");

@@ -14,16 +14,14 @@
 //! No deadlock: the caller may hold latches, so frames are only *tried* here, and what is waited for (a batch
 //! being written) ends without any latch. No hang: attempts are bounded and end in an error that says why.
 
-use crate::batch::{Added, Batch};
 use crate::change_set::ChangeSet;
+use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::{ExclusiveHold, FrameId};
-use crate::guard::Fixed;
-use crate::ranks;
-use crate::{BufferError, BufferErrorKind, BufferPool};
-use firn_base::PageId;
-use firn_base::sync::{Mutex, atomic::AtomicU64, atomic::Ordering::Relaxed, before_device, thread};
-use firn_base::{Lsn, clock};
-use std::collections::{BTreeSet, VecDeque};
+use crate::pool::BufferPool;
+use crate::write_back::{Added, Batch};
+use firn_base::sync::{before_device, thread};
+use firn_base::{Lsn, PageId, clock};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Attempts that found every frame in use, before the pool is called too small. The later ones wait
@@ -37,15 +35,6 @@ const IDLE_PAUSE: Duration = Duration::from_millis(1);
 const ATTEMPTS_MAX: u32 = 10_000;
 /// Free frames tried before the clock is asked: one that is still waited for cannot be taken yet.
 const FREE_TRIES_MAX: usize = 4;
-
-/// Frames that were made and hold no page. The lock protects the list only; nothing is waited for under it.
-pub(crate) struct FreeFrames(Mutex<VecDeque<FrameId>>);
-
-impl FreeFrames {
-    pub(crate) fn new() -> FreeFrames {
-        FreeFrames(ranks::FREE.mutex(VecDeque::new()))
-    }
-}
 
 /// Frames that one claim found to hold pages that cannot be written, because of damage.
 #[derive(Default)]
@@ -67,21 +56,6 @@ impl Stuck {
             );
             BufferError::new(BufferErrorKind::NoFrame, message)
         })
-    }
-}
-
-/// The clock's hand.
-#[derive(Default)]
-pub(crate) struct Hand(AtomicU64);
-
-impl Hand {
-    fn pass(&self, frames: u32) -> FrameId {
-        FrameId((self.0.fetch_add(1, Relaxed) % u64::from(frames)) as u32)
-    }
-    /// The next `count` frames that it will pass.
-    pub(crate) fn ahead(&self, frames: u32, count: u32) -> impl Iterator<Item = FrameId> + use<> {
-        let start = self.0.load(Relaxed);
-        (0..u64::from(count)).map(move |step| FrameId(((start + step) % u64::from(frames)) as u32))
     }
 }
 
@@ -119,7 +93,7 @@ impl Drop for Claimed<'_> {
         if let Some(hold) = self.hold.take() {
             let id = hold.id();
             drop(hold);
-            self.pool.free.0.lock().push_back(id);
+            self.pool.free.push(id);
         }
     }
 }
@@ -179,7 +153,7 @@ impl BufferPool {
 
     /// Frames without a page, those not made yet included.
     pub(crate) fn free_frames(&self) -> usize {
-        (self.frames.count() - self.frames.made()) as usize + self.free.0.lock().len()
+        (self.frames.count() - self.frames.made()) as usize + self.free.len()
     }
 
     /// A frame for a page that comes in. It may have to write pages first: the caller may hold latches, shared or of
@@ -196,7 +170,7 @@ impl BufferPool {
                 self.claim_free().or_else(|| self.sweep(turns, self.batch_pages, &mut cold, &stuck.frames));
             if claimed.is_none() || !cold.is_empty() {
                 // Dirty frames have come under the hand: the cleaner is behind.
-                self.want_cleaning();
+                self.cleaner_call.raise();
             }
             if let Some(claimed) = claimed {
                 return Ok(claimed);
@@ -227,11 +201,11 @@ impl BufferPool {
 
     fn claim_free(&self) -> Option<Claimed<'_>> {
         for _ in 0..FREE_TRIES_MAX {
-            let Some(id) = self.free.0.lock().pop_back() else { break };
+            let Some(id) = self.free.pop() else { break };
             // A frame that some thread still waits for under its old name must not get a new one yet.
             match self.frames.try_exclusive(id).filter(|hold| !hold.frame().has_waiters()) {
                 Some(hold) => return Some(Claimed::new(self, hold)),
-                None => self.free.0.lock().push_front(id),
+                None => self.free.put_off(id),
             }
         }
         let id = self.frames.make()?;
@@ -239,7 +213,7 @@ impl BufferPool {
             Some(hold) => Some(Claimed::new(self, hold)),
             None => {
                 // The cleaner looks at it just now, as at every frame that was made.
-                self.free.0.lock().push_front(id);
+                self.free.put_off(id);
                 None
             }
         }
@@ -303,7 +277,7 @@ impl BufferPool {
         frame.count_change();
         self.counters.resident.subtract(1);
         self.counters.evictions.add(1);
-        self.reuse.dropped(page);
+        self.followed_pages.evicted(page);
         Some(Claimed::new(self, hold))
     }
 
@@ -354,7 +328,7 @@ impl BufferPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PoolOptions;
+    use crate::pool::PoolOptions;
     use firn_base::sync::Arc;
     use firn_log::LogClass;
     use firn_tier::testing::MemoryTier;

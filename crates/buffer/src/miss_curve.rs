@@ -103,19 +103,19 @@ impl MissCurve {
 }
 
 /// Follows the pages of a pool.
-pub(crate) struct Reuse {
+pub(crate) struct FollowedPages {
     /// As in `Followed`; changes under its lock.
     shift: AtomicU32,
-    followed: Mutex<Followed>,
+    list: Mutex<DroppedPages>,
 }
 
-impl Default for Reuse {
-    fn default() -> Reuse {
-        Reuse { shift: AtomicU32::new(0), followed: ranks::REUSE.mutex(Followed::default()) }
+impl Default for FollowedPages {
+    fn default() -> FollowedPages {
+        FollowedPages { shift: AtomicU32::new(0), list: ranks::FOLLOWED_PAGES.mutex(DroppedPages::default()) }
     }
 }
 
-struct Followed {
+struct DroppedPages {
     /// Each page followed stands for 2^shift.
     shift: u32,
     /// When a page on the list was dropped.
@@ -149,9 +149,9 @@ impl Younger {
     }
 }
 
-impl Default for Followed {
-    fn default() -> Followed {
-        Followed {
+impl Default for DroppedPages {
+    fn default() -> DroppedPages {
+        DroppedPages {
             shift: 0,
             dropped: FixedMap::default(),
             times: Vec::with_capacity(TIMES),
@@ -165,18 +165,18 @@ fn is_followed(page: PageId, shift: u32) -> bool {
     hash_bytes(0, &page.0.to_le_bytes()).trailing_zeros() >= shift
 }
 
-impl Reuse {
-    /// DRAM lets go of a page.
-    pub(crate) fn dropped(&self, page: PageId) {
+impl FollowedPages {
+    /// A page is evicted from DRAM.
+    pub(crate) fn evicted(&self, page: PageId) {
         if !is_followed(page, self.shift.load(Relaxed)) {
             return;
         }
-        let mut followed = self.followed.lock();
-        if is_followed(page, followed.shift) {
-            followed.push(page);
-            if followed.dropped.len() > FOLLOWED_MAX {
-                followed.thin_out();
-                self.shift.store(followed.shift, Relaxed);
+        let mut list = self.list.lock();
+        if is_followed(page, list.shift) {
+            list.push(page);
+            if list.dropped.len() > FOLLOWED_MAX {
+                list.thin_out();
+                self.shift.store(list.shift, Relaxed);
             }
         }
     }
@@ -186,18 +186,18 @@ impl Reuse {
         if !is_followed(page, self.shift.load(Relaxed)) {
             return;
         }
-        let mut followed = self.followed.lock();
-        if is_followed(page, followed.shift) {
-            followed.miss(page);
+        let mut list = self.list.lock();
+        if is_followed(page, list.shift) {
+            list.miss(page);
         }
     }
 
     pub(crate) fn curve(&self) -> MissCurve {
-        self.followed.lock().curve.clone()
+        self.list.lock().curve.clone()
     }
 }
 
-impl Followed {
+impl DroppedPages {
     fn push(&mut self, page: PageId) {
         if self.times.len() == TIMES {
             self.number_anew();
@@ -277,17 +277,17 @@ mod tests {
         fn new(frames: usize) -> Lru {
             Lru { frames, time: 0, last: FixedMap::default(), order: BTreeMap::new(), misses: 0 }
         }
-        fn fix(&mut self, page: PageId, reuse: Option<&Reuse>) {
+        fn fix(&mut self, page: PageId, followed: Option<&FollowedPages>) {
             self.time += 1;
             match self.last.insert(page, self.time) {
                 Some(last) => drop(self.order.remove(&last)),
                 None => {
                     self.misses += 1;
-                    reuse.inspect(|reuse| reuse.missed(page));
+                    followed.inspect(|followed| followed.missed(page));
                     if self.order.len() == self.frames {
                         let (_, gone) = self.order.pop_first().unwrap();
                         self.last.remove(&gone);
-                        reuse.inspect(|reuse| reuse.dropped(gone));
+                        followed.inspect(|followed| followed.evicted(gone));
                     }
                 }
             }
@@ -299,7 +299,7 @@ mod tests {
     /// followed or a sample.
     fn compare(pages: u64, tolerance: f64) {
         let frames = pages as usize / 50;
-        let reuse = Reuse::default();
+        let followed = FollowedPages::default();
         let mut small = Lru::new(frames);
         let factors = [2, 3, 5, 10, 20];
         let mut larger: Vec<Lru> = factors.iter().map(|factor| Lru::new(frames * factor)).collect();
@@ -308,10 +308,10 @@ mod tests {
             // Skewed: the product of two uniform shares.
             let share = (rng.below(1 << 20) * rng.below(1 << 20)) >> 20;
             let page = PageId(1 + ((share * pages) >> 20));
-            small.fix(page, Some(&reuse));
+            small.fix(page, Some(&followed));
             larger.iter_mut().for_each(|lru| lru.fix(page, None));
         }
-        let curve = reuse.curve();
+        let curve = followed.curve();
         let ratio = curve.misses() as f64 / small.misses as f64;
         assert!((ratio - 1.0).abs() < 0.1, "what is followed stands for all: {ratio}");
         for (factor, lru) in factors.iter().zip(&larger) {
@@ -319,7 +319,7 @@ mod tests {
             let seen = 1.0 - lru.misses as f64 / small.misses as f64;
             assert!((told - seen).abs() < tolerance, "{factor} times the frames: {told} told, {seen} seen");
         }
-        assert!(reuse.followed.lock().dropped.len() <= FOLLOWED_MAX);
+        assert!(followed.list.lock().dropped.len() <= FOLLOWED_MAX);
         assert_eq!(curve.since(&curve).answered_by(u64::MAX), 0.0);
         assert_eq!(curve.since(&MissCurve::default()), curve);
     }

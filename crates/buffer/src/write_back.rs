@@ -16,9 +16,9 @@
 //! A batch in being never blocks on a latch.
 
 use crate::change_set::ChangeSet;
+use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::{FrameId, SharedHold, WritingFlag};
-use crate::guard::Fixed;
-use crate::{BufferError, BufferErrorKind, BufferPool};
+use crate::pool::BufferPool;
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 use firn_tier::{Lifetime, PageWrite, TierError, TierErrorKind, Written};
