@@ -5,13 +5,15 @@
 //! crash or error leaves what was loaded so far and no page astray, and every entry is logged once.
 
 use crate::descent::{Located, Target};
+use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::split::shortest_separator;
 use crate::node::{HEADER_LEN, SLOT_LEN, Shape, common_prefix};
+use crate::op;
 use crate::split::two_children;
 use crate::stock::{Lack, Stock, Stop};
-use crate::{Tree, TreeError, TreeErrorKind, op};
+use crate::tree::Tree;
 use firn_log::LogClass;
 
 type Entry = (Vec<u8>, Vec<u8>);

@@ -6,8 +6,9 @@
 //! it has one pair of fences and the places ask for different ones. What a concurrent structure change
 //! moves behind the walk's back may be counted twice or not at all, but is not reported as damage.
 
+use crate::error::{TreeError, TreeErrorKind};
 use crate::node::{Node, validate::validate};
-use crate::{Tree, TreeError, TreeErrorKind};
+use crate::tree::Tree;
 use firn_base::{Lsn, PageId};
 use firn_buffer::{BufferError, BufferErrorKind, SharedGuard};
 

@@ -13,12 +13,14 @@
 //! stays allocated, belongs to nothing, and is counted as leaked by a check: only a look at every page of the store
 //! could find it. A page that can be read and turns out to be another tree's is never freed.
 
+use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::{Node, Shape};
+use crate::op;
 use crate::stock::{Lack, Stock, Stop};
-use crate::{Tree, TreeError, TreeErrorKind, op};
-use firn_base::{PageId, TreeId};
+use crate::tree::Tree;
+use firn_base::PageId;
 use firn_buffer::{ExclusiveGuard, InMemory};
 use firn_log::LogClass;
 
@@ -254,7 +256,7 @@ impl Tree {
         mut group: Group<'p>,
         root: ExclusiveGuard<'p>,
     ) -> Result<(), Stop> {
-        let shape = empty_root(self.id());
+        let shape = Shape::empty_root(self.id());
         let draft = Draft::new(&root, |body| op::format(body, &shape, &EntryList::default()));
         group.change(root, draft);
         group.commit(stock)
@@ -316,9 +318,4 @@ fn is_on(path: &[ExclusiveGuard<'_>], page: PageId) -> bool {
 
 fn last_child(guard: &ExclusiveGuard<'_>, node: &Node<'_>) -> Result<PageId, TreeError> {
     node.child(node.count()).map_err(|error| TreeError::damaged(guard.page(), error))
-}
-
-/// What the root of an empty tree is.
-pub(crate) fn empty_root(tree: TreeId) -> Shape<'static> {
-    Shape { tree, level: 0, condemned: false, low: &[], high: None, first_child: 0 }
 }

@@ -7,9 +7,10 @@
 //! structure change) exclusively. The level is part of what is checked on the way, so a damaged page
 //! cannot send a descent in circles.
 
+use crate::error::TreeError;
 use crate::hint;
 use crate::node::{MAX_LEVEL, Node, Place};
-use crate::{Tree, TreeError};
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use firn_buffer::{ExclusiveGuard, SharedGuard};
@@ -81,7 +82,7 @@ impl Tree {
     fn misplaced(&self, page: PageId, node: &Node<'_>, level: Option<u8>) -> TreeError {
         let wanted = level.map_or(String::new(), |level| format!(" at level {level}"));
         TreeError::new(
-            crate::TreeErrorKind::Damaged,
+            crate::error::TreeErrorKind::Damaged,
             format!(
                 "{page:?} should be a node of {:?}{wanted}, but is one of {:?} at level {}: the page or a pointer to it is damaged; run a check",
                 self.id(),

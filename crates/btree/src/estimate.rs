@@ -1,8 +1,9 @@
 //! About how many entries lie between two keys.
 
 use crate::descent::Target;
+use crate::error::TreeError;
 use crate::node::Node;
-use crate::{Tree, TreeError};
+use crate::tree::Tree;
 use firn_base::PageId;
 use std::cmp::Ordering;
 

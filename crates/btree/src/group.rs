@@ -11,7 +11,7 @@
 //!
 //! Nothing of this waits for a device: what the group needs is in hand before (`stock.rs`), or it is withdrawn.
 
-use crate::TreeError;
+use crate::error::TreeError;
 use crate::op::{self};
 use crate::redo::PageChange;
 use crate::stock::{Lack, Stock, Stop};

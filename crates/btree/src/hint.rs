@@ -4,7 +4,7 @@
 //! A hint names a frame and a page. Nothing is believed of it that is not checked under the page's latch
 //! (see `Tree::hinted_leaf`), so it may be as old as it likes.
 
-use crate::Tree;
+use crate::tree::Tree;
 use firn_base::TreeId;
 use firn_buffer::OptimisticRef;
 use std::cell::Cell;

@@ -22,14 +22,17 @@
 #![forbid(unsafe_code)]
 
 mod bulk;
+mod change;
 mod check;
 mod clear;
+mod create;
 mod descent;
 mod error;
 mod estimate;
 mod group;
 mod hint;
 mod key_ranges;
+mod lookup;
 mod merge;
 mod modify;
 mod node;
@@ -44,12 +47,14 @@ mod sweep;
 mod tree;
 mod unmerged;
 
+pub use change::{Change, Patches};
 pub use check::TreeReport;
 pub use error::{TreeError, TreeErrorKind};
 pub use group::group_bytes_max;
 pub use key_ranges::{KeyRangeRef, KeyRanges};
 pub use redo::{PageChange, Redone, check_page, give_up_page, redo, redo_latched};
 pub use sample::LeafSample;
+pub use scan::{Direction, Position, Visit};
 pub use sweep::Swept;
-pub use tree::{Change, Direction, Patches, Position, Tree, Visit};
+pub use tree::Tree;
 pub use unmerged::Unmerged;

@@ -5,12 +5,14 @@
 //! other removal may ever come. As with splits, each is an atomic group of its own.
 
 use crate::descent::{Located, Target};
+use crate::error::TreeError;
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::split::merged_len;
 use crate::node::{Node, Shape, prefix_between};
+use crate::op;
 use crate::stock::{Lack, Stock, Stop};
-use crate::{Tree, TreeError, op};
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use firn_buffer::ExclusiveGuard;

@@ -1,11 +1,13 @@
 //! Changing one entry: decided, logged and applied under the leaf's exclusive latch.
 
+use crate::change::Change;
+use crate::error::{TreeError, TreeErrorKind};
 use crate::hint;
 use crate::node::{Node, SLOT_LEN, max_entry_len, max_key_len};
 use crate::op;
 use crate::redo::PageChange;
 use crate::scratch::{self, Scratch};
-use crate::{Change, Tree, TreeError, TreeErrorKind};
+use crate::tree::Tree;
 use firn_base::Lsn;
 use firn_buffer::ExclusiveGuard;
 use firn_log::{Log, LogClass, LogErrorKind, Record};

@@ -4,8 +4,9 @@
 //! to be applied, at run time as in redo: there is no second way to change a page.
 
 use crate::node::edit::Level;
+use crate::node::layout::malformed;
 use crate::node::pack::{EntryList, Packer, push_list, repack};
-use crate::node::{Node, Shape, edit, malformed};
+use crate::node::{Node, Shape, edit};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Lsn, PageId, TreeId};
 use firn_buffer::Changed;
@@ -297,7 +298,7 @@ pub(crate) fn replace(body: &mut Vec<u8>, slot: usize, value: &[u8]) -> Kind {
     kind::REPLACE
 }
 
-pub(crate) fn patch(body: &mut Vec<u8>, slot: usize, patches: &crate::Patches) -> Kind {
+pub(crate) fn patch(body: &mut Vec<u8>, slot: usize, patches: &crate::change::Patches) -> Kind {
     body.put_varint(slot as u64);
     body.put(patches.encoded());
     kind::PATCH

@@ -1,8 +1,8 @@
 //! Log records of page changes, read back.
 
+use crate::error::{TreeError, TreeErrorKind};
 use crate::node::{GIVEN_UP, Node};
 use crate::op::Op;
-use crate::{TreeError, TreeErrorKind};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Lsn, PageId};
 use firn_buffer::{BufferErrorKind, BufferPool, Changed, ExclusiveGuard};

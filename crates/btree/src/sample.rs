@@ -4,7 +4,8 @@
 //! beginning, and stands for its neighbours: so a stretch of the tree that is emptier than the rest is sampled as it is
 //! long. How far the result may be off comes from how much the nodes read differ from each other.
 
-use crate::{Tree, TreeError};
+use crate::error::TreeError;
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::rng::Rng;
 

@@ -7,9 +7,10 @@
 //! nothing and still answers where to go on.
 
 use crate::descent::Target;
+use crate::error::TreeError;
 use crate::node::{MAX_LEVEL, Node};
 use crate::scratch;
-use crate::{Direction, Position, Tree, TreeError, Visit};
+use crate::tree::Tree;
 use firn_base::codec::Malformed;
 
 impl Position {
@@ -63,6 +64,35 @@ impl Position {
             Direction::Backward => Some(Position::Past(node.low().to_vec())),
         }
     }
+}
+
+/// Which way a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Keys ascending.
+    Forward,
+    /// Keys descending.
+    Backward,
+}
+
+/// Where a scan stands between two calls: keys only, no latch, no page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Before the first key going forward, after the last going backward.
+    Start,
+    /// At the key itself if it is there, else at the next one in the scan's direction.
+    At(Vec<u8>),
+    /// Past the key in the scan's direction.
+    Past(Vec<u8>),
+}
+
+/// What a visitor wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// The next entry.
+    Continue,
+    /// No more; the scan's next position is past this entry.
+    Stop,
 }
 
 impl Tree {

@@ -6,12 +6,14 @@
 //! the path from the root exclusively.
 
 use crate::descent::{Located, Target};
+use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::split::{SplitPoint, choose};
 use crate::node::{MAX_LEVEL, Node, SLOT_LEN, Shape, prefix_between};
+use crate::op;
 use crate::stock::{Lack, Stock, Stop};
-use crate::{Tree, TreeError, TreeErrorKind, op};
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use firn_buffer::ExclusiveGuard;

@@ -10,7 +10,7 @@
 //! Every turn ends with more in hand or with an error, so attempts are repeated only as often as others change the tree
 //! in between, or use up the space in the log's buffer that this thread waited for.
 
-use crate::TreeError;
+use crate::error::TreeError;
 use crate::group::Reserved;
 use firn_base::PageId;
 use firn_base::sync::DevicePermit;

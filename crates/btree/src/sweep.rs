@@ -1,10 +1,11 @@
 //! Taking garbage out of leaves: a leaf at a time, for background work.
 
 use crate::descent::Target;
+use crate::error::TreeError;
 use crate::modify::Logged;
 use crate::node::Node;
 use crate::scratch;
-use crate::{Tree, TreeError};
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use firn_log::LogClass;

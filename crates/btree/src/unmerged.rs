@@ -4,8 +4,8 @@
 //! the node's last chance: no other change may ever come to it. So the key is noted, and the floor above, in whose
 //! hands background work is, has the merge tried again ([`Tree::merge_small`]).
 
-use crate::Tree;
 use crate::key_ranges::KeyRanges;
+use crate::tree::Tree;
 use firn_base::TreeId;
 use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_base::sync::{Arc, Mutex};

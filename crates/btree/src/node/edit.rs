@@ -4,9 +4,10 @@
 //! bytes both times. Each checks its arguments and what it touches first and changes nothing on an error,
 //! except those said to repack the page.
 
+use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, Node, SLOT_LEN, Slot, field};
 use super::pack::{compact, put_half};
-use super::{HEADER_LEN, head_of, malformed};
+use super::{HEADER_LEN, head_of};
 use firn_base::codec::Malformed;
 use firn_buffer::{ByteRanges, Changed};
 use std::ops::Range;

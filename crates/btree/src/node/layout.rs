@@ -1,6 +1,5 @@
 //! Where the header, the fences, the slots and the heap of a node lie.
 
-use super::malformed;
 use firn_base::TreeId;
 use firn_base::codec::Malformed;
 
@@ -39,6 +38,10 @@ pub(super) mod field {
 }
 const _: () = assert!(field::FIRST_CHILD + 8 == HEADER_LEN);
 
+pub(crate) const fn malformed<T>(what: &'static str) -> Result<T, Malformed> {
+    Err(Malformed { what })
+}
+
 /// What a node is, apart from its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape<'a> {
@@ -54,6 +57,13 @@ pub(crate) struct Shape<'a> {
     pub(crate) high: Option<&'a [u8]>,
     /// Page of the leftmost child; zero in leaves.
     pub(crate) first_child: u64,
+}
+
+impl Shape<'_> {
+    /// The root of an empty tree: a leaf without fences.
+    pub(crate) fn empty_root(tree: TreeId) -> Shape<'static> {
+        Shape { tree, level: 0, condemned: false, low: &[], high: None, first_child: 0 }
+    }
 }
 
 /// One slot.

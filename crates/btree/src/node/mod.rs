@@ -24,7 +24,7 @@
 //! or reads past the page whatever the bytes are, at the price of one comparison an access.
 
 pub(crate) mod edit;
-mod layout;
+pub(crate) mod layout;
 pub(crate) mod pack;
 mod search;
 pub(crate) mod split;
@@ -34,8 +34,6 @@ pub(crate) mod validate;
 mod tests;
 
 pub(crate) use layout::{GIVEN_UP, HEADER_LEN, MAX_LEVEL, Node, Place, SLOT_LEN, Shape};
-
-use firn_base::codec::Malformed;
 
 /// How many bytes two keys have in common at their start.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -69,8 +67,4 @@ pub(crate) fn max_key_len(page_size: usize) -> usize {
 /// without room for one more has at least three entries, and either part of a split has room for it.
 pub(crate) fn max_entry_len(page_size: usize) -> usize {
     (page_size - HEADER_LEN - 2 * max_key_len(page_size)) / 3 - SLOT_LEN
-}
-
-pub(crate) const fn malformed<T>(what: &'static str) -> Result<T, Malformed> {
-    Err(Malformed { what })
 }

@@ -3,8 +3,9 @@
 //! Everything that moves a fence or compacts goes through [`Packer`], so that a page's bytes depend on
 //! nothing but its contents and the records applied since it was last packed.
 
+use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, FLAG_OPEN, FORMAT, MAX_LEVEL, Node, SLOT_LEN, Shape, Slot, field};
-use super::{HEADER_LEN, head_of, malformed, prefix_between};
+use super::{HEADER_LEN, head_of, prefix_between};
 use firn_base::codec::{Malformed, Reader, Writer};
 
 /// Fills a page with a node's entries, in key order.

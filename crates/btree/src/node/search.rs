@@ -1,7 +1,8 @@
 //! Finding keys and children in a node.
 
+use super::head_of;
+use super::layout::malformed;
 use super::layout::{Node, Slot};
-use super::{head_of, malformed};
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use std::cmp::Ordering;

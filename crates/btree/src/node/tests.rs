@@ -4,7 +4,7 @@ use super::pack::{EntryList, repack};
 use super::split::{choose, merged_len};
 use super::validate::validate;
 use super::{HEADER_LEN, Node, SLOT_LEN, Shape, max_entry_len, max_key_len, prefix_between};
-use crate::Patches;
+use crate::change::Patches;
 use crate::op::{self, kind};
 use crate::redo::PageChange;
 use firn_base::rng::Rng;
