@@ -19,10 +19,12 @@
 
 use crate::catalog::Catalog;
 use crate::definition::Definition;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
+use crate::index_handle::Index;
 use crate::state::{LiveIndex, State};
+use crate::table::Table;
 use crate::write;
-use crate::{Index, Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::{Arc, thread};
 use firn_btree::{Direction, Position};

@@ -16,10 +16,11 @@
 use crate::catalog_rows;
 use crate::definition::Definition;
 use crate::drops::PendingDrop;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::IndexState;
 use crate::ranks;
 use crate::state::{Shared, State};
-use crate::{Table, TableError, TableErrorKind};
+use crate::table::Table;
 use firn_base::TreeId;
 use firn_base::sync::atomic::AtomicUsize;
 use firn_base::sync::{Arc, Mutex, RwLock};

@@ -6,7 +6,8 @@
 //! ```
 
 use crate::definition::Definition;
-use crate::{TableError, show};
+use crate::error::TableError;
+use crate::show;
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Crc32c, PageId, TreeId};
 use firn_btree::{Direction, Position, Tree};

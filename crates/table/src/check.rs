@@ -2,13 +2,14 @@
 
 use crate::catalog::Catalog;
 use crate::cursor::Walk;
-use crate::definition::TableKind;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState};
 use crate::large::{self, Part, ValueId};
 use crate::range::KeyRange;
 use crate::show;
 use crate::state::{LiveIndex, State};
-use crate::{Table, TableError, TableErrorKind};
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use firn_base::sync::Arc;
 use firn_btree::Direction;
 use firn_txn::{Transaction, TxnOptions};

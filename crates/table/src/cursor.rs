@@ -4,9 +4,10 @@
 //! no latch and no lock; it may be kept as long as its transaction. Under read committed it is one statement, and keeps
 //! the snapshot of that from its first row to its end.
 
+use crate::error::TableError;
 use crate::range::KeyRange;
 use crate::state::State;
-use crate::{Table, TableError};
+use crate::table::Table;
 use firn_base::sync::Arc;
 use firn_btree::{Direction, Position, Tree};
 use firn_txn::{RowBatch, StatementView, Transaction, TxnToken};
@@ -151,6 +152,14 @@ impl CursorStatement {
             self.view = StatementView::default();
         }
         Ok(more)
+    }
+}
+
+impl Table {
+    /// Rows of a range of keys, in their order or against it.
+    #[must_use]
+    pub fn scan(&self, range: KeyRange, direction: Direction) -> Cursor {
+        Cursor::new(self.clone(), range, direction)
     }
 }
 

@@ -6,13 +6,15 @@
 
 use crate::catalog::Catalog;
 use crate::catalog_rows;
-use crate::definition::{Definition, TableKind};
+use crate::definition::Definition;
 use crate::drops::PendingDrop;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
 use crate::schema::{self, Column, Schema};
 use crate::state::{LiveIndex, Shared, State};
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use crate::value::Value;
-use crate::{Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::Arc;
 use firn_btree::Tree;

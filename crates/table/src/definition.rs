@@ -3,8 +3,8 @@
 //! The bytes (see `docs/format/rows.md`) begin with a format version and end with a CRC32C. They are cut
 //! into *chunks*, one catalog row each, because a definition may be larger than an entry of a small page.
 
-use crate::TableError;
-use crate::TableErrorKind;
+use crate::TableKind;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
 use crate::schema::{self, Schema};
 use firn_base::codec::{Malformed, Reader, Writer};
@@ -12,15 +12,6 @@ use firn_base::{PageId, TreeId, crc32c};
 
 /// Version of the definition's format that this code writes; it reads this and all before.
 const FORMAT: u8 = 2;
-
-/// What kind of rows a table holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TableKind {
-    /// Bytes to bytes.
-    Raw,
-    /// Typed columns.
-    Typed(Schema),
-}
 
 /// One table, as the catalog knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +126,7 @@ impl Definition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TableKind;
     use crate::index::IndexPart;
     use crate::schema::{Column, KeyColumn};
     use crate::value::ColumnType;

@@ -24,7 +24,7 @@
 
 use crate::catalog::Catalog;
 use crate::catalog_rows;
-use crate::{TableError, TableErrorKind};
+use crate::error::{TableError, TableErrorKind};
 use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, Weak};
 use firn_base::{PageId, Progress, TreeId, TxnId};

@@ -10,12 +10,13 @@
 //! While it is being built, entries of rows that the build has not reached may be missing; none is ever
 //! wrong.
 
-use crate::definition::TableKind;
+use crate::error::TableError;
 use crate::order_key::{self, KeyForm};
 use crate::row::RowView;
 use crate::schema::{self, Home, KeyColumn, Schema};
 use crate::show;
-use crate::{TableError, value::ValueRef};
+use crate::table_kind::TableKind;
+use crate::value::ValueRef;
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{PageId, TreeId};
 use std::ops::Range;

@@ -1,16 +1,31 @@
 //! Reading through an index.
 
 use crate::cursor::{CursorStatement, KeyAndValue, Walk};
-use crate::definition::TableKind;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition};
 use crate::range::KeyRange;
 use crate::state::{LiveIndex, State};
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use crate::value::ValueRef;
-use crate::{Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::Arc;
 use firn_btree::Direction;
 use firn_txn::{Isolation, Transaction};
+
+impl Table {
+    /// One of its indexes.
+    pub fn index(&self, name: &str) -> Result<Index, TableError> {
+        let state = self.shared.state()?;
+        match state.definition.index(name) {
+            Some(at) => Ok(Index { table: self.clone(), tree: state.indexes[at].tree.id() }),
+            None => Err(TableError::new(
+                TableErrorKind::NotFound,
+                format!("table {:?} has no index {name:?}", state.definition.name),
+            )),
+        }
+    }
+}
 
 /// An index of a table. Cheap to clone. Once the index is dropped, every use fails with kind `Dropped`.
 #[derive(Clone, Debug)]
@@ -126,7 +141,7 @@ pub struct IndexRow<'a> {
     pub row: &'a [u8],
 }
 
-/// Rows in the order of an index. Reads as [`crate::Cursor`] does.
+/// Rows in the order of an index. Reads as [`crate::cursor::Cursor`] does.
 pub struct IndexCursor {
     index: Index,
     walk: Walk,
@@ -150,7 +165,7 @@ impl IndexCursor {
     /// over. A cursor for update delivers the newest version of the row; under read committed that may differ from the
     /// one that the scan saw, and is delivered if its own entry lies in the range, else passed over.
     ///
-    /// Errors: as [`crate::Cursor::next`].
+    /// Errors: as [`crate::cursor::Cursor::next`].
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<IndexRow<'_>>, TableError> {
         let state: Arc<State> = self.index.table.state_for(txn)?;
         let index = self.index.live(&state)?;

@@ -12,28 +12,19 @@
 
 use crate::catalog::Catalog;
 use crate::drops::is_damage;
-use crate::large::{self, ValueId};
+use crate::error::TableError;
+use crate::large::{self};
 use crate::state::Shared;
-use crate::{Table, TableError};
+use crate::table::Table;
+use firn_base::Progress;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
-use firn_base::{Progress, TxnId};
 use firn_txn::{TxnError, TxnErrorKind, TxnOptions};
 
 /// Marks that wait for one fence.
 const BATCH_MAX: usize = 64;
 /// Tables looked at in one step.
 const TABLES_MAX: usize = 16;
-
-/// Values of one table that wait to be freed.
-#[derive(Debug, Default)]
-pub(crate) struct Reaping {
-    /// All of them are marked, and the marks were committed before the fence was taken.
-    batch: Vec<ValueId>,
-    fence: Option<TxnId>,
-    /// Not tried again before the next opening.
-    set_aside: bool,
-}
 
 impl Catalog {
     /// Frees a bounded piece of one large value that nobody needs any more.

@@ -18,14 +18,17 @@
 //! column are zero; ends ascend, and the last one is the end of the row; a row is wide only if it must be.
 //! Equal rows have equal bytes.
 
-use crate::TableError;
+use crate::error::TableError;
 use crate::schema::{Column, RowColumns};
 use crate::value::{ColumnType, ValueRef, canonical};
 use firn_base::codec::{Malformed, Reader, Writer};
 
+/// Longest value of a row, in bytes: 64 MiB.
+pub const MAX_VALUE_LEN: usize = 64 << 20;
+
 /// Set in the number of columns of a wide row.
 const WIDE: u16 = 1 << 15;
-const _: () = assert!(crate::MAX_COLUMNS < WIDE as usize && crate::MAX_VALUE_LEN < u32::MAX as usize);
+const _: () = assert!(crate::schema::MAX_COLUMNS < WIDE as usize && MAX_VALUE_LEN < u32::MAX as usize);
 
 /// Where one stored column lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +101,10 @@ impl Layout {
         row: &mut Vec<u8>,
     ) -> Result<(), TableError> {
         let total: usize = values.clone().map(varying_len).sum();
-        if total > crate::MAX_VALUE_LEN {
+        if total > MAX_VALUE_LEN {
             return Err(TableError::bad_argument(format!(
                 "text and bytes of a row have {total} bytes together; {} is the limit",
-                crate::MAX_VALUE_LEN
+                MAX_VALUE_LEN
             )));
         }
         let wide = total > usize::from(u16::MAX);
@@ -263,7 +266,8 @@ fn fixed_value(column_type: ColumnType, bytes: &[u8]) -> Result<ValueRef<'static
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Schema, ValueRef};
+    use crate::schema::Schema;
+    use crate::value::ValueRef;
 
     fn schema() -> Schema {
         Schema::with_key(

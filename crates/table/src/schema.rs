@@ -6,7 +6,7 @@
 //! * columns are only ever added at the end, nullable or with a default, so that rows written before
 //!   stay readable as they are.
 
-use crate::TableError;
+use crate::error::TableError;
 use crate::order_key::{self, KeyForm};
 use crate::row::Layout;
 use crate::value::{ColumnType, Value, ValueRef};
@@ -523,7 +523,7 @@ mod tests {
         assert!(error(&[1i64.into()]).contains("2 columns"));
         assert!(error(&[1i64.into(), 2i64.into()]).contains("\"name\""));
         assert!(error(&[1i64.into(), ValueRef::Null]).contains("may not be NULL"));
-        let long = "x".repeat(crate::MAX_VALUE_LEN + 1);
+        let long = "x".repeat(crate::row::MAX_VALUE_LEN + 1);
         assert!(error(&[1i64.into(), long.as_str().into()]).contains("67108864"));
     }
 }

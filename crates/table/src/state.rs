@@ -7,12 +7,13 @@
 //! * a statement that writes takes the state *again* once it has written the row itself, which locks the
 //!   row, and keeps the indexes of that later state. An index build relies on it (see [`crate::build`]).
 
-use crate::definition::{Definition, TableKind};
-use crate::index::{Entry, IndexDefinition, RowSource};
-use crate::large::{self, Reference};
+use crate::definition::Definition;
+use crate::error::{TableError, TableErrorKind};
+use crate::index::{Entry, IndexDefinition, IndexState, RowSource};
+use crate::large::{self, Reference, ValueId};
 use crate::ranks;
-use crate::reap::Reaping;
-use crate::{IndexState, TableError, TableErrorKind};
+use crate::table_kind::TableKind;
+
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Arc, Mutex, RwLock};
 use firn_base::{TreeId, TxnId};
@@ -196,6 +197,16 @@ impl LiveIndex {
     pub(crate) fn entry(&self, row: &RowSource<'_>, entry: &mut Entry) -> Result<(), TableError> {
         self.definition.spec.entry(row, entry)
     }
+}
+
+/// Values of one table that wait to be freed.
+#[derive(Debug, Default)]
+pub(crate) struct Reaping {
+    /// All of them are marked, and the marks were committed before the fence was taken.
+    pub(crate) batch: Vec<ValueId>,
+    pub(crate) fence: Option<TxnId>,
+    /// Not tried again before the next opening.
+    pub(crate) set_aside: bool,
 }
 
 /// A table, shared by all its handles.

@@ -1,15 +1,31 @@
 //! A typed table by its values.
 
-use crate::definition::TableKind;
+use crate::Definition;
+use crate::cursor::Cursor;
+use crate::error::TableError;
+use crate::index_handle::{Index, IndexCursor};
 use crate::range::KeyRange;
 use crate::schema::Schema;
 use crate::state::State;
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use crate::value::{Value, ValueRef};
 use crate::write::Bytes;
-use crate::{Cursor, Index, IndexCursor, Table, TableError};
 use firn_btree::Direction;
 use firn_txn::Transaction;
 use std::ops::Bound;
+
+impl Table {
+    /// The table by values. Fails with kind `BadArgument` if it is a raw one.
+    pub fn typed(&self) -> Result<TypedTable, TableError> {
+        match &self.shared.state()?.definition {
+            Definition { kind: TableKind::Typed(_), .. } => Ok(TypedTable::new(self.clone())),
+            Definition { name, .. } => {
+                Err(TableError::bad_argument(format!("table {name:?} holds raw bytes")))
+            }
+        }
+    }
+}
 
 /// A typed table by its values. Cheap to clone. Rows are given and answered as one value a column, in the
 /// order of the schema's columns.

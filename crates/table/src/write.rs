@@ -7,18 +7,21 @@
 //! * which indexes to keep is read after the row is written (see [`crate::state`]);
 //! * chunks of a large value are written last, when nothing but lack of room can stop the statement.
 
-use crate::definition::TableKind;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState, RowSource};
-use crate::large::{self, Stored, ValueId};
+use crate::large::{self, ValueId};
+use crate::large_write;
+use crate::large_write::Stored;
 use crate::show;
 use crate::state::{LiveIndex, State};
-use crate::{Table, TableError, TableErrorKind};
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_txn::Transaction;
 
 impl Table {
-    /// Inserts a row. A key has at most [`firn_txn::max_key_len`] bytes, a value [`crate::MAX_VALUE_LEN`].
+    /// Inserts a row. A key has at most [`firn_txn::max_key_len`] bytes, a value [`crate::row::MAX_VALUE_LEN`].
     ///
     /// Errors of all writes: `Duplicate` (of a unique index, or of the primary key here), `BadArgument` (the
     /// bytes are no row of the table, or too short for an index), `Damaged` (an index entry that should be
@@ -146,7 +149,7 @@ impl Table {
         gone: Option<ValueId>,
     ) -> Result<(), TableError> {
         let Some(id) = gone else { return Ok(()) };
-        large::mark_freed(txn, state, id)?;
+        large_write::mark_freed(txn, state, id)?;
         // After the mark: who looks for marks clears this first.
         self.shared.has_marks.store(true, Ordering::SeqCst);
         Ok(())
