@@ -33,6 +33,7 @@
 //! This is why the body must own what it uses (`'static`): share what is to be looked at afterwards by `Arc`.
 
 mod context;
+mod event;
 mod options;
 mod outcome;
 mod parker;
@@ -51,11 +52,12 @@ pub(crate) use context::{Context, current, simulating};
 pub(crate) use scheduler::Waiting;
 pub(crate) use state::Mode;
 
-use crate::rng::Rng;
+use crate::rng::generator::Rng;
 use context::UnderWay;
+use event::Event;
 use parking_lot::Mutex;
-use report::Event;
-use scheduler::{End, Simulation};
+use scheduler::Simulation;
+use state::End;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! Outside of any simulation all that is paid is [`simulating`]: a relaxed load of a counter that is never
 //! written then.
 
-use super::report::Action;
+use super::event::Action;
 use super::scheduler::{Simulation, Waiting};
 use super::state::Mode;
 use std::cell::{Cell, OnceCell};

@@ -1,7 +1,7 @@
 //! Who runs next: the seeded part of the scheduler, without threads or locks.
 
 use super::options::{Policy, SimOptions};
-use crate::rng::Rng;
+use crate::rng::generator::Rng;
 
 /// Draws who runs next. Everything it decides follows from the seed and the order of the questions.
 pub(super) struct Chooser {

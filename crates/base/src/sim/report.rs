@@ -1,33 +1,10 @@
 //! What a run remembers for the report of its failure.
 
+use super::event::Event;
 use super::outcome::Report;
 use super::state::{Key, Mode, State, Status, Wait};
 use std::fmt::Write;
-use std::panic::Location;
 use std::time::Duration;
-
-/// What a thread does at a scheduling point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Action {
-    Acquire,
-    Try,
-    Release,
-    Wait,
-    Notify,
-    Sleep,
-    Charge,
-    Yield,
-    Spawn,
-    Join,
-    End,
-}
-
-/// Something that happened.
-pub(super) enum Event {
-    Point { step: u64, now: u64, thread: usize, action: Action, at: &'static Location<'static> },
-    Note { now: u64, thread: usize, text: String },
-}
 
 impl State {
     /// Keeps an event, forgetting the oldest.

@@ -4,11 +4,11 @@
 //! thread, grants it the turn through that thread's parker, and waits at its own. If it draws itself,
 //! as a thread that sleeps while no other can run does, nothing is handed over.
 
+use super::event::{Action, Event};
 use super::options::SimOptions;
 use super::outcome::SimFailure;
 use super::parker::{Parker, park_for_ever};
-use super::report::{Action, Event};
-use super::state::{Held, Key, Mode, Standstill, State, Status, Wait};
+use super::state::{End, Held, Key, Mode, Standstill, State, Status, Wait};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::Location;
 use std::sync::Arc;
@@ -26,13 +26,6 @@ pub(crate) struct Waiting {
     pub lock: usize,
     /// The virtual moment at which the wait ends at the latest.
     pub deadline: Option<u64>,
-}
-
-/// How a run ended.
-pub(super) enum End {
-    AllEnded,
-    Leaked(Vec<String>),
-    Failed(SimFailure),
 }
 
 /// One run.

@@ -11,12 +11,13 @@
 //!   finds it there, so no writer starves;
 //! * the clock only moves while `runnable` is empty.
 
+use super::event::Event;
 use super::options::SimOptions;
+use super::outcome::SimFailure;
 use super::parker::Parker;
 use super::policy::Chooser;
-use super::report::Event;
 use crate::hash::FixedMap;
-use crate::rng::Rng;
+use crate::rng::generator::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
@@ -85,6 +86,13 @@ pub(super) enum Standstill {
     TimeLimit,
 }
 
+/// How a run ended.
+pub(super) enum End {
+    AllEnded,
+    Leaked(Vec<String>),
+    Failed(SimFailure),
+}
+
 pub(super) struct State {
     pub options: SimOptions,
     pub chooser: Chooser,
@@ -110,7 +118,7 @@ pub(super) struct State {
     /// The run is over; whoever still comes by is parked for good.
     pub halted: bool,
     /// How it ended; taken by the thread that waits for it.
-    pub end: Option<super::scheduler::End>,
+    pub end: Option<End>,
 }
 
 impl State {
