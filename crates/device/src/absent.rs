@@ -1,6 +1,7 @@
 //! The place of a device that is not there.
 
-use crate::{Device, DeviceError, DeviceInfo, Durability, Fill};
+use crate::device::{Device, DeviceInfo, Durability, Fill};
+use crate::error::DeviceError;
 
 /// A device that could not be opened, or has been taken away: every call answers why.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl Device for AbsentDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DeviceErrorKind;
+    use crate::error::DeviceErrorKind;
 
     #[test]
     fn every_call_answers_why_it_is_not_there() {

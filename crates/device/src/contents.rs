@@ -1,6 +1,8 @@
 //! Whether a device holds something, before it is made into something else.
 
-use crate::{AlignedBuf, Device, DeviceError};
+use crate::aligned::AlignedBuf;
+use crate::device::Device;
+use crate::error::DeviceError;
 use std::ops::Range;
 
 /// Bytes looked at from the begin, and before the end.
@@ -58,7 +60,8 @@ fn find_in(device: &dyn Device, range: Range<u64>) -> Result<Option<u64>, Device
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Durability, Fill, MemoryDevice};
+    use crate::device::{Durability, Fill};
+    use crate::memory::MemoryDevice;
 
     fn device(len: u64, traces: &[u64]) -> MemoryDevice {
         let device = MemoryDevice::with("m", 4096, u64::MAX);

@@ -1,6 +1,7 @@
 //! Exact counts of what was asked of a device.
 
-use crate::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::error::DeviceError;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 

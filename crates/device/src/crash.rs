@@ -33,8 +33,8 @@
 //! # Ok::<(), firn_device::DeviceError>(())
 //! ```
 //!
-//! What is durable, as [`Device`](crate::Device) promises it and not more:
-//! * a write with [`Durability::Durable`](crate::Durability) when it returned;
+//! What is durable, as [`Device`](crate::device::Device) promises it and not more:
+//! * a write with [`Durability::Durable`](crate::device::Durability) when it returned;
 //! * another write when a sync of its device returned that began after the write had returned;
 //! * a change of length when it returned;
 //! * a mark, which is the test's own note, never.

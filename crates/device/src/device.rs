@@ -1,6 +1,6 @@
 //! The seam for I/O.
 
-use crate::{DeviceError, DeviceErrorKind};
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::sync::before_device;
 
 /// When a write is safe from a power cut.

@@ -16,9 +16,9 @@ pub use directory::{remove_file, sync_directory};
 pub use opening::FileOptions;
 pub use space::available_bytes;
 
-use crate::device::{check_transfer, whole_blocks};
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
+use crate::error::{DeviceError, DeviceErrorKind};
 use crate::ring::{Direction, RawTransfer, RingPool};
-use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
 use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use rustix::fd::AsRawFd;

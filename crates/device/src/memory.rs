@@ -1,8 +1,8 @@
 //! A device in memory, for tests of the floors above and for databases that need not last.
 
 use crate::bytes::SharedBytes;
-use crate::device::{check_transfer, whole_blocks};
-use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
+use crate::device::{Device, DeviceInfo, Durability, Fill, check_transfer, whole_blocks};
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::machine;
 use firn_base::sync::{RwLock, before_device};
 

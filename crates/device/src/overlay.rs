@@ -13,8 +13,8 @@ mod space;
 
 pub use space::OverlaySpace;
 
-use crate::device::{check_transfer, whole_blocks};
-use crate::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
+use crate::error::DeviceError;
 use firn_base::sync::{Arc, RwLock};
 use space::Place;
 use std::collections::BTreeMap;

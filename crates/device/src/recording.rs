@@ -2,8 +2,9 @@
 //!
 //! Lock order: the one lock protects the trace being written and is a leaf; it is not held while the device works.
 
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::error::{DeviceError, DeviceErrorKind};
 use crate::trace::{HEADER, TraceEvent, TraceOp};
-use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
 use firn_base::clock::Moment;
 use firn_base::sync::{Arc, Mutex};
 use std::fmt;

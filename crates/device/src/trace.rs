@@ -170,7 +170,7 @@ impl<R: BufRead> TraceLines<R> {
     }
 }
 
-/// Reads what [`crate::Recording`] wrote. Ends at the first error.
+/// Reads what [`crate::recording::Recording`] wrote. Ends at the first error.
 #[derive(Debug)]
 pub struct TraceReader<R> {
     lines: TraceLines<R>,

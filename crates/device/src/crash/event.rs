@@ -1,6 +1,6 @@
 //! What a plan records.
 
-use crate::Durability;
+use crate::device::Durability;
 use firn_base::sync::Arc;
 
 /// Names one write of a plan. Ids grow in the order in which the writes began, over all devices.

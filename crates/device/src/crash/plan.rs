@@ -2,7 +2,9 @@
 
 use super::{CrashDevice, CrashReplay, Event, Survival, WriteId};
 use crate::bytes::SharedBytes;
-use crate::{DeviceError, DeviceErrorKind, DeviceInfo, MemoryDevice};
+use crate::device::DeviceInfo;
+use crate::error::{DeviceError, DeviceErrorKind};
+use crate::memory::MemoryDevice;
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
@@ -53,7 +55,7 @@ impl CrashPlan {
     /// of a kind, or one that a crash left, to crash again while it recovers.
     #[must_use]
     pub fn device_holding(&self, image: &MemoryDevice) -> Arc<CrashDevice> {
-        use crate::Device;
+        use crate::device::Device;
         let base = Base { info: image.info().clone(), limit: image.limit(), bytes: image.contents() };
         let mut state = self.state.lock();
         let live = Arc::new(RwLock::new(base.bytes.clone()));

@@ -1,7 +1,9 @@
 //! The device that goes wrong.
 
 use super::plan::{Calls, Fault, FaultPlan, Verdict};
-use crate::{AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::aligned::AlignedBuf;
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex};
 use std::collections::{BTreeMap, BTreeSet};

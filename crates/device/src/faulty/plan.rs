@@ -1,6 +1,6 @@
 //! Which calls go wrong, and how.
 
-use crate::DeviceErrorKind;
+use crate::error::DeviceErrorKind;
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex};
 use std::time::Duration;

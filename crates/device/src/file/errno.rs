@@ -1,6 +1,6 @@
 //! From the kernel's error numbers to what a caller can do.
 
-use crate::{DeviceError, DeviceErrorKind};
+use crate::error::{DeviceError, DeviceErrorKind};
 use rustix::io::Errno;
 use std::fmt::Display;
 

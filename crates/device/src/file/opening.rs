@@ -1,13 +1,14 @@
 //! Opening: which file, who else uses it, and what alignment the kernel asks for.
 
 use super::errno::path_error;
-use crate::{AlignedBuf, DeviceError, DeviceErrorKind};
+use crate::aligned::AlignedBuf;
+use crate::error::{DeviceError, DeviceErrorKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::path::Path;
 
-/// How a [`FileDevice`](crate::FileDevice) is opened.
+/// How a [`FileDevice`](crate::file::FileDevice) is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Writes, growth and discards are refused; other readers may open it too.

@@ -5,7 +5,9 @@
 //! keep their own lengths.
 
 use super::transfer::Transfers;
-use crate::{AlignedBuf, DeviceError, Fill};
+use crate::aligned::AlignedBuf;
+use crate::device::Fill;
+use crate::error::DeviceError;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 use std::path::Path;

@@ -6,7 +6,8 @@
 
 use super::errno::{At, io_error};
 use super::opening::Geometry;
-use crate::{AlignedBuf, DeviceError, DeviceErrorKind};
+use crate::aligned::AlignedBuf;
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_base::sync::before_device;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

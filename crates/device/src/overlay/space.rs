@@ -1,11 +1,11 @@
 //! Where overlays keep what was written: in DRAM up to a budget, beyond it in a temporary file without a name.
 //!
 //! The file has no name (`O_TMPFILE`, or unlinked as soon as it is made), so that the kernel frees it with the process,
-//! however that ends. It goes around [`crate::Device`]: nothing in it is ever read by another opening.
+//! however that ends. It goes around [`crate::device::Device`]: nothing in it is ever read by another opening.
 //!
 //! Lock: one, a leaf, over the accounts; it is not held during the file's I/O.
 
-use crate::{DeviceError, DeviceErrorKind};
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::sync::{Arc, Mutex};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
