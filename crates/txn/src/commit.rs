@@ -1,10 +1,13 @@
 //! Ending transactions well: commit in two calls.
 
 use crate::attachment::kinds;
+use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::HeldLocks;
+use crate::manager::TxnManager;
+use crate::options::Isolation;
 use crate::registry::Registry;
 use crate::state::{Status, TxnState};
-use crate::{Isolation, Transaction, TxnError, TxnErrorKind, TxnManager};
+use crate::transaction::Transaction;
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;

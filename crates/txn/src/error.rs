@@ -71,6 +71,13 @@ impl TxnError {
     pub fn concerns_a_page(&self) -> bool {
         matches!(self.kind, TxnErrorKind::Damaged | TxnErrorKind::Unreadable)
     }
+    /// Whether a transaction whose rollback failed so can be left as it is and undone later. All these errors leave pages and
+    /// log in agreement: nothing of the entry at hand was logged. After any other, a failed write of the log above all, it
+    /// is not known what is durable, and nothing more may be built on it.
+    pub(crate) fn allows_undoing_later(&self) -> bool {
+        matches!(self.kind, TxnErrorKind::LogFull | TxnErrorKind::Full | TxnErrorKind::NoFrame)
+            || self.concerns_a_page()
+    }
     /// With `context` before its sentence.
     pub(crate) fn within(mut self, context: &str) -> TxnError {
         self.message = format!("{context}: {}", self.message);

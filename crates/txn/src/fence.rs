@@ -5,8 +5,9 @@
 //! into it, and no snapshot of that time is in use. One that is set aside (`losers.rs`) is passed over: it does nothing
 //! before the next opening.
 
+use crate::manager::TxnManager;
 use crate::state::Status;
-use crate::{Transaction, TxnManager};
+use crate::transaction::Transaction;
 use firn_base::TxnId;
 
 impl TxnManager {

@@ -28,13 +28,17 @@ mod attachment;
 mod commit;
 mod error;
 mod fence;
+mod ghost_backlog;
+mod ghost_list;
 mod ghosts;
 mod header;
+mod limits;
 mod locks;
 mod losers;
 mod manager;
 mod options;
 mod prepared;
+mod prepared_list;
 mod purge;
 mod ranks;
 mod read;
@@ -44,9 +48,12 @@ mod rollback;
 mod set_aside;
 mod snapshot;
 mod state;
+mod statement_view;
 mod token;
 mod transaction;
 mod undo;
+mod version_chain;
+mod versions;
 mod waits;
 mod write;
 
@@ -54,27 +61,14 @@ pub use attachment::{Attachment, kinds};
 pub use commit::CommitHandle;
 pub use error::{TxnError, TxnErrorKind};
 pub use header::RowHeader;
+pub use limits::{max_key_len, max_row_len};
 pub use manager::{ManagerOptions, TxnManager, TxnStatistics};
 pub use options::{CancelToken, Isolation, TxnOptions};
+pub use prepared_list::LockedKey;
 pub use read::RowBatch;
-pub use recovery::{Analysis, CheckpointState, LockedKey, LoserReport, OpenTransaction, PreparedTransaction};
+pub use recovery::{Analysis, CheckpointState, LoserReport, OpenTransaction, PreparedTransaction};
 pub use set_aside::{SetAside, SetAsideFn};
-pub use snapshot::StatementView;
+pub use statement_view::StatementView;
 pub use token::TxnToken;
 pub use transaction::{Savepoint, Transaction};
 pub use write::RowValue;
-
-use firn_btree::Tree;
-
-/// Longest key and value of a row together, in bytes: an entry must fit a leaf, and its undo entry the
-/// undo tree.
-#[must_use]
-pub fn max_row_len(page_size: usize) -> usize {
-    Tree::max_entry_len(page_size).saturating_sub(undo::MAX_OVERHEAD + RowHeader::LEN)
-}
-
-/// Longest key of a row, in bytes.
-#[must_use]
-pub fn max_key_len(page_size: usize) -> usize {
-    Tree::max_key_len(page_size).min(max_row_len(page_size))
-}

@@ -32,10 +32,11 @@
 //!   and by the next one a tree that was dropped has no rows to be undone (see `Catalog::open`).
 //! * *The log's promise* to leave room for its undoing ends, since nothing is undone before the next opening takes it up anew.
 
+use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::HeldLocks;
+use crate::manager::TxnManager;
 use crate::state::{Status, TxnState};
 use crate::waits::WaitLimit;
-use crate::{TxnError, TxnErrorKind, TxnManager};
 use firn_base::clock::{self, Moment};
 use firn_base::sync::atomic::Ordering;
 use firn_base::sync::{Arc, MutexGuard};
@@ -101,14 +102,6 @@ pub(crate) struct Loser {
     pub standing: Standing,
 }
 
-/// Whether a transaction whose rollback failed so can be left as it is and undone later. All these errors leave pages and
-/// log in agreement: nothing of the entry at hand was logged. After any other, a failed write of the log above all, it
-/// is not known what is durable, and nothing more may be built on it.
-pub(crate) fn can_be_put_off(error: &TxnError) -> bool {
-    matches!(error.kind, TxnErrorKind::LogFull | TxnErrorKind::Full | TxnErrorKind::NoFrame)
-        || error.concerns_a_page()
-}
-
 impl TxnManager {
     /// Takes over a transaction that recovery found open.
     pub(crate) fn add_loser(&self, state: Arc<TxnState>) {
@@ -117,7 +110,7 @@ impl TxnManager {
 
     /// Leaves to others a transaction whose rollback came to `error`, which may have undone a part of it.
     pub(crate) fn undo_later(&self, state: &Arc<TxnState>, held: &mut HeldLocks, error: &TxnError) {
-        assert!(state.status() == Status::Active && can_be_put_off(error), "it can be gone on with");
+        assert!(state.status() == Status::Active && error.allows_undoing_later(), "it can be gone on with");
         // What it learnt is of no interest any more; its rows are locked by themselves.
         self.locks.release(state.id, held);
         let standing = Standing::NoSpace.after(error);
@@ -145,7 +138,7 @@ impl TxnManager {
         match self.undo_first(Standing::is_due) {
             Ok(true) => Ok(Progress::Worked),
             Ok(false) => Ok(Progress::Idle),
-            Err(error) if can_be_put_off(&error) => Ok(Progress::Idle),
+            Err(error) if error.allows_undoing_later() => Ok(Progress::Idle),
             Err(error) => Err(error),
         }
     }

@@ -1,19 +1,17 @@
 //! The transaction manager: what all transactions of a database share.
 
-use crate::ghosts::Backlog;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::ghost_backlog::Backlog;
 use crate::locks::LockTable;
 use crate::losers::Loser;
-use crate::prepared::PreparedList;
-use crate::purge::Allowance;
+use crate::prepared_list::PreparedList;
 use crate::ranks;
-use crate::read::View;
 use crate::registry::Registry;
 use crate::set_aside::SetAsideList;
 use crate::snapshot::Snapshot;
-use crate::state::{Entry, SpareMemory, TxnState};
-use crate::undo::{Before, Undo};
+use crate::state::TxnState;
+use crate::versions::{Allowance, SpareMemory};
 use crate::waits::WaitGraph;
-use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnOptions};
 use firn_base::hash::FixedMap;
 use firn_base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use firn_base::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -185,12 +183,6 @@ impl TxnManager {
             broken_by: OnceLock::new(),
             room: OnceLock::new(),
         })
-    }
-
-    /// Begins a transaction. Costs nothing until it reads or writes.
-    #[must_use]
-    pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Transaction {
-        Transaction::new(self.clone(), options)
     }
 
     /// The log that commits go to.
@@ -378,78 +370,4 @@ impl TxnManager {
     pub(crate) fn release_snapshot(&self, snapshot: &Snapshot) {
         self.registry.lock().release(snapshot);
     }
-    pub(crate) fn view<'a>(&'a self, me: Option<TxnId>, snapshot: &'a Snapshot) -> View<'a> {
-        View { manager: self, me, snapshot }
-    }
-
-    /// Copies a transaction's undo entry into `out`; false if there is none.
-    pub(crate) fn read_undo(
-        &self,
-        state: &TxnState,
-        index: u32,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, TxnError> {
-        let entry = state.versions.lock().read(index, out);
-        match entry {
-            Entry::Copied => Ok(true),
-            Entry::None => Ok(false),
-            Entry::InUndoTree => self.read_spilled(state.id, index, out),
-        }
-    }
-
-    /// As [`TxnManager::read_undo`], of an entry in the undo tree.
-    fn read_spilled(&self, id: TxnId, index: u32, out: &mut Vec<u8>) -> Result<bool, TxnError> {
-        let found = self.undo.get(&undo_key(id, index), |value| {
-            let Some(value) = value else { return false };
-            out.clear();
-            out.extend_from_slice(value);
-            true
-        });
-        Ok(found?)
-    }
-
-    /// Goes one version back: turns `payload`, the version written by (`writer`, `index`), into the one
-    /// before and answers its header; `None` if there was no row.
-    pub(crate) fn step_back(
-        &self,
-        header: RowHeader,
-        payload: &mut Vec<u8>,
-        scratch: &mut Vec<u8>,
-    ) -> Result<Option<RowHeader>, TxnError> {
-        let missing = || {
-            TxnError::new(
-                TxnErrorKind::Damaged,
-                format!("before-image {} of transaction {} is missing", header.undo, header.writer),
-            )
-        };
-        let found = match self.find(header.writer) {
-            Some(state) => self.read_undo(&state, header.undo, scratch)?,
-            // It was spilled out: see `purge.rs`.
-            None => self.read_spilled(header.writer, header.undo, scratch)?,
-        };
-        if !found {
-            return Err(missing());
-        }
-        match Undo::decode(scratch)? {
-            Undo::Row { before: Before::Absent, .. } => Ok(None),
-            Undo::Row { before: Before::Full(before, old), .. } => {
-                payload.clear();
-                payload.extend_from_slice(old);
-                Ok(Some(before))
-            }
-            Undo::Row { before: Before::Patch(before, patches), .. } => {
-                patches.apply(payload)?;
-                Ok(Some(before))
-            }
-            Undo::TreeCreated { .. } => Err(missing()),
-        }
-    }
-}
-
-/// Key of a spilled entry: ordered by transaction, then index.
-pub(crate) fn undo_key(id: TxnId, index: u32) -> [u8; 12] {
-    let mut key = [0; 12];
-    key[..8].copy_from_slice(&id.0.to_be_bytes());
-    key[8..].copy_from_slice(&index.to_be_bytes());
-    key
 }

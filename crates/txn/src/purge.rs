@@ -30,9 +30,12 @@
 //!
 //! A step never returns damage: it is set aside.
 
-use crate::manager::undo_key;
-use crate::state::{Entry, SpareMemory, TxnState};
-use crate::{TxnError, TxnErrorKind, TxnManager, attachment};
+use crate::attachment;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::manager::TxnManager;
+use crate::state::TxnState;
+use crate::undo::undo_key;
+use crate::versions::Lookup;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, Progress, TxnId};
@@ -43,24 +46,6 @@ use firn_log::LogClass;
 const BATCH: usize = 64;
 /// Committed transactions settled in one go: more than are added, so that they are caught up with.
 const SETTLED_A_COMMIT: usize = 2;
-
-/// Memory of before-images that the budget does not count; less if the budget is small.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowance {
-    /// Bytes, for each transaction that runs.
-    pub running: usize,
-    /// Of so many commits, the newest: each keeps at most what it was allowed while it ran, and its state.
-    pub recent: usize,
-}
-
-impl Allowance {
-    pub fn of(budget_bytes: usize) -> Allowance {
-        Allowance {
-            running: SpareMemory::BYTES_MAX.min(budget_bytes / 512),
-            recent: BATCH.min(budget_bytes >> 18),
-        }
-    }
-}
 
 impl TxnManager {
     /// Forgets the before-images of committed transactions that every snapshot sees. Cheap: every commit
@@ -155,7 +140,7 @@ impl TxnManager {
     /// Moves one entry into the undo tree, unless it has been used or forgotten meanwhile.
     fn spill_entry(&self, state: &TxnState, index: u32, scratch: &mut Vec<u8>) -> Result<(), TxnError> {
         let _moving = state.moving.lock();
-        if state.versions.lock().read(index, scratch) != Entry::Copied {
+        if state.versions.lock().read(index, scratch) != Lookup::Copied {
             return Ok(());
         }
         let key = undo_key(state.id, index);

@@ -1,60 +1,14 @@
 //! Reading rows: by snapshot, or the current ones under locks.
 
+use crate::error::TxnError;
+use crate::header::RowHeader;
 use crate::locks::{KeyRange, Mode};
-use crate::snapshot::Snapshot;
+use crate::manager::TxnManager;
+use crate::options::Isolation;
+use crate::transaction::Transaction;
 use crate::waits::WaitLimit;
-use crate::{Isolation, RowHeader, Transaction, TxnError, TxnManager};
 use firn_base::TxnId;
 use firn_btree::{Direction, Position, Tree, Visit};
-
-/// Who reads, and by which snapshot.
-pub(crate) struct View<'a> {
-    pub manager: &'a TxnManager,
-    pub me: Option<TxnId>,
-    pub snapshot: &'a Snapshot,
-}
-
-impl View<'_> {
-    pub fn sees(&self, writer: TxnId) -> bool {
-        Some(writer) == self.me || self.snapshot.sees(writer)
-    }
-
-    /// The payload and flag of the version in the page, if this view sees it and it is a row.
-    #[inline]
-    pub fn resolve_now<'v>(&self, value: &'v [u8]) -> Result<Option<(&'v [u8], bool)>, TxnError> {
-        let (header, payload) = RowHeader::split(value)?;
-        let seen = !header.ghost && self.sees(header.writer);
-        Ok(seen.then_some((payload, header.flag)))
-    }
-
-    /// Finds the version that this view sees, puts its payload into `out` and answers its flag; `None` if
-    /// there is no row. Called under the leaf's latch, which keeps the chain from changing at its head.
-    pub fn resolve(
-        &self,
-        value: &[u8],
-        out: &mut Vec<u8>,
-        scratch: &mut Vec<u8>,
-    ) -> Result<Option<bool>, TxnError> {
-        let (mut header, payload) = RowHeader::split(value)?;
-        out.clear();
-        if self.sees(header.writer) {
-            if !header.ghost {
-                out.extend_from_slice(payload);
-            }
-            return Ok((!header.ghost).then_some(header.flag));
-        }
-        out.extend_from_slice(payload);
-        loop {
-            match self.manager.step_back(header, out, scratch)? {
-                None => return Ok(None),
-                Some(before) if self.sees(before.writer) => {
-                    return Ok((!before.ghost).then_some(before.flag));
-                }
-                Some(before) => header = before,
-            }
-        }
-    }
-}
 
 /// What a read of the current version found.
 enum Current {

@@ -4,13 +4,16 @@
 //! for every transaction whose end is not in it, its before-images (and so its locks: a row is locked by
 //! its header). Before-images older than the redo start were spilled into the undo tree by the checkpoint.
 
+use crate::LockedKey;
 use crate::attachment::{Attachment, kinds};
-use crate::ghosts::recovered_ranges;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::ghost_backlog::recovered_ranges;
 use crate::locks::{HeldLocks, Mode};
-use crate::prepared::{Prepared, PreparedList};
-use crate::state::{Entry, Status, TxnState, Versions};
+use crate::manager::TxnManager;
+use crate::prepared_list::{Prepared, PreparedList, put_keys};
+use crate::state::{Status, TxnState};
 use crate::undo::{self, Before, Undo};
-use crate::{TxnError, TxnErrorKind, TxnManager};
+use crate::versions::{Lookup, Versions};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
@@ -32,9 +35,6 @@ pub struct CheckpointState {
     pub ghosts: Option<KeyRanges>,
 }
 
-/// A key that a transaction has locked for update.
-pub type LockedKey = (TreeId, Vec<u8>);
-
 /// An open transaction, as a checkpoint names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenTransaction {
@@ -49,14 +49,6 @@ pub struct OpenTransaction {
 const OPEN: u8 = 1;
 const PREPARED: u8 = 2;
 const LOCKED: u8 = 3;
-
-/// Appends keys, to the end of a record.
-pub(crate) fn put_keys(out: &mut Vec<u8>, keys: &[LockedKey]) {
-    for (tree, key) in keys {
-        out.put_varint(u64::from(tree.0));
-        out.put_blob(key);
-    }
-}
 
 fn read_key(reader: &mut Reader<'_>) -> Result<LockedKey, Malformed> {
     Ok((TreeId(reader.varint_max(u32::MAX as usize)? as u32), reader.blob()?.to_vec()))
@@ -281,7 +273,7 @@ impl Analysis {
                 self.see(txn);
                 let mut entry = Vec::new();
                 if let Some(found) = self.open.get_mut(&txn) {
-                    if found.versions.read(index, &mut entry) != Entry::Copied {
+                    if found.versions.read(index, &mut entry) != Lookup::Copied {
                         entry.clear();
                     }
                     found.versions.forget(index);
@@ -482,7 +474,7 @@ mod tests {
         let mut analysis = Analysis::new(CheckpointState::fresh(TreeId(10)));
         let (mut bytes, mut entry) = (Vec::new(), Vec::new());
         let target = undo::Target { tree: TreeId(3), key: b"key", deletes: true };
-        let before = crate::RowHeader { writer: TxnId(1), undo: 0, ghost: false, flag: false };
+        let before = crate::header::RowHeader { writer: TxnId(1), undo: 0, ghost: false, flag: false };
         undo::encode_full(&mut entry, target, before, &[7; 500]);
         for index in 0..1000 {
             crate::attachment::begin_change(&mut bytes, TxnId(2), index);
@@ -500,8 +492,8 @@ mod tests {
         let held = total.load(std::sync::atomic::Ordering::Relaxed);
         assert!(held < 5_000, "{held} bytes for the one entry of {} that is left", entry.len());
         let mut out = Vec::new();
-        assert_eq!(versions.read(998, &mut out), Entry::InUndoTree);
-        assert_eq!(versions.read(999, &mut out), Entry::Copied);
+        assert_eq!(versions.read(998, &mut out), Lookup::InUndoTree);
+        assert_eq!(versions.read(999, &mut out), Lookup::Copied);
         let ghosts = analysis.ghosts.expect("they are known");
         assert_eq!(ghosts.iter().collect::<Vec<_>>(), [(TreeId(3), &b"key"[..], Some(&b"key"[..]))]);
     }

@@ -9,13 +9,15 @@
 //! out twice, so an entry that was undone before a crash is recognised and skipped after it.
 
 use crate::attachment::{compensation, kinds};
+use crate::error::{TxnError, TxnErrorKind};
+use crate::header::RowHeader;
 use crate::locks::HeldLocks;
-use crate::losers::can_be_put_off;
-use crate::manager::undo_key;
+
+use crate::manager::TxnManager;
 use crate::state::{Status, TxnState};
-use crate::undo::{Before, Undo};
+use crate::transaction::Transaction;
+use crate::undo::{Before, Undo, undo_key};
 use crate::waits::WaitLimit;
-use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnManager};
 use firn_base::TreeId;
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
@@ -49,7 +51,7 @@ impl Transaction {
         self.drop_snapshot();
         let Some(state) = self.state.take() else { return Ok(()) };
         match self.manager.roll_back_patiently(&state, &mut self.held, &WaitLimit::default()) {
-            Err(error) if can_be_put_off(&error) => {
+            Err(error) if error.allows_undoing_later() => {
                 self.manager.undo_later(&state, &mut self.held, &error);
                 Ok(())
             }
@@ -63,7 +65,7 @@ impl Transaction {
     pub(crate) fn undo_down_to(&mut self, index: u32) -> Result<(), TxnError> {
         let Some(state) = &self.state else { return Ok(()) };
         match self.manager.undo_down_to(state, index, &WaitLimit::default()) {
-            Err(error) if can_be_put_off(&error) => {
+            Err(error) if error.allows_undoing_later() => {
                 self.undo_to = Some(index);
                 Err(error)
             }

@@ -4,7 +4,8 @@
 //! removal, dropping a tree, freeing large values, the undo tree) that meets a damaged page is *set aside*: it is
 //! noted here, reported once, and not tried again before the next opening. All other work goes on.
 
-use crate::{TxnError, TxnManager};
+use crate::error::TxnError;
+use crate::manager::TxnManager;
 use firn_base::sync::{Mutex, OnceLock};
 
 /// One piece of background work that met damage and is not tried again before the next opening.

@@ -1,13 +1,24 @@
 //! A transaction's own state, and its waits.
 
+use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode, Refused};
-use crate::snapshot::{Snapshot, StatementView};
+use crate::manager::TxnManager;
+use crate::options::{Isolation, TxnOptions};
+use crate::snapshot::Snapshot;
 use crate::state::TxnState;
+use crate::statement_view::StatementView;
 use crate::token::TxnToken;
 use crate::waits::WaitLimit;
-use crate::{Isolation, TxnError, TxnErrorKind, TxnManager, TxnOptions};
 use firn_base::sync::Arc;
 use firn_base::{Lsn, TreeId, TxnId};
+
+impl TxnManager {
+    /// Begins a transaction. Costs nothing until it reads or writes.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Transaction {
+        Transaction::new(self.clone(), options)
+    }
+}
 
 /// A mark to roll back to. Belongs to the transaction that made it; any other refuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]

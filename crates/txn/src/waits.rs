@@ -4,8 +4,9 @@
 //! walked from the new edges; if the walk comes back to the waiter, the waiter is the victim: it alone
 //! closes the circle, and everyone else can go on.
 
+use crate::error::{TxnError, TxnErrorKind};
+use crate::options::CancelToken;
 use crate::ranks;
-use crate::{CancelToken, TxnError, TxnErrorKind};
 use firn_base::TxnId;
 use firn_base::clock::{self, Moment};
 use firn_base::hash::FixedMap;

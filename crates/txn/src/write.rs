@@ -1,11 +1,14 @@
 //! Writing rows.
 
 use crate::attachment::begin_change;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::header::RowHeader;
+use crate::limits::{max_key_len, max_row_len};
 use crate::locks::{KeyRange, Mode};
+use crate::options::Isolation;
+use crate::transaction::{Savepoint, Transaction};
+use crate::undo;
 use crate::undo::Undo;
-use crate::{
-    Isolation, RowHeader, Savepoint, Transaction, TxnError, TxnErrorKind, max_key_len, max_row_len, undo,
-};
 use firn_base::sync::atomic::Ordering;
 use firn_base::{TreeId, TxnId};
 use firn_btree::{Change, Patches, Tree};
@@ -513,10 +516,15 @@ mod tests {
             firn_base::sync::Arc::new(firn_buffer::BufferPool::new(tier, log, options).expect("a pool"));
         let create = |id| Tree::create(pool.clone(), TreeId(id), LogClass::System, &[]).expect("a tree");
         let (undo, tree) = (create(2), create(16));
-        let manager =
-            crate::TxnManager::new(pool, undo, TxnId(1), TreeId(17), crate::ManagerOptions::default());
+        let manager = crate::manager::TxnManager::new(
+            pool,
+            undo,
+            TxnId(1),
+            TreeId(17),
+            crate::manager::ManagerOptions::default(),
+        );
         manager.register_tree(tree.clone());
-        let mut txn = manager.begin(crate::TxnOptions::default());
+        let mut txn = manager.begin(crate::options::TxnOptions::default());
         txn.ensure_state().expect("an id");
         txn.state.as_ref().expect("ensured").versions.lock().start_at(RowHeader::UNDO_MAX - 1);
         txn.put(&tree, b"last", b"value").expect("the last one");
@@ -533,7 +541,12 @@ mod tests {
         }
         txn.commit().expect("committed");
         let mut value = Vec::new();
-        assert!(manager.begin(crate::TxnOptions::default()).get(&tree, b"last", &mut value).expect("read"));
+        assert!(
+            manager
+                .begin(crate::options::TxnOptions::default())
+                .get(&tree, b"last", &mut value)
+                .expect("read")
+        );
         assert_eq!(value, b"value");
     }
 }
