@@ -10,11 +10,11 @@ use firn_base::sync::{Arc, Mutex, RwLock, before_device};
 
 /// A device in memory whose every change is recorded in its [`CrashPlan`], which makes it.
 ///
-/// While it lives it shows all that was written, as a running system does.
+/// While it is in use it shows all that was written, as a running system does.
 #[derive(Debug)]
 pub struct CrashDevice {
     plan: CrashPlan,
-    /// Place in the plan.
+    /// Index in the plan.
     index: usize,
     info: DeviceInfo,
     limit: u64,
