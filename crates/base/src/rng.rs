@@ -4,8 +4,9 @@ pub(crate) mod generator;
 
 pub use generator::Rng;
 
-/// Bytes from the system's generator, for database ids. Falls back to clock and process id where the
-/// system has none, which is enough for telling databases apart. In a simulation they follow from its seed.
+/// Bytes from the system's generator, for database ids. Falls back to clock and process id where
+/// the system has none, which is enough to distinguish databases. In a simulation they follow from
+/// its seed.
 #[must_use]
 pub fn entropy() -> [u8; 16] {
     if let Some(bytes) = crate::sim::entropy() {

@@ -1,4 +1,4 @@
-//! What a simulation remembers of itself.
+//! The events that a simulation records for the report of its failure.
 
 use std::panic::Location;
 
@@ -19,7 +19,7 @@ pub(crate) enum Action {
     End,
 }
 
-/// Something that happened.
+/// A recorded event.
 pub(super) enum Event {
     Point { step: u64, now: u64, thread: usize, action: Action, at: &'static Location<'static> },
     Note { now: u64, thread: usize, text: String },

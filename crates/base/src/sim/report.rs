@@ -1,4 +1,4 @@
-//! What a run remembers for the report of its failure.
+//! The report of a failed run.
 
 use super::event::Event;
 use super::outcome::Report;
@@ -18,7 +18,7 @@ impl State {
         self.history.push_back(event);
     }
 
-    /// How everything stands.
+    /// The state of all threads.
     pub fn report(&self) -> Report {
         let mut names = Names::default();
         Report {
@@ -92,7 +92,8 @@ fn adverb(mode: Mode) -> &'static str {
     }
 }
 
-/// Numbers for addresses in the order of their coming up, since addresses differ from run to run.
+/// Numbers for addresses in the order of their first mention, since addresses differ from run to
+/// run.
 #[derive(Default)]
 struct Names(Vec<usize>);
 
