@@ -1,4 +1,5 @@
-//! Writing dirty pages before somebody has to wait for it: in the background, and for checkpoints.
+//! Writing dirty pages before a miss has to wait for it: by the background cleaner, and for
+//! checkpoints.
 
 use crate::error::{BufferError, Fixed};
 use crate::frame::FrameId;
@@ -7,15 +8,16 @@ use crate::write_back::{Added, Batch};
 use firn_base::{Lsn, Progress};
 use std::time::Duration;
 
-/// Most frames looked at ahead of the clock's hand: what misses use up between two steps, and not more.
+/// Most frames inspected ahead of the clock's hand: about what misses consume between two steps.
 const WINDOW_FRAMES_MAX: u32 = 4096;
 
 impl BufferPool {
-    /// Writes some cold dirty pages to the tier, so that misses find clean frames. A background step: to be
-    /// called again at once after `Worked`, and after [`BufferPool::wait_for_cleaning`] after `Idle`.
+    /// Writes some cold dirty pages to the tier, so that misses find clean frames. A background
+    /// step: to be called again at once after `Worked`, and after [`BufferPool::wait_for_cleaning`]
+    /// after `Idle`.
     ///
-    /// Keeps about half of the frames that the clock's hand comes to next free, or clean and unused. The
-    /// caller holds no latch.
+    /// Keeps about half of the frames that the clock's hand comes to next free, or clean and
+    /// unused. The caller holds no latch.
     pub fn clean_step(&self) -> Result<Progress, BufferError> {
         let called = self.cleaner_call.take();
         let count = self.frames.count();
@@ -27,8 +29,8 @@ impl BufferPool {
         }
         let mut picked = self.pick(self.hand.ahead(count, count.min(4 * window)), false);
         if picked.is_empty() && called {
-            // Misses need frames and all that is dirty is in use. Without misses the working set fits, and
-            // writing its pages again and again would serve nobody.
+            // Misses need frames and all that is dirty is in use. Without misses the working set
+            // fits, and writing its pages again and again would be wasted.
             picked = self.pick(self.hand.ahead(count, window), true);
         }
         if picked.is_empty() {
@@ -72,9 +74,10 @@ impl BufferPool {
 
     /// Writes every page that was dirty with a recovery LSN before `lsn`. For checkpoints.
     ///
-    /// Pages may be read and changed meanwhile; each is written once, however often it changes. When the call
-    /// succeeds, [`BufferPool::oldest_recovery_lsn`] is at least `lsn` (if `lsn` was at most the log's end).
-    /// The first error is answered after all pages were tried. The caller holds no latch.
+    /// Pages may be read and changed meanwhile; each is written once, however often it changes.
+    /// When the call succeeds, [`BufferPool::oldest_recovery_lsn`] is at least `lsn` (if `lsn` was
+    /// at most the log's end). The first error is returned after all pages were tried. The caller
+    /// holds no latch.
     pub fn write_older_than(&self, lsn: Lsn) -> Result<(), BufferError> {
         self.check_usable()?;
         let mut first_error = None;
@@ -121,11 +124,11 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Least recovery LSN of a dirty (or about to be changed) page. Read `log.end()` *before* the call:
-    /// every change appended before that moment is covered.
+    /// Least recovery LSN of a dirty (or about to be changed) page. Read `log.end()` *before* the
+    /// call: every change appended before that moment is covered.
     ///
-    /// A page that the tier has taken leaves this minimum after the tier's own `oldest_needed_lsn` has come to
-    /// cover it: so ask the pool first and the tier after it.
+    /// A page that the tier has taken leaves this minimum after the tier's own `oldest_needed_lsn`
+    /// has come to cover it: so ask the pool first and the tier after it.
     pub fn oldest_recovery_lsn(&self) -> Option<Lsn> {
         self.recovery.oldest()
     }

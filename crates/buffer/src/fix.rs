@@ -8,9 +8,8 @@ use crate::replacement::Incoming;
 use firn_base::{Lsn, PageId};
 use firn_tier::{Found, PageRead, TierError, TierErrorKind};
 
-/// A page looked for in DRAM alone.
+/// The result of a lookup in DRAM alone.
 pub enum InMemory<'a> {
-    /// Latched.
     Latched(ExclusiveGuard<'a>),
     /// It is in no frame.
     Absent,
@@ -18,9 +17,9 @@ pub enum InMemory<'a> {
     BeingRead,
 }
 
-/// Where a page that was not found at first sight is.
+/// Where a page is that the first lookup did not find.
 enum Located<'a> {
-    /// In this frame, put there by somebody else.
+    /// In this frame, brought in by another thread.
     Resident(FrameId),
     /// Just read, latched exclusively.
     Read(ExclusiveHold<'a>),
@@ -61,8 +60,8 @@ impl BufferPool {
         }
     }
 
-    /// As [`BufferPool::exclusive`], for redo of the record at `lsn`, which writes the page whole: if the stored image cannot be
-    /// had, and is older, the page comes as zeros in version zero.
+    /// As [`BufferPool::exclusive`], for redo of the record at `lsn`, which writes the page whole:
+    /// if the stored image cannot be had, and is older, the page comes as zeros in version zero.
     pub fn exclusive_to_overwrite(&self, page: PageId, lsn: Lsn) -> Fixed<ExclusiveGuard<'_>> {
         loop {
             let id = match self.locate(page, Some(lsn))? {
@@ -75,9 +74,9 @@ impl BufferPool {
         }
     }
 
-    /// Latches a page for changing without waiting for a device: nothing is read, and a page that is just being read is
-    /// not waited for. For callers that hold other latches. What is [`InMemory::Absent`] stays so at least as long as
-    /// nobody can ask for the page.
+    /// Latches a page for changing without waiting for a device: nothing is read, and a page that
+    /// is just being read is not waited for. For callers that hold other latches. A page that is
+    /// [`InMemory::Absent`] stays absent at least as long as no other thread can fix it.
     pub fn exclusive_in_memory(&self, page: PageId) -> InMemory<'_> {
         loop {
             let Some(id) = self.table.lock(page).find(&self.frames) else { return InMemory::Absent };
@@ -97,7 +96,8 @@ impl BufferPool {
         self.table.lock(page).find(&self.frames).is_some()
     }
 
-    /// Latches a page seen before, for reading, if nobody changed it since and it is still there.
+    /// Latches a page seen before, for reading, if it has not changed since and is still in its
+    /// frame.
     pub fn shared_if_unchanged(&self, seen: OptimisticRef) -> Option<SharedGuard<'_>> {
         let hold = self.frames.shared(seen.frame, seen.page)?;
         (hold.frame().counter() == seen.counter).then(|| {
@@ -114,8 +114,8 @@ impl BufferPool {
         })
     }
 
-    /// Latches a page seen before, for changing, if it is still in that frame; it may have changed, so the
-    /// caller looks whether it is what was sought.
+    /// Latches a page seen before, for changing, if it is still in that frame; it may have changed,
+    /// so the caller checks whether it is still the page it wants.
     pub fn exclusive_seen(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
         let hold = self.frames.exclusive(seen.frame, seen.page)?;
         self.note_hit(hold.frame());
@@ -127,9 +127,10 @@ impl BufferPool {
         self.counters.hits.add_one();
     }
 
-    /// A zeroed frame for a page just reserved, latched for changing. Nothing is read, but pages may have to be written
-    /// to have a frame: the caller holds no latch exclusively but those of pages made by this call. What was in DRAM of an
-    /// earlier life of that page number is forgotten.
+    /// A zeroed frame for a page just reserved, latched for changing. Nothing is read, but pages
+    /// may have to be written to have a frame: the caller holds no latch exclusively but those of
+    /// pages made by this call. A page of an earlier incarnation of that page number is dropped
+    /// from DRAM.
     pub fn create(&self, page: PageId) -> Fixed<ExclusiveGuard<'_>> {
         loop {
             let resident = self.table.lock(page).find(&self.frames);
@@ -147,9 +148,10 @@ impl BufferPool {
         }
     }
 
-    /// Brings in those of `pages` that are not in DRAM, as one read of the tier, without latching them for
-    /// the caller; answers how many came. A hint: stops early if frames are short, and leaves errors to the
-    /// fix that meets them. At most an eighth of the pool is brought in by one call.
+    /// Brings in those of `pages` that are not in DRAM, as one read of the tier, without latching
+    /// them for the caller; returns how many were brought in. A hint: stops early if frames are
+    /// short, and leaves errors to the fix that meets them. At most an eighth of the pool is
+    /// brought in by one call.
     pub fn prefetch(&self, pages: &[PageId]) -> usize {
         let most = (self.frames.count() as usize / 8).min(4 * self.batch_pages).max(1);
         let mut incoming: Vec<Incoming<'_>> = Vec::with_capacity(pages.len().min(most));
@@ -176,8 +178,8 @@ impl BufferPool {
         came
     }
 
-    /// Finds a page with certainty, reading it if it is not there. A record at `overwritten`, if that is given, is about to write
-    /// it whole.
+    /// Finds a page with certainty, reading it if it is not there. A record at `overwritten`, if
+    /// that is given, is about to write it whole.
     #[cold]
     fn locate(&self, page: PageId, overwritten: Option<Lsn>) -> Fixed<Located<'_>> {
         if !can_be_held(page) {
@@ -192,7 +194,7 @@ impl BufferPool {
             self.check_usable()?;
             let Some(incoming) = self.claim()?.install(page) else { continue };
             let mut incoming = [incoming];
-            let found = self.read(&mut incoming).pop().expect("an answer for each page");
+            let found = self.read(&mut incoming).pop().expect("a result for each page");
             let [mut incoming] = incoming;
             let found = match found {
                 Err(error)
@@ -212,8 +214,8 @@ impl BufferPool {
         }
     }
 
-    /// Whether the tier is known to have the page in a version before `lsn`. Where only a read would tell, it is not: a page
-    /// must not go back to a version that the tier has left behind.
+    /// Whether the tier is known to have the page in a version before `lsn`. Where only a read
+    /// would tell, it is not: a page must not go back to a version that the tier has left behind.
     fn is_stored_before(&self, page: PageId, lsn: Lsn) -> bool {
         matches!(self.tier.version_of(page), Ok(Some(version)) if version < lsn)
     }
@@ -230,7 +232,7 @@ impl BufferPool {
             reads.push(PageRead {
                 page: incoming.page(),
                 buf: incoming.bytes_mut(),
-                outcome: Err(TierError::new(TierErrorKind::Failed, "the tier gave no answer")),
+                outcome: Err(TierError::new(TierErrorKind::Failed, "the tier returned no result")),
             });
         }
         self.tier.read_batch(&mut reads);

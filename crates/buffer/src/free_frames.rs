@@ -5,7 +5,8 @@ use crate::ranks;
 use firn_base::sync::Mutex;
 use std::collections::VecDeque;
 
-/// Frames that were made and hold no page. The lock protects the list only; no thread waits under it.
+/// Frames that were made and hold no page. The lock protects the list only; no thread waits under
+/// it.
 pub(crate) struct FreeFrames(Mutex<VecDeque<FrameId>>);
 
 impl FreeFrames {

@@ -1,4 +1,4 @@
-//! How the budget is divided.
+//! How the memory budget is divided.
 
 use crate::error::{BufferError, BufferErrorKind};
 use crate::frame::{Frame, FrameId};
@@ -79,7 +79,7 @@ mod tests {
                 assert!(layout.memory_bytes >= budget / 100 * 90, "{layout:?} of {budget}");
                 assert!(layout.frames as usize >= FRAMES_MIN);
             }
-            let error = Layout::fit(page_size * FRAMES_MIN, page_size).expect_err("no room for tables");
+            let error = Layout::fit(page_size * FRAMES_MIN, page_size).expect_err("no space for tables");
             assert_eq!(error.kind, BufferErrorKind::BadArgument);
         }
     }

@@ -36,11 +36,11 @@ pub struct BufferStatistics {
     pub resident: u64,
     /// Frames whose page is newer than the tier's.
     pub dirty: u64,
-    /// Fixes answered from DRAM.
+    /// Fixes served from DRAM.
     pub hits: u64,
     /// Fixes that read from the tier.
     pub misses: u64,
-    /// Pages dropped or written to make room.
+    /// Pages evicted from their frames.
     pub evictions: u64,
     /// Dirty pages that the tier took.
     pub pages_written: u64,
@@ -76,11 +76,12 @@ pub struct BufferPool {
     serial: u64,
 }
 
-/// Numbers pools.
+/// Counts the pools of this process.
 static POOLS: AtomicU64 = AtomicU64::new(0);
 
 impl BufferPool {
-    /// A pool over `tier`. Fails with kind `BadArgument` if the budget is too small for a pool at all.
+    /// A pool over `tier`. Fails with kind `BadArgument` if the budget is too small for a pool at
+    /// all.
     pub fn new(
         tier: Arc<dyn PageTier>,
         log: Arc<Log>,
@@ -89,8 +90,8 @@ impl BufferPool {
         BufferPool::build(tier, log, &options, false)
     }
 
-    /// A pool that breaks the WAL rule: it writes pages whose log is not durable. For showing that crash
-    /// tests see the damage that this does.
+    /// A pool that breaks the WAL rule: it writes pages whose log is not durable. For showing that
+    /// crash tests see the damage that this does.
     #[doc(hidden)]
     pub fn new_breaking_the_wal_rule(
         tier: Arc<dyn PageTier>,
@@ -137,7 +138,7 @@ impl BufferPool {
     pub fn log(&self) -> &Arc<Log> {
         &self.log
     }
-    /// Bytes.
+    /// In bytes.
     pub fn page_size(&self) -> usize {
         self.frames.page_size()
     }
@@ -148,8 +149,8 @@ impl BufferPool {
         self.serial
     }
 
-    /// A panic left a page half changed: what is in DRAM must not reach the tier, and what is in the tier may
-    /// be older than what this pool has shown.
+    /// A panic left a page half changed: what is in DRAM must not reach the tier, and what is in
+    /// the tier may be older than what this pool has shown.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, Release);
     }
@@ -163,12 +164,11 @@ impl BufferPool {
         Ok(())
     }
 
-    /// How many of the misses since opening more memory would have answered.
+    /// How many of the misses since opening more memory would have avoided.
     pub fn miss_curve(&self) -> MissCurve {
         self.followed_pages.curve()
     }
 
-    /// Counters.
     pub fn statistics(&self) -> BufferStatistics {
         BufferStatistics {
             frames: u64::from(self.frames.count()),

@@ -1,9 +1,9 @@
-//! Redo on demand: pages are brought up to date as they are brought in.
+//! Redo on demand: a page's pending changes are applied when it is read.
 //!
-//! After a crash the log has changes that the tier does not. Recovery hands in what knows them
-//! ([`BufferPool::redo_with`]), before the first page is read, and from then on a page is shown to it between the
-//! tier's read and the moment when its latch is let go of for the first time. So nobody sees a page that lacks
-//! something, and a page that cannot be redone is in no frame.
+//! After a crash the log has changes that the tier does not. Recovery hands in an implementation of
+//! [`PendingChanges`] ([`BufferPool::redo_with`]) before the first page is read. From then on every
+//! page is shown to it after the tier's read and before its latch is first released. So no thread
+//! sees a page that lacks a change, and a page that cannot be redone is in no frame.
 
 use crate::change_set::Changed;
 use crate::error::{BufferErrorKind, Fixed};
@@ -18,8 +18,8 @@ use firn_base::{Lsn, PageId};
 use firn_tier::Found;
 
 impl BufferPool {
-    /// Has every page that is read be brought up to date, until [`BufferPool::end_redo`]. Called once at most, before
-    /// any page is read.
+    /// Has `changes` redo every page that is read, until [`BufferPool::end_redo`]. Called once at
+    /// most, before any page is read.
     pub fn redo_with(&self, changes: Arc<dyn PendingChanges>) {
         assert_eq!(self.counters.misses.get(), 0, "a page read before is not shown to redo");
         assert!(self.pending.changes.set(changes).is_ok(), "recovery hands in what is pending once");
@@ -37,8 +37,8 @@ impl BufferPool {
             && self.pending.changes.get().is_some_and(|changes| changes.makes_anew(page))
     }
 
-    /// Ends what is pending of pages that a group of records frees, which has been appended. To be called by those who
-    /// publish such a group.
+    /// Drops the pending changes of pages that a group of records frees, once it is appended. The
+    /// thread that publishes such a group calls this.
     pub fn note_freed(&self, pages: &[PageId]) {
         if self.pending.active.load(Acquire)
             && let Some(changes) = self.pending.changes.get()
@@ -53,9 +53,9 @@ impl BufferPool {
         self.pending.changes.get().expect("it asked for this").fetch(page)
     }
 
-    /// Puts `image` in place of a page whose stored image is damaged, cannot be read, or is too old for what was to be
-    /// redone on it: as its version `version`, which the log has. Whether it did: not if the page is in DRAM, is free, or can be read in
-    /// that version.
+    /// Puts `image` in place of a page whose stored image is damaged, cannot be read, or is too old
+    /// for what was to be redone on it: as its version `version`, which the log has. Whether it
+    /// did: not if the page is in DRAM, is free, or can be read in that version.
     pub fn replace_unreadable(
         &self,
         page: PageId,
@@ -72,8 +72,8 @@ impl BufferPool {
                 break [incoming];
             }
         };
-        // While the frame is latched nobody else brings the page in, frees it or makes it anew.
-        let found = self.read(&mut incoming).pop().expect("an answer for each page");
+        // While the frame is latched no other thread brings the page in, frees it or overwrites it.
+        let found = self.read(&mut incoming).pop().expect("a result for each page");
         let [incoming] = incoming;
         match found {
             Ok(found) if keep_readable || found.version >= version => return Ok(false),
@@ -88,8 +88,8 @@ impl BufferPool {
         Ok(true)
     }
 
-    /// Ends the coming of a page that was read; `None` if it has gone again, since [`BufferPool::fetch_pending`] has to
-    /// come first.
+    /// Finishes bringing in a page that was read; `None` if it was dropped again, since
+    /// [`BufferPool::fetch_pending`] has to be called first.
     pub(crate) fn arrive<'a>(
         &'a self,
         incoming: Incoming<'a>,
@@ -103,7 +103,7 @@ impl BufferPool {
         let mut guard = ExclusiveGuard::new(self, hold);
         match changes.redo(&mut guard, found) {
             Ok(Repeated::All) => {
-                // Whatever changes the page next has an LSN past the log's end.
+                // The page's next change has an LSN past the log's end.
                 guard.end_redo();
                 Ok(Some(guard.into_hold()))
             }
@@ -112,7 +112,7 @@ impl BufferPool {
                 Ok(None)
             }
             Err(error) => {
-                // Half redone: nobody has seen it, and no image of it is on its way.
+                // Half redone: no other thread has seen it, and no image of it is being written.
                 guard.discard();
                 Err(error)
             }
