@@ -6,7 +6,6 @@ use firn_base::codec::Writer;
 /// What to do with an entry, decided under the leaf's exclusive latch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
     #[default]
     Keep,
     /// Insert the entry, or replace its value.

@@ -1,7 +1,7 @@
 //! What a log record does to one page, and its bytes.
 //!
-//! The format is described in `docs/format/tree.md`. A body is encoded once, appended, and decoded again
-//! to be applied, at run time as in redo: there is no second way to change a page.
+//! The format is described in `docs/format/tree.md`. A body is encoded once, appended, and decoded
+//! again to be applied, at run time as in redo: there is no second way to change a page.
 
 use crate::node::edit::Level;
 use crate::node::layout::malformed;
@@ -21,9 +21,9 @@ pub(crate) mod kind {
     pub(crate) const REPLACE: Kind = Kind(0x21);
     /// Parts of a value are overwritten.
     pub(crate) const PATCH: Kind = Kind(0x22);
-    /// An entry of a leaf goes.
+    /// An entry of a leaf is removed.
     pub(crate) const REMOVE: Kind = Kind(0x23);
-    /// Several entries of a leaf go.
+    /// Several entries of a leaf are removed.
     pub(crate) const SWEEP: Kind = Kind(0x24);
     /// The page becomes this node, whatever it was.
     pub(crate) const FORMAT: Kind = Kind(0x25);
@@ -173,8 +173,8 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Makes sure that [`Op::apply`] will succeed, without changing the page, so that the record may be
-    /// appended. Constant time where the change is in place; else a trial on a copy.
+    /// Makes sure that [`Op::apply`] will succeed, without changing the page, so that the record
+    /// may be appended. Constant time where the change is in place; else a trial on a copy.
     pub(crate) fn rehearse(&self, page: &[u8]) -> Result<(), Malformed> {
         match self {
             Op::Format { .. } | Op::Drop => self.rehearse_on_copy(page),

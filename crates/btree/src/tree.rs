@@ -22,11 +22,9 @@ impl Tree {
         Tree { id, root, pool, unmerged: Arc::default() }
     }
 
-    /// Its id.
     pub fn id(&self) -> TreeId {
         self.id
     }
-    /// Its root page.
     pub fn root(&self) -> PageId {
         self.root
     }
@@ -40,7 +38,8 @@ impl Tree {
     pub fn max_key_len(page_size: usize) -> usize {
         node::max_key_len(page_size)
     }
-    /// Longest key and value together, in bytes: four of them fit any leaf (750 for pages of 4 KiB).
+    /// Longest key and value together, in bytes: four of them fit any leaf (750 for pages of 4
+    /// KiB).
     #[must_use]
     pub fn max_entry_len(page_size: usize) -> usize {
         node::max_entry_len(page_size)

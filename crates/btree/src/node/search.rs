@@ -17,7 +17,8 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
     }
     let mut at = 0;
     loop {
-        // The last word ends with the shorter key; it may begin with bytes that are known to be equal.
+        // The last word ends with the shorter key; it may begin with bytes that are known to be
+        // equal.
         let start = at.min(shared - 8);
         let (x, y) = (word(a, start), word(b, start));
         if x != y {

@@ -26,8 +26,8 @@ fn body(encode: impl FnOnce(&mut Vec<u8>) -> Kind) -> (Kind, Vec<u8>) {
     (kind, body)
 }
 
-/// Applies a record, asserting what holds for every one: the rehearsal agrees with the outcome, the node is
-/// sound afterwards, and no byte outside the announced ranges changed.
+/// Applies a record, asserting what holds for every one: the rehearsal agrees with the outcome, the
+/// node is sound afterwards, and no byte outside the announced ranges changed.
 fn apply(page: &mut Vec<u8>, (kind, body): &(Kind, Vec<u8>)) -> bool {
     let change = PageChange::decode(Record { kind: *kind, body }).expect("just encoded");
     assert_eq!((change.page, change.previous, change.attachment), (PageId(3), Lsn(5), &b"undo"[..]));
@@ -212,7 +212,7 @@ fn a_full_leaf_can_always_be_split_and_the_halves_merged_again() {
 }
 
 #[test]
-fn an_inner_node_without_room_for_the_longest_separator_has_four_and_can_be_split() {
+fn an_inner_node_without_space_for_the_longest_separator_has_four_and_can_be_split() {
     for shift in 9..=16 {
         let page_size = 1usize << shift;
         let longest = max_key_len(page_size);
