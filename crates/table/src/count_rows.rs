@@ -11,7 +11,6 @@ use firn_txn::{RowHeader, Transaction};
 /// How many rows a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowCount {
-    /// Rows.
     pub rows: u64,
     /// Whether they were counted, in the transaction's snapshot, rather than estimated.
     pub is_exact: bool,
@@ -25,8 +24,9 @@ const PRECISION: f64 = 0.1;
 const ATTEMPTS: u32 = 5;
 
 impl Table {
-    /// How many rows it has, counted if that takes no more than reading some thousand pages, else estimated to within
-    /// 10 % from a sample of its leaves. Deleted rows do not count, whether or not they are cleaned up.
+    /// How many rows it has, counted if that takes no more than reading some thousand pages, else
+    /// estimated to within 10 % from a sample of its leaves. Deleted rows do not count, whether or
+    /// not they are cleaned up.
     pub fn count_rows(&self, txn: &mut Transaction) -> Result<RowCount, TableError> {
         let state = self.shared.state_for(txn)?;
         let mut rng = Rng::new(u64::from(state.tree.id().0));
@@ -44,7 +44,7 @@ impl Table {
             if sample.is_whole {
                 break;
             }
-            // Three standard errors: one estimate of four hundred may be further off.
+            // Three standard errors: about one estimate in four hundred is further off.
             if sample.entries > 0.0 && sample.standard_error * 3.0 <= sample.entries * PRECISION {
                 return Ok(RowCount { rows: sample.entries.round() as u64, is_exact: false });
             }

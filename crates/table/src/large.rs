@@ -1,7 +1,7 @@
 //! Large values: rows too long to stand beside their keys in a leaf.
 //!
-//! The row keeps a *reference* (and the flag of its header set); the bytes are cut into *chunks*, rows of
-//! the table's own tree of large values:
+//! The row keeps a *reference* (and the flag of its header set); the bytes are cut into *chunks*,
+//! rows of the table's own tree of large values:
 //!
 //! ```text
 //! 2  txn: u64 BE  sequence: u32 BE  chunk: u32 BE  →  bytes
@@ -9,15 +9,17 @@
 //! ```
 //!
 //! Invariants:
-//! * a value's name, (transaction, undo index of the write of its row), is never given out twice; so chunks
-//!   never change: they are inserted by the transaction that writes the row, and undone with it;
-//! * a version of a row that some transaction can see has all of its chunks. Whoever replaces or deletes it
-//!   only writes the mark *to be freed*, whatever the value's length; the chunks go when the mark is committed
-//!   and everybody has gone who may see a version from before it (see [`crate::reap`]);
-//! * so chunks are read without asking who may see them: a reference that one sees is enough.
+//! * a value's name, (transaction, undo index of the write of its row), is never given out twice;
+//!   so chunks never change: they are inserted by the transaction that writes the row, and undone
+//!   with it;
+//! * a version of a row that some transaction can see has all of its chunks. A transaction that
+//!   replaces or deletes it only writes the mark *to be freed*, whatever the value's length; the
+//!   chunks are freed when the mark is committed and every transaction and snapshot that may see a
+//!   version from before it has ended (see [`crate::reap`]);
+//! * so chunks are read without a visibility check: a visible reference is enough.
 //!
-//! Crash: until the commit record is durable, recovery undoes reference, chunks and mark together. Chunks
-//! are freed before their mark, so an interrupted freeing is repeated.
+//! Crash: until the commit record is durable, recovery undoes reference, chunks and mark together.
+//! Chunks are freed before their mark, so an interrupted freeing is repeated.
 
 use crate::MAX_VALUE_LEN;
 use crate::error::TableError;
@@ -28,13 +30,13 @@ use firn_btree::{Change, Direction, Position, Tree, Visit};
 use firn_log::LogClass;
 use firn_txn::{RowHeader, Transaction};
 
-/// Chunks taken out under one step of the background.
+/// Chunks removed by one background step.
 const CHUNKS_FREED_MAX: usize = 256;
 
 const FREED: u8 = 1;
 const CHUNK: u8 = 2;
 
-/// Names a large value, for ever.
+/// Identifies a large value for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ValueId {
     pub(crate) txn: TxnId,
@@ -133,8 +135,8 @@ pub(crate) fn fits_row(page_size: usize, key_len: usize, value_len: usize) -> bo
     key_len + value_len <= firn_txn::max_row_len(page_size)
 }
 
-/// Bytes of a chunk: so many that eight fill a page. A tree that grows at its end splits off the last entry
-/// of a full leaf, so pages of fewer entries would stay emptier; more would mean more log records.
+/// Bytes of a chunk: eight fill a page. A tree that grows at its end splits off the last entry of a
+/// full leaf, so pages of fewer entries would stay emptier; more would mean more log records.
 pub(crate) fn chunk_len(page_size: usize) -> usize {
     // Header, prefix and fences of a page; then slot, row header and what is not shared of the key.
     let (of_page, of_entry) = (110, 34);
@@ -143,8 +145,8 @@ pub(crate) fn chunk_len(page_size: usize) -> usize {
     len
 }
 
-/// Reads a value into `out`; false if its chunks are not whole: it has been freed, its writer was rolled
-/// back, or it is damaged.
+/// Reads a value into `out`; false if its chunks are not whole: it has been freed, its writer was
+/// rolled back, or it is damaged.
 pub(crate) fn read(tree: &Tree, reference: Reference, out: &mut Vec<u8>) -> Result<bool, TableError> {
     let len = reference.len as usize;
     out.clear();
@@ -175,8 +177,8 @@ pub(crate) fn read(tree: &Tree, reference: Reference, out: &mut Vec<u8>) -> Resu
     Ok(out.len() == len && crc32c(out) == reference.checksum)
 }
 
-/// Values marked to be freed, in the order of their names from `after` on, at most `limit`; as `txn` sees
-/// them.
+/// Values marked to be freed, in the order of their names from `after` on, at most `limit`; as
+/// `txn` sees them.
 pub(crate) fn freed(
     txn: &mut Transaction,
     tree: &Tree,
@@ -219,8 +221,8 @@ pub(crate) fn any_marked(tree: &Tree) -> Result<bool, TableError> {
     Ok(any)
 }
 
-/// Takes out a bounded number of a value's chunks; its mark, when there are none. Whether it is all gone.
-/// Nobody may need the value any more: nothing here is undone.
+/// Removes a bounded number of a value's chunks, and its mark when there are none left. Returns
+/// whether all of it is gone. No reader may need the value any more: nothing here is undone.
 pub(crate) fn free_some(tree: &Tree, id: ValueId) -> Result<bool, TableError> {
     let mut keys: Vec<[u8; 17]> = Vec::new();
     let mut position = Some(Position::At(id.chunk_key(0).to_vec()));

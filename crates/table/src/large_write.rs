@@ -7,7 +7,7 @@ use crate::state::State;
 use firn_base::crc32c;
 use firn_txn::{RowValue, Transaction, TxnErrorKind};
 
-/// Chunks written between two looks at the room in the log.
+/// Chunks written between two checks of the space in the log.
 const CHUNKS_BETWEEN_PACES: u32 = 32;
 
 /// A value as its row is to hold it.
@@ -17,7 +17,8 @@ pub(crate) enum Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Decides, and names a large value after the next write of `txn`: which must be that of its row.
+    /// Decides, and names a large value after the next write of `txn`: which must be that of its
+    /// row.
     pub(crate) fn new(
         txn: &mut Transaction,
         state: &State,
@@ -35,7 +36,7 @@ impl<'a> Stored<'a> {
             return too_large(format!("the value has {} bytes; {MAX_VALUE_LEN} is the limit", value.len()));
         }
         if !fits_row(page_size, key.len(), Reference::LEN) {
-            // The floor below says how long a key may be.
+            // The layer below checks how long a key may be.
             return Ok(Stored::Inline(value));
         }
         if state.large.is_none() {
@@ -78,7 +79,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Marks a value to be freed, once `txn` has taken the row's reference away.
+/// Marks a value to be freed, once `txn` has removed the row's reference.
 pub(crate) fn mark_freed(txn: &mut Transaction, state: &State, id: ValueId) -> Result<(), TableError> {
     Ok(txn.put(state.large_tree()?, &id.mark_key(), &[])?)
 }

@@ -1,21 +1,24 @@
 //! Tables: catalog, rows, secondary indexes.
 //!
-//! Place in the stack: above `txn`, below `firn` and `query`. The floors below know trees of bytes and
-//! transactions; this floor knows *names*, *columns* and *indexes*, and keeps every index of a table in
-//! the transaction that changes its rows. Formats: `docs/format/rows.md`; how it works: `docs/internals/tables.md`.
+//! Place in the stack: above `txn`, below `firn`. The layers below know trees of bytes and
+//! transactions; this layer knows *names*, *columns* and *indexes*, and maintains every index of a
+//! table in the transaction that changes its rows. Formats: `docs/format/rows.md`; how it works:
+//! `docs/table.md`.
 //!
-//! * [`Schema`], [`Value`]: typed columns; the key encoding keeps their order, the row encoding keeps
-//!   fixed-size columns at fixed offsets.
+//! * [`Schema`], [`Value`]: typed columns; the key encoding keeps their order, the row encoding
+//!   keeps fixed-size columns at fixed offsets.
 //! * [`Catalog`]: which tables there are. Definition changes are transactions of their own.
 //! * [`Table`], [`TypedTable`], [`Index`]: handles, cheap to clone, usable from any thread with any
-//!   transaction of their database. [`Cursor`], [`IndexCursor`], [`TypedCursor`]: owned, holding no latch.
+//!   transaction of their database. [`Cursor`], [`IndexCursor`], [`TypedCursor`]: owned, holding no
+//!   latch.
 //!
-//! Invariants: a statement changes a row and all of its indexes, or nothing; an index that is ready has one
-//! entry for each row and no other; a handle never reaches the pages of a dropped table.
+//! Invariants: a statement changes a row and all of its indexes, or nothing; an index that is ready
+//! has one entry for each row and no other; a handle never reaches the pages of a dropped table.
 //!
-//! How it fails: [`TableError`], whose kind says what the caller can do. Bytes that were stored and do not
-//! decode are `Damaged`, never a panic.
+//! How it fails: [`TableError`], whose kind says what the caller can do. Bytes that were stored and
+//! do not decode are `Damaged`, never a panic.
 #![forbid(unsafe_code)]
+#![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
 mod build;
 mod catalog;

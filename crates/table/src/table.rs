@@ -10,27 +10,25 @@ use firn_txn::Transaction;
 
 /// A table, as rows of bytes clustered by their key. Cheap to clone; usable from any thread.
 ///
-/// The bytes of a typed table's rows are those of [`crate::schema::Schema::encode`]; [`Table::typed`] gives the same table
-/// by values. A handle outlives changes of the table's definition and sees them; once the table is dropped
-/// every use of it fails with kind `Dropped`.
+/// The bytes of a typed table's rows are those of [`crate::schema::Schema::encode`];
+/// [`Table::typed`] gives the same table by values. A handle outlives changes of the table's
+/// definition and sees them; once the table is dropped every use of it fails with kind `Dropped`.
 #[derive(Clone)]
 pub struct Table {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Table {
-    /// Names the table for ever; its name may change.
+    /// Identifies the table for ever; its name may change.
     #[must_use]
     pub fn id(&self) -> TreeId {
         self.shared.id
     }
 
-    /// Its present definition.
     pub fn definition(&self) -> Result<Definition, TableError> {
         Ok(self.shared.state()?.definition.clone())
     }
 
-    /// Its present name.
     pub fn name(&self) -> Result<String, TableError> {
         Ok(self.shared.state()?.definition.name.clone())
     }
@@ -41,9 +39,9 @@ impl Table {
         state.get(txn, key, out)
     }
 
-    /// As [`Table::get`], and others can neither write nor lock the row, or the place where it would be,
-    /// until the transaction ends. Fails with `Conflict` if another transaction changed it since this
-    /// one's snapshot.
+    /// As [`Table::get`], and others can neither write nor lock the row, or the place where it
+    /// would be, until the transaction ends. Fails with `Conflict` if another transaction changed
+    /// it since this one's snapshot.
     pub fn get_for_update(
         &self,
         txn: &mut Transaction,
@@ -54,7 +52,8 @@ impl Table {
         state.get_for_update(txn, key, out)
     }
 
-    /// About how many rows it has, from a few page reads. Counts deleted rows that are not cleaned up yet.
+    /// About how many rows it has, from a few page reads. Counts deleted rows that are not cleaned
+    /// up yet.
     pub fn approximate_rows(&self) -> Result<u64, TableError> {
         self.estimate(&KeyRange::all())
     }

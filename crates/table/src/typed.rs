@@ -27,8 +27,8 @@ impl Table {
     }
 }
 
-/// A typed table by its values. Cheap to clone. Rows are given and answered as one value a column, in the
-/// order of the schema's columns.
+/// A typed table by its values. Cheap to clone. Rows are passed and returned as one value a column,
+/// in the order of the schema's columns.
 #[derive(Clone, Debug)]
 pub struct TypedTable {
     table: Table,
@@ -46,7 +46,6 @@ impl TypedTable {
         &self.table
     }
 
-    /// Its present schema.
     pub fn schema(&self) -> Result<Schema, TableError> {
         Ok(schema(&*self.table.shared.state()?).clone())
     }
@@ -71,8 +70,8 @@ impl TypedTable {
         self.read(txn, key, row, Table::get_for_update)
     }
 
-    /// Reads the row with these values (one a column of the index, none NULL) in a unique index; false if
-    /// there is none.
+    /// Reads the row with these values (one a column of the index, none NULL) in a unique index;
+    /// false if there is none.
     pub fn get_by(
         &self,
         txn: &mut Transaction,
@@ -109,8 +108,9 @@ impl TypedTable {
         self.table.delete(txn, &whole_key(&state, key)?)
     }
 
-    /// Rows whose primary keys lie between two bounds, each given by values of the first key columns: an
-    /// included bound takes in every key that begins with it, an excluded one leaves them out.
+    /// Rows whose primary keys lie between two bounds, each given by values of the first key
+    /// columns: an included bound takes in every key that begins with it, an excluded one leaves
+    /// them out.
     pub fn scan(
         &self,
         low: Bound<&[ValueRef<'_>]>,
@@ -126,7 +126,8 @@ impl TypedTable {
         })
     }
 
-    /// Rows whose keys of an index lie between two bounds (see [`TypedTable::scan`]), in the index's order.
+    /// Rows whose keys of an index lie between two bounds (see [`TypedTable::scan`]), in the
+    /// index's order.
     pub fn scan_index(
         &self,
         index: &Index,
@@ -163,7 +164,8 @@ impl TypedTable {
             row.clear();
             return Ok(false);
         }
-        // The row may hold a column that was added since: the state is taken after the row was read.
+        // The row may hold a column that was added since: the state is taken after the row was
+        // read.
         decode(&*self.table.state_for(txn)?, &key, &bytes, row)?;
         Ok(true)
     }
@@ -194,7 +196,7 @@ enum Rows {
 }
 
 impl TypedCursor {
-    /// The same cursor, locking every row that it answers.
+    /// The same cursor, locking every row that it returns.
     #[must_use]
     pub fn for_update(self) -> TypedCursor {
         let rows = match self.rows {
@@ -204,7 +206,7 @@ impl TypedCursor {
         TypedCursor { rows, ..self }
     }
 
-    /// The next row, which lives until the next call. `None` at the end.
+    /// The next row, borrowed until the next call. `None` at the end.
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<&[Value]>, TableError> {
         let found = match &mut self.rows {
             Rows::Table(cursor) => cursor.next(txn)?,

@@ -2,10 +2,11 @@
 //!
 //! Invariants:
 //! * a statement that fails leaves the transaction as it was before: it goes back to a savepoint;
-//! * the row itself is written first. That locks it, so that two writers of one row never meet in an
-//!   index, and everybody takes locks in the same order: row, then its indexes in their order;
+//! * the row itself is written first. That locks it, so that two writers of one row never meet in
+//!   an index, and all transactions take locks in the same order: row, then its indexes in their
+//!   order;
 //! * which indexes to keep is read after the row is written (see [`crate::state`]);
-//! * chunks of a large value are written last, when nothing but lack of room can stop the statement.
+//! * chunks of a large value are written last, when only a lack of space can stop the statement.
 
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState, RowSource};
@@ -21,12 +22,13 @@ use firn_base::sync::atomic::Ordering;
 use firn_txn::Transaction;
 
 impl Table {
-    /// Inserts a row. A key has at most [`firn_txn::max_key_len`] bytes, a value [`crate::row::MAX_VALUE_LEN`].
+    /// Inserts a row. A key has at most [`firn_txn::max_key_len`] bytes, a value
+    /// [`crate::row::MAX_VALUE_LEN`].
     ///
-    /// Errors of all writes: `Duplicate` (of a unique index, or of the primary key here), `BadArgument` (the
-    /// bytes are no row of the table, or too short for an index), `Damaged` (an index entry that should be
-    /// there is not), and the transaction's (`Conflict`, `Deadlock`: roll back and try again; `TooLarge`). A
-    /// write that fails has changed nothing.
+    /// Errors of all writes: `Duplicate` (of a unique index, or of the primary key here),
+    /// `BadArgument` (the bytes are no row of the table, or too short for an index), `Damaged` (an
+    /// index entry that should be there is not), and the transaction's (`Conflict`, `Deadlock`:
+    /// roll back and try again; `TooLarge`). A write that fails has changed nothing.
     pub fn insert(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<(), TableError> {
         self.insert_bytes(txn, key, value, Bytes::Given)
     }
@@ -119,7 +121,8 @@ impl Table {
         })
     }
 
-    /// What follows the write of the row itself. `before`: flag and bytes that it had, if it was there.
+    /// What follows the write of the row itself. `before`: flag and bytes that it had, if it was
+    /// there.
     fn after_write(
         &self,
         txn: &mut Transaction,
@@ -150,7 +153,7 @@ impl Table {
     ) -> Result<(), TableError> {
         let Some(id) = gone else { return Ok(()) };
         large_write::mark_freed(txn, state, id)?;
-        // After the mark: who looks for marks clears this first.
+        // After the mark: the thread that searches for marks clears this first.
         self.shared.has_marks.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -201,8 +204,8 @@ impl Bytes {
     }
 }
 
-/// The large value that a row's old version leads to. If an index needs the value, which may have 64 MiB, it takes the
-/// reference's place in `old`.
+/// The large value that a row's old version leads to. If an index needs the value, which may have
+/// 64 MiB, it takes the reference's place in `old`.
 fn old_value(
     state: &State,
     key: &[u8],
@@ -283,7 +286,8 @@ pub(crate) fn add(
     entry: &Entry,
 ) -> Result<(), TableError> {
     if !index.definition.spec.unique {
-        // Its key ends with the primary key of a row that is locked: nobody else can be meant.
+        // Its key ends with the primary key of a row that is locked: no other transaction can own
+        // it.
         return Ok(txn.put(&index.tree, &entry.key, &entry.value)?);
     }
     if txn.insert(&index.tree, &entry.key, &entry.value)? {
