@@ -1,4 +1,4 @@
-//! What a row change's log record carries for undo, and the floor's own records.
+//! What a row change's log record carries for undo, and this layer's own records.
 //!
 //! | record kind | meaning | body |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 use firn_base::TxnId;
 use firn_base::codec::{Malformed, Reader, Writer};
 
-/// Record kinds of this floor.
+/// Record kinds of this layer.
 pub mod kinds {
     use firn_log::Kind;
     /// A transaction committed.
@@ -76,7 +76,7 @@ impl<'a> Attachment<'a> {
     }
 }
 
-/// Begins a change's attachment in `out`; the undo entry follows. Answers where it starts.
+/// Begins a change's attachment in `out`; the undo entry follows. Returns where it starts.
 #[inline]
 pub(crate) fn begin_change(out: &mut Vec<u8>, txn: TxnId, index: u32) -> usize {
     out.clear();

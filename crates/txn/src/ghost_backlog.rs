@@ -11,11 +11,13 @@ use std::collections::VecDeque;
 
 /// Leaves noted by scans, at most.
 pub(crate) const MET_MAX: usize = 32;
-/// Bytes of the lists of committed transactions that are not gathered yet, at which a commit gathers them itself.
+/// Bytes of the lists of committed transactions that are not gathered yet, at which a commit
+/// gathers them itself.
 pub(crate) const INCOMING_MAX: usize = 256 << 10;
 /// Bytes of the generation that grows, and of the one that is swept.
 pub(crate) const GENERATION_MAX: usize = 256 << 10;
-/// Bytes of each of the smaller sets: what is locked (two sets), what is to be merged, what is set aside.
+/// Bytes of each of the smaller sets: what is locked (two sets), what is to be merged, what is set
+/// aside.
 pub(crate) const SMALL_SET_MAX: usize = 64 << 10;
 
 /// What commits and rollbacks hand in; gathered by the steps.
@@ -23,7 +25,7 @@ pub(crate) const SMALL_SET_MAX: usize = 64 << 10;
 pub(crate) struct Incoming {
     pub(crate) lists: Vec<GhostList>,
     pub(crate) bytes: usize,
-    /// The undo tree holds entries that nobody needs of transactions from the first to the second.
+    /// The undo tree holds unneeded entries of transactions from the first to the second.
     pub(crate) undo: Option<(TxnId, TxnId)>,
 }
 
@@ -35,7 +37,7 @@ pub(crate) struct Work {
     /// The generation that is ready when every snapshot sees the first `ready_at` commits.
     pub(crate) sealed: KeyRanges,
     pub(crate) ready_at: u64,
-    /// To be swept now, from `at` on and then from the beginning, so that no tree waits for ever for others.
+    /// To be swept now, from `at` on and then from the beginning, so that no tree starves.
     pub(crate) ready: KeyRanges,
     pub(crate) at: (TreeId, Vec<u8>),
     /// Counts jobs: every other one may be a scan's, or a merge.
@@ -57,7 +59,8 @@ pub(crate) struct Work {
 pub(crate) struct Backlog {
     pub(crate) incoming: Mutex<Incoming>,
     pub(crate) work: Mutex<Work>,
-    /// Leaves in which scans met many ghosts: swept first. Hints only, the ghosts are covered elsewhere. Locked alone.
+    /// Leaves in which scans met many ghosts: swept first. Hints only, the ghosts are covered
+    /// elsewhere. Locked alone.
     pub(crate) met: Mutex<VecDeque<(TreeId, Box<[u8]>)>>,
     /// Where trees note merges that met an error.
     pub unmerged: Arc<Unmerged>,
@@ -102,8 +105,8 @@ impl Backlog {
         }
     }
 
-    /// Takes what a transaction leaves that commits now. Under the registry's lock. Whether [`TxnManager::gather_ghosts`]
-    /// should be called once that is released.
+    /// Takes what a transaction leaves that commits now. Under the registry's lock. Whether
+    /// [`TxnManager::gather_ghosts`] should be called once that is released.
     pub fn leave(&self, list: GhostList) -> bool {
         let mut incoming = self.incoming.lock();
         incoming.bytes += size_of::<GhostList>() + list.bytes();
@@ -125,7 +128,8 @@ impl Backlog {
         *bytes += list.bytes() - before.min(list.bytes());
     }
 
-    /// Notes that nobody needs spilled before-images of transactions from `first` to `last` any more.
+    /// Notes that the spilled before-images of transactions from `first` to `last` are not needed
+    /// any more.
     pub fn leave_undo(&self, first: TxnId, last: TxnId) {
         let mut incoming = self.incoming.lock();
         let (low, high) = incoming.undo.unwrap_or((first, last));
@@ -156,13 +160,14 @@ impl Backlog {
         incoming + work.sets().iter().map(|set| set.bytes()).sum::<usize>()
     }
 
-    /// Whether the steps go through a range of leaves now, which may be long and cold: then they had better be paced.
+    /// Whether the steps go through a range of leaves now, which may be long and cold: then they
+    /// had better be paced.
     pub fn is_sweeping(&self) -> bool {
         self.sweeping.load(Ordering::Relaxed)
     }
 
-    /// Adds what was handed in to the work. Under the work's lock, so that who looks at `incoming` first and at the work
-    /// then sees everything.
+    /// Adds what was handed in to the work. Under the work's lock, so that a thread that reads
+    /// `incoming` first and the work then sees everything.
     pub(crate) fn gather(&self, work: &mut Work, undo: TreeId) {
         let incoming = std::mem::take(&mut *self.incoming.lock());
         for list in &incoming.lists {
@@ -173,7 +178,7 @@ impl Backlog {
         }
         if let Some(unmerged) = self.unmerged.take() {
             for (tree, low, high) in unmerged.iter() {
-                // A range that stands for many keys is swept: that merges what is small, too.
+                // A range that stands for many keys is swept: that merges small nodes, too.
                 if high == Some(low) {
                     work.merges.add_key(tree, low)
                 } else {

@@ -1,46 +1,58 @@
 //! Where ghosts are, and taking them out of their pages.
 //!
-//! A deleted row stays as a *ghost* while a snapshot may not see its deletion. Then background steps remove it. Every
-//! ghost is removed in bounded time; that rests on this invariant of the *backlog*:
+//! A deleted row stays as a *ghost* while a snapshot may not see its deletion. Then background
+//! steps remove it. Every ghost is removed in bounded time; that rests on this invariant of the
+//! *backlog*:
 //!
-//! * **Every ghost is covered.** The key of each ghost in a page lies in a range of keys that is kept in one of these
-//!   places: with the running or prepared transaction that made it ([`GhostList`]), in `incoming`, or in one of the sets
-//!   of [`Work`]. A delete adds its key under the lock that settles its undo entry, and so does a write over a ghost; a commit moves the list to `incoming`
-//!   under the registry's lock, in the very section that ends the transaction; a rollback that puts a ghost back adds its
-//!   key. A sweep takes a range out only after it has judged every entry of the leaves in it, and what it had to leave
-//!   there is added again first. That includes rows of transactions that recovery found and that have not ended: their lists
-//!   are lost, and undoing them may put ghosts back there, before which nothing in the log says so again.
-//! * **It survives.** A checkpoint record carries the union of those places, made coarse until it is small
-//!   ([`TxnManager::ghosts_to_keep`]); and a log record says whether it made a ghost or covered one, so analysis adds what
-//!   comes after the redo start. An undo entry that is settled when the checkpoint looks is in the union; one that is not holds
-//!   the redo start at or before its record. So an opening knows at once, and without reading a page, where ghosts may
-//!   be. The price is one byte's bit in the log, 4 KiB at most in a checkpoint record, and, where memory was too short for
-//!   exact ranges, sweeps that read leaves without ghosts.
-//! * **Its memory is bounded**: [`TxnManager::GHOST_BYTES_MAX`] in all, whatever is deleted and however long a snapshot is open. Beyond
-//!   their limits the sets become coarser (`KeyRanges`), and at worst say that a tree is to be swept whole. A
-//!   transaction's own list is bounded likewise.
+//! * **Every ghost is covered.** The key of each ghost in a page lies in a range of keys that is
+//!   kept in one of these places: with the running or prepared transaction that made it
+//!   ([`GhostList`]), in `incoming`, or in one of the sets of [`Work`]. A delete adds its key under
+//!   the lock that settles its undo entry, and so does a write over a ghost; a commit moves the
+//!   list to `incoming` under the registry's lock, in the very section that ends the transaction; a
+//!   rollback that puts a ghost back adds its key. A sweep takes a range out only after it has
+//!   judged every entry of the leaves in it, and what it had to leave there is added again first.
+//!   That includes rows of transactions that recovery found and that have not ended: their lists
+//!   are lost, and undoing them may put ghosts back there, before which nothing in the log says so
+//!   again.
+//! * **It survives.** A checkpoint record carries the union of those places, made coarse until it
+//!   is small ([`TxnManager::ghosts_to_keep`]); and a log record says whether it made a ghost or
+//!   covered one, so analysis adds what comes after the redo start. An undo entry that is settled
+//!   when the checkpoint looks is in the union; one that is not holds the redo start at or before
+//!   its record. So an opening knows at once, and without reading a page, where ghosts may be. The
+//!   price is one byte's bit in the log, 4 KiB at most in a checkpoint record, and, where memory
+//!   was too short for exact ranges, sweeps that read leaves without ghosts.
+//! * **Its memory is bounded**: [`TxnManager::GHOST_BYTES_MAX`] in all, whatever is deleted and
+//!   however long a snapshot is open. Beyond their limits the sets become coarser (`KeyRanges`),
+//!   and at worst say that a tree is to be swept whole. A transaction's own list is bounded
+//!   likewise.
 //!
-//! *When*: ranges are worked on by *generations*. What is known is sealed with the number of commits so far; when every
-//! snapshot in use was taken after these, the generation is ready to be swept, and the next one, which has grown meanwhile,
-//! is sealed. So each range is visited once a generation, however often its rows change, and waits for two generations of
-//! snapshots at most. What an opening finds, and whatever else waits for no snapshot, is ready at once. What a sweep leaves:
-//! * a ghost whose writer runs, or is to be rolled back: its end says what becomes of it, and covers it;
-//! * rows, ghosts or not, of a loser that recovery found: their keys are kept for the next opening, since its rollback covers what it
-//!   puts back in memory only, and a crash may come before a checkpoint knows of that;
+//! *When*: ranges are worked on by *generations*. What is known is sealed with the number of
+//! commits so far; when every snapshot in use was taken after these, the generation is ready to be
+//! swept, and the next one, which has grown meanwhile, is sealed. So each range is visited once a
+//! generation, however often its rows change, and waits for two generations of snapshots at most.
+//! What an opening finds, and whatever else waits for no snapshot, is ready at once. What a sweep
+//! leaves:
+//! * a ghost whose writer runs, or is to be rolled back: its end says what becomes of it, and
+//!   covers it;
+//! * rows, ghosts or not, of a loser that recovery found: their keys are kept for the next opening,
+//!   since its rollback covers what it puts back in memory only, and a crash may come before a
+//!   checkpoint knows of that;
 //! * one whose writer has ended and is not seen by all: it belongs to the next generation;
-//! * a locked one, or a row, ghost or not, of a prepared transaction that recovery found: it waits until the
-//!   transactions that may hold the lock, which are those that run now, have ended.
+//! * a locked one, or a row, ghost or not, of a prepared transaction that recovery found: it waits
+//!   until the transactions that may hold the lock, which are those that run now, have ended.
 //!
-//! So no range is visited again and again in vain.
+//! So no range is visited repeatedly in vain.
 //!
-//! *How*: a step sweeps [`LEAVES_A_STEP`] leaves at most, each latched shared for a look and exclusively only if it has
-//! something to remove; records are of class `Normal`, so they never take what is kept for undoing. Cold leaves enter the
-//! buffer by one use and leave by it. Small leaves are merged behind the sweep, when their right neighbours have been
-//! swept, so that no ghost is moved from page to page; those whose merge meets an error are tried again. A full log stops a
-//! step, not the work. Damage sets the leaf aside (`set_aside.rs`), or all below a damaged node; the sweep goes on behind
-//! it, and the next opening tries again.
+//! *How*: a step sweeps [`LEAVES_A_STEP`] leaves at most, each latched shared to inspect it and
+//! exclusively only if it has something to remove; records are of class `Normal`, so they never
+//! consume the log space reserved for undo. Cold leaves enter the buffer by one use and leave by
+//! it. Small leaves are merged behind the sweep, when their right neighbours have been swept, so
+//! that no ghost is moved from page to page; those whose merge meets an error are tried again. A
+//! full log stops a step, not the work. Damage sets the leaf aside (`set_aside.rs`), or all below a
+//! damaged node; the sweep continues behind it, and the next opening tries again.
 //!
-//! The undo tree is swept by the same steps: its entries of transactions that all snapshots see are garbage.
+//! The undo tree is swept by the same steps: its entries of transactions that all snapshots see are
+//! garbage.
 
 use crate::error::TxnError;
 use crate::ghost_backlog::{GENERATION_MAX, INCOMING_MAX, SMALL_SET_MAX, Work};
@@ -52,7 +64,8 @@ use firn_base::{Progress, TreeId, TxnId};
 use firn_btree::{KeyRanges, Position, Swept, Tree, TreeError, TreeErrorKind};
 use firn_log::LogClass;
 
-/// What is removed because no snapshot needs it waits until there is log: it never takes what is kept for undoing.
+/// What is removed because no snapshot needs it waits until there is log: it never takes what is
+/// kept for undoing.
 pub(crate) const HOUSEKEEPING: LogClass = LogClass::Normal;
 
 /// Leaves swept in one step, at most.
@@ -108,12 +121,13 @@ impl Left {
 }
 
 impl TxnManager {
-    /// Bytes of memory that remember where ghosts are, at most: and what a handful of commits add at one moment; with
-    /// very many trees, 96 bytes for each in each of seven sets if that is more.
+    /// Bytes of memory that remember where ghosts are, at most: and what a handful of commits add
+    /// at one moment; with very many trees, 96 bytes for each in each of seven sets if that is
+    /// more.
     pub const GHOST_BYTES_MAX: usize = INCOMING_MAX + 3 * GENERATION_MAX + 4 * SMALL_SET_MAX;
 
-    /// Where ghosts may be, for a checkpoint record, in few bytes; `None`: in every tree. `own` is what running
-    /// transactions know themselves, and must have been looked at before.
+    /// Where ghosts may be, for a checkpoint record, in few bytes; `None`: in every tree. `own` is
+    /// what running transactions know themselves, and must have been read before.
     pub(crate) fn ghosts_to_keep(&self, own: KeyRanges) -> Option<KeyRanges> {
         let mut all = own;
         for list in &self.backlog.incoming.lock().lists {
@@ -133,14 +147,15 @@ impl TxnManager {
         Some(all.limited(limit)).filter(|ranges| ranges.bytes() <= 4 * limit)
     }
 
-    /// Takes in what commits have handed in: without background work they would hand in more and more.
+    /// Takes in what commits have handed in: without background work they would hand in more and
+    /// more.
     pub(crate) fn gather_ghosts(&self) {
         let mut work = self.backlog.work.lock();
         self.backlog.gather(&mut work, self.undo.id());
     }
 
-    /// Whether [`TxnManager::maintenance_step`] goes through a range of leaves now: its caller should leave others time
-    /// between two steps.
+    /// Whether [`TxnManager::maintenance_step`] goes through a range of leaves now: its caller
+    /// should leave others time between two steps.
     #[must_use]
     pub fn is_sweeping(&self) -> bool {
         self.backlog.is_sweeping()
@@ -148,8 +163,8 @@ impl TxnManager {
 
     /// Removes some ghosts, or what else is left in pages.
     ///
-    /// Errors: those of pages and devices, but for damage, which is set aside; `LogFull`: there is more to do when the log
-    /// has space. Nothing is forgotten by an error.
+    /// Errors: those of pages and devices, but for damage, which is set aside; `LogFull`: there is
+    /// more to do when the log has space. Nothing is forgotten by an error.
     pub(crate) fn ghost_step(&self) -> Result<Progress, TxnError> {
         let Some(job) = self.next_job() else {
             self.backlog.sweeping.store(false, Ordering::Relaxed);
@@ -160,7 +175,8 @@ impl TxnManager {
         let (Job::Leaf(id, _) | Job::Range(id, ..) | Job::Merge(id, _)) = &job;
         let tree = if *id == self.undo.id() { Some(self.undo.clone()) } else { self.tree(*id) };
         let Some(tree) = tree else {
-            // A dropped one; or one of those that a damaged catalog hides, which the next opening may know again.
+            // A dropped one; or one of those that a damaged catalog hides, which the next opening
+            // may know again.
             self.backlog.forget(*id);
             if self.unknown_trees.get().is_some() {
                 self.backlog.work.lock().aside.add(*id, &[], None);
@@ -209,7 +225,8 @@ impl TxnManager {
             if registry.horizon() >= *ready_at {
                 move_all(sealed, ready);
                 std::mem::swap(sealed, open);
-                // What was gathered was left by commits that had their numbers when the registry was free.
+                // What was gathered was left by commits that had their numbers when the registry
+                // was free.
                 *ready_at = registry.sequence();
                 if registry.horizon() >= *ready_at {
                     move_all(sealed, ready);
@@ -297,9 +314,10 @@ impl TxnManager {
             let removed = leaves.iter().map(|leaf| leaf.removed as u64).sum();
             self.counters.ghosts_removed.fetch_add(removed, Ordering::Relaxed);
         }
-        // The last one, if it is small and the sweep goes on, is merged by the next step, when its neighbour is swept, too.
-        let goes_on = !ended && failed.is_none();
-        if goes_on && leaves.len() > 1 && leaves.last().is_some_and(|leaf| leaf.small) {
+        // The last one, if it is small and the sweep continues, is merged by the next step, when
+        // its neighbour is swept, too.
+        let continues = !ended && failed.is_none();
+        if continues && leaves.len() > 1 && leaves.last().is_some_and(|leaf| leaf.small) {
             leaves.pop();
         }
         for leaf in leaves.iter().filter(|leaf| leaf.small) {
@@ -323,7 +341,7 @@ impl TxnManager {
             Some(error) if concerns_a_page(&error) && self.is_known(tree) => {
                 let next = match tree.past_leaf(&Position::At(at.clone())) {
                     Ok(Some(Position::At(next))) => Some(next),
-                    // The rest of the tree, as far as can be told.
+                    // The rest of the tree, as far as is known.
                     _ => None,
                 };
                 {
@@ -360,7 +378,8 @@ impl TxnManager {
         })
     }
 
-    /// Forgets the work in a tree that is being cleared, or has gone meanwhile; otherwise the error is the caller's.
+    /// Forgets the work in a tree that is being cleared, or has gone meanwhile; otherwise the error
+    /// is the caller's.
     fn unless_gone(&self, tree: &Tree, error: TreeError) -> Result<(), TxnError> {
         if self.is_known(tree) && error.kind != TreeErrorKind::Condemned {
             return Err(error.into());
@@ -376,12 +395,13 @@ impl TxnManager {
     /// What a sweep does in a tree, for people.
     fn about(&self, tree: &Tree) -> String {
         match tree.id() == self.undo.id() {
-            true => "removing before-images that nobody needs from the undo tree".to_owned(),
+            true => "removing unneeded before-images from the undo tree".to_owned(),
             false => format!("removing deleted rows from {}", tree.id()),
         }
     }
 
-    /// Whether a transaction from before `until` runs or is prepared, other than those that are only left to be undone.
+    /// Whether a transaction from before `until` runs or is prepared, other than those that are
+    /// only left to be undone.
     fn runs_before(&self, until: TxnId) -> bool {
         let losers: Vec<TxnId> = self.losers.lock().keys().copied().collect();
         let registry = self.registry.lock();

@@ -1,16 +1,18 @@
 //! Two-phase commit: transactions that are prepared, and decided from outside.
 //!
 //! Invariants:
-//! * A prepared transaction stands in the list, by its global id, from its prepare record to its decision: both records are
-//!   appended under the list's lock. So a checkpoint, which takes that lock, names it as prepared, or its decision lies
-//!   behind the log's end as the checkpoint read it before.
-//! * The rows that it wrote are locked by their headers. Keys that it locked for update and did not write are in its prepare
-//!   record, so that they are locked again after a crash. Its locks for reading end: it does nothing any more, so two-phase
-//!   locking allows that.
-//! * Space for its decision is set aside in the log before it is prepared, and space to undo it is promised while it is open.
-//!   So no decision is refused for lack of space: a commit is one record, and so is the decision to roll back, after which
-//!   the undoing may be put off.
-//! * How many there are, and how many bytes checkpoints list them in, is bounded; beyond that `prepare` fails.
+//! * A prepared transaction stands in the list, by its global id, from its prepare record to its
+//!   decision: both records are appended under the list's lock. So a checkpoint, which takes that
+//!   lock, names it as prepared, or its decision lies behind the log's end as the checkpoint read
+//!   it before.
+//! * The rows that it wrote are locked by their headers. Keys that it locked for update and did not
+//!   write are in its prepare record, so that they are locked again after a crash. Its locks for
+//!   reading end: it does nothing any more, so two-phase locking allows that.
+//! * Space for its decision is set aside in the log before it is prepared, and space to undo it is
+//!   promised while it is open. So no decision is refused for lack of space: a commit is one
+//!   record, and so is the decision to roll back, after which the undoing may be put off.
+//! * How many there are, and how many bytes checkpoints list them in, is bounded; beyond that
+//!   `prepare` fails.
 
 use crate::attachment::kinds;
 use crate::commit::CommitHandle;
@@ -32,13 +34,14 @@ use firn_log::{LogClass, Record};
 /// Longest global id, in bytes.
 const GID_MAX: usize = 256;
 impl Transaction {
-    /// Two-phase commit, first phase: after it, the transaction survives a crash with its writes locked and unseen, until
-    /// [`TxnManager::commit_prepared`] or [`TxnManager::rollback_prepared`] names `gid`. What it has locked for update stays
-    /// locked as well; its locks for reading end here. The handle tells when the promise is durable.
+    /// Two-phase commit, first phase: after it, the transaction survives a crash with its writes
+    /// locked and unseen, until [`TxnManager::commit_prepared`] or
+    /// [`TxnManager::rollback_prepared`] names `gid`. What it has locked for update stays locked as
+    /// well; its locks for reading end here. The handle tells when the promise is durable.
     ///
-    /// Errors: `BadArgument` if `gid` is empty, longer than 256 bytes or taken, or if nothing was written; `TooMany` if too
-    /// many transactions are prepared, or this one has locked too many keys that it did not write; `LogFull`. The
-    /// transaction is rolled back then.
+    /// Errors: `BadArgument` if `gid` is empty, longer than 256 bytes or taken, or if nothing was
+    /// written; `TooMany` if too many transactions are prepared, or this one has locked too many
+    /// keys that it did not write; `LogFull`. The transaction is rolled back then.
     pub fn prepare(mut self, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         self.begin_write()?;
         let refuse = |message: &str| Err(TxnError::new(TxnErrorKind::BadArgument, message));
@@ -53,7 +56,7 @@ impl Transaction {
         let body = prepare_record(state.id, gid, &keys);
         let held = &mut self.held;
         let mut lsn = Lsn::ZERO;
-        manager.with_room(|| {
+        manager.with_log_space(|| {
             let mut list = manager.prepared.lock();
             list.admit(&manager.log, gid, body.len())?;
             manager.locks.release_but(state.id, held, &keys);
@@ -77,7 +80,8 @@ impl Transaction {
 }
 
 impl TxnManager {
-    /// The keys that a transaction has locked for update and did not write, sorted. What it wrote is locked by its header.
+    /// The keys that a transaction has locked for update and did not write, sorted. What it wrote
+    /// is locked by its header.
     fn locked_and_not_written(&self, state: &TxnState, held: &HeldLocks) -> Vec<LockedKey> {
         let mut keys = self.locks.exclusive_keys(state.id, held);
         keys.retain(|(tree, key)| !self.is_written_by(state.id, *tree, key));
@@ -93,7 +97,7 @@ impl TxnManager {
         tree.get(key, |value| value.is_some_and(by)).unwrap_or(false)
     }
 
-    /// Sets space aside for the decision, and appends the prepare record. Answers its end.
+    /// Sets space aside for the decision, and appends the prepare record. Returns its end.
     fn append_prepare(&self, state: &TxnState, body: &[u8]) -> Result<Lsn, TxnError> {
         self.log.decisions().fetch_add(1, Ordering::SeqCst);
         let record = Record { kind: kinds::PREPARE, body };
@@ -110,7 +114,7 @@ impl TxnManager {
     pub fn commit_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         self.check_usable()?;
         let mut lsn = Lsn::ZERO;
-        self.with_room(|| {
+        self.with_log_space(|| {
             let mut list = self.prepared.lock();
             let prepared = list.get_mut(gid).ok_or_else(|| not_prepared(gid))?;
             lsn = self.order(&prepared.state, &mut prepared.held, LogClass::Decision)?;
@@ -121,15 +125,17 @@ impl TxnManager {
         Ok(CommitHandle::new(self.clone(), lsn))
     }
 
-    /// Rolls a prepared transaction back, from any thread. Until the handle says that this is durable, a crash may
-    /// bring it back prepared. Never refused for lack of space in the log: the decision is one record. What finds no space to
-    /// be undone in, or needs a page that cannot be read, is undone later, as that of any transaction that rolls back.
+    /// Rolls a prepared transaction back, from any thread. Until the handle says that this is
+    /// durable, a crash may bring it back prepared. Never refused for lack of space in the log: the
+    /// decision is one record. What finds no space to be undone in, or needs a page that cannot be
+    /// read, is undone later, as that of any transaction that rolls back.
     ///
-    /// Errors: `BadArgument` if none has this id; else those after which the database must be opened again.
+    /// Errors: `BadArgument` if none has this id; else those after which the database must be
+    /// opened again.
     pub fn rollback_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         self.check_usable()?;
         let mut decided = None;
-        self.with_room(|| {
+        self.with_log_space(|| {
             let mut list = self.prepared.lock();
             let state = &list.get(gid).ok_or_else(|| not_prepared(gid))?.state;
             let mut body = Vec::new();
@@ -145,7 +151,8 @@ impl TxnManager {
         match self.roll_back_patiently(&state, &mut held, &WaitLimit::default()) {
             Ok(()) => {}
             Err(error) if error.allows_undoing_later() => self.undo_later(&state, &mut held, &error),
-            // Half undone it is in nobody's hands: nobody could ever end it, and its rows would stay locked.
+            // Half undone it would have no owner: no thread could ever end it, and its rows would
+            // stay locked.
             Err(error) => {
                 self.poison(error.clone());
                 return Err(error);

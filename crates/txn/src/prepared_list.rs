@@ -9,14 +9,13 @@ use firn_base::{TreeId, TxnId};
 use firn_log::Log;
 use std::collections::BTreeMap;
 
-/// The share of the log's capacity, as a divisor, that prepared transactions may take in each checkpoint: global ids and
-/// locked keys.
+/// The share of the log's capacity, as a divisor, that prepared transactions may take in each
+/// checkpoint: global ids and locked keys.
 const LIST_SHARE: u64 = 64;
 
 /// A key that a transaction has locked for update.
 pub type LockedKey = (TreeId, Vec<u8>);
 
-/// One prepared transaction.
 pub(crate) struct Prepared {
     pub state: Arc<TxnState>,
     pub held: HeldLocks,
@@ -62,7 +61,7 @@ impl PreparedList {
         self.by_gid.iter()
     }
 
-    /// Refuses a transaction for which there is no place.
+    /// Refuses a transaction that would exceed a limit.
     pub fn admit(&self, log: &Log, gid: &[u8], record_len: usize) -> Result<(), TxnError> {
         if self.by_gid.contains_key(gid) {
             let message = "a prepared transaction has this global id already";

@@ -1,8 +1,9 @@
 //! Background work that met damage.
 //!
-//! Damage to a page concerns the rows on it, never the database. Background work (rollback of losers, redo, ghost
-//! removal, dropping a tree, freeing large values, the undo tree) that meets a damaged page is *set aside*: it is
-//! noted here, reported once, and not tried again before the next opening. All other work goes on.
+//! Damage to a page concerns the rows on it, never the database. Background work (rollback of
+//! losers, redo, ghost removal, dropping a tree, freeing large values, the undo tree) that meets a
+//! damaged page is *set aside*: it is noted here, reported once, and not tried again before the
+//! next opening. All other work continues.
 
 use crate::error::TxnError;
 use crate::manager::TxnManager;
@@ -40,8 +41,9 @@ impl SetAsideList {
 }
 
 impl TxnManager {
-    /// Notes that background work met damage and is left until the next opening. The same work with the same cause
-    /// is noted once. No latch and no lock of the engine may be held: the listener is called.
+    /// Notes that background work met damage and is left until the next opening. The same work with
+    /// the same cause is noted once. No latch and no lock of the engine may be held: the listener
+    /// is called.
     pub fn set_aside(&self, work: impl Into<String>, error: &TxnError) {
         let entry = SetAside { work: work.into(), cause: error.message.clone() };
         {
@@ -66,7 +68,8 @@ impl TxnManager {
         (list.first.clone(), list.count)
     }
 
-    /// Hands in what is called for each piece of work that is set aside. Set once, when the database is assembled.
+    /// Hands in what is called for each piece of work that is set aside. Set once, when the
+    /// database is assembled.
     pub fn on_set_aside(&self, listener: impl Fn(&SetAside) + Send + Sync + 'static) {
         assert!(
             self.set_aside.listener.set(Box::new(listener)).is_ok(),

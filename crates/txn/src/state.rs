@@ -26,13 +26,13 @@ pub(crate) enum Status {
 pub(crate) struct TxnState {
     pub id: TxnId,
     status: AtomicU8,
-    /// It ran in an earlier life of the database.
+    /// It ran in an earlier epoch of the database.
     pub found_by_recovery: bool,
-    /// How often it has given locks back without ending: counted after they are free, before waiters are woken. See
-    /// [`crate::transaction::Transaction::wait_for`].
+    /// How often it has released locks without ending: counted after they are free, before waiters
+    /// are woken. See [`crate::transaction::Transaction::wait_for`].
     releases: AtomicU32,
-    /// Held while an entry moves to the undo tree, and while one is being undone: one that has been used is
-    /// not spilled. Taken before page latches.
+    /// Held while an entry moves to the undo tree, and while one is being undone: one that has been
+    /// used is not spilled. Taken before page latches.
     pub moving: Mutex<()>,
     pub versions: Mutex<Versions>,
 }
@@ -61,7 +61,7 @@ impl TxnState {
     pub fn set_status(&self, status: Status) {
         self.status.store(status as u8, Ordering::SeqCst);
     }
-    /// Notes that it has given locks back. Then [`crate::waits::WaitGraph::ended`] is called.
+    /// Notes that it has released locks. Then [`crate::waits::WaitGraph::ended`] is called.
     pub fn note_release(&self) {
         self.releases.fetch_add(1, Ordering::SeqCst);
     }

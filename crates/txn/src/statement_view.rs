@@ -4,9 +4,9 @@ use crate::manager::TxnManager;
 use crate::snapshot::Snapshot;
 use firn_base::sync::Arc;
 
-/// What a statement of several calls sees, a cursor's for one: under read committed the snapshot that they share. Empty
-/// until the first of them, and at other levels. Dropping it gives the snapshot back; as long as it is there, versions
-/// that others replace are kept for it.
+/// What a statement of several calls sees, a cursor's for one: under read committed the snapshot
+/// that they share. Empty until the first of them, and at other levels. Dropping it gives the
+/// snapshot back; as long as it is there, versions that others replace are kept for it.
 #[derive(Debug, Default)]
 pub struct StatementView(Option<Kept>);
 

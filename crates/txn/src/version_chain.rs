@@ -1,4 +1,5 @@
-//! The versions of a row: which of them a reader sees, and how to get from one to the version before.
+//! The versions of a row: which of them a reader sees, and how to get from one to the version
+//! before.
 
 use crate::error::{TxnError, TxnErrorKind};
 use crate::header::RowHeader;
@@ -9,7 +10,7 @@ use crate::undo::{Before, Undo, undo_key};
 use crate::versions::Lookup;
 use firn_base::TxnId;
 
-/// Who reads, and by which snapshot.
+/// Which transaction reads, and by which snapshot.
 pub(crate) struct View<'a> {
     pub manager: &'a TxnManager,
     pub me: Option<TxnId>,
@@ -29,8 +30,9 @@ impl View<'_> {
         Ok(seen.then_some((payload, header.flag)))
     }
 
-    /// Finds the version that this view sees, puts its payload into `out` and answers its flag; `None` if
-    /// there is no row. Called under the leaf's latch, which keeps the chain from changing at its head.
+    /// Finds the version that this view sees, puts its payload into `out` and returns its flag;
+    /// `None` if there is no row. Called under the leaf's latch, which keeps the chain from
+    /// changing at its head.
     pub fn resolve(
         &self,
         value: &[u8],
@@ -89,8 +91,8 @@ impl TxnManager {
         Ok(found?)
     }
 
-    /// Goes one version back: turns `payload`, the version written by (`writer`, `index`), into the one
-    /// before and answers its header; `None` if there was no row.
+    /// Goes one version back: turns `payload`, the version written by (`writer`, `index`), into the
+    /// one before and returns its header; `None` if there was no row.
     pub(crate) fn step_back(
         &self,
         header: RowHeader,

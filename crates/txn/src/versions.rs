@@ -1,8 +1,16 @@
 //! The before-images of one transaction, by undo index.
 //!
-//! What they take in memory is counted as it is held, capacities included, in the manager's `version_bytes`: of a
-//! transaction that runs, what is more than its allowance; of one that has ended and is kept for a snapshot, all of it
-//! and its [`TxnState`] (see `purge.rs`).
+//! What they take in memory is counted as it is held, capacities included, in the manager's
+//! `version_bytes`: of a transaction that runs, what is more than its allowance; of one that has
+//! ended and is kept for a snapshot, all of it and its [`TxnState`] (see `purge.rs`).
+//!
+//! Invariants, asserted by [`Versions::check`]:
+//! 1. entries in memory lie in the arena in the order of their indices, disjoint, behind its dead
+//!    front; their LSNs do not descend, so the oldest entry in memory holds the log;
+//! 2. an entry that is not settled is the newest, and in memory;
+//! 3. what undoing takes is counted for every entry in memory; nothing is promised in the log once
+//!    nothing will be undone;
+//! 4. a purged transaction has no entries.
 
 use crate::ghost_list::GhostList;
 use crate::state::TxnState;
@@ -11,18 +19,20 @@ use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
-/// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and place.
+/// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and
+/// position.
 const UNDO_RECORD: u64 = 96;
 /// And those that taking it out of the undo tree takes.
 const UNSPILL_RECORD: u64 = 64;
-/// Bytes that a transaction takes which has ended and is kept, beside its undo entries: its state, and its places in
-/// the list of those and in the map by ids, with what an allocator adds.
+/// Bytes that an ended transaction which is kept takes beside its undo entries: its state, and its
+/// entries in the list of those and in the map by ids, with the allocator's overhead.
 pub(crate) const STATE_BYTES: usize = size_of::<TxnState>() + 128;
 
 /// Where an undo entry is.
 #[derive(Clone, Copy, Debug)]
 enum UndoEntry {
-    /// In the arena: offset past the arena's origin, length, and an LSN at or before its log record.
+    /// In the arena: offset past the arena's origin, length, and an LSN at or before its log
+    /// record.
     Memory { at: usize, len: u32, lsn: Lsn },
     /// In the undo tree.
     Spilled,
@@ -40,8 +50,8 @@ pub(crate) struct Versions {
     origin: usize,
     /// Bytes at the arena's front that no entry needs; dropped once they are half of it.
     dead: usize,
-    /// The newest entry's change is being made: it may yet be taken back, and its index used again. Such an
-    /// entry is not spilled.
+    /// The newest entry's change is being made: it may yet be taken back, and its index used again.
+    /// Such an entry is not spilled.
     unsettled: bool,
     /// Whether the undo tree may hold entries of this transaction.
     pub spilled: bool,
@@ -56,7 +66,7 @@ pub(crate) struct Versions {
     purged: bool,
     /// Bytes of log that undoing the entries will take, about: not less than they have.
     to_undo: u64,
-    /// What of that the log was told.
+    /// How much of that is promised in the log.
     promised: u64,
     /// Nothing of it will be undone any more.
     kept: bool,
@@ -79,8 +89,8 @@ impl Versions {
         self.first + self.entries.len() as u32
     }
 
-    /// Puts an entry at the next index. `lsn` is the log's end before its record is appended. When its
-    /// change is made, [`Versions::settle`] follows, else [`Versions::pop`].
+    /// Puts an entry at the next index. `lsn` is the log's end before its record is appended. When
+    /// its change is made, [`Versions::settle`] follows, else [`Versions::pop`].
     pub fn push(&mut self, undo: &[u8], lsn: Lsn) -> u32 {
         let index = self.next_index();
         let at = self.origin + self.arena.len();
@@ -180,8 +190,8 @@ impl Versions {
         self.oldest_before(Lsn::MAX).map(|(_, lsn)| lsn)
     }
 
-    /// Notes that an entry is in the undo tree now, and gives back the memory of a spilled front. False, and
-    /// nothing is noted, if the entry is not in memory any more.
+    /// Notes that an entry is in the undo tree now, and frees the memory of a spilled front. False,
+    /// and nothing is noted, if the entry is not in memory any more.
     pub fn mark_spilled(&mut self, index: u32) -> bool {
         let entry = index.checked_sub(self.first).and_then(|i| self.entries.get_mut(i as usize));
         let Some(entry @ UndoEntry::Memory { .. }) = entry else { return false };
@@ -201,11 +211,11 @@ impl Versions {
             None => self.origin + self.arena.len(),
         };
         self.dead = kept - self.origin;
-        // Not at once: each time, what is left is moved.
+        // Not each time: it moves what is left.
         if self.dead * 2 >= self.arena.len() {
             self.arena.drain(..self.dead);
             (self.origin, self.dead) = (kept, 0);
-            // What is empty gives all of it back.
+            // What is empty frees all of it.
             if self.arena.capacity() > 4 * self.arena.len() {
                 self.arena.shrink_to(2 * self.arena.len());
             }
@@ -224,7 +234,8 @@ impl Versions {
     /// Keeps `total`, the bytes of all transactions' versions, up to date with this one's.
     pub fn account(&mut self, total: &AtomicUsize) {
         let now = self.held().saturating_sub(self.allowance) + self.overhead;
-        // Nearly always equal: an allocation serves many entries, and most transactions stay within their allowance.
+        // Nearly always equal: an allocation serves many entries, and most transactions stay within
+        // their allowance.
         match now.cmp(&self.accounted) {
             std::cmp::Ordering::Equal => return,
             std::cmp::Ordering::Greater => total.fetch_add(now - self.accounted, Ordering::Relaxed),
@@ -233,8 +244,8 @@ impl Versions {
         self.accounted = now;
     }
 
-    /// The transaction has ended and is kept for a snapshot: gives back what its memory has too much, for another
-    /// transaction, and counts the rest in full. Nothing if it was purged meanwhile.
+    /// The transaction has ended and is kept for a snapshot: returns its spare capacity, for
+    /// another transaction, and counts the rest in full. Nothing if it was purged meanwhile.
     pub fn settle_kept(&mut self, total: &AtomicUsize) -> VersionMemory {
         if self.purged {
             return VersionMemory::default();
@@ -256,7 +267,8 @@ impl Versions {
         spare
     }
 
-    /// All entries are in the undo tree, and readers find them there by themselves: gives back all memory.
+    /// All entries are in the undo tree, and readers find them there by themselves: frees all
+    /// memory.
     pub fn leave_spilled(&mut self, total: &AtomicUsize) {
         assert!(self.oldest_lsn().is_none() && self.promised == 0, "an ended transaction, all spilled");
         self.first = self.next_index();
@@ -286,14 +298,14 @@ impl Versions {
         (self.promised, self.kept) = (0, true);
     }
 
-    /// Gives back all memory.
+    /// Frees all memory.
     pub fn clear(&mut self, total: &AtomicUsize) {
         assert_eq!(self.promised, 0, "a transaction ends before it is forgotten");
         *self = Versions { accounted: self.accounted, purged: true, ..Versions::default() };
         self.account(total);
     }
 
-    /// As [`Versions::clear`], and answers the memory, empty, for another transaction.
+    /// As [`Versions::clear`], and returns the memory, empty, for another transaction.
     pub fn clear_for_reuse(&mut self, total: &AtomicUsize) -> VersionMemory {
         let mut memory = (std::mem::take(&mut self.entries), std::mem::take(&mut self.arena));
         self.clear(total);
@@ -302,7 +314,28 @@ impl Versions {
         VersionMemory { entries: memory.0, arena: memory.1 }
     }
 
-    /// Takes memory to begin with, of which `allowance` bytes are not counted. There are no entries yet.
+    /// Asserts the module's invariants.
+    pub fn check(&self) {
+        assert!(self.dead <= self.arena.len(), "the dead front lies in the arena");
+        let (mut end, mut last, mut to_undo) = (self.origin + self.dead, Lsn::ZERO, 0);
+        for entry in &self.entries {
+            let UndoEntry::Memory { at, len, lsn } = *entry else { continue };
+            assert!(at >= end && lsn >= last, "entries ascend in the arena and in the log");
+            (end, last) = (at + len as usize, lsn);
+            to_undo += u64::from(len) + UNDO_RECORD;
+        }
+        assert!(end <= self.origin + self.arena.len(), "entries lie in the arena");
+        assert!(
+            !self.unsettled || matches!(self.entries.back(), Some(UndoEntry::Memory { .. })),
+            "an entry that is not settled is the newest"
+        );
+        assert!(self.to_undo >= to_undo, "{} bytes are counted for undo of {to_undo}", self.to_undo);
+        assert!(!self.kept || self.promised == 0, "nothing is promised for what is not undone");
+        assert!(!self.purged || self.entries.is_empty(), "a purged transaction has no entries");
+    }
+
+    /// Takes memory to begin with, of which `allowance` bytes are not counted. There are no entries
+    /// yet.
     pub fn adopt(&mut self, memory: VersionMemory, allowance: usize) {
         assert!(self.entries.is_empty() && self.arena.is_empty());
         (self.entries, self.arena) = (memory.entries, memory.arena);
@@ -356,7 +389,8 @@ const RECENT_MAX: usize = 64;
 pub(crate) struct Allowance {
     /// Bytes, for each transaction that runs.
     pub running: usize,
-    /// Of so many commits, the newest: each keeps at most what it was allowed while it ran, and its state.
+    /// How many of the newest commits: each keeps at most what it was allowed while it ran, and its
+    /// state.
     pub recent: usize,
 }
 
@@ -370,147 +404,4 @@ impl Allowance {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entries_are_found_by_index_through_pops_forgetting_and_spilling() {
-        let mut versions = Versions::default();
-        let mut out = Vec::new();
-        for i in 0..10u8 {
-            assert_eq!(versions.push(&[i; 5], Lsn(100 + u64::from(i))), u32::from(i));
-        }
-        versions.pop();
-        assert_eq!(versions.next_index(), 9);
-        versions.forget(8);
-        assert_eq!(versions.next_index(), 9, "a used index is not given out again");
-        assert_eq!(versions.read(8, &mut out), Lookup::None);
-        assert_eq!(versions.read(3, &mut out), Lookup::Copied);
-        assert_eq!(out, [3; 5]);
-        for i in 0..4 {
-            versions.mark_spilled(i);
-        }
-        assert_eq!(versions.read(3, &mut out), Lookup::InUndoTree);
-        assert_eq!(versions.read(4, &mut out), Lookup::Copied);
-        assert_eq!(out, [4; 5]);
-        assert_eq!(versions.oldest_lsn(), Some(Lsn(104)));
-        assert_eq!(versions.oldest_before(Lsn(104)), None);
-        for i in 4..8 {
-            versions.mark_spilled(i);
-        }
-        assert_eq!(versions.oldest_lsn(), None);
-        assert_eq!(versions.push(b"last", Lsn(200)), 9);
-        assert_eq!(versions.read(9, &mut out), Lookup::Copied);
-        assert_eq!(out, b"last");
-        assert_eq!(versions.read(2, &mut out), Lookup::InUndoTree);
-    }
-
-    #[test]
-    fn entries_from_the_log_keep_their_indices() {
-        let mut versions = Versions::default();
-        let mut out = Vec::new();
-        versions.restore(5, b"five", Lsn(1));
-        assert_eq!(versions.oldest_to_spill(Lsn(2)), Some(5));
-        versions.restore(8, b"eight", Lsn(2));
-        assert_eq!(
-            versions.read(4, &mut out),
-            Lookup::InUndoTree,
-            "before the first found: spilled, if it ever was"
-        );
-        assert_eq!(versions.read(6, &mut out), Lookup::None);
-        assert_eq!(versions.read(8, &mut out), Lookup::Copied);
-        assert_eq!(out, b"eight");
-        assert_eq!(versions.next_index(), 9);
-    }
-
-    /// An entry was once spilled before its change was made. When the change failed and the index was used
-    /// again, the undo tree answered with the first entry, and the second change was not undone; a tree being
-    /// created found its index gone.
-    #[test]
-    fn an_entry_is_spilled_only_when_its_change_is_made() {
-        let mut versions = Versions::default();
-        versions.push(b"made", Lsn(1));
-        versions.settle();
-        versions.push(b"being made", Lsn(2));
-        assert_eq!(versions.oldest_to_spill(Lsn(9)), Some(0));
-        versions.mark_spilled(0);
-        assert_eq!(versions.oldest_to_spill(Lsn(9)), None);
-        assert_eq!(versions.oldest_lsn(), Some(Lsn(2)), "until then it holds the log");
-        versions.pop();
-        assert_eq!(versions.push(b"another", Lsn(3)), 1);
-        versions.settle();
-        assert_eq!(versions.oldest_to_spill(Lsn(9)), Some(1));
-    }
-
-    #[test]
-    fn what_undoing_takes_is_promised_until_it_is_done_or_will_never_be() {
-        let promise = AtomicU64::new(0);
-        let mut versions = Versions::default();
-        for i in 0..10u8 {
-            versions.push(&[i; 100], Lsn(1));
-            versions.settle();
-        }
-        versions.promise(&promise);
-        let all = promise.load(Ordering::Relaxed);
-        assert!(all >= 10 * 100);
-        versions.pop();
-        versions.forget(8);
-        versions.forget(3);
-        versions.promise(&promise);
-        assert_eq!(promise.load(Ordering::Relaxed), all / 10 * 7);
-        versions.mark_spilled(0);
-        versions.promise(&promise);
-        assert!(
-            promise.load(Ordering::Relaxed) > all / 10 * 7,
-            "a spilled entry is taken out of its tree, too"
-        );
-        versions.end_promise(&promise);
-        assert_eq!(promise.load(Ordering::Relaxed), 0);
-        versions.clear(&AtomicUsize::new(0));
-    }
-
-    #[test]
-    fn memory_is_accounted() {
-        let total = AtomicUsize::new(0);
-        let mut versions = Versions::default();
-        versions.push(&[0; 1000], Lsn(1));
-        versions.account(&total);
-        assert!(total.load(Ordering::Relaxed) >= 1000);
-        versions.clear(&total);
-        assert_eq!(total.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn memory_is_counted_as_it_is_held_beyond_the_allowance() {
-        let total = AtomicUsize::new(0);
-        let counted = || total.load(Ordering::Relaxed);
-        let mut versions = Versions::default();
-        let memory = VersionMemory { entries: VecDeque::with_capacity(100), arena: Vec::with_capacity(3000) };
-        versions.adopt(memory, 10_000);
-        versions.push(&[1; 100], Lsn(1));
-        versions.settle();
-        versions.account(&total);
-        assert_eq!(counted(), 0, "within the allowance");
-        versions.push(&[1; 20_000], Lsn(2));
-        versions.settle();
-        versions.account(&total);
-        assert!(counted() >= 10_100, "{}", counted());
-        versions.end_promise(&AtomicU64::new(0));
-        // It has ended, and a snapshot needs it.
-        let spare = versions.settle_kept(&total);
-        let exact = 20_100 + 2 * size_of::<UndoEntry>() + STATE_BYTES;
-        assert!((exact..exact + 200).contains(&counted()), "{} for {exact}", counted());
-        assert!(spare.len() > 0, "what it had too much goes to another");
-        versions.mark_spilled(0);
-        versions.mark_spilled(1);
-        versions.account(&total);
-        assert_eq!(counted(), STATE_BYTES, "spilled entries give their memory back");
-        versions.leave_spilled(&total);
-        assert_eq!(counted(), 0);
-        let mut out = Vec::new();
-        assert_eq!(versions.read(1, &mut out), Lookup::InUndoTree);
-        versions.clear(&total);
-        versions.settle_kept(&total);
-        assert_eq!(counted(), 0, "what was purged meanwhile is not counted again");
-    }
-}
+mod tests;
