@@ -6,6 +6,7 @@
 //! * [`codec`] — bounds-checked little-endian reading and writing of on-disk bytes;
 //! * [`checksum`] — CRC32C;
 //! * [`hash`] — maps whose hash is fixed;
+//! * [`record_kind`]: the registry of log record kinds;
 //! * [`sync`], [`clock`], [`rng`]: the only way to locks, threads, time and randomness. Everything
 //!   above goes through them, so that the whole engine can be run by a scheduler that replays from
 //!   a seed. `.ci/seam` refuses engine code that goes around them;
@@ -22,6 +23,7 @@ pub mod codec;
 pub mod hash;
 pub mod ids;
 pub mod machine;
+pub mod record_kind;
 pub mod rng;
 pub mod sim;
 pub mod sync;

@@ -24,7 +24,7 @@ use crate::stock::{Lack, Stock, Stop};
 use crate::tree::Tree;
 use firn_base::PageId;
 use firn_buffer::{ExclusiveGuard, InMemory};
-use firn_log::LogClass;
+use firn_log::{Kind, LogClass};
 
 /// Children freed by one group at most, beside a chain of only children.
 const FREED_MAX: usize = 32;
@@ -123,7 +123,7 @@ impl Tree {
         }
         if !node.is_condemned() {
             let mut group = Group::new(stock);
-            let draft = Draft::new(&root, |_| op::kind::CONDEMN);
+            let draft = Draft::new(&root, |_| Kind::TREE_CONDEMN);
             group.change(root, draft);
             group.commit(stock)?;
             return Ok(true);
@@ -306,7 +306,7 @@ impl Tree {
             .into());
         }
         let mut group = Group::new(stock);
-        let draft = Draft::with(&root, attachment, |_| op::kind::DROP);
+        let draft = Draft::with(&root, attachment, |_| Kind::TREE_DROP_PAGE);
         group.change(root, draft);
         group.free_changed(self.root());
         group.commit(stock)

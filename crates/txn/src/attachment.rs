@@ -2,26 +2,13 @@
 //!
 //! | record kind | meaning | body |
 //! |---|---|---|
-//! | 0x40 | commit | transaction varint, microseconds since 1970 varint |
-//! | 0x41 | abort: all undone | transaction varint |
-//! | 0x42 | prepared | transaction varint, global id blob, then keys locked for update and not written until the end: tree varint, key blob each |
-//! | 0x43 | a prepared transaction is to be rolled back | transaction varint |
+//! | `COMMIT` | commit | transaction varint, microseconds since 1970 varint |
+//! | `ABORT` | abort: all undone | transaction varint |
+//! | `PREPARE` | prepared | transaction varint, global id blob, then keys locked for update and not written until the end: tree varint, key blob each |
+//! | `ROLLBACK` | a prepared transaction is to be rolled back | transaction varint |
 
 use firn_base::TxnId;
 use firn_base::codec::{Malformed, Reader, Writer};
-
-/// Record kinds of this layer.
-pub mod kinds {
-    use firn_log::Kind;
-    /// A transaction committed.
-    pub const COMMIT: Kind = Kind(0x40);
-    /// A transaction was rolled back; everything it did is undone.
-    pub const ABORT: Kind = Kind(0x41);
-    /// A transaction is prepared: its fate is decided from outside.
-    pub const PREPARE: Kind = Kind(0x42);
-    /// The decision to roll a prepared transaction back: from here on it is undone like any other.
-    pub const ROLLBACK: Kind = Kind(0x43);
-}
 
 const CHANGE: u8 = 1;
 const COMPENSATION: u8 = 2;

@@ -1,6 +1,5 @@
 //! Ending transactions well: commit in two calls.
 
-use crate::attachment::kinds;
 use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::HeldLocks;
 use crate::manager::TxnManager;
@@ -13,7 +12,7 @@ use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, TxnId, clock};
-use firn_log::{Log, LogClass, LogErrorKind, Record};
+use firn_log::{Kind, Log, LogClass, LogErrorKind, Record};
 
 /// A commit that is ordered: visible to others, and durable soon. Dropping the handle changes
 /// nothing.
@@ -160,7 +159,7 @@ impl TxnManager {
         let mut body = Vec::with_capacity(20);
         body.put_varint(state.id.0);
         body.put_varint(clock::unix_time_us());
-        let record = Record { kind: kinds::COMMIT, body: &body };
+        let record = Record { kind: Kind::COMMIT, body: &body };
         let mut gather = false;
         let end = self.append_registered(class, record, |registry, end| {
             // Before it can be purged.

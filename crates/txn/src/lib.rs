@@ -63,7 +63,7 @@ mod versions;
 mod waits;
 mod write;
 
-pub use attachment::{Attachment, kinds};
+pub use attachment::Attachment;
 pub use commit::CommitHandle;
 pub use error::{TxnError, TxnErrorKind};
 pub use header::RowHeader;

@@ -14,7 +14,6 @@
 //! * How many there are, and how many bytes checkpoints list them in, is bounded; beyond that
 //!   `prepare` fails.
 
-use crate::attachment::kinds;
 use crate::commit::CommitHandle;
 use crate::error::{TxnError, TxnErrorKind};
 use crate::header::RowHeader;
@@ -29,7 +28,7 @@ use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, TreeId, TxnId};
-use firn_log::{LogClass, Record};
+use firn_log::{Kind, LogClass, Record};
 
 /// Longest global id, in bytes.
 const GID_MAX: usize = 256;
@@ -100,7 +99,7 @@ impl TxnManager {
     /// Sets space aside for the decision, and appends the prepare record. Returns its end.
     fn append_prepare(&self, state: &TxnState, body: &[u8]) -> Result<Lsn, TxnError> {
         self.log.decisions().fetch_add(1, Ordering::SeqCst);
-        let record = Record { kind: kinds::PREPARE, body };
+        let record = Record { kind: Kind::PREPARE, body };
         let appended =
             self.append_registered(LogClass::Rollback, record, |_, _| state.set_status(Status::Prepared));
         appended.inspect_err(|_| {
@@ -140,7 +139,7 @@ impl TxnManager {
             let state = &list.get(gid).ok_or_else(|| not_prepared(gid))?.state;
             let mut body = Vec::new();
             body.put_varint(state.id.0);
-            let record = Record { kind: kinds::ROLLBACK, body: &body };
+            let record = Record { kind: Kind::ROLLBACK, body: &body };
             let lsn = self.log.append(LogClass::Decision, record)?.end;
             state.set_status(Status::Active);
             self.log.decisions().fetch_sub(1, Ordering::SeqCst);

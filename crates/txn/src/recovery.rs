@@ -6,7 +6,7 @@
 //! tree by the checkpoint.
 
 use crate::LockedKey;
-use crate::attachment::{Attachment, kinds};
+use crate::attachment::Attachment;
 use crate::error::{TxnError, TxnErrorKind};
 use crate::ghost_backlog::recovered_ranges;
 use crate::locks::{HeldLocks, Mode};
@@ -20,7 +20,7 @@ use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, PageId, TreeId, TxnId};
 use firn_btree::KeyRanges;
-use firn_log::Record;
+use firn_log::{Kind, Record};
 use std::collections::BTreeMap;
 
 /// What a checkpoint record says of transactions.
@@ -309,10 +309,10 @@ impl Analysis {
         let txn = TxnId(reader.varint()?);
         self.see(txn);
         match record.kind {
-            kinds::COMMIT | kinds::ABORT => {
+            Kind::COMMIT | Kind::ABORT => {
                 self.open.remove(&txn);
             }
-            kinds::PREPARE => {
+            Kind::PREPARE => {
                 let gid = reader.blob()?.to_vec();
                 let mut keys = Vec::new();
                 while !reader.is_empty() {
@@ -320,7 +320,7 @@ impl Analysis {
                 }
                 self.open.entry(txn).or_default().prepared = Some((gid, keys));
             }
-            kinds::ROLLBACK => {
+            Kind::ROLLBACK => {
                 if let Some(found) = self.open.get_mut(&txn) {
                     found.prepared = None;
                 }

@@ -9,7 +9,7 @@
 //! An entry is undone only if the row still carries that very (writer, index). Indices are never
 //! given out twice, so an entry that was undone before a crash is recognised and skipped after it.
 
-use crate::attachment::{compensation, kinds};
+use crate::attachment::compensation;
 use crate::error::{TxnError, TxnErrorKind};
 use crate::header::RowHeader;
 use crate::locks::HeldLocks;
@@ -24,7 +24,7 @@ use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_btree::{Change, Patches, Tree};
-use firn_log::{LogClass, Record};
+use firn_log::{Kind, LogClass, Record};
 use std::collections::BTreeMap;
 
 /// How many entries are undone between two checks of the log's space.
@@ -183,7 +183,7 @@ impl TxnManager {
         let mut body = Vec::new();
         body.put_varint(state.id.0);
         self.with_log_space_within(limit, || {
-            let record = Record { kind: kinds::ABORT, body: &body };
+            let record = Record { kind: Kind::ABORT, body: &body };
             Ok(self.log.append(LogClass::Rollback, record).map(|_| ())?)
         })?;
         self.counters.rollbacks.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use super::split::{choose, merged_len};
 use super::validate::validate;
 use super::{HEADER_LEN, Node, SLOT_LEN, Shape, max_entry_len, max_key_len, prefix_between};
 use crate::change::Patches;
-use crate::op::{self, kind};
+use crate::op;
 use crate::redo::PageChange;
 use firn_base::rng::Rng;
 use firn_base::{Lsn, PageId, TreeId};
@@ -310,8 +310,8 @@ fn records() -> Vec<(Kind, Vec<u8>)> {
         body(|body| op::absorb(body, Some(b"b"), &list)),
         body(|body| op::insert_child(body, 0, b"k", PageId(8))),
         body(|body| op::remove_child(body, 0)),
-        body(|_| kind::CONDEMN),
-        body(|_| kind::DROP),
+        body(|_| Kind::TREE_CONDEMN),
+        body(|_| Kind::TREE_DROP_PAGE),
     ]
 }
 
@@ -357,13 +357,13 @@ fn records_with_flipped_bits_never_panic_and_never_make_an_unsound_node() {
             let at = rng.below(body.len() as u64) as usize;
             match rng.below(6) {
                 0 => body.truncate(at.max(1)),
-                1 => kind = Kind(0x20 + rng.below(0x20) as u8),
+                1 => kind = Kind(Kind::TREE_INSERT.0 + rng.below(0x20) as u8),
                 _ => body[at] ^= 1 << rng.below(8),
             }
         }
         let Ok(change) = PageChange::decode(Record { kind, body: &body }) else { continue };
         let mut after = page.clone();
-        if change.apply(&mut after).is_ok() && kind != kind::DROP {
+        if change.apply(&mut after).is_ok() && kind != Kind::TREE_DROP_PAGE {
             accepted += 1;
             validate(&after).expect("a record that is accepted leaves a sound node");
         }

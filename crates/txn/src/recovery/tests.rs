@@ -101,12 +101,12 @@ fn a_prepared_transaction_that_was_being_rolled_back_is_rolled_back() {
     crate::attachment::compensation(&mut undone, TxnId(3), 1);
     analysis.page_change(Lsn(5000), PageId(1), &undone).expect("well-formed");
     assert_eq!(analysis.open[&TxnId(3)].prepared, None);
-    analysis.record(Record { kind: kinds::ROLLBACK, body: &[5] }).expect("well-formed");
+    analysis.record(Record { kind: Kind::ROLLBACK, body: &[5] }).expect("well-formed");
     assert_eq!(analysis.open[&TxnId(5)].prepared, None, "decided, and nothing of it undone yet");
     // A return to a savepoint before the prepare record says nothing.
     crate::attachment::compensation(&mut undone, TxnId(4), 1);
     analysis.page_change(Lsn(5100), PageId(1), &undone).expect("well-formed");
-    let record = Record { kind: kinds::PREPARE, body: &[4, 1, b'g', 16, 1, b'k', 17, 0] };
+    let record = Record { kind: Kind::PREPARE, body: &[4, 1, b'g', 16, 1, b'k', 17, 0] };
     analysis.record(record).expect("well-formed");
     let keys = vec![(TreeId(16), b"k".to_vec()), (TreeId(17), Vec::new())];
     assert_eq!(analysis.open[&TxnId(4)].prepared, Some((b"g".to_vec(), keys)));
@@ -125,8 +125,8 @@ fn analysis_keeps_what_has_not_ended() {
     change(2, 0);
     change(2, 1);
     change(3, 0);
-    analysis.record(Record { kind: kinds::COMMIT, body: &[1, 0] }).expect("well-formed");
-    analysis.record(Record { kind: kinds::PREPARE, body: &[3, 1, b'g'] }).expect("well-formed");
+    analysis.record(Record { kind: Kind::COMMIT, body: &[1, 0] }).expect("well-formed");
+    analysis.record(Record { kind: Kind::PREPARE, body: &[3, 1, b'g'] }).expect("well-formed");
     assert_eq!(analysis.open.keys().copied().collect::<Vec<_>>(), [TxnId(2), TxnId(3)]);
     assert_eq!(analysis.open[&TxnId(2)].versions.next_index(), 2);
     assert_eq!(analysis.open[&TxnId(3)].prepared, Some((b"g".to_vec(), Vec::new())));
