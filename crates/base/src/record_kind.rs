@@ -2,7 +2,7 @@
 //!
 //! A record names its kind by one byte, which is part of the log's format: a number is never given
 //! to another kind. Each owner has a range of numbers ([`Kind::owner`]), also of those that no kind
-//! has yet, so that a reader hands a record on without knowing its kind; the owner refuses a kind
+//! has yet, so that a reader passes a record on without knowing its kind; the owner refuses a kind
 //! that it does not know. The bodies' formats are the owners'.
 
 /// The type of a log record.

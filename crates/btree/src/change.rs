@@ -12,7 +12,7 @@ pub enum Change {
     Put(Vec<u8>),
     /// Overwrite bytes of the value in place, within its length. Only for an entry that is there.
     Patch(Patches),
-    /// Take the entry out. Only for an entry that is there.
+    /// Remove the entry. Only for an entry that is there.
     Remove,
 }
 

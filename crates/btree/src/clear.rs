@@ -36,7 +36,7 @@ enum Reach {
     Usual,
     /// One page: damaged pages are distinguished from sound ones, and freed unread.
     OnePage,
-    /// One page, which is taken out of the tree and not freed: the page map knows nothing of it, or
+    /// One page, which is removed from the tree and not freed: the page map knows nothing of it, or
     /// cannot be read.
     Forget,
 }
@@ -46,7 +46,7 @@ enum Rightmost {
     /// An inner node, and the level that it must have.
     Inner(PageId, u8),
     /// Leaves; the first entries of their parent that are kept with its high fence, or none if the
-    /// parent goes, too.
+    /// parent is freed, too.
     Leaves { pages: Vec<PageId>, keep: Option<(usize, Option<Vec<u8>>)> },
     /// The last child of its parent, which is damaged; none if it is not to be freed.
     Unread(Option<PageId>),
@@ -143,7 +143,7 @@ impl Tree {
     /// Frees some of the rightmost nodes. Holds the path to them exclusively, and releases the
     /// nodes that do not change before the group is committed: an image of a freed page may be in
     /// flight to a device, and the commit waits for it. `damage` becomes the reason why pages were
-    /// taken out of the tree without being freed.
+    /// removed from the tree without being freed.
     fn free_some<'p>(
         &'p self,
         stock: &mut Stock<'p>,
@@ -191,7 +191,7 @@ impl Tree {
             group.commit(stock)?;
             return Ok(true);
         }
-        // The last child of its parent goes together with the parent, and so on up.
+        // The last child of its parent is freed together with the parent, and so on up.
         while let Some(guard) = path.pop() {
             let count = self.own_node(&guard)?.count();
             if count > 0 {
@@ -269,9 +269,9 @@ impl Tree {
         group.commit(stock)
     }
 
-    /// Frees the root of a tree that is to be dropped and whose root cannot be read: the tree is
-    /// gone, and what lies below the root stays allocated. Returns false, and does nothing, if the
-    /// page can be read after all and is not a root of this tree.
+    /// Frees the root of a tree that is to be dropped and whose root cannot be read: the tree no
+    /// longer exists, and what lies below the root stays allocated. Returns false, and does
+    /// nothing, if the page can be read after all and is not a root of this tree.
     ///
     /// Errors: `Damaged` or `Unreadable` if the page cannot be freed.
     pub fn drop_damaged_root(&self, class: LogClass) -> Result<bool, TreeError> {
@@ -289,7 +289,7 @@ impl Tree {
         group.commit(stock).map(|()| true)
     }
 
-    /// Frees the root of a cleared tree: the tree is gone. The group's page record carries
+    /// Frees the root of a cleared tree: the tree no longer exists. The group's page record carries
     /// `attachment`.
     pub fn drop_root(self, class: LogClass, attachment: &[u8]) -> Result<(), TreeError> {
         Stock::new(self.pool(), class).run(|stock| self.try_drop_root(stock, attachment))

@@ -143,7 +143,7 @@ impl Tree {
             loop {
                 let node = self.node(page, &guard, expected)?;
                 if node.is_leaf() {
-                    // Only the root can be: latches are not upgraded, so look again once it is
+                    // Only the root can be: latches are not upgraded, so check again once it is
                     // exclusive.
                     drop(guard);
                     let guard = pool.exclusive(page)?;

@@ -213,13 +213,13 @@ impl<'p> Group<'p> {
             }
             lsn = lsn.advance(Log::framed_len(body.len()));
         }
-        // First those that others want: an image of a freed page may be on its way to a device, and
-        // its end is waited for.
+        // First the frames that other threads want: an image of a freed page may be in flight to a
+        // device, and its end is waited for.
         drop(kept);
         ExclusiveGuard::discard_all(std::mem::take(&mut self.freed_frames));
     }
 
-    /// Takes the changes out of the group; returns its new pages, which have not been changed.
+    /// Removes the changes from the group; returns its new pages, which have not been changed.
     fn reserved(&mut self) -> impl Iterator<Item = Reserved<'p>> {
         let pool = self.pool;
         let fresh = self.edits.drain(..).filter(|edit| edit.fresh);

@@ -160,8 +160,8 @@ impl KeyRanges {
         copy
     }
 
-    /// Takes out the keys from `low` up to `high`, which is not taken out; `None`: to the end of
-    /// the tree. A range that begins before `low` stays as it is.
+    /// Removes the keys from `low` up to `high`, which is kept; `None`: to the end of the tree. A
+    /// range that begins before `low` stays as it is.
     pub fn remove(&mut self, tree: TreeId, low: &[u8], high: Option<&[u8]>) {
         let Entry::Occupied(mut entry) = self.trees.entry(tree) else { return };
         let ranges = entry.get_mut();
@@ -187,7 +187,7 @@ impl KeyRanges {
         }
     }
 
-    /// Takes out the range that begins with `key`, if one does.
+    /// Removes the range that begins with `key`, if one does.
     pub fn remove_key(&mut self, tree: TreeId, key: &[u8]) {
         let Entry::Occupied(mut entry) = self.trees.entry(tree) else { return };
         if let Some(end) = entry.get_mut().remove(key) {
@@ -198,7 +198,7 @@ impl KeyRanges {
         }
     }
 
-    /// Takes out all ranges of a tree.
+    /// Removes all ranges of a tree.
     pub fn remove_tree(&mut self, tree: TreeId) {
         for (low, end) in self.trees.remove(&tree).into_iter().flatten() {
             self.bytes -= len(&low, &end);

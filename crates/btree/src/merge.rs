@@ -38,7 +38,7 @@ fn wants_merge(left: &Node<'_>, right: &Node<'_>) -> bool {
         return false;
     }
     let len = merged_len(left, right);
-    // A node without entries goes wherever its fence fits.
+    // A node without entries is merged wherever its fence fits.
     len <= part_of(left.page_size(), MERGED_MAX)
         || (len <= left.page_size() && (left.count() == 0 || right.count() == 0))
 }

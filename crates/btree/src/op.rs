@@ -196,7 +196,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Whether the page is written anew: its image is as good as the operation then.
+    /// Whether the page is rewritten whole: its image is as good as the operation then.
     pub(crate) fn rewrites(&self) -> bool {
         matches!(self, Op::Format { .. } | Op::Trim { .. } | Op::Absorb { .. })
     }

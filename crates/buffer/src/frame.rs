@@ -177,7 +177,7 @@ impl Frame {
         self.redone.store(redone, Relaxed);
     }
 
-    /// Whether an image of it is on its way to the tier.
+    /// Whether an image of it is in flight to the tier.
     pub(crate) fn is_writing(&self) -> bool {
         self.writing.load(Acquire)
     }

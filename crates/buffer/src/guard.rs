@@ -101,7 +101,7 @@ impl<'a> ExclusiveGuard<'a> {
     }
 
     /// Forgets a page that was just freed, or created and never allocated: it is not written. If an
-    /// image of it is on its way to the tier, waits for its end: the caller holds no other latch
+    /// image of it is in flight to the tier, waits for its end: the caller holds no other latch
     /// exclusively.
     pub fn discard(self) {
         self.allow_devices();
@@ -111,7 +111,7 @@ impl<'a> ExclusiveGuard<'a> {
         self.forget();
     }
 
-    /// Forgets a page that was created and never changed, so that no image of it can be on its way:
+    /// Forgets a page that was created and never changed, so that no image of it can be in flight:
     /// waits for nothing.
     pub fn discard_unused(self) {
         assert!(!self.hold.frame().is_writing(), "a page without a change is clean");

@@ -110,8 +110,7 @@ impl ChainLock<'_> {
         })
     }
 
-    /// The frame that holds the page. It may be being read or on its way out, under its exclusive
-    /// latch.
+    /// The frame that holds the page. It may be being read or evicted, under its exclusive latch.
     pub(crate) fn find(&self, frames: &Frames) -> Option<FrameId> {
         self.links(frames).map(|(_, at)| FrameId(at)).find(|&id| frames.get(id).holds(self.page))
     }
@@ -127,7 +126,7 @@ impl ChainLock<'_> {
         bucket.store(id.0, Release);
     }
 
-    /// Takes the page out of `id`, which holds it. The caller holds the frame's exclusive latch.
+    /// Removes the page from `id`, which holds it. The caller holds the frame's exclusive latch.
     pub(crate) fn remove(&self, frames: &Frames, id: FrameId) {
         let frame = frames.get(id);
         assert!(frame.holds(self.page), "{:?} is taken out of the frame that holds it", self.page);
@@ -137,8 +136,8 @@ impl ChainLock<'_> {
             .expect("a frame that names a page is in that page's chain");
         link.store(frame.next.load(Acquire), Release);
         frame.set_page(None);
-        // The link of the removed frame stays as it is: a lookup that stands on it walks on along
-        // its chain.
+        // The link of the removed frame stays as it is: a lookup that has reached it continues
+        // along its chain.
     }
 }
 

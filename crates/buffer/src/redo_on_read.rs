@@ -31,7 +31,7 @@ impl BufferPool {
         self.pending.active.store(false, Release);
     }
 
-    /// Whether redo makes the page anew, whatever the tier has of it.
+    /// Whether redo overwrites the whole page, whatever the tier has of it.
     pub(crate) fn is_made_anew(&self, page: PageId) -> bool {
         self.pending.active.load(Acquire)
             && self.pending.changes.get().is_some_and(|changes| changes.makes_anew(page))

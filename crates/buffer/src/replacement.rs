@@ -62,7 +62,7 @@ impl Stuck {
     }
 }
 
-/// A frame without a page, latched exclusively; goes back to the free ones unless it is installed.
+/// A frame without a page, latched exclusively; freed again unless it is installed.
 pub(crate) struct Claimed<'a> {
     pool: &'a BufferPool,
     hold: Option<ExclusiveHold<'a>>,
@@ -145,7 +145,7 @@ impl Drop for Incoming<'_> {
 }
 
 impl BufferPool {
-    /// Takes `page` out of a clean or forgotten frame and gives the frame to the free ones.
+    /// Removes `page` from a clean or discarded frame and frees the frame.
     pub(crate) fn vacate(&self, hold: ExclusiveHold<'_>, page: PageId) {
         self.table.lock(page).remove(&self.frames, hold.id());
         hold.frame().count_change();
@@ -288,9 +288,9 @@ impl BufferPool {
     }
 
     /// Writes what it can of these cold frames as one batch and frees those written; returns
-    /// whether that was of any use. If damage keeps all of them from being written they are
-    /// `stuck`, and others may do. Fails only if the tier refuses for another reason and no clean
-    /// frame is left in the whole pool.
+    /// whether any frame was freed or may be now. If damage keeps all of them from being written
+    /// they are `stuck`, and other frames may do. Fails only if the tier refuses for another reason
+    /// and no clean frame is left in the whole pool.
     fn write_and_free(&self, cold: &[FrameId], stuck: &mut Stuck) -> Fixed<bool> {
         let Some(mut batch) = Batch::try_new(self) else {
             return Ok(self.staging.wait_for_a_batch());

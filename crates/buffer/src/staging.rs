@@ -58,7 +58,7 @@ impl Staging {
         }
         written
     }
-    /// Waits until no image of `frame` is on its way.
+    /// Waits until no image of `frame` is in flight.
     pub(crate) fn wait_for(&self, frame: &Frame) {
         // Called even if there is no image in flight, so that a caller that holds a latch is caught
         // in every run.

@@ -12,7 +12,7 @@ const AT_POWERS: u64 = 4 << 10;
 /// Bytes of one read.
 const READ: u64 = 256 << 10;
 
-/// Where something stands on `device` that is not zero: `None` if it looks empty.
+/// The first bytes on `device` that are not zero: `None` if it seems empty.
 ///
 /// A large device is not read whole. What other software puts on devices begins in the first MiB
 /// (partition tables, LVM, md 1.1 and 1.2, LUKS, swap, ZFS; ext4, XFS; btrfs at 64 KiB), has a copy

@@ -104,7 +104,7 @@ impl RingPool {
     }
 
     /// Performs `transfers` on `fd` side by side. Those that could not be handed to the kernel,
-    /// because no ring was to be had or a ring broke, keep [`RawTransfer::NOT_DONE`].
+    /// because no ring could be made or a ring broke, keep [`RawTransfer::NOT_DONE`].
     ///
     /// # Safety
     /// Each transfer's memory is valid for `len` bytes (to be written, if it is a read) and not
@@ -147,7 +147,7 @@ enum RingState {
     Broken,
 }
 
-/// A batch on its way through one ring.
+/// A batch in flight through one ring.
 struct Batch<'a> {
     ring: &'a mut IoUring,
     /// Entries pushed whose completion was not seen yet.

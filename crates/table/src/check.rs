@@ -142,13 +142,13 @@ impl Names {
         });
     }
 
-    /// All names between the bounds are there: tells of those that were added twice.
-    fn settle(&mut self, told: &mut dyn FnMut(ValueId)) {
+    /// All names between the bounds are there: reports names that were added twice.
+    fn settle(&mut self, report: &mut dyn FnMut(ValueId)) {
         self.sort();
         let mut twice = std::mem::take(&mut self.twice);
         twice.sort_unstable();
         twice.dedup();
-        twice.into_iter().filter(|id| self.covers(*id)).for_each(told);
+        twice.into_iter().filter(|id| self.covers(*id)).for_each(report);
     }
 
     fn contains(&self, id: ValueId) -> bool {
@@ -288,9 +288,9 @@ fn check_large_values(
     Ok(())
 }
 
-/// Whether a chunk of a value that is no row's is there and the value is not marked to be freed.
-/// The mark is read first: what was marked before this snapshot may be freed meanwhile, the chunks
-/// before the mark; what is marked after it stays until the snapshot is gone.
+/// Whether there is a chunk of a value that belongs to no row and is not marked to be freed. The
+/// mark is read first: what was marked before this snapshot may be freed meanwhile, the chunks
+/// before the mark; what is marked after it stays until the snapshot is released.
 fn is_orphan(
     txn: &mut Transaction,
     tree: &firn_btree::Tree,

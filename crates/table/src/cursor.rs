@@ -207,8 +207,8 @@ impl Cursor {
             }
             let (key, stored) = self.walk.current();
             let found = if self.for_update {
-                // The newest version: under read committed the row may have gone since the cursor's
-                // snapshot.
+                // The newest version: under read committed the row may have been deleted since the
+                // cursor's snapshot.
                 state.get_for_update(txn, key, &mut self.row)
             } else if self.walk.flag() {
                 let (view, row) = (&mut self.statement.view, &mut self.row);
@@ -227,7 +227,7 @@ impl Cursor {
         }
     }
 
-    /// Forgets the rows read ahead, and the snapshot they were read by: the next one is read anew.
+    /// Forgets the rows read ahead, and the snapshot they were read by: the next one is read again.
     pub fn refresh(&mut self) {
         self.walk.refresh();
         self.statement = CursorStatement::default();

@@ -73,7 +73,7 @@ enum Stage {
     Cleared,
     /// The root is damaged: what lies below it is given up.
     RootDamaged,
-    /// The catalog's row is gone; the root is freed next.
+    /// The catalog's row is deleted; the root is freed next.
     Forgotten {
         damaged: bool,
     },
@@ -178,8 +178,8 @@ impl Catalog {
         let tree = drop.open(&self.manager);
         match drop.stage {
             Stage::Waiting => {
-                // No transaction rolls back into it any more, and the removal of ghosts finds it
-                // gone.
+                // No transaction rolls back into it any more, and the removal of ghosts does not
+                // find it.
                 self.manager.forget_tree(drop.tree);
                 drop.stage = Stage::Clearing;
             }

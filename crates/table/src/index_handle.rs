@@ -161,9 +161,9 @@ impl IndexCursor {
     /// The next row, borrowed until the next call. `None` at the end.
     ///
     /// An entry whose row this transaction itself has deleted or changed since the entry's leaf was
-    /// read is passed over. A cursor for update delivers the newest version of the row; under read
+    /// read is skipped. A cursor for update delivers the newest version of the row; under read
     /// committed that may differ from the one that the scan saw, and is delivered if its own entry
-    /// lies in the range, else passed over.
+    /// lies in the range, else skipped.
     ///
     /// Errors: as [`crate::cursor::Cursor::next`].
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<IndexRow<'_>>, TableError> {
@@ -189,7 +189,7 @@ impl IndexCursor {
         Ok(Some(IndexRow { index_key: &self.entry.key, primary_key, row: &self.row }))
     }
 
-    /// Reads the row of the current entry; false if it is to be passed over.
+    /// Reads the row of the current entry; false if it is to be skipped.
     fn fetch(&mut self, txn: &mut Transaction, state: &State, index: &LiveIndex) -> Result<bool, TableError> {
         let IndexCursor { index: handle, walk, for_update, row, entry, statement } = self;
         let (key, value) = walk.current();
@@ -234,7 +234,7 @@ impl IndexCursor {
     }
 
     /// Forgets the entries read ahead, and the snapshot they were read by: the next one is read
-    /// anew.
+    /// again.
     pub fn refresh(&mut self) {
         self.walk.refresh();
         self.statement = CursorStatement::default();

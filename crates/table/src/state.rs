@@ -141,8 +141,8 @@ impl State {
     }
 
     /// As [`State::get`], for a row that was read earlier in the statement, as `stored`: after a
-    /// rollback to a savepoint the value that this transaction itself had written may be gone. Then
-    /// the row is read again.
+    /// rollback to a savepoint the value that this transaction itself had written may be undone.
+    /// Then the row is read again.
     pub(crate) fn get_stored_large(
         &self,
         txn: &mut Transaction,

@@ -217,7 +217,7 @@ impl TypedCursor {
         Ok(Some(&self.row))
     }
 
-    /// Forgets the rows read ahead: the next one is read anew.
+    /// Forgets the rows read ahead: the next one is read again.
     pub fn refresh(&mut self) {
         match &mut self.rows {
             Rows::Table(cursor) => cursor.refresh(),

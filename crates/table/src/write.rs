@@ -1,7 +1,7 @@
 //! Statements that write one row and every index of it.
 //!
 //! Invariants:
-//! * a statement that fails leaves the transaction as it was before: it goes back to a savepoint;
+//! * a statement that fails leaves the transaction as it was before: it rolls back to a savepoint;
 //! * the row itself is written first. That locks it, so that two writers of one row never meet in
 //!   an index, and all transactions take locks in the same order: row, then its indexes in their
 //!   order;
@@ -158,7 +158,7 @@ impl Table {
         Ok(())
     }
 
-    /// Runs a statement; goes back to where it began if it fails.
+    /// Runs a statement; rolls it back if it fails.
     fn statement<R>(
         &self,
         txn: &mut Transaction,
@@ -261,7 +261,7 @@ fn index_changed(
     Ok(())
 }
 
-/// Takes out the entries of a deleted row.
+/// Removes the entries of a deleted row.
 fn unindex(txn: &mut Transaction, state: &State, key: &[u8], old: &[u8]) -> Result<(), TableError> {
     if state.indexes.is_empty() {
         return Ok(());

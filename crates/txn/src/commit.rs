@@ -50,7 +50,7 @@ impl CommitHandle {
             return Ok(());
         }
         self.manager.log.flush(self.lsn).map_err(|error| {
-            // What was ordered is visible in memory and may be gone after the next opening: nothing
+            // What was ordered is visible in memory and may be lost by the next opening: nothing
             // more may be built on it.
             self.manager.poison(TxnError::new(TxnErrorKind::Failed, error.message.clone()));
             TxnError::new(TxnErrorKind::Unknown, error.message)

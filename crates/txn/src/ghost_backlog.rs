@@ -160,8 +160,8 @@ impl Backlog {
         incoming + work.sets().iter().map(|set| set.bytes()).sum::<usize>()
     }
 
-    /// Whether the steps go through a range of leaves now, which may be long and cold: then they
-    /// had better be paced.
+    /// Whether the steps sweep a range of leaves now, which may be long and cold: then the caller
+    /// should pace them.
     pub fn is_sweeping(&self) -> bool {
         self.sweeping.load(Ordering::Relaxed)
     }
@@ -188,7 +188,7 @@ impl Backlog {
         }
     }
 
-    /// Forgets a tree that is gone, or about to go.
+    /// Forgets a tree that was dropped, or is about to be.
     pub(crate) fn forget(&self, tree: TreeId) {
         self.work.lock().sets_mut().into_iter().for_each(|set| set.remove_tree(tree));
     }

@@ -1,4 +1,4 @@
-//! Where ghosts are, and taking them out of their pages.
+//! Where ghosts are, and how they are removed from their pages.
 //!
 //! A deleted row stays as a *ghost* while a snapshot may not see its deletion. Then background
 //! steps remove it. Every ghost is removed in bounded time; that rests on this invariant of the
@@ -9,10 +9,10 @@
 //!   ([`GhostList`]), in `incoming`, or in one of the sets of [`Work`]. A delete adds its key under
 //!   the lock that settles its undo entry, and so does a write over a ghost; a commit moves the
 //!   list to `incoming` under the registry's lock, in the very section that ends the transaction; a
-//!   rollback that puts a ghost back adds its key. A sweep takes a range out only after it has
-//!   judged every entry of the leaves in it, and what it had to leave there is added again first.
-//!   That includes rows of transactions that recovery found and that have not ended: their lists
-//!   are lost, and undoing them may put ghosts back there, before which nothing in the log says so
+//!   rollback that puts a ghost back adds its key. A sweep removes a range only after it has judged
+//!   every entry of the leaves in it, and what it had to leave there is added again first. That
+//!   includes rows of transactions that recovery found and that have not ended: their lists are
+//!   lost, and undoing them may put ghosts back there, before which nothing in the log says so
 //!   again.
 //! * **It survives.** A checkpoint record carries the union of those places, made coarse until it
 //!   is small ([`TxnManager::ghosts_to_keep`]); and a log record says whether it made a ghost or
@@ -120,6 +120,17 @@ impl Left {
     }
 }
 
+/// What a sweep had to leave in the leaves that it visited.
+#[derive(Default)]
+struct LeftBehind {
+    /// Their writers have ended, but some snapshot may not see them.
+    young: Left,
+    /// Locked, or of a prepared transaction that recovery found.
+    locked: Left,
+    /// Of losers that recovery found.
+    losers: Left,
+}
+
 impl TxnManager {
     /// Bytes of memory that remember where ghosts are, at most: and what a handful of commits add
     /// at one moment; with very many trees, 96 bytes for each in each of seven sets if that is
@@ -154,8 +165,8 @@ impl TxnManager {
         self.backlog.gather(&mut work, self.undo.id());
     }
 
-    /// Whether [`TxnManager::maintenance_step`] goes through a range of leaves now: its caller
-    /// should leave others time between two steps.
+    /// Whether [`TxnManager::maintenance_step`] sweeps a range of leaves now: its caller should
+    /// pause between two steps.
     #[must_use]
     pub fn is_sweeping(&self) -> bool {
         self.backlog.is_sweeping()
@@ -175,8 +186,8 @@ impl TxnManager {
         let (Job::Leaf(id, _) | Job::Range(id, ..) | Job::Merge(id, _)) = &job;
         let tree = if *id == self.undo.id() { Some(self.undo.clone()) } else { self.tree(*id) };
         let Some(tree) = tree else {
-            // A dropped one; or one of those that a damaged catalog hides, which the next opening
-            // may know again.
+            // A dropped tree; or one that a damaged catalog hides, which the next opening may know
+            // again.
             self.backlog.forget(*id);
             if self.unknown_trees.get().is_some() {
                 self.backlog.work.lock().aside.add(*id, &[], None);
@@ -262,33 +273,8 @@ impl TxnManager {
     /// Sweeps leaves from that of `low` on, up to that of `high` or the tree's end.
     fn sweep(&self, tree: &Tree, low: &[u8], high: Option<&[u8]>) -> Result<(), TxnError> {
         let id = tree.id();
-        let (mut young, mut locked, mut losers) = (Left::default(), Left::default(), Left::default());
-        let mut judge = |key: &[u8], value: &[u8]| {
-            if id == self.undo.id() {
-                let writer = key.first_chunk::<8>().map(|id| TxnId(u64::from_be_bytes(*id)));
-                match writer.map(|writer| self.fate(writer)) {
-                    Some(Fate::Removable) => return true,
-                    Some(Fate::Young) => young.add(key),
-                    Some(Fate::Prepared | Fate::Loser | Fate::Later) | None => {}
-                }
-                return false;
-            }
-            let Ok((header, _)) = RowHeader::split(value) else { return false };
-            // What undoing makes of a row is known of the transactions of this incarnation.
-            if !header.ghost && (header.writer >= self.first_txn || header.writer < self.low_water()) {
-                return false;
-            }
-            match self.fate(header.writer) {
-                Fate::Prepared => locked.add(key),
-                Fate::Loser => losers.add(key),
-                Fate::Removable | Fate::Young | Fate::Later if !header.ghost => {}
-                Fate::Removable if self.locks.is_locked(id, key) => locked.add(key),
-                Fate::Removable => return true,
-                Fate::Young => young.add(key),
-                Fate::Later => {}
-            }
-            false
-        };
+        let mut left = LeftBehind::default();
+        let mut judge = |key: &[u8], value: &[u8]| self.is_garbage(id, key, value, &mut left);
         let mut leaves: Vec<Swept> = Vec::with_capacity(LEAVES_A_STEP);
         let mut at = low.to_vec();
         let (mut ended, mut failed) = (false, None);
@@ -323,38 +309,74 @@ impl TxnManager {
         for leaf in leaves.iter().filter(|leaf| leaf.small) {
             tree.merge_opportunely(&leaf.low, HOUSEKEEPING);
         }
-        {
-            let mut work = self.backlog.work.lock();
-            young.add_to(&mut work.open, id);
-            locked.add_to(&mut work.locked_next, id);
-            losers.add_to(&mut work.aside, id);
-            if let (Some(first), Some(last)) = (leaves.first(), leaves.last()) {
-                work.ready.remove(id, &first.low, last.high.as_deref());
-                work.at = match &last.high {
-                    Some(next) => (id, next.clone()),
-                    None => (TreeId(id.0.saturating_add(1)), Vec::new()),
-                };
-            }
-        }
+        self.note_swept(id, &leaves, &left);
         match failed {
             None => Ok(()),
             Some(error) if concerns_a_page(&error) && self.is_known(tree) => {
-                let next = match tree.past_leaf(&Position::At(at.clone())) {
-                    Ok(Some(Position::At(next))) => Some(next),
-                    // The rest of the tree, as far as is known.
-                    _ => None,
-                };
-                {
-                    let mut work = self.backlog.work.lock();
-                    work.ready.remove(id, &at, next.as_deref());
-                    // All that was taken out of `ready`, or these ghosts would be in no set.
-                    work.aside.add(id, &at, next.as_deref());
-                }
-                self.set_aside(self.about(tree), &error.into());
+                self.set_leaf_aside(tree, &at, error);
                 Ok(())
             }
             Some(error) => self.unless_gone(tree, error),
         }
+    }
+
+    /// Whether a sweep removes the entry; notes in `left` what it must leave.
+    fn is_garbage(&self, tree: TreeId, key: &[u8], value: &[u8], left: &mut LeftBehind) -> bool {
+        if tree == self.undo.id() {
+            let writer = key.first_chunk::<8>().map(|id| TxnId(u64::from_be_bytes(*id)));
+            match writer.map(|writer| self.fate(writer)) {
+                Some(Fate::Removable) => return true,
+                Some(Fate::Young) => left.young.add(key),
+                Some(Fate::Prepared | Fate::Loser | Fate::Later) | None => {}
+            }
+            return false;
+        }
+        let Ok((header, _)) = RowHeader::split(value) else { return false };
+        // What undoing makes of a row is known of the transactions of this epoch.
+        if !header.ghost && (header.writer >= self.first_txn || header.writer < self.low_water()) {
+            return false;
+        }
+        match self.fate(header.writer) {
+            Fate::Prepared => left.locked.add(key),
+            Fate::Loser => left.losers.add(key),
+            Fate::Removable | Fate::Young | Fate::Later if !header.ghost => {}
+            Fate::Removable if self.locks.is_locked(tree, key) => left.locked.add(key),
+            Fate::Removable => return true,
+            Fate::Young => left.young.add(key),
+            Fate::Later => {}
+        }
+        false
+    }
+
+    /// Removes the range of swept leaves from the work, and adds what was left in them.
+    fn note_swept(&self, tree: TreeId, leaves: &[Swept], left: &LeftBehind) {
+        let mut work = self.backlog.work.lock();
+        left.young.add_to(&mut work.open, tree);
+        left.locked.add_to(&mut work.locked_next, tree);
+        left.losers.add_to(&mut work.aside, tree);
+        if let (Some(first), Some(last)) = (leaves.first(), leaves.last()) {
+            work.ready.remove(tree, &first.low, last.high.as_deref());
+            work.at = match &last.high {
+                Some(next) => (tree, next.clone()),
+                None => (TreeId(tree.0.saturating_add(1)), Vec::new()),
+            };
+        }
+    }
+
+    /// Leaves a damaged leaf, or all below a damaged node, to the next opening.
+    fn set_leaf_aside(&self, tree: &Tree, at: &[u8], error: TreeError) {
+        let next = match tree.past_leaf(&Position::At(at.to_vec())) {
+            Ok(Some(Position::At(next))) => Some(next),
+            // The rest of the tree, as far as is known.
+            _ => None,
+        };
+        {
+            let mut work = self.backlog.work.lock();
+            work.ready.remove(tree.id(), at, next.as_deref());
+            // All that was removed from `ready`, or these ghosts would be in no set.
+            work.aside.add(tree.id(), at, next.as_deref());
+        }
+        self.set_aside(self.about(tree), &error.into());
     }
 
     /// Tries merges again that met an error.
@@ -378,8 +400,8 @@ impl TxnManager {
         })
     }
 
-    /// Forgets the work in a tree that is being cleared, or has gone meanwhile; otherwise the error
-    /// is the caller's.
+    /// Forgets the work in a tree that is being cleared, or was dropped meanwhile; otherwise the
+    /// error is the caller's.
     fn unless_gone(&self, tree: &Tree, error: TreeError) -> Result<(), TxnError> {
         if self.is_known(tree) && error.kind != TreeErrorKind::Condemned {
             return Err(error.into());

@@ -85,7 +85,7 @@ struct Point {
 /// Locked keys of one shard. An entry stays where it is while any transaction holds its key.
 #[derive(Debug, Default)]
 struct Points {
-    /// First entry of those with a hash.
+    /// First entry with a hash.
     by_hash: FixedMap<u64, u32>,
     entries: Vec<Point>,
     free: Vec<u32>,
@@ -400,8 +400,8 @@ impl LockTable {
         }
     }
 
-    /// Names those whose locks forbid `me` to write the key. Called under the leaf's exclusive
-    /// latch.
+    /// Returns the transactions whose locks forbid `me` to write the key. Called under the leaf's
+    /// exclusive latch.
     pub fn write_blockers(&self, me: TxnId, tree: TreeId, key: &[u8]) -> Vec<TxnId> {
         let mut blockers = Vec::new();
         let hash = hash_of(tree, key);

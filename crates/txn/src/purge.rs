@@ -14,7 +14,7 @@
 //! * When the count passes the budget, the oldest are *spilled out*: their before-images move to
 //!   the undo tree, and nothing of them stays in memory but a run of ids (`Spilled` in
 //!   `registry.rs`) that ends where a snapshot parts them, 64 runs at most. When every snapshot
-//!   sees a run, the sweeps of the undo tree (`ghosts.rs`) take its entries out.
+//!   sees a run, the sweeps of the undo tree (`ghosts.rs`) remove its entries.
 //!
 //! Why no reader sees another version because of that, `W` being a transaction that was spilled
 //! out:
@@ -24,9 +24,8 @@
 //!   fences never knew the difference.
 //! * *Reading.* A reader that does not see `W` asks for its before-image by (id, index): of a
 //!   transaction that is not findable, in the undo tree. There it is: it was put in before `W`
-//!   became unfindable, and is taken out only when every snapshot sees `W`, which this reader's
-//!   does not. A reader that found `W` just before finds in it that all entries are in the undo
-//!   tree.
+//!   became unfindable, and is removed only when every snapshot sees `W`, which this reader's does
+//!   not. A reader that found `W` just before finds in it that all entries are in the undo tree.
 //! * *Removal* of `W`'s ghosts and entries asks whether every snapshot sees `W`
 //!   (`TxnManager::fate`): it is older than `low_water`, or it is not findable and in no run. The
 //!   run is noted before `W` becomes unfindable, and both are read in the other order. Runs may
@@ -35,7 +34,7 @@
 //!   from memory removes it again; a thread that purges a transaction that ever spilled has its
 //!   entries swept. So none is left, in either order.
 //! * *A crash* ends all snapshots: what the undo tree holds of ended transactions is garbage, and
-//!   the first sweep after the opening takes it out.
+//!   the first sweep after the opening removes it.
 //!
 //! A step never returns damage: it is set aside.
 

@@ -207,7 +207,7 @@ struct Found {
 
 /// Rebuilds the open transactions from the log, and where ghosts may be.
 ///
-/// Of undo entries it holds in memory what the transactions that wrote the log held: those of open
+/// It holds in memory the undo entries that the transactions that wrote the log held: those of open
 /// transactions that were not spilled. So what bounded their memory bounds this.
 #[derive(Debug)]
 pub struct Analysis {
@@ -288,8 +288,8 @@ impl Analysis {
                     found.prepared = None;
                 }
                 if let Ok(Undo::Row { tree, key, before: Before::Absent, .. }) = Undo::decode(&entry) {
-                    // The row is gone, and its leaf may be empty: the merge that follows may not
-                    // have come off.
+                    // The row is removed, and its leaf may be empty: the merge that follows may
+                    // have failed.
                     self.note(tree, key);
                 }
             }

@@ -109,7 +109,7 @@ impl Registry {
         }
     }
 
-    /// Ends a transaction: from here on its changes are visible, or gone.
+    /// Ends a transaction: from here on its changes are visible, or undone.
     pub fn end(&mut self, state: &Arc<TxnState>, status: Status, commit_end: Option<Lsn>) {
         let removed = self.active.remove(&state.id);
         assert!(removed.is_some(), "a transaction ends once");

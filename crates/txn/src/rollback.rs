@@ -132,7 +132,7 @@ impl LeftRows {
         Ok(!self.0.is_empty() && self.0.contains_key(&LeftRows::what(entry)?))
     }
 
-    /// If `entry` created a tree, which is gone now: so are its rows.
+    /// If `entry` created a tree, it is freed now, and so are its rows.
     fn forget_tree_of(&mut self, entry: &[u8]) -> Result<(), TxnError> {
         if let (false, Undo::TreeCreated { tree, .. }) = (self.0.is_empty(), Undo::decode(entry)?) {
             self.0.retain(|(of, _), _| *of != tree);

@@ -36,7 +36,7 @@ struct Listed {
 }
 
 impl SetAsideList {
-    /// Entries kept for people; further ones are only counted.
+    /// Entries kept for the report; further ones are only counted.
     const LISTED_MAX: usize = 64;
 }
 

@@ -91,8 +91,8 @@ impl TxnManager {
         Ok(found?)
     }
 
-    /// Goes one version back: turns `payload`, the version written by (`writer`, `index`), into the
-    /// one before and returns its header; `None` if there was no row.
+    /// Steps one version back: turns `payload`, the version written by (`writer`, `index`), into
+    /// the one before and returns its header; `None` if there was no row.
     pub(crate) fn step_back(
         &self,
         header: RowHeader,

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 /// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and
 /// position.
 const UNDO_RECORD: u64 = 96;
-/// And those that taking it out of the undo tree takes.
+/// Bytes of log that removing it from the undo tree takes.
 const UNSPILL_RECORD: u64 = 64;
 /// Bytes that an ended transaction which is kept takes beside its undo entries: its state, and its
 /// entries in the list of those and in the map by ids, with the allocator's overhead.

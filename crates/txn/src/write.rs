@@ -8,6 +8,7 @@ use crate::locks::{KeyRange, Mode};
 use crate::manager::TxnManager;
 use crate::options::Isolation;
 use crate::row_change::{RowChange, RowValue, describe};
+use crate::state::TxnState;
 use crate::transaction::{Savepoint, Transaction};
 use crate::undo;
 use crate::undo::Undo;
@@ -60,8 +61,8 @@ enum Outcome {
 }
 
 impl TxnManager {
-    /// What keeps `me` from writing the row at `key`, if anything does. `unseen` is the writer of the
-    /// current version, if `me` does not see it.
+    /// What keeps `me` from writing the row at `key`, if anything does. `unseen` is the writer of
+    /// the current version, if `me` does not see it.
     fn obstacle(
         &self,
         me: TxnId,
@@ -79,6 +80,28 @@ impl TxnManager {
             return Some(Outcome::Blocked(vec![writer]));
         }
         (!serializable).then_some(Outcome::Unseen(writer))
+    }
+
+    /// Ends a write. If its undo entry was `pushed`, its change has been made; `ghost` is the row of
+    /// which it made a ghost, or whose ghost comes back if it is undone.
+    fn settle_entry(&self, state: &TxnState, pushed: bool, ghost: Option<(TreeId, &[u8])>) {
+        let mut versions = state.versions.lock();
+        if pushed {
+            versions.settle();
+            if let Some((tree, key)) = ghost {
+                versions.ghosts.add(tree, key);
+            }
+        }
+        versions.account(&self.version_bytes);
+    }
+
+    /// Takes back the newest undo entry, whose change was not made, if it was `pushed`.
+    fn withdraw_entry(&self, state: &TxnState, pushed: bool) {
+        let mut versions = state.versions.lock();
+        if pushed {
+            versions.pop();
+            versions.promise(self.log.undo_promise());
+        }
     }
 }
 
@@ -170,7 +193,7 @@ impl Transaction {
         Ok((id, index))
     }
 
-    /// Creates an empty tree, which is gone again if this transaction is rolled back.
+    /// Creates an empty tree, which is freed if this transaction is rolled back.
     pub fn create_tree(&mut self) -> Result<Tree, TxnError> {
         self.begin_write()?;
         let me = self.ensure_state()?;
@@ -178,7 +201,7 @@ impl Transaction {
         let id = self.manager.next_tree_id();
         let state = self.state.clone().expect("ensured");
         let lsn = self.manager.log.end();
-        // The entry goes in before the record is appended, so that a checkpoint sees what it must
+        // The entry is added before the record is appended, so that a checkpoint sees what it must
         // keep.
         let mut entry = Vec::new();
         undo::encode_tree_created(&mut entry, id, None);
@@ -304,11 +327,9 @@ impl Transaction {
             key,
             LogClass::Normal,
             |current, change, attachment| -> Result<Outcome, TxnError> {
-                // Asked again after a split: the entry of the last try goes first.
+                // Called again after a split: the entry of the last try is removed first.
                 if std::mem::take(&mut pushed) {
-                    let mut versions = state.versions.lock();
-                    versions.pop();
-                    versions.promise(manager.log.undo_promise());
+                    manager.withdraw_entry(state, true);
                 }
                 let row = current.map(RowHeader::split).transpose()?;
                 let sees = |writer| {
@@ -333,11 +354,8 @@ impl Transaction {
                 let index = versions.next_index();
                 check_undo_index(index)?;
                 let start = begin_change(attachment, state.id, index);
-                describe(
-                    RowChange { tree: tree.id(), key, row, value, writer: state.id, index },
-                    change,
-                    attachment,
-                );
+                let row = RowChange { tree: tree.id(), key, row, value, writer: state.id, index };
+                describe(row, change, attachment);
                 // Before the record is appended: a checkpoint that starts now sees what it must
                 // keep.
                 versions.push(&attachment[start..], manager.log.end());
@@ -354,24 +372,14 @@ impl Transaction {
                 })
             },
         );
-        let mut versions = state.versions.lock();
         match outcome {
             Ok((outcome, _)) => {
-                if pushed {
-                    versions.settle();
-                }
-                // One that it made, or covered, and that comes back if this is undone.
-                if pushed && (over_ghost || matches!(intent, Intent::Delete)) {
-                    versions.ghosts.add(tree.id(), key);
-                }
-                versions.account(&manager.version_bytes);
+                let leaves_ghost = over_ghost || matches!(intent, Intent::Delete);
+                manager.settle_entry(state, pushed, leaves_ghost.then_some((tree.id(), key)));
                 Ok(outcome)
             }
             Err(error) => {
-                if pushed {
-                    versions.pop();
-                    versions.promise(manager.log.undo_promise());
-                }
+                manager.withdraw_entry(state, pushed);
                 Err(error)
             }
         }

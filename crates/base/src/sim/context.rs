@@ -87,7 +87,7 @@ pub(super) fn retire() {
 /// Does `work` as the simulated thread that calls; nothing if none does.
 #[cold]
 pub(crate) fn current<R>(work: impl FnOnce(&Context) -> R) -> Option<R> {
-    // The thread's locals may be gone already: then it is on its way out.
+    // The thread's locals may be gone already: then the thread is ending.
     CONTEXT.try_with(|context| context.get().filter(|context| !context.ended.get()).map(work)).ok().flatten()
 }
 

@@ -38,7 +38,7 @@
 
 use super::lock::{Mutex, RawMutex, RawRwLock, RwLock};
 
-/// A place in the order of locks: those with greater numbers are asked for later.
+/// A place in the order of locks: locks with greater numbers are taken later.
 #[derive(Debug)]
 pub struct Rank {
     #[cfg_attr(not(debug_assertions), expect(dead_code))]

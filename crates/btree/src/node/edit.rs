@@ -195,7 +195,7 @@ pub(crate) fn replace(page: &mut [u8], at: usize, value: &[u8]) -> Result<Change
     Ok(ranges([0..HEADER_LEN, slot_range(base, at, at + 1), offset..end]))
 }
 
-/// Takes the entry out, gathers the free bytes, and puts it in again with its new value.
+/// Removes the entry, gathers the free bytes, and inserts it again with its new value.
 fn replace_compacting(page: &mut [u8], at: usize, value: &[u8]) -> Result<Changed, Malformed> {
     let node = Node::new(page)?;
     let (stored, (last_insert, run)) = (node.key(at)?.to_vec(), node.run());

@@ -216,8 +216,7 @@ pub(crate) fn push_list(packer: &mut Packer<'_>, list: &[u8]) -> Result<(), Malf
     }
 }
 
-/// Writes the node anew with entries `0..keep` of its own and those of `list`, below a new high
-/// fence.
+/// Rewrites the node with entries `0..keep` of its own and those of `list`, below a new high fence.
 pub(crate) fn repack(
     page: &mut [u8],
     high: Option<&[u8]>,

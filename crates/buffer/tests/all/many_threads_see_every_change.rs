@@ -162,7 +162,7 @@ fn run(seed: u64, frames: usize, pages: usize, wants_clean: bool, steps: u32) {
     assert!(statistics.evictions > 0 && statistics.resident <= statistics.frames, "{statistics:?}");
 }
 
-/// Few steps, for Miri, which looks for races and weak orders rather than for rare schedules.
+/// Few steps, for Miri, which searches for races and weak orders rather than for rare schedules.
 #[test]
 fn in_small() {
     run(40, 12, 30, true, if cfg!(miri) { 12 } else { 300 });

@@ -1,4 +1,4 @@
-//! The device that goes wrong.
+//! The device that fails as planned.
 
 use super::plan::{Calls, Fault, FaultPlan, Verdict};
 use crate::aligned::AlignedBuf;

@@ -183,7 +183,7 @@ fn an_unfinished_build_is_dropped_by_the_next_opening() {
 }
 
 /// Makes the catalog say that the table's only index, by_name, is still being built, as a crash
-/// would leave it; and takes its entries out.
+/// would leave it; and removes its entries.
 fn unfinish(world: &World, table: &Table) {
     let index = table.index("by_name").unwrap().definition().unwrap();
     let trees = world.catalog.trees();

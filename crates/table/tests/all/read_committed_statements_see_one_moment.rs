@@ -44,7 +44,7 @@ fn keys(cursor: &mut IndexCursor, txn: &mut Transaction) -> Vec<u16> {
 }
 
 /// Entry and row were once read at two moments: a row whose entry moved from before its leaf was
-/// read to behind the place of the scan, or from a later leaf to an earlier one, was passed over.
+/// read to behind the place of the scan, or from a later leaf to an earlier one, was skipped.
 #[test]
 fn a_row_whose_entry_moves_behind_the_scan_is_found_once() {
     for unique in [false, true] {

@@ -177,7 +177,7 @@ fn who_waits_for_what_was_read_for_update_waits_for_the_end() {
             std::thread::yield_now();
         }
         txn.prepare(b"gid").expect("prepared");
-        // It looks again, and waits again.
+        // It checks again, and waits again.
         while world.manager.statistics().lock_waits == 1 && !done.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
@@ -287,7 +287,7 @@ fn too_many_locked_keys_are_refused_before_anything_is_written() {
     outcome.expect("prepared");
 }
 
-/// Each open transaction stands in each checkpoint.
+/// Each open transaction is listed in each checkpoint.
 #[test]
 fn there_is_a_limit_to_open_transactions() {
     let world = World::with_log(2 << 20, ManagerOptions::default());

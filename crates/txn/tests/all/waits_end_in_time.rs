@@ -98,8 +98,8 @@ fn a_transaction_that_may_not_wait_does_not_undo_either() {
     }
 }
 
-/// The deadline once began anew with each holder that was there before: a lock that went from hand
-/// to hand was waited for without end.
+/// The deadline once restarted with each holder that was there before: a lock that passed from
+/// holder to holder was waited for without end.
 #[test]
 fn a_deadline_holds_however_many_get_the_lock_before() {
     // Threads change only where one waits: the waiter is always late.
