@@ -23,7 +23,7 @@
 //! [`charge`] says what computing costs. One seed and one binary give one run, to the byte.
 //!
 //! What is deterministic, what is not, and how to write code that runs in here:
-//! `docs/simulation.md`.
+//! `docs/internals/determinism.md`.
 //!
 //! # How a run ends
 //!

@@ -1,8 +1,8 @@
 //! A structure change: several pages changed, taken into use and freed, by one atomic group of the
 //! log.
 //!
-//! Order of a commit, and why a crash at each point is harmless (`docs/btree.md` has the whole
-//! argument):
+//! Order of a commit, and why a crash at each point is harmless (`docs/internals/tree.md` has the
+//! whole argument):
 //! 1. Every page that will change is latched exclusively and every change rehearsed; nothing is
 //!    visible. A crash, or an error, forgets reserved pages; no byte of the tree has changed.
 //! 2. Each latch becomes an intent: a checkpoint beginning now keeps the log from here on.

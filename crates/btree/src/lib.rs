@@ -20,7 +20,7 @@
 //! * bytes of a page or record that contradict themselves give an error of kind `Damaged`, never a
 //!   panic.
 //!
-//! Latching protocol, atomic groups and the crash argument: `docs/btree.md`. Bytes:
+//! Latching protocol, atomic groups and the crash argument: `docs/internals/tree.md`. Bytes:
 //! `docs/format/tree.md`.
 
 #![forbid(unsafe_code)]

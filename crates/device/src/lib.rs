@@ -14,7 +14,7 @@
 //! panic.
 //!
 //! Unsafe code is in `aligned` (memory), `ring` and its one caller in `file` (memory lent to the
-//! kernel). `docs/devices.md` tells the whole for users.
+//! kernel). `docs/internals/devices.md` has the whole for users.
 
 mod absent;
 mod aligned;

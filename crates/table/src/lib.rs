@@ -3,7 +3,7 @@
 //! Place in the stack: above `txn`, below `firn`. The layers below know trees of bytes and
 //! transactions; this layer knows *names*, *columns* and *indexes*, and maintains every index of a
 //! table in the transaction that changes its rows. Formats: `docs/format/rows.md`; how it works:
-//! `docs/table.md`.
+//! `docs/internals/tables.md`.
 //!
 //! * [`Schema`], [`Value`]: typed columns; the key encoding keeps their order, the row encoding
 //!   keeps fixed-size columns at fixed offsets.

@@ -82,8 +82,8 @@ impl TxnManager {
         (!serializable).then_some(Outcome::Unseen(writer))
     }
 
-    /// Ends a write. If its undo entry was `pushed`, its change has been made; `ghost` is the row of
-    /// which it made a ghost, or whose ghost comes back if it is undone.
+    /// Ends a write. If its undo entry was `pushed`, its change has been made; `ghost` is the row
+    /// of which it made a ghost, or whose ghost comes back if it is undone.
     fn settle_entry(&self, state: &TxnState, pushed: bool, ghost: Option<(TreeId, &[u8])>) {
         let mut versions = state.versions.lock();
         if pushed {
