@@ -1,7 +1,8 @@
 //! What the wrappers of `sync` cost beside the locks that they wrap, and how fast the simulator is.
 //!
-//! `cargo run --release -p firndb-base --example sync_cost`; with `locks N` or `bare N` it only takes and gives back a
-//! mutex and a latch N times, for counting instructions (`valgrind --tool=callgrind`).
+//! `cargo run --release -p firndb-base --example sync_cost`; with `locks N` or `bare N` it only
+//! takes and releases a mutex and a latch N times, for counting instructions
+//! (`valgrind --tool=callgrind`).
 
 use firn_base::clock;
 use firn_base::sim::{self, Policy, SimOptions};
@@ -44,13 +45,13 @@ fn simulated(pin: bool) {
         let mutex = Mutex::new(0u64);
         (0..pairs).for_each(|_| *mutex.lock() += 1);
     });
-    println!("pin {pin}: lock and unlock, nobody else there: {:.0} ns", seconds * 1e9 / pairs as f64);
+    println!("pin {pin}: lock and unlock, no other thread: {:.0} ns", seconds * 1e9 / pairs as f64);
 
     let sleeps = 1_000_000;
     let (seconds, outcome) =
         timed(options.clone(), move || (0..sleeps).for_each(|_| clock::sleep(Duration::from_micros(1))));
     assert_eq!(outcome.switches, 0);
-    println!("pin {pin}: a sleep, nobody else there: {:.0} ns", seconds * 1e9 / sleeps as f64);
+    println!("pin {pin}: a sleep, no other thread: {:.0} ns", seconds * 1e9 / sleeps as f64);
 
     for threads in [2u64, 16] {
         let (seconds, outcome) = timed(options.clone(), move || {

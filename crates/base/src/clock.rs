@@ -5,8 +5,8 @@ use std::panic::Location;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A moment of a monotonic clock, in nanoseconds: of the machine's, since this process first asked, or of a
-/// simulation's, since it began. Moments of different clocks are not to be compared.
+/// A moment of a monotonic clock, in nanoseconds: of the machine's, since this process first asked,
+/// or of a simulation's, since it began. Moments of different clocks are not to be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -21,7 +21,6 @@ fn nanos(time: Duration) -> Option<u64> {
     u64::try_from(time.as_nanos()).ok()
 }
 
-/// Now.
 #[must_use]
 #[track_caller]
 pub fn now() -> Moment {
@@ -49,8 +48,8 @@ pub fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Blocks this thread until the clock shows `moment`; not at all if it has passed. The system may wake the thread
-/// some tens of microseconds late; a simulation is exact.
+/// Blocks this thread until the clock shows `moment`; not at all if it has passed. The system may
+/// wake the thread some tens of microseconds late; a simulation is exact.
 #[track_caller]
 pub fn sleep_until(moment: Moment) {
     if sim::simulating() {

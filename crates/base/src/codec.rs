@@ -1,7 +1,7 @@
 //! Reading and writing little-endian bytes with every length checked.
 //!
-//! [`Reader`] never panics and never allocates by a length it has not checked: bytes come from devices
-//! that may lie. [`Writer`] appends to a `Vec<u8>`.
+//! [`Reader`] never panics and never allocates by a length it has not checked: bytes come from
+//! devices that may lie. [`Writer`] appends to a `Vec<u8>`.
 
 use std::fmt;
 
@@ -54,7 +54,6 @@ impl<'a> Reader<'a> {
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         Ok(self.bytes(N)?.try_into().expect("bytes() answers exactly what was asked"))
     }
-    /// One byte.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.array::<1>()?[0])
     }
@@ -117,7 +116,6 @@ impl<'a> Reader<'a> {
 pub trait Writer {
     /// Raw bytes.
     fn put(&mut self, bytes: &[u8]);
-    /// One byte.
     fn put_u8(&mut self, value: u8) {
         self.put(&[value]);
     }
@@ -137,7 +135,8 @@ pub trait Writer {
     #[inline]
     fn put_varint(&mut self, value: u64) {
         let group = |at: u32| (value >> (7 * at)) as u8;
-        // The lengths that records mostly have are known where they are written: a store each, and no call.
+        // The lengths that records mostly have are known where they are written: a store each, and
+        // no call.
         match value {
             0..0x80 => self.put_u8(group(0)),
             0x80..0x4000 => self.put(&[group(0) | 0x80, group(1)]),

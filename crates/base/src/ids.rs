@@ -4,8 +4,9 @@ use std::fmt;
 
 /// Log sequence number: a byte offset in the database's endless log stream.
 ///
-/// A record's LSN is the offset of its first byte. [`Lsn::ZERO`] is before every record (the stream's
-/// first record lies at [`Lsn::FIRST`]); a page whose version LSN is zero has never been changed.
+/// A record's LSN is the offset of its first byte. [`Lsn::ZERO`] is before every record (the
+/// stream's first record lies at [`Lsn::FIRST`]); a page whose version LSN is zero has never been
+/// changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
@@ -62,14 +63,15 @@ id!(
     /// A B+tree: one for each table and each secondary index, and the system's own.
     TreeId(u32), "tree");
 id!(
-    /// A transaction that writes. Ids are never used twice in the life of a database and grow with time.
+    /// A transaction that writes. Ids are never used twice in one database and grow with time.
     TxnId(u64), "transaction");
 id!(
-    /// A life of the database: every recovery opens a higher one before it appends to the log.
+    /// One run of the database between two recoveries: every recovery begins a higher epoch before
+    /// it appends to the log.
     Epoch(u32), "epoch");
 
-/// Names one database for ever: drawn at random when it is created, and written into every block of its
-/// log and every page of its metadata, so that foreign files are refused rather than believed.
+/// Names one database for ever: drawn at random when it is created, and written into every block of
+/// its log and every page of its metadata, so that files of another database are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DatabaseId(pub [u8; 16]);
 

@@ -16,23 +16,27 @@
 //! println!("{:?}", outcome.expect("no deadlock").value);
 //! ```
 //!
-//! [`run`] runs a closure, and every thread that it starts through [`crate::sync::thread`], as *simulated* threads: real
-//! threads of which exactly one has the turn. The wrappers in [`crate::sync`] and [`crate::clock`] are where they lose
-//! it. Which thread goes on is drawn from the seed; the clock is virtual and moves to the next timer when no
-//! thread can run; [`charge`] says what computing costs. One seed and one binary give one run, to the byte.
+//! [`run`] runs a closure, and every thread that it starts through [`crate::sync::thread`], as
+//! *simulated* threads: real threads of which exactly one has the turn. The wrappers in
+//! [`crate::sync`] and [`crate::clock`] are where they lose it. Which thread continues is drawn
+//! from the seed; the clock is virtual and moves to the next timer when no thread can run;
+//! [`charge`] says what computing costs. One seed and one binary give one run, to the byte.
 //!
-//! What is deterministic, what is not, and how to write code that runs in here: `docs/internals/determinism.md`.
+//! What is deterministic, what is not, and how to write code that runs in here:
+//! `docs/internals/determinism.md`.
 //!
 //! # How a run ends
 //!
-//! When the body has returned, the other threads get [`SimOptions::linger`] of virtual time to end. A deadlock, a
-//! panic that reaches the top of a thread, a limit that is passed end the run at once with [`SimFailure`], which names
-//! every thread and what it waits for. The threads of a run that did not come to its end, and leaked ones, stay
-//! *parked for the rest of the process*, with all they hold: unwinding them would run destructors that write to
-//! devices and wait for each other, after the fact that is to be looked at. They cost memory, no time.
-//! This is why the body must own what it uses (`'static`): share what is to be looked at afterwards by `Arc`.
+//! When the body has returned, the other threads get [`SimOptions::linger`] of virtual time to end.
+//! A deadlock, a panic that reaches the top of a thread, a limit that is passed end the run at once
+//! with [`SimFailure`], which names every thread and what it waits for. The threads of a run that
+//! did not come to its end, and leaked ones, stay *parked for the rest of the process*, with all
+//! they hold: unwinding them would run destructors that write to devices and wait for each other,
+//! after the state that is to be examined. They cost memory, no time. This is why the body must own
+//! what it uses (`'static`): share what is to be examined afterwards by `Arc`.
 
 mod context;
+mod event;
 mod options;
 mod outcome;
 mod parker;
@@ -51,19 +55,21 @@ pub(crate) use context::{Context, current, simulating};
 pub(crate) use scheduler::Waiting;
 pub(crate) use state::Mode;
 
-use crate::rng::Rng;
+use crate::rng::generator::Rng;
 use context::UnderWay;
+use event::Event;
 use parking_lot::Mutex;
-use report::Event;
-use scheduler::{End, Simulation};
+use scheduler::Simulation;
+use state::End;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs `body` and all threads that it starts as a simulation; answers when it has ended. See the module.
+/// Runs `body` and all threads that it starts as a simulation; returns when it has ended. See the
+/// module.
 ///
-/// The body runs on a new thread, so that nothing in the caller's thread-local storage differs between
-/// runs. Several simulations may run at the same time, each started by its own thread.
+/// The body runs on a new thread, so that nothing in the caller's thread-local storage differs
+/// between runs. Several simulations may run at the same time, each started by its own thread.
 ///
 /// # Errors
 /// [`SimFailure`] if the run did not come to its end.
@@ -124,8 +130,9 @@ pub fn is_active() -> bool {
     simulating() && current(|_| ()).is_some()
 }
 
-/// Occupies one of the modelled cores for `cpu` of virtual time, first come, first served: the caller goes on when
-/// a core has fallen free and the work on it is done. Does nothing outside of a simulation.
+/// Occupies one of the modelled cores for `cpu` of virtual time, first come, first served: the
+/// caller continues when a core is free and the work on it is done. Does nothing outside of a
+/// simulation.
 #[track_caller]
 pub fn charge(cpu: Duration) {
     if simulating() {
@@ -152,7 +159,8 @@ pub fn trace_hash() -> u64 {
     look(|state| state.hash).unwrap_or(0)
 }
 
-/// Narrates: the last notes are part of a failure's report. Outside of a simulation `text` is not made.
+/// Adds a note: the last notes are part of a failure's report. Outside of a simulation `text` is
+/// not called.
 pub fn note(text: impl FnOnce() -> String) {
     if !simulating() {
         return;
@@ -182,8 +190,8 @@ pub(crate) fn entropy() -> Option<[u8; 16]> {
     })
 }
 
-/// Sets the clock on the wall forward, or back, by so many microseconds, as somebody or a time server may. The clock that
-/// time is measured by knows nothing of it. Outside of a simulation nothing happens.
+/// Moves the wall clock forward, or back, by `by_us` microseconds, as an operator or a time server
+/// may. The monotonic clock is not affected. Outside of a simulation nothing happens.
 pub fn set_wall_clock(by_us: i64) {
     look(|state| {
         let start = &mut state.options.unix_start_us;
@@ -211,7 +219,7 @@ pub(crate) fn thread_number() -> Option<usize> {
     current(|context| context.thread)
 }
 
-/// A simulated thread, seen by who started it.
+/// A simulated thread, as seen by the thread that started it.
 #[derive(Clone)]
 pub(crate) struct Started {
     simulation: Arc<Simulation>,
@@ -219,7 +227,8 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Waits in virtual time until the thread has ended. A caller from outside waits for the real end only.
+    /// Waits in virtual time until the thread has ended. A caller from outside waits for the real
+    /// end only.
     pub fn join(&self, at: &'static Location<'static>) {
         current(|context| {
             if Arc::ptr_eq(&context.simulation, &self.simulation) {
@@ -255,7 +264,7 @@ impl Context {
     }
 }
 
-/// The life of a simulated thread, on its own thread.
+/// The main function of a simulated thread, on its own thread.
 fn live<T>(
     simulation: Arc<Simulation>,
     thread: usize,
@@ -266,13 +275,12 @@ fn live<T>(
     context::enter(simulation.clone(), thread);
     parker.wait();
     let outcome = catch_unwind(AssertUnwindSafe(body));
-    // From here on the thread is simulated no more; it has the turn until `finish` passes it on.
+    // From here on the thread is no longer simulated; it has the turn until `finish` passes it on.
     context::retire();
     simulation.finish(thread, outcome.as_ref().err().map(|panic| said(panic.as_ref())), at);
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// What a panic said.
 fn said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -2,12 +2,13 @@
 //!
 //! Locks do not poison: a panic in a worker poisons the *database* (see `firn`), never one lock.
 //!
-//! Everything that can block does so here, and here is where a simulating scheduler ([`crate::sim`]) takes its
-//! turn: a simulated thread only ever *tries* the lock below and waits in the scheduler instead. Every
-//! other thread pays one relaxed load of a counter that nobody writes, and goes straight to `parking_lot`.
-//! Atomics are no scheduling points: what threads do between two of these is one step in a simulation.
-//! Locks may have a [`Rank`], by which tests and simulations see that they are taken in order.
-//! A loop that waits for an atomic must therefore call [`spin_hint`] or [`thread::yield_now`] in each turn.
+//! Everything that can block does so here, and here is where a simulating scheduler
+//! ([`crate::sim`]) takes its turn: a simulated thread only ever *tries* the lock below and waits
+//! in the scheduler instead. Every other thread pays one relaxed load of a counter that is not
+//! written outside of simulations, and goes straight to `parking_lot`. Atomics are no scheduling
+//! points: what threads do between two of these is one step in a simulation. Locks may have a
+//! [`Rank`], by which tests and simulations see that they are taken in order. A loop that waits for
+//! an atomic must therefore call [`spin_hint`] or [`thread::yield_now`] in each turn.
 
 mod condvar;
 mod latch;
@@ -27,15 +28,14 @@ pub use std::sync::{Arc, Weak};
 
 use crate::sim;
 
-/// Atomics.
 pub mod atomic {
     pub use std::sync::atomic::{
         AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
 }
 
-/// Tells the processor that the caller spins; a simulated thread gives way to the others, so that what it
-/// waits for can come.
+/// Tells the processor that the caller spins; a simulated thread yields to the others, so that what
+/// it waits for can happen.
 #[inline]
 #[track_caller]
 pub fn spin_hint() {

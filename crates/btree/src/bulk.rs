@@ -1,17 +1,20 @@
 //! Building a tree from sorted entries.
 //!
-//! Each leaf is one atomic group that holds its image: the tree's last leaf, which is empty, becomes the
-//! full leaf, and a new empty last leaf is hung to its right. So the tree is whole after every group, a
-//! crash or error leaves what was loaded so far and no page astray, and every entry is logged once.
+//! Each leaf is one atomic group that holds its image: the tree's last leaf, which is empty,
+//! becomes the full leaf, and a new empty last leaf is hung to its right. So the tree is whole
+//! after every group, a crash or error leaves what was loaded so far and no page astray, and every
+//! entry is logged once.
 
 use crate::descent::{Located, Target};
+use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::split::shortest_separator;
 use crate::node::{HEADER_LEN, SLOT_LEN, Shape, common_prefix};
+use crate::op;
 use crate::split::two_children;
 use crate::stock::{Lack, Stock, Stop};
-use crate::{Tree, TreeError, TreeErrorKind, op};
+use crate::tree::Tree;
 use firn_log::LogClass;
 
 type Entry = (Vec<u8>, Vec<u8>);
@@ -41,9 +44,10 @@ impl Filling {
         self.bytes -= rest.iter().map(|(key, value)| SLOT_LEN + key.len() + value.len()).sum::<usize>();
         rest
     }
-    /// The high fence below `next`, and the entries that must wait for the leaf after. The prefix that the
-    /// keys so far share with the low fence may be longer than what they share with a fence above the last
-    /// of them: then all do not fit. All but the last do, since they did when the last was added.
+    /// The high fence below `next`, and the entries that must wait for the leaf after. The prefix
+    /// that the keys so far share with the low fence may be longer than what they share with a
+    /// fence above the last of them: then all do not fit. All but the last do, since they did when
+    /// the last was added.
     fn cut(&mut self, next: &[u8], page_size: usize) -> (Vec<u8>, Vec<Entry>) {
         let (last, _) = self.entries.last().expect("only a leaf with entries is closed");
         let separator = shortest_separator(last, next).to_vec();
@@ -64,10 +68,11 @@ impl Filling {
 }
 
 impl Tree {
-    /// Fills an empty tree with entries that ascend strictly by key, leaves up to `fill_percent` (10 to 100)
-    /// of their page. Answers how many. On an error the entries loaded so far stay: clear the tree.
+    /// Fills an empty tree with entries that ascend strictly by key, leaves up to `fill_percent`
+    /// (10 to 100) of their page. Returns how many. On an error the entries loaded so far stay:
+    /// clear the tree.
     ///
-    /// Meanwhile nobody else may change the tree.
+    /// Meanwhile no other thread may change the tree.
     pub fn bulk_load<E: From<TreeError>>(
         &self,
         class: LogClass,
@@ -123,7 +128,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Answers false if the last leaf's parent lacks room for the separator.
+    /// Returns false if the last leaf's parent lacks space for the separator.
     fn try_close<'p>(
         &'p self,
         stock: &mut Stock<'p>,

@@ -1,13 +1,15 @@
 //! Walking every invariant of a tree.
 //!
-//! Goes from leaf to leaf by key, each time down from the root latch by latch, so it can run beside other
-//! work: no latch is held longer than a descent, and what a child must be, its fences, its level, its tree,
-//! is compared with its parent while both are latched. A page that hangs in two places shows itself there:
-//! it has one pair of fences and the places ask for different ones. What a concurrent structure change
-//! moves behind the walk's back may be counted twice or not at all, but is not reported as damage.
+//! Goes from leaf to leaf by key, each time down from the root latch by latch, so it can run beside
+//! other work: no latch is held longer than a descent, and what a child must be, its fences, its
+//! level, its tree, is compared with its parent while both are latched. A page that hangs in two
+//! places shows itself there: it has one pair of fences and the places ask for different ones. What
+//! a concurrent structure change moves behind the walk's back may be counted twice or not at all,
+//! but is not reported as damage.
 
+use crate::error::{TreeError, TreeErrorKind};
 use crate::node::{Node, validate::validate};
-use crate::{Tree, TreeError, TreeErrorKind};
+use crate::tree::Tree;
 use firn_base::{Lsn, PageId};
 use firn_buffer::{BufferError, BufferErrorKind, SharedGuard};
 
@@ -16,9 +18,7 @@ use firn_buffer::{BufferError, BufferErrorKind, SharedGuard};
 pub struct TreeReport {
     /// Levels, leaves included.
     pub height: u32,
-    /// Pages of inner nodes.
     pub inner_pages: u64,
-    /// Pages of leaves.
     pub leaf_pages: u64,
     /// Entries in leaves.
     pub entries: u64,
@@ -28,7 +28,8 @@ pub struct TreeReport {
     pub damage: Vec<String>,
     /// Broken invariants in all.
     pub faults: u64,
-    /// Whether it was being cleared, which is in `damage` too, but is none in a tree that is to be freed.
+    /// Whether it was being cleared, which is in `damage` too, but is none in a tree that is to be
+    /// freed.
     pub being_cleared: bool,
     /// Every page of the tree; empty from [`Tree::check_with`], which shows them one by one.
     pub pages: Vec<PageId>,
@@ -54,7 +55,8 @@ struct Expected {
     high: Option<Vec<u8>>,
 }
 
-/// The walk's memory: for each level the node last seen there, so that it is not counted or walked twice.
+/// The walk's memory: for each level the node last seen there, so that it is not counted or walked
+/// twice.
 struct Walk<'t> {
     tree: &'t Tree,
     report: TreeReport,
@@ -63,8 +65,8 @@ struct Walk<'t> {
 }
 
 impl Tree {
-    /// Walks every invariant of the tree. Fails only where the walk itself cannot go on (a device that
-    /// failed, no frame); what is wrong with the tree is in the report.
+    /// Walks every invariant of the tree. Fails only where the walk itself cannot go on (a device
+    /// that failed, no frame); what is wrong with the tree is in the report.
     pub fn check(&self) -> Result<TreeReport, TreeError> {
         let mut pages = Vec::new();
         let mut report = self.check_with(&mut |page| pages.push(page))?;
@@ -74,15 +76,16 @@ impl Tree {
         Ok(report)
     }
 
-    /// As [`Tree::check`], in memory that does not depend on the tree's size: shows every page to `visit`, latched, so that
-    /// it is the tree's at that moment. A page that others change meanwhile may be shown twice.
+    /// As [`Tree::check`], in memory that does not depend on the tree's size: shows every page to
+    /// `visit`, latched, so that it is the tree's at that moment. A page that others change
+    /// meanwhile may be shown twice.
     pub fn check_with(&self, visit: &mut dyn FnMut(PageId)) -> Result<TreeReport, TreeError> {
         let mut walk = Walk { tree: self, report: TreeReport::default(), seen: Vec::new(), visit };
         let mut next = Some(Vec::new());
         while let Some(key) = next {
             next = walk.descend(&key)?;
             if next.as_ref().is_some_and(|after| *after <= key) {
-                walk.report.fault(format!("{:?}: fences go round in circles", self.id()));
+                walk.report.fault(format!("{:?}: fences form a circle", self.id()));
                 break;
             }
         }
@@ -91,7 +94,7 @@ impl Tree {
 }
 
 impl Walk<'_> {
-    /// Walks from the root to the leaf of `key`; answers the least key after that leaf.
+    /// Walks from the root to the leaf of `key`; returns the least key after that leaf.
     fn descend(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TreeError> {
         let mut expected = Expected { level: None, low: Vec::new(), high: None };
         let mut page = self.tree.root();

@@ -1,26 +1,30 @@
-//! Emptying a tree and giving its pages back.
+//! Clearing a tree and freeing its pages.
 //!
-//! A large tree is cleared in many atomic groups, so that none outgrows the log. The first marks the root
-//! *condemned*: from then on the tree answers errors to everything but `clear` and `drop_root`, so nobody
-//! sees it half empty, and fences need not be kept. Each further group frees some children from the right
-//! end of the tree and takes them out of their parent; the last makes the root an empty leaf again. After
-//! a crash the mark is still there and `clear` goes on where it was.
+//! A large tree is cleared in many atomic groups, so that none outgrows the log. The first marks
+//! the root *condemned*: from then on the tree returns errors from everything but `clear` and
+//! `drop_root`, so no reader sees it half empty, and fences need not be kept. Each further group
+//! frees some children from the right end of the tree and removes them from their parent; the last
+//! makes the root an empty leaf again. After a crash the mark is still there and `clear` continues
+//! where it was.
 //!
 //! Pages below are not read to be freed, except inner nodes, whose children must be known.
 //!
-//! Damage: an inner node that cannot be read hides its children. [`Tree::clear_step`] returns the error;
-//! [`Tree::clear_step_past_damage`] frees that node unread, takes it out of its parent and goes on. What lies below
-//! stays allocated, belongs to nothing, and is counted as leaked by a check: only a look at every page of the store
-//! could find it. A page that can be read and turns out to be another tree's is never freed.
+//! Damage: an inner node that cannot be read hides its children. [`Tree::clear_step`] returns the
+//! error; [`Tree::clear_step_past_damage`] frees that node unread, removes it from its parent and
+//! continues. What lies below stays allocated, belongs to no tree, and is counted as leaked by a
+//! check: only a scan of every page of the store could find it. A page that can be read and turns
+//! out to be another tree's is never freed.
 
+use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::{Node, Shape};
+use crate::op;
 use crate::stock::{Lack, Stock, Stop};
-use crate::{Tree, TreeError, TreeErrorKind, op};
-use firn_base::{PageId, TreeId};
+use crate::tree::Tree;
+use firn_base::PageId;
 use firn_buffer::{ExclusiveGuard, InMemory};
-use firn_log::LogClass;
+use firn_log::{Kind, LogClass};
 
 /// Children freed by one group at most, beside a chain of only children.
 const FREED_MAX: usize = 32;
@@ -30,9 +34,10 @@ const FREED_MAX: usize = 32;
 enum Reach {
     /// Several pages; damage is an error.
     Usual,
-    /// One page: what is damaged is told apart from what is not, and freed unread.
+    /// One page: damaged pages are distinguished from sound ones, and freed unread.
     OnePage,
-    /// One page, which is taken out of the tree and not freed: the page map knows nothing of it, or cannot be read.
+    /// One page, which is removed from the tree and not freed: the page map knows nothing of it, or
+    /// cannot be read.
     Forget,
 }
 
@@ -40,7 +45,8 @@ enum Reach {
 enum Rightmost {
     /// An inner node, and the level that it must have.
     Inner(PageId, u8),
-    /// Leaves; the first entries of their parent that are kept with its high fence, or none if the parent goes, too.
+    /// Leaves; the first entries of their parent that are kept with its high fence, or none if the
+    /// parent is freed, too.
     Leaves { pages: Vec<PageId>, keep: Option<(usize, Option<Vec<u8>>)> },
     /// The last child of its parent, which is damaged; none if it is not to be freed.
     Unread(Option<PageId>),
@@ -59,10 +65,12 @@ impl Tree {
         self.clear_some(class, Reach::Usual, &mut None)
     }
 
-    /// As [`Tree::clear_step`], for a tree of which a step has failed because of damage: frees what can be reached.
-    /// `lost` is told why pages stay allocated that could not be reached or freed.
+    /// As [`Tree::clear_step`], for a tree of which a step has failed because of damage: frees what
+    /// can be reached. `lost` gets the reason why pages stay allocated that could not be reached or
+    /// freed.
     ///
-    /// Errors: `Damaged` and `Unreadable` only if the root itself is so (see [`Tree::drop_damaged_root`]).
+    /// Errors: `Damaged` and `Unreadable` only if the root itself is so (see
+    /// [`Tree::drop_damaged_root`]).
     pub fn clear_step_past_damage(
         &self,
         class: LogClass,
@@ -115,7 +123,7 @@ impl Tree {
         }
         if !node.is_condemned() {
             let mut group = Group::new(stock);
-            let draft = Draft::new(&root, |_| op::kind::CONDEMN);
+            let draft = Draft::new(&root, |_| Kind::TREE_CONDEMN);
             group.change(root, draft);
             group.commit(stock)?;
             return Ok(true);
@@ -132,9 +140,10 @@ impl Tree {
         }
     }
 
-    /// Frees some of the rightmost nodes. Holds the path to them exclusively, and lets go of those that do not change before the
-    /// group is committed: an image of a freed page may be on its way to a device, whose end the commit waits for. `damage` becomes the reason why pages were
-    /// taken out of the tree without being freed.
+    /// Frees some of the rightmost nodes. Holds the path to them exclusively, and releases the
+    /// nodes that do not change before the group is committed: an image of a freed page may be in
+    /// flight to a device, and the commit waits for it. `damage` becomes the reason why pages were
+    /// removed from the tree without being freed.
     fn free_some<'p>(
         &'p self,
         stock: &mut Stock<'p>,
@@ -182,7 +191,7 @@ impl Tree {
             group.commit(stock)?;
             return Ok(true);
         }
-        // The last child of its parent goes together with the parent, and so on up.
+        // The last child of its parent is freed together with the parent, and so on up.
         while let Some(guard) = path.pop() {
             let count = self.own_node(&guard)?.count();
             if count > 0 {
@@ -216,8 +225,8 @@ impl Tree {
         Ok(Rightmost::Leaves { pages, keep: Some((keep, node.high().map(<[u8]>::to_vec))) })
     }
 
-    /// An inner node on the way down. With an error comes whether the page is surely this tree's: its parent says so,
-    /// and nothing that can be read says otherwise.
+    /// An inner node on the way down. With an error comes whether the page is surely this tree's:
+    /// its parent says so, and nothing that can be read says otherwise.
     fn inner_to_clear<'p>(
         &'p self,
         stock: &Stock<'p>,
@@ -254,15 +263,15 @@ impl Tree {
         mut group: Group<'p>,
         root: ExclusiveGuard<'p>,
     ) -> Result<(), Stop> {
-        let shape = empty_root(self.id());
+        let shape = Shape::empty_root(self.id());
         let draft = Draft::new(&root, |body| op::format(body, &shape, &EntryList::default()));
         group.change(root, draft);
         group.commit(stock)
     }
 
-    /// Frees the root of a tree that is to be dropped and whose root cannot be read: the tree is gone, and what lies below
-    /// the root stays allocated. Returns false, and does nothing, if the page can be read after all and is not a root of
-    /// this tree.
+    /// Frees the root of a tree that is to be dropped and whose root cannot be read: the tree no
+    /// longer exists, and what lies below the root stays allocated. Returns false, and does
+    /// nothing, if the page can be read after all and is not a root of this tree.
     ///
     /// Errors: `Damaged` or `Unreadable` if the page cannot be freed.
     pub fn drop_damaged_root(&self, class: LogClass) -> Result<bool, TreeError> {
@@ -280,7 +289,8 @@ impl Tree {
         group.commit(stock).map(|()| true)
     }
 
-    /// Frees the root of a cleared tree: the tree is gone. The group's page record carries `attachment`.
+    /// Frees the root of a cleared tree: the tree no longer exists. The group's page record carries
+    /// `attachment`.
     pub fn drop_root(self, class: LogClass, attachment: &[u8]) -> Result<(), TreeError> {
         Stock::new(self.pool(), class).run(|stock| self.try_drop_root(stock, attachment))
     }
@@ -296,7 +306,7 @@ impl Tree {
             .into());
         }
         let mut group = Group::new(stock);
-        let draft = Draft::with(&root, attachment, |_| op::kind::DROP);
+        let draft = Draft::with(&root, attachment, |_| Kind::TREE_DROP_PAGE);
         group.change(root, draft);
         group.free_changed(self.root());
         group.commit(stock)
@@ -316,9 +326,4 @@ fn is_on(path: &[ExclusiveGuard<'_>], page: PageId) -> bool {
 
 fn last_child(guard: &ExclusiveGuard<'_>, node: &Node<'_>) -> Result<PageId, TreeError> {
     node.child(node.count()).map_err(|error| TreeError::damaged(guard.page(), error))
-}
-
-/// What the root of an empty tree is.
-pub(crate) fn empty_root(tree: TreeId) -> Shape<'static> {
-    Shape { tree, level: 0, condemned: false, low: &[], high: None, first_child: 0 }
 }

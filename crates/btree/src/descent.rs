@@ -1,15 +1,16 @@
-//! Finding one's way from the root, latch by latch.
+//! Descents from the root, by latch coupling.
 //!
-//! Latch order: parents before children, and among children of one parent left before right; the tier's
-//! and the log's locks come after all latches. A child is latched before its parent is released, so a
-//! descent cannot miss a split or merge: whoever changes which keys a node holds has its parent
-//! exclusively. Inner nodes are latched shared and only the node to be changed (with its parent, for a
-//! structure change) exclusively. The level is part of what is checked on the way, so a damaged page
-//! cannot send a descent in circles.
+//! Latch order: parents before children, and among children of one parent left before right; the
+//! tier's and the log's locks come after all latches. A child is latched before its parent is
+//! released, so a descent cannot miss a split or merge: a thread that changes which keys a node
+//! holds has its parent latched exclusively. Inner nodes are latched shared and only the node to be
+//! changed (with its parent, for a structure change) exclusively. The level is part of what is
+//! checked on the way, so a damaged page cannot send a descent in circles.
 
+use crate::error::TreeError;
 use crate::hint;
-use crate::node::{MAX_LEVEL, Node, Place};
-use crate::{Tree, TreeError};
+use crate::node::{MAX_LEVEL, Node, NodeParts};
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use firn_buffer::{ExclusiveGuard, SharedGuard};
@@ -21,9 +22,7 @@ pub(crate) enum Target<'k> {
     Key(&'k [u8]),
     /// The one that holds the greatest keys below this one.
     Below(&'k [u8]),
-    /// The leftmost.
     First,
-    /// The rightmost.
     Last,
 }
 
@@ -81,7 +80,7 @@ impl Tree {
     fn misplaced(&self, page: PageId, node: &Node<'_>, level: Option<u8>) -> TreeError {
         let wanted = level.map_or(String::new(), |level| format!(" at level {level}"));
         TreeError::new(
-            crate::TreeErrorKind::Damaged,
+            crate::error::TreeErrorKind::Damaged,
             format!(
                 "{page:?} should be a node of {:?}{wanted}, but is one of {:?} at level {}: the page or a pointer to it is damaged; run a check",
                 self.id(),
@@ -93,15 +92,15 @@ impl Tree {
 
     /// The leaf that `target` names, latched shared, and where its parts lie.
     #[inline]
-    pub(crate) fn leaf_shared(&self, target: Target<'_>) -> Result<(SharedGuard<'_>, Place), TreeError> {
+    pub(crate) fn leaf_shared(&self, target: Target<'_>) -> Result<(SharedGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
         let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
         let mut expected = None;
         loop {
             let node = self.node(page, &guard, expected)?;
             if node.is_leaf() {
-                let place = node.place();
-                return Ok((guard, place));
+                let parts = node.parts();
+                return Ok((guard, parts));
             }
             expected = Some(node.level() - 1);
             page = target.child(page, &node)?;
@@ -110,7 +109,8 @@ impl Tree {
         }
     }
 
-    /// The node of `level` on the way to `target`, latched shared; `None` if the tree is not so high.
+    /// The node of `level` on the way to `target`, latched shared; `None` if the tree is not so
+    /// high.
     pub(crate) fn inner_shared(
         &self,
         target: Target<'_>,
@@ -135,7 +135,7 @@ impl Tree {
     pub(crate) fn leaf_exclusive(
         &self,
         target: Target<'_>,
-    ) -> Result<(ExclusiveGuard<'_>, Place), TreeError> {
+    ) -> Result<(ExclusiveGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
         'root: loop {
             let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
@@ -143,22 +143,23 @@ impl Tree {
             loop {
                 let node = self.node(page, &guard, expected)?;
                 if node.is_leaf() {
-                    // Only the root can be: latches are not upgraded, so look again once it is exclusive.
+                    // Only the root can be: latches are not upgraded, so check again once it is
+                    // exclusive.
                     drop(guard);
                     let guard = pool.exclusive(page)?;
                     let node = self.node(page, &guard, None)?;
                     if !node.is_leaf() {
                         continue 'root;
                     }
-                    let place = node.place();
-                    return Ok((guard, place));
+                    let parts = node.parts();
+                    return Ok((guard, parts));
                 }
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;
                 if level == 0 {
                     let leaf = pool.exclusive(page)?;
-                    let place = self.node(page, &leaf, Some(0))?.place();
-                    return Ok((leaf, place));
+                    let parts = self.node(page, &leaf, Some(0))?.parts();
+                    return Ok((leaf, parts));
                 }
                 let next = pool.shared(page)?;
                 guard = next;
@@ -168,7 +169,7 @@ impl Tree {
     }
 
     /// As [`Tree::leaf_exclusive`] for a key, trying first the leaf that this thread was at last.
-    pub(crate) fn leaf_for_change(&self, key: &[u8]) -> Result<(ExclusiveGuard<'_>, Place), TreeError> {
+    pub(crate) fn leaf_for_change(&self, key: &[u8]) -> Result<(ExclusiveGuard<'_>, NodeParts), TreeError> {
         if let Some(found) = self.hinted_leaf(key) {
             return Ok(found);
         }
@@ -177,11 +178,11 @@ impl Tree {
 
     /// The leaf that this thread was at last, if `key` belongs there.
     ///
-    /// A latched page that is a leaf of this tree with fences around the key *is* the key's leaf, however it
-    /// was found: fences of leaves never overlap, they change only under the leaf's exclusive latch, and the
-    /// frame of a page that is freed is forgotten under that latch too. It is the first latch taken, so the
-    /// order of latches is kept.
-    fn hinted_leaf(&self, key: &[u8]) -> Option<(ExclusiveGuard<'_>, Place)> {
+    /// A latched page that is a leaf of this tree with fences around the key *is* the key's leaf,
+    /// however it was found: fences of leaves never overlap, they change only under the leaf's
+    /// exclusive latch, and the frame of a page that is freed is forgotten under that latch too. It
+    /// is the first latch taken, so the order of latches is kept.
+    fn hinted_leaf(&self, key: &[u8]) -> Option<(ExclusiveGuard<'_>, NodeParts)> {
         let leaf = self.pool().exclusive_seen(hint::recall(self)?)?;
         let node = Node::new(&leaf).ok()?;
         let fits = node.tree() == self.id()
@@ -189,8 +190,8 @@ impl Tree {
             && !node.is_condemned()
             && node.low() <= key
             && node.high().is_none_or(|high| key < high);
-        let place = node.place();
-        fits.then_some((leaf, place))
+        let parts = node.parts();
+        fits.then_some((leaf, parts))
     }
 
     /// The parent of the node of `level` that `target` names, latched exclusively.

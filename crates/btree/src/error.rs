@@ -11,9 +11,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeErrorKind {
-    /// No room in the store.
+    /// The store is full.
     Full,
-    /// No room in the log until it is truncated.
+    /// The log is full until it is truncated.
     LogFull,
     /// The buffer is too small for the work in flight.
     NoFrame,
@@ -21,7 +21,7 @@ pub enum TreeErrorKind {
     Damaged,
     /// A device could not read a page. Nothing has changed, and the read may be tried again.
     Unreadable,
-    /// The tree is being cleared, and holds nothing any more that anybody may read.
+    /// The tree is being cleared and may not be read any more.
     Condemned,
     /// A device failed.
     Failed,
@@ -44,7 +44,8 @@ impl TreeError {
     pub fn new(kind: TreeErrorKind, message: impl Into<String>) -> TreeError {
         TreeError { kind, message: message.into() }
     }
-    /// Whether some page cannot be had, its stored image being damaged or unreadable. Nothing has changed.
+    /// Whether some page cannot be had, its stored image being damaged or unreadable. Nothing has
+    /// changed.
     #[must_use]
     pub fn concerns_a_page(&self) -> bool {
         matches!(self.kind, TreeErrorKind::Damaged | TreeErrorKind::Unreadable)

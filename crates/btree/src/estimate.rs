@@ -1,8 +1,9 @@
 //! About how many entries lie between two keys.
 
 use crate::descent::Target;
+use crate::error::TreeError;
 use crate::node::Node;
-use crate::{Tree, TreeError};
+use crate::tree::Tree;
 use firn_base::PageId;
 use std::cmp::Ordering;
 
@@ -14,9 +15,9 @@ struct Step {
 }
 
 impl Tree {
-    /// About how many entries lie between two keys (`None`: unbounded), from three descents: to both keys,
-    /// and down the middle between them, whose nodes stand for those not looked at. Exact when both keys are
-    /// in one leaf or in neighbours. `low` counts as inside, `high` as outside.
+    /// About how many entries lie between two keys (`None`: unbounded), from three descents: to
+    /// both keys, and down the middle between them, whose nodes stand for those not read. Exact
+    /// when both keys are in one leaf or in neighbours. `low` counts as inside, `high` as outside.
     pub fn estimate(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64, TreeError> {
         let low_target = low.map_or(Target::First, Target::Key);
         let low_path = self.path(low, |_, page, node| low_target.index_in(page, node))?;
@@ -43,8 +44,8 @@ impl Tree {
         Ok(between(&low_path, &high_path, &middle_path, parting))
     }
 
-    /// Goes from the root to a leaf, by the child that `choose` names at each depth, to the slot of `key`
-    /// there or the first.
+    /// Goes from the root to a leaf, by the child that `choose` names at each depth, to the slot of
+    /// `key` there or the first.
     fn path(
         &self,
         key: Option<&[u8]>,
@@ -72,7 +73,8 @@ impl Tree {
     }
 }
 
-/// Entries between two paths that part at depth `parting`, where nodes not seen are like those of `middle`.
+/// Entries between two paths that part at depth `parting`, where nodes not seen are like those of
+/// `middle`.
 fn between(low: &[Step], high: &[Step], middle: &[Step], parting: usize) -> u64 {
     let leaf = low.len() - 1;
     if parting == leaf {

@@ -1,17 +1,21 @@
-//! A structure change: several pages changed, taken into use and freed, by one atomic group of the log.
+//! A structure change: several pages changed, taken into use and freed, by one atomic group of the
+//! log.
 //!
-//! Order of a commit, and why a crash at each point is harmless (`docs/internals/tree.md` has the whole argument):
-//! 1. Every page that will change is latched exclusively and every change rehearsed; nothing is visible.
-//!    A crash, or an error, forgets reserved pages; no byte of the tree has changed.
+//! Order of a commit, and why a crash at each point is harmless (`docs/internals/tree.md` has the
+//! whole argument):
+//! 1. Every page that will change is latched exclusively and every change rehearsed; nothing is
+//!    visible. A crash, or an error, forgets reserved pages; no byte of the tree has changed.
 //! 2. Each latch becomes an intent: a checkpoint beginning now keeps the log from here on.
 //! 3. The tier's record and all changes are appended as one group. A crash finds all of it or none.
-//! 4. Each change is applied with its own record's LSN. Nothing can fail any more. No page can be written
-//!    meanwhile, since all are latched; later the buffer waits for the log before it writes any.
+//! 4. Each change is applied with its own record's LSN. Nothing can fail any more. No page can be
+//!    written meanwhile, since all are latched; later the buffer waits for the log before it writes
+//!    any.
 //! 5. Latches are released, frames of freed pages discarded.
 //!
-//! Nothing of this waits for a device: what the group needs is in hand before (`stock.rs`), or it is withdrawn.
+//! Nothing of this waits for a device: what the group needs was acquired before (`stock.rs`), or
+//! the group is withdrawn.
 
-use crate::TreeError;
+use crate::error::TreeError;
 use crate::op::{self};
 use crate::redo::PageChange;
 use crate::stock::{Lack, Stock, Stop};
@@ -20,15 +24,16 @@ use firn_buffer::{BufferPool, Changed, ExclusiveGuard, IntentGuard};
 use firn_log::{Appended, Kind, Log, LogClass, LogError, LogErrorKind, Record};
 use firn_tier::{Allocation, TierErrorKind};
 
-/// Bytes of log that the longest atomic group of a tree over pages of `page_size` bytes takes, at most: that of a root that
-/// grows, which writes its entries to two new pages, with their fences and the separator between them, each an eighth of a
-/// page at most, and the change of the page map with them. Changes of rows with their before-images take less than a page.
+/// Bytes of log that the longest atomic group of a tree over pages of `page_size` bytes takes, at
+/// most: that of a root that grows, which writes its entries to two new pages, with their fences
+/// and the separator between them, each an eighth of a page at most, and the change of the page map
+/// with them. Changes of rows with their before-images take less than a page.
 #[must_use]
 pub const fn group_bytes_max(page_size: usize) -> u64 {
     2 * page_size as u64 + 4096
 }
 
-struct Member<'p> {
+struct PageEdit<'p> {
     guard: ExclusiveGuard<'p>,
     fresh: bool,
     kind: Kind,
@@ -66,7 +71,7 @@ impl Draft {
 pub(crate) struct Group<'p> {
     pool: &'p BufferPool,
     class: LogClass,
-    members: Vec<Member<'p>>,
+    edits: Vec<PageEdit<'p>>,
     freed: Vec<PageId>,
     freed_frames: Vec<ExclusiveGuard<'p>>,
 }
@@ -75,20 +80,20 @@ impl<'p> Group<'p> {
     /// A change of nothing yet, that uses what `stock` has.
     pub(crate) fn new(stock: &Stock<'p>) -> Group<'p> {
         let (pool, class) = (stock.pool(), stock.class());
-        Group { pool, class, members: Vec::new(), freed: Vec::new(), freed_frames: Vec::new() }
+        Group { pool, class, edits: Vec::new(), freed: Vec::new(), freed_frames: Vec::new() }
     }
 
     /// Adds a change of a page.
     pub(crate) fn change(&mut self, guard: ExclusiveGuard<'p>, draft: Draft) {
         debug_assert_eq!(draft.page, guard.page());
-        self.members.push(Member { guard, fresh: false, kind: draft.kind, body: draft.body, image: None });
+        self.edits.push(PageEdit { guard, fresh: false, kind: draft.kind, body: draft.body, image: None });
     }
 
     /// Adds the first content of a new page.
     pub(crate) fn fill(&mut self, reserved: Reserved<'p>, draft: Draft) {
         debug_assert_eq!(draft.page, reserved.page());
         let guard = reserved.into_guard();
-        self.members.push(Member { guard, fresh: true, kind: draft.kind, body: draft.body, image: None });
+        self.edits.push(PageEdit { guard, fresh: true, kind: draft.kind, body: draft.body, image: None });
     }
 
     /// Frees a page, and forgets its frame.
@@ -104,26 +109,27 @@ impl<'p> Group<'p> {
 
     /// Frees the page of a change of this group; its frame is forgotten once the change is applied.
     pub(crate) fn free_changed(&mut self, page: PageId) {
-        assert!(self.members.iter().any(|member| member.guard.page() == page));
+        assert!(self.edits.iter().any(|edit| edit.guard.page() == page));
         self.freed.push(page);
     }
 
-    /// Appends the group and performs it. Where it would have to wait for a device, nothing is done, and its new pages go back
-    /// to `stock`: the next attempt needs them again, and reserving them may write pages to have frames.
+    /// Appends the group and performs it. Where it would have to wait for a device, nothing is
+    /// done, and its new pages go back to `stock`: the next attempt needs them again, and reserving
+    /// them may write pages to have frames.
     pub(crate) fn commit(mut self, stock: &mut Stock<'p>) -> Result<(), Stop> {
-        let rehearsed = self.members.iter_mut().try_for_each(|member| {
-            let image = decode(member)?.rehearse_keeping(&member.guard);
-            member.image = image.map_err(|error| TreeError::damaged(member.guard.page(), error))?;
+        let rehearsed = self.edits.iter_mut().try_for_each(|edit| {
+            let image = decode(edit)?.rehearse_keeping(&edit.guard);
+            edit.image = image.map_err(|error| TreeError::damaged(edit.guard.page(), error))?;
             Ok::<_, TreeError>(())
         });
         if let Err(error) = rehearsed {
             self.abandon();
             return Err(error.into());
         }
-        let members = std::mem::take(&mut self.members);
-        let mut announced: Vec<Announced<'p>> = Vec::with_capacity(members.len());
-        let mut images = Vec::with_capacity(members.len());
-        for Member { guard, fresh, kind, body, image } in members {
+        let edits = std::mem::take(&mut self.edits);
+        let mut announced: Vec<Announced<'p>> = Vec::with_capacity(edits.len());
+        let mut images = Vec::with_capacity(edits.len());
+        for PageEdit { guard, fresh, kind, body, image } in edits {
             announced.push((guard.intend(), fresh, kind, body));
             images.push(image);
         }
@@ -135,7 +141,7 @@ impl<'p> Group<'p> {
             }
             Err(stop) => {
                 for (intent, fresh, kind, body) in announced {
-                    self.members.push(Member { guard: intent.withdraw(), fresh, kind, body, image: None });
+                    self.edits.push(PageEdit { guard: intent.withdraw(), fresh, kind, body, image: None });
                 }
                 match stop {
                     Stop::Lacks(_) => self.reserved().for_each(|page| stock.put_back(page)),
@@ -146,7 +152,7 @@ impl<'p> Group<'p> {
         }
     }
 
-    /// Appends all records, without waiting for a device; answers the LSN of the first change.
+    /// Appends all records, without waiting for a device; returns the LSN of the first change.
     fn append(&self, announced: &[Announced<'p>]) -> Result<Lsn, Stop> {
         let log = self.pool.log();
         let page_size = self.pool.page_size();
@@ -186,11 +192,12 @@ impl<'p> Group<'p> {
 
     fn apply(&mut self, announced: Vec<Announced<'p>>, images: Vec<Option<Vec<u8>>>, first: Lsn) {
         let mut lsn = first;
-        // All latches are held until all is applied: nobody sees half a structure change.
+        // All latches are held until all is applied: no reader sees half a structure change.
         let mut kept = Vec::with_capacity(announced.len());
         for ((intent, _, kind, body), image) in announced.into_iter().zip(images) {
             let guard = intent.apply(lsn, |page| match image {
-                // What the record makes of this page, by the code that redo runs: made once is enough.
+                // What the record makes of this page, by the code that redo runs: made once is
+                // enough.
                 Some(image) => {
                     page.copy_from_slice(&image);
                     Changed::Most
@@ -206,16 +213,17 @@ impl<'p> Group<'p> {
             }
             lsn = lsn.advance(Log::framed_len(body.len()));
         }
-        // First those that others want: an image of a freed page may be on its way to a device, and its end is waited for.
+        // First the frames that other threads want: an image of a freed page may be in flight to a
+        // device, and its end is waited for.
         drop(kept);
         ExclusiveGuard::discard_all(std::mem::take(&mut self.freed_frames));
     }
 
-    /// Takes the changes out of the group; returns its new pages, which have not been changed.
+    /// Removes the changes from the group; returns its new pages, which have not been changed.
     fn reserved(&mut self) -> impl Iterator<Item = Reserved<'p>> {
         let pool = self.pool;
-        let fresh = self.members.drain(..).filter(|member| member.fresh);
-        fresh.map(move |member| Reserved::new(pool, member.guard))
+        let fresh = self.edits.drain(..).filter(|edit| edit.fresh);
+        fresh.map(move |edit| Reserved::new(pool, edit.guard))
     }
 
     /// Gives reserved pages back to the tier.
@@ -224,7 +232,7 @@ impl<'p> Group<'p> {
     }
 }
 
-/// A member whose change is announced: its page, whether the page is new, and the record.
+/// A edit whose change is announced: its page, whether the page is new, and the record.
 type Announced<'p> = (IntentGuard<'p>, bool, Kind, Vec<u8>);
 
 /// The group's records, the tier's first.
@@ -238,12 +246,12 @@ impl Drop for Group<'_> {
     }
 }
 
-fn decode<'m>(member: &'m Member<'_>) -> Result<PageChange<'m>, TreeError> {
-    PageChange::decode(Record { kind: member.kind, body: &member.body })
-        .map_err(|error| TreeError::damaged(member.guard.page(), error))
+fn decode<'m>(edit: &'m PageEdit<'_>) -> Result<PageChange<'m>, TreeError> {
+    PageChange::decode(Record { kind: edit.kind, body: &edit.body })
+        .map_err(|error| TreeError::damaged(edit.guard.page(), error))
 }
 
-/// A page reserved and not yet part of a group; given back when dropped.
+/// A page reserved and not yet part of a group; unreserved when dropped.
 pub(crate) struct Reserved<'p> {
     pool: &'p BufferPool,
     guard: Option<ExclusiveGuard<'p>>,

@@ -1,15 +1,15 @@
-//! Which leaf of a tree this thread was at last: the next change is often in the same one, as when a row is
-//! read to be changed, or when rows come in key order.
+//! The leaf of a tree that this thread visited last: the next change is often in the same one, as
+//! when a row is read to be changed, or when rows come in key order.
 //!
-//! A hint names a frame and a page. Nothing is believed of it that is not checked under the page's latch
-//! (see `Tree::hinted_leaf`), so it may be as old as it likes.
+//! A hint names a frame and a page. Everything it says is checked under the page's latch (see
+//! `Tree::hinted_leaf`), so it may be arbitrarily old.
 
-use crate::Tree;
+use crate::tree::Tree;
 use firn_base::TreeId;
 use firn_buffer::OptimisticRef;
 use std::cell::Cell;
 
-/// Hints a thread keeps, one for each tree whose id falls on its place.
+/// Hints a thread keeps; trees whose ids are equal modulo this number share one.
 const KEPT: usize = 32;
 
 /// A leaf seen: which pool, which tree, where.
@@ -24,14 +24,14 @@ thread_local! {
     static HINTS: [Cell<Option<Hint>>; KEPT] = const { [const { Cell::new(None) }; KEPT] };
 }
 
-/// Notes the leaf in which this thread is.
+/// Notes the leaf that this thread visits.
 #[inline]
 pub(crate) fn remember(tree: &Tree, leaf: OptimisticRef) {
     let hint = Hint { pool: tree.pool().serial(), tree: tree.id(), leaf };
     HINTS.with(|hints| hints[tree.id().0 as usize % KEPT].set(Some(hint)));
 }
 
-/// The leaf in which this thread was last.
+/// The leaf that this thread visited last.
 #[inline]
 pub(crate) fn recall(tree: &Tree) -> Option<OptimisticRef> {
     let hint = HINTS.with(|hints| hints[tree.id().0 as usize % KEPT].get())?;

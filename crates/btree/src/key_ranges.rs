@@ -1,8 +1,9 @@
 //! Ranges of keys in trees, in bounded memory: where a sweep has to go.
 //!
-//! A set of them may always cover more than was put in, never less. That is what bounds it: beyond its limit,
-//! neighbouring ranges of one tree are joined, and where each tree has only one left, it becomes the whole tree. So
-//! the memory is at most the limit, or that of one entry for each tree if that is more.
+//! A set of them may always cover more than was put in, never less. That is what bounds it: beyond
+//! its limit, neighbouring ranges of one tree are joined, and where each tree has only one left, it
+//! becomes the whole tree. So the memory is at most the limit, or that of one entry for each tree
+//! if that is more.
 
 use firn_base::TreeId;
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ enum End {
     Open,
 }
 
-/// Bytes of memory that a range takes beside its keys, about: its place in the map, and two allocations.
+/// Bytes of memory that a range takes beside its keys, about: its place in the map, and two
+/// allocations.
 const ENTRY: usize = 96;
 
 type Ranges = BTreeMap<Box<[u8]>, End>;
@@ -28,7 +30,8 @@ type Ranges = BTreeMap<Box<[u8]>, End>;
 /// One range: from the first key up to the second, both included; `None`: to the end of the tree.
 pub type KeyRangeRef<'a> = (TreeId, &'a [u8], Option<&'a [u8]>);
 
-/// A set of key ranges of trees that covers all that was put in, and more where it would outgrow its limit.
+/// A set of key ranges of trees that covers all that was put in, and more where it would outgrow
+/// its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRanges {
     /// Disjoint ranges of each tree, by their first keys. No tree is without one.
@@ -85,7 +88,6 @@ impl KeyRanges {
     pub fn limit(&self) -> usize {
         self.limit
     }
-    /// Empties it.
     pub fn clear(&mut self) {
         self.trees.clear();
         self.bytes = 0;
@@ -96,7 +98,6 @@ impl KeyRanges {
         self.trees.len()
     }
 
-    /// Adds one key.
     pub fn add_key(&mut self, tree: TreeId, key: &[u8]) {
         self.add(tree, key, Some(key));
     }
@@ -159,8 +160,8 @@ impl KeyRanges {
         copy
     }
 
-    /// Takes out the keys from `low` up to `high`, which is not taken out; `None`: to the end of the tree. A range that
-    /// begins before `low` stays as it is.
+    /// Removes the keys from `low` up to `high`, which is kept; `None`: to the end of the tree. A
+    /// range that begins before `low` stays as it is.
     pub fn remove(&mut self, tree: TreeId, low: &[u8], high: Option<&[u8]>) {
         let Entry::Occupied(mut entry) = self.trees.entry(tree) else { return };
         let ranges = entry.get_mut();
@@ -186,7 +187,7 @@ impl KeyRanges {
         }
     }
 
-    /// Takes out the range that begins with `key`, if one does.
+    /// Removes the range that begins with `key`, if one does.
     pub fn remove_key(&mut self, tree: TreeId, key: &[u8]) {
         let Entry::Occupied(mut entry) = self.trees.entry(tree) else { return };
         if let Some(end) = entry.get_mut().remove(key) {
@@ -197,7 +198,7 @@ impl KeyRanges {
         }
     }
 
-    /// Takes out all ranges of a tree.
+    /// Removes all ranges of a tree.
     pub fn remove_tree(&mut self, tree: TreeId) {
         for (low, end) in self.trees.remove(&tree).into_iter().flatten() {
             self.bytes -= len(&low, &end);
@@ -228,7 +229,8 @@ impl KeyRanges {
         Some((tree, low, last(low, end)))
     }
 
-    /// Joins ranges until half the limit suffices, or no tree has more than one, which is all of it.
+    /// Joins ranges until half the limit suffices, or no tree has more than one, which is all of
+    /// it.
     fn coarsen(&mut self) {
         while self.bytes > self.limit / 2 {
             let most = self.trees.iter_mut().max_by_key(|(_, ranges)| ranges.len());

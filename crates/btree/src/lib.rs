@@ -1,35 +1,43 @@
 //! B+trees on pages: bytes to bytes.
 //!
-//! Place in the stack: above `buffer`, below `txn`. Knows keys, values and pages; knows nothing of
-//! transactions: what a change's log record must carry for undo is an opaque *attachment*, and which
-//! entries are ghosts is told by the floor above.
+//! NodeParts in the stack: above `buffer`, below `txn`. Knows keys, values and pages; knows nothing
+//! of transactions: what a change's log record must carry for undo is an opaque *attachment*, and
+//! the layer above says which entries are ghosts.
 //!
-//! * `node/`: a page as a sorted list of entries; `op.rs`, `redo.rs`: what one log record does to it;
+//! * `node/`: a page as a sorted list of entries; `op.rs`, `redo.rs`: what one log record does to
+//!   it;
 //! * `descent.rs`: latch by latch from the root; `modify.rs`, `scan.rs`: entries;
-//! * `group.rs`: atomic changes of several pages, for `split.rs`, `merge.rs`, `clear.rs`, `bulk.rs`; `stock.rs`: what they
-//!   take in hand before they latch;
-//! * `sweep.rs`, `unmerged.rs`, `key_ranges.rs`: what background work needs to take garbage out and give its pages back.
+//! * `group.rs`: atomic changes of several pages, for `split.rs`, `merge.rs`, `clear.rs`,
+//!   `bulk.rs`; `stock.rs`: what they acquire before they latch;
+//! * `sweep.rs`, `unmerged.rs`, `key_ranges.rs`: what background work needs to remove garbage and
+//!   free its pages.
 //!
 //! Invariants:
 //! * the root's page never moves; every other node has one parent, whose separators are its fences;
 //! * a page changes only by a record that was appended first, through the code that redo runs;
 //! * latches are taken parents before children and left before right, and none outlives a call;
 //! * no thread waits for a device while it holds a latch exclusively;
-//! * bytes of a page or record that contradict themselves give an error of kind `Damaged`, never a panic.
+//! * bytes of a page or record that contradict themselves give an error of kind `Damaged`, never a
+//!   panic.
 //!
-//! Latching protocol, atomic groups and the crash argument: `docs/internals/tree.md`. Bytes: `docs/format/tree.md`.
+//! Latching protocol, atomic groups and the crash argument: `docs/internals/tree.md`. Bytes:
+//! `docs/format/tree.md`.
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
 mod bulk;
+mod change;
 mod check;
 mod clear;
+mod create;
 mod descent;
 mod error;
 mod estimate;
 mod group;
 mod hint;
 mod key_ranges;
+mod lookup;
 mod merge;
 mod modify;
 mod node;
@@ -44,12 +52,14 @@ mod sweep;
 mod tree;
 mod unmerged;
 
+pub use change::{Change, Patches};
 pub use check::TreeReport;
 pub use error::{TreeError, TreeErrorKind};
 pub use group::group_bytes_max;
 pub use key_ranges::{KeyRangeRef, KeyRanges};
 pub use redo::{PageChange, Redone, check_page, give_up_page, redo, redo_latched};
 pub use sample::LeafSample;
+pub use scan::{Direction, Position, Visit};
 pub use sweep::Swept;
-pub use tree::{Change, Direction, Patches, Position, Tree, Visit};
+pub use tree::Tree;
 pub use unmerged::Unmerged;

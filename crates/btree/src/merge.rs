@@ -1,16 +1,19 @@
-//! Giving room back: merging a small node with a neighbour, lowering the root.
+//! Merging a small node with a neighbour, and lowering the root.
 //!
-//! Merges are opportune: the entry's removal that made the node small is complete without them. One that finds its
-//! neighbours too full is left for the next removal there; one that meets an error is noted (`unmerged.rs`), since no
-//! other removal may ever come. As with splits, each is an atomic group of its own.
+//! Merges are opportune: the entry's removal that made the node small is complete without them. One
+//! that finds its neighbours too full is left for the next removal there; one that meets an error
+//! is noted (`unmerged.rs`), since no other removal may ever come. As with splits, each is an
+//! atomic group of its own.
 
 use crate::descent::{Located, Target};
+use crate::error::TreeError;
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::split::merged_len;
 use crate::node::{Node, Shape, prefix_between};
+use crate::op;
 use crate::stock::{Lack, Stock, Stop};
-use crate::{Tree, TreeError, op};
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use firn_buffer::ExclusiveGuard;
@@ -18,8 +21,8 @@ use firn_log::LogClass;
 
 /// A node is small when its entries use less than this part of the page…
 const SMALL: (usize, usize) = (1, 3);
-/// …and merged when what comes of it fills no more than this part: a page that is nearly full would soon
-/// be split again.
+/// …and merged when what comes of it fills no more than this part: a page that is nearly full would
+/// soon be split again.
 const MERGED_MAX: (usize, usize) = (7, 8);
 
 fn part_of(page_size: usize, (share, of): (usize, usize)) -> usize {
@@ -35,7 +38,7 @@ fn wants_merge(left: &Node<'_>, right: &Node<'_>) -> bool {
         return false;
     }
     let len = merged_len(left, right);
-    // A node without entries goes wherever its fence fits.
+    // A node without entries is merged wherever its fence fits.
     len <= part_of(left.page_size(), MERGED_MAX)
         || (len <= left.page_size() && (left.count() == 0 || right.count() == 0))
 }
@@ -64,8 +67,8 @@ impl Tree {
         page != self.root() && is_small(node)
     }
 
-    /// Whether a leaf just made smaller should be merged. Not at each removal: a small leaf between full
-    /// ones would have its neighbours looked at again and again.
+    /// Whether a leaf just made smaller should be merged. Not at each removal: a small leaf between
+    /// full ones would have its neighbours read again and again.
     pub(crate) fn is_underfull(&self, leaf: &ExclusiveGuard<'_>) -> Result<bool, TreeError> {
         if leaf.page() == self.root() {
             return Ok(false);
@@ -74,8 +77,8 @@ impl Tree {
         Ok(is_small(&node) && (node.count() < 4 || node.count().is_multiple_of(4)))
     }
 
-    /// Merges the leaf that holds `key` with a neighbour, and the nodes above it as they become small. What meets an
-    /// error is noted, to be tried again.
+    /// Merges the leaf that holds `key` with a neighbour, and the nodes above it as they become
+    /// small. What meets an error is noted, to be tried again.
     pub fn merge_opportunely(&self, key: &[u8], class: LogClass) {
         let mut level = 0;
         loop {
@@ -88,7 +91,8 @@ impl Tree {
         }
     }
 
-    /// Merges the nodes on the way to `key`, of every level, that are small: what a merge that met an error has left.
+    /// Merges the nodes on the way to `key`, of every level, that are small: what a merge that met
+    /// an error has left.
     pub fn merge_small(&self, key: &[u8], class: LogClass) -> Result<(), TreeError> {
         let mut level = 0;
         while self.try_merge(key, level, class)? != Tried::AtRoot {
@@ -97,9 +101,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Looks, with shared latches only, whether a merge is likely to come off: reads the neighbours, if they
-    /// must be read, while nobody is kept out of the parent.
-    /// Answers the page that would be freed; none for the root, which is only lowered.
+    /// Checks, with shared latches only, whether a merge is likely to succeed: reads the
+    /// neighbours, if they must be read, without blocking other threads at the parent. Returns the
+    /// page that would be freed; none for the root, which is only lowered.
     fn merge_promises(&self, key: &[u8], level: u8) -> Result<Option<Vec<PageId>>, TreeError> {
         let Some(parent) = self.inner_shared(Target::Key(key), level + 1)? else {
             return Ok(Some(Vec::new()));

@@ -1,11 +1,13 @@
 //! Changing one entry: decided, logged and applied under the leaf's exclusive latch.
 
+use crate::change::Change;
+use crate::error::{TreeError, TreeErrorKind};
 use crate::hint;
 use crate::node::{Node, SLOT_LEN, max_entry_len, max_key_len};
 use crate::op;
 use crate::redo::PageChange;
 use crate::scratch::{self, Scratch};
-use crate::{Change, Tree, TreeError, TreeErrorKind};
+use crate::tree::Tree;
 use firn_base::Lsn;
 use firn_buffer::ExclusiveGuard;
 use firn_log::{Log, LogClass, LogErrorKind, Record};
@@ -13,13 +15,14 @@ use firn_log::{Log, LogClass, LogErrorKind, Record};
 /// What a try at a change came to.
 enum Outcome<R> {
     Done(R, Option<Lsn>),
-    /// The leaf lacks room for an entry of so many bytes, slot included.
-    NoRoom(usize),
+    /// The leaf lacks space for an entry of this many bytes, slot included.
+    NoSpace(usize),
     /// As `Done`; the leaf has become small.
     Underfull(R, Lsn),
     /// Garbage was removed from the leaf: try again.
     Again,
-    /// The log's buffer lacks space for so many bytes: wait for it with no latch held, and try again.
+    /// The log's buffer lacks space for this many bytes: wait for it with no latch held, and try
+    /// again.
     NoBuffer(u64),
 }
 
@@ -27,15 +30,16 @@ enum Outcome<R> {
 pub(crate) enum Logged<'p, T> {
     /// The leaf, changed if there was anything to change.
     Done(ExclusiveGuard<'p>, T),
-    /// As [`Outcome::NoBuffer`]; the leaf is let go of.
+    /// As [`Outcome::NoBuffer`]; the leaf is unlatched.
     NoBuffer(u64),
 }
 
 impl Tree {
-    /// Shows the entry's value to `decide` under the leaf's exclusive latch and performs the change it
-    /// asks for, logged as one record with the attachment it wrote. If the change needs room, the leaf is
-    /// split or merged first and `decide` is asked again, as it is if the log's buffer was full: it must cope with being called more than once,
-    /// and only its last answer counts. Answers the record's LSN, if there was a change.
+    /// Shows the entry's value to `decide` under the leaf's exclusive latch and performs the change
+    /// it asks for, logged as one record with the attachment it wrote. If the change needs space,
+    /// the leaf is split or merged first and `decide` is called again, as it is if the log's buffer
+    /// was full: it must cope with being called more than once, and only its last result counts.
+    /// Returns the record's LSN, if there was a change.
     ///
     /// The change handed to `decide` is always `Change::Keep` and the attachment empty.
     ///
@@ -49,8 +53,9 @@ impl Tree {
         self.modify_with(key, class, decide, |_, _| false)
     }
 
-    /// As [`Tree::modify`]. Before a leaf is split for lack of room, entries that `garbage` calls so are
-    /// removed from it; the entry of `key` itself is never offered. `garbage` is called under the latch.
+    /// As [`Tree::modify`]. Before a leaf is split for lack of space, entries for which `garbage`
+    /// returns true are removed from it; the entry of `key` itself is never offered. `garbage` is
+    /// called under the latch.
     pub fn modify_with<R, E: From<TreeError>>(
         &self,
         key: &[u8],
@@ -62,15 +67,15 @@ impl Tree {
         scratch::with(|scratch| {
             loop {
                 match self.try_modify(key, class, scratch, &mut decide, &mut garbage)? {
-                    Outcome::Done(answer, lsn) => return Ok((answer, lsn)),
+                    Outcome::Done(result, lsn) => return Ok((result, lsn)),
                     Outcome::Again => {}
                     Outcome::NoBuffer(bytes) => {
                         self.pool().log().wait_for_buffer(bytes).map_err(TreeError::from)?;
                     }
-                    Outcome::NoRoom(need) => self.split(key, 0, need, class)?,
-                    Outcome::Underfull(answer, lsn) => {
+                    Outcome::NoSpace(need) => self.split(key, 0, need, class)?,
+                    Outcome::Underfull(result, lsn) => {
                         self.merge_opportunely(key, class);
-                        return Ok((answer, Some(lsn)));
+                        return Ok((result, Some(lsn)));
                     }
                 }
             }
@@ -101,19 +106,19 @@ impl Tree {
         decide: &mut impl FnMut(Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
         garbage: &mut impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Outcome<R>, E> {
-        let (leaf, place) = self.leaf_for_change(key)?;
+        let (leaf, parts) = self.leaf_for_change(key)?;
         let page = leaf.page();
         hint::remember(self, leaf.optimistic());
         let damaged = |error| TreeError::damaged(page, error);
-        let node = Node::at(&leaf, place);
+        let node = Node::at(&leaf, parts);
         let found = node.search(key).map_err(damaged)?;
         let value = found.ok().map(|slot| node.value(slot)).transpose().map_err(damaged)?;
         let (mut change, Scratch { attachment, body, key: full_key }) = (Change::Keep, scratch);
         attachment.clear();
-        let answer = decide(value, &mut change, attachment)?;
+        let result = decide(value, &mut change, attachment)?;
         op::begin(body, page, leaf.version(), attachment);
         let (kind, need, room) = match (&change, found) {
-            (Change::Keep, _) => return Ok(Outcome::Done(answer, None)),
+            (Change::Keep, _) => return Ok(Outcome::Done(result, None)),
             (Change::Put(value), Err(slot)) => {
                 self.check_entry(key, value.len())?;
                 let Some(stored) = key.strip_prefix(node.prefix()) else {
@@ -142,7 +147,7 @@ impl Tree {
                 Some(at) != own && garbage(key, value)
             })?;
             return Ok(match swept {
-                Logged::Done(_, 0) => Outcome::NoRoom(need),
+                Logged::Done(_, 0) => Outcome::NoSpace(need),
                 Logged::Done(..) => Outcome::Again,
                 Logged::NoBuffer(bytes) => Outcome::NoBuffer(bytes),
             });
@@ -157,13 +162,13 @@ impl Tree {
             Logged::NoBuffer(bytes) => return Ok(Outcome::NoBuffer(bytes)),
         };
         match removes && self.is_underfull(&leaf)? {
-            true => Ok(Outcome::Underfull(answer, lsn)),
-            false => Ok(Outcome::Done(answer, Some(lsn))),
+            true => Ok(Outcome::Underfull(result, lsn)),
+            false => Ok(Outcome::Done(result, Some(lsn))),
         }
     }
 
-    /// Appends a record of one page and performs its change, which was rehearsed on that page. Waits for no device:
-    /// while the log's buffer is full nothing is done.
+    /// Appends a record of one page and performs its change, which was rehearsed on that page.
+    /// Waits for no device: while the log's buffer is full nothing is done.
     fn log_and_apply<'p>(
         &'p self,
         leaf: ExclusiveGuard<'p>,
@@ -184,8 +189,8 @@ impl Tree {
         Ok(Logged::Done(leaf, lsn))
     }
 
-    /// Removes the entries of a leaf that `judge` condemns, logged as one record. Answers the leaf and how
-    /// many there were.
+    /// Removes the entries of a leaf that `judge` condemns, logged as one record. Returns the leaf
+    /// and how many there were.
     pub(crate) fn sweep_slots<'p>(
         &'p self,
         leaf: ExclusiveGuard<'p>,

@@ -1,44 +1,16 @@
 //! What a log record does to one page, and its bytes.
 //!
-//! The format is described in `docs/format/tree.md`. A body is encoded once, appended, and decoded again
-//! to be applied, at run time as in redo: there is no second way to change a page.
+//! The format is described in `docs/format/tree.md`. A body is encoded once, appended, and decoded
+//! again to be applied, at run time as in redo: there is no second way to change a page.
 
 use crate::node::edit::Level;
+use crate::node::layout::malformed;
 use crate::node::pack::{EntryList, Packer, push_list, repack};
-use crate::node::{Node, Shape, edit, malformed};
+use crate::node::{Node, Shape, edit};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Lsn, PageId, TreeId};
 use firn_buffer::Changed;
 use firn_log::Kind;
-
-/// The kinds of the tree's records.
-pub(crate) mod kind {
-    use super::Kind;
-    /// A leaf gets an entry.
-    pub(crate) const INSERT: Kind = Kind(0x20);
-    /// An entry of a leaf gets another value.
-    pub(crate) const REPLACE: Kind = Kind(0x21);
-    /// Parts of a value are overwritten.
-    pub(crate) const PATCH: Kind = Kind(0x22);
-    /// An entry of a leaf goes.
-    pub(crate) const REMOVE: Kind = Kind(0x23);
-    /// Several entries of a leaf go.
-    pub(crate) const SWEEP: Kind = Kind(0x24);
-    /// The page becomes this node, whatever it was.
-    pub(crate) const FORMAT: Kind = Kind(0x25);
-    /// The node keeps its first entries and gets another high fence.
-    pub(crate) const TRIM: Kind = Kind(0x26);
-    /// The node takes over the entries and the high fence of its right neighbour.
-    pub(crate) const ABSORB: Kind = Kind(0x27);
-    /// An inner node gets a separator with the child to its right.
-    pub(crate) const INSERT_CHILD: Kind = Kind(0x28);
-    /// An inner node loses a separator and the child to its right.
-    pub(crate) const REMOVE_CHILD: Kind = Kind(0x29);
-    /// The root's tree is being cleared.
-    pub(crate) const CONDEMN: Kind = Kind(0x2a);
-    /// The page is freed in the same group. Nothing of it is kept.
-    pub(crate) const DROP: Kind = Kind(0x2b);
-}
 
 const FORMAT_OPEN: u8 = 1;
 const FORMAT_CONDEMNED: u8 = 2;
@@ -106,34 +78,34 @@ impl<'a> Iterator for Patches<'a> {
 impl<'a> Op<'a> {
     pub(crate) fn decode(kind: Kind, mut body: Reader<'a>) -> Result<Op<'a>, Malformed> {
         let op = match kind {
-            kind::INSERT => {
+            Kind::TREE_INSERT => {
                 let (slot, stored) = (body.varint_max(HALF_MAX)?, body.blob()?);
                 return Ok(Op::Insert { slot, stored, value: body.rest() });
             }
-            kind::REPLACE => {
+            Kind::TREE_REPLACE => {
                 let slot = body.varint_max(HALF_MAX)?;
                 return Ok(Op::Replace { slot, value: body.rest() });
             }
-            kind::PATCH => {
+            Kind::TREE_PATCH => {
                 let slot = body.varint_max(HALF_MAX)?;
                 let patches = Patches { rest: body, end: 0, last_end: 0 }.check()?;
                 return Ok(Op::Patch { slot, patches });
             }
-            kind::SWEEP => return Ok(Op::Sweep { slots: body.rest() }),
-            kind::FORMAT => return decode_format(body),
-            kind::ABSORB => {
+            Kind::TREE_SWEEP => return Ok(Op::Sweep { slots: body.rest() }),
+            Kind::TREE_FORMAT => return decode_format(body),
+            Kind::TREE_ABSORB => {
                 let high = read_high(&mut body)?;
                 return Ok(Op::Absorb { high, list: body.rest() });
             }
-            kind::REMOVE => Op::Remove { slot: body.varint_max(HALF_MAX)? },
-            kind::TRIM => Op::Trim { keep: body.varint_max(HALF_MAX)?, high: read_high(&mut body)? },
-            kind::INSERT_CHILD => {
+            Kind::TREE_REMOVE => Op::Remove { slot: body.varint_max(HALF_MAX)? },
+            Kind::TREE_TRIM => Op::Trim { keep: body.varint_max(HALF_MAX)?, high: read_high(&mut body)? },
+            Kind::TREE_INSERT_CHILD => {
                 let (slot, stored) = (body.varint_max(HALF_MAX)?, body.blob()?);
                 Op::InsertChild { slot, stored, child: read_page(&mut body)? }
             }
-            kind::REMOVE_CHILD => Op::RemoveChild { slot: body.varint_max(HALF_MAX)? },
-            kind::CONDEMN => Op::Condemn,
-            kind::DROP => Op::Drop,
+            Kind::TREE_REMOVE_CHILD => Op::RemoveChild { slot: body.varint_max(HALF_MAX)? },
+            Kind::TREE_CONDEMN => Op::Condemn,
+            Kind::TREE_DROP_PAGE => Op::Drop,
             _ => return malformed("a record of a kind that trees do not write"),
         };
         match body.is_empty() {
@@ -172,8 +144,8 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Makes sure that [`Op::apply`] will succeed, without changing the page, so that the record may be
-    /// appended. Constant time where the change is in place; else a trial on a copy.
+    /// Makes sure that [`Op::apply`] will succeed, without changing the page, so that the record
+    /// may be appended. Constant time where the change is in place; else a trial on a copy.
     pub(crate) fn rehearse(&self, page: &[u8]) -> Result<(), Malformed> {
         match self {
             Op::Format { .. } | Op::Drop => self.rehearse_on_copy(page),
@@ -224,7 +196,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Whether the page is written anew: its image is as good as the operation then.
+    /// Whether the page is rewritten whole: its image is as good as the operation then.
     pub(crate) fn rewrites(&self) -> bool {
         matches!(self, Op::Format { .. } | Op::Trim { .. } | Op::Absorb { .. })
     }
@@ -288,24 +260,24 @@ pub(crate) fn insert(body: &mut Vec<u8>, slot: usize, stored: &[u8], value: &[u8
     body.put_varint(slot as u64);
     body.put_blob(stored);
     body.put(value);
-    kind::INSERT
+    Kind::TREE_INSERT
 }
 
 pub(crate) fn replace(body: &mut Vec<u8>, slot: usize, value: &[u8]) -> Kind {
     body.put_varint(slot as u64);
     body.put(value);
-    kind::REPLACE
+    Kind::TREE_REPLACE
 }
 
-pub(crate) fn patch(body: &mut Vec<u8>, slot: usize, patches: &crate::Patches) -> Kind {
+pub(crate) fn patch(body: &mut Vec<u8>, slot: usize, patches: &crate::change::Patches) -> Kind {
     body.put_varint(slot as u64);
     body.put(patches.encoded());
-    kind::PATCH
+    Kind::TREE_PATCH
 }
 
 pub(crate) fn remove(body: &mut Vec<u8>, slot: usize) -> Kind {
     body.put_varint(slot as u64);
-    kind::REMOVE
+    Kind::TREE_REMOVE
 }
 
 /// Slots must ascend.
@@ -315,7 +287,7 @@ pub(crate) fn sweep(body: &mut Vec<u8>, slots: &[usize]) -> Kind {
         body.put_varint((slot - next) as u64);
         next = slot + 1;
     }
-    kind::SWEEP
+    Kind::TREE_SWEEP
 }
 
 pub(crate) fn format(body: &mut Vec<u8>, shape: &Shape<'_>, list: &EntryList) -> Kind {
@@ -333,7 +305,7 @@ pub(crate) fn format(body: &mut Vec<u8>, shape: &Shape<'_>, list: &EntryList) ->
         body.put_varint(shape.first_child);
     }
     list.encode(body);
-    kind::FORMAT
+    Kind::TREE_FORMAT
 }
 
 fn put_high(body: &mut Vec<u8>, high: Option<&[u8]>) {
@@ -346,23 +318,23 @@ fn put_high(body: &mut Vec<u8>, high: Option<&[u8]>) {
 pub(crate) fn trim(body: &mut Vec<u8>, keep: usize, high: Option<&[u8]>) -> Kind {
     body.put_varint(keep as u64);
     put_high(body, high);
-    kind::TRIM
+    Kind::TREE_TRIM
 }
 
 pub(crate) fn absorb(body: &mut Vec<u8>, high: Option<&[u8]>, list: &EntryList) -> Kind {
     put_high(body, high);
     list.encode(body);
-    kind::ABSORB
+    Kind::TREE_ABSORB
 }
 
 pub(crate) fn insert_child(body: &mut Vec<u8>, slot: usize, stored: &[u8], child: PageId) -> Kind {
     body.put_varint(slot as u64);
     body.put_blob(stored);
     body.put_varint(child.0);
-    kind::INSERT_CHILD
+    Kind::TREE_INSERT_CHILD
 }
 
 pub(crate) fn remove_child(body: &mut Vec<u8>, slot: usize) -> Kind {
     body.put_varint(slot as u64);
-    kind::REMOVE_CHILD
+    Kind::TREE_REMOVE_CHILD
 }

@@ -1,8 +1,8 @@
 //! Log records of page changes, read back.
 
+use crate::error::{TreeError, TreeErrorKind};
 use crate::node::{GIVEN_UP, Node};
 use crate::op::Op;
-use crate::{TreeError, TreeErrorKind};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Lsn, PageId};
 use firn_buffer::{BufferErrorKind, BufferPool, Changed, ExclusiveGuard};
@@ -11,14 +11,14 @@ use firn_log::Record;
 /// A page change as its record says (kinds 0x20–0x3f).
 ///
 /// It changes the page from the page's own content, so redo needs no other page: applied to version
-/// `previous` of the page it gives the same bytes as at run time, which applied it through here too.
+/// `previous` of the page it gives the same bytes as at run time, which applied it through here
+/// too.
 #[derive(Clone, Copy, Debug)]
 pub struct PageChange<'a> {
-    /// The page it changes.
     pub page: PageId,
     /// That page's version before; zero for a page just allocated, whose content does not matter.
     pub previous: Lsn,
-    /// What the floor above attached for undo; empty for the tree's own changes.
+    /// What the layer above attached for undo; empty for the tree's own changes.
     pub attachment: &'a [u8],
     op: Op<'a>,
     /// The bytes of `op`.
@@ -50,13 +50,14 @@ impl<'a> PageChange<'a> {
         matches!(self.op, Op::Drop)
     }
 
-    /// Performs the change on the page's bytes. Checks all that it uses; an error leaves the page undefined.
+    /// Performs the change on the page's bytes. Checks all that it uses; an error leaves the page
+    /// undefined.
     pub fn apply(&self, page: &mut [u8]) -> Result<Changed, Malformed> {
         self.op.apply(page)
     }
 
-    /// Whether [`PageChange::apply`] would succeed, without changing the page. At run time this is asked
-    /// before the record is appended: what is in the log can be applied.
+    /// Whether [`PageChange::apply`] would succeed, without changing the page. At run time this is
+    /// asked before the record is appended: what is in the log can be applied.
     pub fn rehearse(&self, page: &[u8]) -> Result<(), Malformed> {
         self.op.rehearse(page)
     }
@@ -66,7 +67,7 @@ impl<'a> PageChange<'a> {
         self.op.rehearse_on(node)
     }
 
-    /// As [`PageChange::rehearse`]; where that means to make the page on a copy, answers the copy.
+    /// As [`PageChange::rehearse`]; if that builds the page on a copy, returns the copy.
     pub(crate) fn rehearse_keeping(&self, page: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
         if !self.op.rewrites() {
             return self.op.rehearse(page).map(|()| None);
@@ -94,12 +95,13 @@ pub enum Redone {
     Freed,
 }
 
-/// Recovery of one record of the tree's kinds, at `lsn`: brings the page in and applies the change if the
-/// page is older. To be called in LSN order for each page, after the page map was recovered. A record that writes the page
-/// whole needs no image that can be read.
+/// Recovery of one record of the tree's kinds, at `lsn`: brings the page in and applies the change
+/// if the page is older. To be called in LSN order for each page, after the page map was recovered.
+/// A record that writes the page whole needs no image that can be read.
 ///
-/// Fails with kind `Damaged` if the record is malformed, does not fit the page, or the page is neither the
-/// version that the record was written for nor newer: then a record before it is missing.
+/// Fails with kind `Damaged` if the record is malformed, does not fit the page, or the page is
+/// neither the version that the record was written for nor newer: then a record before it is
+/// missing.
 pub fn redo(pool: &BufferPool, lsn: Lsn, record: Record<'_>) -> Result<Redone, TreeError> {
     let change = PageChange::decode(record)?;
     let guard = match change.overwrites() {
@@ -142,8 +144,8 @@ fn repeat(guard: &mut ExclusiveGuard<'_>, lsn: Lsn, change: &PageChange<'_>) -> 
     Ok(Redone::Applied)
 }
 
-/// Makes of a page's bytes what stands for a page whose changes could not be repeated and are given up: no node, and
-/// whoever reads it is told what it is.
+/// Marks a page whose changes could not be redone and are given up: it is no node any more, and a
+/// read of it returns an error that says so.
 pub fn give_up_page(page: &mut [u8]) -> Changed {
     page.fill(0);
     page[..GIVEN_UP.len()].copy_from_slice(GIVEN_UP);

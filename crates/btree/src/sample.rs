@@ -1,10 +1,12 @@
 //! Counting what is in a tree from some of its leaves.
 //!
-//! Goes down level by level. Where a level has more nodes than are to be read, every n-th one is, in key order from a drawn
-//! beginning, and stands for its neighbours: so a stretch of the tree that is emptier than the rest is sampled as it is
-//! long. How far the result may be off comes from how much the nodes read differ from each other.
+//! Goes down level by level. Where a level has more nodes than are to be read, every n-th one is,
+//! in key order from a drawn beginning, and stands for its neighbours: so a stretch of the tree
+//! that is emptier than the rest is sampled as it is long. How far the result may be off comes from
+//! how much the nodes read differ from each other.
 
-use crate::{Tree, TreeError};
+use crate::error::TreeError;
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::rng::Rng;
 
@@ -15,9 +17,8 @@ pub struct LeafSample {
     pub entries: f64,
     /// Its standard error; zero if every leaf was read.
     pub standard_error: f64,
-    /// Leaves read.
     pub leaves_read: u64,
-    /// Whether these are all.
+    /// Whether these are all leaves.
     pub is_whole: bool,
 }
 
@@ -47,9 +48,10 @@ impl Moments {
 }
 
 impl Tree {
-    /// Counts the entries that `is_counted` says yes to, by their values, in at most `nodes_max` leaves, reading at most so
-    /// many nodes of each other level. No latch is held from one node to the next: beside structure changes a node may
-    /// be met that is another's by now, which is an error of kind `Damaged` as damage is; try again.
+    /// Counts the entries whose values `is_counted` accepts, in at most `nodes_max` leaves, reading
+    /// at most as many nodes of each other level. No latch is held from one node to the next:
+    /// beside structure changes a node may be met that is another's by now, which is an error of
+    /// kind `Damaged` as damage is; try again.
     pub fn sample_leaves(
         &self,
         nodes_max: usize,

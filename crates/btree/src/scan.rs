@@ -1,19 +1,20 @@
 //! Visiting entries in key order, a leaf at a time.
 //!
-//! A scan stands on keys, never on pages. Fences make that exact: a leaf holds the keys at or above its low
-//! fence and below its high fence. So going forward past a leaf means going to `At(high)`, the least key
-//! the leaf could not hold, and going backward past it means going to `Past(low)`, everything below the
-//! low fence. A leaf may have no entry in the direction asked for, or none at all: the visit then shows
-//! nothing and still answers where to go on.
+//! A scan stands on keys, never on pages. Fences make that exact: a leaf holds the keys at or above
+//! its low fence and below its high fence. So going forward past a leaf means going to `At(high)`,
+//! the least key the leaf could not hold, and going backward past it means going to `Past(low)`,
+//! everything below the low fence. A leaf may have no entry in the direction asked for, or none at
+//! all: the visit then shows nothing and still returns where to continue.
 
 use crate::descent::Target;
+use crate::error::TreeError;
 use crate::node::{MAX_LEVEL, Node};
 use crate::scratch;
-use crate::{Direction, Position, Tree, TreeError, Visit};
+use crate::tree::Tree;
 use firn_base::codec::Malformed;
 
 impl Position {
-    /// The leaf in which a scan in `direction` goes on.
+    /// The leaf in which a scan in `direction` continues.
     pub(crate) fn target(&self, direction: Direction) -> Target<'_> {
         match (self, direction) {
             (Position::Start, Direction::Forward) => Target::First,
@@ -23,8 +24,8 @@ impl Position {
         }
     }
 
-    /// The slots of a leaf that lie ahead: going forward from the first number up to the second, going
-    /// backward from the second down to the first.
+    /// The slots of a leaf that lie ahead: going forward from the first number up to the second,
+    /// going backward from the second down to the first.
     pub(crate) fn ahead(&self, node: &Node<'_>, direction: Direction) -> Result<(usize, usize), Malformed> {
         let key = match self {
             Position::Start => return Ok((0, node.count())),
@@ -39,8 +40,8 @@ impl Position {
         })
     }
 
-    /// As [`Position::after`], making sure that this is ahead: on damaged trees, a leaf that is not where its
-    /// parent says would have a scan go round for ever.
+    /// As [`Position::after`], making sure that this is ahead: on damaged trees, a leaf that is not
+    /// where its parent says would make a scan loop for ever.
     fn onward(&self, node: &Node<'_>, direction: Direction) -> Result<Option<Position>, Malformed> {
         let next = Position::after(node, direction);
         let ahead = match (self, &next, direction) {
@@ -55,7 +56,7 @@ impl Position {
         ahead.then_some(next).ok_or(Malformed { what: "it is not where its parent says" })
     }
 
-    /// Where a scan goes on after a leaf; `None` after the last.
+    /// Where a scan continues after a leaf; `None` after the last.
     pub(crate) fn after(node: &Node<'_>, direction: Direction) -> Option<Position> {
         match direction {
             Direction::Forward => node.high().map(|high| Position::At(high.to_vec())),
@@ -65,21 +66,48 @@ impl Position {
     }
 }
 
+/// Which way a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Where a scan stands between two calls: keys only, no latch, no page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Before the first key going forward, after the last going backward.
+    Start,
+    /// At the key itself if it is there, else at the next one in the scan's direction.
+    At(Vec<u8>),
+    /// Past the key in the scan's direction.
+    Past(Vec<u8>),
+}
+
+/// Whether a visit continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    Continue,
+    /// No more; the scan's next position is past this entry.
+    Stop,
+}
+
 impl Tree {
-    /// Shows the entries of one leaf, from `from` in `direction`, to `visit` under the leaf's shared
-    /// latch, until the leaf ends or `visit` stops. Answers where to go on; `None` at the tree's end.
+    /// Shows the entries of one leaf, from `from` in `direction`, to `visit` under the leaf's
+    /// shared latch, until the leaf ends or `visit` stops. Returns where to continue; `None` at the
+    /// tree's end.
     ///
-    /// There may be no entry ahead in the leaf: then nothing is visited, and the scan goes on all the same.
-    /// `visit` must not block on anything that a latch holder may wait for.
+    /// There may be no entry ahead in the leaf: then nothing is visited, and the scan continues all
+    /// the same. `visit` must not block on anything that a latch holder may wait for.
     pub fn visit_leaf(
         &self,
         from: &Position,
         direction: Direction,
         mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<Option<Position>, TreeError> {
-        let (leaf, place) = self.leaf_shared(from.target(direction))?;
+        let (leaf, parts) = self.leaf_shared(from.target(direction))?;
         let damaged = |error| TreeError::damaged(leaf.page(), error);
-        let node = Node::at(&leaf, place);
+        let node = Node::at(&leaf, parts);
         let (mut low, mut high) = from.ahead(&node, direction).map_err(damaged)?;
         scratch::with(|scratch| {
             let key = &mut scratch.key;
@@ -105,8 +133,9 @@ impl Tree {
         })
     }
 
-    /// Where a scan goes on forward past the leaf that `from` is in, if that leaf cannot be read: its ancestors tell. Past
-    /// more than the leaf, if the node above it cannot be read either. `None` if nothing lies behind it.
+    /// Where a scan continues forward past the leaf that `from` is in, if that leaf cannot be read:
+    /// its ancestors say where. Past more than the leaf, if the node above it cannot be read
+    /// either. `None` if nothing lies behind it.
     ///
     /// Errors: if not even the root can be read.
     pub fn past_leaf(&self, from: &Position) -> Result<Option<Position>, TreeError> {

@@ -1,11 +1,12 @@
-//! Buffers that are kept between calls, so that a change allocates nothing but what its record needs.
+//! Buffers that are kept between calls, so that a change allocates nothing but what its record
+//! needs.
 
 use std::cell::Cell;
 
 /// Buffers of one call.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// What the floor above attaches to the record.
+    /// What the layer above attaches to the record.
     pub(crate) attachment: Vec<u8>,
     /// The record's body.
     pub(crate) body: Vec<u8>,
@@ -35,7 +36,7 @@ thread_local! {
     static SPARE_BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// An empty buffer for a change, with the memory of one that was given back.
+/// An empty buffer for a change, with the memory of one that was returned.
 pub(crate) fn spare_bytes() -> Vec<u8> {
     SPARE_BYTES.take()
 }

@@ -1,17 +1,19 @@
-//! Making room: splitting a node, growing the root.
+//! Splitting a full node, and growing the root.
 //!
-//! A split is an atomic group of its own, done and released before the change that needed it is tried
-//! again. It holds two latches, the parent's and the node's. If the parent lacks room for the separator,
-//! both are released and the parent is split first: each step leaves a whole tree behind, and none holds
-//! the path from the root exclusively.
+//! A split is an atomic group of its own, done and released before the change that needed it is
+//! tried again. It holds two latches, the parent's and the node's. If the parent lacks space for
+//! the separator, both are released and the parent is split first: each step leaves a whole tree
+//! behind, and none holds the path from the root exclusively.
 
 use crate::descent::{Located, Target};
+use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
 use crate::node::split::{SplitPoint, choose};
 use crate::node::{MAX_LEVEL, Node, SLOT_LEN, Shape, prefix_between};
+use crate::op;
 use crate::stock::{Lack, Stock, Stop};
-use crate::{Tree, TreeError, TreeErrorKind, op};
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use firn_buffer::ExclusiveGuard;
@@ -19,14 +21,14 @@ use firn_log::LogClass;
 
 /// What a try at a split came to.
 enum Split {
-    /// There is room now, or may be: look again.
+    /// There is space now, or may be: check again.
     Done,
-    /// The parent lacks room for a separator of so many bytes, slot included.
+    /// The parent lacks space for a separator of this many bytes, slot included.
     ParentFull(usize),
 }
 
 impl Tree {
-    /// Splits the node of `level` that holds `key`, unless it has `need` bytes of room.
+    /// Splits the node of `level` that holds `key`, unless it has `need` free bytes.
     pub(crate) fn split(&self, key: &[u8], level: u8, need: usize, class: LogClass) -> Result<(), TreeError> {
         if level > MAX_LEVEL {
             return Err(TreeError::new(
@@ -85,8 +87,8 @@ impl Tree {
         Ok(Split::Done)
     }
 
-    /// Moves the root's entries into two new children, unless it has `need` bytes of room. The root's page
-    /// stays: what points to a tree is never changed.
+    /// Moves the root's entries into two new children, unless it has `need` free bytes. The root's
+    /// page stays: what points to a tree is never changed.
     fn grow<'p>(&'p self, stock: &mut Stock<'p>, root: ExclusiveGuard<'p>, need: usize) -> Result<(), Stop> {
         let damaged = |error| TreeError::damaged(root.page(), error);
         let node = self.node(root.page(), &root, None)?;

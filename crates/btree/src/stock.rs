@@ -1,16 +1,19 @@
-//! What a structure change takes in hand before it latches pages.
+//! What a structure change acquires before it latches pages.
 //!
-//! No thread waits for a device while it holds a page latched exclusively: all who come by that page would wait with it,
-//! near the root everybody. So a structure change is an *attempt* that latches, looks and performs, or stops and says what
-//! it lacks. Then all latches are let go of, what is lacking is had, and the attempt is made again from its descent on, by
-//! which time the tree may be another. What was had stays in hand: new pages, reserved and each in a latched frame that
-//! nobody else can ask for; pages that had to be read, pinned; parts of the page map, pinned. Whatever is not used is given
-//! back when the stock is dropped; a crash forgets reservations, so no page is lost by them.
+//! No thread waits for a device while it holds a page latched exclusively: all threads that visit
+//! that page would wait with it, near the root every thread. So a structure change is an *attempt*
+//! that latches, inspects and performs, or stops and says what it lacks. Then all latches are
+//! released, what is lacking is acquired, and the attempt starts again with its descent, since the
+//! tree may have changed. What was acquired stays in the stock: new pages, reserved and each in a
+//! latched frame that no other thread can fix; pages that had to be read, pinned; parts of the page
+//! map, pinned. Whatever is not used is released when the stock is dropped; a crash forgets
+//! reservations, so no page is lost by them.
 //!
-//! Every turn ends with more in hand or with an error, so attempts are repeated only as often as others change the tree
-//! in between, or use up the space in the log's buffer that this thread waited for.
+//! Every attempt ends with more in the stock or with an error, so attempts are repeated only as
+//! often as other threads change the tree in between, or use up the space in the log's buffer that
+//! this thread waited for.
 
-use crate::TreeError;
+use crate::error::TreeError;
 use crate::group::Reserved;
 use firn_base::PageId;
 use firn_base::sync::DevicePermit;
@@ -20,7 +23,6 @@ use firn_tier::Prepared;
 
 /// Why an attempt came to nothing.
 pub(crate) enum Stop {
-    /// It failed.
     Failed(TreeError),
     /// It would have had to wait for a device.
     Lacks(Lack),
@@ -28,13 +30,13 @@ pub(crate) enum Stop {
 
 /// What an attempt lacks.
 pub(crate) enum Lack {
-    /// So many new pages in all.
+    /// This many new pages in all.
     NewPages(usize),
     /// A page in DRAM.
     Page(PageId),
     /// What the page map must have in memory for a change of these pages.
     Map(Vec<PageId>),
-    /// Space for so many bytes in the log's buffer.
+    /// Space for this many bytes in the log's buffer.
     LogBuffer(u64),
 }
 
@@ -49,7 +51,7 @@ impl From<BufferError> for Stop {
     }
 }
 
-/// What one structure change has in hand.
+/// What one structure change has acquired.
 pub(crate) struct Stock<'p> {
     pool: &'p BufferPool,
     class: LogClass,
@@ -61,7 +63,7 @@ pub(crate) struct Stock<'p> {
 }
 
 impl<'p> Stock<'p> {
-    /// Nothing in hand yet. The caller holds no latch.
+    /// Empty. The caller holds no latch.
     pub(crate) fn new(pool: &'p BufferPool, class: LogClass) -> Stock<'p> {
         Stock { pool, class, new: Vec::new(), pins: Vec::new(), maps: Vec::new(), unreadable: None }
     }
@@ -73,14 +75,15 @@ impl<'p> Stock<'p> {
         self.class
     }
 
-    /// Has what an attempt will probably need. That it cannot be had is no error yet: it may not be needed after all.
+    /// Acquires what an attempt will probably need. A failure is no error yet: it may not be needed
+    /// after all.
     pub(crate) fn expecting(mut self, lack: Lack) -> Stock<'p> {
         let _ = self.fetch(lack);
         self
     }
 
-    /// Makes attempts until one is done or fails, and has what each of them lacked. An attempt that stops has let go of
-    /// every latch.
+    /// Makes attempts until one succeeds or fails, and acquires what each of them lacked. An
+    /// attempt that stops has released every latch.
     pub(crate) fn run<R>(
         mut self,
         mut attempt: impl FnMut(&mut Stock<'p>) -> Result<R, Stop>,
@@ -103,7 +106,8 @@ impl<'p> Stock<'p> {
             }
             Lack::Page(page) => match self.pool.shared(page) {
                 Ok(guard) => self.pins.push(guard.pin()),
-                // The page may have left the tree since. The next attempt decides that, if it still meets it.
+                // The page may have left the tree since. The next attempt decides that, if it still
+                // meets it.
                 Err(_) => self.unreadable = Some(page),
             },
             Lack::Map(pages) => self.maps.push(self.pool.tier().prepare(&pages)?),
@@ -131,15 +135,13 @@ impl<'p> Stock<'p> {
         }
     }
 
-    /// A new page.
     pub(crate) fn take(&mut self) -> Result<Reserved<'p>, Stop> {
         self.new.pop().ok_or(Stop::Lacks(Lack::NewPages(1)))
     }
-    /// Has a new page in hand again that an attempt took and did not use.
+    /// Returns to the stock a new page that an attempt took and did not use.
     pub(crate) fn put_back(&mut self, page: Reserved<'p>) {
         self.new.push(page);
     }
-    /// Two new pages.
     pub(crate) fn take_two(&mut self) -> Result<(Reserved<'p>, Reserved<'p>), Stop> {
         if self.new.len() < 2 {
             return Err(Stop::Lacks(Lack::NewPages(2)));
@@ -147,12 +149,13 @@ impl<'p> Stock<'p> {
         Ok((self.take()?, self.take()?))
     }
 
-    /// Latches a page for changing, below one that is latched so: only if it need not be read.
+    /// Latches a page exclusively, below another such page: only if it need not be read.
     pub(crate) fn latch(&self, page: PageId) -> Result<ExclusiveGuard<'p>, Stop> {
         match self.pool.exclusive_in_memory(page) {
             InMemory::Latched(guard) => Ok(guard),
             InMemory::Absent | InMemory::BeingRead if self.unreadable == Some(page) => {
-                // Now that the page cannot leave the tree, an error is the tree's. So rare that others may wait.
+                // Now that the page cannot leave the tree, an error concerns the tree. This is so
+                // rare that other threads may wait.
                 let _permit = DevicePermit::granted();
                 Ok(self.pool.exclusive(page)?)
             }

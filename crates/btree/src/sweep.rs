@@ -1,10 +1,11 @@
 //! Taking garbage out of leaves: a leaf at a time, for background work.
 
 use crate::descent::Target;
+use crate::error::TreeError;
 use crate::modify::Logged;
 use crate::node::Node;
 use crate::scratch;
-use crate::{Tree, TreeError};
+use crate::tree::Tree;
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use firn_log::LogClass;
@@ -12,7 +13,6 @@ use firn_log::LogClass;
 /// What [`Tree::sweep_leaf`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swept {
-    /// Entries removed.
     pub removed: usize,
     /// The leaf held the keys from here on…
     pub low: Vec<u8>,
@@ -23,11 +23,12 @@ pub struct Swept {
 }
 
 impl Tree {
-    /// Removes the entries that `judge` condemns from the leaf that `key` belongs to, logged as one record without
-    /// attachment. The leaf is not merged.
+    /// Removes the entries that `judge` condemns from the leaf that `key` belongs to, logged as one
+    /// record without attachment. The leaf is not merged.
     ///
-    /// It is latched exclusively only if `judge` condemns an entry under the shared latch; then all entries are judged
-    /// again, as they are if the log's buffer was full. `judge` must not block on anything that a latch holder may wait for.
+    /// It is latched exclusively only if `judge` condemns an entry under the shared latch; then all
+    /// entries are judged again, as they are if the log's buffer was full. `judge` must not block
+    /// on anything that a latch holder may wait for.
     pub fn sweep_leaf(
         &self,
         key: &[u8],
@@ -35,8 +36,8 @@ impl Tree {
         mut judge: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Swept, TreeError> {
         {
-            let (leaf, place) = self.leaf_shared(Target::Key(key))?;
-            let node = Node::at(&leaf, place);
+            let (leaf, parts) = self.leaf_shared(Target::Key(key))?;
+            let node = Node::at(&leaf, parts);
             let mut condemned = false;
             scratch::with(|scratch| {
                 for at in 0..node.count() {

@@ -1,11 +1,11 @@
 //! Small nodes whose merge met an error.
 //!
-//! A merge is not part of the change that made the node small, so its error is not the caller's. But it may have been
-//! the node's last chance: no other change may ever come to it. So the key is noted, and the floor above, in whose
-//! hands background work is, has the merge tried again ([`Tree::merge_small`]).
+//! A merge is not part of the change that made the node small, so its error is not the caller's.
+//! But the node may never be changed again, so no later change would merge it. So the key is noted,
+//! and the layer above, which owns background work, retries the merge ([`Tree::merge_small`]).
 
-use crate::Tree;
 use crate::key_ranges::KeyRanges;
+use crate::tree::Tree;
 use firn_base::TreeId;
 use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_base::sync::{Arc, Mutex};
@@ -13,7 +13,8 @@ use firn_base::sync::{Arc, Mutex};
 /// Bytes of the list, at most; beyond it, it covers more than it must.
 const LIMIT: usize = 64 << 10;
 
-/// Keys of nodes that are to be merged, of all trees that note them here ([`Tree::note_unmerged_in`]).
+/// Keys of nodes that are to be merged, of all trees that note them here
+/// ([`Tree::note_unmerged_in`]).
 #[derive(Debug)]
 pub struct Unmerged {
     any: AtomicBool,
@@ -34,7 +35,7 @@ impl Unmerged {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// What is noted, if anything is. It is noted no more.
+    /// Takes what is noted, if anything is.
     #[must_use]
     pub fn take(&self) -> Option<KeyRanges> {
         if !self.any.load(Ordering::SeqCst) {
@@ -53,8 +54,8 @@ impl Unmerged {
 }
 
 impl Tree {
-    /// Has merges that meet an error noted in `unmerged`, by this handle and all its clones. A tree whose merges are
-    /// noted somewhere already stays with that.
+    /// Has merges that meet an error noted in `unmerged`, by this handle and all its clones. A tree
+    /// whose merges are noted somewhere already stays with that.
     pub fn note_unmerged_in(&self, unmerged: &Arc<Unmerged>) {
         let _ = self.unmerged.set(unmerged.clone());
     }

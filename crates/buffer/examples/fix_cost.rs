@@ -24,7 +24,7 @@ fn main() {
     for _ in 0..8192 {
         let page = tier.reserve(LogClass::Normal).expect("a memory tier is never full");
         let change = Allocation { allocate: &[page], free: &[] };
-        tier.publish(change, &mut |record| log.append(LogClass::Normal, record)).expect("the log has room");
+        tier.publish(change, &mut |record| log.append(LogClass::Normal, record)).expect("the log has space");
         pages.push(page);
     }
     let pool =
@@ -41,6 +41,6 @@ fn main() {
     let mut rng = Rng::new(1);
     measure("shared, 8192 pages at random (rng included)", |_| drop(shared(pages[rng.below(8192) as usize])));
     measure("exclusive, intend, withdraw", |_| drop(pool.exclusive(pages[0]).expect("a frame").intend()));
-    let lsn = log.append(LogClass::Normal, Record { kind: Kind(0x20), body: b"one" }).expect("room").first;
+    let lsn = log.append(LogClass::Normal, Record { kind: Kind(0x20), body: b"one" }).expect("space").first;
     println!("{} frames, log at {lsn}", pool.statistics().frames);
 }

@@ -1,12 +1,58 @@
 //! Which bytes of a frame differ from the version that the tier holds.
 //!
-//! Invariants of a [`ChangeSet`]: its ranges are ascending, disjoint, not adjacent and not empty; there
-//! are at most [`ChangeSet::RANGES_MAX`]. It may say more than was changed, never less: the delta layer
-//! writes what it names and takes the rest from the base version.
+//! Invariants of a [`ChangeSet`]: its ranges are ascending, disjoint, not adjacent and not empty;
+//! there are at most [`ChangeSet::RANGES_MAX`]. It may say more than was changed, never less: the
+//! delta layer writes what it names and takes the rest from the base version.
 
-use crate::Changed;
 use firn_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::ops::Range;
+
+/// Which bytes of a page a change touched, for the delta layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// A few ranges.
+    Ranges(ByteRanges),
+    /// Most of the page.
+    Most,
+}
+
+/// A few ranges of a page's bytes, without memory of their own. May name more than it was given,
+/// never less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRanges {
+    ranges: [(u16, u16); ByteRanges::MAX],
+    len: u8,
+}
+
+impl ByteRanges {
+    /// Ranges kept apart; what comes after them widens the last.
+    pub const MAX: usize = 6;
+
+    /// Adds a range.
+    pub fn push(&mut self, range: Range<u16>) {
+        let len = usize::from(self.len);
+        if len < ByteRanges::MAX {
+            self.ranges[len] = (range.start, range.end);
+            self.len += 1;
+        } else {
+            let last = &mut self.ranges[ByteRanges::MAX - 1];
+            *last = (last.0.min(range.start), last.1.max(range.end));
+        }
+    }
+
+    /// In the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u16>> {
+        self.ranges[..usize::from(self.len)].iter().map(|&(start, end)| start..end)
+    }
+}
+
+impl FromIterator<Range<u16>> for ByteRanges {
+    fn from_iter<I: IntoIterator<Item = Range<u16>>>(ranges: I) -> ByteRanges {
+        let mut list = ByteRanges::default();
+        ranges.into_iter().for_each(|range| list.push(range));
+        list
+    }
+}
 
 /// Changed bytes of one page: none, a few ranges, or most of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +67,7 @@ impl ChangeSet {
     pub(crate) const RANGES_MAX: usize = 4;
     /// Nothing was changed.
     pub(crate) const NONE: ChangeSet = ChangeSet { ranges: [(0, 0); Self::RANGES_MAX], len: 0, most: false };
-    /// Most of the page was changed, or nobody knows.
+    /// Most of the page was changed, or it is not known what was.
     pub(crate) const MOST: ChangeSet = ChangeSet { most: true, ..ChangeSet::NONE };
 
     fn ranges(&self) -> &[(u16, u16)] {
@@ -100,8 +146,8 @@ impl ChangeSet {
     }
 }
 
-/// A change set inside a frame. Atomics only spare it `unsafe`: whoever holds what protects it reads and
-/// writes it alone.
+/// A change set inside a frame. The atomics only avoid `unsafe`: the thread that holds the latch or
+/// flag that protects the cell reads and writes it alone.
 pub(crate) struct ChangeSetCell {
     ranges: [AtomicU32; ChangeSet::RANGES_MAX],
     /// Number of ranges, or [`ChangeSetCell::MOST`].

@@ -1,34 +1,25 @@
-//! Writing dirty pages before somebody has to wait for it: in the background, and for checkpoints.
+//! Writing dirty pages before a miss has to wait for it: by the background cleaner, and for
+//! checkpoints.
 
-use crate::batch::{Added, Batch};
+use crate::error::{BufferError, Fixed};
 use crate::frame::FrameId;
-use crate::guard::Fixed;
-use crate::{BufferError, BufferPool};
-use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use firn_base::sync::{Condvar, Mutex};
+use crate::pool::BufferPool;
+use crate::write_back::{Added, Batch};
 use firn_base::{Lsn, Progress};
 use std::time::Duration;
 
-/// Most frames looked at ahead of the clock's hand: what misses use up between two steps, and not more.
+/// Most frames inspected ahead of the clock's hand: about what misses consume between two steps.
 const WINDOW_FRAMES_MAX: u32 = 4096;
 
-/// How a thread that misses asks for the cleaner.
-#[derive(Default)]
-pub(crate) struct CleaningWanted {
-    /// Set and not answered yet; spares the lock.
-    raised: AtomicBool,
-    lock: Mutex<()>,
-    wake: Condvar,
-}
-
 impl BufferPool {
-    /// Writes some cold dirty pages to the tier, so that misses find clean frames. A background step: to be
-    /// called again at once after `Worked`, and after [`BufferPool::wait_for_cleaning`] after `Idle`.
+    /// Writes some cold dirty pages to the tier, so that misses find clean frames. A background
+    /// step: to be called again at once after `Worked`, and after [`BufferPool::wait_for_cleaning`]
+    /// after `Idle`.
     ///
-    /// Keeps about half of the frames that the clock's hand comes to next free, or clean and unused. The
-    /// caller holds no latch.
+    /// Keeps about half of the frames that the clock's hand comes to next free, or clean and
+    /// unused. The caller holds no latch.
     pub fn clean_step(&self) -> Result<Progress, BufferError> {
-        let wanted = self.cleaning.raised.swap(false, Relaxed);
+        let called = self.cleaner_call.take();
         let count = self.frames.count();
         let window = (count / 8).max(self.batch_pages as u32).min(WINDOW_FRAMES_MAX);
         let ready =
@@ -37,9 +28,9 @@ impl BufferPool {
             return Ok(Progress::Idle);
         }
         let mut picked = self.pick(self.hand.ahead(count, count.min(4 * window)), false);
-        if picked.is_empty() && wanted {
-            // Misses need frames and all that is dirty is in use. Without misses the working set fits, and
-            // writing its pages again and again would serve nobody.
+        if picked.is_empty() && called {
+            // Misses need frames and all that is dirty is in use. Without misses the working set
+            // fits, and writing its pages again and again would be wasted.
             picked = self.pick(self.hand.ahead(count, window), true);
         }
         if picked.is_empty() {
@@ -61,17 +52,7 @@ impl BufferPool {
 
     /// Blocks until a miss found too few clean frames, for at most `time`.
     pub fn wait_for_cleaning(&self, time: Duration) {
-        let mut guard = self.cleaning.lock.lock();
-        if !self.cleaning.raised.load(Relaxed) {
-            self.cleaning.wake.wait_for(&mut guard, time);
-        }
-    }
-
-    pub(crate) fn want_cleaning(&self) {
-        if !self.cleaning.raised.load(Relaxed) && !self.cleaning.raised.swap(true, Relaxed) {
-            let _guard = self.cleaning.lock.lock();
-            self.cleaning.wake.notify_all();
-        }
+        self.cleaner_call.wait(time);
     }
 
     /// Whether the clock would take the frame at once. A hint.
@@ -93,9 +74,10 @@ impl BufferPool {
 
     /// Writes every page that was dirty with a recovery LSN before `lsn`. For checkpoints.
     ///
-    /// Pages may be read and changed meanwhile; each is written once, however often it changes. When the call
-    /// succeeds, [`BufferPool::oldest_recovery_lsn`] is at least `lsn` (if `lsn` was at most the log's end).
-    /// The first error is answered after all pages were tried. The caller holds no latch.
+    /// Pages may be read and changed meanwhile; each is written once, however often it changes.
+    /// When the call succeeds, [`BufferPool::oldest_recovery_lsn`] is at least `lsn` (if `lsn` was
+    /// at most the log's end). The first error is returned after all pages were tried. The caller
+    /// holds no latch.
     pub fn write_older_than(&self, lsn: Lsn) -> Result<(), BufferError> {
         self.check_usable()?;
         let mut first_error = None;
@@ -142,11 +124,11 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Least recovery LSN of a dirty (or about to be changed) page. Read `log.end()` *before* the call:
-    /// every change appended before that moment is covered.
+    /// Least recovery LSN of a dirty (or about to be changed) page. Read `log.end()` *before* the
+    /// call: every change appended before that moment is covered.
     ///
-    /// A page that the tier has taken leaves this minimum after the tier's own `oldest_needed_lsn` has come to
-    /// cover it: so ask the pool first and the tier after it.
+    /// A page that the tier has taken leaves this minimum after the tier's own `oldest_needed_lsn`
+    /// has come to cover it: so ask the pool first and the tier after it.
     pub fn oldest_recovery_lsn(&self) -> Option<Lsn> {
         self.recovery.oldest()
     }

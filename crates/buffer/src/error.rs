@@ -8,9 +8,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BufferErrorKind {
-    /// No room in the store.
+    /// The store is full.
     Full,
-    /// No room in the log until it is truncated.
+    /// The log is full until it is truncated.
     LogFull,
     /// Every frame is latched or dirty and cannot be written: a larger buffer is needed.
     NoFrame,
@@ -39,8 +39,8 @@ impl BufferError {
     pub fn new(kind: BufferErrorKind, message: impl Into<String>) -> BufferError {
         BufferError { kind, message: message.into() }
     }
-    /// Whether it is the page that cannot be had, its stored image being damaged or unreadable; anything else that was
-    /// asked for might be.
+    /// Whether it is the page that cannot be had, its stored image being damaged or unreadable;
+    /// anything else that was asked for might be.
     #[must_use]
     pub fn concerns_the_page(&self) -> bool {
         matches!(self.kind, BufferErrorKind::Damaged | BufferErrorKind::Unreadable)
@@ -75,3 +75,6 @@ impl fmt::Display for BufferError {
     }
 }
 impl std::error::Error for BufferError {}
+
+/// The result of fixing a page.
+pub type Fixed<T> = Result<T, BufferError>;

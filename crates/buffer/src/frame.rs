@@ -1,8 +1,8 @@
 //! Frames: the bytes of pages in DRAM and the latches that guard them.
 //!
-//! All `unsafe` code of the pool is here. It rests on one rule: *a frame's bytes are touched only through
-//! a [`SharedHold`] or an [`ExclusiveHold`]*, which hold the frame's latch as long as they live and lend
-//! the bytes no longer than themselves.
+//! All `unsafe` code of the pool is here. It rests on one rule: *a frame's bytes are touched only
+//! through a [`SharedHold`] or an [`ExclusiveHold`]*, which hold the frame's latch as long as they
+//! exist and lend the bytes no longer than themselves.
 //!
 //! What protects each field of a [`Frame`]:
 //!
@@ -15,20 +15,21 @@
 //! | changes | exclusive latch, or shared latch and the writing flag | the same |
 //! | in flight | the writing flag | the writing flag |
 //! | referenced, offered | anywhere: hints | anywhere |
-//! | waiters | by those about to block on the latch, and by [`Pin`]s | who gives the frame to another page |
-//! | filling | exclusive latch | anywhere: certain for those who count as waiters |
+//! | waiters | by threads about to block on the latch, and by [`Pin`]s | by the thread that gives the frame to another page |
+//! | filling | exclusive latch | anywhere: certain for threads that count as waiters |
 //!
-//! Frames are made as they are first needed, in the order of their numbers, so that a pool costs no more memory than it
-//! uses: the bytes and the frames' own table are mapped and touched late. `made` says how many there are; a frame's number
-//! is known to nobody before the frame is made.
+//! Frames are made as they are first needed, in the order of their numbers, so that a pool costs no
+//! more memory than it uses: the bytes and the frames' own table are mapped and touched late.
+//! `made` says how many there are; no thread knows a frame's number before the frame is made.
 //!
-//! The *writing flag* is held by the one thread that writes an image of the frame to the tier. Its holder
-//! never blocks on a latch, so whoever holds latches may wait for it.
+//! The *writing flag* is held by the one thread that writes an image of the frame to the tier. Its
+//! holder never blocks on a latch, so a thread that holds latches may wait for it.
 //!
-//! Nobody waits for the latch of a page it did not ask for: who must block counts itself as a waiter, then
-//! looks again whether the frame still holds its page; a frame is given to another page only after its old
-//! page's name was taken away and no waiter was seen after that. Otherwise a thread could come to wait
-//! against the latch order of the trees, for a page it has never heard of.
+//! No thread waits for the latch of a page it did not fix: a thread that must block counts itself
+//! as a waiter, then checks again whether the frame still holds its page; a frame is given to
+//! another page only after its old page number was removed and no waiter was seen after that.
+//! Otherwise a thread could wait against the latch order of the trees, for a page that it never
+//! fixed.
 
 use crate::change_set::ChangeSetCell;
 use crate::ranks;
@@ -53,8 +54,8 @@ pub(crate) fn can_be_held(page: PageId) -> bool {
     page.0 != NO_PAGE
 }
 
-/// All that is known of a frame but its bytes. Two cache lines: the adjacent-line prefetcher would let
-/// neighbours of 64 bytes share.
+/// All that is known of a frame but its bytes. Two cache lines: the adjacent-line prefetcher would
+/// let neighbours of 64 bytes share.
 #[repr(align(128))]
 pub(crate) struct Frame {
     latch: RawLatch,
@@ -113,7 +114,8 @@ impl Frame {
         assert!(page.is_none_or(can_be_held), "the greatest number is not a page");
         self.page.store(page.map_or(NO_PAGE, |page| page.0), SeqCst);
     }
-    /// Whether somebody is about to block on the latch. Certain only after the page's name was taken away.
+    /// Whether a thread is about to block on the latch. Certain only after the page number was
+    /// removed.
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiters.load(SeqCst) > 0
     }
@@ -133,7 +135,7 @@ impl Frame {
     pub(crate) fn set_version(&self, version: Lsn) {
         self.version.store(version.0, Relaxed);
     }
-    /// The version that the tier answered or took last.
+    /// The version that the tier returned or took last.
     pub(crate) fn tier_version(&self) -> Lsn {
         Lsn(self.tier_version.load(Acquire))
     }
@@ -166,7 +168,8 @@ impl Frame {
         self.offered.store(offered, Relaxed);
     }
 
-    /// Whether the last change was made by redo, and more of it may come, with LSNs before the log's end.
+    /// Whether the last change was made by redo, and more of it may come, with LSNs before the
+    /// log's end.
     pub(crate) fn is_redone(&self) -> bool {
         self.redone.load(Relaxed)
     }
@@ -174,37 +177,40 @@ impl Frame {
         self.redone.store(redone, Relaxed);
     }
 
-    /// Whether an image of it is on its way to the tier.
+    /// Whether an image of it is in flight to the tier.
     pub(crate) fn is_writing(&self) -> bool {
         self.writing.load(Acquire)
     }
-    /// Takes the writing flag, if it is free. The caller holds a latch, and a staging buffer whose return
-    /// wakes those who wait for the flag.
+    /// Takes the writing flag, if it is free. The caller holds a latch, and a staging buffer whose
+    /// return wakes the threads that wait for the flag.
     pub(crate) fn try_start_writing(&self) -> Option<WritingFlag<'_>> {
         let free = !self.writing.load(Relaxed)
             && self.writing.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         free.then(|| WritingFlag(self))
     }
 
-    /// Whether its page's bytes are still being read, so that its latch is held until a device has answered.
+    /// Whether its page's bytes are still being read, so that its latch is held until the device
+    /// completes the read.
     pub(crate) fn is_filling(&self) -> bool {
         self.filling.load(Acquire)
     }
     /// Under the exclusive latch; before the frame names its page, if the bytes are to come.
     pub(crate) fn set_filling(&self, filling: bool) {
         self.filling.store(filling, Release);
-        // Nobody waits for what a new frame is to hold but those who want that page; they wait for the device anyhow.
+        // Only threads that fix the incoming page wait for this frame, and they wait for the device
+        // anyhow.
         if filling { self.latch.allow_devices() } else { self.latch.bar_devices() }
     }
-    /// The frame is out of everybody's sight: its holder may wait for devices.
+    /// No other thread can reach the frame: its holder may wait for devices.
     pub(crate) fn allow_devices(&self) {
         self.latch.allow_devices();
     }
 
-    /// Counts as a waiter and runs `lock`, unless the frame holds another page by now; answers whether.
+    /// Counts as a waiter and runs `lock`, unless the frame holds another page by now; returns
+    /// whether it did.
     pub(crate) fn wait_latched(&self, page: PageId, lock: impl FnOnce(&RawLatch)) -> bool {
-        // With `set_page` and `has_waiters` all of these are sequentially consistent: either this thread
-        // sees that the name is gone, or who took it away sees this waiter.
+        // With `set_page` and `has_waiters` all of these are sequentially consistent: either this
+        // thread sees that the page number is gone, or the thread that removed it sees this waiter.
         self.waiters.fetch_add(1, SeqCst);
         let holds = self.page.load(SeqCst) == page.0;
         if holds {
@@ -215,7 +221,7 @@ impl Frame {
     }
 }
 
-/// The writing flag of a frame, held; given back when dropped.
+/// The writing flag of a frame, held; released when dropped.
 pub(crate) struct WritingFlag<'a>(&'a Frame);
 
 impl<'a> WritingFlag<'a> {
@@ -231,7 +237,8 @@ impl Drop for WritingFlag<'_> {
     }
 }
 
-/// Keeps a frame's page in it, without a latch; whether the page is changed or forgotten meanwhile is no matter.
+/// Keeps a frame's page in it, without a latch; whether the page is changed or forgotten meanwhile
+/// is no matter.
 pub(crate) struct Pin<'a>(&'a Frame);
 
 impl Drop for Pin<'_> {
@@ -240,9 +247,8 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// What came of looking for a page in a frame without waiting for a device.
+/// The result of latching a page's frame without waiting for a device.
 pub(crate) enum Filled<H> {
-    /// Latched.
     Latched(H),
     /// The frame holds another page by now.
     Gone,
@@ -258,9 +264,9 @@ pub(crate) struct Frames {
     count: u32,
     /// Frames made so far: those before it in `table` are there.
     made: AtomicU32,
-    /// Held to make one.
+    /// Held to make a frame.
     making: Mutex<()>,
-    /// Owns the memory at `start`; never dereferenced while the pool lives.
+    /// Owns the memory at `start`; never dereferenced while the pool exists.
     _memory: AlignedBuf,
     /// Owns the memory at `table`; as above. A frame has nothing that must be dropped.
     _table_memory: AlignedBuf,
@@ -272,8 +278,9 @@ const _: () = {
     is_shared::<Frame>()
 };
 
-// SAFETY: `start` and `table` point into memory that is owned here and may be freed from any thread; the bytes are
-// reached only through holds of the frames' latches, and a `Frame` may be sent and shared, as asserted above.
+// SAFETY: `start` and `table` point into memory that is owned here and may be freed from any
+// thread; the bytes are reached only through holds of the frames' latches, and a `Frame` may be
+// sent and shared, as asserted above.
 unsafe impl Send for Frames {}
 // SAFETY: as above; shared references lend bytes through latches only.
 unsafe impl Sync for Frames {}
@@ -324,8 +331,9 @@ impl Frames {
         if id == self.count {
             return None;
         }
-        // SAFETY: `id` is below `count`, so the place lies within `_table_memory`, aligned; nobody else refers to it,
-        // since `get` lends only what is below `made`, and the lock keeps others from writing it.
+        // SAFETY: `id` is below `count`, so the entry lies within `_table_memory`, aligned; no
+        // other reference to it exists, since `get` lends only what is below `made`, and the lock
+        // keeps others from writing it.
         unsafe { self.table.add(id as usize).write(Frame::new()) };
         self.made.store(id + 1, Release);
         Some(FrameId(id))
@@ -336,15 +344,16 @@ impl Frames {
     #[inline]
     pub(crate) fn get(&self, id: FrameId) -> &Frame {
         assert!(id.0 < self.made(), "a frame is made before its number is known");
-        // SAFETY: the frame was written before `made` passed its number, and is only lent shared from then on; it lies
-        // within `_table_memory`, which lives as long as `self`.
+        // SAFETY: the frame was written before `made` passed its number, and is only lent shared
+        // from then on; it lies within `_table_memory`, which `self` owns.
         unsafe { self.table.add(id.0 as usize).as_ref() }
     }
 
     /// Start of a frame's bytes.
     fn bytes(&self, id: FrameId) -> NonNull<u8> {
         debug_assert!(id.0 < self.count);
-        // SAFETY: ids are below `count`, so the offset lies within the `count * page_size` bytes of `_memory`.
+        // SAFETY: ids are below `count`, so the offset lies within the `count * page_size` bytes of
+        // `_memory`.
         unsafe { self.start.add(id.0 as usize * self.page_size) }
     }
 
@@ -366,15 +375,16 @@ impl Frames {
         let hold = ExclusiveHold { frames: self, id };
         frame.holds(page).then_some(hold)
     }
-    /// As [`Frames::exclusive`], unless the page's bytes are still being read: the latch may be waited for, but not for
-    /// as long as a device takes to fill the frame.
+    /// As [`Frames::exclusive`], unless the page's bytes are still being read: the latch may be
+    /// waited for, but not for as long as a device takes to fill the frame.
     pub(crate) fn exclusive_filled(&self, id: FrameId, page: PageId) -> Filled<ExclusiveHold<'_>> {
         let frame = self.get(id);
         let mut filling = false;
         let latched = frame.latch.try_lock_exclusive() || {
             let mut locked = false;
             frame.wait_latched(page, |latch| {
-                // This thread counts as a waiter now: a frame that is filled keeps its page until it is latched.
+                // This thread counts as a waiter now: a frame that is filled keeps its page until
+                // it is latched.
                 filling = frame.is_filling();
                 if !filling {
                     latch.lock_exclusive();
@@ -406,7 +416,7 @@ pub(crate) struct SharedHold<'a> {
 }
 
 impl<'a> SharedHold<'a> {
-    /// Keeps the page in its frame when the latch is let go of.
+    /// Keeps the page in its frame when the latch is released.
     pub(crate) fn pin(&self) -> Pin<'a> {
         let frame = self.frames.get(self.id);
         frame.waiters.fetch_add(1, SeqCst);
@@ -419,8 +429,8 @@ impl<'a> SharedHold<'a> {
         self.frames.get(self.id)
     }
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the frame's bytes are valid and initialised; the latch is held shared while `self` is
-        // borrowed, so nobody has them mutably.
+        // SAFETY: the frame's bytes are valid and initialised; the latch is held shared while
+        // `self` is borrowed, so no mutable slice of them exists.
         unsafe { std::slice::from_raw_parts(self.frames.bytes(self.id).as_ptr(), self.frames.page_size) }
     }
 }
@@ -446,19 +456,20 @@ impl<'a> ExclusiveHold<'a> {
         self.frames.get(self.id)
     }
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the frame's bytes are valid and initialised; the latch is held exclusively by `self`, which
-        // is borrowed, so nobody has them mutably.
+        // SAFETY: the frame's bytes are valid and initialised; the latch is held exclusively by
+        // `self`, which is borrowed, so no mutable slice of them exists.
         unsafe { std::slice::from_raw_parts(self.frames.bytes(self.id).as_ptr(), self.frames.page_size) }
     }
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed mutably: no other slice of these bytes exists.
         unsafe { std::slice::from_raw_parts_mut(self.frames.bytes(self.id).as_ptr(), self.frames.page_size) }
     }
-    /// Goes on shared; nobody else gets the latch exclusively in between.
+    /// Converts the latch to shared; no other thread gets it exclusively in between.
     pub(crate) fn downgrade(self) -> SharedHold<'a> {
         let (frames, id) = (self.frames, self.id);
         std::mem::forget(self);
-        // SAFETY: the exclusive hold was `self`, which ends without unlocking; the shared one is answered.
+        // SAFETY: the exclusive hold was `self`, which ends without unlocking; the shared hold is
+        // returned.
         unsafe { frames.get(id).latch.downgrade() }
         SharedHold { frames, id }
     }
@@ -472,43 +483,4 @@ impl Drop for ExclusiveHold<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Small enough for Miri, which checks that holds keep references to the bytes apart:
-    /// `cargo +nightly miri test -p firndb-buffer --lib frame`.
-    #[test]
-    fn holds_of_many_threads_never_see_half_a_change() {
-        const THREADS: usize = 3;
-        const ROUNDS: usize = 40;
-        let (frames, page) = (Frames::all(2, 64), PageId(7));
-        let id = FrameId(1);
-        frames.get(id).set_page(Some(page));
-        std::thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    for round in 0..ROUNDS {
-                        let mut hold = frames.exclusive(id, page).expect("it keeps its page");
-                        let next = hold.bytes()[0].wrapping_add(1);
-                        hold.bytes_mut().fill(next);
-                        if round % 2 == 0 {
-                            let hold = hold.downgrade();
-                            assert!(hold.bytes().iter().all(|byte| *byte == next));
-                        } else {
-                            drop(hold);
-                        }
-                        let hold = frames.shared(id, page).expect("it keeps its page");
-                        assert!(hold.bytes().iter().all(|byte| *byte == hold.bytes()[0]));
-                    }
-                });
-            }
-        });
-        assert!(frames.shared(id, PageId(8)).is_none());
-        let hold = frames.try_exclusive(id).expect("nobody holds it any more");
-        assert_eq!(usize::from(hold.bytes()[0]), THREADS * ROUNDS);
-        assert!(frames.try_shared(id).is_none() && frames.try_exclusive(id).is_none());
-        assert!(
-            frames.try_exclusive(FrameId(0)).expect("another frame").bytes().iter().all(|byte| *byte == 0)
-        );
-    }
-}
+mod tests;

@@ -1,61 +1,16 @@
 //! Guards: the latch mode is in the type, and only a logged change compiles.
 //!
-//! A held guard pins its page. Guards hold latches: a thread takes them in the order of its tree and never
-//! asks for a page it holds already. The only ways to a page's bytes for changing are
-//! [`IntentGuard::apply`], which asks for the LSN of the change's record, and [`ExclusiveGuard::redo`].
+//! A held guard pins its page. Guards hold latches: a thread takes them in the order of its tree
+//! and never asks for a page it holds already. The only ways to a page's bytes for changing are
+//! [`IntentGuard::apply`], which asks for the LSN of the change's record, and
+//! [`ExclusiveGuard::redo`].
 
-use crate::change_set::ChangeSet;
+use crate::change_set::{ChangeSet, Changed};
 use crate::frame::{ExclusiveHold, FrameId, Pin, SharedHold};
-use crate::{BufferError, BufferPool};
+use crate::pool::BufferPool;
 use firn_base::sync::thread;
 use firn_base::{Lsn, PageId};
-use std::ops::{Deref, Range};
-
-/// Which bytes of a page a change touched, for the delta layer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
-    /// These, a few.
-    Ranges(ByteRanges),
-    /// Most of the page.
-    Most,
-}
-
-/// A few ranges of a page's bytes, without memory of their own. May name more than it was given, never less.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByteRanges {
-    ranges: [(u16, u16); ByteRanges::MAX],
-    len: u8,
-}
-
-impl ByteRanges {
-    /// Ranges kept apart; what comes after them widens the last.
-    pub const MAX: usize = 6;
-
-    /// Adds one.
-    pub fn push(&mut self, range: Range<u16>) {
-        let len = usize::from(self.len);
-        if len < ByteRanges::MAX {
-            self.ranges[len] = (range.start, range.end);
-            self.len += 1;
-        } else {
-            let last = &mut self.ranges[ByteRanges::MAX - 1];
-            *last = (last.0.min(range.start), last.1.max(range.end));
-        }
-    }
-
-    /// In the order in which they were given.
-    pub fn iter(&self) -> impl Iterator<Item = Range<u16>> {
-        self.ranges[..usize::from(self.len)].iter().map(|&(start, end)| start..end)
-    }
-}
-
-impl FromIterator<Range<u16>> for ByteRanges {
-    fn from_iter<I: IntoIterator<Item = Range<u16>>>(ranges: I) -> ByteRanges {
-        let mut list = ByteRanges::default();
-        ranges.into_iter().for_each(|range| list.push(range));
-        list
-    }
-}
+use std::ops::Deref;
 
 /// A page latched for reading; dereferences to its bytes.
 #[must_use = "dropping a guard unlatches its page"]
@@ -67,7 +22,6 @@ impl<'a> SharedGuard<'a> {
     pub(crate) fn new(hold: SharedHold<'a>) -> SharedGuard<'a> {
         SharedGuard { hold }
     }
-    /// Which page.
     pub fn page(&self) -> PageId {
         self.hold.frame().page().expect("a latched frame keeps its page")
     }
@@ -75,12 +29,13 @@ impl<'a> SharedGuard<'a> {
     pub fn version(&self) -> Lsn {
         self.hold.frame().version()
     }
-    /// Keeps the page in DRAM until the pin is dropped, latched or not. A pinned frame is lost to the pool: for moments.
+    /// Keeps the page in DRAM until the pin is dropped, latched or not. A pinned frame is lost to
+    /// the pool: for moments.
     pub fn pin(&self) -> PagePin<'a> {
         PagePin { _pin: self.hold.pin() }
     }
-    /// A note of frame and latch version, with which the page can be latched again cheaply if nobody
-    /// changed it meanwhile.
+    /// A note of frame and latch version, with which the page can be latched again cheaply if it
+    /// has not changed meanwhile.
     pub fn optimistic(&self) -> OptimisticRef {
         OptimisticRef { page: self.page(), frame: self.hold.id(), counter: self.hold.frame().counter() }
     }
@@ -93,8 +48,8 @@ impl Deref for SharedGuard<'_> {
     }
 }
 
-/// Keeps a page in DRAM without a latch: see [`SharedGuard::pin`]. The page may be changed, or freed and forgotten,
-/// meanwhile.
+/// Keeps a page in DRAM without a latch: see [`SharedGuard::pin`]. The page may be changed, or
+/// freed and forgotten, meanwhile.
 #[must_use = "dropping a pin lets the page go"]
 pub struct PagePin<'a> {
     _pin: Pin<'a>,
@@ -111,7 +66,6 @@ impl<'a> ExclusiveGuard<'a> {
     pub(crate) fn new(pool: &'a BufferPool, hold: ExclusiveHold<'a>) -> ExclusiveGuard<'a> {
         ExclusiveGuard { pool, hold }
     }
-    /// Which page.
     pub fn page(&self) -> PageId {
         self.hold.frame().page().expect("a latched frame keeps its page")
     }
@@ -124,14 +78,15 @@ impl<'a> ExclusiveGuard<'a> {
         OptimisticRef { page: self.page(), frame: self.hold.id(), counter: self.hold.frame().counter() }
     }
 
-    /// Announces a change before its record is appended, so that a checkpoint that starts in between
-    /// knows from where redo is needed.
+    /// Announces a change before its record is appended, so that a checkpoint that starts in
+    /// between knows from where redo is needed.
     pub fn intend(self) -> IntentGuard<'a> {
         let announced = self.pool.recovery.announce(self.hold.id(), || self.pool.log.end());
         IntentGuard { exclusive: Some(self), announced }
     }
 
-    /// Applies a record during recovery, if the page does not have it yet; answers whether it was applied.
+    /// Applies a record during recovery, if the page does not have it yet; returns whether it was
+    /// applied.
     ///
     /// Records of one page come in the order of their LSNs, and before the page's first intent.
     pub fn redo(&mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) -> bool {
@@ -145,16 +100,19 @@ impl<'a> ExclusiveGuard<'a> {
         true
     }
 
-    /// Forgets a page that was just freed, or created and never allocated: it is not written. If an image of
-    /// it is on its way to the tier, waits for its end: the caller holds no other latch exclusively.
+    /// Forgets a page that was just freed, or created and never allocated: it is not written. If an
+    /// image of it is in flight to the tier, waits for its end: the caller holds no other latch
+    /// exclusively.
     pub fn discard(self) {
         self.allow_devices();
-        // The thread that writes that image never blocks on a latch, so it is safe to wait here with latches held.
+        // The thread that writes that image never blocks on a latch, so it is safe to wait here
+        // with latches held.
         self.pool.staging.wait_for(self.hold.frame());
         self.forget();
     }
 
-    /// Forgets a page that was created and never changed, so that no image of it can be on its way: waits for nothing.
+    /// Forgets a page that was created and never changed, so that no image of it can be in flight:
+    /// waits for nothing.
     pub fn discard_unused(self) {
         assert!(!self.hold.frame().is_writing(), "a page without a change is clean");
         self.forget();
@@ -172,7 +130,7 @@ impl<'a> ExclusiveGuard<'a> {
         guards.into_iter().for_each(ExclusiveGuard::discard);
     }
 
-    /// Nobody can want what the frame holds: its holder may wait for devices.
+    /// No other thread can want this page: its holder may wait for devices.
     pub(crate) fn allow_devices(&self) {
         self.hold.frame().allow_devices();
     }
@@ -182,12 +140,11 @@ impl<'a> ExclusiveGuard<'a> {
         self.hold.frame().set_redone(false);
     }
 
-    /// The hold alone.
     pub(crate) fn into_hold(self) -> ExclusiveHold<'a> {
         self.hold
     }
 
-    /// Goes on reading.
+    /// Converts the latch to shared.
     pub fn downgrade(self) -> SharedGuard<'a> {
         SharedGuard { hold: self.hold.downgrade() }
     }
@@ -224,8 +181,8 @@ impl Deref for ExclusiveGuard<'_> {
     }
 }
 
-/// Dropped only if a change panics: takes the half changed page out of the table for good, with nobody
-/// able to read or write it, and poisons the pool.
+/// Dropped only if a change panics: removes the half-changed page from the table for good, so that
+/// no thread can read or write it, and poisons the pool.
 struct Unfinished<'a> {
     pool: &'a BufferPool,
     page: PageId,
@@ -240,9 +197,9 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// A page whose change is announced and not yet logged; dereferences to its (unchanged) bytes. Dropping
-/// it leaves the page as it was; dropping it in a panic poisons the pool, since nobody knows then whether
-/// the record was appended.
+/// A page whose change is announced and not yet logged; dereferences to its (unchanged) bytes.
+/// Dropping it leaves the page as it was; dropping it in a panic poisons the pool, since it is not
+/// known then whether the record was appended.
 #[must_use = "dropping an intent withdraws it"]
 pub struct IntentGuard<'a> {
     /// There until consumed.
@@ -255,7 +212,6 @@ impl<'a> IntentGuard<'a> {
     fn exclusive(&self) -> &ExclusiveGuard<'a> {
         self.exclusive.as_ref().expect("an intent holds its page until it is consumed")
     }
-    /// Which page.
     pub fn page(&self) -> PageId {
         self.exclusive().page()
     }
@@ -264,12 +220,13 @@ impl<'a> IntentGuard<'a> {
         self.exclusive().version()
     }
 
-    /// Changes the page as the record at `lsn` says. Panics if `lsn` is not after the page's version: a
-    /// record appended before the intent, or another page's.
+    /// Changes the page as the record at `lsn` says. Panics if `lsn` is not after the page's
+    /// version: a record appended before the intent, or another page's.
     ///
     /// If `change` panics, the pool is poisoned: the log has a record that DRAM does not.
     pub fn apply(mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) -> ExclusiveGuard<'a> {
-        // Asserted while the intent is still there, which poisons the pool if it is dropped in a panic.
+        // Asserted while the intent is still there, which poisons the pool if it is dropped in a
+        // panic.
         let version = self.version();
         assert!(lsn > version, "{:?} has version {version} and is to be changed at {lsn}", self.page());
         self.exclusive().assert_announced(lsn);
@@ -279,7 +236,7 @@ impl<'a> IntentGuard<'a> {
         exclusive
     }
 
-    /// Withdraws the announcement.
+    /// Withdraws the announcement of the change.
     pub fn withdraw(mut self) -> ExclusiveGuard<'a> {
         self.take_back().expect("an intent holds its page until it is consumed")
     }
@@ -287,7 +244,7 @@ impl<'a> IntentGuard<'a> {
     fn take_back(&mut self) -> Option<ExclusiveGuard<'a>> {
         let exclusive = self.exclusive.take()?;
         if self.announced {
-            // It was clean, and nobody else could change it since.
+            // It was clean, and no other thread could change it since.
             exclusive.pool.recovery.clear(exclusive.hold.id());
         }
         Some(exclusive)
@@ -322,11 +279,7 @@ pub struct OptimisticRef {
 }
 
 impl OptimisticRef {
-    /// Which page.
     pub fn page(&self) -> PageId {
         self.page
     }
 }
-
-/// What a fix answers.
-pub type Fixed<T> = Result<T, BufferError>;

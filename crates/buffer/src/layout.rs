@@ -1,9 +1,10 @@
-//! How the budget is divided.
+//! How the memory budget is divided.
 
+use crate::error::{BufferError, BufferErrorKind};
 use crate::frame::{Frame, FrameId};
 use crate::page_table::PageTable;
+use crate::pool::BufferPool;
 use crate::recovery_lsns::RecoveryLsns;
-use crate::{BufferError, BufferErrorKind};
 
 /// Fewest frames of a pool: a structure change of a tree latches several pages at once.
 pub(crate) const FRAMES_MIN: usize = 16;
@@ -30,7 +31,7 @@ impl Layout {
             + RecoveryLsns::memory_bytes(frames)
             + PageTable::memory_bytes(frames)
             + batch_pages * staging_buffers * page_size
-            + size_of::<crate::BufferPool>();
+            + size_of::<BufferPool>();
         Layout { frames: frames as u32, batch_pages, staging_buffers, memory_bytes }
     }
 
@@ -78,7 +79,7 @@ mod tests {
                 assert!(layout.memory_bytes >= budget / 100 * 90, "{layout:?} of {budget}");
                 assert!(layout.frames as usize >= FRAMES_MIN);
             }
-            let error = Layout::fit(page_size * FRAMES_MIN, page_size).expect_err("no room for tables");
+            let error = Layout::fit(page_size * FRAMES_MIN, page_size).expect_err("no space for tables");
             assert_eq!(error.kind, BufferErrorKind::BadArgument);
         }
     }

@@ -1,14 +1,15 @@
 //! The page table: which frame holds a page.
 //!
-//! A hash table of chains: a bucket names its first frame, each frame the next one. Buckets and links are
-//! atomics: a lookup takes no lock, and a page's frame is mostly the first of its chain, so that a hit
-//! touches one word of the table and the frame it is going to latch anyway.
+//! A hash table of chains: a bucket names its first frame, each frame the next one. Buckets and
+//! links are atomics: a lookup takes no lock, and a page's frame is mostly the first of its chain,
+//! so that a hit touches one word of the table and the frame it is going to latch anyway.
 //!
-//! Invariants: a frame that names a page is in that page's chain, and in no other; chains have no circle;
-//! both change only under the chain's shard lock, and under the frame's exclusive latch.
+//! Invariants: a frame that names a page is in that page's chain, and in no other; chains have no
+//! circle; both change only under the chain's shard lock, and under the frame's exclusive latch.
 //!
-//! A lookup without the lock may follow a frame that has just moved to another chain and miss its page:
-//! its *no* is a hint, confirmed under the lock; its *yes* is confirmed by latching the frame.
+//! A lookup without the lock may follow a frame that has just moved to another chain and miss its
+//! page: its *no* is a hint, confirmed under the lock; its *yes* is confirmed by latching the
+//! frame.
 //!
 //! Lock order: a shard lock is taken with page latches held, and nothing is waited for under it.
 
@@ -23,7 +24,7 @@ use firn_base::sync::{Mutex, MutexGuard};
 
 /// Ends a chain.
 const END: u32 = u32::MAX;
-/// Frames that a lookup without lock looks at before it asks under the lock.
+/// Frames that a lookup without lock inspects before it searches under the lock.
 const HOPS_MAX: usize = 16;
 /// More than any number of threads that miss at the same time.
 const SHARDS: usize = 128;
@@ -48,7 +49,8 @@ impl PageTable {
     pub(crate) fn memory_bytes(frames: usize) -> usize {
         Self::buckets(frames) * size_of::<AtomicU32>() + SHARDS * size_of::<Mutex<()>>()
     }
-    /// Two to four for each frame: three in four lookups or more find their frame first in its chain.
+    /// Two to four for each frame: three in four lookups or more find their frame first in its
+    /// chain.
     fn buckets(frames: usize) -> usize {
         (frames * 2).next_power_of_two()
     }
@@ -68,7 +70,7 @@ impl PageTable {
         (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// The frame that probably holds `page`. Both answers are hints.
+    /// The frame that probably holds `page`. Both results are hints.
     pub(crate) fn find(&self, frames: &Frames, page: PageId) -> Option<FrameId> {
         if !can_be_held(page) {
             return None;
@@ -108,7 +110,7 @@ impl ChainLock<'_> {
         })
     }
 
-    /// The frame that holds the page. It may be being read or on its way out, under its exclusive latch.
+    /// The frame that holds the page. It may be being read or evicted, under its exclusive latch.
     pub(crate) fn find(&self, frames: &Frames) -> Option<FrameId> {
         self.links(frames).map(|(_, at)| FrameId(at)).find(|&id| frames.get(id).holds(self.page))
     }
@@ -124,7 +126,7 @@ impl ChainLock<'_> {
         bucket.store(id.0, Release);
     }
 
-    /// Takes the page out of `id`, which holds it. The caller holds the frame's exclusive latch.
+    /// Removes the page from `id`, which holds it. The caller holds the frame's exclusive latch.
     pub(crate) fn remove(&self, frames: &Frames, id: FrameId) {
         let frame = frames.get(id);
         assert!(frame.holds(self.page), "{:?} is taken out of the frame that holds it", self.page);
@@ -134,7 +136,8 @@ impl ChainLock<'_> {
             .expect("a frame that names a page is in that page's chain");
         link.store(frame.next.load(Acquire), Release);
         frame.set_page(None);
-        // The link of the removed frame stays as it is: a lookup that stands on it walks on along its chain.
+        // The link of the removed frame stays as it is: a lookup that has reached it continues
+        // along its chain.
     }
 }
 

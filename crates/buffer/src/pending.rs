@@ -1,20 +1,10 @@
-//! Redo on demand: pages are brought up to date as they are brought in.
-//!
-//! After a crash the log has changes that the tier does not. Recovery hands in what knows them
-//! ([`BufferPool::redo_with`]), before the first page is read, and from then on a page is shown to it between the
-//! tier's read and the moment when its latch is let go of for the first time. So nobody sees a page that lacks
-//! something, and a page that cannot be redone is in no frame.
+//! The seam to recovery: what the log has of pages and the tier may lack.
 
-use crate::claim::Incoming;
-use crate::frame::ExclusiveHold;
-use crate::guard::Fixed;
-use crate::{BufferErrorKind, BufferPool, Changed, ExclusiveGuard};
-use firn_base::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release},
-};
-use firn_base::sync::{Arc, OnceLock, before_device};
-use firn_base::{Lsn, PageId};
+use crate::error::Fixed;
+use crate::guard::ExclusiveGuard;
+use firn_base::PageId;
+use firn_base::sync::atomic::AtomicBool;
+use firn_base::sync::{Arc, OnceLock};
 use firn_tier::Found;
 
 /// What became of a page that was shown to redo.
@@ -22,138 +12,40 @@ use firn_tier::Found;
 pub enum Repeated {
     /// It is up to date.
     All,
-    /// It has not been touched: its changes are not in memory, and [`PendingChanges::fetch`] is to be called first.
+    /// It has not been touched: its changes are not in memory, and [`PendingChanges::fetch`] is to
+    /// be called first.
     NotInMemory,
 }
 
 /// What the log has of pages and the tier may not.
 pub trait PendingChanges: Send + Sync {
-    /// Brings a page that was just read up to date, by [`ExclusiveGuard::redo`] in the order of the LSNs. `found` is
-    /// what the tier answered. Called with the page latched by this thread alone; it does no I/O and waits for nobody.
+    /// Brings a page that was just read up to date, by [`ExclusiveGuard::redo`] in the order of the
+    /// LSNs. `found` is what the tier returned. Called with the page latched by this thread alone;
+    /// it does no I/O and does not block.
     ///
     /// After an error the page is forgotten, and what is pending stays pending.
     fn redo(&self, page: &mut ExclusiveGuard<'_>, found: Found) -> Fixed<Repeated>;
 
-    /// Reads a page's changes from the log, for which [`PendingChanges::redo`] returned [`Repeated::NotInMemory`]. Called
-    /// with no latch of that page; waits for devices. Once it has succeeded, `redo` does not return that of the page again.
+    /// Reads a page's changes from the log, for which [`PendingChanges::redo`] returned
+    /// [`Repeated::NotInMemory`]. Called with no latch of that page; waits for devices. Once it has
+    /// succeeded, `redo` does not return that of the page again.
     fn fetch(&self, page: PageId) -> Fixed<()>;
 
-    /// The page was freed: a record that says so has been appended. Nothing of it is pending any more, also if another
-    /// thread is redoing it just now.
+    /// The page was freed: a record that says so has been appended. Nothing of it is pending any
+    /// more, also if another thread is redoing it just now.
     fn freed(&self, page: PageId);
 
-    /// Whether the first of the page's pending changes writes the page whole, so that no stored image is needed. Asked when
-    /// that cannot be read; then [`PendingChanges::redo`] is shown a page of zeros in version zero.
+    /// Whether the first of the page's pending changes writes the page whole, so that no stored
+    /// image is needed. Asked when that cannot be read; then [`PendingChanges::redo`] is shown a
+    /// page of zeros in version zero.
     fn makes_anew(&self, page: PageId) -> bool;
 }
 
 /// What is pending, as long as anything is.
 #[derive(Default)]
 pub(crate) struct Pending {
-    changes: OnceLock<Arc<dyn PendingChanges>>,
-    /// Whether pages are shown to it. Set before the first page is read, and reset when nothing is pending.
-    active: AtomicBool,
-}
-
-impl BufferPool {
-    /// Has every page that is read be brought up to date, until [`BufferPool::end_redo`]. Called once at most, before
-    /// any page is read.
-    pub fn redo_with(&self, changes: Arc<dyn PendingChanges>) {
-        assert_eq!(self.counters.misses.get(), 0, "a page read before is not shown to redo");
-        assert!(self.pending.changes.set(changes).is_ok(), "recovery hands in what is pending once");
-        self.pending.active.store(true, Release);
-    }
-
-    /// Nothing is pending any more.
-    pub fn end_redo(&self) {
-        self.pending.active.store(false, Release);
-    }
-
-    /// Whether redo makes the page anew, whatever the tier has of it.
-    pub(crate) fn is_made_anew(&self, page: PageId) -> bool {
-        self.pending.active.load(Acquire)
-            && self.pending.changes.get().is_some_and(|changes| changes.makes_anew(page))
-    }
-
-    /// Ends what is pending of pages that a group of records frees, which has been appended. To be called by those who
-    /// publish such a group.
-    pub fn note_freed(&self, pages: &[PageId]) {
-        if self.pending.active.load(Acquire)
-            && let Some(changes) = self.pending.changes.get()
-        {
-            pages.iter().for_each(|page| changes.freed(*page));
-        }
-    }
-
-    /// Has redo read from the log what it needs of a page. The caller does not latch the page.
-    pub(crate) fn fetch_pending(&self, page: PageId) -> Fixed<()> {
-        before_device();
-        self.pending.changes.get().expect("it asked for this").fetch(page)
-    }
-
-    /// Puts `image` in place of a page whose stored image is damaged, cannot be read, or is too old for what was to be
-    /// redone on it: as its version `version`, which the log has. Whether it did: not if the page is in DRAM, is free, or can be read in
-    /// that version.
-    pub fn replace_unreadable(
-        &self,
-        page: PageId,
-        version: Lsn,
-        keep_readable: bool,
-        image: impl FnOnce(&mut [u8]) -> Changed,
-    ) -> Fixed<bool> {
-        let mut incoming = loop {
-            if self.is_resident(page) {
-                return Ok(false);
-            }
-            self.check_usable()?;
-            if let Some(incoming) = self.claim()?.install(page) {
-                break [incoming];
-            }
-        };
-        // While the frame is latched nobody else brings the page in, frees it or makes it anew.
-        let found = self.read(&mut incoming).pop().expect("an answer for each page");
-        let [incoming] = incoming;
-        match found {
-            Ok(found) if keep_readable || found.version >= version => return Ok(false),
-            Err(error) if error.kind == BufferErrorKind::NotAllocated => return Ok(false),
-            Err(error) if !error.concerns_the_page() => return Err(error),
-            Ok(_) | Err(_) => {}
-        }
-        let mut guard = ExclusiveGuard::new(self, incoming.finish(Lsn::ZERO));
-        guard.forget_base();
-        guard.redo(version, image);
-        guard.end_redo();
-        Ok(true)
-    }
-
-    /// Ends the coming of a page that was read; `None` if it has gone again, since [`BufferPool::fetch_pending`] has to
-    /// come first.
-    pub(crate) fn arrive<'a>(
-        &'a self,
-        incoming: Incoming<'a>,
-        found: Found,
-    ) -> Fixed<Option<ExclusiveHold<'a>>> {
-        let hold = incoming.finish(found.version);
-        if !self.pending.active.load(Acquire) {
-            return Ok(Some(hold));
-        }
-        let changes = self.pending.changes.get().expect("it was handed in before pages were shown to it");
-        let mut guard = ExclusiveGuard::new(self, hold);
-        match changes.redo(&mut guard, found) {
-            Ok(Repeated::All) => {
-                // Whatever changes the page next has an LSN past the log's end.
-                guard.end_redo();
-                Ok(Some(guard.into_hold()))
-            }
-            Ok(Repeated::NotInMemory) => {
-                guard.discard();
-                Ok(None)
-            }
-            Err(error) => {
-                // Half redone: nobody has seen it, and no image of it is on its way.
-                guard.discard();
-                Err(error)
-            }
-        }
-    }
+    pub(crate) changes: OnceLock<Arc<dyn PendingChanges>>,
+    /// Whether pages are shown to it. Set before the first page is read, and reset when nothing is
+    /// pending.
+    pub(crate) active: AtomicBool,
 }

@@ -1,25 +1,24 @@
-//! The pool: finding pages, and bringing them in.
+//! The pool: its parts, and what they cost.
 
-use crate::claim::{FreeFrames, Hand, Incoming};
-use crate::cleaning::CleaningWanted;
+use crate::cleaner_call::CleanerCall;
+use crate::clock_hand::ClockHand;
 use crate::counters::Counters;
-use crate::frame::{ExclusiveHold, Filled, Frame, FrameId, Frames, can_be_held};
-use crate::guard::Fixed;
+use crate::error::{BufferError, BufferErrorKind, Fixed};
+use crate::frame::Frames;
+use crate::free_frames::FreeFrames;
 use crate::layout::Layout;
+use crate::miss_curve::{FollowedPages, MissCurve};
 use crate::page_table::PageTable;
 use crate::pending::Pending;
 use crate::recovery_lsns::RecoveryLsns;
-use crate::reuse::{MissCurve, Reuse};
 use crate::staging::Staging;
-use crate::{BufferError, BufferErrorKind, ExclusiveGuard, OptimisticRef, SharedGuard};
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use firn_base::{Lsn, PageId};
 use firn_log::Log;
-use firn_tier::{Found, PageRead, PageTier, TierError, TierErrorKind};
+use firn_tier::PageTier;
 
 /// How the pool uses memory.
 #[derive(Clone, Debug)]
@@ -37,11 +36,11 @@ pub struct BufferStatistics {
     pub resident: u64,
     /// Frames whose page is newer than the tier's.
     pub dirty: u64,
-    /// Fixes answered from DRAM.
+    /// Fixes served from DRAM.
     pub hits: u64,
     /// Fixes that read from the tier.
     pub misses: u64,
-    /// Pages dropped or written to make room.
+    /// Pages evicted from their frames.
     pub evictions: u64,
     /// Dirty pages that the tier took.
     pub pages_written: u64,
@@ -61,12 +60,12 @@ pub struct BufferPool {
     pub(crate) table: PageTable,
     pub(crate) recovery: RecoveryLsns,
     pub(crate) free: FreeFrames,
-    pub(crate) hand: Hand,
+    pub(crate) hand: ClockHand,
     pub(crate) staging: Staging,
-    pub(crate) cleaning: CleaningWanted,
+    pub(crate) cleaner_call: CleanerCall,
     pub(crate) pending: Pending,
     pub(crate) counters: Counters,
-    pub(crate) reuse: Reuse,
+    pub(crate) followed_pages: FollowedPages,
     /// Pages of a staging buffer: most of one batch.
     pub(crate) batch_pages: usize,
     /// Whether the WAL rule is broken on purpose.
@@ -77,29 +76,12 @@ pub struct BufferPool {
     serial: u64,
 }
 
-/// Numbers pools.
+/// Counts the pools of this process.
 static POOLS: AtomicU64 = AtomicU64::new(0);
 
-/// A page looked for in DRAM alone.
-pub enum InMemory<'a> {
-    /// Latched.
-    Latched(ExclusiveGuard<'a>),
-    /// It is in no frame.
-    Absent,
-    /// Another thread is reading it just now.
-    BeingRead,
-}
-
-/// Where a page that was not found at first sight is.
-enum Located<'a> {
-    /// In this frame, put there by somebody else.
-    Resident(FrameId),
-    /// Just read, latched exclusively.
-    Read(ExclusiveHold<'a>),
-}
-
 impl BufferPool {
-    /// A pool over `tier`. Fails with kind `BadArgument` if the budget is too small for a pool at all.
+    /// A pool over `tier`. Fails with kind `BadArgument` if the budget is too small for a pool at
+    /// all.
     pub fn new(
         tier: Arc<dyn PageTier>,
         log: Arc<Log>,
@@ -108,8 +90,8 @@ impl BufferPool {
         BufferPool::build(tier, log, &options, false)
     }
 
-    /// A pool that breaks the WAL rule: it writes pages whose log is not durable. For showing that crash
-    /// tests see the damage that this does.
+    /// A pool that breaks the WAL rule: it writes pages whose log is not durable. For showing that
+    /// crash tests see the damage that this does.
     #[doc(hidden)]
     pub fn new_breaking_the_wal_rule(
         tier: Arc<dyn PageTier>,
@@ -134,12 +116,12 @@ impl BufferPool {
             table: PageTable::new(layout.frames),
             recovery: RecoveryLsns::new(layout.frames),
             free: FreeFrames::new(),
-            hand: Hand::default(),
+            hand: ClockHand::default(),
             staging: Staging::new(layout.staging_buffers, layout.batch_pages * page_size),
-            cleaning: CleaningWanted::default(),
+            cleaner_call: CleanerCall::default(),
             pending: Pending::default(),
             counters: Counters::default(),
-            reuse: Reuse::default(),
+            followed_pages: FollowedPages::default(),
             batch_pages: layout.batch_pages,
             skips_wal,
             poisoned: AtomicBool::new(false),
@@ -156,104 +138,9 @@ impl BufferPool {
     pub fn log(&self) -> &Arc<Log> {
         &self.log
     }
-    /// Bytes.
+    /// In bytes.
     pub fn page_size(&self) -> usize {
         self.frames.page_size()
-    }
-
-    /// Latches a page for reading, reading it from the tier if need be.
-    pub fn shared(&self, page: PageId) -> Fixed<SharedGuard<'_>> {
-        loop {
-            let id = match self.table.find(&self.frames, page) {
-                Some(id) => id,
-                None => match self.locate(page, None)? {
-                    Located::Resident(id) => id,
-                    Located::Read(hold) => return Ok(SharedGuard::new(hold.downgrade())),
-                },
-            };
-            if let Some(hold) = self.frames.shared(id, page) {
-                self.note_hit(hold.frame());
-                return Ok(SharedGuard::new(hold));
-            }
-        }
-    }
-
-    /// Latches a page for changing.
-    pub fn exclusive(&self, page: PageId) -> Fixed<ExclusiveGuard<'_>> {
-        loop {
-            let id = match self.table.find(&self.frames, page) {
-                Some(id) => id,
-                None => match self.locate(page, None)? {
-                    Located::Resident(id) => id,
-                    Located::Read(hold) => return Ok(ExclusiveGuard::new(self, hold)),
-                },
-            };
-            if let Some(hold) = self.frames.exclusive(id, page) {
-                self.note_hit(hold.frame());
-                return Ok(ExclusiveGuard::new(self, hold));
-            }
-        }
-    }
-
-    /// As [`BufferPool::exclusive`], for redo of the record at `lsn`, which writes the page whole: if the stored image cannot be
-    /// had, and is older, the page comes as zeros in version zero.
-    pub fn exclusive_to_overwrite(&self, page: PageId, lsn: Lsn) -> Fixed<ExclusiveGuard<'_>> {
-        loop {
-            let id = match self.locate(page, Some(lsn))? {
-                Located::Resident(id) => id,
-                Located::Read(hold) => return Ok(ExclusiveGuard::new(self, hold)),
-            };
-            if let Some(hold) = self.frames.exclusive(id, page) {
-                return Ok(ExclusiveGuard::new(self, hold));
-            }
-        }
-    }
-
-    /// Latches a page for changing without waiting for a device: nothing is read, and a page that is just being read is
-    /// not waited for. For callers that hold other latches. What is [`InMemory::Absent`] stays so at least as long as
-    /// nobody can ask for the page.
-    pub fn exclusive_in_memory(&self, page: PageId) -> InMemory<'_> {
-        loop {
-            let Some(id) = self.table.lock(page).find(&self.frames) else { return InMemory::Absent };
-            match self.frames.exclusive_filled(id, page) {
-                Filled::Latched(hold) => {
-                    self.note_hit(hold.frame());
-                    return InMemory::Latched(ExclusiveGuard::new(self, hold));
-                }
-                Filled::Filling => return InMemory::BeingRead,
-                Filled::Gone => {}
-            }
-        }
-    }
-
-    /// Whether the page is in DRAM. True only for a moment.
-    pub(crate) fn is_resident(&self, page: PageId) -> bool {
-        self.table.lock(page).find(&self.frames).is_some()
-    }
-
-    /// Latches a page seen before, for reading, if nobody changed it since and it is still there.
-    pub fn shared_if_unchanged(&self, seen: OptimisticRef) -> Option<SharedGuard<'_>> {
-        let hold = self.frames.shared(seen.frame, seen.page)?;
-        (hold.frame().counter() == seen.counter).then(|| {
-            self.note_hit(hold.frame());
-            SharedGuard::new(hold)
-        })
-    }
-    /// As [`BufferPool::shared_if_unchanged`], for changing.
-    pub fn exclusive_if_unchanged(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
-        let hold = self.frames.exclusive(seen.frame, seen.page)?;
-        (hold.frame().counter() == seen.counter).then(|| {
-            self.note_hit(hold.frame());
-            ExclusiveGuard::new(self, hold)
-        })
-    }
-
-    /// Latches a page seen before, for changing, if it is still in that frame; it may have changed, so the
-    /// caller looks whether it is what was sought.
-    pub fn exclusive_seen(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
-        let hold = self.frames.exclusive(seen.frame, seen.page)?;
-        self.note_hit(hold.frame());
-        Some(ExclusiveGuard::new(self, hold))
     }
 
     /// A number that no other pool of this process has.
@@ -262,128 +149,8 @@ impl BufferPool {
         self.serial
     }
 
-    fn note_hit(&self, frame: &Frame) {
-        frame.reference();
-        self.counters.hits.add_one();
-    }
-
-    /// A zeroed frame for a page just reserved, latched for changing. Nothing is read, but pages may have to be written
-    /// to have a frame: the caller holds no latch exclusively but those of pages made by this call. What was in DRAM of an
-    /// earlier life of that page number is forgotten.
-    pub fn create(&self, page: PageId) -> Fixed<ExclusiveGuard<'_>> {
-        loop {
-            let resident = self.table.lock(page).find(&self.frames);
-            if let Some(id) = resident {
-                if let Some(hold) = self.frames.exclusive(id, page) {
-                    ExclusiveGuard::new(self, hold).discard();
-                }
-            } else if let Some(mut incoming) = self.claim()?.install(page) {
-                incoming.bytes_mut().fill(0);
-                let guard = ExclusiveGuard::new(self, incoming.finish(Lsn::ZERO));
-                guard.forget_base();
-                guard.allow_devices();
-                return Ok(guard);
-            }
-        }
-    }
-
-    /// Brings in those of `pages` that are not in DRAM, as one read of the tier, without latching them for
-    /// the caller; answers how many came. A hint: stops early if frames are short, and leaves errors to the
-    /// fix that meets them. At most an eighth of the pool is brought in by one call.
-    pub fn prefetch(&self, pages: &[PageId]) -> usize {
-        let most = (self.frames.count() as usize / 8).min(4 * self.batch_pages).max(1);
-        let mut incoming: Vec<Incoming<'_>> = Vec::with_capacity(pages.len().min(most));
-        for &page in pages {
-            if incoming.len() == most || self.check_usable().is_err() {
-                break;
-            }
-            if !can_be_held(page) || self.table.find(&self.frames, page).is_some() {
-                continue;
-            }
-            // Latches of pages that come in are held here; a claim only ever tries latches.
-            let Ok(claimed) = self.claim() else { break };
-            incoming.extend(claimed.install(page));
-        }
-        let found = self.read(&mut incoming);
-        let mut came = 0;
-        for (incoming, found) in incoming.into_iter().zip(found) {
-            if let Ok(found) = found
-                && self.arrive(incoming, found).is_ok_and(|hold| hold.is_some())
-            {
-                came += 1;
-            }
-        }
-        came
-    }
-
-    /// Finds a page with certainty, reading it if it is not there. A record at `overwritten`, if that is given, is about to write
-    /// it whole.
-    #[cold]
-    fn locate(&self, page: PageId, overwritten: Option<Lsn>) -> Fixed<Located<'_>> {
-        if !can_be_held(page) {
-            let message = format!("{page:?} cannot be allocated: whatever points to it is damaged");
-            return Err(BufferError::new(BufferErrorKind::NotAllocated, message));
-        }
-        loop {
-            let resident = self.table.lock(page).find(&self.frames);
-            if let Some(id) = resident {
-                return Ok(Located::Resident(id));
-            }
-            self.check_usable()?;
-            let Some(incoming) = self.claim()?.install(page) else { continue };
-            let mut incoming = [incoming];
-            let found = self.read(&mut incoming).pop().expect("an answer for each page");
-            let [mut incoming] = incoming;
-            let found = match found {
-                Err(error)
-                    if error.concerns_the_page()
-                        && (self.is_made_anew(page)
-                            || overwritten.is_some_and(|lsn| self.is_stored_before(page, lsn))) =>
-                {
-                    incoming.bytes_mut().fill(0);
-                    Found { version: Lsn::ZERO, dirty: false, cached: false }
-                }
-                found => found?,
-            };
-            match self.arrive(incoming, found)? {
-                Some(hold) => return Ok(Located::Read(hold)),
-                None => self.fetch_pending(page)?,
-            }
-        }
-    }
-
-    /// Whether the tier is known to have the page in a version before `lsn`. Where only a read would tell, it is not: a page
-    /// must not go back to a version that the tier has left behind.
-    fn is_stored_before(&self, page: PageId, lsn: Lsn) -> bool {
-        matches!(self.tier.version_of(page), Ok(Some(version)) if version < lsn)
-    }
-
-    /// Reads pages into their frames.
-    pub(crate) fn read(&self, incoming: &mut [Incoming<'_>]) -> Vec<Fixed<Found>> {
-        if incoming.is_empty() {
-            return Vec::new();
-        }
-        self.counters.misses.add(incoming.len() as u64);
-        let mut reads: Vec<PageRead<'_>> = Vec::with_capacity(incoming.len());
-        for incoming in incoming {
-            self.reuse.missed(incoming.page());
-            reads.push(PageRead {
-                page: incoming.page(),
-                buf: incoming.bytes_mut(),
-                outcome: Err(TierError::new(TierErrorKind::Failed, "the tier gave no answer")),
-            });
-        }
-        self.tier.read_batch(&mut reads);
-        let end = self.log.end();
-        let check = |read: PageRead<'_>| match read.outcome {
-            Ok(found) if found.version >= end => Err(self.version_past_log(read.page, found.version)),
-            outcome => outcome.map_err(BufferError::from),
-        };
-        reads.into_iter().map(check).collect()
-    }
-
-    /// A panic left a page half changed: what is in DRAM must not reach the tier, and what is in the tier may
-    /// be older than what this pool has shown.
+    /// A panic left a page half changed: what is in DRAM must not reach the tier, and what is in
+    /// the tier may be older than what this pool has shown.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, Release);
     }
@@ -397,12 +164,11 @@ impl BufferPool {
         Ok(())
     }
 
-    /// How many of the misses since opening more memory would have answered.
+    /// How many of the misses since opening more memory would have avoided.
     pub fn miss_curve(&self) -> MissCurve {
-        self.reuse.curve()
+        self.followed_pages.curve()
     }
 
-    /// Counters.
     pub fn statistics(&self) -> BufferStatistics {
         BufferStatistics {
             frames: u64::from(self.frames.count()),

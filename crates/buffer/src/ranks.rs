@@ -4,11 +4,11 @@ use firn_base::sync::Rank;
 
 /// Several are held in the order of the trees, which is theirs to keep.
 pub(crate) static LATCH: Rank = Rank::several(400, "a page latch").bars_devices();
-/// Held to take a buffer or give it back; who waits for one may hold latches.
+/// Held to take or return a buffer; a thread that waits for one may hold latches.
 pub(crate) static IDLE: Rank = Rank::new(500, "the idle staging buffers");
 /// Which frame holds a page.
 pub(crate) static TABLE: Rank = Rank::new(510, "a shard of the page table").bars_devices();
 /// The list only.
 pub(crate) static FREE: Rank = Rank::new(520, "the free frames").bars_devices();
 /// A leaf.
-pub(crate) static REUSE: Rank = Rank::new(900, "the pages followed for the miss curve");
+pub(crate) static FOLLOWED_PAGES: Rank = Rank::new(900, "the pages followed for the miss curve");

@@ -1,18 +1,21 @@
 //! From where on redo needs the log for the pages in DRAM.
 //!
-//! One word a frame: the *recovery LSN*, which is at or before the first change of the page that the tier
-//! does not have. A frame without one is clean and nobody is about to change it. The words lie side by side,
-//! apart from the frames, so that a checkpoint reads them all in a moment.
+//! One word a frame: the *recovery LSN*, which is at or before the first change of the page that
+//! the tier does not have. A frame without one is clean and no change of it is announced. The words
+//! lie side by side, apart from the frames, so that a checkpoint scans them quickly.
 //!
 //! Invariants:
-//! 1. A change at LSN `l` that the tier does not have yet is covered: its frame's recovery LSN is there and
-//!    at most `l`, from *before* the record was appended. So who reads the log's end first and the recovery
-//!    LSNs then (the append publishes the word together with the new end) sees every change before that end.
-//! 2. A recovery LSN is set where there was none under the exclusive latch only ([`RecoveryLsns::announce`]).
-//! 3. It is raised only by the holder of the frame's writing flag, once the tier has taken an image, and only
-//!    to a bound noted while that image was copied under the latch: no change was in flight then, so any that
-//!    is not in the image has a later LSN.
-//! 4. It is taken away only under a latch (so that no change is in flight), when the tier has all changes.
+//! 1. A change at LSN `l` that the tier does not have yet is covered: its frame's recovery LSN is
+//!    there and at most `l`, from *before* the record was appended. So a checkpointer that reads
+//!    the log's end first and the recovery LSNs then (the append publishes the word together with
+//!    the new end) sees every change before that end.
+//! 2. A recovery LSN is set where there was none under the exclusive latch only
+//!    ([`RecoveryLsns::announce`]).
+//! 3. It is raised only by the holder of the frame's writing flag, once the tier has taken an
+//!    image, and only to a bound noted while that image was copied under the latch: no change was
+//!    in flight then, so any that is not in the image has a later LSN.
+//! 4. It is cleared only under a latch (so that no change is in flight), when the tier has all
+//!    changes.
 
 use crate::frame::FrameId;
 use firn_base::Lsn;
@@ -21,7 +24,7 @@ use firn_base::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
-/// No recovery LSN; greater than any, so that a minimum passes over it.
+/// No recovery LSN; greater than any, so that a minimum ignores it.
 const NONE: u64 = u64::MAX;
 
 /// The recovery LSNs of all frames.
@@ -35,7 +38,7 @@ impl RecoveryLsns {
         frames * size_of::<AtomicU64>()
     }
 
-    /// For so many frames, all clean.
+    /// All frames clean.
     pub(crate) fn new(frames: u32) -> RecoveryLsns {
         RecoveryLsns { words: (0..frames).map(|_| AtomicU64::new(NONE)).collect() }
     }
@@ -46,8 +49,8 @@ impl RecoveryLsns {
         (word != NONE).then_some(Lsn(word))
     }
 
-    /// Sets a frame's recovery LSN if it has none; answers whether it had none. Under the exclusive latch,
-    /// before the record is appended.
+    /// Sets a frame's recovery LSN if it has none; returns whether it had none. Called under the
+    /// exclusive latch, before the record is appended.
     pub(crate) fn announce(&self, id: FrameId, lsn: impl FnOnce() -> Lsn) -> bool {
         let clean = self.get(id).is_none();
         if clean {
@@ -66,7 +69,7 @@ impl RecoveryLsns {
         self.words[id.0 as usize].store(bound.0, Release);
     }
 
-    /// Takes a frame's recovery LSN away. Under a latch, when the tier has all its changes.
+    /// Clears a frame's recovery LSN. Called under a latch, when the tier has all its changes.
     pub(crate) fn clear(&self, id: FrameId) {
         self.words[id.0 as usize].store(NONE, Release);
     }

@@ -1,8 +1,9 @@
-//! Aligned memory for images on their way to the tier, and the end of their journey.
+//! Staging buffers: aligned memory for images that are being written to the tier.
 //!
-//! There are a few buffers, made with the pool and part of its budget. Who holds one writes a batch and
-//! *never blocks on a latch*; so a thread that waits here for a buffer, or for the end of a write, may hold latches without
-//! a deadlock. It waits for a device, though: exclusive latches it holds only of frames that it fills or forgets.
+//! There are a few buffers, made with the pool and part of its budget. The thread that holds one
+//! writes a batch and *never blocks on a latch*; so a thread that waits here for a buffer, or for
+//! the end of a write, may hold latches without a deadlock. It waits for a device, though: the only
+//! exclusive latches it may hold are of frames that it fills or discards.
 
 use crate::frame::Frame;
 use crate::ranks;
@@ -13,7 +14,7 @@ use firn_device::AlignedBuf;
 pub(crate) struct Staging {
     /// Protects the buffers that are not in use.
     idle: Mutex<Vec<AlignedBuf>>,
-    /// Notified whenever a buffer comes back, all writing flags of its batch having been given back before.
+    /// Notified whenever a buffer is returned, after all writing flags of its batch.
     returned: Condvar,
     count: usize,
 }
@@ -40,8 +41,8 @@ impl Staging {
     pub(crate) fn try_take(&self) -> Option<AlignedBuf> {
         self.idle.lock().pop()
     }
-    /// Gives a buffer back, after the writing flags of its batch.
-    pub(crate) fn give_back(&self, buffer: AlignedBuf) {
+    /// Returns a buffer, after the writing flags of its batch were released.
+    pub(crate) fn put_back(&self, buffer: AlignedBuf) {
         let mut idle = self.idle.lock();
         assert!(idle.len() < self.count, "every buffer comes back once");
         idle.push(buffer);
@@ -57,9 +58,10 @@ impl Staging {
         }
         written
     }
-    /// Waits until no image of `frame` is on its way.
+    /// Waits until no image of `frame` is in flight.
     pub(crate) fn wait_for(&self, frame: &Frame) {
-        // Asked whether there is one or not: a caller with a latch is found without one.
+        // Called even if there is no image in flight, so that a caller that holds a latch is caught
+        // in every run.
         before_device();
         if frame.is_writing() {
             let mut idle = self.idle.lock();

@@ -1,8 +1,9 @@
 //! The place of a device that is not there.
 
-use crate::{Device, DeviceError, DeviceInfo, Durability, Fill};
+use crate::device::{Device, DeviceInfo, Durability, Fill};
+use crate::error::DeviceError;
 
-/// A device that could not be opened, or has been taken away: every call answers why.
+/// A device that could not be opened, or was removed: every call returns the reason.
 #[derive(Clone, Debug)]
 pub struct AbsentDevice {
     info: DeviceInfo,
@@ -51,10 +52,10 @@ impl Device for AbsentDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DeviceErrorKind;
+    use crate::error::DeviceErrorKind;
 
     #[test]
-    fn every_call_answers_why_it_is_not_there() {
+    fn every_call_returns_why_it_is_not_there() {
         let why = DeviceError::new(DeviceErrorKind::Failed, "log.1: unplugged");
         let device = AbsentDevice::new("log.1", why.clone());
         assert_eq!(device.read(0, &mut [0; 512]), Err(why.clone()));

@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 
 /// A zeroed, fixed-size byte buffer aligned to [`AlignedBuf::ALIGNMENT`].
 ///
-/// A large one ([`AlignedBuf::MAPPED_MIN`]) is mapped: the system hands out its memory, zeroed, as it is touched, in huge
-/// pages where it can. So making it takes no time and no memory, however large it is.
+/// A large one ([`AlignedBuf::MAPPED_MIN`]) is mapped: the system hands out its memory, zeroed, as
+/// it is touched, in huge pages where it can. So making it takes no time and no memory, however
+/// large it is.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
@@ -23,7 +24,8 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// Bytes; what any block device in use asks for direct I/O, and the size of a memory page.
     pub const ALIGNMENT: usize = 4096;
-    /// Bytes from which on a buffer is mapped. Below, the allocator's reuse is worth more than what mapping saves.
+    /// Bytes from which on a buffer is mapped. Below, the allocator's reuse is worth more than what
+    /// mapping saves.
     pub const MAPPED_MIN: usize = 4 << 20;
     /// Bytes of a huge page on the machines that matter; elsewhere the alignment does no harm.
     const HUGE: usize = 2 << 20;
@@ -48,9 +50,11 @@ impl AlignedBuf {
     fn mapped(len: usize) -> AlignedBuf {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
         let layout = Self::layout(len);
-        // So much more that a huge page's boundary lies within; what is never touched costs addresses only.
+        // One huge page more, so that its boundary lies within; memory that is never touched costs
+        // addresses only.
         let Some(mapped_len) = len.checked_add(Self::HUGE) else { handle_alloc_error(layout) };
-        // SAFETY: a private mapping at an address that the system chooses overlaps nothing that exists.
+        // SAFETY: a private mapping at an address that the system chooses overlaps nothing that
+        // exists.
         let base = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -64,10 +68,11 @@ impl AlignedBuf {
         };
         let skip = base.as_ptr().align_offset(Self::HUGE);
         assert!(skip < Self::HUGE, "an address below the next boundary has a distance to it");
-        // SAFETY: `skip` is less than what was mapped beyond `len`: `len` bytes follow within the mapping.
+        // SAFETY: `skip` is less than what was mapped beyond `len`: `len` bytes follow within the
+        // mapping.
         let start = unsafe { base.add(skip) };
-        // SAFETY: the range is part of the mapping, which is owned here; the advice changes no contents. Refused where
-        // the system has no huge pages, which is no loss.
+        // SAFETY: the range is part of the mapping, which is owned here; the advice changes no
+        // contents. Refused where the system has no huge pages, which is no loss.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
         AlignedBuf { start, len, mapping: Some((base, mapped_len)) }
     }
@@ -83,7 +88,8 @@ impl Drop for AlignedBuf {
             // SAFETY: allocated in `zeroed` with the same layout, and not freed before.
             None => unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) },
             Some((base, len)) => {
-                // SAFETY: mapped in `mapped` with this length, not unmapped before, and no borrow of it is left.
+                // SAFETY: mapped in `mapped` with this length, not unmapped before, and no borrow
+                // of it is left.
                 let unmapped = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
                 debug_assert!(unmapped.is_ok(), "a whole mapping can be given back");
             }

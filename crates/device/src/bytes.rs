@@ -1,9 +1,10 @@
 //! Sparse bytes that copies share until they are changed.
 //!
-//! Crash tests make an image of every device at every event; sharing makes an image cost what differs.
+//! Crash tests make an image of every device at every event; sharing makes an image cost what
+//! differs.
 //!
-//! Invariant: `chunks.len() == len.div_ceil(CHUNK_BYTES)`, and the bytes of the last chunk past `len` are
-//! zero, so that growing never shows what was cut off.
+//! Invariant: `chunks.len() == len.div_ceil(CHUNK_BYTES)`, and the bytes of the last chunk past
+//! `len` are zero, so that growing never shows what was cut off.
 
 use firn_base::sync::Arc;
 

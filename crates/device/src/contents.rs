@@ -1,20 +1,23 @@
 //! Whether a device holds something, before it is made into something else.
 
-use crate::{AlignedBuf, Device, DeviceError};
+use crate::aligned::AlignedBuf;
+use crate::device::Device;
+use crate::error::DeviceError;
 use std::ops::Range;
 
-/// Bytes looked at from the begin, and before the end.
+/// Bytes read from the beginning, and before the end.
 const ENDS: u64 = 1 << 20;
-/// Bytes looked at from each power of two in between.
+/// Bytes read from each power of two in between.
 const AT_POWERS: u64 = 4 << 10;
 /// Bytes of one read.
 const READ: u64 = 256 << 10;
 
-/// Where something stands on `device` that is not zero: `None` if it looks empty.
+/// The first bytes on `device` that are not zero: `None` if it seems empty.
 ///
-/// A large device is not read whole. What others put on devices begins in the first MiB (partition tables, LVM, md 1.1 and
-/// 1.2, LUKS, swap, ZFS; ext4, XFS; btrfs at 64 KiB), has a copy in the last one (GPT, md 0.90 and 1.0, ZFS), or copies at
-/// powers of two (btrfs at 64 MiB and 256 GiB): those places are looked at.
+/// A large device is not read whole. What other software puts on devices begins in the first MiB
+/// (partition tables, LVM, md 1.1 and 1.2, LUKS, swap, ZFS; ext4, XFS; btrfs at 64 KiB), has a copy
+/// in the last one (GPT, md 0.90 and 1.0, ZFS), or copies at powers of two (btrfs at 64 MiB and 256
+/// GiB): those ranges are read.
 pub fn find_contents(device: &dyn Device) -> Result<Option<u64>, DeviceError> {
     for range in places(device.len(), device.info().logical_block as u64) {
         if let Some(found) = find_in(device, range)? {
@@ -24,12 +27,12 @@ pub fn find_contents(device: &dyn Device) -> Result<Option<u64>, DeviceError> {
     Ok(None)
 }
 
-/// As [`find_contents`], and every byte is looked at.
+/// As [`find_contents`], and every byte is read.
 pub fn find_contents_anywhere(device: &dyn Device) -> Result<Option<u64>, DeviceError> {
     find_in(device, 0..device.len())
 }
 
-/// The places to look at on a device of `len` bytes, a multiple of `block`.
+/// The ranges to read on a device of `len` bytes, a multiple of `block`.
 fn places(len: u64, block: u64) -> Vec<Range<u64>> {
     let whole = |end: u64| end.next_multiple_of(block).min(len);
     let tail = len.saturating_sub(ENDS) / block * block;
@@ -58,7 +61,8 @@ fn find_in(device: &dyn Device, range: Range<u64>) -> Result<Option<u64>, Device
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Durability, Fill, MemoryDevice};
+    use crate::device::{Durability, Fill};
+    use crate::memory::MemoryDevice;
 
     fn device(len: u64, traces: &[u64]) -> MemoryDevice {
         let device = MemoryDevice::with("m", 4096, u64::MAX);

@@ -1,13 +1,14 @@
 //! Exact counts of what was asked of a device.
 
-use crate::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::error::DeviceError;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 
 /// Passes everything on to another device and counts it.
 ///
-/// What failed is counted as well, and once more under `errors`. The counters are statistics: while other
-/// threads do I/O, a snapshot may hold one call's operation and not yet its bytes.
+/// What failed is counted as well, and once more under `errors`. The counters are statistics: while
+/// other threads do I/O, a snapshot may hold one call's operation and not yet its bytes.
 #[derive(Debug)]
 pub struct Counting {
     inner: Arc<dyn Device>,
@@ -78,8 +79,8 @@ pub struct DeviceCounts {
     pub discards: Count,
     /// Operations of any kind that failed.
     pub errors: u64,
-    /// Writes by size: index i counts those of at least 512 * 2^i bytes and less than twice as many; the
-    /// last one larger ones, too.
+    /// Writes by size: index i counts those of at least 512 * 2^i bytes and less than twice as
+    /// many; the last one larger ones, too.
     pub writes_by_size: [u64; DeviceCounts::SIZES],
 }
 
@@ -166,11 +167,13 @@ impl Counting {
         }
     }
 
-    /// Calls that have ended, of all kinds, a batch as one; and whether another one is under way. A watch that finds a call
-    /// under way, and as many ended as some time ago, knows that none has ended in between.
+    /// Calls that have ended, of all kinds, a batch as one; and whether another one is under way. A
+    /// watch that finds a call under way, and as many ended as some time ago, knows that none has
+    /// ended in between.
     #[must_use]
     pub fn calls_ended(&self) -> (u64, bool) {
-        // In this order: a call that ends in between is taken for one under way, never one under way for none.
+        // In this order: a call that ends in between is taken for one under way, never one under
+        // way for none.
         let ended = self.counters.calls_ended.load(Ordering::Relaxed);
         (ended, self.counters.calls_begun.load(Ordering::Relaxed) != ended)
     }

@@ -1,8 +1,8 @@
 //! Crashes: what a power cut at any moment may leave.
 //!
-//! A [`CrashPlan`] records what is done to its devices, in one order over all of them. After the workload
-//! has run *once*, a [`CrashReplay`] walks through the record, and at each event answers with *images*:
-//! devices as a power cut at that moment may leave them.
+//! A [`CrashPlan`] records what is done to its devices, in one order over all of them. After the
+//! workload has run *once*, a [`CrashReplay`] walks through the record, and at each event returns
+//! *images*: devices as a power cut at that moment may leave them.
 //!
 //! ```
 //! use firn_base::rng::Rng;
@@ -33,16 +33,17 @@
 //! # Ok::<(), firn_device::DeviceError>(())
 //! ```
 //!
-//! What is durable, as [`Device`](crate::Device) promises it and not more:
-//! * a write with [`Durability::Durable`](crate::Durability) when it returned;
+//! What is durable, as [`Device`](crate::device::Device) promises it and not more:
+//! * a write with [`Durability::Durable`](crate::device::Durability) when it returned;
 //! * another write when a sync of its device returned that began after the write had returned;
 //! * a change of length when it returned;
 //! * a mark, which is the test's own note, never.
 //!
-//! Everything else may survive or not, sector by sector ([`SECTOR_BYTES`]), in any order and mixture over
-//! all devices: a drive's cache keeps no order, and different versions of a sector may survive. A durable
-//! write does not make an earlier one durable. Only a later write that is durable replaces an earlier one
-//! of the same sector for good. Within a sector nothing tears, which is what disks promise.
+//! Everything else may survive or not, sector by sector ([`SECTOR_BYTES`]), in any order and
+//! mixture over all devices: a drive's cache keeps no order, and different versions of a sector may
+//! survive. A durable write does not make an earlier one durable. Only a later write that is
+//! durable replaces an earlier one of the same sector for good. Within a sector nothing tears,
+//! which is what disks promise.
 //!
 //! Locks, in this order: `CrashDevice::resizing`, the plan's `state`, `CrashDevice::live`.
 

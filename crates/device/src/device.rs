@@ -1,6 +1,6 @@
 //! The seam for I/O.
 
-use crate::{DeviceError, DeviceErrorKind};
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::sync::before_device;
 
 /// When a write is safe from a power cut.
@@ -15,8 +15,8 @@ pub enum Durability {
 /// What space added by [`Device::grow`] is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// Zeros are really written and synced, so that later writes go into written extents (1.3 to 2 times
-    /// faster when synchronous).
+    /// Zeros are really written and synced, so that later writes go into written extents (1.3 to 2
+    /// times faster when synchronous).
     Written,
     /// Reserved by the file system, reads as zeros.
     Reserved,
@@ -29,7 +29,8 @@ pub enum Fill {
 pub struct DeviceInfo {
     /// For messages to people: a path, or what the device stands for.
     pub name: String,
-    /// Bytes. Offsets and lengths of every transfer are multiples of it; a power of two from 512 to 65536.
+    /// Bytes. Offsets and lengths of every transfer are multiples of it; a power of two from 512 to
+    /// 65536.
     pub logical_block: usize,
     /// Whether writes by-pass the system's page cache.
     pub direct: bool,
@@ -57,8 +58,8 @@ pub enum IoOp<'a> {
 
 /// A block device, or a file that stands for one.
 ///
-/// Every call blocks until it is done and may be made from any thread. A range that two calls write at
-/// the same time holds either's blocks.
+/// Every call blocks until it is done and may be made from any thread. A range that two calls write
+/// at the same time holds either's blocks.
 pub trait Device: Send + Sync + std::fmt::Debug {
     /// Name and geometry; constant.
     fn info(&self) -> &DeviceInfo;
@@ -74,13 +75,15 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     /// Reads all of `buf`. Past the end is an error of kind `OutOfRange`.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Writes all of `data`. Past the end is an error of kind `OutOfRange`: devices grow by [`Device::grow`] only.
+    /// Writes all of `data`. Past the end is an error of kind `OutOfRange`: devices grow by
+    /// [`Device::grow`] only.
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError>;
 
     /// Makes all that was written before the call durable, size included.
     fn sync(&self) -> Result<(), DeviceError>;
 
-    /// Performs all transfers, in any order and side by side where the device can; each gets its outcome.
+    /// Performs all transfers, in any order and side by side where the device can; each gets its
+    /// outcome.
     fn submit(&self, batch: &mut [Io<'_>]) {
         for io in batch {
             io.outcome = match &mut io.op {
@@ -90,22 +93,23 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         }
     }
 
-    /// Makes the device at least `len` bytes long; durable when it returns. Kind `NoSpace` if it cannot:
-    /// the old length is then kept. A raw device cannot grow past its size. A length that is not whole
-    /// blocks is rounded up. What is added reads as zeros.
+    /// Makes the device at least `len` bytes long; durable when it returns. Kind `NoSpace` if it
+    /// cannot: the old length is then kept. A raw device cannot grow past its size. A length that
+    /// is not whole blocks is rounded up. What is added reads as zeros.
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError>;
 
-    /// Makes the device shorter; durable when it returns. Not needed for correctness: may do nothing.
-    /// A length that is not whole blocks is rounded up. The caller makes sure that no transfer beyond the
-    /// new end is in flight.
+    /// Makes the device shorter; durable when it returns. Not needed for correctness: may do
+    /// nothing. A length that is not whole blocks is rounded up. The caller makes sure that no
+    /// transfer beyond the new end is in flight.
     fn shrink(&self, len: u64) -> Result<(), DeviceError>;
 
-    /// Gives the range back: its contents are undefined until written again, and writing it again may find
-    /// the file system full. May do nothing.
+    /// Discards the range: its contents are undefined until written again, and writing it again may
+    /// find the file system full. May do nothing.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 
-/// Checks what every implementation asks of a transfer: whole blocks, inside the device, by a thread that may wait.
+/// Checks what every implementation asks of a transfer: whole blocks, inside the device, by a
+/// thread that may wait.
 pub(crate) fn check_transfer(
     info: &DeviceInfo,
     device_len: u64,
@@ -125,7 +129,8 @@ pub(crate) fn check_transfer(
     }
 }
 
-/// `len` rounded up to whole blocks: what [`Device::grow`] and [`Device::shrink`] do with other lengths.
+/// `len` rounded up to whole blocks: what [`Device::grow`] and [`Device::shrink`] do with other
+/// lengths.
 pub(crate) fn whole_blocks(info: &DeviceInfo, len: u64) -> Result<u64, DeviceError> {
     before_device();
     len.checked_next_multiple_of(info.logical_block as u64).ok_or_else(|| {

@@ -14,7 +14,7 @@ pub enum DeviceErrorKind {
     Locked,
     /// No such file, or no permission, or not a file or block device.
     Unusable,
-    /// The device answered with an error: it may be broken.
+    /// The device returned an error: it may be broken.
     Failed,
 }
 

@@ -22,8 +22,8 @@
 //! }
 //! ```
 //!
-//! Locks: the plan's state and a device's history are leaves; neither is held during I/O on the device
-//! beneath, so that stalled calls stall alone.
+//! Locks: the plan's state and a device's history are leaves; neither is held during I/O on the
+//! device beneath, so that stalled calls stall alone.
 
 mod device;
 mod plan;

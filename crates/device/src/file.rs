@@ -3,8 +3,8 @@
 //! Invariants: `len` is what was durably reached and never more than the file has; a transfer never
 //! changes the file's length; a failed sync is final (see `transfer`).
 //!
-//! Locks: `resizing` is held over changes of length, one at a time; nothing else is locked under it.
-//! Transfers take no lock.
+//! Locks: `resizing` is held over changes of length, one at a time; nothing else is locked under
+//! it. Transfers take no lock.
 
 mod directory;
 mod errno;
@@ -16,9 +16,9 @@ pub use directory::{remove_file, sync_directory};
 pub use opening::FileOptions;
 pub use space::available_bytes;
 
-use crate::device::{check_transfer, whole_blocks};
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
+use crate::error::{DeviceError, DeviceErrorKind};
 use crate::ring::{Direction, RawTransfer, RingPool};
-use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
 use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use rustix::fd::AsRawFd;
@@ -26,8 +26,9 @@ use rustix::io::Errno;
 use std::path::Path;
 use transfer::Transfers;
 
-/// A file, or a block device, as a [`Device`]: direct I/O where the file system has it, batches through
-/// io_uring where the kernel allows it, and a lock against a second user for as long as it lives.
+/// A file, or a block device, as a [`Device`]: direct I/O where the file system has it, batches
+/// through io_uring where the kernel allows it, and a lock against a second user for as long as it
+/// is open.
 #[derive(Debug)]
 pub struct FileDevice {
     info: DeviceInfo,
@@ -41,8 +42,8 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Creates an empty file that only this user may read or write, and makes its name durable. Kind
-    /// `Unusable` if there is one already.
+    /// Creates an empty file that only this user may read or write, and makes its name durable.
+    /// Kind `Unusable` if there is one already.
     pub fn create(path: &Path, options: &FileOptions) -> Result<FileDevice, DeviceError> {
         let device = FileDevice::with(path, options, true)?;
         device.file.sync_all()?;
@@ -50,9 +51,9 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Opens an existing file or block device. Kind `Locked` if another database has it open, `Unusable`
-    /// if it does not exist, is something else, or may not be used. A last part of a file that is less
-    /// than a block is ignored.
+    /// Opens an existing file or block device. Kind `Locked` if another database has it open,
+    /// `Unusable` if it does not exist, is something else, or may not be used. A last part of a
+    /// file that is less than a block is ignored.
     pub fn open(path: &Path, options: &FileOptions) -> Result<FileDevice, DeviceError> {
         FileDevice::with(path, options, false)
     }
@@ -136,8 +137,8 @@ impl FileDevice {
                 }
             }
         }
-        // SAFETY: the pointers come from the batch's own borrows, which last until this function returns;
-        // `batch` is not touched before `run` is over.
+        // SAFETY: the pointers come from the batch's own borrows, which last until this function
+        // returns; `batch` is not touched before `run` is over.
         unsafe { rings.run(self.file.fd().as_raw_fd(), &mut raw) };
         for (transfer, place) in raw.iter().zip(places) {
             let io = &mut batch[place];
@@ -186,7 +187,7 @@ impl FileDevice {
     }
 }
 
-/// Who makes a batch's durable writes durable.
+/// Which call makes a batch's durable writes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SyncBy {
     /// Each transfer for itself.

@@ -1,6 +1,7 @@
 //! Devices that wrap another one, and do something of their own in a few calls.
 
-/// Within `impl Device for Wrapper`: the methods named pass the call on to a field, a device or a pointer to one.
+/// Within `impl Device for Wrapper`: the methods named pass the call on to a field, a device or a
+/// pointer to one.
 ///
 /// ```
 /// use firn_base::sync::Arc;
@@ -19,7 +20,8 @@
 /// }
 /// ```
 ///
-/// `submit` is named where batches are to stay batches; left out, each transfer is a read or a write.
+/// `submit` is named where batches are to stay batches; left out, each transfer is a read or a
+/// write.
 #[macro_export]
 macro_rules! forward {
     ($field:tt: $($method:ident),+ $(,)?) => { $($crate::forward!(@ $field $method);)+ };

@@ -1,18 +1,20 @@
 //! Devices: where bytes meet hardware.
 //!
-//! Place in the stack: above `base`, below everything that stores. [`Device`] is the one seam for I/O:
-//! files and raw devices, memory, and wrappers that count, record, fail, crash or keep writes aside are
-//! chosen at assembly and look the same from above.
+//! Place in the stack: above `base`, below everything that stores. [`Device`] is the one seam for
+//! I/O: files and raw devices, memory, and wrappers that count, record, fail, crash or keep writes
+//! aside are chosen at assembly and look the same from above.
 //!
-//! Invariants: every read and write is whole logical blocks at block-aligned offsets; from memory aligned as
-//! [`AlignedBuf`] is, nothing is copied; what was written is durable only after a `sync` that began later,
-//! or if it was written with [`Durability::Durable`]; a failed write or sync is never retried here.
+//! Invariants: every read and write is whole logical blocks at block-aligned offsets; from memory
+//! aligned as [`AlignedBuf`] is, nothing is copied; what was written is durable only after a `sync`
+//! that began later, or if it was written with [`Durability::Durable`]; a failed write or sync is
+//! never retried here.
 //!
-//! How it fails: a [`DeviceError`] says by its kind what a caller can do, and names device, operation,
-//! place and cause. Transfers that are not whole blocks are a caller's mistake and panic.
+//! How it fails: a [`DeviceError`] says by its kind what a caller can do, and names device,
+//! operation, place and cause. Transfers that are not whole blocks are a caller's mistake and
+//! panic.
 //!
-//! Unsafe code is in `aligned` (memory), `ring` and its one caller in `file` (memory lent to the kernel).
-//! `docs/internals/devices.md` tells the whole for users.
+//! Unsafe code is in `aligned` (memory), `ring` and its one caller in `file` (memory lent to the
+//! kernel). `docs/internals/devices.md` has the whole for users.
 
 mod absent;
 mod aligned;

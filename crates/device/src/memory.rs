@@ -1,8 +1,8 @@
-//! A device in memory, for tests of the floors above and for databases that need not last.
+//! A device in memory, for tests of the layers above and for databases that need not last.
 
 use crate::bytes::SharedBytes;
-use crate::device::{check_transfer, whole_blocks};
-use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
+use crate::device::{Device, DeviceInfo, Durability, Fill, check_transfer, whole_blocks};
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::machine;
 use firn_base::sync::{RwLock, before_device};
 
@@ -88,7 +88,8 @@ impl Device for MemoryDevice {
         if len > self.limit {
             return Err(over_limit(&self.info, len, self.limit));
         }
-        // Zeros take no memory, but what says so does. Asked for memory that there is not, the allocator would end the process.
+        // Zeros take no memory, but what says so does. Asked for memory that there is not, the
+        // allocator would end the process.
         let memory = machine::memory_bytes();
         if SharedBytes::table_bytes(len) > memory / 4 {
             return Err(DeviceError::new(

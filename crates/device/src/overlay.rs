@@ -1,11 +1,12 @@
 //! A device over another one that is only read: what is written is kept aside.
 //!
-//! Looking into a database runs the ordinary engine, recovery included, above overlays: it appends to the log, moves pages
-//! and writes the superblock, and the database's files stay as they are.
+//! Inspecting a database runs the ordinary engine, recovery included, above overlays: it appends to
+//! the log, moves pages and writes the superblock, and the database's files stay as they are.
 //!
-//! Invariants: the base is never written, grown, shrunk, discarded or synced; a block reads as what was last written here,
-//! else as the base has it, else (past what the base ever showed) as zeros. Blocks that were cut off by a shrink read as
-//! zeros after a growth. What is kept aside is gone with the last overlay: nothing here is durable.
+//! Invariants: the base is never written, grown, shrunk, discarded or synced; a block reads as what
+//! was last written here, else as the base has it, else (past what the base ever showed) as zeros.
+//! Blocks that were cut off by a shrink read as zeros after a growth. What is kept aside is lost
+//! with the last overlay: nothing here is durable.
 //!
 //! Locks: `kept`, then the space's own; neither is held while the base is read.
 
@@ -13,10 +14,10 @@ mod space;
 
 pub use space::OverlaySpace;
 
-use crate::device::{check_transfer, whole_blocks};
-use crate::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
+use crate::error::DeviceError;
 use firn_base::sync::{Arc, RwLock};
-use space::Place;
+use space::ChunkLocation;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -49,7 +50,7 @@ struct Kept {
 struct Chunk {
     /// Bit `i` is set if block `i` of the chunk is kept here.
     blocks: u8,
-    place: Place,
+    location: ChunkLocation,
 }
 
 /// A part of a transfer that lies in one chunk.
@@ -115,7 +116,7 @@ impl Overlay {
                 let part = &mut buf[at..at + block];
                 match found {
                     Some(chunk) if chunk.blocks & (1 << (start / block)) != 0 => {
-                        self.space.read(&chunk.place, start, part)?;
+                        self.space.read(&chunk.location, start, part)?;
                     }
                     _ if offset + (at as u64) < kept.shown => match from_base.last_mut() {
                         Some(last) if last.end == at => last.end = at + block,
@@ -138,7 +139,7 @@ impl Kept {
             if chunk.blocks == 0
                 && let Some(chunk) = self.chunks.remove(&number)
             {
-                space.give_back(chunk.place, chunk_bytes);
+                space.free(chunk.location, chunk_bytes);
             }
         }
     }
@@ -176,17 +177,17 @@ impl Device for Overlay {
             let mask = self.mask(&within);
             match kept.chunks.get_mut(&chunk) {
                 Some(chunk) => {
-                    self.space.write(&mut chunk.place, within.start, &data[of])?;
+                    self.space.write(&mut chunk.location, within.start, &data[of])?;
                     chunk.blocks |= mask;
                 }
                 None => {
-                    let mut place = self.space.take(self.chunk_bytes)?;
-                    let written = self.space.write(&mut place, within.start, &data[of]);
+                    let mut location = self.space.take(self.chunk_bytes)?;
+                    let written = self.space.write(&mut location, within.start, &data[of]);
                     if let Err(error) = written {
-                        self.space.give_back(place, self.chunk_bytes);
+                        self.space.free(location, self.chunk_bytes);
                         return Err(error);
                     }
-                    kept.chunks.insert(chunk, Chunk { blocks: mask, place });
+                    kept.chunks.insert(chunk, Chunk { blocks: mask, location });
                 }
             }
         }
@@ -239,7 +240,7 @@ impl Device for Overlay {
         let bytes = self.chunk_bytes as u64;
         let beyond = kept.chunks.split_off(&len.div_ceil(bytes));
         for chunk in beyond.into_values() {
-            self.space.give_back(chunk.place, self.chunk_bytes);
+            self.space.free(chunk.location, self.chunk_bytes);
         }
         let cut = (len / bytes, self.mask(&((len % bytes) as usize..self.chunk_bytes)));
         if !len.is_multiple_of(bytes) {
@@ -254,7 +255,8 @@ impl Device for Overlay {
         check_transfer(&self.info, kept.len, offset, usize::try_from(len).unwrap_or(usize::MAX))?;
         let bytes = self.chunk_bytes as u64;
         let end = offset + len;
-        // The chunks that are there, rather than all that could be: a discarded range may be the whole device.
+        // The chunks that are there, rather than all that could be: a discarded range may be the
+        // whole device.
         let there: Vec<u64> =
             kept.chunks.range(offset / bytes..end.div_ceil(bytes)).map(|(at, _)| *at).collect();
         let masks = there.into_iter().map(|chunk| {

@@ -1,9 +1,11 @@
 //! A trace of what is asked of a device.
 //!
-//! Lock order: the one lock protects the trace being written and is a leaf; it is not held while the device works.
+//! Lock order: the one lock protects the trace being written and is a leaf; it is not held while
+//! the device works.
 
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::error::{DeviceError, DeviceErrorKind};
 use crate::trace::{HEADER, TraceEvent, TraceOp};
-use crate::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
 use firn_base::clock::Moment;
 use firn_base::sync::{Arc, Mutex};
 use std::fmt;
@@ -11,7 +13,8 @@ use std::io::{self, BufWriter, Write};
 
 /// Passes everything on to another device and writes a line about it (see [`crate::trace`]).
 ///
-/// If a line cannot be written, the device goes on and the trace ends there; [`Recording::finish`] tells of it.
+/// If a line cannot be written, the device continues and the trace ends there;
+/// [`Recording::finish`] reports it.
 pub struct Recording {
     inner: Arc<dyn Device>,
     began: Moment,
@@ -25,8 +28,8 @@ struct Out {
 }
 
 impl Recording {
-    /// Writes the trace of `inner` to `out`; times count from `began`, so that the traces of several devices can
-    /// have one beginning.
+    /// Writes the trace of `inner` to `out`; times count from `began`, so that the traces of
+    /// several devices can have one beginning.
     pub fn new(inner: Arc<dyn Device>, out: Box<dyn Write + Send>, began: Moment) -> io::Result<Recording> {
         let mut writer = BufWriter::with_capacity(64 << 10, out);
         let DeviceInfo { name, logical_block, .. } = inner.info();
@@ -37,7 +40,7 @@ impl Recording {
         Ok(Recording { inner, began, out })
     }
 
-    /// Writes out what is buffered; answers how many operations the trace holds.
+    /// Writes out what is buffered; returns how many operations the trace holds.
     pub fn finish(&self) -> Result<u64, DeviceError> {
         let mut out = self.out.lock();
         let flushed = out.writer.flush();

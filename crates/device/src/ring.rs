@@ -1,14 +1,16 @@
 //! Batches through io_uring.
 //!
 //! A [`RingPool`] keeps a few rings; a batch borrows one, or creates one while fewer than
-//! [`RINGS_MAX`] exist, and otherwise its caller uses positioned I/O. Rings are not bound to threads.
+//! [`RINGS_MAX`] exist, and otherwise its caller uses positioned I/O. Rings are not bound to
+//! threads.
 //!
-//! Invariants: [`RingPool::run`] returns only when the kernel has let go of every buffer it was given; a
-//! ring lies in the pool only if nothing is queued or in flight on it. If waiting for the kernel fails
-//! for good, the process is aborted: returning would free memory that the kernel still writes to.
+//! Invariants: [`RingPool::run`] returns only when the kernel has released every buffer it was
+//! given; a ring lies in the pool only if nothing is queued or in flight on it. If waiting for the
+//! kernel fails for good, the process is aborted: returning would free memory that the kernel still
+//! writes to.
 //!
-//! Locks: `RingPool::idle` protects the list of idle rings; it is held for a push or a pop only, and no
-//! other lock is taken under it.
+//! Locks: `RingPool::idle` protects the list of idle rings; it is held for a push or a pop only,
+//! and no other lock is taken under it.
 
 use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -80,8 +82,8 @@ impl std::fmt::Debug for RingPool {
 impl RingPool {
     /// Whether this system lets the process use io_uring for reads and writes; asked once.
     pub(crate) fn is_available() -> bool {
-        // Two threads may both ask, and get one answer. No lock: a lock that outlives a simulation would make
-        // the next one differ from it.
+        // Two threads may both ask the kernel, and get the same result. No lock: a lock that
+        // outlives a simulation would make the next one differ from it.
         static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
         const UNKNOWN: u8 = 0;
         const NO: u8 = 1;
@@ -101,12 +103,12 @@ impl RingPool {
             && probe.is_supported(opcode::Write::CODE)
     }
 
-    /// Performs `transfers` on `fd` side by side. Those that could not be handed to the kernel, because
-    /// no ring was to be had or a ring broke, keep [`RawTransfer::NOT_DONE`].
+    /// Performs `transfers` on `fd` side by side. Those that could not be handed to the kernel,
+    /// because no ring could be made or a ring broke, keep [`RawTransfer::NOT_DONE`].
     ///
     /// # Safety
-    /// Each transfer's memory is valid for `len` bytes (to be written, if it is a read) and touched by
-    /// nobody until this returns.
+    /// Each transfer's memory is valid for `len` bytes (to be written, if it is a read) and not
+    /// touched by any other thread until this returns.
     pub(crate) unsafe fn run(&self, fd: RawFd, transfers: &mut [RawTransfer]) {
         let Some(mut ring) = self.take() else { return };
         let batch = Batch { ring: &mut ring, in_flight: 0 };
@@ -145,7 +147,7 @@ enum RingState {
     Broken,
 }
 
-/// A batch on its way through one ring.
+/// A batch in flight through one ring.
 struct Batch<'a> {
     ring: &'a mut IoUring,
     /// Entries pushed whose completion was not seen yet.
@@ -160,7 +162,8 @@ impl Batch<'_> {
         loop {
             while next < transfers.len() && self.in_flight < RING_ENTRIES {
                 let entry = transfers[next].entry(fd).user_data(next as u64);
-                // SAFETY: the memory stays valid until the completion is seen, which `run` waits for.
+                // SAFETY: the memory stays valid until the completion is seen, which `run` waits
+                // for.
                 if unsafe { self.ring.submission().push(&entry) }.is_err() {
                     break;
                 }
@@ -170,13 +173,15 @@ impl Batch<'_> {
             if self.in_flight == 0 {
                 return RingState::Usable;
             }
-            // Room is wanted while transfers wait for it; in the end, one sleep for all.
+            // One completion is waited for while transfers are queued; in the end, one sleep for
+            // all.
             let wanted = if next < transfers.len() { 1 } else { self.in_flight };
             let entered = self.ring.submit_and_wait(wanted);
             let seen = self.reap(transfers);
             match entered.map_err(|error| Errno::from_io_error(&error)) {
                 Ok(_) | Err(Some(Errno::INTR)) => {}
-                // Short of memory or of room for completions: goes on as long as something completes.
+                // Short of memory or of completion entries: continues as long as something
+                // completes.
                 Err(Some(Errno::AGAIN | Errno::BUSY)) if seen > 0 => {}
                 Err(_) => {
                     self.drain(transfers);
@@ -246,7 +251,7 @@ mod tests {
                     result: RawTransfer::NOT_DONE,
                 })
                 .collect();
-            // SAFETY: `memory` outlives the call and nobody else touches it.
+            // SAFETY: `memory` outlives the call and no other thread touches it.
             unsafe { pool.run(file.as_raw_fd(), &mut transfers) };
             assert!(transfers.iter().all(|t| t.result == Ok(512)));
         }
@@ -269,7 +274,7 @@ mod tests {
             direction: Direction::Read,
             result: RawTransfer::NOT_DONE,
         }];
-        // SAFETY: `memory` outlives the call and nobody else touches it.
+        // SAFETY: `memory` outlives the call and no other thread touches it.
         unsafe { pool.run(-1, &mut transfers) };
         assert_eq!(transfers[0].result, Err(Errno::BADF));
         assert_eq!(pool.idle.lock().len(), 1);

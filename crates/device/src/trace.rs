@@ -6,11 +6,12 @@
 //! START_NS DURATION_NS OP OFFSET BYTES FLAGS
 //! ```
 //!
-//! Numbers are decimal. `START_NS` counts from the beginning of the recording, `DURATION_NS` until the call
-//! returned. `OP` is `R` (read), `W` (write), `D` (write, durable when it returned), `S` (sync; offset and bytes are
-//! 0), `T` (discard), `Z` (growth by written zeros), `G` (growth without) or `K` (cut); for the last three, offset and
-//! bytes are what was added or cut off. `FLAGS` is `-`, or `!` for an operation that failed. Lines are in the order in
-//! which operations ended.
+//! Numbers are decimal. `START_NS` counts from the beginning of the recording, `DURATION_NS` until
+//! the call returned. `OP` is `R` (read), `W` (write), `D` (write, durable when it returned), `S`
+//! (sync; offset and bytes are 0), `T` (discard), `Z` (growth by written zeros), `G` (growth
+//! without) or `K` (cut); for the last three, offset and bytes are what was added or cut off.
+//! `FLAGS` is `-`, or `!` for an operation that failed. Lines are in the order in which operations
+//! ended.
 //!
 //! `docs/lab/tools/nand.md` tells how to record and replay.
 
@@ -170,7 +171,7 @@ impl<R: BufRead> TraceLines<R> {
     }
 }
 
-/// Reads what [`crate::Recording`] wrote. Ends at the first error.
+/// Reads what [`crate::recording::Recording`] wrote. Ends at the first error.
 #[derive(Debug)]
 pub struct TraceReader<R> {
     lines: TraceLines<R>,

@@ -115,8 +115,8 @@ pub struct MemoryUse {
 impl MemoryUse {
     /// Microseconds of reads for each miss of today, with so many pages of DRAM more and so many of flash in all.
     fn read_us(&self, costs: &MemoryCosts, more_dram: u64, flash: u64) -> f64 {
-        let in_dram = self.curve.answered_by(more_dram);
-        let on_flash = self.curve.answered_by(more_dram + flash) - in_dram;
+        let in_dram = self.curve.avoided_by(more_dram);
+        let on_flash = self.curve.avoided_by(more_dram + flash) - in_dram;
         on_flash * costs.flash_read_us + (1.0 - in_dram - on_flash) * costs.store_read_us
     }
 
@@ -190,7 +190,7 @@ mod tests {
     fn logarithmic(flash_pages: u64) -> MemoryUse {
         // Hits grow by a tenth of the misses for each factor of e in memory.
         let answered = |frames: u64| (1.0 + frames as f64 / 1000.0).ln() / 10.0;
-        let curve = MissCurve::supposed(1 << 40, |frames| answered(frames).min(1.0));
+        let curve = MissCurve::hypothetical(1 << 40, |frames| answered(frames).min(1.0));
         MemoryUse { page_size: 4096, dram_pages: 1000, flash_pages, curve }
     }
 
@@ -217,7 +217,7 @@ mod tests {
         let advice = memory.advise(&slow);
         assert_eq!((advice.verdict, advice.purchases[2].flash_for_dram), (Verdict::MoreDram, None));
         // All that is ever read again fits already.
-        let curve = MissCurve::supposed(1 << 30, |frames| if frames < 2000 { 0.0 } else { 0.02 });
+        let curve = MissCurve::hypothetical(1 << 30, |frames| if frames < 2000 { 0.0 } else { 0.02 });
         let idle = MemoryUse { page_size: 4096, dram_pages: 1000, flash_pages: 0, curve };
         assert_eq!(idle.advise(&costs(10.0)).verdict, Verdict::Enough);
         let nothing = MemoryUse { curve: MissCurve::default(), ..idle };

@@ -3,11 +3,12 @@
 //! Records of the page map go to the store, which repeats what its metadata lacks, and to the flash cache; attachments of page
 //! changes and ends of transactions say which transactions were open; the page changes themselves are collected (`pending.rs`).
 
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::Checkpoint;
 use crate::pending::Collector;
 use crate::rest::RecoveryReport;
 use crate::superblock::Superblock;
 use crate::{Error, Options};
+use firn_base::record_kind::KindOwner;
 use firn_base::{Lsn, PageId};
 use firn_btree::PageChange;
 use firn_log::{Kind, LogScan, Record};
@@ -33,19 +34,19 @@ pub(crate) fn analyse(
     let mut records = scan.records(superblock.redo_start);
     let mut last = None;
     while let Some((lsn, record)) = records.next()? {
-        let seen = match record.kind {
-            Kind(0x10..=0x1f) => {
+        let seen = match record.kind.owner() {
+            Some(KindOwner::PageMap) => {
                 store.redo(lsn, record)?;
                 cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
                 let cached = |page| cached(cache, page);
                 events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));
                 Ok(())
             }
-            Kind(0x20..=0x3f) => PageChange::decode(record).and_then(|change| {
+            Some(KindOwner::Tree) => PageChange::decode(record).and_then(|change| {
                 changes.change(lsn, record.kind, &change);
                 transactions.page_change(lsn, change.page, change.attachment)
             }),
-            Kind(0x40..=0x4f) => transactions.record(record),
+            Some(KindOwner::Transactions) => transactions.record(record),
             _ => Ok(()),
         };
         seen.map_err(|error| Error::from(error).within(&format!("the log record at LSN {lsn}")))?;
@@ -69,7 +70,7 @@ pub(crate) fn at_checkpoint(scan: &LogScan, superblock: &Superblock) -> Result<C
     let missing =
         |what: &str| Error::damaged(format!("{what} the checkpoint record at LSN {lsn} is not in the log"));
     let mut checkpoint = match scan.records(lsn).next()? {
-        Some((at, Record { kind: checkpoint::CHECKPOINT, body })) if at == lsn => Checkpoint::decode(body)?,
+        Some((at, Record { kind: Kind::CHECKPOINT, body })) if at == lsn => Checkpoint::decode(body)?,
         _ => return Err(missing("")),
     };
     if let Some(from) = checkpoint.missing_from() {

@@ -3,10 +3,11 @@
 use crate::page_set::PageSet;
 use crate::rest::REDO;
 use crate::{Database, Error};
+use firn_base::record_kind::KindOwner;
 use firn_base::{Lsn, PageId, TreeId};
 use firn_btree::{PageChange, Tree};
 use firn_device::Device;
-use firn_log::{Kind, LogScan};
+use firn_log::LogScan;
 use firn_tier::PageTier;
 use firn_tier::store::{CheckProgress, Store};
 use firn_txn::SetAside;
@@ -291,7 +292,7 @@ impl Database {
         let mut records = scan.records(redo_start);
         while let Some((lsn, record)) = records.next()? {
             report.log_records += 1;
-            if let Kind(0x20..=0x3f) = record.kind
+            if let Some(KindOwner::Tree) = record.kind.owner()
                 && let Err(error) = PageChange::decode(record)
             {
                 report.add(format!("log record at LSN {lsn}: {error}"));

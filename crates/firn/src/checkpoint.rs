@@ -20,12 +20,6 @@ use firn_log::{Appended, Kind, LogClass, Record};
 use firn_tier::cache::CacheState;
 use firn_txn::CheckpointState;
 
-/// Kind of the checkpoint record. Body: redo start u64; how many list records belong to it varint, and if any, the LSN of the
-/// first u64; [`CheckpointState`]; the last part of its list of open transactions, which is the whole as a rule.
-pub(crate) const CHECKPOINT: Kind = Kind(0x50);
-/// Kind of the records with the parts before, if the list is long. Others may lie between them.
-pub(crate) const CHECKPOINT_LIST: Kind = Kind(0x51);
-
 /// Longest part of a list, in bytes, about.
 const PART_MAX: u64 = 64 << 10;
 
@@ -63,7 +57,7 @@ impl Checkpoint {
     /// Takes a part, if the record is one; whether any is still missing.
     pub fn add(&mut self, record: Record<'_>) -> Result<bool, Malformed> {
         let Some((parts, from)) = self.missing else { return Ok(false) };
-        if record.kind == CHECKPOINT_LIST {
+        if record.kind == Kind::CHECKPOINT_LIST {
             self.state.add_part(record.body)?;
             self.missing = (parts > 1).then_some((parts - 1, from));
         }
@@ -194,7 +188,7 @@ fn write(
     body.put_varint(parts.len() as u64);
     let mut first = None;
     for part in &parts {
-        let appended = append(Record { kind: CHECKPOINT_LIST, body: part })?;
+        let appended = append(Record { kind: Kind::CHECKPOINT_LIST, body: part })?;
         first.get_or_insert(appended.first);
     }
     if let Some(first) = first {
@@ -202,7 +196,7 @@ fn write(
     }
     state.encode(&mut body);
     body.put(&last);
-    append(Record { kind: CHECKPOINT, body: &body })
+    append(Record { kind: Kind::CHECKPOINT, body: &body })
 }
 
 /// The share of the log's space, as a divisor, that is kept for what only the flash cache has.
@@ -358,12 +352,12 @@ mod tests {
             let appended = write(Lsn(4711), &state, part_len, |record| {
                 let first = Lsn(log.len() as u64);
                 log.push((record.kind, record.body.to_vec()));
-                log.push((Kind(0x40), vec![1, 2]));
+                log.push((Kind::COMMIT, vec![1, 2]));
                 Ok(Appended { first, end: Lsn(first.0 + 1) })
             });
             let at = appended.expect("appended").first.0 as usize;
             assert!(log.iter().all(|(_, body)| body.len() <= part_len + 64), "no record is long");
-            assert_eq!(log[at].0, CHECKPOINT);
+            assert_eq!(log[at].0, Kind::CHECKPOINT);
             let mut found = Checkpoint::decode(&log[at].1).expect("well-formed");
             assert_eq!((found.redo_start, found.open), (Lsn(4711), count));
             if let Some(from) = found.missing_from() {
@@ -372,7 +366,7 @@ mod tests {
                 while found.add(next().expect("a part")).expect("well-formed") {}
                 let mut short = Checkpoint::decode(&log[at].1).expect("well-formed");
                 short
-                    .add(Record { kind: CHECKPOINT_LIST, body: &log[from.0 as usize].1 })
+                    .add(Record { kind: Kind::CHECKPOINT_LIST, body: &log[from.0 as usize].1 })
                     .expect("well-formed");
                 assert!(short.state().is_err(), "a part is missing");
             }

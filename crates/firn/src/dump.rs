@@ -3,6 +3,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::{Database, Error, ErrorKind, TypedTable, Value};
 use firn_base::PageId;
+use firn_base::record_kind::KindOwner;
 use firn_btree::{Direction, PageChange};
 use firn_log::{Kind, LogScan, Record};
 use firn_table::KeyRange;
@@ -181,7 +182,7 @@ fn describe(record: Record<'_>) -> String {
     let kind = record.kind.0;
     let bytes = record.body.len();
     match record.kind {
-        Kind(0x20..=0x3f) => match PageChange::decode(record) {
+        _ if record.kind.owner() == Some(KindOwner::Tree) => match PageChange::decode(record) {
             Ok(change) => {
                 let cause = match Attachment::decode(change.attachment) {
                     Ok(Attachment::None) => "structure".to_owned(),
@@ -201,13 +202,15 @@ fn describe(record: Record<'_>) -> String {
             }
             Err(error) => format!("page change, kind {kind:#04x}: {error}"),
         },
-        Kind(0x10..=0x1f) => format!("page map, kind {kind:#04x}, {bytes} bytes"),
-        firn_txn::kinds::COMMIT => format!("commit {}", first_number(record.body)),
-        firn_txn::kinds::ABORT => format!("abort {}", first_number(record.body)),
-        firn_txn::kinds::PREPARE => format!("prepare {}", first_number(record.body)),
-        firn_txn::kinds::ROLLBACK => format!("decision to roll back {}", first_number(record.body)),
-        crate::checkpoint::CHECKPOINT_LIST => format!("part of a checkpoint's list, {bytes} bytes"),
-        crate::checkpoint::CHECKPOINT => match Checkpoint::decode(record.body) {
+        _ if record.kind.owner() == Some(KindOwner::PageMap) => {
+            format!("page map, kind {kind:#04x}, {bytes} bytes")
+        }
+        Kind::COMMIT => format!("commit {}", first_number(record.body)),
+        Kind::ABORT => format!("abort {}", first_number(record.body)),
+        Kind::PREPARE => format!("prepare {}", first_number(record.body)),
+        Kind::ROLLBACK => format!("decision to roll back {}", first_number(record.body)),
+        Kind::CHECKPOINT_LIST => format!("part of a checkpoint's list, {bytes} bytes"),
+        Kind::CHECKPOINT => match Checkpoint::decode(record.body) {
             Ok(found) => {
                 format!("checkpoint, redo starts at {}, {} open transactions", found.redo_start, found.open)
             }

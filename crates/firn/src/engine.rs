@@ -168,7 +168,7 @@ impl Engine {
         }
         // Weak: the floors do not keep the engine that keeps them.
         let weak = Arc::downgrade(&engine);
-        engine.txns.make_room_with(move |refused| {
+        engine.txns.make_log_space_with(move |refused| {
             let Some(engine) = weak.upgrade() else { return Ok(()) };
             let made = if refused { engine.make_log_space() } else { engine.admit() };
             made.map_err(|error| TxnError::new(TxnErrorKind::LogFull, error.to_string()))

@@ -37,6 +37,7 @@ use crate::Error;
 use crate::ranks;
 use firn_base::codec::{Reader, Writer};
 use firn_base::hash::FixedMap;
+use firn_base::record_kind::KindOwner;
 use firn_base::sync::Mutex;
 use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use firn_base::sync::{Arc, OnceLock};
@@ -340,7 +341,7 @@ impl PendingLog {
         while let Some((lsn, record)) = records.next()?
             && lsn <= end
         {
-            let Kind(0x20..=0x3f) = record.kind else { continue };
+            let Some(KindOwner::Tree) = record.kind.owner() else { continue };
             let change = PageChange::decode(record).map_err(|error| {
                 let message = format!("the log record at LSN {lsn} is damaged: {error}");
                 LogError::new(LogErrorKind::Damaged, message)

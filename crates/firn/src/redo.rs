@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::pending::{READS, Unredone};
+use firn_base::record_kind::KindOwner;
 use firn_base::sync::{Arc, Mutex, thread};
 use firn_base::{Lsn, PageId};
 use firn_btree::{PageChange, Redone, TreeError, TreeErrorKind};
@@ -81,7 +82,7 @@ pub(crate) fn redo(
                 ended = true;
                 break;
             };
-            if let Kind(0x20..=0x3f) = record.kind {
+            if let Some(KindOwner::Tree) = record.kind.owner() {
                 let page = PageChange::decode(record)?.page;
                 if pages.contains(page) {
                     bytes += record.body.len();

@@ -17,7 +17,7 @@ use crate::archive::{Archive, archive_error};
 use crate::assembly;
 use crate::backup::manifest::{LOG, Manifest, PAGES};
 use crate::backup::pages::PagesReader;
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::Checkpoint;
 use crate::devices::Counted;
 use crate::early_log::EarlyLog;
 use crate::engine::{Engine, Parts};
@@ -32,6 +32,7 @@ use crate::rest::Rest;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind, Options};
 use firn_base::codec::Reader;
+use firn_base::record_kind::KindOwner;
 use firn_base::sync::Arc;
 use firn_base::sync::thread;
 use firn_base::{Epoch, Lsn, PageId, clock};
@@ -43,7 +44,7 @@ use firn_log::{Kind, Log, LogErrorKind, Record};
 use firn_table::{Catalog, SYSTEM_TREE};
 use firn_tier::store::{Store, page_lives};
 use firn_tier::{CacheSwitch, Lifetime, PageTier, PageWrite, Written};
-use firn_txn::{Analysis, LoserReport, TxnManager, kinds};
+use firn_txn::{Analysis, LoserReport, TxnManager};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -190,9 +191,7 @@ impl Source {
             Error::damaged(format!("the backup's log lacks its checkpoint at LSN {at}; use another backup"))
         };
         let mut checkpoint = match self.records(at, Lsn::MAX)?.next().map_err(archive_error)? {
-            Some((lsn, Record { kind: checkpoint::CHECKPOINT, body })) if lsn == at => {
-                Checkpoint::decode(body)?
-            }
+            Some((lsn, Record { kind: Kind::CHECKPOINT, body })) if lsn == at => Checkpoint::decode(body)?,
             _ => return Err(lacks()),
         };
         if let Some(from) = checkpoint.missing_from() {
@@ -228,7 +227,7 @@ impl Source {
         let mut seen = 0u64;
         let mut later = None;
         while let Some((lsn, record)) = records.next().map_err(archive_error)? {
-            if let (RestoreTo::Time(time), kinds::COMMIT) = (target, record.kind) {
+            if let (RestoreTo::Time(time), Kind::COMMIT) = (target, record.kind) {
                 let made = commit_time(record)?;
                 if made > time {
                     if lsn < earliest {
@@ -300,15 +299,15 @@ impl Source {
 
 impl Plan {
     fn see(&mut self, lsn: Lsn, record: Record<'_>) -> Result<(), Error> {
-        match record.kind {
-            Kind(0x10..=0x1f) => self.lives.extend(page_lives(lsn, record)?),
-            Kind(0x20..=0x3f) => {
+        match record.kind.owner() {
+            Some(KindOwner::PageMap) => self.lives.extend(page_lives(lsn, record)?),
+            Some(KindOwner::Tree) => {
                 let change = PageChange::decode(record)?;
                 self.analysis.page_change(lsn, change.page, change.attachment)?;
             }
-            Kind(0x40..=0x4f) => {
+            Some(KindOwner::Transactions) => {
                 self.analysis.record(record)?;
-                if record.kind == kinds::COMMIT {
+                if record.kind == Kind::COMMIT {
                     // The clock may have gone backwards; what is told never does.
                     self.last_commit_us = self.last_commit_us.max(commit_time(record)?);
                 }

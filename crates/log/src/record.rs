@@ -10,31 +10,7 @@
 //! The blocks' checksums protect the bytes; the check byte detects a reader that is out of step.
 
 use firn_base::Lsn;
-
-/// The type of a record. The layer that writes it owns the number and the body's format.
-///
-/// | range | owner |
-/// |---|---|
-/// | 0x01–0x0f | `log` itself (epoch start); never delivered by [`crate::Records`] |
-/// | 0x10–0x1f | `tier` (page map) |
-/// | 0x20–0x3f | `btree` (page changes) |
-/// | 0x40–0x4f | `txn` (commit, abort, prepare) |
-/// | 0x50–0x5f | `firn` (checkpoint) |
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind(pub u8);
-
-impl Kind {
-    /// First record of an epoch other than the first: u32 epoch, u64 LSN at which the log before it
-    /// ended; if `COPIED` records follow, u64 LSN at which these end.
-    pub(crate) const EPOCH_START: Kind = Kind(0x01);
-    /// A block of log before the epoch that too few devices had: u32 epoch, u64 LSN, bytes.
-    pub(crate) const COPIED: Kind = Kind(0x02);
-
-    /// Whether the record is the log's own, which recovery does not deliver.
-    pub(crate) fn is_own(self) -> bool {
-        (0x01..=0x0f).contains(&self.0)
-    }
-}
+pub use firn_base::record_kind::Kind;
 
 /// A record as it is appended and as recovery delivers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -254,7 +254,7 @@ mod tests {
             _: Allocation<'_>,
             append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
         ) -> Result<Appended, TierError> {
-            append(Record { kind: firn_log::Kind(0x10), body: &[] })
+            append(Record { kind: firn_log::Kind::PAGES_PUBLISHED, body: &[] })
                 .map_err(|error| TierError::new(firn_tier::TierErrorKind::Failed, error.to_string()))
         }
         fn sync(&self) -> Result<(), TierError> {

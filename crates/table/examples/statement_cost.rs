@@ -1,4 +1,5 @@
-//! What a statement costs above the transaction floor: nanoseconds a statement, everything in memory.
+//! What a statement costs above the transaction layer: nanoseconds a statement, everything in
+//! memory.
 //!
 //! `cargo run --release -p firndb-table --example statement_cost`
 

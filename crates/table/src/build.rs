@@ -1,28 +1,34 @@
 //! Building an index on a table with rows, while others read and write it.
 //!
-//! 1. The index is defined, in state *building*: from now on writers keep it, nobody reads it.
-//! 2. Leaf by leaf, in a short serializable transaction each, the rows are read and their entries added.
+//! 1. The index is defined, in state *building*: from now on writers maintain it, and no reader
+//!    uses it.
+//! 2. Leaf by leaf, in a short serializable transaction each, the rows are read and their entries
+//!    added.
 //! 3. The index is declared *ready*.
 //!
-//! Why every row ends up with its entry: a serializable read waits for the writers of the rows it reads
-//! and then holds off new ones. So when a leaf is read, the last writer W of each of its rows has ended. A
-//! writer asks which indexes to keep *after* it has locked the row. If W asked before the index was
-//! defined, its row is seen now and gets its entry here; if W asked later, it has added the entry itself,
-//! and adding it again changes nothing. Whoever writes the row from now on asks after this read's lock,
-//! hence after the definition. Entries are only ever added for, and taken out with, the row they belong
-//! to, so none is wrong; a writer may find the entry that it takes out missing, until the index is ready.
+//! Why every row ends up with its entry: a serializable read waits for the writers of the rows it
+//! reads and then blocks new ones. So when a leaf is read, the last writer W of each of its rows
+//! has ended. A writer reads which indexes to maintain *after* it has locked the row. If W read
+//! them before the index was defined, its row is seen now and gets its entry here; if W read them
+//! later, it has added the entry itself, and adding it again changes nothing. Later writers of the
+//! row read them after this read's lock, hence after the definition. Entries are only ever added
+//! for, and removed with, the row they belong to, so none is wrong; a writer may find the entry
+//! that it removes missing, until the index is ready.
 //!
-//! A snapshot older than the build does not see its entries; such transactions may not read the index
-//! (kind `Stale`), and may meet a `Conflict` when they write a row that the build has reached since.
+//! A snapshot older than the build does not see its entries; such transactions may not read the
+//! index (kind `Stale`), and may meet a `Conflict` when they write a row that the build has reached
+//! since.
 //!
-//! A crash leaves an index in state building; the next life of the database drops it.
+//! A crash leaves an index in state building; the next opening drops it.
 
 use crate::catalog::Catalog;
 use crate::definition::Definition;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
+use crate::index_handle::Index;
 use crate::state::{LiveIndex, State};
+use crate::table::Table;
 use crate::write;
-use crate::{Index, Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::{Arc, thread};
 use firn_btree::{Direction, Position};
@@ -32,12 +38,12 @@ use firn_txn::{CancelToken, Isolation, RowBatch, TxnErrorKind, TxnOptions};
 const ATTEMPTS_MAX: u32 = 1000;
 
 impl Catalog {
-    /// Creates an index on a table and fills it, while others go on reading and writing. Durable when it
-    /// returns. The caller should have no transaction open in this thread that has written to the table:
-    /// the build would wait for it.
+    /// Creates an index on a table and fills it, while other transactions read and write. Durable
+    /// when it returns. The caller should have no transaction open in this thread that has written
+    /// to the table: the build would wait for it.
     ///
-    /// Errors: `Duplicate` if rows violate a unique index, `Exists`, `BadArgument`, and the transaction's;
-    /// the table is then as it was. `cancel` ends it from outside.
+    /// Errors: `Duplicate` if rows violate a unique index, `Exists`, `BadArgument`, and the
+    /// transaction's; the table is then as it was. `cancel` ends it from outside.
     pub fn create_index(
         &self,
         table: &Table,
@@ -50,12 +56,13 @@ impl Catalog {
         let built = self.fill(table, tree, cancel).and_then(|()| self.declare_ready(table, tree));
         match built {
             Ok(()) => Ok(Index { table: table.clone(), tree }),
-            // The next opening knows whether it is ready or to be dropped; nothing can be done before.
+            // The next opening knows whether it is ready or to be dropped; nothing can be done
+            // before.
             Err(error) if error.kind == TableErrorKind::Transaction(TxnErrorKind::Unknown) => Err(error),
             Err(error) => match self.take_index_out(table, tree) {
                 Ok(()) => Err(error),
                 Err(worse) => {
-                    // It stays as one that the next life of the database, or the next step, drops.
+                    // The next step, or the next opening, drops it.
                     self.leftovers.lock().push((table.id(), tree));
                     let message = format!("{error}; and the unfinished index could not be dropped: {worse}");
                     Err(TableError::new(worse.kind, message))
@@ -125,7 +132,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds the entries of one leaf's rows; answers where to go on.
+    /// Adds the entries of one leaf's rows; returns where to continue.
     fn fill_leaf(
         &self,
         state: &State,
@@ -149,7 +156,8 @@ impl Catalog {
             index.entry(&state.source(key, value)?, &mut entry)?;
             write::add(&mut txn, state, index, &entry)?;
         }
-        // Not waited for: the index is declared ready by a later commit, and the log keeps their order.
+        // Not waited for: the index is declared ready by a later commit, and the log keeps their
+        // order.
         txn.commit_order()?;
         Ok(next)
     }

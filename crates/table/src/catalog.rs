@@ -1,25 +1,27 @@
 //! The catalog: which tables there are.
 //!
-//! Definitions are rows of the system tree ([`SYSTEM_TREE`]); all of them are kept in memory as well, and
-//! that copy follows when the transaction that changes a definition has committed. Invariants:
+//! Definitions are rows of the system tree ([`SYSTEM_TREE`]); all of them are kept in memory as
+//! well, and that copy follows when the transaction that changes a definition has committed.
+//! Invariants:
 //! * a definition is in memory exactly if its rows are committed;
-//! * a tree belongs to one table or index, or is recorded as dropped; so none is lost by a crash, but for
-//!   the root page of a dropped one at worst (see [`crate::drops`]);
+//! * a tree belongs to one table or index, or is recorded as dropped; so none is lost by a crash,
+//!   but for the root page of a dropped one at worst (see [`crate::drops`]);
 //! * names of tables are unique: given out under `writing`.
 //!
-//! Lock order, outermost first: [`Shared::definition_change`] of one table → `writing` → `tables` → a
-//! table's state; `drops` and `leftovers` are taken last. Reading takes only `tables` or a state, for the
-//! time of a lookup.
+//! Lock order, outermost first: [`Shared::definition_change`] of one table → `writing` → `tables` →
+//! a table's state; `drops` and `leftovers` are taken last. Reading takes only `tables` or a state,
+//! for the time of a lookup.
 //!
 //! [`Shared::definition_change`]: crate::state::Shared::definition_change
 
 use crate::catalog_rows;
 use crate::definition::Definition;
 use crate::drops::PendingDrop;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::IndexState;
 use crate::ranks;
 use crate::state::{Shared, State};
-use crate::{Table, TableError, TableErrorKind};
+use crate::table::Table;
 use firn_base::TreeId;
 use firn_base::sync::atomic::AtomicUsize;
 use firn_base::sync::{Arc, Mutex, RwLock};
@@ -40,27 +42,29 @@ pub struct Catalog {
     pub(crate) writing: Mutex<()>,
     /// Dropped trees that are not freed yet.
     pub(crate) drops: Mutex<Vec<PendingDrop>>,
-    /// Builds that an earlier life of the database did not finish: (table, index).
+    /// Builds that an earlier epoch of the database did not finish: (table, index).
     pub(crate) leftovers: Mutex<Vec<(TreeId, TreeId)>>,
-    /// Tables looked at for large values to be freed.
+    /// Tables visited for large values to be freed.
     pub(crate) reaped: AtomicUsize,
     /// Why there may be tables that are not among `tables`: their definitions could not be read.
     pub(crate) damage: Option<TxnError>,
 }
 
 impl Catalog {
-    /// Reads the catalog in `system`, the tree [`SYSTEM_TREE`], and makes every tree of a table known to the
-    /// manager. Writes nothing. An empty tree is an empty catalog.
+    /// Reads the catalog in `system`, the tree [`SYSTEM_TREE`], and makes every tree of a table
+    /// known to the manager. Writes nothing. An empty tree is an empty catalog.
     ///
-    /// Dropped trees are not made known: who might see their rows ended with the incarnation of the database before, so rollback of what a crash
-    /// interrupted passes them over. A transaction that damage keeps from being rolled back is thus done with once the damaged table is
-    /// dropped, and keeps no dropped tree from being freed.
+    /// Dropped trees are not registered: the transactions that could see their rows ended with the
+    /// crash or shutdown, so the rollback of interrupted transactions skips them. A transaction
+    /// that damage keeps from being rolled back is thus finished once the damaged table is dropped,
+    /// and keeps no dropped tree from being freed.
     ///
-    /// Where a part of the tree cannot be read, the tables are missing whose definitions lie there, and the others can be used. Then no
-    /// table is created or renamed: the name might be one of theirs.
+    /// Where a part of the tree cannot be read, the tables are missing whose definitions lie there,
+    /// and the others can be used. Then no table is created or renamed: the name might be one of
+    /// theirs.
     ///
-    /// Errors: `Damaged` if the tree's root cannot be read; `Damaged` and `TooNew` name the table if it can be told; and
-    /// the transaction's.
+    /// Errors: `Damaged` if the tree's root cannot be read; `Damaged` and `TooNew` name the table
+    /// if it is known; and the transaction's.
     pub fn open(manager: Arc<TxnManager>, system: Tree) -> Result<Catalog, TableError> {
         assert_eq!(system.id(), SYSTEM_TREE, "the catalog's tree has a fixed id");
         manager.register_tree(system.clone());
@@ -109,7 +113,6 @@ impl Catalog {
         })
     }
 
-    /// The table called `name`.
     pub fn table(&self, name: &str) -> Result<Table, TableError> {
         self.tables.read().get(name).cloned().ok_or_else(|| match &self.damage {
             None => TableError::new(TableErrorKind::NotFound, format!("there is no table called {name:?}")),
@@ -135,8 +138,8 @@ impl Catalog {
         self.tables.read().keys().cloned().collect()
     }
 
-    /// Every tree of the catalog with a word on what it is, itself included: for checks of the whole
-    /// database.
+    /// Every tree of the catalog with a word on what it is, itself included: for checks of the
+    /// whole database.
     #[must_use]
     pub fn trees(&self) -> Vec<(String, Tree)> {
         let mut trees = vec![("the catalog".to_owned(), self.system.clone())];
@@ -157,8 +160,8 @@ impl Catalog {
         trees
     }
 
-    /// Runs `change` in a transaction of its own and commits it durably. The caller holds `writing`, so
-    /// nobody else changes rows of the catalog.
+    /// Runs `change` in a transaction of its own and commits it durably. The caller holds
+    /// `writing`, so no other thread changes rows of the catalog.
     pub(crate) fn commit<R>(
         &self,
         change: impl FnOnce(&mut Transaction) -> Result<R, TableError>,
@@ -166,9 +169,9 @@ impl Catalog {
         assert!(self.writing.is_locked());
         let mut txn = self.manager.begin(TxnOptions::default());
         // An error drops the transaction, which rolls it back, trees created in it included.
-        let answer = change(&mut txn)?;
+        let result = change(&mut txn)?;
         txn.commit()?;
-        Ok(answer)
+        Ok(result)
     }
 
     pub(crate) fn write_definition(

@@ -6,7 +6,8 @@
 //! ```
 
 use crate::definition::Definition;
-use crate::{TableError, show};
+use crate::error::TableError;
+use crate::show;
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Crc32c, PageId, TreeId};
 use firn_btree::{Direction, Position, Tree};
@@ -32,8 +33,8 @@ fn dropped_key(tree: TreeId) -> Vec<u8> {
     [DROPPED, &tree.0.to_be_bytes()].concat()
 }
 
-/// Bytes of a definition in one row, at most: as many as fit beside its key, and a quarter of the page at
-/// most, so that a chunk may be taken as small wherever it goes.
+/// Bytes of a definition in one row, at most: as many as fit beside its key, and a quarter of the
+/// page at most, so that a chunk may be taken as small wherever it goes.
 fn chunk_len(system: &Tree) -> usize {
     let page_size = system.pool().page_size();
     firn_txn::max_row_len(page_size).saturating_sub(OBJECT.len() + 6).clamp(1, page_size / 4)
@@ -93,8 +94,8 @@ pub(crate) fn erase_dropped(txn: &mut Transaction, system: &Tree, tree: TreeId) 
     Err(TableError::damaged(format!("the catalog lacks the row that says that {tree} was dropped")))
 }
 
-/// Reads everything. Leaves that are damaged, or cannot be read, are passed over: what they hold is missing, and the damage is
-/// told beside the rest.
+/// Reads everything. Leaves that are damaged, or cannot be read, are skipped: what they hold is
+/// missing, and the damage is returned beside the rest.
 ///
 /// Errors: those of the tree's root, and of rows that are not what they should be.
 pub(crate) fn read_all(txn: &mut Transaction, system: &Tree) -> Result<Stored, TableError> {

@@ -2,13 +2,14 @@
 
 use crate::catalog::Catalog;
 use crate::cursor::Walk;
-use crate::definition::TableKind;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState};
 use crate::large::{self, Part, ValueId};
 use crate::range::KeyRange;
 use crate::show;
 use crate::state::{LiveIndex, State};
-use crate::{Table, TableError, TableErrorKind};
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use firn_base::sync::Arc;
 use firn_btree::Direction;
 use firn_txn::{Transaction, TxnOptions};
@@ -20,7 +21,6 @@ const DAMAGE_MAX: usize = 1000;
 /// What a check of one table found, in one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableReport {
-    /// Rows.
     pub rows: u64,
     /// Rows whose values are too long to stand beside their keys.
     pub large_values: u64,
@@ -42,15 +42,17 @@ impl TableReport {
 }
 
 impl Catalog {
-    /// Compares every index of a table with its rows, both ways, in one snapshot, while others go on; reads
-    /// every large value and looks for chunks that are no row's. The report says what does not agree; an
-    /// error is only that the check itself could not go on. Takes 16 MiB of memory for the names of large values: if a table
-    /// has more than fit, the rest is looked at in further passes over its rows.
+    /// Compares every index of a table with its rows, both ways, in one snapshot, while other
+    /// transactions run; reads every large value and searches for chunks that belong to no row. The
+    /// report says what does not agree; an error means only that the check itself could not
+    /// continue. Takes 16 MiB of memory for the names of large values: if a table has more than
+    /// fit, the rest is checked in further passes over its rows.
     pub fn check_table(&self, table: &Table) -> Result<TableReport, TableError> {
         self.check_table_within(table, NAMES_MAX)
     }
 
-    /// As [`Catalog::check_table`], with at most `names_max` names of large values in memory: for tests.
+    /// As [`Catalog::check_table`], with at most `names_max` names of large values in memory: for
+    /// tests.
     #[doc(hidden)]
     pub fn check_table_within(&self, table: &Table, names_max: usize) -> Result<TableReport, TableError> {
         let mut txn = self.manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
@@ -66,7 +68,7 @@ impl Catalog {
                 report.find(format!("two rows of table {table:?} share the large value {id}"));
             });
             check_large_values(&mut txn, &state, &names, &mut report)?;
-            if !names.go_on() {
+            if !names.advance() {
                 break;
             }
             collect_names(&mut txn, &state, &mut names)?;
@@ -80,10 +82,12 @@ impl Catalog {
     }
 }
 
-/// Names of large values in memory at a time: 16 MiB of them, 24 MiB while the vector grows for the last time.
+/// Names of large values in memory at a time: 16 MiB of them, 24 MiB while the vector grows for the
+/// last time.
 const NAMES_MAX: usize = 1 << 20;
 
-/// Names of the large values of rows, from one name up to another: as many of the least ones as there is memory for.
+/// Names of the large values of rows, from one name up to another: as many of the least ones as
+/// there is memory for.
 struct Names {
     ids: Vec<ValueId>,
     max: usize,
@@ -106,7 +110,8 @@ impl Names {
         self.from.is_none_or(|from| from <= id) && self.below.is_none_or(|below| id < below)
     }
 
-    /// Adds a name, if it lies between the bounds. With no memory left, the upper bound comes down to the middle.
+    /// Adds a name, if it lies between the bounds. With no memory left, the upper bound comes down
+    /// to the middle.
     fn add(&mut self, id: ValueId) {
         if !self.covers(id) {
             return;
@@ -137,21 +142,21 @@ impl Names {
         });
     }
 
-    /// All names between the bounds are there: tells of those that were added twice.
-    fn settle(&mut self, told: &mut dyn FnMut(ValueId)) {
+    /// All names between the bounds are there: reports names that were added twice.
+    fn settle(&mut self, report: &mut dyn FnMut(ValueId)) {
         self.sort();
         let mut twice = std::mem::take(&mut self.twice);
         twice.sort_unstable();
         twice.dedup();
-        twice.into_iter().filter(|id| self.covers(*id)).for_each(told);
+        twice.into_iter().filter(|id| self.covers(*id)).for_each(report);
     }
 
     fn contains(&self, id: ValueId) -> bool {
         self.ids.binary_search(&id).is_ok()
     }
 
-    /// Goes on to the names above; false if there are none.
-    fn go_on(&mut self) -> bool {
+    /// Advances to the names above; false if there are none.
+    fn advance(&mut self) -> bool {
         let Some(below) = self.below.take() else { return false };
         self.from = Some(below);
         self.ids.clear();
@@ -174,8 +179,8 @@ fn collect_names(txn: &mut Transaction, state: &Arc<State>, names: &mut Names) -
     Ok(())
 }
 
-/// Every row decodes and has its entry in every index; every large value is whole. Adds the names of the
-/// large values to `names`.
+/// Every row decodes and has its entry in every index; every large value is whole. Adds the names
+/// of the large values to `names`.
 fn check_rows(
     txn: &mut Transaction,
     state: &Arc<State>,
@@ -230,8 +235,8 @@ fn check_rows(
     Ok(())
 }
 
-/// Every chunk whose value's name lies between the bounds of `names` belongs to a large value of a row, or to one that waits
-/// to be freed.
+/// Every chunk whose value's name lies between the bounds of `names` belongs to a large value of a
+/// row, or to one that waits to be freed.
 fn check_large_values(
     txn: &mut Transaction,
     state: &Arc<State>,
@@ -246,7 +251,7 @@ fn check_large_values(
         None => vec![KeyRange::all()],
         Some(first) => vec![from(&first.mark_key()), from(&first.chunk_key(0))],
     };
-    // A value that is no row's, and was looked at.
+    // A value that belongs to no row, and was checked.
     let mut known = None;
     for range in ranges {
         let mut walk = Walk::new(range, Direction::Forward);
@@ -254,7 +259,7 @@ fn check_large_values(
             let key = walk.current().0;
             let part = match Part::decode(key) {
                 Ok(part) => part,
-                // Told of by the first pass.
+                // Reported by the first pass.
                 Err(_) if names.from.is_some() => continue,
                 Err(error) => {
                     let key = show::Bytes(key);
@@ -264,7 +269,7 @@ fn check_large_values(
             };
             let (Part::Freed(id) | Part::Chunk(id, _)) = part;
             match part {
-                // Another pass looks at it.
+                // Another pass checks it.
                 _ if !names.covers(id) && names.from.is_none() => {}
                 _ if !names.covers(id) => break,
                 Part::Freed(id) if names.contains(id) => report
@@ -283,9 +288,9 @@ fn check_large_values(
     Ok(())
 }
 
-/// Whether a chunk of a value that is no row's is there and the value is not marked to be freed. The mark is read first: what
-/// was marked before this snapshot may be freed meanwhile, the chunks before the mark; what is marked after it stays until
-/// the snapshot is gone.
+/// Whether there is a chunk of a value that belongs to no row and is not marked to be freed. The
+/// mark is read first: what was marked before this snapshot may be freed meanwhile, the chunks
+/// before the mark; what is marked after it stays until the snapshot is released.
 fn is_orphan(
     txn: &mut Transaction,
     tree: &firn_btree::Tree,
@@ -297,7 +302,7 @@ fn is_orphan(
     Ok(!marked && txn.get(tree, chunk, &mut found)?)
 }
 
-/// Every entry of an index is that of a row. Answers how many there are.
+/// Every entry of an index is that of a row. Returns how many there are.
 fn check_entries(
     txn: &mut Transaction,
     state: &Arc<State>,

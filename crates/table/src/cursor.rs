@@ -1,12 +1,13 @@
 //! Scans of a table.
 //!
-//! A cursor owns all it needs: a position (a key) and the visible rows of one leaf. Between calls it holds
-//! no latch and no lock; it may be kept as long as its transaction. Under read committed it is one statement, and keeps
-//! the snapshot of that from its first row to its end.
+//! A cursor owns all it needs: a position (a key) and the visible rows of one leaf. Between calls
+//! it holds no latch and no lock; it may be kept as long as its transaction. Under read committed
+//! it is one statement, and keeps the snapshot of that from its first row to its end.
 
+use crate::error::TableError;
 use crate::range::KeyRange;
 use crate::state::State;
-use crate::{Table, TableError};
+use crate::table::Table;
 use firn_base::sync::Arc;
 use firn_btree::{Direction, Position, Tree};
 use firn_txn::{RowBatch, StatementView, Transaction, TxnToken};
@@ -22,9 +23,9 @@ pub(crate) struct Walk {
     /// Where the next leaf is read from; `None` at the end.
     from: Option<Position>,
     batch: RowBatch,
-    /// Rows of the batch already answered.
-    answered: usize,
-    /// Key of the last row answered before this batch; meaningless if there was none.
+    /// Rows of the batch already returned.
+    returned: usize,
+    /// Key of the last row returned before this batch; meaningless if there was none.
     last: Vec<u8>,
     has_last: bool,
 }
@@ -33,12 +34,12 @@ impl Walk {
     pub(crate) fn new(range: KeyRange, direction: Direction) -> Walk {
         let from = start(&range, direction);
         let (batch, last) = (RowBatch::new(), Vec::new());
-        Walk { range, direction, from, batch, answered: 0, last, has_last: false }
+        Walk { range, direction, from, batch, returned: 0, last, has_last: false }
     }
 
     /// Whether [`Walk::advance`] has a row without reading.
     pub(crate) fn has_next(&self) -> bool {
-        self.answered < self.batch.len()
+        self.returned < self.batch.len()
     }
 
     /// Whether a key lies in the range walked through.
@@ -50,7 +51,7 @@ impl Walk {
     pub(crate) fn advance(&mut self, txn: &mut Transaction, tree: &Tree) -> Result<bool, TableError> {
         loop {
             if self.has_next() {
-                self.answered += 1;
+                self.returned += 1;
                 debug_assert!(self.covers(self.current().0));
                 return Ok(true);
             }
@@ -62,29 +63,29 @@ impl Walk {
             };
             // A failed read leaves the position as it was, so that the call can be made again.
             self.batch.clear();
-            self.answered = 0;
+            self.returned = 0;
             self.from = txn.scan(tree, from, end, self.direction, &mut self.batch)?;
         }
     }
 
     /// The row that the last [`Walk::advance`] stepped to.
     pub(crate) fn current(&self) -> (&[u8], &[u8]) {
-        self.batch.get(self.answered - 1).expect("advance() answered that there is a row")
+        self.batch.get(self.returned - 1).expect("advance() returned that there is a row")
     }
 
     /// The flag of that row.
     pub(crate) fn flag(&self) -> bool {
-        self.batch.flag(self.answered - 1)
+        self.batch.flag(self.returned - 1)
     }
 
-    /// Takes the last [`Walk::advance`] back, for a row that could not be answered.
+    /// Reverts the last [`Walk::advance`], for a row that could not be returned.
     pub(crate) fn step_back(&mut self) {
-        assert!(self.answered > 0, "only a step that was made is taken back");
-        self.answered -= 1;
+        assert!(self.returned > 0, "only a step that was made is taken back");
+        self.returned -= 1;
     }
 
-    /// Forgets the rows read ahead, and how far the leaf of the last row went: goes on right behind the last
-    /// row that was answered.
+    /// Forgets the rows read ahead, and how far the leaf of the last row went: continues right
+    /// behind the last row that was returned.
     pub(crate) fn refresh(&mut self) {
         self.remember();
         self.from = if self.has_last {
@@ -93,14 +94,14 @@ impl Walk {
             start(&self.range, self.direction)
         };
         self.batch.clear();
-        self.answered = 0;
+        self.returned = 0;
     }
 
-    /// Copies the key of the last row answered, before its batch goes.
+    /// Copies the key of the last row returned, before its batch is replaced.
     fn remember(&mut self) {
-        if self.answered > 0 {
+        if self.returned > 0 {
             self.last.clear();
-            self.last.extend_from_slice(self.batch.get(self.answered - 1).expect("it was answered").0);
+            self.last.extend_from_slice(self.batch.get(self.returned - 1).expect("it was returned").0);
             self.has_last = true;
         }
     }
@@ -154,14 +155,24 @@ impl CursorStatement {
     }
 }
 
+impl Table {
+    /// Rows of a range of keys, in their order or against it.
+    #[must_use]
+    pub fn scan(&self, range: KeyRange, direction: Direction) -> Cursor {
+        Cursor::new(self.clone(), range, direction)
+    }
+}
+
 /// Rows of a range of a table, in the order of their keys or against it.
 ///
 /// Rows are read a leaf at a time: a row shows what the transaction saw when its leaf was read. A
-/// transaction that writes *ahead* of its own cursor and wants to see that calls [`Cursor::refresh`]. A
-/// cursor belongs to the transaction that it was first used with; to go on with another, refresh it.
+/// transaction that writes *ahead* of its own cursor and wants to see that calls
+/// [`Cursor::refresh`]. A cursor belongs to the transaction that it was first used with; to use it
+/// with another, refresh it.
 ///
-/// Under read committed all rows are as they were when the first one was read (but for what the transaction itself
-/// writes). What others replace is kept for the cursor until it has reached its end, is refreshed or dropped.
+/// Under read committed all rows are as they were when the first one was read (but for what the
+/// transaction itself writes). Versions that others replace are kept for the cursor until it has
+/// reached its end, is refreshed or dropped.
 pub struct Cursor {
     table: Table,
     walk: Walk,
@@ -176,13 +187,13 @@ impl Cursor {
         Cursor { table, walk, for_update: false, row: Vec::new(), statement }
     }
 
-    /// The same cursor, locking every row that it answers (see [`Table::get_for_update`]).
+    /// The same cursor, locking every row that it returns (see [`Table::get_for_update`]).
     #[must_use]
     pub fn for_update(self) -> Cursor {
         Cursor { for_update: true, ..self }
     }
 
-    /// The next row: its key and value, which live until the next call. `None` at the end.
+    /// The next row: its key and value, borrowed until the next call. `None` at the end.
     ///
     /// After an error the cursor stands where it stood before.
     ///
@@ -196,7 +207,8 @@ impl Cursor {
             }
             let (key, stored) = self.walk.current();
             let found = if self.for_update {
-                // The newest version: under read committed the row may have gone since the cursor's snapshot.
+                // The newest version: under read committed the row may have been deleted since the
+                // cursor's snapshot.
                 state.get_for_update(txn, key, &mut self.row)
             } else if self.walk.flag() {
                 let (view, row) = (&mut self.statement.view, &mut self.row);
@@ -215,13 +227,12 @@ impl Cursor {
         }
     }
 
-    /// Forgets the rows read ahead, and the snapshot they were read by: the next one is read anew.
+    /// Forgets the rows read ahead, and the snapshot they were read by: the next one is read again.
     pub fn refresh(&mut self) {
         self.walk.refresh();
         self.statement = CursorStatement::default();
     }
 
-    /// The table it scans.
     #[must_use]
     pub fn table(&self) -> &Table {
         &self.table

@@ -1,18 +1,20 @@
 //! Definition changes: creating, dropping and renaming, each in a transaction of its own.
 //!
-//! Each follows one order: check, write the catalog's rows, commit, change the copy in memory. A crash
-//! before the commit leaves nothing (created trees are undone with their transaction); after it, memory
-//! is read from the rows again.
+//! Each follows one order: check, write the catalog's rows, commit, change the copy in memory. A
+//! crash before the commit leaves nothing (created trees are undone with their transaction); after
+//! it, memory is read from the rows again.
 
 use crate::catalog::Catalog;
 use crate::catalog_rows;
-use crate::definition::{Definition, TableKind};
+use crate::definition::Definition;
 use crate::drops::PendingDrop;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
 use crate::schema::{self, Column, Schema};
 use crate::state::{LiveIndex, Shared, State};
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use crate::value::Value;
-use crate::{Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::Arc;
 use firn_btree::Tree;
@@ -64,8 +66,9 @@ impl Catalog {
         Ok(table)
     }
 
-    /// Drops a table and its indexes. From when it returns every use of a handle of it fails; its pages are
-    /// freed in the background ([`Catalog::drop_step`]) once no transaction can need them.
+    /// Drops a table and its indexes. From when it returns every use of a handle of it fails; its
+    /// pages are freed in the background ([`Catalog::drop_step`]) once no transaction can need
+    /// them.
     pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
         let table = self.table(name)?;
         let _change = table.shared.definition_change.lock();
@@ -113,8 +116,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds a column at the end of a typed table. It must be nullable or have a default, which rows written
-    /// before read for it; no row is rewritten.
+    /// Adds a column at the end of a typed table. It must be nullable or have a default, which rows
+    /// written before read for it; no row is rewritten.
     pub fn add_column(&self, table: &Table, column: Column) -> Result<(), TableError> {
         if !column.nullable && column.default == Value::Null {
             let message = format!(
@@ -200,8 +203,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// The state of `table`, if it is still the one called `name`: it may have been dropped or renamed
-    /// while the caller waited for its locks.
+    /// The state of `table`, if it is still the one called `name`: it may have been dropped or
+    /// renamed while the caller waited for its locks.
     fn same(&self, name: &str, table: &Table) -> Result<Arc<State>, TableError> {
         if !Arc::ptr_eq(&self.table(name)?.shared, &table.shared) {
             let message = format!("table {name:?} was replaced by another of its name; try again");

@@ -1,10 +1,11 @@
 //! What the catalog holds of one table, and its bytes.
 //!
-//! The bytes (see `docs/format/rows.md`) begin with a format version and end with a CRC32C. They are cut
-//! into *chunks*, one catalog row each, because a definition may be larger than an entry of a small page.
+//! The bytes (see `docs/format/rows.md`) begin with a format version and end with a CRC32C. They
+//! are cut into *chunks*, one catalog row each, because a definition may be larger than an entry of
+//! a small page.
 
-use crate::TableError;
-use crate::TableErrorKind;
+use crate::TableKind;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
 use crate::schema::{self, Schema};
 use firn_base::codec::{Malformed, Reader, Writer};
@@ -13,25 +14,15 @@ use firn_base::{PageId, TreeId, crc32c};
 /// Version of the definition's format that this code writes; it reads this and all before.
 const FORMAT: u8 = 2;
 
-/// What kind of rows a table holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TableKind {
-    /// Bytes to bytes.
-    Raw,
-    /// Typed columns.
-    Typed(Schema),
-}
-
 /// One table, as the catalog knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Its tree, which also names the table for ever.
+    /// Its tree, whose id identifies the table for ever.
     pub tree: TreeId,
     /// Root page of its tree.
     pub root: PageId,
-    /// Id and root page of the tree of its large values; `None` if it was created by a version that had none.
+    /// Id and root page of the tree of its large values; `None` if the table has none.
     pub large: Option<(TreeId, PageId)>,
-    /// Its name.
     pub name: String,
     /// What kind of rows it holds.
     pub kind: TableKind,
@@ -40,7 +31,6 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Its bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u8(FORMAT);
@@ -135,6 +125,7 @@ impl Definition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TableKind;
     use crate::index::IndexPart;
     use crate::schema::{Column, KeyColumn};
     use crate::value::ColumnType;

@@ -1,30 +1,34 @@
 //! Freeing the trees of dropped tables and indexes, in the background.
 //!
-//! A dropped tree is recorded in the catalog by the very transaction that takes its definition out, so a
-//! crash forgets none. It may be cleared once nobody can touch it any more:
-//! 1. no statement that began before the drop runs: the `Weak` of the tree is dead (see [`crate::state`]);
-//! 2. of the transactions that had begun by then, none is left to roll back into it, and no snapshot of
-//!    theirs is in use: a *fence* taken after 1 is past.
+//! A dropped tree is recorded in the catalog by the very transaction that removes its definition,
+//! so a crash forgets none. It may be cleared once no thread can touch it any more:
+//! 1. no statement that began before the drop runs: the `Weak` of the tree is dead (see
+//!    [`crate::state`]);
+//! 2. of the transactions that had begun by then, none is left to roll back into it, and no
+//!    snapshot of theirs is in use: a *fence* taken after 1 is past.
 //!
-//! Then, in this order: the tree is cleared (one group of the log a step, so that other background work and
-//! checkpoints get their turns; interrupted, it is cleared again), the catalog's row is deleted, the root is freed. A
-//! crash between the last two loses one page; the other way round the row would lead to a root that has become
-//! another tree's page.
+//! Then, in this order: the tree is cleared (one group of the log a step, so that other background
+//! work and checkpoints get their turns; interrupted, it is cleared again), the catalog's row is
+//! deleted, the root is freed. A crash between the last two loses one page; the other way round the
+//! row would lead to a root that has become another tree's page.
 //!
-//! A full log or store delays a drop: the step returns the error, and the same step is taken again later.
+//! A full log or store delays a drop: the step returns the error, and the same step is taken again
+//! later.
 //!
-//! Damage: what was read may be wrong for a moment only, so a step that meets damage is tried [`ATTEMPTS`] times at once; one that
-//! meets a page which the device cannot read is tried [`READ_ATTEMPTS`] times at growing intervals, since a device may be away for
-//! a moment. After that the page is freed unread and what lies below it is given up: it stays allocated, is reported through
-//! `TxnManager::set_aside`, and is counted as leaked by a check. The row of the dropped tree goes all the same. If it
-//! stayed, each opening would read the same damage again, with the same result, and after a damaged root its page number could never
-//! be used again; nothing is kept for it to find, since the drop is committed and what was given up cannot be told from other
-//! pages without reading the whole store. After any other error the row stays, the drop is set aside and the next opening tries
-//! it again.
+//! Damage: what was read may be wrong for a moment only, so a step that meets damage is tried
+//! [`ATTEMPTS`] times at once; one that meets a page which the device cannot read is tried
+//! [`READ_ATTEMPTS`] times at growing intervals, since a device may be away for a moment. After
+//! that the page is freed unread and what lies below it is abandoned: it stays allocated, is
+//! reported through `TxnManager::set_aside`, and is counted as leaked by a check. The row of the
+//! dropped tree is removed all the same. If it stayed, each opening would read the same damage
+//! again, with the same result, and after a damaged root its page number could never be used again;
+//! nothing is kept for it to find, since the drop is committed and the abandoned pages cannot be
+//! distinguished from others without reading the whole store. After any other error the row stays,
+//! the drop is set aside and the next opening tries it again.
 
 use crate::catalog::Catalog;
 use crate::catalog_rows;
-use crate::{TableError, TableErrorKind};
+use crate::error::{TableError, TableErrorKind};
 use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, Weak};
 use firn_base::{PageId, Progress, TreeId, TxnId};
@@ -69,7 +73,7 @@ enum Stage {
     Cleared,
     /// The root is damaged: what lies below it is given up.
     RootDamaged,
-    /// The catalog's row is gone; the root is freed next.
+    /// The catalog's row is deleted; the root is freed next.
     Forgotten {
         damaged: bool,
     },
@@ -102,7 +106,7 @@ impl PendingDrop {
         Tree::open(manager.pool().clone(), self.tree, self.root)
     }
 
-    /// Whether a step can be taken: nobody can touch the tree any more.
+    /// Whether a step can be taken: no thread can touch the tree any more.
     fn is_free(&mut self, manager: &TxnManager) -> bool {
         let is_due = self.due.is_none_or(|due| due <= clock::now());
         if self.stage == Stage::SetAside || !is_due || self.users.strong_count() > 0 {
@@ -114,14 +118,15 @@ impl PendingDrop {
 }
 
 impl Catalog {
-    /// Takes one step of freeing a dropped tree, or frees a piece of a large value that was replaced or deleted, or
-    /// drops one index whose build an earlier life of the database did not finish. Returns `Idle` if there is none that
-    /// nobody needs: call again after a while. May be called from any thread, after recovery has rolled back what the
-    /// crash interrupted; but not at the same time as `TxnManager::maintenance_step`, which may be about to take a ghost
-    /// out of the very tree.
+    /// Takes one step of freeing a dropped tree, or frees a piece of a large value that was
+    /// replaced or deleted, or drops one index whose build an earlier epoch of the database did not
+    /// finish. Returns `Idle` if none of them can be freed yet: call again after a while. May be
+    /// called from any thread, after recovery has rolled back what the crash interrupted; but not
+    /// at the same time as `TxnManager::maintenance_step`, which may be about to remove a ghost
+    /// from the very tree.
     ///
-    /// Errors: those that pass: no room in the log, in the store, or in the buffer. Damage and devices that fail are reported
-    /// through `TxnManager::set_aside`, unless the database can do nothing any more.
+    /// Errors: those that pass: a full log, store or buffer. Damage and devices that fail are
+    /// reported through `TxnManager::set_aside`, unless the database can do no further work.
     pub fn drop_step(&self) -> Result<Progress, TableError> {
         // Apart: what fails is put back, under the same lock.
         let leftover = self.leftovers.lock().pop();
@@ -173,7 +178,8 @@ impl Catalog {
         let tree = drop.open(&self.manager);
         match drop.stage {
             Stage::Waiting => {
-                // No transaction rolls back into it any more, and the removal of ghosts finds it gone.
+                // No transaction rolls back into it any more, and the removal of ghosts does not
+                // find it.
                 self.manager.forget_tree(drop.tree);
                 drop.stage = Stage::Clearing;
             }
@@ -240,8 +246,8 @@ impl Catalog {
         );
     }
 
-    /// Whether background work that met `error` leaves what it was at, while the database goes on: not if the error passes
-    /// by itself, nor if nothing goes on any more.
+    /// Whether background work that met `error` is set aside while the database keeps running: not
+    /// if the error passes by itself, nor if the database has stopped.
     pub(crate) fn is_to_be_set_aside(&self, error: &TableError) -> bool {
         let passes = matches!(
             error.kind,

@@ -10,7 +10,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum TableErrorKind {
     /// A row with this primary key, or with these values of a unique index, is there already. The
-    /// statement changed nothing; the transaction can go on.
+    /// statement changed nothing; the transaction can continue.
     Duplicate,
     /// No table or index of this name exists.
     NotFound,
@@ -26,7 +26,7 @@ pub enum TableErrorKind {
     Damaged,
     /// Written by a newer version of the engine: open it with that version.
     TooNew,
-    /// Passed on from the transaction floor.
+    /// Passed on from the transaction layer.
     Transaction(TxnErrorKind),
 }
 

@@ -1,21 +1,22 @@
 //! Secondary indexes: what they are made of, and the entries they hold.
 //!
 //! An index is a tree of its own. Invariants, for an index that is ready:
-//! * *plain*: one entry a row; its key is the index columns followed by the row's primary key, its value
-//!   is empty;
-//! * *unique*: one entry a row; its key is the index columns, its value is the primary key. If any of the
-//!   columns is NULL the primary key follows in the key too, so that NULLs never collide;
+//! * *plain*: one entry a row; its key is the index columns followed by the row's primary key, its
+//!   value is empty;
+//! * *unique*: one entry a row; its key is the index columns, its value is the primary key. If any
+//!   of the columns is NULL the primary key follows in the key too, so that NULLs never collide;
 //! * nothing else is in the tree.
 //!
-//! While it is being built, entries of rows that the build has not reached may be missing; none is ever
-//! wrong.
+//! While it is being built, entries of rows that the build has not reached may be missing; none is
+//! ever wrong.
 
-use crate::definition::TableKind;
+use crate::error::TableError;
 use crate::order_key::{self, KeyForm};
 use crate::row::RowView;
 use crate::schema::{self, Home, KeyColumn, Schema};
 use crate::show;
-use crate::{TableError, value::ValueRef};
+use crate::table_kind::TableKind;
+use crate::value::ValueRef;
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{PageId, TreeId};
 use std::ops::Range;
@@ -76,7 +77,7 @@ impl IndexSpec {
 /// How far an index is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexState {
-    /// Kept up to date by writers; not yet complete, so nobody reads it.
+    /// Maintained by writers; not yet complete, so no reader uses it.
     Building,
     /// Complete.
     Ready,
@@ -87,11 +88,10 @@ pub enum IndexState {
 pub struct IndexDefinition {
     /// What it was created as.
     pub spec: IndexSpec,
-    /// Its tree.
     pub tree: TreeId,
     /// Root page of its tree.
     pub root: PageId,
-    /// How far it is.
+    /// Whether it is complete.
     pub state: IndexState,
 }
 
@@ -259,7 +259,8 @@ impl IndexSpec {
         }
     }
 
-    /// Encodes the first columns of the index key: all of them, or fewer for a prefix. Appends to `key`.
+    /// Encodes the first columns of the index key: all of them, or fewer for a prefix. Appends to
+    /// `key`.
     pub(crate) fn encode_prefix(
         &self,
         schema: &Schema,
@@ -338,7 +339,7 @@ impl<'a> RowSource<'a> {
 }
 
 impl TypedSource<'_> {
-    /// Appends one index column; answers whether it is NULL.
+    /// Appends one index column; returns whether it is NULL.
     fn put_column(&self, primary_key: &[u8], part: KeyColumn, key: &mut Vec<u8>) -> Result<bool, Malformed> {
         match self.schema.home(part.column) {
             Home::Row(place) => {
@@ -353,7 +354,8 @@ impl TypedSource<'_> {
                 Ok(value.is_null())
             }
             Home::Key(place) => {
-                // Columns of the primary key are never NULL, so its own encoding serves, turned if need be.
+                // Columns of the primary key are never NULL, so its own encoding serves, turned if
+                // need be.
                 let mut reader = Reader::new(primary_key);
                 for form in &self.schema.key_forms()[..place] {
                     order_key::skip(*form, &mut reader)?;

@@ -1,18 +1,34 @@
 //! Reading through an index.
 
 use crate::cursor::{CursorStatement, KeyAndValue, Walk};
-use crate::definition::TableKind;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition};
 use crate::range::KeyRange;
 use crate::state::{LiveIndex, State};
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use crate::value::ValueRef;
-use crate::{Table, TableError, TableErrorKind};
 use firn_base::TreeId;
 use firn_base::sync::Arc;
 use firn_btree::Direction;
 use firn_txn::{Isolation, Transaction};
 
-/// An index of a table. Cheap to clone. Once the index is dropped, every use fails with kind `Dropped`.
+impl Table {
+    /// One of its indexes.
+    pub fn index(&self, name: &str) -> Result<Index, TableError> {
+        let state = self.shared.state()?;
+        match state.definition.index(name) {
+            Some(at) => Ok(Index { table: self.clone(), tree: state.indexes[at].tree.id() }),
+            None => Err(TableError::new(
+                TableErrorKind::NotFound,
+                format!("table {:?} has no index {name:?}", state.definition.name),
+            )),
+        }
+    }
+}
+
+/// An index of a table. Cheap to clone. Once the index is dropped, every use fails with kind
+/// `Dropped`.
 #[derive(Clone, Debug)]
 pub struct Index {
     pub(crate) table: Table,
@@ -26,14 +42,13 @@ impl Index {
         &self.table
     }
 
-    /// Its present definition.
     pub fn definition(&self) -> Result<IndexDefinition, TableError> {
         let state = self.table.shared.state()?;
         Ok(self.live(&state)?.definition.clone())
     }
 
-    /// Encodes values of its first columns as the beginning of its keys, for [`KeyRange::prefix`] and
-    /// [`KeyRange::of_prefixes`]. For indexes of typed tables. Appends to `key`.
+    /// Encodes values of its first columns as the beginning of its keys, for [`KeyRange::prefix`]
+    /// and [`KeyRange::of_prefixes`]. For indexes of typed tables. Appends to `key`.
     pub fn encode(&self, values: &[ValueRef<'_>], key: &mut Vec<u8>) -> Result<(), TableError> {
         let state = self.table.shared.state()?;
         let index = self.live(&state)?;
@@ -45,8 +60,8 @@ impl Index {
         }
     }
 
-    /// Looks up the row with this key (all index columns, none NULL) in a unique index: its primary key
-    /// and its bytes. False if there is none.
+    /// Looks up the row with this key (all index columns, none NULL) in a unique index: its primary
+    /// key and its bytes. False if there is none.
     pub fn get(
         &self,
         txn: &mut Transaction,
@@ -71,8 +86,8 @@ impl Index {
         })
     }
 
-    /// Replaces `entry` by the index entry of a row that a statement has read, which took `state` before. The row may
-    /// hold a column that was added in between.
+    /// Replaces `entry` by the index entry of a row that a statement has read, which took `state`
+    /// before. The row may hold a column that was added in between.
     fn entry_of_read(
         &self,
         state: &State,
@@ -122,11 +137,10 @@ pub struct IndexRow<'a> {
     pub index_key: &'a [u8],
     /// The row's primary key.
     pub primary_key: &'a [u8],
-    /// The row.
     pub row: &'a [u8],
 }
 
-/// Rows in the order of an index. Reads as [`crate::Cursor`] does.
+/// Rows in the order of an index. Reads as [`crate::cursor::Cursor`] does.
 pub struct IndexCursor {
     index: Index,
     walk: Walk,
@@ -138,19 +152,20 @@ pub struct IndexCursor {
 }
 
 impl IndexCursor {
-    /// The same cursor, locking every row that it answers.
+    /// The same cursor, locking every row that it returns.
     #[must_use]
     pub fn for_update(self) -> IndexCursor {
         IndexCursor { for_update: true, ..self }
     }
 
-    /// The next row; it lives until the next call. `None` at the end.
+    /// The next row, borrowed until the next call. `None` at the end.
     ///
-    /// An entry whose row this transaction itself has deleted or changed since the entry's leaf was read is passed
-    /// over. A cursor for update delivers the newest version of the row; under read committed that may differ from the
-    /// one that the scan saw, and is delivered if its own entry lies in the range, else passed over.
+    /// An entry whose row this transaction itself has deleted or changed since the entry's leaf was
+    /// read is skipped. A cursor for update delivers the newest version of the row; under read
+    /// committed that may differ from the one that the scan saw, and is delivered if its own entry
+    /// lies in the range, else skipped.
     ///
-    /// Errors: as [`crate::Cursor::next`].
+    /// Errors: as [`crate::cursor::Cursor::next`].
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<IndexRow<'_>>, TableError> {
         let state: Arc<State> = self.index.table.state_for(txn)?;
         let index = self.index.live(&state)?;
@@ -174,7 +189,7 @@ impl IndexCursor {
         Ok(Some(IndexRow { index_key: &self.entry.key, primary_key, row: &self.row }))
     }
 
-    /// Reads the row of the current entry; false if it is to be passed over.
+    /// Reads the row of the current entry; false if it is to be skipped.
     fn fetch(&mut self, txn: &mut Transaction, state: &State, index: &LiveIndex) -> Result<bool, TableError> {
         let IndexCursor { index: handle, walk, for_update, row, entry, statement } = self;
         let (key, value) = walk.current();
@@ -194,8 +209,8 @@ impl IndexCursor {
         if !*for_update || txn.isolation() != Isolation::ReadCommitted || !walk.covers(&entry.key) {
             return Ok(false);
         }
-        // Others have changed the row since the scan's snapshot, in which it has this one entry, or this transaction
-        // has: then the scan comes, or has come, to the row's new entry, too.
+        // Others have changed the row since the scan's snapshot, in which it has this one entry, or
+        // this transaction has: then the scan comes, or has come, to the row's new entry, too.
         let (mut seen, mut seen_entry) = (Vec::new(), Entry::default());
         if !txn.in_statement(&mut statement.view, |txn| state.get(txn, primary_key, &mut seen))? {
             return Ok(false);
@@ -204,7 +219,8 @@ impl IndexCursor {
         Ok(seen_entry.key == key)
     }
 
-    /// The next entry's key and primary key, without reading the row: for what the index alone answers.
+    /// The next entry's key and primary key, without reading the row: for queries that the index
+    /// alone covers.
     pub fn next_entry(&mut self, txn: &mut Transaction) -> Result<Option<KeyAndValue<'_>>, TableError> {
         let state: Arc<State> = self.index.table.state_for(txn)?;
         let index = self.index.live(&state)?;
@@ -217,7 +233,8 @@ impl IndexCursor {
         Ok(Some((key, index.definition.spec.primary_key(state.kind(), key, value)?)))
     }
 
-    /// Forgets the entries read ahead, and the snapshot they were read by: the next one is read anew.
+    /// Forgets the entries read ahead, and the snapshot they were read by: the next one is read
+    /// again.
     pub fn refresh(&mut self) {
         self.walk.refresh();
         self.statement = CursorStatement::default();

@@ -1,7 +1,7 @@
 //! Large values: rows too long to stand beside their keys in a leaf.
 //!
-//! The row keeps a *reference* (and the flag of its header set); the bytes are cut into *chunks*, rows of
-//! the table's own tree of large values:
+//! The row keeps a *reference* (and the flag of its header set); the bytes are cut into *chunks*,
+//! rows of the table's own tree of large values:
 //!
 //! ```text
 //! 2  txn: u64 BE  sequence: u32 BE  chunk: u32 BE  →  bytes
@@ -9,36 +9,34 @@
 //! ```
 //!
 //! Invariants:
-//! * a value's name, (transaction, undo index of the write of its row), is never given out twice; so chunks
-//!   never change: they are inserted by the transaction that writes the row, and undone with it;
-//! * a version of a row that some transaction can see has all of its chunks. Whoever replaces or deletes it
-//!   only writes the mark *to be freed*, whatever the value's length; the chunks go when the mark is committed
-//!   and everybody has gone who may see a version from before it (see [`crate::reap`]);
-//! * so chunks are read without asking who may see them: a reference that one sees is enough.
+//! * a value's name, (transaction, undo index of the write of its row), is never given out twice;
+//!   so chunks never change: they are inserted by the transaction that writes the row, and undone
+//!   with it;
+//! * a version of a row that some transaction can see has all of its chunks. A transaction that
+//!   replaces or deletes it only writes the mark *to be freed*, whatever the value's length; the
+//!   chunks are freed when the mark is committed and every transaction and snapshot that may see a
+//!   version from before it has ended (see [`crate::reap`]);
+//! * so chunks are read without a visibility check: a visible reference is enough.
 //!
-//! Crash: until the commit record is durable, recovery undoes reference, chunks and mark together. Chunks
-//! are freed before their mark, so an interrupted freeing is repeated.
+//! Crash: until the commit record is durable, recovery undoes reference, chunks and mark together.
+//! Chunks are freed before their mark, so an interrupted freeing is repeated.
 
-use crate::state::State;
-use crate::{TableError, show};
+use crate::MAX_VALUE_LEN;
+use crate::error::TableError;
+use crate::show;
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{TxnId, crc32c};
 use firn_btree::{Change, Direction, Position, Tree, Visit};
 use firn_log::LogClass;
-use firn_txn::{RowHeader, RowValue, Transaction, TxnErrorKind};
+use firn_txn::{RowHeader, Transaction};
 
-/// Longest value of a row, in bytes: 64 MiB.
-pub const MAX_VALUE_LEN: usize = 64 << 20;
-
-/// Chunks written between two looks at the room in the log.
-const CHUNKS_BETWEEN_PACES: u32 = 32;
-/// Chunks taken out under one step of the background.
+/// Chunks removed by one background step.
 const CHUNKS_FREED_MAX: usize = 256;
 
 const FREED: u8 = 1;
 const CHUNK: u8 = 2;
 
-/// Names a large value, for ever.
+/// Identifies a large value for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ValueId {
     pub(crate) txn: TxnId,
@@ -112,7 +110,7 @@ pub(crate) struct Reference {
 impl Reference {
     pub(crate) const LEN: usize = 20;
 
-    fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Reference::LEN);
         out.put_u64(self.id.txn.0);
         out.put_u32(self.id.sequence);
@@ -137,9 +135,9 @@ pub(crate) fn fits_row(page_size: usize, key_len: usize, value_len: usize) -> bo
     key_len + value_len <= firn_txn::max_row_len(page_size)
 }
 
-/// Bytes of a chunk: so many that eight fill a page. A tree that grows at its end splits off the last entry
-/// of a full leaf, so pages of fewer entries would stay emptier; more would mean more log records.
-fn chunk_len(page_size: usize) -> usize {
+/// Bytes of a chunk: eight fill a page. A tree that grows at its end splits off the last entry of a
+/// full leaf, so pages of fewer entries would stay emptier; more would mean more log records.
+pub(crate) fn chunk_len(page_size: usize) -> usize {
     // Header, prefix and fences of a page; then slot, row header and what is not shared of the key.
     let (of_page, of_entry) = (110, 34);
     let len = (page_size - of_page) / 8 - of_entry;
@@ -147,81 +145,8 @@ fn chunk_len(page_size: usize) -> usize {
     len
 }
 
-/// A value as its row is to hold it.
-pub(crate) enum Stored<'a> {
-    Inline(&'a [u8]),
-    Large { bytes: Vec<u8>, reference: Reference, value: &'a [u8] },
-}
-
-impl<'a> Stored<'a> {
-    /// Decides, and names a large value after the next write of `txn`: which must be that of its row.
-    pub(crate) fn new(
-        txn: &mut Transaction,
-        state: &State,
-        key: &[u8],
-        value: &'a [u8],
-    ) -> Result<Stored<'a>, TableError> {
-        let page_size = state.tree.pool().page_size();
-        if fits_row(page_size, key.len(), value.len()) {
-            return Ok(Stored::Inline(value));
-        }
-        let too_large = |message: String| {
-            Err(TableError::new(crate::TableErrorKind::Transaction(TxnErrorKind::TooLarge), message))
-        };
-        if value.len() > MAX_VALUE_LEN {
-            return too_large(format!("the value has {} bytes; {MAX_VALUE_LEN} is the limit", value.len()));
-        }
-        if !fits_row(page_size, key.len(), Reference::LEN) {
-            // The floor below says how long a key may be.
-            return Ok(Stored::Inline(value));
-        }
-        if state.large.is_none() {
-            return too_large(format!(
-                "table {:?} was created by a version without large values: copy it into a new table",
-                state.definition.name
-            ));
-        }
-        let (id, sequence) = txn.next_write()?;
-        let reference =
-            Reference { id: ValueId { txn: id, sequence }, len: value.len() as u32, checksum: crc32c(value) };
-        Ok(Stored::Large { bytes: reference.encode(), reference, value })
-    }
-
-    /// What to write as the row.
-    pub(crate) fn row(&self) -> RowValue<'_> {
-        match self {
-            Stored::Inline(value) => RowValue { payload: value, flag: false },
-            Stored::Large { bytes, .. } => RowValue { payload: bytes, flag: true },
-        }
-    }
-
-    /// Writes the chunks, once the row is written.
-    pub(crate) fn write_chunks(&self, txn: &mut Transaction, state: &State) -> Result<(), TableError> {
-        let Stored::Large { reference, value, .. } = self else { return Ok(()) };
-        let tree = state.large_tree()?;
-        let chunks = value.chunks(chunk_len(tree.pool().page_size()));
-        for (number, chunk) in (0u32..).zip(chunks) {
-            if number.is_multiple_of(CHUNKS_BETWEEN_PACES) {
-                txn.manager().pace()?;
-            }
-            if !txn.insert(tree, &reference.id.chunk_key(number), chunk)? {
-                return Err(TableError::damaged(format!(
-                    "table {:?} has a large value {} already",
-                    state.definition.name, reference.id
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Marks a value to be freed, once `txn` has taken the row's reference away.
-pub(crate) fn mark_freed(txn: &mut Transaction, state: &State, id: ValueId) -> Result<(), TableError> {
-    Ok(txn.put(state.large_tree()?, &id.key(FREED), &[])?)
-}
-
-/// Reads a value into `out`; false if its chunks are not whole: it has been freed, its writer was rolled
-/// back, or it is damaged.
+/// Reads a value into `out`; false if its chunks are not whole: it has been freed, its writer was
+/// rolled back, or it is damaged.
 pub(crate) fn read(tree: &Tree, reference: Reference, out: &mut Vec<u8>) -> Result<bool, TableError> {
     let len = reference.len as usize;
     out.clear();
@@ -252,8 +177,8 @@ pub(crate) fn read(tree: &Tree, reference: Reference, out: &mut Vec<u8>) -> Resu
     Ok(out.len() == len && crc32c(out) == reference.checksum)
 }
 
-/// Values marked to be freed, in the order of their names from `after` on, at most `limit`; as `txn` sees
-/// them.
+/// Values marked to be freed, in the order of their names from `after` on, at most `limit`; as
+/// `txn` sees them.
 pub(crate) fn freed(
     txn: &mut Transaction,
     tree: &Tree,
@@ -296,8 +221,8 @@ pub(crate) fn any_marked(tree: &Tree) -> Result<bool, TableError> {
     Ok(any)
 }
 
-/// Takes out a bounded number of a value's chunks; its mark, when there are none. Whether it is all gone.
-/// Nobody may need the value any more: nothing here is undone.
+/// Removes a bounded number of a value's chunks, and its mark when there are none left. Returns
+/// whether all of it is gone. No reader may need the value any more: nothing here is undone.
 pub(crate) fn free_some(tree: &Tree, id: ValueId) -> Result<bool, TableError> {
     let mut keys: Vec<[u8; 17]> = Vec::new();
     let mut position = Some(Position::At(id.chunk_key(0).to_vec()));
@@ -351,6 +276,7 @@ pub(crate) fn not_whole(table: &str, key: &[u8]) -> TableError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MAX_VALUE_LEN;
 
     const ID: ValueId = ValueId { txn: TxnId(0x0102), sequence: 3 };
 

@@ -1,26 +1,30 @@
 //! Tables: catalog, rows, secondary indexes.
 //!
-//! Place in the stack: above `txn`, below `firn` and `query`. The floors below know trees of bytes and
-//! transactions; this floor knows *names*, *columns* and *indexes*, and keeps every index of a table in
-//! the transaction that changes its rows. Formats: `docs/format/rows.md`; how it works: `docs/internals/tables.md`.
+//! Place in the stack: above `txn`, below `firn`. The layers below know trees of bytes and
+//! transactions; this layer knows *names*, *columns* and *indexes*, and maintains every index of a
+//! table in the transaction that changes its rows. Formats: `docs/format/rows.md`; how it works:
+//! `docs/internals/tables.md`.
 //!
-//! * [`Schema`], [`Value`]: typed columns; the key encoding keeps their order, the row encoding keeps
-//!   fixed-size columns at fixed offsets.
+//! * [`Schema`], [`Value`]: typed columns; the key encoding keeps their order, the row encoding
+//!   keeps fixed-size columns at fixed offsets.
 //! * [`Catalog`]: which tables there are. Definition changes are transactions of their own.
 //! * [`Table`], [`TypedTable`], [`Index`]: handles, cheap to clone, usable from any thread with any
-//!   transaction of their database. [`Cursor`], [`IndexCursor`], [`TypedCursor`]: owned, holding no latch.
+//!   transaction of their database. [`Cursor`], [`IndexCursor`], [`TypedCursor`]: owned, holding no
+//!   latch.
 //!
-//! Invariants: a statement changes a row and all of its indexes, or nothing; an index that is ready has one
-//! entry for each row and no other; a handle never reaches the pages of a dropped table.
+//! Invariants: a statement changes a row and all of its indexes, or nothing; an index that is ready
+//! has one entry for each row and no other; a handle never reaches the pages of a dropped table.
 //!
-//! How it fails: [`TableError`], whose kind says what the caller can do. Bytes that were stored and do not
-//! decode are `Damaged`, never a panic.
+//! How it fails: [`TableError`], whose kind says what the caller can do. Bytes that were stored and
+//! do not decode are `Damaged`, never a panic.
 #![forbid(unsafe_code)]
+#![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
 mod build;
 mod catalog;
 mod catalog_rows;
 mod check;
+mod count_rows;
 mod cursor;
 mod ddl;
 mod definition;
@@ -29,6 +33,7 @@ mod error;
 mod index;
 mod index_handle;
 mod large;
+mod large_write;
 mod order_key;
 mod range;
 mod ranks;
@@ -38,6 +43,7 @@ mod schema;
 mod show;
 mod state;
 mod table;
+mod table_kind;
 #[cfg(test)]
 mod testing;
 mod typed;
@@ -46,14 +52,16 @@ mod write;
 
 pub use catalog::{Catalog, SYSTEM_TREE};
 pub use check::TableReport;
+pub use count_rows::RowCount;
 pub use cursor::{Cursor, KeyAndValue};
-pub use definition::{Definition, TableKind};
+pub use definition::Definition;
 pub use error::{TableError, TableErrorKind};
 pub use index::{IndexDefinition, IndexPart, IndexParts, IndexSpec, IndexState, MAX_INDEXES};
 pub use index_handle::{Index, IndexCursor, IndexRow};
-pub use large::MAX_VALUE_LEN;
 pub use range::KeyRange;
+pub use row::MAX_VALUE_LEN;
 pub use schema::{Column, KeyColumn, MAX_COLUMNS, MAX_KEY_COLUMNS, MAX_NAME_LEN, Schema};
-pub use table::{RowCount, Table};
+pub use table::Table;
+pub use table_kind::TableKind;
 pub use typed::{TypedCursor, TypedTable};
 pub use value::{ColumnType, Value, ValueRef};

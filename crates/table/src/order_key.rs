@@ -1,10 +1,11 @@
 //! The key encoding: byte order of encodings is the order of values.
 //!
-//! A key is the encodings of its columns, one after the other; see `docs/format/rows.md`. Invariants:
-//! * for two tuples of one shape, comparing encodings as bytes gives the order of the tuples, column by
-//!   column, with each descending column turned round;
-//! * no encoding of a tuple is a prefix of another tuple's of the same shape, so whatever is appended to
-//!   a key (a primary key, in non-unique indexes) can be told from it again;
+//! A key is the encodings of its columns, one after the other; see `docs/format/rows.md`.
+//! Invariants:
+//! * for two tuples of one shape, comparing encodings as bytes gives the order of the tuples,
+//!   column by column, with each descending column turned round;
+//! * no encoding of a tuple is a prefix of another tuple's of the same shape, so what is appended
+//!   to a key (a primary key, in non-unique indexes) can be separated from it again;
 //! * decoding is the exact inverse, and refuses bytes that no value encodes to.
 
 use crate::value::{ColumnType, Value, ValueRef, canonical};
@@ -53,7 +54,6 @@ pub(crate) fn encode(form: KeyForm, value: ValueRef<'_>, key: &mut Vec<u8>) {
     }
 }
 
-/// Reads one column back.
 pub(crate) fn decode(form: KeyForm, reader: &mut Reader<'_>) -> Result<Value, Malformed> {
     let turn = if form.descending { 0xff } else { 0 };
     if form.nullable {
@@ -89,7 +89,7 @@ pub(crate) fn decode(form: KeyForm, reader: &mut Reader<'_>) -> Result<Value, Ma
     })
 }
 
-/// Steps over one column; answers whether it is NULL. Checks lengths only.
+/// Skips one column; returns whether it is NULL. Checks lengths only.
 pub(crate) fn skip(form: KeyForm, reader: &mut Reader<'_>) -> Result<bool, Malformed> {
     let turn = if form.descending { 0xff } else { 0 };
     if form.nullable && reader.u8()? ^ turn == NULL {
@@ -108,8 +108,8 @@ fn turned<const N: usize>(bytes: [u8; N], turn: u8) -> [u8; N] {
     bytes.map(|byte| byte ^ turn)
 }
 
-/// Bits whose unsigned order is the order of numbers: positive ones get the sign bit, negative ones are
-/// inverted whole.
+/// Bits whose unsigned order is the order of numbers: positive ones get the sign bit, negative ones
+/// are inverted whole.
 fn order_bits(number: f64) -> u64 {
     let bits = canonical(number).to_bits();
     if bits & SIGN_64 == 0 { bits | SIGN_64 } else { !bits }

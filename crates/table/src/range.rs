@@ -3,9 +3,11 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-/// The keys from one bound to another. Kept half-open: the first key in it, and the first key past it.
+/// The keys from one bound to another. Kept half-open: the first key in it, and the first key past
+/// it.
 ///
-/// Keys are bytes, so every bound can be said that way: the next key after `k` is `k` and a zero byte.
+/// Keys are bytes, so every bound can be said that way: the next key after `k` is `k` and a zero
+/// byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
     low: Option<Vec<u8>>,
@@ -13,7 +15,6 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Every key.
     #[must_use]
     pub fn all() -> KeyRange {
         KeyRange::default()
@@ -43,8 +44,8 @@ impl KeyRange {
         KeyRange { low: Some(prefix.to_vec()), high: after_prefix(prefix) }
     }
 
-    /// Keys between two *prefixes*, as encodings of leading columns are: an included (or excluded) bound
-    /// takes in (or leaves out) every key that begins with it.
+    /// Keys between two *prefixes*, as encodings of leading columns are: an included (or excluded)
+    /// bound takes in (or leaves out) every key that begins with it.
     #[must_use]
     pub fn of_prefixes(low: Bound<&[u8]>, high: Bound<&[u8]>) -> KeyRange {
         let low = match low {

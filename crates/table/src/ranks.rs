@@ -8,5 +8,4 @@ pub(crate) static DEFINITION: Rank = Rank::new(50, "a table's definition_change"
 pub(crate) static WRITING: Rank = Rank::new(60, "the catalog's writing");
 /// By their present names; read for a lookup.
 pub(crate) static TABLES: Rank = Rank::new(70, "the catalog's tables");
-/// Its present definition.
 pub(crate) static STATE: Rank = Rank::new(80, "a table's state");

@@ -1,42 +1,34 @@
-//! Freeing large values that nobody can see any more, in the background.
+//! Freeing large values that no transaction can see any more, in the background.
 //!
-//! A statement that replaces or deletes a large value marks it (see [`crate::large`]). Its chunks may go
-//! when nobody can reach it: the mark is committed, so no snapshot to come sees the row that led to it; and a
-//! *fence* taken after that is past, so no transaction or snapshot from before it is left.
+//! A statement that replaces or deletes a large value marks it (see [`crate::large`]). Its chunks
+//! may be freed when no transaction can reach it: the mark is committed, so no snapshot to come
+//! sees the row that led to it; and a *fence* taken after that is past, so no transaction or
+//! snapshot from before it is left.
 //!
-//! Marks are found by looking at the trees of tables whose statements have made some since they were last
-//! looked at, and once at every tree after an opening. A batch of marks waits for one fence.
+//! Marks are found by scanning the trees of tables whose statements have made some since the last
+//! scan, and once every tree after an opening. A batch of marks waits for one fence.
 //!
-//! If this meets damage, the freeing of that table's large values is set aside until the next opening; no value is lost
-//! by that, and other tables go on.
+//! If this meets damage, the freeing of that table's large values is set aside until the next
+//! opening; no value is lost by that, and other tables continue.
 
 use crate::catalog::Catalog;
 use crate::drops::is_damage;
-use crate::large::{self, ValueId};
+use crate::error::TableError;
+use crate::large::{self};
 use crate::state::Shared;
-use crate::{Table, TableError};
+use crate::table::Table;
+use firn_base::Progress;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
-use firn_base::{Progress, TxnId};
 use firn_txn::{TxnError, TxnErrorKind, TxnOptions};
 
 /// Marks that wait for one fence.
 const BATCH_MAX: usize = 64;
-/// Tables looked at in one step.
+/// Tables visited in one step.
 const TABLES_MAX: usize = 16;
 
-/// Values of one table that wait to be freed.
-#[derive(Debug, Default)]
-pub(crate) struct Reaping {
-    /// All of them are marked, and the marks were committed before the fence was taken.
-    batch: Vec<ValueId>,
-    fence: Option<TxnId>,
-    /// Not tried again before the next opening.
-    set_aside: bool,
-}
-
 impl Catalog {
-    /// Frees a bounded piece of one large value that nobody needs any more.
+    /// Frees a bounded piece of one large value that no transaction needs any more.
     ///
     /// Errors: as [`Catalog::drop_step`].
     pub(crate) fn reap_step(&self) -> Result<Progress, TableError> {
@@ -45,7 +37,8 @@ impl Catalog {
             let marked = tables.values().filter(|table| table.shared.has_marks.load(Ordering::SeqCst));
             marked.map(|table| table.shared.clone()).collect()
         };
-        // The next step goes on where this one ends, so that a table whose marks must wait stops no other.
+        // The next step continues where this one ends, so that a table whose marks must wait blocks
+        // no other.
         let start = self.reaped.fetch_add(TABLES_MAX, Ordering::Relaxed);
         let (mut progress, mut refused) = (Progress::Idle, None);
         for at in 0..marked.len().min(TABLES_MAX) {
@@ -57,7 +50,7 @@ impl Catalog {
                     self.set_reaping_aside(&table, &error);
                     progress = Progress::Worked;
                 }
-                // The next table may have something that needs no room.
+                // The next table may have work that needs no space.
                 Err(error) => refused = Some(error),
             }
         }
@@ -82,7 +75,7 @@ impl Catalog {
 
 impl Table {
     fn reap(&self) -> Result<Progress, TableError> {
-        // Kept to the end: it keeps the tree from being cleared meanwhile.
+        // Held to the end: it keeps the tree from being cleared meanwhile.
         let Ok(state) = self.shared.state() else { return Ok(Progress::Idle) };
         let Some(tree) = &state.large else {
             self.shared.has_marks.store(false, Ordering::SeqCst);
@@ -95,11 +88,11 @@ impl Table {
             return Ok(Progress::Idle);
         }
         let Some(fence) = reaping.fence else {
-            // Cleared before the look: a mark made after it sets this again.
+            // Cleared before the scan: a mark made after it sets this again.
             self.shared.has_marks.store(false, Ordering::SeqCst);
             let marked = large::any_marked(tree);
             if matches!(marked, Ok(false)) {
-                // One table less to look at: the next one's turn comes.
+                // One table less to visit: the next step visits another.
                 return Ok(Progress::Worked);
             }
             self.shared.has_marks.store(true, Ordering::SeqCst);

@@ -7,37 +7,41 @@
 //! |        | (b bytes)  | (f bytes)    | (v of them)| one after the other |
 //! +--------+------------+--------------+------------+---------------------+
 //! ```
-//! Ends are of four bytes each, and bit 15 of `n` is set, if text and bytes together are longer than 65535
-//! bytes: a *wide* row.
+//! Ends are of four bytes each, and bit 15 of `n` is set, if text and bytes together are longer
+//! than 65535 bytes: a *wide* row.
 //!
-//! `n` columns are stored: those of the schema that are not in the primary key, in order; a row with fewer
-//! than the schema has was written before the rest were added. So an update that keeps the lengths of its
-//! text and bytes keeps every offset, and the floor below patches only the bytes that differ.
+//! `n` columns are stored: those of the schema that are not in the primary key, in order; a row
+//! with fewer than the schema has was written before the rest were added. So an update that keeps
+//! the lengths of its text and bytes keeps every offset, and the layer below patches only the bytes
+//! that differ.
 //!
-//! Invariants: a NULL has its bit set and zeros (or no bytes) in its place; bits past the last nullable
-//! column are zero; ends ascend, and the last one is the end of the row; a row is wide only if it must be.
-//! Equal rows have equal bytes.
+//! Invariants: a NULL has its bit set and zeros (or no bytes) in its place; bits past the last
+//! nullable column are zero; ends ascend, and the last one is the end of the row; a row is wide
+//! only if it must be. Equal rows have equal bytes.
 
-use crate::TableError;
+use crate::error::TableError;
 use crate::schema::{Column, RowColumns};
 use crate::value::{ColumnType, ValueRef, canonical};
 use firn_base::codec::{Malformed, Reader, Writer};
 
+/// Longest value of a row, in bytes: 64 MiB.
+pub const MAX_VALUE_LEN: usize = 64 << 20;
+
 /// Set in the number of columns of a wide row.
 const WIDE: u16 = 1 << 15;
-const _: () = assert!(crate::MAX_COLUMNS < WIDE as usize && crate::MAX_VALUE_LEN < u32::MAX as usize);
+const _: () = assert!(crate::schema::MAX_COLUMNS < WIDE as usize && MAX_VALUE_LEN < u32::MAX as usize);
 
 /// Where one stored column lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
+struct StoredColumn {
     column_type: ColumnType,
     /// Its bit among the NULL bits, if it is nullable.
     null_bit: Option<usize>,
-    place: Place,
+    position: Position,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// Offset within the fixed-size area.
     Fixed(usize),
     /// Number among the columns of varying size.
@@ -58,11 +62,11 @@ impl Sizes {
     }
 }
 
-/// Offsets of rows. Where a column lies does not depend on those behind it, so this serves rows from before columns were
-/// added, too.
+/// Offsets of rows. Where a column lies does not depend on those behind it, so this serves rows
+/// from before columns were added, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    slots: Vec<Slot>,
+    stored_columns: Vec<StoredColumn>,
     /// By the number of columns stored, from none to all.
     sizes: Vec<Sizes>,
 }
@@ -71,21 +75,21 @@ impl Layout {
     /// The layout of a row of these columns.
     pub(crate) fn of<'a>(columns: impl Iterator<Item = &'a Column>) -> Layout {
         let mut sizes = Sizes::default();
-        let mut layout = Layout { slots: Vec::new(), sizes: vec![sizes] };
+        let mut layout = Layout { stored_columns: Vec::new(), sizes: vec![sizes] };
         for column in columns {
             let null_bit = column.nullable.then_some(sizes.nullable);
             sizes.nullable += usize::from(column.nullable);
-            let place = match column.column_type.fixed_len() {
+            let position = match column.column_type.fixed_len() {
                 Some(len) => {
                     sizes.fixed_len += len;
-                    Place::Fixed(sizes.fixed_len - len)
+                    Position::Fixed(sizes.fixed_len - len)
                 }
                 None => {
                     sizes.varying += 1;
-                    Place::Varying(sizes.varying - 1)
+                    Position::Varying(sizes.varying - 1)
                 }
             };
-            layout.slots.push(Slot { column_type: column.column_type, null_bit, place });
+            layout.stored_columns.push(StoredColumn { column_type: column.column_type, null_bit, position });
             layout.sizes.push(sizes);
         }
         layout
@@ -98,33 +102,34 @@ impl Layout {
         row: &mut Vec<u8>,
     ) -> Result<(), TableError> {
         let total: usize = values.clone().map(varying_len).sum();
-        if total > crate::MAX_VALUE_LEN {
+        if total > MAX_VALUE_LEN {
             return Err(TableError::bad_argument(format!(
                 "text and bytes of a row have {total} bytes together; {} is the limit",
-                crate::MAX_VALUE_LEN
+                MAX_VALUE_LEN
             )));
         }
         let wide = total > usize::from(u16::MAX);
-        let sizes = self.sizes[self.slots.len()];
+        let sizes = self.sizes[self.stored_columns.len()];
         let end_len = if wide { 4 } else { 2 };
         row.clear();
-        row.put_u16(self.slots.len() as u16 | if wide { WIDE } else { 0 });
+        row.put_u16(self.stored_columns.len() as u16 | if wide { WIDE } else { 0 });
         row.resize(2 + sizes.bits_len(), 0);
-        for (slot, value) in self.slots.iter().zip(values.clone()) {
+        for (stored, value) in self.stored_columns.iter().zip(values.clone()) {
             if value.is_null() {
-                let bit = slot.null_bit.expect("a NULL in a column that may not hold one was refused before");
+                let bit =
+                    stored.null_bit.expect("a NULL in a column that may not hold one was refused before");
                 row[2 + bit / 8] |= 1 << (bit % 8);
             }
-            if matches!(slot.place, Place::Fixed(_)) {
-                put_fixed(slot.column_type, value, row);
+            if matches!(stored.position, Position::Fixed(_)) {
+                put_fixed(stored.column_type, value, row);
             }
         }
         let ends = row.len();
         debug_assert_eq!(ends, 2 + sizes.bits_len() + sizes.fixed_len);
         row.resize(ends + end_len * sizes.varying, 0);
         let start = row.len();
-        for (slot, value) in self.slots.iter().zip(values) {
-            let Place::Varying(at) = slot.place else { continue };
+        for (stored, value) in self.stored_columns.iter().zip(values) {
+            let Position::Varying(at) = stored.position else { continue };
             match value {
                 ValueRef::Text(v) => row.put(v.as_bytes()),
                 ValueRef::Bytes(v) => row.put(v),
@@ -136,8 +141,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Reads a row of `columns`, which this is the layout of. Checks lengths and offsets, so that what is
-    /// left to go wrong with a value is only its own bytes.
+    /// Reads a row of `columns`, which this is the layout of. Checks lengths and offsets, so that
+    /// what is left to go wrong with a value is only its own bytes.
     pub(crate) fn read<'a>(
         &'a self,
         columns: RowColumns<'a>,
@@ -156,7 +161,15 @@ impl Layout {
         let fixed = reader.bytes(sizes.fixed_len)?;
         let ends = reader.bytes(if wide { 4 } else { 2 } * sizes.varying)?;
         let varying = reader.rest();
-        let view = RowView { slots: &self.slots[..stored], columns, bits, fixed, ends, wide, varying };
+        let view = RowView {
+            stored_columns: &self.stored_columns[..stored],
+            columns,
+            bits,
+            fixed,
+            ends,
+            wide,
+            varying,
+        };
         let mut last = 0;
         for at in 0..sizes.varying {
             let end = view.end(at);
@@ -200,7 +213,7 @@ fn put_fixed(column_type: ColumnType, value: ValueRef<'_>, row: &mut Vec<u8>) {
 /// A row being read.
 pub(crate) struct RowView<'a> {
     /// Of the columns that it stores.
-    slots: &'a [Slot],
+    stored_columns: &'a [StoredColumn],
     columns: RowColumns<'a>,
     bits: &'a [u8],
     fixed: &'a [u8],
@@ -218,21 +231,22 @@ impl<'a> RowView<'a> {
         u32::from_le_bytes(*end) as usize
     }
 
-    /// The value of the stored column at `place`; its default if the row is older than the column.
-    pub(crate) fn value(&self, place: usize) -> Result<ValueRef<'a>, Malformed> {
-        let Some(slot) = self.slots.get(place) else {
-            let column = self.columns.clone().nth(place);
+    /// The value of the stored column with this index; its default if the row is older than the
+    /// column.
+    pub(crate) fn value(&self, index: usize) -> Result<ValueRef<'a>, Malformed> {
+        let Some(stored) = self.stored_columns.get(index) else {
+            let column = self.columns.clone().nth(index);
             return Ok(column.expect("callers ask for columns of the schema").default.as_ref());
         };
-        if slot.null_bit.is_some_and(|bit| self.bits[bit / 8] >> (bit % 8) & 1 == 1) {
+        if stored.null_bit.is_some_and(|bit| self.bits[bit / 8] >> (bit % 8) & 1 == 1) {
             return Ok(ValueRef::Null);
         }
-        match slot.place {
-            Place::Fixed(offset) => fixed_value(slot.column_type, &self.fixed[offset..]),
-            Place::Varying(at) => {
+        match stored.position {
+            Position::Fixed(offset) => fixed_value(stored.column_type, &self.fixed[offset..]),
+            Position::Varying(at) => {
                 let start = if at == 0 { 0 } else { self.end(at - 1) };
                 let bytes = &self.varying[start..self.end(at)];
-                if slot.column_type == ColumnType::Bytes {
+                if stored.column_type == ColumnType::Bytes {
                     return Ok(ValueRef::Bytes(bytes));
                 }
                 let text = std::str::from_utf8(bytes)
@@ -263,7 +277,8 @@ fn fixed_value(column_type: ColumnType, bytes: &[u8]) -> Result<ValueRef<'static
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Schema, ValueRef};
+    use crate::schema::Schema;
+    use crate::value::ValueRef;
 
     fn schema() -> Schema {
         Schema::with_key(
@@ -321,7 +336,7 @@ mod tests {
         assert!(schema().decode(&key, &row, &mut Vec::new()).is_err());
     }
 
-    /// A row of fewer columns once had a layout made for each look at it.
+    /// A row of fewer columns once had a layout computed for each read of it.
     #[test]
     fn rows_from_before_columns_were_added_are_read_by_the_same_layout() {
         let columns = |count: usize| -> Vec<Column> {
@@ -337,7 +352,7 @@ mod tests {
         let layout = Layout::of(all.iter());
         for count in 0..=all.len() {
             let older = Layout::of(columns(count).iter());
-            assert_eq!(layout.slots[..count], older.slots);
+            assert_eq!(layout.stored_columns[..count], older.stored_columns);
             assert_eq!(layout.sizes[..=count], older.sizes);
         }
         assert_eq!(layout.sizes[25], Sizes { nullable: 12, fixed_len: 5 * (4 + 1 + 8), varying: 10 });

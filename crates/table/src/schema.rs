@@ -1,12 +1,12 @@
 //! The schema of a typed table.
 //!
-//! Invariants, checked by [`Schema::new`] and so by whoever decodes a schema:
+//! Invariants, checked by [`Schema::new`] and so by every decoder of a schema:
 //! * 1 to [`MAX_COLUMNS`] columns, with different names of 1 to 255 bytes;
 //! * the primary key has 1 to [`MAX_KEY_COLUMNS`] columns, each once, none nullable;
-//! * columns are only ever added at the end, nullable or with a default, so that rows written before
-//!   stay readable as they are.
+//! * columns are only ever added at the end, nullable or with a default, so that rows written
+//!   before stay readable as they are.
 
-use crate::TableError;
+use crate::error::TableError;
 use crate::order_key::{self, KeyForm};
 use crate::row::Layout;
 use crate::value::{ColumnType, Value, ValueRef};
@@ -19,7 +19,6 @@ pub const MAX_KEY_COLUMNS: usize = 32;
 /// Longest name of a table, column or index, in bytes of UTF-8.
 pub const MAX_NAME_LEN: usize = 255;
 
-/// One column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     /// Its name, unique in the table.
@@ -121,8 +120,8 @@ impl PartialEq for Schema {
 impl Eq for Schema {}
 
 impl Schema {
-    /// A schema of `columns` clustered by `key`. Fails with kind `BadArgument` if an invariant of the
-    /// module is broken.
+    /// A schema of `columns` clustered by `key`. Fails with kind `BadArgument` if an invariant of
+    /// the module is broken.
     pub fn new(columns: Vec<Column>, key: Vec<KeyColumn>) -> Result<Schema, TableError> {
         check_columns(&columns).map_err(TableError::bad_argument)?;
         check_key(&columns, &key).map_err(TableError::bad_argument)?;
@@ -159,12 +158,10 @@ impl Schema {
         Schema::new(columns, key)
     }
 
-    /// All columns.
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
-    /// The primary key.
     #[must_use]
     pub fn key(&self) -> &[KeyColumn] {
         &self.key
@@ -189,8 +186,8 @@ impl Schema {
         &self.layout
     }
 
-    /// Encodes a whole row, one value a column in the order of the columns, into its key and its row bytes
-    /// (both replaced). Fails with kind `BadArgument` if the values do not fit.
+    /// Encodes a whole row, one value a column in the order of the columns, into its key and its
+    /// row bytes (both replaced). Fails with kind `BadArgument` if the values do not fit.
     pub fn encode(
         &self,
         values: &[ValueRef<'_>],
@@ -214,8 +211,8 @@ impl Schema {
         self.layout.encode(self.row_columns.iter().map(|&at| values[at]), row)
     }
 
-    /// Encodes the first columns of the primary key: all of them name a row, fewer a prefix for ranges.
-    /// Appends to `key`.
+    /// Encodes the first columns of the primary key: all of them name a row, fewer a prefix for
+    /// ranges. Appends to `key`.
     pub fn encode_key(&self, values: &[ValueRef<'_>], key: &mut Vec<u8>) -> Result<(), TableError> {
         if values.len() > self.key.len() {
             return Err(TableError::bad_argument(format!(
@@ -231,8 +228,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Decodes a stored row: one value a column, in the order of the columns (`values` is replaced). An
-    /// error means that the bytes are not a row of this schema.
+    /// Decodes a stored row: one value a column, in the order of the columns (`values` is
+    /// replaced). An error means that the bytes are not a row of this schema.
     pub fn decode(&self, key: &[u8], row: &[u8], values: &mut Vec<Value>) -> Result<(), Malformed> {
         values.clear();
         values.resize(self.columns.len(), Value::Null);
@@ -290,7 +287,6 @@ impl Schema {
     }
 }
 
-/// Appends key columns.
 pub(crate) fn write_key_columns(key: &[KeyColumn], out: &mut Vec<u8>) {
     out.put_varint(key.len() as u64);
     for part in key {
@@ -398,132 +394,4 @@ pub(crate) fn check_value(column: &Column, value: ValueRef<'_>) -> Result<(), Ta
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{random_type, random_value};
-    use firn_base::rng::Rng;
-
-    fn random_schema(rng: &mut Rng) -> Schema {
-        let key_columns = rng.between(1, 3) as usize;
-        let count = key_columns + rng.below(12) as usize;
-        let columns = (0..count)
-            .map(|at| {
-                let column = Column::new(format!("c{at}"), random_type(rng));
-                let column = if at >= key_columns && rng.one_in(2) { column.nullable() } else { column };
-                let default = random_value(rng, column.column_type, true);
-                if rng.one_in(3) { column.with_default(default) } else { column }
-            })
-            .collect();
-        let mut places: Vec<usize> = (0..key_columns).collect();
-        if rng.one_in(2) {
-            places.reverse();
-        }
-        let key = places.into_iter().map(|column| KeyColumn { column, descending: rng.one_in(2) }).collect();
-        Schema::new(columns, key).unwrap()
-    }
-
-    #[test]
-    fn schemas_and_rows_round_trip() {
-        let mut rng = Rng::new(1);
-        for _ in 0..3000 {
-            let schema = random_schema(&mut rng);
-            let mut bytes = Vec::new();
-            schema.write(&mut bytes);
-            let mut reader = Reader::new(&bytes);
-            assert_eq!(Schema::read(&mut reader).as_ref(), Ok(&schema));
-            assert!(reader.is_empty());
-
-            let values: Vec<Value> =
-                schema.columns().iter().map(|c| random_value(&mut rng, c.column_type, c.nullable)).collect();
-            let borrowed: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
-            let (mut key, mut row, mut back) = (Vec::new(), Vec::new(), Vec::new());
-            schema.encode(&borrowed, &mut key, &mut row).unwrap();
-            schema.decode(&key, &row, &mut back).unwrap();
-            assert_eq!(back, values);
-        }
-    }
-
-    #[test]
-    fn rows_written_before_a_column_was_added_read_its_default() {
-        let mut rng = Rng::new(2);
-        for _ in 0..2000 {
-            let wide = random_schema(&mut rng);
-            let keep = rng.between(wide.key().len() as u64, wide.columns().len() as u64) as usize;
-            let narrow = Schema::new(wide.columns()[..keep].to_vec(), wide.key().to_vec()).unwrap();
-            let values: Vec<Value> =
-                narrow.columns().iter().map(|c| random_value(&mut rng, c.column_type, c.nullable)).collect();
-            let borrowed: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
-            let (mut key, mut row, mut back) = (Vec::new(), Vec::new(), Vec::new());
-            narrow.encode(&borrowed, &mut key, &mut row).unwrap();
-            wide.decode(&key, &row, &mut back).unwrap();
-            assert_eq!(back[..keep], values);
-            for (column, value) in wide.columns()[keep..].iter().zip(&back[keep..]) {
-                assert_eq!(*value, column.default);
-            }
-        }
-    }
-
-    #[test]
-    fn damaged_schemas_and_rows_are_refused_without_panic() {
-        let mut rng = Rng::new(3);
-        for _ in 0..3000 {
-            let schema = random_schema(&mut rng);
-            let values: Vec<Value> =
-                schema.columns().iter().map(|c| random_value(&mut rng, c.column_type, c.nullable)).collect();
-            let borrowed: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
-            let (mut key, mut row, mut back) = (Vec::new(), Vec::new(), Vec::new());
-            schema.encode(&borrowed, &mut key, &mut row).unwrap();
-            let mut bytes = Vec::new();
-            schema.write(&mut bytes);
-            for target in [&mut bytes, &mut row, &mut key] {
-                match rng.below(3) {
-                    0 => target.truncate(rng.below(target.len() as u64 + 1) as usize),
-                    1 => target.push(rng.next_u64() as u8),
-                    _ if target.is_empty() => {}
-                    _ => {
-                        let at = rng.below(target.len() as u64) as usize;
-                        target[at] = rng.next_u64() as u8;
-                    }
-                }
-            }
-            let _ = Schema::read(&mut Reader::new(&bytes));
-            let _ = schema.decode(&key, &row, &mut back);
-        }
-    }
-
-    #[test]
-    fn broken_schemas_are_refused() {
-        let id = || Column::new("id", ColumnType::I64);
-        let refused: &[(Vec<Column>, Vec<KeyColumn>)] = &[
-            (vec![], vec![]),
-            (vec![id()], vec![]),
-            (vec![id(), id()], vec![KeyColumn::ascending(0)]),
-            (vec![id().nullable()], vec![KeyColumn::ascending(0)]),
-            (vec![id()], vec![KeyColumn::ascending(1)]),
-            (vec![id()], vec![KeyColumn::ascending(0), KeyColumn::descending(0)]),
-            (vec![id().with_default("text")], vec![KeyColumn::ascending(0)]),
-            (vec![Column::new("", ColumnType::Bool)], vec![KeyColumn::ascending(0)]),
-        ];
-        for (columns, key) in refused {
-            assert!(Schema::new(columns.clone(), key.clone()).is_err(), "{columns:?} {key:?}");
-        }
-        assert!(Schema::with_key(vec![id()], &["nowhere"]).is_err());
-    }
-
-    #[test]
-    fn values_that_do_not_fit_are_refused_by_column_name() {
-        let schema = Schema::with_key(
-            vec![Column::new("id", ColumnType::I64), Column::new("name", ColumnType::Text)],
-            &["id"],
-        )
-        .unwrap();
-        let (mut key, mut row) = (Vec::new(), Vec::new());
-        let mut error =
-            |values: &[ValueRef<'_>]| schema.encode(values, &mut key, &mut row).unwrap_err().message;
-        assert!(error(&[1i64.into()]).contains("2 columns"));
-        assert!(error(&[1i64.into(), 2i64.into()]).contains("\"name\""));
-        assert!(error(&[1i64.into(), ValueRef::Null]).contains("may not be NULL"));
-        let long = "x".repeat(crate::MAX_VALUE_LEN + 1);
-        assert!(error(&[1i64.into(), long.as_str().into()]).contains("67108864"));
-    }
-}
+mod tests;

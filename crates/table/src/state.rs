@@ -1,18 +1,20 @@
 //! What a table is at one moment, for the statements that run on it.
 //!
-//! A statement takes the table's [`State`] (an `Arc`) and keeps it until it ends. Definition changes put
-//! another state in its place; they never change one. Invariants:
-//! * every state that names a tree holds that tree's `Arc`; so once the `Weak` of a dropped tree is dead,
-//!   no statement that could touch the tree is running (see [`crate::drops`]);
-//! * a statement that writes takes the state *again* once it has written the row itself, which locks the
-//!   row, and keeps the indexes of that later state. An index build relies on it (see [`crate::build`]).
+//! A statement takes the table's [`State`] (an `Arc`) and keeps it until it ends. Definition
+//! changes put another state in its place; they never change one. Invariants:
+//! * every state that names a tree holds that tree's `Arc`; so once the `Weak` of a dropped tree is
+//!   dead, no statement that could touch the tree is running (see [`crate::drops`]);
+//! * a statement that writes takes the state *again* once it has written the row itself, which
+//!   locks the row, and keeps the indexes of that later state. An index build relies on it (see
+//!   [`crate::build`]).
 
-use crate::definition::{Definition, TableKind};
-use crate::index::{Entry, IndexDefinition, RowSource};
-use crate::large::{self, Reference};
+use crate::definition::Definition;
+use crate::error::{TableError, TableErrorKind};
+use crate::index::{Entry, IndexDefinition, IndexState, RowSource};
+use crate::large::{self, Reference, ValueId};
 use crate::ranks;
-use crate::reap::Reaping;
-use crate::{IndexState, TableError, TableErrorKind};
+use crate::table_kind::TableKind;
+
 use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Arc, Mutex, RwLock};
 use firn_base::{TreeId, TxnId};
@@ -25,7 +27,8 @@ use firn_txn::{Isolation, Transaction, TxnManager};
 pub(crate) struct LiveIndex {
     pub(crate) definition: IndexDefinition,
     pub(crate) tree: Arc<Tree>,
-    /// Snapshots taken before this transaction do not see all of its entries; `None`: every one does.
+    /// Snapshots taken before this transaction do not see all of its entries; `None`: every one
+    /// does.
     pub(crate) usable_past: Option<TxnId>,
 }
 
@@ -121,8 +124,9 @@ impl State {
         self.complete(key, flag, out)
     }
 
-    /// Replaces the reference in `out`, if the row read just now has one, by the value. The transaction still has
-    /// what it read the row by, its snapshot or its lock; so the value has not been freed.
+    /// Replaces the reference in `out`, if the row read just now has one, by the value. The
+    /// transaction still has what it read the row by, its snapshot or its lock; so the value has
+    /// not been freed.
     fn complete(&self, key: &[u8], flag: Option<bool>, out: &mut Vec<u8>) -> Result<bool, TableError> {
         match flag {
             None => return Ok(false),
@@ -136,8 +140,9 @@ impl State {
         Ok(true)
     }
 
-    /// As [`State::get`], for a row that was read earlier in the statement, as `stored`: after a rollback to a savepoint
-    /// the value that this transaction itself had written may be gone. Then the row is read again.
+    /// As [`State::get`], for a row that was read earlier in the statement, as `stored`: after a
+    /// rollback to a savepoint the value that this transaction itself had written may be undone.
+    /// Then the row is read again.
     pub(crate) fn get_stored_large(
         &self,
         txn: &mut Transaction,
@@ -173,7 +178,8 @@ impl State {
 }
 
 impl LiveIndex {
-    /// Fails unless `txn` may read the index: it is complete, and its completion is in the snapshot.
+    /// Fails unless `txn` may read the index: it is complete, and its completion is in the
+    /// snapshot.
     pub(crate) fn check_readable(&self, txn: &Transaction) -> Result<(), TableError> {
         let name = &self.definition.spec.name;
         if self.definition.state != IndexState::Ready {
@@ -198,20 +204,32 @@ impl LiveIndex {
     }
 }
 
+/// Values of one table that wait to be freed.
+#[derive(Debug, Default)]
+pub(crate) struct Reaping {
+    /// All of them are marked, and the marks were committed before the fence was taken.
+    pub(crate) batch: Vec<ValueId>,
+    pub(crate) fence: Option<TxnId>,
+    /// Not tried again before the next opening.
+    pub(crate) set_aside: bool,
+}
+
 /// A table, shared by all its handles.
 pub(crate) struct Shared {
     pub(crate) id: TreeId,
     pub(crate) manager: Arc<TxnManager>,
-    /// The present state; `None` once the table is dropped. Held only to copy or exchange the `Arc`.
+    /// The present state; `None` once the table is dropped. The lock is held only to copy or
+    /// exchange the `Arc`.
     state: RwLock<Option<Arc<State>>>,
-    /// That of the present state; past all of them once the table is dropped. Written under `state`.
+    /// That of the present state; past all of them once the table is dropped. Written under
+    /// `state`.
     generation: AtomicU64,
     /// Whether large values may be marked to be freed.
     pub(crate) has_marks: AtomicBool,
     /// Held by the background step that frees them.
     pub(crate) reaping: Mutex<Reaping>,
-    /// Held while the table's definition is being changed, index builds included. Taken before every other
-    /// lock of this crate.
+    /// Held while the table's definition is being changed, index builds included. Taken before
+    /// every other lock of this crate.
     pub(crate) definition_change: Mutex<()>,
 }
 
@@ -222,7 +240,7 @@ impl Shared {
             manager,
             generation: AtomicU64::new(state.generation),
             state: ranks::STATE.rwlock(Some(Arc::new(state))),
-            // Unless a look at the tree tells otherwise: an earlier life may have left some.
+            // Until a scan of the tree shows otherwise: an earlier epoch may have left some.
             has_marks: AtomicBool::new(true),
             reaping: Mutex::default(),
             definition_change: ranks::DEFINITION.mutex(()),

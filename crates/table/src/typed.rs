@@ -1,18 +1,34 @@
 //! A typed table by its values.
 
-use crate::definition::TableKind;
+use crate::Definition;
+use crate::cursor::Cursor;
+use crate::error::TableError;
+use crate::index_handle::{Index, IndexCursor};
 use crate::range::KeyRange;
 use crate::schema::Schema;
 use crate::state::State;
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use crate::value::{Value, ValueRef};
 use crate::write::Bytes;
-use crate::{Cursor, Index, IndexCursor, Table, TableError};
 use firn_btree::Direction;
 use firn_txn::Transaction;
 use std::ops::Bound;
 
-/// A typed table by its values. Cheap to clone. Rows are given and answered as one value a column, in the
-/// order of the schema's columns.
+impl Table {
+    /// The table by values. Fails with kind `BadArgument` if it is a raw one.
+    pub fn typed(&self) -> Result<TypedTable, TableError> {
+        match &self.shared.state()?.definition {
+            Definition { kind: TableKind::Typed(_), .. } => Ok(TypedTable::new(self.clone())),
+            Definition { name, .. } => {
+                Err(TableError::bad_argument(format!("table {name:?} holds raw bytes")))
+            }
+        }
+    }
+}
+
+/// A typed table by its values. Cheap to clone. Rows are passed and returned as one value a column,
+/// in the order of the schema's columns.
 #[derive(Clone, Debug)]
 pub struct TypedTable {
     table: Table,
@@ -30,7 +46,6 @@ impl TypedTable {
         &self.table
     }
 
-    /// Its present schema.
     pub fn schema(&self) -> Result<Schema, TableError> {
         Ok(schema(&*self.table.shared.state()?).clone())
     }
@@ -55,8 +70,8 @@ impl TypedTable {
         self.read(txn, key, row, Table::get_for_update)
     }
 
-    /// Reads the row with these values (one a column of the index, none NULL) in a unique index; false if
-    /// there is none.
+    /// Reads the row with these values (one a column of the index, none NULL) in a unique index;
+    /// false if there is none.
     pub fn get_by(
         &self,
         txn: &mut Transaction,
@@ -93,8 +108,9 @@ impl TypedTable {
         self.table.delete(txn, &whole_key(&state, key)?)
     }
 
-    /// Rows whose primary keys lie between two bounds, each given by values of the first key columns: an
-    /// included bound takes in every key that begins with it, an excluded one leaves them out.
+    /// Rows whose primary keys lie between two bounds, each given by values of the first key
+    /// columns: an included bound takes in every key that begins with it, an excluded one leaves
+    /// them out.
     pub fn scan(
         &self,
         low: Bound<&[ValueRef<'_>]>,
@@ -110,7 +126,8 @@ impl TypedTable {
         })
     }
 
-    /// Rows whose keys of an index lie between two bounds (see [`TypedTable::scan`]), in the index's order.
+    /// Rows whose keys of an index lie between two bounds (see [`TypedTable::scan`]), in the
+    /// index's order.
     pub fn scan_index(
         &self,
         index: &Index,
@@ -147,7 +164,8 @@ impl TypedTable {
             row.clear();
             return Ok(false);
         }
-        // The row may hold a column that was added since: the state is taken after the row was read.
+        // The row may hold a column that was added since: the state is taken after the row was
+        // read.
         decode(&*self.table.state_for(txn)?, &key, &bytes, row)?;
         Ok(true)
     }
@@ -178,7 +196,7 @@ enum Rows {
 }
 
 impl TypedCursor {
-    /// The same cursor, locking every row that it answers.
+    /// The same cursor, locking every row that it returns.
     #[must_use]
     pub fn for_update(self) -> TypedCursor {
         let rows = match self.rows {
@@ -188,7 +206,7 @@ impl TypedCursor {
         TypedCursor { rows, ..self }
     }
 
-    /// The next row, which lives until the next call. `None` at the end.
+    /// The next row, borrowed until the next call. `None` at the end.
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<&[Value]>, TableError> {
         let found = match &mut self.rows {
             Rows::Table(cursor) => cursor.next(txn)?,
@@ -199,7 +217,7 @@ impl TypedCursor {
         Ok(Some(&self.row))
     }
 
-    /// Forgets the rows read ahead: the next one is read anew.
+    /// Forgets the rows read ahead: the next one is read again.
     pub fn refresh(&mut self) {
         match &mut self.rows {
             Rows::Table(cursor) => cursor.refresh(),

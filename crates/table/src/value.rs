@@ -1,10 +1,10 @@
 //! Values and their types.
 //!
 //! Invariants:
-//! * values of one type are totally ordered; NULL comes before every other value; text and bytes compare
-//!   byte by byte (there are no collations: a caller that wants one stores its sort key);
-//! * an `F64` is canonical wherever it is stored or compared: minus zero is zero, and every NaN is one NaN
-//!   that comes after infinity. So equality, order and the key encoding agree.
+//! * values of one type are totally ordered; NULL comes before every other value; text and bytes
+//!   compare byte by byte (there are no collations: a caller that wants one stores its sort key);
+//! * an `F64` is canonical wherever it is stored or compared: minus zero is zero, and every NaN is
+//!   one NaN that comes after infinity. So equality, order and the key encoding agree.
 
 use firn_base::codec::Malformed;
 use std::cmp::Ordering;
@@ -99,21 +99,13 @@ impl fmt::Display for ColumnType {
 pub enum Value {
     /// Nothing known.
     Null,
-    /// See [`ColumnType::Bool`].
     Bool(bool),
-    /// See [`ColumnType::I32`].
     I32(i32),
-    /// See [`ColumnType::I64`].
     I64(i64),
-    /// See [`ColumnType::U64`].
     U64(u64),
-    /// See [`ColumnType::F64`].
     F64(f64),
-    /// See [`ColumnType::Timestamp`].
     Timestamp(i64),
-    /// See [`ColumnType::Text`].
     Text(String),
-    /// See [`ColumnType::Bytes`].
     Bytes(Vec<u8>),
 }
 
@@ -123,21 +115,13 @@ pub enum Value {
 pub enum ValueRef<'a> {
     /// Nothing known.
     Null,
-    /// See [`ColumnType::Bool`].
     Bool(bool),
-    /// See [`ColumnType::I32`].
     I32(i32),
-    /// See [`ColumnType::I64`].
     I64(i64),
-    /// See [`ColumnType::U64`].
     U64(u64),
-    /// See [`ColumnType::F64`].
     F64(f64),
-    /// See [`ColumnType::Timestamp`].
     Timestamp(i64),
-    /// See [`ColumnType::Text`].
     Text(&'a str),
-    /// See [`ColumnType::Bytes`].
     Bytes(&'a [u8]),
 }
 
@@ -168,7 +152,6 @@ impl ValueRef<'_> {
             ValueRef::Bytes(_) => ColumnType::Bytes,
         })
     }
-    /// Whether it is NULL.
     #[must_use]
     pub fn is_null(self) -> bool {
         matches!(self, ValueRef::Null)

@@ -1,29 +1,34 @@
 //! Statements that write one row and every index of it.
 //!
 //! Invariants:
-//! * a statement that fails leaves the transaction as it was before: it goes back to a savepoint;
-//! * the row itself is written first. That locks it, so that two writers of one row never meet in an
-//!   index, and everybody takes locks in the same order: row, then its indexes in their order;
+//! * a statement that fails leaves the transaction as it was before: it rolls back to a savepoint;
+//! * the row itself is written first. That locks it, so that two writers of one row never meet in
+//!   an index, and all transactions take locks in the same order: row, then its indexes in their
+//!   order;
 //! * which indexes to keep is read after the row is written (see [`crate::state`]);
-//! * chunks of a large value are written last, when nothing but lack of room can stop the statement.
+//! * chunks of a large value are written last, when only a lack of space can stop the statement.
 
-use crate::definition::TableKind;
+use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState, RowSource};
-use crate::large::{self, Stored, ValueId};
+use crate::large::{self, ValueId};
+use crate::large_write;
+use crate::large_write::Stored;
 use crate::show;
 use crate::state::{LiveIndex, State};
-use crate::{Table, TableError, TableErrorKind};
+use crate::table::Table;
+use crate::table_kind::TableKind;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_txn::Transaction;
 
 impl Table {
-    /// Inserts a row. A key has at most [`firn_txn::max_key_len`] bytes, a value [`crate::MAX_VALUE_LEN`].
+    /// Inserts a row. A key has at most [`firn_txn::max_key_len`] bytes, a value
+    /// [`crate::row::MAX_VALUE_LEN`].
     ///
-    /// Errors of all writes: `Duplicate` (of a unique index, or of the primary key here), `BadArgument` (the
-    /// bytes are no row of the table, or too short for an index), `Damaged` (an index entry that should be
-    /// there is not), and the transaction's (`Conflict`, `Deadlock`: roll back and try again; `TooLarge`). A
-    /// write that fails has changed nothing.
+    /// Errors of all writes: `Duplicate` (of a unique index, or of the primary key here),
+    /// `BadArgument` (the bytes are no row of the table, or too short for an index), `Damaged` (an
+    /// index entry that should be there is not), and the transaction's (`Conflict`, `Deadlock`:
+    /// roll back and try again; `TooLarge`). A write that fails has changed nothing.
     pub fn insert(&self, txn: &mut Transaction, key: &[u8], value: &[u8]) -> Result<(), TableError> {
         self.insert_bytes(txn, key, value, Bytes::Given)
     }
@@ -116,7 +121,8 @@ impl Table {
         })
     }
 
-    /// What follows the write of the row itself. `before`: flag and bytes that it had, if it was there.
+    /// What follows the write of the row itself. `before`: flag and bytes that it had, if it was
+    /// there.
     fn after_write(
         &self,
         txn: &mut Transaction,
@@ -146,13 +152,13 @@ impl Table {
         gone: Option<ValueId>,
     ) -> Result<(), TableError> {
         let Some(id) = gone else { return Ok(()) };
-        large::mark_freed(txn, state, id)?;
-        // After the mark: who looks for marks clears this first.
+        large_write::mark_freed(txn, state, id)?;
+        // After the mark: the thread that searches for marks clears this first.
         self.shared.has_marks.store(true, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Runs a statement; goes back to where it began if it fails.
+    /// Runs a statement; rolls it back if it fails.
     fn statement<R>(
         &self,
         txn: &mut Transaction,
@@ -198,8 +204,8 @@ impl Bytes {
     }
 }
 
-/// The large value that a row's old version leads to. If an index needs the value, which may have 64 MiB, it takes the
-/// reference's place in `old`.
+/// The large value that a row's old version leads to. If an index needs the value, which may have
+/// 64 MiB, it takes the reference's place in `old`.
 fn old_value(
     state: &State,
     key: &[u8],
@@ -255,7 +261,7 @@ fn index_changed(
     Ok(())
 }
 
-/// Takes out the entries of a deleted row.
+/// Removes the entries of a deleted row.
 fn unindex(txn: &mut Transaction, state: &State, key: &[u8], old: &[u8]) -> Result<(), TableError> {
     if state.indexes.is_empty() {
         return Ok(());
@@ -280,7 +286,8 @@ pub(crate) fn add(
     entry: &Entry,
 ) -> Result<(), TableError> {
     if !index.definition.spec.unique {
-        // Its key ends with the primary key of a row that is locked: nobody else can be meant.
+        // Its key ends with the primary key of a row that is locked: no other transaction can own
+        // it.
         return Ok(txn.put(&index.tree, &entry.key, &entry.value)?);
     }
     if txn.insert(&index.tree, &entry.key, &entry.value)? {

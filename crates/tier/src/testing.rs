@@ -114,7 +114,7 @@ impl PageTier for MemoryTier {
         if let Some(page) = change.free.iter().find(|page| !state.pages.contains_key(page)) {
             return Err(TierError::new(TierErrorKind::NotAllocated, format!("{page:?} is not allocated")));
         }
-        let appended = append(Record { kind: Kind(0x10), body: &[] })?;
+        let appended = append(Record { kind: Kind::PAGES_PUBLISHED, body: &[] })?;
         for &page in change.allocate {
             assert!(
                 state.pages.insert(page, (appended.first, None)).is_none(),

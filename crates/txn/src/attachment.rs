@@ -1,27 +1,14 @@
-//! What a row change's log record carries for undo, and the floor's own records.
+//! What a row change's log record carries for undo, and this layer's own records.
 //!
 //! | record kind | meaning | body |
 //! |---|---|---|
-//! | 0x40 | commit | transaction varint, microseconds since 1970 varint |
-//! | 0x41 | abort: all undone | transaction varint |
-//! | 0x42 | prepared | transaction varint, global id blob, then keys locked for update and not written until the end: tree varint, key blob each |
-//! | 0x43 | a prepared transaction is to be rolled back | transaction varint |
+//! | `COMMIT` | commit | transaction varint, microseconds since 1970 varint |
+//! | `ABORT` | abort: all undone | transaction varint |
+//! | `PREPARE` | prepared | transaction varint, global id blob, then keys locked for update and not written until the end: tree varint, key blob each |
+//! | `ROLLBACK` | a prepared transaction is to be rolled back | transaction varint |
 
 use firn_base::TxnId;
 use firn_base::codec::{Malformed, Reader, Writer};
-
-/// Record kinds of this floor.
-pub mod kinds {
-    use firn_log::Kind;
-    /// A transaction committed.
-    pub const COMMIT: Kind = Kind(0x40);
-    /// A transaction was rolled back; everything it did is undone.
-    pub const ABORT: Kind = Kind(0x41);
-    /// A transaction is prepared: its fate is decided from outside.
-    pub const PREPARE: Kind = Kind(0x42);
-    /// The decision to roll a prepared transaction back: from here on it is undone like any other.
-    pub const ROLLBACK: Kind = Kind(0x43);
-}
 
 const CHANGE: u8 = 1;
 const COMPENSATION: u8 = 2;
@@ -76,7 +63,7 @@ impl<'a> Attachment<'a> {
     }
 }
 
-/// Begins a change's attachment in `out`; the undo entry follows. Answers where it starts.
+/// Begins a change's attachment in `out`; the undo entry follows. Returns where it starts.
 #[inline]
 pub(crate) fn begin_change(out: &mut Vec<u8>, txn: TxnId, index: u32) -> usize {
     out.clear();

@@ -1,17 +1,21 @@
 //! Ending transactions well: commit in two calls.
 
-use crate::attachment::kinds;
+use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::HeldLocks;
+use crate::manager::TxnManager;
+use crate::options::Isolation;
 use crate::registry::Registry;
 use crate::state::{Status, TxnState};
-use crate::{Isolation, Transaction, TxnError, TxnErrorKind, TxnManager};
+use crate::transaction::Transaction;
+use crate::versions::Versions;
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
-use firn_base::{Lsn, clock};
-use firn_log::{Log, LogClass, LogErrorKind, Record};
+use firn_base::{Lsn, TxnId, clock};
+use firn_log::{Kind, Log, LogClass, LogErrorKind, Record};
 
-/// A commit that is ordered: visible to others, and durable soon. Dropping the handle changes nothing.
+/// A commit that is ordered: visible to others, and durable soon. Dropping the handle changes
+/// nothing.
 #[derive(Clone)]
 pub struct CommitHandle {
     manager: Arc<TxnManager>,
@@ -39,15 +43,15 @@ impl CommitHandle {
     }
     /// Blocks until it is durable.
     ///
-    /// Errors: `Unknown` if a log device failed: whether the transaction committed is known after the next
-    /// opening.
+    /// Errors: `Unknown` if a log device failed: whether the transaction committed is known after
+    /// the next opening.
     pub fn wait(&self) -> Result<(), TxnError> {
         if self.is_durable() {
             return Ok(());
         }
         self.manager.log.flush(self.lsn).map_err(|error| {
-            // What was ordered is visible in memory and may be gone after the next opening: nothing more may
-            // be built on it.
+            // What was ordered is visible in memory and may be lost by the next opening: nothing
+            // more may be built on it.
             self.manager.poison(TxnError::new(TxnErrorKind::Failed, error.message.clone()));
             TxnError::new(TxnErrorKind::Unknown, error.message)
         })
@@ -61,16 +65,17 @@ impl std::fmt::Debug for CommitHandle {
 }
 
 impl Transaction {
-    /// Commits and waits until the commit is durable. A transaction that only read waits until what it saw
-    /// is durable.
+    /// Commits and waits until the commit is durable. A transaction that only read waits until what
+    /// it saw is durable.
     ///
-    /// Errors: `Unknown` (see [`CommitHandle::wait`]); any other error means that nothing was committed.
+    /// Errors: `Unknown` (see [`CommitHandle::wait`]); any other error means that nothing was
+    /// committed.
     pub fn commit(self) -> Result<(), TxnError> {
         self.commit_order()?.wait()
     }
 
-    /// The first half of a commit: its place in the order of commits is fixed, its changes are visible, its
-    /// locks are free. The second half is [`CommitHandle::wait`].
+    /// The first half of a commit: its place in the order of commits is fixed, its changes are
+    /// visible, its locks are free. The second half is [`CommitHandle::wait`].
     pub fn commit_order(mut self) -> Result<CommitHandle, TxnError> {
         if self.ended {
             return Err(TxnError::new(TxnErrorKind::Closed, "the transaction has ended"));
@@ -90,7 +95,7 @@ impl Transaction {
                 self.manager.finish(&state, Status::Aborted, None, &mut self.held);
                 seen
             }
-            Some(state) => match self.manager.order_with_room(&state, &mut self.held) {
+            Some(state) => match self.manager.order_with_log_space(&state, &mut self.held) {
                 Ok(end) => end,
                 Err(error) => {
                     self.state = Some(state); // the drop rolls it back
@@ -106,21 +111,22 @@ impl Transaction {
 }
 
 impl TxnManager {
-    /// As [`TxnManager::order`]; if another transaction's undoing has used up the log's reserve, waits for
-    /// room and tries again. Called with no lock held.
-    fn order_with_room(&self, state: &Arc<TxnState>, held: &mut HeldLocks) -> Result<Lsn, TxnError> {
+    /// As [`TxnManager::order`]; if another transaction's undoing has used up the log's reserve,
+    /// waits for space and tries again. Called with no lock held.
+    fn order_with_log_space(&self, state: &Arc<TxnState>, held: &mut HeldLocks) -> Result<Lsn, TxnError> {
         let mut end = Lsn::ZERO;
-        self.with_room(|| {
+        self.with_log_space(|| {
             end = self.order(state, held, LogClass::Rollback)?;
             Ok(())
         })?;
         Ok(end)
     }
 
-    /// Appends a record and notes in the registry what it means, both under the registry's lock. Answers the record's end.
+    /// Appends a record and notes in the registry what it means, both under the registry's lock.
+    /// Returns the record's end.
     ///
-    /// Every transaction takes that lock, so no device is waited for under it: while the log's buffer is full, it is let go
-    /// of and taken again.
+    /// Every transaction takes that lock, so no device is waited for under it: while the log's
+    /// buffer is full, it is released and taken again.
     pub(crate) fn append_registered(
         &self,
         class: LogClass,
@@ -143,7 +149,7 @@ impl TxnManager {
         }
     }
 
-    /// Appends the commit record and makes the changes visible. Answers the record's end.
+    /// Appends the commit record and makes the changes visible. Returns the record's end.
     pub(crate) fn order(
         &self,
         state: &Arc<TxnState>,
@@ -153,12 +159,13 @@ impl TxnManager {
         let mut body = Vec::with_capacity(20);
         body.put_varint(state.id.0);
         body.put_varint(clock::unix_time_us());
-        let record = Record { kind: kinds::COMMIT, body: &body };
+        let record = Record { kind: Kind::COMMIT, body: &body };
         let mut gather = false;
         let end = self.append_registered(class, record, |registry, end| {
             // Before it can be purged.
             let mut versions = state.versions.lock();
             versions.end_promise(self.log.undo_promise());
+            check_sampled(state.id, &versions);
             if !versions.ghosts.is_empty() {
                 gather = self.backlog.leave(std::mem::take(&mut versions.ghosts));
                 versions.account(&self.version_bytes);
@@ -187,9 +194,19 @@ impl TxnManager {
         self.retire(state.id);
         let mut versions = state.versions.lock();
         versions.end_promise(self.log.undo_promise());
+        check_sampled(state.id, &versions);
         versions.clear(&self.version_bytes);
         drop(versions);
         self.locks.release(state.id, held);
         self.waits.ended(state.id);
+    }
+}
+
+/// In debug builds, one transaction in this many checks its undo entries when it ends.
+const CHECKED_ONE_IN: u64 = 16;
+
+fn check_sampled(id: TxnId, versions: &Versions) {
+    if cfg!(debug_assertions) && id.0.is_multiple_of(CHECKED_ONE_IN) {
+        versions.check();
     }
 }

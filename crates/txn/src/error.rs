@@ -17,15 +17,16 @@ pub enum TxnErrorKind {
     Timeout,
     /// The caller's token was cancelled.
     Cancelled,
-    /// No room in the store.
+    /// The store is full.
     Full,
-    /// No room in the log until it is truncated.
+    /// The log is full until it is truncated.
     LogFull,
     /// The buffer is too small for the work in flight.
     NoFrame,
     /// A key or value, or the number of a transaction's changes, is over its limit.
     TooLarge,
-    /// Too many transactions are open or prepared, or one holds too many locks: end some, or do it in smaller pieces.
+    /// Too many transactions are open or prepared, or one holds too many locks: end some, or do it
+    /// in smaller pieces.
     TooMany,
     /// A page or log record is damaged.
     Damaged,
@@ -35,8 +36,8 @@ pub enum TxnErrorKind {
     Unreadable,
     /// A device failed; the database must be opened again.
     Failed,
-    /// The commit record was appended but could not be made durable: whether the transaction committed is
-    /// known after the next opening.
+    /// The commit record was appended but could not be made durable: whether the transaction
+    /// committed is known after the next opening.
     Unknown,
     /// The transaction was begun read-only.
     ReadOnly,
@@ -65,11 +66,19 @@ impl TxnError {
     pub fn is_retry(&self) -> bool {
         matches!(self.kind, TxnErrorKind::Conflict | TxnErrorKind::Deadlock)
     }
-    /// Whether some page cannot be had, its stored image being damaged or unreadable. Nothing has changed, and work that
-    /// does not need that page can go on.
+    /// Whether some page is unavailable, its stored image being damaged or unreadable. Nothing has
+    /// changed, and work that does not need that page can continue.
     #[must_use]
     pub fn concerns_a_page(&self) -> bool {
         matches!(self.kind, TxnErrorKind::Damaged | TxnErrorKind::Unreadable)
+    }
+    /// Whether a transaction whose rollback failed so can be left as it is and undone later. All
+    /// these errors leave pages and log in agreement: nothing of the entry at hand was logged.
+    /// After any other, a failed write of the log above all, it is not known what is durable, and
+    /// nothing more may be built on it.
+    pub(crate) fn allows_undoing_later(&self) -> bool {
+        matches!(self.kind, TxnErrorKind::LogFull | TxnErrorKind::Full | TxnErrorKind::NoFrame)
+            || self.concerns_a_page()
     }
     /// With `context` before its sentence.
     pub(crate) fn within(mut self, context: &str) -> TxnError {

@@ -1,12 +1,13 @@
-//! Fences: when has everybody gone who may have seen what is no longer there?
+//! Fences: when has every transaction and snapshot ended that may have seen what was removed?
 //!
-//! Whoever takes something away (a dropped tree) takes a fence once nobody new can find it. When the fence
-//! is past, no transaction that had begun by then runs (prepared ones included), so none can roll back
-//! into it, and no snapshot of that time is in use. One that is set aside (`losers.rs`) is passed over: it does nothing
-//! before the next opening.
+//! The thread that removes something (a dropped tree) takes a fence once no new transaction can
+//! find it. When the fence is past, no transaction that had begun by then runs (prepared ones
+//! included), so none can roll back into it, and no snapshot of that time is in use. One that is
+//! set aside (`losers.rs`) does not count: it does nothing before the next opening.
 
+use crate::manager::TxnManager;
 use crate::state::Status;
-use crate::{Transaction, TxnManager};
+use crate::transaction::Transaction;
 use firn_base::TxnId;
 
 impl TxnManager {
@@ -19,7 +20,8 @@ impl TxnManager {
         state.id
     }
 
-    /// Whether every transaction and snapshot from before the fence has gone. True is for ever.
+    /// Whether every transaction and snapshot from before the fence has ended. Once true, it stays
+    /// true.
     #[must_use]
     pub fn is_past(&self, fence: TxnId) -> bool {
         self.registry.lock().is_past(fence)

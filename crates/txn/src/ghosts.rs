@@ -1,176 +1,79 @@
-//! Where ghosts are, and taking them out of their pages.
+//! Where ghosts are, and how they are removed from their pages.
 //!
-//! A deleted row stays as a *ghost* while a snapshot may not see its deletion. Then background steps remove it. Every
-//! ghost is removed in bounded time; that rests on this invariant of the *backlog*:
+//! A deleted row stays as a *ghost* while a snapshot may not see its deletion. Then background
+//! steps remove it. Every ghost is removed in bounded time; that rests on this invariant of the
+//! *backlog*:
 //!
-//! * **Every ghost is covered.** The key of each ghost in a page lies in a range of keys that is kept in one of these
-//!   places: with the running or prepared transaction that made it ([`GhostList`]), in `incoming`, or in one of the sets
-//!   of [`Work`]. A delete adds its key under the lock that settles its undo entry, and so does a write over a ghost; a commit moves the list to `incoming`
-//!   under the registry's lock, in the very section that ends the transaction; a rollback that puts a ghost back adds its
-//!   key. A sweep takes a range out only after it has judged every entry of the leaves in it, and what it had to leave
-//!   there is added again first. That includes rows of transactions that recovery found and that have not ended: their lists
-//!   are lost, and undoing them may put ghosts back there, before which nothing in the log says so again.
-//! * **It survives.** A checkpoint record carries the union of those places, made coarse until it is small
-//!   ([`TxnManager::ghosts_to_keep`]); and a log record says whether it made a ghost or covered one, so analysis adds what
-//!   comes after the redo start. An undo entry that is settled when the checkpoint looks is in the union; one that is not holds
-//!   the redo start at or before its record. So an opening knows at once, and without reading a page, where ghosts may
-//!   be. The price is one byte's bit in the log, 4 KiB at most in a checkpoint record, and, where memory was too short for
-//!   exact ranges, sweeps that read leaves without ghosts.
-//! * **Its memory is bounded**: [`TxnManager::GHOST_BYTES_MAX`] in all, whatever is deleted and however long a snapshot is open. Beyond
-//!   their limits the sets become coarser (`KeyRanges`), and at worst say that a tree is to be swept whole. A
-//!   transaction's own list is bounded likewise.
+//! * **Every ghost is covered.** The key of each ghost in a page lies in a range of keys that is
+//!   kept in one of these places: with the running or prepared transaction that made it
+//!   ([`GhostList`]), in `incoming`, or in one of the sets of [`Work`]. A delete adds its key under
+//!   the lock that settles its undo entry, and so does a write over a ghost; a commit moves the
+//!   list to `incoming` under the registry's lock, in the very section that ends the transaction; a
+//!   rollback that puts a ghost back adds its key. A sweep removes a range only after it has judged
+//!   every entry of the leaves in it, and what it had to leave there is added again first. That
+//!   includes rows of transactions that recovery found and that have not ended: their lists are
+//!   lost, and undoing them may put ghosts back there, before which nothing in the log says so
+//!   again.
+//! * **It survives.** A checkpoint record carries the union of those places, made coarse until it
+//!   is small ([`TxnManager::ghosts_to_keep`]); and a log record says whether it made a ghost or
+//!   covered one, so analysis adds what comes after the redo start. An undo entry that is settled
+//!   when the checkpoint looks is in the union; one that is not holds the redo start at or before
+//!   its record. So an opening knows at once, and without reading a page, where ghosts may be. The
+//!   price is one byte's bit in the log, 4 KiB at most in a checkpoint record, and, where memory
+//!   was too short for exact ranges, sweeps that read leaves without ghosts.
+//! * **Its memory is bounded**: [`TxnManager::GHOST_BYTES_MAX`] in all, whatever is deleted and
+//!   however long a snapshot is open. Beyond their limits the sets become coarser (`KeyRanges`),
+//!   and at worst say that a tree is to be swept whole. A transaction's own list is bounded
+//!   likewise.
 //!
-//! *When*: ranges are worked on by *generations*. What is known is sealed with the number of commits so far; when every
-//! snapshot in use was taken after these, the generation is ready to be swept, and the next one, which has grown meanwhile,
-//! is sealed. So each range is visited once a generation, however often its rows change, and waits for two generations of
-//! snapshots at most. What an opening finds, and whatever else waits for no snapshot, is ready at once. What a sweep leaves:
-//! * a ghost whose writer runs, or is to be rolled back: its end says what becomes of it, and covers it;
-//! * rows, ghosts or not, of a loser that recovery found: their keys are kept for the next opening, since its rollback covers what it
-//!   puts back in memory only, and a crash may come before a checkpoint knows of that;
+//! *When*: ranges are worked on by *generations*. What is known is sealed with the number of
+//! commits so far; when every snapshot in use was taken after these, the generation is ready to be
+//! swept, and the next one, which has grown meanwhile, is sealed. So each range is visited once a
+//! generation, however often its rows change, and waits for two generations of snapshots at most.
+//! What an opening finds, and whatever else waits for no snapshot, is ready at once. What a sweep
+//! leaves:
+//! * a ghost whose writer runs, or is to be rolled back: its end says what becomes of it, and
+//!   covers it;
+//! * rows, ghosts or not, of a loser that recovery found: their keys are kept for the next opening,
+//!   since its rollback covers what it puts back in memory only, and a crash may come before a
+//!   checkpoint knows of that;
 //! * one whose writer has ended and is not seen by all: it belongs to the next generation;
-//! * a locked one, or a row, ghost or not, of a prepared transaction that recovery found: it waits until the
-//!   transactions that may hold the lock, which are those that run now, have ended.
+//! * a locked one, or a row, ghost or not, of a prepared transaction that recovery found: it waits
+//!   until the transactions that may hold the lock, which are those that run now, have ended.
 //!
-//! So no range is visited again and again in vain.
+//! So no range is visited repeatedly in vain.
 //!
-//! *How*: a step sweeps [`LEAVES_A_STEP`] leaves at most, each latched shared for a look and exclusively only if it has
-//! something to remove; records are of class `Normal`, so they never take what is kept for undoing. Cold leaves enter the
-//! buffer by one use and leave by it. Small leaves are merged behind the sweep, when their right neighbours have been
-//! swept, so that no ghost is moved from page to page; those whose merge meets an error are tried again. A full log stops a
-//! step, not the work. Damage sets the leaf aside (`set_aside.rs`), or all below a damaged node; the sweep goes on behind
-//! it, and the next opening tries again.
+//! *How*: a step sweeps [`LEAVES_A_STEP`] leaves at most, each latched shared to inspect it and
+//! exclusively only if it has something to remove; records are of class `Normal`, so they never
+//! consume the log space reserved for undo. Cold leaves enter the buffer by one use and leave by
+//! it. Small leaves are merged behind the sweep, when their right neighbours have been swept, so
+//! that no ghost is moved from page to page; those whose merge meets an error are tried again. A
+//! full log stops a step, not the work. Damage sets the leaf aside (`set_aside.rs`), or all below a
+//! damaged node; the sweep continues behind it, and the next opening tries again.
 //!
-//! The undo tree is swept by the same steps: its entries of transactions that all snapshots see are garbage.
+//! The undo tree is swept by the same steps: its entries of transactions that all snapshots see are
+//! garbage.
 
-use crate::manager::undo_key;
-use crate::ranks;
+use crate::error::TxnError;
+use crate::ghost_backlog::{GENERATION_MAX, INCOMING_MAX, SMALL_SET_MAX, Work};
+use crate::header::RowHeader;
+use crate::manager::TxnManager;
 use crate::state::Status;
-use crate::{RowHeader, TxnError, TxnManager};
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_base::sync::{Arc, Mutex};
+use firn_base::sync::atomic::Ordering;
 use firn_base::{Progress, TreeId, TxnId};
-use firn_btree::{KeyRanges, Position, Swept, Tree, TreeError, TreeErrorKind, Unmerged};
+use firn_btree::{KeyRanges, Position, Swept, Tree, TreeError, TreeErrorKind};
 use firn_log::LogClass;
-use std::collections::VecDeque;
 
-/// What is removed because no snapshot needs it waits until there is log: it never takes what is kept for undoing.
+/// What is removed because no snapshot needs it waits until there is log: it never takes what is
+/// kept for undoing.
 pub(crate) const HOUSEKEEPING: LogClass = LogClass::Normal;
 
 /// Leaves swept in one step, at most.
 const LEAVES_A_STEP: usize = 8;
 /// How often a leaf is read that cannot be read, before it is set aside.
 const READS: u32 = 3;
-/// Leaves noted by scans, at most.
-const MET_MAX: usize = 32;
-/// Bytes of the lists of committed transactions that are not gathered yet, at which a commit gathers them itself.
-const INCOMING_MAX: usize = 256 << 10;
-/// Bytes of the generation that grows, and of the one that is swept.
-const GENERATION_MAX: usize = 256 << 10;
-/// Bytes of each of the smaller sets: what is locked (two sets), what is to be merged, what is set aside.
-const SMALL_SET_MAX: usize = 64 << 10;
 /// Bytes that a checkpoint record says of ghosts, at most.
 const IN_CHECKPOINT_MAX: usize = 4 << 10;
-
-/// Rows that one transaction has made ghosts of: the first ones one by one, further ones by ranges.
-#[derive(Debug, Default)]
-pub(crate) struct GhostList {
-    /// Keys one after the other.
-    keys: Vec<u8>,
-    /// For each, its tree and its end.
-    ends: Vec<(TreeId, u32)>,
-    more: Option<Box<KeyRanges>>,
-}
-
-impl GhostList {
-    /// Rows kept one by one, at most.
-    const ROWS_MAX: usize = 256;
-    const KEYS_MAX: usize = 8 << 10;
-    const MORE_MAX: usize = 16 << 10;
-
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty() && self.more.is_none()
-    }
-
-    pub fn add(&mut self, tree: TreeId, key: &[u8]) {
-        if self.ends.len() == GhostList::ROWS_MAX || self.keys.len() + key.len() > GhostList::KEYS_MAX {
-            let mut more = self.more.take().unwrap_or_else(|| Box::new(KeyRanges::new(GhostList::MORE_MAX)));
-            self.each(|tree, key| more.add_key(tree, key));
-            self.more = Some(more);
-            self.keys.clear();
-            self.ends.clear();
-        }
-        self.keys.extend_from_slice(key);
-        self.ends.push((tree, self.keys.len() as u32));
-    }
-
-    fn each(&self, mut show: impl FnMut(TreeId, &[u8])) {
-        let mut start = 0;
-        for &(tree, end) in &self.ends {
-            show(tree, &self.keys[start..end as usize]);
-            start = end as usize;
-        }
-    }
-
-    pub fn add_to(&self, ranges: &mut KeyRanges) {
-        if let Some(more) = &self.more {
-            ranges.add_all(more);
-        }
-        self.each(|tree, key| ranges.add_key(tree, key));
-    }
-
-    /// Bytes of memory.
-    pub fn bytes(&self) -> usize {
-        let more = self.more.as_ref().map_or(0, |more| size_of::<KeyRanges>() + more.bytes());
-        self.keys.capacity() + self.ends.capacity() * size_of::<(TreeId, u32)>() + more
-    }
-}
-
-/// What commits and rollbacks hand in; gathered by the steps.
-#[derive(Debug, Default)]
-struct Incoming {
-    lists: Vec<GhostList>,
-    bytes: usize,
-    /// The undo tree holds entries that nobody needs of transactions from the first to the second.
-    undo: Option<(TxnId, TxnId)>,
-}
-
-/// What is known to the steps. Ranges of the undo tree are in it like those of any other.
-#[derive(Debug)]
-struct Work {
-    /// The generation that grows.
-    open: KeyRanges,
-    /// The generation that is ready when every snapshot sees the first `ready_at` commits.
-    sealed: KeyRanges,
-    ready_at: u64,
-    /// To be swept now, from `at` on and then from the beginning, so that no tree waits for ever for others.
-    ready: KeyRanges,
-    at: (TreeId, Vec<u8>),
-    /// Counts jobs: every other one may be a scan's, or a merge.
-    turn: u32,
-    /// What waits for the ends of all transactions before `locked_until`, and what will wait next.
-    locked: KeyRanges,
-    locked_until: TxnId,
-    locked_next: KeyRanges,
-    /// Keys of nodes whose merge met an error.
-    merges: KeyRanges,
-    /// Behind damage, or of losers that recovery found: not tried again before the next opening.
-    aside: KeyRanges,
-    /// Every tree may hold ghosts: there were too many to be named in a checkpoint record.
-    every_tree: bool,
-}
-
-/// Where ghosts are.
-#[derive(Debug)]
-pub(crate) struct Backlog {
-    incoming: Mutex<Incoming>,
-    work: Mutex<Work>,
-    /// Leaves in which scans met many ghosts: swept first. Hints only, the ghosts are covered elsewhere. Locked alone.
-    met: Mutex<VecDeque<(TreeId, Box<[u8]>)>>,
-    /// Where trees note merges that met an error.
-    pub unmerged: Arc<Unmerged>,
-    /// Whether the last step swept a range rather than single leaves.
-    sweeping: AtomicBool,
-}
 
 /// One piece of work.
 enum Job {
@@ -217,137 +120,25 @@ impl Left {
     }
 }
 
-impl Work {
-    fn sets(&self) -> [&KeyRanges; 7] {
-        let Work { open, sealed, ready, locked, locked_next, merges, aside, .. } = self;
-        [open, sealed, ready, locked, locked_next, merges, aside]
-    }
-    fn sets_mut(&mut self) -> [&mut KeyRanges; 7] {
-        let Work { open, sealed, ready, locked, locked_next, merges, aside, .. } = self;
-        [open, sealed, ready, locked, locked_next, merges, aside]
-    }
-}
-
-impl Backlog {
-    pub fn new() -> Backlog {
-        let small = || KeyRanges::new(SMALL_SET_MAX);
-        let work = Work {
-            open: KeyRanges::new(GENERATION_MAX),
-            sealed: KeyRanges::new(GENERATION_MAX),
-            ready_at: 0,
-            ready: KeyRanges::new(GENERATION_MAX),
-            at: (TreeId(0), Vec::new()),
-            turn: 0,
-            locked: small(),
-            locked_until: TxnId(0),
-            locked_next: small(),
-            merges: small(),
-            aside: small(),
-            every_tree: false,
-        };
-        Backlog {
-            incoming: ranks::INCOMING.mutex(Incoming::default()),
-            work: ranks::BACKLOG.mutex(work),
-            met: Mutex::default(),
-            unmerged: Arc::default(),
-            sweeping: AtomicBool::new(false),
-        }
-    }
-
-    /// Takes what a transaction leaves that commits now. Under the registry's lock. Whether [`TxnManager::gather_ghosts`]
-    /// should be called once that is released.
-    pub fn leave(&self, list: GhostList) -> bool {
-        let mut incoming = self.incoming.lock();
-        incoming.bytes += size_of::<GhostList>() + list.bytes();
-        incoming.lists.push(list);
-        incoming.bytes > INCOMING_MAX
-    }
-
-    /// Notes a ghost that a rollback has put back.
-    pub fn put_back(&self, tree: TreeId, key: &[u8]) {
-        let mut incoming = self.incoming.lock();
-        let Incoming { lists, bytes, .. } = &mut *incoming;
-        // The list of its own that a single key is not worth.
-        if lists.is_empty() {
-            lists.push(GhostList::default());
-        }
-        let list = lists.last_mut().expect("there is one");
-        let before = list.bytes();
-        list.add(tree, key);
-        *bytes += list.bytes() - before.min(list.bytes());
-    }
-
-    /// Notes that nobody needs spilled before-images of transactions from `first` to `last` any more.
-    pub fn leave_undo(&self, first: TxnId, last: TxnId) {
-        let mut incoming = self.incoming.lock();
-        let (low, high) = incoming.undo.unwrap_or((first, last));
-        incoming.undo = Some((low.min(first), high.max(last)));
-    }
-
-    /// Takes over where ghosts may be since before the opening; `None`: in every tree.
-    pub fn recover(&self, ghosts: Option<&KeyRanges>) {
-        let mut work = self.work.lock();
-        match ghosts {
-            Some(ghosts) => work.ready.add_all(ghosts),
-            None => work.every_tree = true,
-        }
-    }
-
-    /// Notes a leaf in which a scan met many ghosts.
-    pub fn met(&self, tree: TreeId, key: &[u8]) {
-        let mut met = self.met.lock();
-        if met.len() < MET_MAX && !met.iter().any(|(t, k)| *t == tree && **k == *key) {
-            met.push_back((tree, key.into()));
-        }
-    }
-
-    /// Bytes of memory, about.
-    pub fn bytes(&self) -> usize {
-        let incoming = self.incoming.lock().bytes;
-        let work = self.work.lock();
-        incoming + work.sets().iter().map(|set| set.bytes()).sum::<usize>()
-    }
-
-    /// Whether the steps go through a range of leaves now, which may be long and cold: then they had better be paced.
-    pub fn is_sweeping(&self) -> bool {
-        self.sweeping.load(Ordering::Relaxed)
-    }
-
-    /// Adds what was handed in to the work. Under the work's lock, so that who looks at `incoming` first and at the work
-    /// then sees everything.
-    fn gather(&self, work: &mut Work, undo: TreeId) {
-        let incoming = std::mem::take(&mut *self.incoming.lock());
-        for list in &incoming.lists {
-            list.add_to(&mut work.open);
-        }
-        if let Some((first, last)) = incoming.undo {
-            work.ready.add(undo, &undo_key(first, 0), Some(&undo_key(TxnId(last.0 + 1), 0)));
-        }
-        if let Some(unmerged) = self.unmerged.take() {
-            for (tree, low, high) in unmerged.iter() {
-                // A range that stands for many keys is swept: that merges what is small, too.
-                if high == Some(low) {
-                    work.merges.add_key(tree, low)
-                } else {
-                    work.open.add(tree, low, high)
-                }
-            }
-        }
-    }
-
-    /// Forgets a tree that is gone, or about to go.
-    fn forget(&self, tree: TreeId) {
-        self.work.lock().sets_mut().into_iter().for_each(|set| set.remove_tree(tree));
-    }
+/// What a sweep had to leave in the leaves that it visited.
+#[derive(Default)]
+struct LeftBehind {
+    /// Their writers have ended, but some snapshot may not see them.
+    young: Left,
+    /// Locked, or of a prepared transaction that recovery found.
+    locked: Left,
+    /// Of losers that recovery found.
+    losers: Left,
 }
 
 impl TxnManager {
-    /// Bytes of memory that remember where ghosts are, at most: and what a handful of commits add at one moment; with
-    /// very many trees, 96 bytes for each in each of seven sets if that is more.
+    /// Bytes of memory that remember where ghosts are, at most: and what a handful of commits add
+    /// at one moment; with very many trees, 96 bytes for each in each of seven sets if that is
+    /// more.
     pub const GHOST_BYTES_MAX: usize = INCOMING_MAX + 3 * GENERATION_MAX + 4 * SMALL_SET_MAX;
 
-    /// Where ghosts may be, for a checkpoint record, in few bytes; `None`: in every tree. `own` is what running
-    /// transactions know themselves, and must have been looked at before.
+    /// Where ghosts may be, for a checkpoint record, in few bytes; `None`: in every tree. `own` is
+    /// what running transactions know themselves, and must have been read before.
     pub(crate) fn ghosts_to_keep(&self, own: KeyRanges) -> Option<KeyRanges> {
         let mut all = own;
         for list in &self.backlog.incoming.lock().lists {
@@ -367,14 +158,15 @@ impl TxnManager {
         Some(all.limited(limit)).filter(|ranges| ranges.bytes() <= 4 * limit)
     }
 
-    /// Takes in what commits have handed in: without background work they would hand in more and more.
+    /// Takes in what commits have handed in: without background work they would hand in more and
+    /// more.
     pub(crate) fn gather_ghosts(&self) {
         let mut work = self.backlog.work.lock();
         self.backlog.gather(&mut work, self.undo.id());
     }
 
-    /// Whether [`TxnManager::maintenance_step`] goes through a range of leaves now: its caller should leave others time
-    /// between two steps.
+    /// Whether [`TxnManager::maintenance_step`] sweeps a range of leaves now: its caller should
+    /// pause between two steps.
     #[must_use]
     pub fn is_sweeping(&self) -> bool {
         self.backlog.is_sweeping()
@@ -382,8 +174,8 @@ impl TxnManager {
 
     /// Removes some ghosts, or what else is left in pages.
     ///
-    /// Errors: those of pages and devices, but for damage, which is set aside; `LogFull`: there is more to do when the log
-    /// has space. Nothing is forgotten by an error.
+    /// Errors: those of pages and devices, but for damage, which is set aside; `LogFull`: there is
+    /// more to do when the log has space. Nothing is forgotten by an error.
     pub(crate) fn ghost_step(&self) -> Result<Progress, TxnError> {
         let Some(job) = self.next_job() else {
             self.backlog.sweeping.store(false, Ordering::Relaxed);
@@ -394,7 +186,8 @@ impl TxnManager {
         let (Job::Leaf(id, _) | Job::Range(id, ..) | Job::Merge(id, _)) = &job;
         let tree = if *id == self.undo.id() { Some(self.undo.clone()) } else { self.tree(*id) };
         let Some(tree) = tree else {
-            // A dropped one; or one of those that a damaged catalog hides, which the next opening may know again.
+            // A dropped tree; or one that a damaged catalog hides, which the next opening may know
+            // again.
             self.backlog.forget(*id);
             if self.unknown_trees.get().is_some() {
                 self.backlog.work.lock().aside.add(*id, &[], None);
@@ -443,7 +236,8 @@ impl TxnManager {
             if registry.horizon() >= *ready_at {
                 move_all(sealed, ready);
                 std::mem::swap(sealed, open);
-                // What was gathered was left by commits that had their numbers when the registry was free.
+                // What was gathered was left by commits that had their numbers when the registry
+                // was free.
                 *ready_at = registry.sequence();
                 if registry.horizon() >= *ready_at {
                     move_all(sealed, ready);
@@ -479,33 +273,8 @@ impl TxnManager {
     /// Sweeps leaves from that of `low` on, up to that of `high` or the tree's end.
     fn sweep(&self, tree: &Tree, low: &[u8], high: Option<&[u8]>) -> Result<(), TxnError> {
         let id = tree.id();
-        let (mut young, mut locked, mut losers) = (Left::default(), Left::default(), Left::default());
-        let mut judge = |key: &[u8], value: &[u8]| {
-            if id == self.undo.id() {
-                let writer = key.first_chunk::<8>().map(|id| TxnId(u64::from_be_bytes(*id)));
-                match writer.map(|writer| self.fate(writer)) {
-                    Some(Fate::Removable) => return true,
-                    Some(Fate::Young) => young.add(key),
-                    Some(Fate::Prepared | Fate::Loser | Fate::Later) | None => {}
-                }
-                return false;
-            }
-            let Ok((header, _)) = RowHeader::split(value) else { return false };
-            // What undoing makes of a row is known of the transactions of this incarnation.
-            if !header.ghost && (header.writer >= self.first_txn || header.writer < self.low_water()) {
-                return false;
-            }
-            match self.fate(header.writer) {
-                Fate::Prepared => locked.add(key),
-                Fate::Loser => losers.add(key),
-                Fate::Removable | Fate::Young | Fate::Later if !header.ghost => {}
-                Fate::Removable if self.locks.is_locked(id, key) => locked.add(key),
-                Fate::Removable => return true,
-                Fate::Young => young.add(key),
-                Fate::Later => {}
-            }
-            false
-        };
+        let mut left = LeftBehind::default();
+        let mut judge = |key: &[u8], value: &[u8]| self.is_garbage(id, key, value, &mut left);
         let mut leaves: Vec<Swept> = Vec::with_capacity(LEAVES_A_STEP);
         let mut at = low.to_vec();
         let (mut ended, mut failed) = (false, None);
@@ -531,46 +300,83 @@ impl TxnManager {
             let removed = leaves.iter().map(|leaf| leaf.removed as u64).sum();
             self.counters.ghosts_removed.fetch_add(removed, Ordering::Relaxed);
         }
-        // The last one, if it is small and the sweep goes on, is merged by the next step, when its neighbour is swept, too.
-        let goes_on = !ended && failed.is_none();
-        if goes_on && leaves.len() > 1 && leaves.last().is_some_and(|leaf| leaf.small) {
+        // The last one, if it is small and the sweep continues, is merged by the next step, when
+        // its neighbour is swept, too.
+        let continues = !ended && failed.is_none();
+        if continues && leaves.len() > 1 && leaves.last().is_some_and(|leaf| leaf.small) {
             leaves.pop();
         }
         for leaf in leaves.iter().filter(|leaf| leaf.small) {
             tree.merge_opportunely(&leaf.low, HOUSEKEEPING);
         }
-        {
-            let mut work = self.backlog.work.lock();
-            young.add_to(&mut work.open, id);
-            locked.add_to(&mut work.locked_next, id);
-            losers.add_to(&mut work.aside, id);
-            if let (Some(first), Some(last)) = (leaves.first(), leaves.last()) {
-                work.ready.remove(id, &first.low, last.high.as_deref());
-                work.at = match &last.high {
-                    Some(next) => (id, next.clone()),
-                    None => (TreeId(id.0.saturating_add(1)), Vec::new()),
-                };
-            }
-        }
+        self.note_swept(id, &leaves, &left);
         match failed {
             None => Ok(()),
             Some(error) if concerns_a_page(&error) && self.is_known(tree) => {
-                let next = match tree.past_leaf(&Position::At(at.clone())) {
-                    Ok(Some(Position::At(next))) => Some(next),
-                    // The rest of the tree, as far as can be told.
-                    _ => None,
-                };
-                {
-                    let mut work = self.backlog.work.lock();
-                    work.ready.remove(id, &at, next.as_deref());
-                    // All that was taken out of `ready`, or these ghosts would be in no set.
-                    work.aside.add(id, &at, next.as_deref());
-                }
-                self.set_aside(self.about(tree), &error.into());
+                self.set_leaf_aside(tree, &at, error);
                 Ok(())
             }
             Some(error) => self.unless_gone(tree, error),
         }
+    }
+
+    /// Whether a sweep removes the entry; notes in `left` what it must leave.
+    fn is_garbage(&self, tree: TreeId, key: &[u8], value: &[u8], left: &mut LeftBehind) -> bool {
+        if tree == self.undo.id() {
+            let writer = key.first_chunk::<8>().map(|id| TxnId(u64::from_be_bytes(*id)));
+            match writer.map(|writer| self.fate(writer)) {
+                Some(Fate::Removable) => return true,
+                Some(Fate::Young) => left.young.add(key),
+                Some(Fate::Prepared | Fate::Loser | Fate::Later) | None => {}
+            }
+            return false;
+        }
+        let Ok((header, _)) = RowHeader::split(value) else { return false };
+        // What undoing makes of a row is known of the transactions of this epoch.
+        if !header.ghost && (header.writer >= self.first_txn || header.writer < self.low_water()) {
+            return false;
+        }
+        match self.fate(header.writer) {
+            Fate::Prepared => left.locked.add(key),
+            Fate::Loser => left.losers.add(key),
+            Fate::Removable | Fate::Young | Fate::Later if !header.ghost => {}
+            Fate::Removable if self.locks.is_locked(tree, key) => left.locked.add(key),
+            Fate::Removable => return true,
+            Fate::Young => left.young.add(key),
+            Fate::Later => {}
+        }
+        false
+    }
+
+    /// Removes the range of swept leaves from the work, and adds what was left in them.
+    fn note_swept(&self, tree: TreeId, leaves: &[Swept], left: &LeftBehind) {
+        let mut work = self.backlog.work.lock();
+        left.young.add_to(&mut work.open, tree);
+        left.locked.add_to(&mut work.locked_next, tree);
+        left.losers.add_to(&mut work.aside, tree);
+        if let (Some(first), Some(last)) = (leaves.first(), leaves.last()) {
+            work.ready.remove(tree, &first.low, last.high.as_deref());
+            work.at = match &last.high {
+                Some(next) => (tree, next.clone()),
+                None => (TreeId(tree.0.saturating_add(1)), Vec::new()),
+            };
+        }
+    }
+
+    /// Leaves a damaged leaf, or all below a damaged node, to the next opening.
+    fn set_leaf_aside(&self, tree: &Tree, at: &[u8], error: TreeError) {
+        let next = match tree.past_leaf(&Position::At(at.to_vec())) {
+            Ok(Some(Position::At(next))) => Some(next),
+            // The rest of the tree, as far as is known.
+            _ => None,
+        };
+        {
+            let mut work = self.backlog.work.lock();
+            work.ready.remove(tree.id(), at, next.as_deref());
+            // All that was removed from `ready`, or these ghosts would be in no set.
+            work.aside.add(tree.id(), at, next.as_deref());
+        }
+        self.set_aside(self.about(tree), &error.into());
     }
 
     /// Tries merges again that met an error.
@@ -594,7 +400,8 @@ impl TxnManager {
         })
     }
 
-    /// Forgets the work in a tree that is being cleared, or has gone meanwhile; otherwise the error is the caller's.
+    /// Forgets the work in a tree that is being cleared, or was dropped meanwhile; otherwise the
+    /// error is the caller's.
     fn unless_gone(&self, tree: &Tree, error: TreeError) -> Result<(), TxnError> {
         if self.is_known(tree) && error.kind != TreeErrorKind::Condemned {
             return Err(error.into());
@@ -610,12 +417,13 @@ impl TxnManager {
     /// What a sweep does in a tree, for people.
     fn about(&self, tree: &Tree) -> String {
         match tree.id() == self.undo.id() {
-            true => "removing before-images that nobody needs from the undo tree".to_owned(),
+            true => "removing unneeded before-images from the undo tree".to_owned(),
             false => format!("removing deleted rows from {}", tree.id()),
         }
     }
 
-    /// Whether a transaction from before `until` runs or is prepared, other than those that are only left to be undone.
+    /// Whether a transaction from before `until` runs or is prepared, other than those that are
+    /// only left to be undone.
     fn runs_before(&self, until: TxnId) -> bool {
         let losers: Vec<TxnId> = self.losers.lock().keys().copied().collect();
         let registry = self.registry.lock();
@@ -638,9 +446,4 @@ fn move_all(from: &mut KeyRanges, to: &mut KeyRanges) {
             from.clear();
         }
     }
-}
-
-/// What was logged to have made ghosts, and other keys worth a sweep: for analysis.
-pub(crate) fn recovered_ranges() -> KeyRanges {
-    KeyRanges::new(GENERATION_MAX)
 }

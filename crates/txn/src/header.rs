@@ -1,4 +1,4 @@
-//! The header of a row: who wrote this version, and where its before-image is.
+//! The header of a row: which transaction wrote this version, and where its before-image is.
 
 use firn_base::TxnId;
 use firn_base::codec::Malformed;
@@ -17,7 +17,7 @@ pub struct RowHeader {
     pub undo: u32,
     /// The row is deleted; it stays until no snapshot needs what was there.
     pub ghost: bool,
-    /// A bit of the payload that belongs to the floor above. Never set in a ghost.
+    /// A bit that belongs to the layer above. Never set in a ghost.
     pub flag: bool,
 }
 
@@ -25,7 +25,7 @@ const GHOST: u32 = 1 << 31;
 const FLAG: u32 = 1 << 30;
 
 impl RowHeader {
-    /// Bytes.
+    /// In bytes.
     pub const LEN: usize = 12;
     /// How many undo entries a transaction may make: a greater index has no place in a header.
     pub const UNDO_MAX: u32 = FLAG;

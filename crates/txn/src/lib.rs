@@ -1,80 +1,80 @@
 //! Transactions: snapshots, locks, deadlocks, commit, savepoints, and their part in recovery.
 //!
-//! Place in the stack: above `btree`, below `table`. A *row* is a tree entry whose value begins with a
-//! [`RowHeader`]: the transaction that wrote this version and the index of its before-image among that
-//! transaction's undo entries. Pages hold the newest version; before-images hang in memory (the very bytes
-//! that the log record carries for undo) and spill into the *undo tree* when they are too many or too old.
+//! Place in the stack: above `btree`, below `table`. A *row* is a tree entry whose value begins
+//! with a [`RowHeader`]: the transaction that wrote this version and the index of its before-image
+//! among that transaction's undo entries. Pages hold the newest version; before-images hang in
+//! memory (the very bytes that the log record carries for undo) and spill into the *undo tree* when
+//! they are too many or too old.
 //!
 //! * **Writers lock rows by writing them**: a row whose writer has not ended is locked. That costs
-//!   nothing, needs no memory, and comes back by itself after a crash. Explicit locks (`locks.rs`) exist only
-//!   for reading for update and for serializable reads (keys and key ranges, so phantoms are covered).
+//!   nothing, needs no memory, and comes back by itself after a crash. Explicit locks (`locks.rs`)
+//!   exist only for reading for update and for serializable reads (keys and key ranges, so phantoms
+//!   are covered).
 //! * **Deadlocks are found** when a wait begins, by a walk over the wait-for graph (`waits.rs`).
-//! * **Commit in two calls**: *order* (the commit record is appended, locks fall, the changes are visible)
-//!   and *wait durable*. A transaction that only read waits until what it saw is durable.
+//! * **Commit in two calls**: *order* (the commit record is appended, locks fall, the changes are
+//!   visible) and *wait durable*. A transaction that only read waits until what it saw is durable.
 //! * **Undo is logical and idempotent**: an entry is undone only if the row still carries that very
 //!   (writer, index); so a crash in mid-rollback, any number of times, is harmless.
 //!
-//! Lock order, outermost first: the list of prepared transactions; one transaction's `moving` → page latches →
-//! registry → version shards → one transaction's versions → log. The wait graph's lock is the innermost but
-//! for version shards; `WaitGraph::ended` is called with nothing held but the list of prepared
-//! transactions. Nobody waits for a transaction while holding a latch or one of these locks.
+//! Lock order, outermost first: the list of prepared transactions; one transaction's `moving` →
+//! page latches → registry → version shards → one transaction's versions → log. The wait graph's
+//! lock is the innermost but for version shards; `WaitGraph::ended` is called with nothing held but
+//! the list of prepared transactions. No thread waits for a transaction while it holds a latch or
+//! one of these locks.
 //!
-//! How it fails: [`TxnError`]; after `Conflict` or `Deadlock` the caller rolls back and tries again. A rollback that finds
-//! no space or a page that cannot be had is put off, or set aside until the next opening (`losers.rs`). If it fails
-//! otherwise the manager refuses further work until the database is opened again.
+//! How it fails: [`TxnError`]; after `Conflict` or `Deadlock` the caller rolls back and tries
+//! again. A rollback that finds no space or a page that cannot be had is put off, or set aside
+//! until the next opening (`losers.rs`). If it fails otherwise the manager refuses further work
+//! until the database is opened again.
 #![forbid(unsafe_code)]
+#![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
 mod attachment;
 mod commit;
 mod error;
 mod fence;
+mod ghost_backlog;
+mod ghost_list;
 mod ghosts;
 mod header;
+mod limits;
 mod locks;
 mod losers;
 mod manager;
 mod options;
 mod prepared;
+mod prepared_list;
 mod purge;
 mod ranks;
 mod read;
 mod recovery;
 mod registry;
 mod rollback;
+mod row_change;
 mod set_aside;
 mod snapshot;
 mod state;
+mod statement_view;
 mod token;
 mod transaction;
 mod undo;
+mod version_chain;
+mod versions;
 mod waits;
 mod write;
 
-pub use attachment::{Attachment, kinds};
+pub use attachment::Attachment;
 pub use commit::CommitHandle;
 pub use error::{TxnError, TxnErrorKind};
 pub use header::RowHeader;
+pub use limits::{max_key_len, max_row_len};
 pub use manager::{ManagerOptions, TxnManager, TxnStatistics};
 pub use options::{CancelToken, Isolation, TxnOptions};
+pub use prepared_list::LockedKey;
 pub use read::RowBatch;
-pub use recovery::{Analysis, CheckpointState, LockedKey, LoserReport, OpenTransaction, PreparedTransaction};
+pub use recovery::{Analysis, CheckpointState, LoserReport, OpenTransaction, PreparedTransaction};
+pub use row_change::RowValue;
 pub use set_aside::{SetAside, SetAsideFn};
-pub use snapshot::StatementView;
+pub use statement_view::StatementView;
 pub use token::TxnToken;
 pub use transaction::{Savepoint, Transaction};
-pub use write::RowValue;
-
-use firn_btree::Tree;
-
-/// Longest key and value of a row together, in bytes: an entry must fit a leaf, and its undo entry the
-/// undo tree.
-#[must_use]
-pub fn max_row_len(page_size: usize) -> usize {
-    Tree::max_entry_len(page_size).saturating_sub(undo::MAX_OVERHEAD + RowHeader::LEN)
-}
-
-/// Longest key of a row, in bytes.
-#[must_use]
-pub fn max_key_len(page_size: usize) -> usize {
-    Tree::max_key_len(page_size).min(max_row_len(page_size))
-}

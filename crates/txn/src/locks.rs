@@ -1,10 +1,20 @@
 //! Explicit locks: on keys and on key ranges.
 //!
 //! Writers need none (a row is locked by its header); these are for reading for update, and for
-//! serializable reads. Writers *ask* here, under the leaf's latch, whether a reader forbids the write;
-//! readers register here *before* they look at the leaf. Whoever comes second sees the first.
+//! serializable reads. Writers *ask* here, under the leaf's latch, whether a reader forbids the
+//! write; readers register here *before* they read the leaf. The later of the two sees the earlier.
 //!
 //! Lock order: a point shard → ranges.
+//!
+//! Invariants, asserted by [`LockTable::check`]:
+//! 1. an entry of a shard is free and has no holders, or has holders and is found by its key's
+//!    hash;
+//! 2. a transaction is once among an entry's holders; an exclusive holder of a key is its only
+//!    holder;
+//! 3. a shard's count is at least its number of holders, and the count of ranges at least theirs:
+//!    they are raised before and lowered after the lock itself, so a writer that reads zero misses
+//!    no lock;
+//! 4. a transaction that has locked a whole tree for reading has no other range lock in it.
 
 use crate::ranks;
 use firn_base::hash::{FixedMap, hash_bytes};
@@ -47,69 +57,71 @@ impl KeyRange {
 }
 
 const SHARDS: usize = 64;
-/// A transaction with more shared key locks, or more range locks, than this in one tree locks the whole tree for reading
-/// instead.
+/// A transaction with more shared key locks, or more range locks, than this in one tree locks the
+/// whole tree for reading instead.
 const ESCALATE_AT: usize = 4096;
-/// Most keys that a transaction may lock exclusively. They are not escalated, since that would have to wait for every other
-/// lock in the tree; the limit bounds their memory at some 40 MiB beside the keys.
+/// Most keys that a transaction may lock exclusively. They are not escalated, since that would have
+/// to wait for every other lock in the tree; the limit bounds their memory at some 40 MiB beside
+/// the keys.
 pub(crate) const EXCLUSIVE_MAX: usize = 1 << 18;
-/// Slots of a shard kept for their memory while nobody locks anything in it.
-const SLOTS_KEPT: usize = 64;
-/// Ends a chain of slots.
-const END: u32 = u32::MAX;
+/// In debug builds, one transaction in this many checks the shards in which it releases locks.
+const CHECKED_ONE_IN: u64 = 16;
+/// Entries of a shard kept for their memory while no key of it is locked.
+const ENTRIES_KEPT: usize = 64;
 
-/// A locked key. Slots are used again with their memory, so that a lock allocates nothing in the long run.
+/// A locked key. Entries are reused with their memory, so that a lock allocates nothing in the long
+/// run.
 #[derive(Debug)]
 struct Point {
     hash: u64,
     tree: TreeId,
     key: Vec<u8>,
-    /// Holders and modes; empty in a free slot.
+    /// Holders and modes; empty in a free entry.
     holders: Vec<(TxnId, Mode)>,
-    /// Next slot whose key has the same hash.
-    next: u32,
+    /// Next entry whose key has the same hash.
+    next: Option<u32>,
 }
 
-/// Locked keys of one shard. A slot stays where it is while anybody holds its key.
+/// Locked keys of one shard. An entry stays where it is while any transaction holds its key.
 #[derive(Debug, Default)]
 struct Points {
-    /// First slot of those with a hash.
+    /// First entry with a hash.
     by_hash: FixedMap<u64, u32>,
-    slots: Vec<Point>,
+    entries: Vec<Point>,
     free: Vec<u32>,
 }
 
 impl Points {
     fn find(&self, hash: u64, tree: TreeId, key: &[u8]) -> Option<u32> {
-        let mut at = *self.by_hash.get(&hash)?;
-        while at != END {
-            let point = &self.slots[at as usize];
+        let mut next = self.by_hash.get(&hash).copied();
+        while let Some(at) = next {
+            let point = &self.entries[at as usize];
             if point.tree == tree && point.key == key {
                 return Some(at);
             }
-            at = point.next;
+            next = point.next;
         }
         None
     }
 
     fn claim(&mut self, hash: u64, tree: TreeId, key: &[u8]) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
-            let point = Point { hash, tree, key: Vec::new(), holders: Vec::new(), next: END };
-            self.slots.push(point);
-            (self.slots.len() - 1) as u32
+            let point = Point { hash, tree, key: Vec::new(), holders: Vec::new(), next: None };
+            self.entries.push(point);
+            (self.entries.len() - 1) as u32
         });
-        let next = self.by_hash.insert(hash, at).unwrap_or(END);
-        let point = &mut self.slots[at as usize];
-        assert!(point.holders.is_empty(), "nobody holds what a free slot was");
+        let next = self.by_hash.insert(hash, at);
+        let point = &mut self.entries[at as usize];
+        assert!(point.holders.is_empty(), "a free entry has no holders");
         (point.hash, point.tree, point.next) = (hash, tree, next);
         point.key.clear();
         point.key.extend_from_slice(key);
         at
     }
 
-    /// Takes `me` off a slot's holders, and frees the slot with the last of them.
+    /// Removes `me` from an entry's holders, and frees the entry with the last of them.
     fn release(&mut self, at: u32, me: TxnId) {
-        let point = &mut self.slots[at as usize];
+        let point = &mut self.entries[at as usize];
         let before = point.holders.len();
         point.holders.retain(|(t, _)| *t != me);
         assert!(point.holders.len() + 1 == before, "a held lock stands in the table, once");
@@ -118,28 +130,55 @@ impl Points {
         }
         let (hash, next) = (point.hash, point.next);
         let first = self.by_hash.get_mut(&hash).expect("a held key is found by its hash");
-        if *first == at && next == END {
-            self.by_hash.remove(&hash);
-        } else if *first == at {
+        if *first != at {
+            let mut before = *first;
+            while self.entries[before as usize].next != Some(at) {
+                before = self.entries[before as usize].next.expect("an entry is in its hash's chain");
+            }
+            self.entries[before as usize].next = next;
+        } else if let Some(next) = next {
             *first = next;
         } else {
-            let mut before = *first;
-            while self.slots[before as usize].next != at {
-                before = self.slots[before as usize].next;
-            }
-            self.slots[before as usize].next = next;
+            self.by_hash.remove(&hash);
         }
         self.free.push(at);
-        if self.by_hash.is_empty() && self.slots.len() > SLOTS_KEPT {
+        if self.by_hash.is_empty() && self.entries.len() > ENTRIES_KEPT {
             *self = Points::default();
         }
+    }
+
+    /// Asserts invariants 1 to 3 of a shard with this `count`.
+    fn check(&self, count: usize) {
+        let holders = |at: u32| &self.entries[at as usize].holders;
+        assert!(self.free.iter().all(|at| holders(*at).is_empty()), "a free entry has no holders");
+        let (mut chained, mut held) = (0, 0);
+        for (hash, first) in &self.by_hash {
+            let mut next = Some(*first);
+            while let Some(at) = next {
+                let point = &self.entries[at as usize];
+                assert!(point.hash == *hash && !point.holders.is_empty(), "a held key is found by its hash");
+                assert!(
+                    point.holders.len() == 1 || point.holders.iter().all(|(_, mode)| *mode == Mode::Shared),
+                    "an exclusive holder is the only one"
+                );
+                for (n, (txn, _)) in point.holders.iter().enumerate() {
+                    assert!(point.holders[..n].iter().all(|(t, _)| t != txn), "{txn} holds a key once");
+                }
+                chained += 1;
+                held += point.holders.len();
+                assert!(chained <= self.entries.len(), "a chain of entries ends");
+                next = point.next;
+            }
+        }
+        assert_eq!(chained + self.free.len(), self.entries.len(), "each entry is free or held");
+        assert!(count >= held, "{count} holders are counted and {held} are there");
     }
 }
 
 /// Keys whose hash falls on one number.
 #[derive(Debug)]
 struct Shard {
-    /// Holders of its keys: lets a write pass by the lock when there are none.
+    /// Holders of its keys: a write skips the lock when there are none.
     count: AtomicUsize,
     points: Mutex<Points>,
 }
@@ -156,7 +195,7 @@ pub(crate) struct LockTable {
 /// The locks one transaction holds.
 #[derive(Debug, Default)]
 pub(crate) struct HeldLocks {
-    /// Shards and slots of keys.
+    /// Shards and entries of keys.
     points: Vec<(u32, u32)>,
     /// How many of them are shared, tree by tree.
     shared: Vec<(TreeId, usize)>,
@@ -201,7 +240,7 @@ fn hash_of(tree: TreeId, key: &[u8]) -> u64 {
 }
 
 impl LockTable {
-    /// Locks a key, or names those who forbid it.
+    /// Locks a key, or returns the transactions that forbid it.
     pub fn lock_key(
         &self,
         me: TxnId,
@@ -221,7 +260,7 @@ impl LockTable {
         let found = points.find(hash, tree, key);
         if let Some(at) = found {
             let forbids = |theirs: Mode| mode == Mode::Exclusive || theirs == Mode::Exclusive;
-            let holders = &points.slots[at as usize].holders;
+            let holders = &points.entries[at as usize].holders;
             blockers.extend(holders.iter().filter(|(t, m)| *t != me && forbids(*m)).map(|(t, _)| *t));
         }
         if mode == Mode::Exclusive {
@@ -231,11 +270,11 @@ impl LockTable {
             return Err(Refused::Blocked(blockers));
         }
         if mode == Mode::Exclusive && held.exclusive >= EXCLUSIVE_MAX {
-            let mine = |at: u32| points.slots[at as usize].holders.contains(&(me, Mode::Exclusive));
+            let mine = |at: u32| points.entries[at as usize].holders.contains(&(me, Mode::Exclusive));
             return if found.is_some_and(mine) { Ok(()) } else { Err(Refused::TooMany) };
         }
         let at = found.unwrap_or_else(|| points.claim(hash, tree, key));
-        let holders = &mut points.slots[at as usize].holders;
+        let holders = &mut points.entries[at as usize].holders;
         match holders.iter_mut().find(|(t, _)| *t == me) {
             Some((_, mine)) => {
                 if mode == Mode::Exclusive && *mine == Mode::Shared {
@@ -271,7 +310,7 @@ impl LockTable {
         self.release_points(me, held, |of, _, mode| of == tree && mode == Mode::Shared);
     }
 
-    /// Gives back the key locks of `me` that `which` chooses, by tree, key and mode.
+    /// Releases the key locks of `me` that `which` chooses, by tree, key and mode.
     fn release_points(
         &self,
         me: TxnId,
@@ -281,7 +320,7 @@ impl LockTable {
         held.points.retain(|&(number, at)| {
             let shard = &self.shards[number as usize];
             let mut points = shard.points.lock();
-            let point = &points.slots[at as usize];
+            let point = &points.entries[at as usize];
             let (_, mode) =
                 point.holders.iter().find(|(t, _)| *t == me).expect("a held lock is in the table");
             if !which(point.tree, &point.key, *mode) {
@@ -300,13 +339,13 @@ impl LockTable {
         }
         let keys = held.points.iter().filter_map(|&(number, at)| {
             let points = self.shards[number as usize].points.lock();
-            let point = &points.slots[at as usize];
+            let point = &points.entries[at as usize];
             point.holders.contains(&(me, Mode::Exclusive)).then(|| (point.tree, point.key.clone()))
         });
         keys.collect()
     }
 
-    /// Gives back all locks but the exclusive ones on `kept`, which is sorted.
+    /// Releases all locks but the exclusive ones on `kept`, which is sorted.
     pub fn release_but(&self, me: TxnId, held: &mut HeldLocks, kept: &[(TreeId, Vec<u8>)]) {
         let is_kept = |tree: TreeId, key: &[u8]| {
             kept.binary_search_by(|(t, k)| t.cmp(&tree).then_with(|| k.as_slice().cmp(key))).is_ok()
@@ -317,7 +356,8 @@ impl LockTable {
         self.release_ranges(me, held);
     }
 
-    /// Locks a range for reading. Never refused: writers of rows in it are met when the rows are read.
+    /// Locks a range for reading. Never refused: the reader meets writers of rows in it when it
+    /// reads the rows.
     pub fn lock_range(&self, me: TxnId, tree: TreeId, range: KeyRange, held: &mut HeldLocks) {
         let mut ranges = self.ranges.lock();
         let of_tree = ranges.entry(tree).or_default();
@@ -360,7 +400,8 @@ impl LockTable {
         }
     }
 
-    /// Names those whose locks forbid `me` to write the key. Called under the leaf's exclusive latch.
+    /// Returns the transactions whose locks forbid `me` to write the key. Called under the leaf's
+    /// exclusive latch.
     pub fn write_blockers(&self, me: TxnId, tree: TreeId, key: &[u8]) -> Vec<TxnId> {
         let mut blockers = Vec::new();
         let hash = hash_of(tree, key);
@@ -368,7 +409,7 @@ impl LockTable {
         if shard.count.load(Ordering::SeqCst) > 0 {
             let points = shard.points.lock();
             if let Some(at) = points.find(hash, tree, key) {
-                let holders = &points.slots[at as usize].holders;
+                let holders = &points.entries[at as usize].holders;
                 blockers.extend(holders.iter().filter(|(t, _)| *t != me).map(|(t, _)| *t));
             }
         }
@@ -376,17 +417,26 @@ impl LockTable {
         blockers
     }
 
-    /// Whether anybody has locked the key, or a range around it: then its row must stay where it is.
+    /// Whether any transaction has locked the key, or a range around it: then its row must stay
+    /// where it is.
     pub fn is_locked(&self, tree: TreeId, key: &[u8]) -> bool {
-        // No transaction has id zero, so everybody is an "other".
+        // No transaction has id zero, so every holder is an "other".
         !self.write_blockers(TxnId(0), tree, key).is_empty()
     }
 
-    /// Gives back everything a transaction holds.
+    /// Releases everything a transaction holds.
     pub fn release(&self, me: TxnId, held: &mut HeldLocks) {
         for (number, at) in held.points.drain(..) {
             let shard = &self.shards[number as usize];
-            shard.points.lock().release(at, me);
+            let mut points = shard.points.lock();
+            points.release(at, me);
+            if cfg!(debug_assertions)
+                && me.0.is_multiple_of(CHECKED_ONE_IN)
+                && points.entries.len() <= ENTRIES_KEPT
+            {
+                points.check(shard.count.load(Ordering::SeqCst));
+            }
+            drop(points);
             shard.count.fetch_sub(1, Ordering::SeqCst);
         }
         held.shared.clear();
@@ -408,6 +458,26 @@ impl LockTable {
         }
     }
 
+    /// Asserts the module's invariants. The caller holds no lock of this table.
+    pub fn check(&self) {
+        for shard in &self.shards {
+            shard.points.lock().check(shard.count.load(Ordering::SeqCst));
+        }
+        let ranges = self.ranges.lock();
+        let count: usize = ranges.values().map(Vec::len).sum();
+        let counted = self.range_count.load(Ordering::SeqCst);
+        assert!(counted >= count, "{counted} ranges are counted and {count} are there");
+        for list in ranges.values() {
+            for (txn, _) in list.iter().filter(|(_, range)| *range == KeyRange::ALL) {
+                assert_eq!(
+                    list.iter().filter(|(t, _)| t == txn).count(),
+                    1,
+                    "{txn} has locked the whole tree, and nothing beside"
+                );
+            }
+        }
+    }
+
     /// How many locks there are.
     #[cfg(test)]
     fn count(&self) -> usize {
@@ -417,134 +487,4 @@ impl LockTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TREE: TreeId = TreeId(3);
-
-    #[test]
-    fn shared_locks_agree_and_exclusive_ones_do_not() {
-        let table = LockTable::default();
-        let (mut a, mut b) = (HeldLocks::default(), HeldLocks::default());
-        let lock = |txn: u64, mode, held: &mut HeldLocks| table.lock_key(TxnId(txn), TREE, b"k", mode, held);
-        assert_eq!(lock(1, Mode::Shared, &mut a), Ok(()));
-        assert_eq!(lock(2, Mode::Shared, &mut b), Ok(()));
-        assert_eq!(
-            lock(1, Mode::Exclusive, &mut a),
-            Err(Refused::Blocked(vec![TxnId(2)])),
-            "an upgrade waits for other readers"
-        );
-        assert_eq!(table.write_blockers(TxnId(1), TREE, b"k"), [TxnId(2)]);
-        table.release(TxnId(2), &mut b);
-        assert_eq!(lock(1, Mode::Exclusive, &mut a), Ok(()));
-        assert_eq!(lock(2, Mode::Shared, &mut b), Err(Refused::Blocked(vec![TxnId(1)])));
-        assert!(table.write_blockers(TxnId(1), TREE, b"k").is_empty());
-        assert!(table.write_blockers(TxnId(2), TREE, b"other").is_empty());
-        table.release(TxnId(1), &mut a);
-        assert_eq!(table.count(), 0);
-        assert!(!table.is_locked(TREE, b"k"));
-    }
-
-    #[test]
-    fn ranges_forbid_writes_inside_them() {
-        let table = LockTable::default();
-        let mut held = HeldLocks::default();
-        let range = KeyRange { low: Some(b"b".to_vec()), high: Some((b"d".to_vec(), false)) };
-        table.lock_range(TxnId(1), TREE, range, &mut held);
-        for (key, locked) in [("a", false), ("b", true), ("c", true), ("cz", true), ("d", false)] {
-            assert_eq!(!table.write_blockers(TxnId(2), TREE, key.as_bytes()).is_empty(), locked, "{key}");
-            assert!(table.write_blockers(TxnId(1), TREE, key.as_bytes()).is_empty());
-        }
-        let mut other = HeldLocks::default();
-        let exclusive = table.lock_key(TxnId(2), TREE, b"c", Mode::Exclusive, &mut other);
-        assert_eq!(exclusive, Err(Refused::Blocked(vec![TxnId(1)])));
-        assert_eq!(table.lock_key(TxnId(2), TREE, b"c", Mode::Shared, &mut other), Ok(()));
-        table.release(TxnId(1), &mut held);
-        table.release(TxnId(2), &mut other);
-        assert_eq!(table.count(), 0);
-    }
-
-    /// All key locks once counted, of every tree and exclusive ones too: then one more shared lock locked its whole tree.
-    #[test]
-    fn shared_locks_are_counted_tree_by_tree_and_without_exclusive_ones() {
-        let table = LockTable::default();
-        let mut held = HeldLocks::default();
-        let mut lock = |tree: u32, number: u32, mode| {
-            table.lock_key(TxnId(1), TreeId(tree), &number.to_be_bytes(), mode, &mut held)
-        };
-        for number in 0..ESCALATE_AT as u32 {
-            assert_eq!(lock(1, number, Mode::Exclusive), Ok(()));
-            assert_eq!(lock(2, number, Mode::Shared), Ok(()));
-            // Locked for reading first, and then for writing.
-            assert_eq!(lock(4, number, Mode::Shared), Ok(()));
-            assert_eq!(lock(4, number, Mode::Exclusive), Ok(()));
-        }
-        assert_eq!(lock(3, 0, Mode::Shared), Ok(()));
-        assert_eq!(lock(4, u32::MAX, Mode::Shared), Ok(()));
-        for tree in 1..5 {
-            assert!(table.write_blockers(TxnId(2), TreeId(tree), b"another").is_empty(), "tree {tree}");
-        }
-        let mut lock = |tree: u32, number: u32, mode| {
-            table.lock_key(TxnId(1), TreeId(tree), &number.to_be_bytes(), mode, &mut held)
-        };
-        assert_eq!(lock(2, u32::MAX, Mode::Shared), Ok(()));
-        let locked = |tree| !table.write_blockers(TxnId(2), TreeId(tree), b"another").is_empty();
-        assert_eq!([1, 2, 3, 4].map(locked), [false, true, false, false]);
-        table.release(TxnId(1), &mut held);
-        assert_eq!(table.count(), 0);
-    }
-
-    /// There was no end to them: each takes some hundred bytes.
-    #[test]
-    fn exclusive_locks_end_at_their_limit() {
-        let table = LockTable::default();
-        let mut held = HeldLocks::default();
-        let mut lock =
-            |number: u32, mode| table.lock_key(TxnId(1), TREE, &number.to_be_bytes(), mode, &mut held);
-        for number in 0..EXCLUSIVE_MAX as u32 {
-            assert_eq!(lock(number, Mode::Exclusive), Ok(()));
-        }
-        assert_eq!(lock(u32::MAX, Mode::Exclusive), Err(Refused::TooMany));
-        assert_eq!(lock(7, Mode::Exclusive), Ok(()), "it has that one");
-        assert_eq!(lock(u32::MAX, Mode::Shared), Ok(()));
-        assert_eq!(lock(u32::MAX, Mode::Exclusive), Err(Refused::TooMany), "an upgrade counts as well");
-        table.release(TxnId(1), &mut held);
-        assert_eq!(table.count(), 0);
-    }
-
-    #[test]
-    fn what_is_prepared_keeps_the_exclusive_locks_that_are_named() {
-        let table = LockTable::default();
-        let mut held = HeldLocks::default();
-        for (key, mode) in [(b"a", Mode::Exclusive), (b"b", Mode::Shared), (b"c", Mode::Exclusive)] {
-            assert_eq!(table.lock_key(TxnId(1), TREE, key, mode, &mut held), Ok(()));
-        }
-        table.lock_range(TxnId(1), TREE, KeyRange::of_key(b"d"), &mut held);
-        let mut keys = table.exclusive_keys(TxnId(1), &held);
-        keys.sort();
-        assert_eq!(keys, [(TREE, b"a".to_vec()), (TREE, b"c".to_vec())]);
-        keys.remove(0);
-        table.release_but(TxnId(1), &mut held, &keys);
-        let locked = |key: &[u8]| table.is_locked(TREE, key);
-        assert_eq!([b"a", b"b", b"c", b"d"].map(|key| locked(key)), [false, false, true, false]);
-        assert_eq!(table.exclusive_keys(TxnId(1), &held), keys);
-        table.release(TxnId(1), &mut held);
-        assert_eq!(table.count(), 0);
-    }
-
-    #[test]
-    fn many_key_locks_become_one_lock_on_the_tree() {
-        let table = LockTable::default();
-        let mut held = HeldLocks::default();
-        for i in 0..2 * ESCALATE_AT as u32 {
-            table
-                .lock_key(TxnId(1), TREE, &i.to_be_bytes(), Mode::Shared, &mut held)
-                .expect("nobody else locks");
-        }
-        assert_eq!(table.count(), 1);
-        assert_eq!(table.write_blockers(TxnId(2), TREE, b"anything"), [TxnId(1)]);
-        table.release(TxnId(1), &mut held);
-        assert_eq!(table.count(), 0);
-        assert!(table.write_blockers(TxnId(2), TREE, b"anything").is_empty());
-    }
-}
+mod tests;

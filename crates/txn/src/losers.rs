@@ -1,41 +1,48 @@
-//! Losers: transactions that are to be undone, and not by their owners. Recovery finds some; a rollback that cannot be
-//! completed at once leaves one behind.
+//! Losers: transactions that are to be undone, and not by their owners. Recovery finds some; a
+//! rollback that cannot be completed at once leaves one behind.
 //!
-//! A loser is undone entry by entry, each in one log record with its compensation (see `rollback.rs`), so it may be
-//! left after any of them and gone on with later, in this incarnation of the database or the next. What is not undone stays as
-//! it is: the rows are locked by their headers, and others see the versions before. Three things may keep a loser from
-//! being undone:
+//! A loser is undone entry by entry, each in one log record with its compensation (see
+//! `rollback.rs`), so undoing may stop after any of them and continue later, in this epoch of the
+//! database or the next. What is not undone stays as it is: the rows are locked by their headers,
+//! and others see the versions before. Three things may keep a loser from being undone:
 //!
 //! * *no space*, in the log above all: it is tried again when there is some;
-//! * *a failed read*: it is tried again at once, then a few times at growing intervals, since a device may be away for a moment;
-//! * *damage*, to the page of one of its rows or to the undo tree: it is **set aside** until the next opening. All its other
-//!   rows are undone and free. Whoever would wait for one of the rest gets an error that names the damage.
+//! * *a failed read*: it is tried again at once, then a few times at growing intervals, since a
+//!   device may be away for a moment;
+//! * *damage*, to the page of one of its rows or to the undo tree: it is **set aside** until the
+//!   next opening. All its other rows are undone and free. A transaction that would wait for one of
+//!   the rest gets an error that names the damage.
 //!
 //! Why a loser that is set aside loses nothing and changes nothing that others may rely on:
 //!
-//! * *Checkpoints* list it with the number of its entries, as any open transaction. So the next opening finds it again,
-//!   and the database is not marked as closed cleanly.
-//! * *Truncation*: before-images in memory hold the log back, so checkpoints spill them as any open transaction's. None of
-//!   it holds log then. If the undo tree is damaged as well, what cannot be spilled holds the log; see
-//!   [`TxnManager::spill_older_than`].
-//! * *Spilling* moves an entry and never changes it. An entry that was undone is gone from memory; a copy of it left in the
-//!   undo tree, because its leaf is damaged, is recognised by the row, which does not carry its (writer, index) any more.
-//! * *The order of undoing*: two changes of one row are undone newest first. Where the newer one cannot be undone the older
-//!   ones of that row are left as well, and where it is not known which row that is (its entry cannot be read), all older
-//!   entries are left.
+//! * *Checkpoints* list it with the number of its entries, as any open transaction. So the next
+//!   opening finds it again, and the database is not marked as closed cleanly.
+//! * *Truncation*: before-images in memory hold the log back, so checkpoints spill them as any open
+//!   transaction's. None of it holds log then. If the undo tree is damaged as well, what cannot be
+//!   spilled holds the log; see [`TxnManager::spill_older_than`].
+//! * *Spilling* moves an entry and never changes it. An entry that was undone is gone from memory;
+//!   a copy of it left in the undo tree, because its leaf is damaged, is recognised by the row,
+//!   which does not carry its (writer, index) any more.
+//! * *The order of undoing*: two changes of one row are undone newest first. Where the newer one
+//!   cannot be undone the older ones of that row are left as well, and where it is not known which
+//!   row that is (its entry cannot be read), all older entries are left.
 //! * *A crash* finds the compensations of what was undone in the log, and the rest as it was.
-//! * *The next opening* takes it for a loser as any other and tries again: after the damaged file was restored in place, or
-//!   the table dropped, nothing is left of it. It never gets an abort record before all of it is undone: the undo entries are
-//!   what tells its changes from committed ones.
-//! * *Snapshots* list it as active, so its changes are seen by none. `low_water` stays below it, so nobody takes a header with
-//!   its id for that of an ended transaction. *Fences* pass it over: it runs no more statement in this incarnation and undoes nothing in it,
-//!   and by the next one a tree that was dropped has no rows to be undone (see `Catalog::open`).
-//! * *The log's promise* to leave room for its undoing ends, since nothing is undone before the next opening takes it up anew.
+//! * *The next opening* takes it for a loser as any other and tries again: after the damaged file
+//!   was restored in place, or the table dropped, nothing is left of it. It never gets an abort
+//!   record before all of it is undone: the undo entries are what tells its changes from committed
+//!   ones.
+//! * *Snapshots* list it as active, so its changes are seen by none. `low_water` stays below it, so
+//!   no reader takes a header with its id for that of an ended transaction. *Fences* ignore it: it
+//!   runs no statement and undoes nothing any more in this epoch, and in the next one a tree that
+//!   was dropped has no rows to be undone (see `Catalog::open`).
+//! * *The log's promise* to leave space for its undoing ends, since nothing is undone before the
+//!   next opening, which renews it.
 
+use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::HeldLocks;
+use crate::manager::TxnManager;
 use crate::state::{Status, TxnState};
 use crate::waits::WaitLimit;
-use crate::{TxnError, TxnErrorKind, TxnManager};
 use firn_base::clock::{self, Moment};
 use firn_base::sync::atomic::Ordering;
 use firn_base::sync::{Arc, MutexGuard};
@@ -47,7 +54,7 @@ use std::time::Duration;
 const READS: u32 = 3;
 /// How often an attempt is made again after reads that failed, before the loser is set aside.
 const ATTEMPTS: u32 = 6;
-/// How often a waiter with a limit looks whether another thread still undoes a loser.
+/// How often a waiter with a limit checks whether another thread still undoes a loser.
 const UNDOING_LOOK: Duration = Duration::from_millis(1);
 /// The first interval between two attempts; each further one is twice as long.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -59,7 +66,7 @@ pub(crate) enum Standing {
     Found,
     /// There was no space, in the log as a rule.
     NoSpace,
-    /// A read failed: so many attempts were made, and the next one is due then.
+    /// A read failed: how many attempts were made, and when the next one is due.
     Unreadable { attempts: u32, due: Option<Moment> },
     /// It is set aside until the next opening, because of this.
     SetAside(TxnError),
@@ -94,19 +101,11 @@ impl Standing {
     }
 }
 
-/// One of them.
+/// A transaction to be undone, and what keeps it from that.
 #[derive(Clone, Debug)]
 pub(crate) struct Loser {
     pub state: Arc<TxnState>,
     pub standing: Standing,
-}
-
-/// Whether a transaction whose rollback failed so can be left as it is and undone later. All these errors leave pages and
-/// log in agreement: nothing of the entry at hand was logged. After any other, a failed write of the log above all, it
-/// is not known what is durable, and nothing more may be built on it.
-pub(crate) fn can_be_put_off(error: &TxnError) -> bool {
-    matches!(error.kind, TxnErrorKind::LogFull | TxnErrorKind::Full | TxnErrorKind::NoFrame)
-        || error.concerns_a_page()
 }
 
 impl TxnManager {
@@ -115,10 +114,11 @@ impl TxnManager {
         self.losers.lock().insert(state.id, Loser { state, standing: Standing::Found });
     }
 
-    /// Leaves to others a transaction whose rollback came to `error`, which may have undone a part of it.
+    /// Leaves to others a transaction whose rollback came to `error`, which may have undone a part
+    /// of it.
     pub(crate) fn undo_later(&self, state: &Arc<TxnState>, held: &mut HeldLocks, error: &TxnError) {
-        assert!(state.status() == Status::Active && can_be_put_off(error), "it can be gone on with");
-        // What it learnt is of no interest any more; its rows are locked by themselves.
+        assert!(state.status() == Status::Active && error.allows_undoing_later(), "it can be gone on with");
+        // Its locks for reading are not needed any more; its rows are locked by their headers.
         self.locks.release(state.id, held);
         let standing = Standing::NoSpace.after(error);
         // Before others find it among the losers, and try it.
@@ -129,7 +129,7 @@ impl TxnManager {
             self.note_put_off(&losers);
         }
         state.note_release();
-        self.tell_failure(state.id, &standing);
+        self.report_failure(state.id, &standing);
     }
 
     /// Whether some transactions were put off and are to be tried again in this incarnation.
@@ -145,14 +145,14 @@ impl TxnManager {
         match self.undo_first(Standing::is_due) {
             Ok(true) => Ok(Progress::Worked),
             Ok(false) => Ok(Progress::Idle),
-            Err(error) if can_be_put_off(&error) => Ok(Progress::Idle),
+            Err(error) if error.allows_undoing_later() => Ok(Progress::Idle),
             Err(error) => Err(error),
         }
     }
 
-    /// Rolls back one transaction that recovery found open and not prepared; false if there is none left. One that damage
-    /// or failing reads keep from being undone is dealt with, too: it is set aside, or tried again later.
-    /// Others may run meanwhile, and call this too.
+    /// Rolls back one transaction that recovery found open and not prepared; false if there is none
+    /// left. One that damage or failing reads keep from being undone is dealt with, too: it is set
+    /// aside, or tried again later. Others may run meanwhile, and call this too.
     ///
     /// Errors: those of space, and those after which the database must be opened again.
     pub fn rollback_loser(&self) -> Result<bool, TxnError> {
@@ -177,16 +177,19 @@ impl TxnManager {
         self.losers.lock().values().filter(|loser| matches!(loser.standing, Standing::SetAside(_))).count()
     }
 
-    /// Has whoever waits for a loser roll it back, because nobody else may do it: for databases without threads.
+    /// Makes transactions that wait for a loser roll it back, because no background thread does:
+    /// for databases without threads.
     pub fn have_waiters_undo(&self) {
         self.waiters_undo.store(true, Ordering::Relaxed);
     }
 
-    /// Rolls back the losers among `blockers` if waiters do that; whether there was one. The caller holds no latch. Who
-    /// would wait for one that was put off tries it, too: what keeps it from being undone keeps the caller as well.
+    /// Rolls back the losers among `blockers` if waiters do that; whether there was one. The caller
+    /// holds no latch. A transaction that would wait for a loser that was put off tries it, too:
+    /// what keeps the loser from being undone keeps the caller as well.
     ///
-    /// Errors: `Damaged` if one of them is set aside, so that there is nothing to wait for; `Timeout` and `Cancelled`, of
-    /// `limit`. A waiter with a limit makes no space in the log for it, which may take a minute.
+    /// Errors: `Damaged` if one of them is set aside, so that there is nothing to wait for;
+    /// `Timeout` and `Cancelled`, of `limit`. A waiter with a limit makes no space in the log for
+    /// it, which may take a minute.
     pub(crate) fn undo_instead_of_waiting(
         &self,
         blockers: &[TxnId],
@@ -276,7 +279,8 @@ impl TxnManager {
         }
     }
 
-    /// Undoes the loser that is picked. After an error it is a loser as before: what is undone already is recognised.
+    /// Undoes the loser that is picked. After an error it is a loser as before: what is undone
+    /// already is recognised.
     fn undo_one(
         &self,
         undoing: MutexGuard<'_, ()>,
@@ -293,7 +297,7 @@ impl TxnManager {
             let outcome = self.roll_back_patiently(&state, &mut HeldLocks::default(), limit);
             let standing = match &outcome {
                 Err(error) if error.concerns_a_page() => standing.after(error),
-                // Whoever asked asks again when there is space.
+                // The caller asks again when there is space.
                 _ => standing,
             };
             self.stand(&state, &standing);
@@ -312,7 +316,7 @@ impl TxnManager {
             Ok(()) => Ok(Some(id)),
             Err((standing, error)) => {
                 if error.concerns_a_page() {
-                    self.tell_failure(id, &standing);
+                    self.report_failure(id, &standing);
                 }
                 Err((id, error))
             }
@@ -335,7 +339,8 @@ impl TxnManager {
         self.roll_back_state(state, held, limit)
     }
 
-    /// Has the loser itself say that it is set aside. The caller holds `undoing`, or nobody else knows of the loser yet.
+    /// Notes in the loser's own state that it is set aside. The caller holds `undoing`, or no other
+    /// thread knows of the loser yet.
     fn stand(&self, state: &TxnState, standing: &Standing) {
         if matches!(standing, Standing::SetAside(_)) {
             state.versions.lock().end_promise(self.log.undo_promise());
@@ -349,9 +354,9 @@ impl TxnManager {
         self.put_off.store(losers.values().any(is_put_off), Ordering::SeqCst);
     }
 
-    /// Reports a loser that was set aside just now, and wakes those who wait for it: there may be nothing to wait for. No
-    /// lock of this crate is held.
-    fn tell_failure(&self, id: TxnId, standing: &Standing) {
+    /// Reports a loser that was set aside just now, and wakes its waiters: there may be nothing to
+    /// wait for. No lock of this crate is held.
+    fn report_failure(&self, id: TxnId, standing: &Standing) {
         if let Standing::SetAside(cause) = standing {
             self.set_aside(format!("rolling back transaction {id}"), cause);
         }

@@ -1,19 +1,17 @@
 //! The transaction manager: what all transactions of a database share.
 
-use crate::ghosts::Backlog;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::ghost_backlog::Backlog;
 use crate::locks::LockTable;
 use crate::losers::Loser;
-use crate::prepared::PreparedList;
-use crate::purge::Allowance;
+use crate::prepared_list::PreparedList;
 use crate::ranks;
-use crate::read::View;
 use crate::registry::Registry;
 use crate::set_aside::SetAsideList;
 use crate::snapshot::Snapshot;
-use crate::state::{Entry, SpareMemory, TxnState};
-use crate::undo::{Before, Undo};
+use crate::state::TxnState;
+use crate::versions::{Allowance, SpareMemory};
 use crate::waits::WaitGraph;
-use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnOptions};
 use firn_base::hash::FixedMap;
 use firn_base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use firn_base::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -26,9 +24,9 @@ use std::collections::BTreeMap;
 /// How transactions use memory.
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
-    /// DRAM for before-images, and for what is kept in memory of ended transactions for their sake. Beyond it they spill to
-    /// the undo tree. Not counted are up to 32 KiB of each running transaction and of the 64 newest commits; less of both
-    /// with a budget below 16 MiB.
+    /// DRAM for before-images, and for what is kept in memory of ended transactions for their sake.
+    /// Beyond it they spill to the undo tree. Not counted are up to 32 KiB of each running
+    /// transaction and of the 64 newest commits; less of both with a budget below 16 MiB.
     pub version_budget_bytes: usize,
 }
 
@@ -45,17 +43,14 @@ pub struct TxnStatistics {
     pub commits: u64,
     /// Transactions rolled back that had written something.
     pub rollbacks: u64,
-    /// Waits for a lock.
     pub lock_waits: u64,
     /// Microseconds that transactions waited for locks, all together.
     pub lock_wait_us: u64,
-    /// Deadlocks found.
     pub deadlocks: u64,
     /// Write conflicts under snapshot isolation.
     pub conflicts: u64,
     /// Transactions that hold or wait for something now.
     pub active: u64,
-    /// Snapshots in use.
     pub snapshots: u64,
     /// Bytes of memory held for before-images, allocated and not only used; see
     /// [`ManagerOptions::version_budget_bytes`] for what is not counted.
@@ -81,10 +76,10 @@ pub(crate) struct Counters {
 
 const SHARDS: usize = 32;
 
-/// So many transactions that write or lock may be open with every log.
+/// This many transactions that write or lock may be open with every log.
 const OPEN_ALWAYS: usize = 256;
-/// With larger logs, one for so many bytes of the log's capacity: a checkpoint lists each in at most 16 bytes, a sixty-fourth
-/// of the log then.
+/// With larger logs, one for this many bytes of the log's capacity: a checkpoint lists each in at
+/// most 16 bytes, a sixty-fourth of the log then.
 const OPEN_SHARE: u64 = 1024;
 
 /// What all transactions of a database share.
@@ -95,9 +90,10 @@ pub struct TxnManager {
     /// Spilled before-images, by (transaction, index).
     pub(crate) undo: Tree,
     pub(crate) registry: Mutex<Registry>,
-    /// Transactions whose before-images may be needed: active ones, and committed ones until purged.
+    /// Transactions whose before-images may be needed: active ones, and committed ones until
+    /// purged.
     shards: Vec<Mutex<FixedMap<TxnId, Arc<TxnState>>>>,
-    /// Every transaction before this id has ended, for all to see. Never goes back.
+    /// Every transaction before this id has ended and is seen by every snapshot. Never decreases.
     low_water: AtomicU64,
     /// Transactions before this id began before the opening.
     pub(crate) first_txn: TxnId,
@@ -111,11 +107,10 @@ pub struct TxnManager {
     /// Ghosts waiting for physical removal.
     pub(crate) backlog: Backlog,
     pub(crate) allowance: Allowance,
-    /// Prepared transactions.
     pub(crate) prepared: Mutex<PreparedList>,
     /// Transactions that are still to be rolled back, and not by their owners. Locked alone.
     pub(crate) losers: Mutex<BTreeMap<TxnId, Loser>>,
-    /// Held while one of them is being rolled back, by whoever does it; with no latch and no lock taken before.
+    /// Held by the thread that rolls one of them back; taken with no latch and no lock held.
     pub(crate) undoing: Mutex<()>,
     /// Whether waiters roll back what they would wait for.
     pub(crate) waiters_undo: AtomicBool,
@@ -131,16 +126,16 @@ pub struct TxnManager {
     pub(crate) set_aside: SetAsideList,
     broken: AtomicBool,
     broken_by: OnceLock<TxnError>,
-    /// See [`TxnManager::make_room_with`].
-    pub(crate) room: OnceLock<Box<RoomFn>>,
+    /// See [`TxnManager::make_log_space_with`].
+    pub(crate) make_log_space: OnceLock<Box<LogSpaceFn>>,
 }
 
-/// Makes room in the log; told whether the log has refused a record.
-pub(crate) type RoomFn = dyn Fn(bool) -> Result<(), TxnError> + Send + Sync;
+/// Makes space in the log; the argument says whether the log has refused a record.
+pub(crate) type LogSpaceFn = dyn Fn(bool) -> Result<(), TxnError> + Send + Sync;
 
 impl TxnManager {
-    /// A manager over the pages and the log of one database. `undo` is the undo tree; `next_txn` and
-    /// `next_tree` are past every id ever given out.
+    /// A manager over the pages and the log of one database. `undo` is the undo tree; `next_txn`
+    /// and `next_tree` are past every id ever given out.
     #[must_use]
     pub fn new(
         pool: Arc<BufferPool>,
@@ -152,7 +147,7 @@ impl TxnManager {
         assert!(next_txn.0 > 0, "id zero stands for rows that were always there");
         let log = pool.log().clone();
         let backlog = Backlog::new();
-        // What the undo tree holds of transactions that an earlier opening ended, nobody needs.
+        // What the undo tree holds of transactions that ended before this opening is not needed.
         backlog.leave_undo(TxnId(0), next_txn);
         undo.note_unmerged_in(&backlog.unmerged);
         Arc::new(TxnManager {
@@ -183,14 +178,8 @@ impl TxnManager {
             set_aside: SetAsideList::default(),
             broken: AtomicBool::new(false),
             broken_by: OnceLock::new(),
-            room: OnceLock::new(),
+            make_log_space: OnceLock::new(),
         })
-    }
-
-    /// Begins a transaction. Costs nothing until it reads or writes.
-    #[must_use]
-    pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Transaction {
-        Transaction::new(self.clone(), options)
     }
 
     /// The log that commits go to.
@@ -210,17 +199,16 @@ impl TxnManager {
         &self.undo
     }
 
-    /// Makes a tree known to rollback and purge.
+    /// Registers a tree for rollback and purge.
     pub fn register_tree(&self, tree: Tree) {
         tree.note_unmerged_in(&self.backlog.unmerged);
         self.next_tree.fetch_max(tree.id().0 + 1, Ordering::SeqCst);
         self.trees.write().insert(tree.id(), tree);
     }
-    /// Forgets a tree that is gone.
+    /// Unregisters a tree that was dropped.
     pub fn forget_tree(&self, id: TreeId) {
         self.trees.write().remove(&id);
     }
-    /// A known tree.
     #[must_use]
     pub fn tree(&self, id: TreeId) -> Option<Tree> {
         self.trees.read().get(&id).cloned()
@@ -228,8 +216,8 @@ impl TxnManager {
     pub(crate) fn tree_ids(&self) -> Vec<TreeId> {
         self.trees.read().keys().copied().collect()
     }
-    /// Notes that there may be trees with rows which were not made known, because of `cause`. Before anything is rolled
-    /// back.
+    /// Notes that there may be trees with rows which were not made known, because of `cause`.
+    /// Before anything is rolled back.
     pub fn some_trees_are_unknown(&self, cause: TxnError) {
         let _ = self.unknown_trees.set(cause);
     }
@@ -241,7 +229,6 @@ impl TxnManager {
         TreeId(self.next_tree.load(Ordering::SeqCst))
     }
 
-    /// Counters.
     #[must_use]
     pub fn statistics(&self) -> TxnStatistics {
         let (active, snapshots) = {
@@ -268,16 +255,26 @@ impl TxnManager {
         }
     }
 
-    /// Called between the pieces of a long statement, which may write more than the log holds, with no latch
-    /// and no lock of the engine held. May wait for a checkpoint.
-    ///
-    /// Errors: `LogFull` if no room could be made.
-    pub fn pace(&self) -> Result<(), TxnError> {
-        self.check_usable()?;
-        self.room.get().map_or(Ok(()), |room| room(false))
+    /// Asserts what the lock table and the before-images of all transactions promise (`locks.rs`,
+    /// `versions.rs`). For tests and simulations; the caller holds no latch and no lock.
+    pub fn check(&self) {
+        self.locks.check();
+        for shard in &self.shards {
+            let states: Vec<Arc<TxnState>> = shard.lock().values().cloned().collect();
+            states.iter().for_each(|state| state.versions.lock().check());
+        }
     }
 
-    /// Refuses all further work: something happened after which going on could lose data.
+    /// Called between the pieces of a long statement, which may write more than the log holds, with
+    /// no latch and no lock of the engine held. May wait for a checkpoint.
+    ///
+    /// Errors: `LogFull` if no space could be made.
+    pub fn pace(&self) -> Result<(), TxnError> {
+        self.check_usable()?;
+        self.make_log_space.get().map_or(Ok(()), |make| make(false))
+    }
+
+    /// Refuses all further work: something happened after which continuing could lose data.
     pub fn poison(&self, cause: TxnError) {
         let _ = self.broken_by.set(cause);
         self.broken.store(true, Ordering::SeqCst);
@@ -290,11 +287,12 @@ impl TxnManager {
         self.broken.load(Ordering::SeqCst)
     }
 
-    /// Hands in what makes room in the log. Undoing and [`TxnManager::pace`] ask it from time to time, with
-    /// false; undoing also when the log has refused a record, with true. No latch and no lock of this crate is
-    /// held then. Without it, undoing more than the log's reserve fails.
-    pub fn make_room_with(&self, room: impl Fn(bool) -> Result<(), TxnError> + Send + Sync + 'static) {
-        assert!(self.room.set(Box::new(room)).is_ok(), "set once, when the database is assembled");
+    /// Hands in the function that makes space in the log, a checkpoint as a rule. Undoing and
+    /// [`TxnManager::pace`] call it from time to time, with false; undoing also when the log has
+    /// refused a record, with true. No latch and no lock of this crate is held then. Without it,
+    /// undoing more than the log's reserve fails.
+    pub fn make_log_space_with(&self, make: impl Fn(bool) -> Result<(), TxnError> + Send + Sync + 'static) {
+        assert!(self.make_log_space.set(Box::new(make)).is_ok(), "set once, when the database is assembled");
     }
 
     /// Fails if the manager was poisoned.
@@ -315,7 +313,8 @@ impl TxnManager {
 
     /// Gives a transaction an id: from here on others can meet it.
     ///
-    /// Errors: `TooMany` if so many are open that checkpoints, which list them, would take too much of the log.
+    /// Errors: `TooMany` if checkpoints, which list the open transactions, would take too much of
+    /// the log.
     pub(crate) fn enroll(&self) -> Result<Arc<TxnState>, TxnError> {
         let state = {
             let mut registry = self.registry.lock();
@@ -346,7 +345,7 @@ impl TxnManager {
         self.shard(state.id).lock().insert(state.id, state.clone());
         self.registry.lock().adopt(state);
     }
-    /// Forgets a transaction whose before-images nobody needs.
+    /// Forgets a transaction whose before-images are not needed any more.
     pub(crate) fn retire(&self, id: TxnId) {
         self.shard(id).lock().remove(&id);
     }
@@ -354,12 +353,12 @@ impl TxnManager {
         self.shard(id).lock().get(&id).cloned()
     }
 
-    /// Whether a transaction has ended. True is for ever.
+    /// Whether a transaction has ended. Once true, it stays true.
     pub(crate) fn has_ended(&self, id: TxnId) -> bool {
         id.0 < self.low_water.load(Ordering::SeqCst) || self.find(id).is_none_or(|state| state.has_ended())
     }
 
-    /// How often a transaction has given locks back without ending.
+    /// How often a transaction has released locks without ending.
     pub(crate) fn releases(&self, id: TxnId) -> u32 {
         self.find(id).map_or(0, |state| state.releases())
     }
@@ -378,78 +377,4 @@ impl TxnManager {
     pub(crate) fn release_snapshot(&self, snapshot: &Snapshot) {
         self.registry.lock().release(snapshot);
     }
-    pub(crate) fn view<'a>(&'a self, me: Option<TxnId>, snapshot: &'a Snapshot) -> View<'a> {
-        View { manager: self, me, snapshot }
-    }
-
-    /// Copies a transaction's undo entry into `out`; false if there is none.
-    pub(crate) fn read_undo(
-        &self,
-        state: &TxnState,
-        index: u32,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, TxnError> {
-        let entry = state.versions.lock().read(index, out);
-        match entry {
-            Entry::Copied => Ok(true),
-            Entry::None => Ok(false),
-            Entry::InUndoTree => self.read_spilled(state.id, index, out),
-        }
-    }
-
-    /// As [`TxnManager::read_undo`], of an entry in the undo tree.
-    fn read_spilled(&self, id: TxnId, index: u32, out: &mut Vec<u8>) -> Result<bool, TxnError> {
-        let found = self.undo.get(&undo_key(id, index), |value| {
-            let Some(value) = value else { return false };
-            out.clear();
-            out.extend_from_slice(value);
-            true
-        });
-        Ok(found?)
-    }
-
-    /// Goes one version back: turns `payload`, the version written by (`writer`, `index`), into the one
-    /// before and answers its header; `None` if there was no row.
-    pub(crate) fn step_back(
-        &self,
-        header: RowHeader,
-        payload: &mut Vec<u8>,
-        scratch: &mut Vec<u8>,
-    ) -> Result<Option<RowHeader>, TxnError> {
-        let missing = || {
-            TxnError::new(
-                TxnErrorKind::Damaged,
-                format!("before-image {} of transaction {} is missing", header.undo, header.writer),
-            )
-        };
-        let found = match self.find(header.writer) {
-            Some(state) => self.read_undo(&state, header.undo, scratch)?,
-            // It was spilled out: see `purge.rs`.
-            None => self.read_spilled(header.writer, header.undo, scratch)?,
-        };
-        if !found {
-            return Err(missing());
-        }
-        match Undo::decode(scratch)? {
-            Undo::Row { before: Before::Absent, .. } => Ok(None),
-            Undo::Row { before: Before::Full(before, old), .. } => {
-                payload.clear();
-                payload.extend_from_slice(old);
-                Ok(Some(before))
-            }
-            Undo::Row { before: Before::Patch(before, patches), .. } => {
-                patches.apply(payload)?;
-                Ok(Some(before))
-            }
-            Undo::TreeCreated { .. } => Err(missing()),
-        }
-    }
-}
-
-/// Key of a spilled entry: ordered by transaction, then index.
-pub(crate) fn undo_key(id: TxnId, index: u32) -> [u8; 12] {
-    let mut key = [0; 12];
-    key[..8].copy_from_slice(&id.0.to_be_bytes());
-    key[8..].copy_from_slice(&index.to_be_bytes());
-    key
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 pub enum Isolation {
     /// Each statement sees what had committed when it began.
     ReadCommitted,
-    /// The whole transaction sees what had committed at its first statement; of two that write one row,
-    /// the first to do so wins. Permits write skew.
+    /// The whole transaction sees what had committed at its first statement; of two that write one
+    /// row, the first to do so wins. Permits write skew.
     #[default]
     Snapshot,
     /// As if transactions had run one after the other: reads lock keys and key ranges.
@@ -38,12 +38,12 @@ pub struct CancelToken(Arc<Cancel>);
 #[derive(Debug, Default)]
 struct Cancel {
     cancelled: AtomicBool,
-    /// Those waiting now.
+    /// The current waiters.
     waiting: Mutex<Vec<Weak<WaitCell>>>,
 }
 
 impl CancelToken {
-    /// A token nobody has cancelled.
+    /// A token that is not cancelled.
     #[must_use]
     pub fn new() -> CancelToken {
         CancelToken::default()
@@ -57,7 +57,6 @@ impl CancelToken {
             }
         }
     }
-    /// Whether it was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::SeqCst)

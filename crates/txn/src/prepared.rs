@@ -1,128 +1,46 @@
 //! Two-phase commit: transactions that are prepared, and decided from outside.
 //!
 //! Invariants:
-//! * A prepared transaction stands in the list, by its global id, from its prepare record to its decision: both records are
-//!   appended under the list's lock. So a checkpoint, which takes that lock, names it as prepared, or its decision lies
-//!   behind the log's end as the checkpoint read it before.
-//! * The rows that it wrote are locked by their headers. Keys that it locked for update and did not write are in its prepare
-//!   record, so that they are locked again after a crash. Its locks for reading end: it does nothing any more, so two-phase
-//!   locking allows that.
-//! * Space for its decision is set aside in the log before it is prepared, and space to undo it is promised while it is open.
-//!   So no decision is refused for lack of space: a commit is one record, and so is the decision to roll back, after which
-//!   the undoing may be put off.
-//! * How many there are, and how many bytes checkpoints list them in, is bounded; beyond that `prepare` fails.
+//! * A prepared transaction stands in the list, by its global id, from its prepare record to its
+//!   decision: both records are appended under the list's lock. So a checkpoint, which takes that
+//!   lock, names it as prepared, or its decision lies behind the log's end as the checkpoint read
+//!   it before.
+//! * The rows that it wrote are locked by their headers. Keys that it locked for update and did not
+//!   write are in its prepare record, so that they are locked again after a crash. Its locks for
+//!   reading end: it does nothing any more, so two-phase locking allows that.
+//! * Space for its decision is set aside in the log before it is prepared, and space to undo it is
+//!   promised while it is open. So no decision is refused for lack of space: a commit is one
+//!   record, and so is the decision to roll back, after which the undoing may be put off.
+//! * How many there are, and how many bytes checkpoints list them in, is bounded; beyond that
+//!   `prepare` fails.
 
-use crate::attachment::kinds;
 use crate::commit::CommitHandle;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::header::RowHeader;
 use crate::locks::HeldLocks;
-use crate::losers::can_be_put_off;
-use crate::recovery::{LockedKey, put_keys};
+use crate::prepared_list::{LockedKey, Prepared, prepare_record};
+
+use crate::manager::TxnManager;
 use crate::state::{Status, TxnState};
+use crate::transaction::Transaction;
 use crate::waits::WaitLimit;
-use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnManager};
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, TreeId, TxnId};
-use firn_log::{Log, LogClass, Record};
-use std::collections::BTreeMap;
+use firn_log::{Kind, LogClass, Record};
 
 /// Longest global id, in bytes.
 const GID_MAX: usize = 256;
-/// The share of the log's capacity, as a divisor, that prepared transactions may take in each checkpoint: global ids and
-/// locked keys.
-const LIST_SHARE: u64 = 64;
-
-/// One prepared transaction.
-pub(crate) struct Prepared {
-    pub state: Arc<TxnState>,
-    pub held: HeldLocks,
-    /// The keys in `held`, sorted.
-    pub keys: Vec<LockedKey>,
-    /// Bytes of its prepare record.
-    bytes: u64,
-}
-
-impl Prepared {
-    /// One that recovery found.
-    pub fn found(state: Arc<TxnState>, held: HeldLocks, keys: Vec<LockedKey>, gid: &[u8]) -> Prepared {
-        let bytes = prepare_record(state.id, gid, &keys).len() as u64;
-        Prepared { state, held, keys, bytes }
-    }
-}
-
-/// The prepared transactions by their global ids.
-#[derive(Default)]
-pub(crate) struct PreparedList {
-    by_gid: BTreeMap<Vec<u8>, Prepared>,
-    bytes: u64,
-}
-
-impl PreparedList {
-    pub fn insert(&mut self, gid: Vec<u8>, prepared: Prepared) {
-        self.bytes += prepared.bytes;
-        let before = self.by_gid.insert(gid, prepared);
-        assert!(before.is_none(), "a global id is taken once");
-    }
-    fn remove(&mut self, gid: &[u8]) -> Option<Prepared> {
-        let removed = self.by_gid.remove(gid)?;
-        self.bytes -= removed.bytes;
-        Some(removed)
-    }
-    pub fn iter(&self) -> impl Iterator<Item = (&Vec<u8>, &Prepared)> {
-        self.by_gid.iter()
-    }
-
-    /// Refuses a transaction for which there is no place.
-    fn admit(&self, log: &Log, gid: &[u8], record_len: usize) -> Result<(), TxnError> {
-        if self.by_gid.contains_key(gid) {
-            let message = "a prepared transaction has this global id already";
-            return Err(TxnError::new(TxnErrorKind::BadArgument, message));
-        }
-        let too_many = |message: String| Err(TxnError::new(TxnErrorKind::TooMany, message));
-        let (count, capacity) = (self.by_gid.len() as u64, log.space().capacity_bytes);
-        if count >= log.decisions_max() {
-            return too_many(format!(
-                "{count} transactions are prepared, which is as many as a log of {capacity} bytes sets space aside for: commit \
-                 or roll back some of them, or make the log larger"
-            ));
-        }
-        let (len, most) = (record_len as u64, capacity / LIST_SHARE);
-        if self.bytes + len > most {
-            return too_many(format!(
-                "the prepared transactions take {} bytes in each checkpoint, this one would take {len} more, for its global \
-                 id and the keys that it has locked without writing them, and {most} is the limit with a log of {capacity} \
-                 bytes: commit or roll back some of them, or make the log larger",
-                self.bytes
-            ));
-        }
-        let group_max = log.group_max();
-        if Log::framed_len(record_len) > group_max {
-            return too_many(format!(
-                "the keys that the transaction has locked without writing them take {len} bytes, and {group_max} is the limit \
-                 with this log: commit it in one phase, or make the log larger"
-            ));
-        }
-        Ok(())
-    }
-}
-
-fn prepare_record(id: TxnId, gid: &[u8], keys: &[LockedKey]) -> Vec<u8> {
-    let mut body = Vec::new();
-    body.put_varint(id.0);
-    body.put_blob(gid);
-    put_keys(&mut body, keys);
-    body
-}
-
 impl Transaction {
-    /// Two-phase commit, first phase: after it, the transaction survives a crash with its writes locked and unseen, until
-    /// [`TxnManager::commit_prepared`] or [`TxnManager::rollback_prepared`] names `gid`. What it has locked for update stays
-    /// locked as well; its locks for reading end here. The handle tells when the promise is durable.
+    /// Two-phase commit, first phase: after it, the transaction survives a crash with its writes
+    /// locked and unseen, until [`TxnManager::commit_prepared`] or
+    /// [`TxnManager::rollback_prepared`] names `gid`. What it has locked for update stays locked as
+    /// well; its locks for reading end here. The handle tells when the promise is durable.
     ///
-    /// Errors: `BadArgument` if `gid` is empty, longer than 256 bytes or taken, or if nothing was written; `TooMany` if too
-    /// many transactions are prepared, or this one has locked too many keys that it did not write; `LogFull`. The
-    /// transaction is rolled back then.
+    /// Errors: `BadArgument` if `gid` is empty, longer than 256 bytes or taken, or if nothing was
+    /// written; `TooMany` if too many transactions are prepared, or this one has locked too many
+    /// keys that it did not write; `LogFull`. The transaction is rolled back then.
     pub fn prepare(mut self, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         self.begin_write()?;
         let refuse = |message: &str| Err(TxnError::new(TxnErrorKind::BadArgument, message));
@@ -137,7 +55,7 @@ impl Transaction {
         let body = prepare_record(state.id, gid, &keys);
         let held = &mut self.held;
         let mut lsn = Lsn::ZERO;
-        manager.with_room(|| {
+        manager.with_log_space(|| {
             let mut list = manager.prepared.lock();
             list.admit(&manager.log, gid, body.len())?;
             manager.locks.release_but(state.id, held, &keys);
@@ -161,7 +79,8 @@ impl Transaction {
 }
 
 impl TxnManager {
-    /// The keys that a transaction has locked for update and did not write, sorted. What it wrote is locked by its header.
+    /// The keys that a transaction has locked for update and did not write, sorted. What it wrote
+    /// is locked by its header.
     fn locked_and_not_written(&self, state: &TxnState, held: &HeldLocks) -> Vec<LockedKey> {
         let mut keys = self.locks.exclusive_keys(state.id, held);
         keys.retain(|(tree, key)| !self.is_written_by(state.id, *tree, key));
@@ -177,10 +96,10 @@ impl TxnManager {
         tree.get(key, |value| value.is_some_and(by)).unwrap_or(false)
     }
 
-    /// Sets space aside for the decision, and appends the prepare record. Answers its end.
+    /// Sets space aside for the decision, and appends the prepare record. Returns its end.
     fn append_prepare(&self, state: &TxnState, body: &[u8]) -> Result<Lsn, TxnError> {
         self.log.decisions().fetch_add(1, Ordering::SeqCst);
-        let record = Record { kind: kinds::PREPARE, body };
+        let record = Record { kind: Kind::PREPARE, body };
         let appended =
             self.append_registered(LogClass::Rollback, record, |_, _| state.set_status(Status::Prepared));
         appended.inspect_err(|_| {
@@ -194,9 +113,9 @@ impl TxnManager {
     pub fn commit_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         self.check_usable()?;
         let mut lsn = Lsn::ZERO;
-        self.with_room(|| {
+        self.with_log_space(|| {
             let mut list = self.prepared.lock();
-            let prepared = list.by_gid.get_mut(gid).ok_or_else(|| not_prepared(gid))?;
+            let prepared = list.get_mut(gid).ok_or_else(|| not_prepared(gid))?;
             lsn = self.order(&prepared.state, &mut prepared.held, LogClass::Decision)?;
             self.log.decisions().fetch_sub(1, Ordering::SeqCst);
             list.remove(gid);
@@ -205,20 +124,22 @@ impl TxnManager {
         Ok(CommitHandle::new(self.clone(), lsn))
     }
 
-    /// Rolls a prepared transaction back, from any thread. Until the handle says that this is durable, a crash may
-    /// bring it back prepared. Never refused for lack of space in the log: the decision is one record. What finds no space to
-    /// be undone in, or needs a page that cannot be read, is undone later, as that of any transaction that rolls back.
+    /// Rolls a prepared transaction back, from any thread. Until the handle says that this is
+    /// durable, a crash may bring it back prepared. Never refused for lack of space in the log: the
+    /// decision is one record. What finds no space to be undone in, or needs a page that cannot be
+    /// read, is undone later, as that of any transaction that rolls back.
     ///
-    /// Errors: `BadArgument` if none has this id; else those after which the database must be opened again.
+    /// Errors: `BadArgument` if none has this id; else those after which the database must be
+    /// opened again.
     pub fn rollback_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<CommitHandle, TxnError> {
         self.check_usable()?;
         let mut decided = None;
-        self.with_room(|| {
+        self.with_log_space(|| {
             let mut list = self.prepared.lock();
-            let state = &list.by_gid.get(gid).ok_or_else(|| not_prepared(gid))?.state;
+            let state = &list.get(gid).ok_or_else(|| not_prepared(gid))?.state;
             let mut body = Vec::new();
             body.put_varint(state.id.0);
-            let record = Record { kind: kinds::ROLLBACK, body: &body };
+            let record = Record { kind: Kind::ROLLBACK, body: &body };
             let lsn = self.log.append(LogClass::Decision, record)?.end;
             state.set_status(Status::Active);
             self.log.decisions().fetch_sub(1, Ordering::SeqCst);
@@ -228,8 +149,9 @@ impl TxnManager {
         let (Prepared { state, mut held, .. }, lsn) = decided.expect("found above");
         match self.roll_back_patiently(&state, &mut held, &WaitLimit::default()) {
             Ok(()) => {}
-            Err(error) if can_be_put_off(&error) => self.undo_later(&state, &mut held, &error),
-            // Half undone it is in nobody's hands: nobody could ever end it, and its rows would stay locked.
+            Err(error) if error.allows_undoing_later() => self.undo_later(&state, &mut held, &error),
+            // Half undone it would have no owner: no thread could ever end it, and its rows would
+            // stay locked.
             Err(error) => {
                 self.poison(error.clone());
                 return Err(error);

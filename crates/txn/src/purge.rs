@@ -1,70 +1,63 @@
-//! Forgetting what nobody needs any more, and spilling what must be kept: background steps.
+//! Purging before-images that no snapshot needs, and spilling those that must be kept: background
+//! steps.
 //!
-//! **The memory of before-images is bounded** by the budget ([`ManagerOptions::version_budget_bytes`]) and
-//! [`Allowance`]: a constant for each running transaction, and one for the newest commits. With a snapshot open, every
-//! commit after it must be kept, for as long as it is open:
+//! **The memory of before-images is bounded** by the budget
+//! ([`ManagerOptions::version_budget_bytes`]) and [`Allowance`]: a constant for each running
+//! transaction, and one for the newest commits. With a snapshot open, every commit after it must be
+//! kept, for as long as it is open:
 //!
-//! * A transaction that commits stays in `Registry::ended`, and findable by its id, until every snapshot sees it: then it
-//!   is *purged*. Usually that is at once, and costs nothing but the two queue operations.
-//! * When newer commits have pushed it behind the newest few, it is *settled*: it keeps its before-images without spare
-//!   capacity, and is counted, its `TxnState` included.
-//! * When the count passes the budget, the oldest are *spilled out*: their before-images move to the undo tree, and
-//!   nothing of them stays in memory but a run of ids (`Spilled` in `registry.rs`) that ends where a snapshot parts them,
-//!   64 runs at most. When every snapshot sees a run, the sweeps of the undo tree (`ghosts.rs`) take its entries out.
+//! * A transaction that commits stays in `Registry::ended`, and findable by its id, until every
+//!   snapshot sees it: then it is *purged*. Usually that is at once, and costs nothing but the two
+//!   queue operations.
+//! * When newer commits have pushed it behind the newest few, it is *settled*: it keeps its
+//!   before-images without spare capacity, and is counted, its `TxnState` included.
+//! * When the count passes the budget, the oldest are *spilled out*: their before-images move to
+//!   the undo tree, and nothing of them stays in memory but a run of ids (`Spilled` in
+//!   `registry.rs`) that ends where a snapshot parts them, 64 runs at most. When every snapshot
+//!   sees a run, the sweeps of the undo tree (`ghosts.rs`) remove its entries.
 //!
-//! Why that shows nobody another version, `W` being a transaction that was spilled out:
+//! Why no reader sees another version because of that, `W` being a transaction that was spilled
+//! out:
 //!
-//! * *Has `W` ended?* A transaction that is not findable has ended (`has_ended`): true of `W`, as of a purged one. It left
-//!   the list of running ones at its commit, so `low_water`, snapshots and fences never knew the difference.
-//! * *Reading.* A reader that does not see `W` asks for its before-image by (id, index): of a transaction that is not
-//!   findable, in the undo tree. There it is: it was put in before `W` became unfindable, and is taken out only when every
-//!   snapshot sees `W`, which this reader's does not. A reader that found `W` just before finds in it that all entries are
-//!   in the undo tree.
-//! * *Removal* of `W`'s ghosts and entries asks whether every snapshot sees `W` (`TxnManager::fate`): it is older than
-//!   `low_water`, or it is not findable and in no run. The run is noted before `W` becomes unfindable, and both are looked
-//!   at in the other order. Runs may cover ids of others; that only delays.
-//! * *Purging beside spilling.* Who has put an entry into the undo tree and finds it gone from memory takes it out again;
-//!   who purges a transaction that ever spilled has its entries swept. So none is left, in either order.
-//! * *A crash* ends all snapshots: what the undo tree holds of ended transactions is garbage, and the first sweep after the
-//!   opening takes it out.
+//! * *Has `W` ended?* A transaction that is not findable has ended (`has_ended`): true of `W`, as
+//!   of a purged one. It left the list of running ones at its commit, so `low_water`, snapshots and
+//!   fences never knew the difference.
+//! * *Reading.* A reader that does not see `W` asks for its before-image by (id, index): of a
+//!   transaction that is not findable, in the undo tree. There it is: it was put in before `W`
+//!   became unfindable, and is removed only when every snapshot sees `W`, which this reader's does
+//!   not. A reader that found `W` just before finds in it that all entries are in the undo tree.
+//! * *Removal* of `W`'s ghosts and entries asks whether every snapshot sees `W`
+//!   (`TxnManager::fate`): it is older than `low_water`, or it is not findable and in no run. The
+//!   run is noted before `W` becomes unfindable, and both are read in the other order. Runs may
+//!   cover ids of others; that only delays.
+//! * *Purging beside spilling.* A thread that has put an entry into the undo tree and finds it gone
+//!   from memory removes it again; a thread that purges a transaction that ever spilled has its
+//!   entries swept. So none is left, in either order.
+//! * *A crash* ends all snapshots: what the undo tree holds of ended transactions is garbage, and
+//!   the first sweep after the opening removes it.
 //!
 //! A step never returns damage: it is set aside.
 
-use crate::manager::undo_key;
-use crate::state::{Entry, SpareMemory, TxnState};
-use crate::{TxnError, TxnErrorKind, TxnManager, attachment};
+use crate::attachment;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::manager::TxnManager;
+use crate::state::TxnState;
+use crate::undo::undo_key;
+use crate::versions::Lookup;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, Progress, TxnId};
 use firn_btree::{Change, Direction, Position, Visit};
 use firn_log::LogClass;
 
-/// Committed transactions looked at in one go.
+/// Committed transactions purged in one go.
 const BATCH: usize = 64;
 /// Committed transactions settled in one go: more than are added, so that they are caught up with.
 const SETTLED_A_COMMIT: usize = 2;
 
-/// Memory of before-images that the budget does not count; less if the budget is small.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowance {
-    /// Bytes, for each transaction that runs.
-    pub running: usize,
-    /// Of so many commits, the newest: each keeps at most what it was allowed while it ran, and its state.
-    pub recent: usize,
-}
-
-impl Allowance {
-    pub fn of(budget_bytes: usize) -> Allowance {
-        Allowance {
-            running: SpareMemory::BYTES_MAX.min(budget_bytes / 512),
-            recent: BATCH.min(budget_bytes >> 18),
-        }
-    }
-}
-
 impl TxnManager {
-    /// Forgets the before-images of committed transactions that every snapshot sees. Cheap: every commit
-    /// does a little of it.
+    /// Forgets the before-images of committed transactions that every snapshot sees. Cheap: every
+    /// commit does a little of it.
     pub(crate) fn purge_versions(&self) -> Progress {
         let mut done: [Option<Arc<TxnState>>; BATCH] = [const { None }; BATCH];
         let mut kept: [Option<Arc<TxnState>>; SETTLED_A_COMMIT] = [const { None }; SETTLED_A_COMMIT];
@@ -105,11 +98,11 @@ impl TxnManager {
         if count == BATCH || released.is_some() { Progress::Worked } else { Progress::Idle }
     }
 
-    /// Background step: forgets before-images, removes ghost rows from their pages and spilled entries from
-    /// the undo tree, a bounded number at a time.
+    /// Background step: forgets before-images, removes ghost rows from their pages and spilled
+    /// entries from the undo tree, a bounded number at a time.
     ///
-    /// Errors: those of devices and of space in the store. Neither `LogFull`, which it waits out, nor damage, which it sets
-    /// aside.
+    /// Errors: those of devices and of space in the store. Neither `LogFull`, which it waits out,
+    /// nor damage, which it sets aside.
     pub fn maintenance_step(&self) -> Result<Progress, TxnError> {
         self.check_usable()?;
         if self.purge_versions() == Progress::Worked {
@@ -155,13 +148,13 @@ impl TxnManager {
     /// Moves one entry into the undo tree, unless it has been used or forgotten meanwhile.
     fn spill_entry(&self, state: &TxnState, index: u32, scratch: &mut Vec<u8>) -> Result<(), TxnError> {
         let _moving = state.moving.lock();
-        if state.versions.lock().read(index, scratch) != Entry::Copied {
+        if state.versions.lock().read(index, scratch) != Lookup::Copied {
             return Ok(());
         }
         let key = undo_key(state.id, index);
         let decide =
             |current: Option<&[u8]>, change: &mut Change, attached: &mut Vec<u8>| -> Result<(), TxnError> {
-                // Recovery reads from the log what an earlier life had spilled already.
+                // Recovery reads from the log what an earlier epoch had spilled already.
                 if current != Some(&scratch[..]) {
                     *change = Change::put_parts(&[scratch]);
                     attachment::spilled(attached, state.id, index);
@@ -177,18 +170,19 @@ impl TxnManager {
             kept
         };
         if !kept {
-            // It committed and was purged: nobody else would take the entry out of the undo tree.
+            // It committed and was purged: no other thread would remove the entry from the undo
+            // tree.
             return self.remove_undo(&key, LogClass::System);
         }
         self.counters.spilled.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Moves before-images whose log is older than `lsn` into the undo tree, so that open transactions do
-    /// not pin the log. For checkpoints.
+    /// Moves before-images whose log is older than `lsn` into the undo tree, so that open
+    /// transactions do not pin the log. For checkpoints.
     ///
-    /// What does not find its page in the undo tree, because that is damaged, stays in memory and holds the log until its
-    /// transaction ends. A checkpoint does not fail for it.
+    /// What does not find its page in the undo tree, because that is damaged, stays in memory and
+    /// holds the log until its transaction ends. A checkpoint does not fail for it.
     pub fn spill_older_than(&self, lsn: Lsn) -> Result<(), TxnError> {
         let active: Vec<Arc<TxnState>> = self.registry.lock().active.values().cloned().collect();
         let mut scratch = Vec::new();
@@ -215,8 +209,8 @@ impl TxnManager {
         registry.active.values().filter_map(|state| state.versions.lock().oldest_lsn()).min()
     }
 
-    /// Brings the before-images in memory back under their budget: forgets, then spills committed transactions out, then
-    /// spills `own`.
+    /// Brings the before-images in memory back under their budget: forgets, then spills committed
+    /// transactions out, then spills `own`.
     pub(crate) fn spill_for_budget(&self, own: &TxnState) -> Result<(), TxnError> {
         let over = || self.version_bytes.load(Ordering::Relaxed) > self.options.version_budget_bytes;
         while over() && self.purge_versions() == Progress::Worked {}
@@ -233,7 +227,8 @@ impl TxnManager {
         if over() { self.spill_all(own, &mut scratch) } else { Ok(()) }
     }
 
-    /// Forgets a committed transaction whose before-images are all in the undo tree, if it is still the oldest.
+    /// Forgets a committed transaction whose before-images are all in the undo tree, if it is still
+    /// the oldest.
     fn leave_spilled(&self, sequence: u64, state: &TxnState) {
         {
             let mut registry = self.registry.lock();
@@ -247,8 +242,8 @@ impl TxnManager {
         state.versions.lock().leave_spilled(&self.version_bytes);
     }
 
-    /// Whether a transaction that cannot be found may have left before-images in the undo tree that some snapshot needs.
-    /// To be asked after it was not found.
+    /// Whether a transaction that cannot be found may have left before-images in the undo tree that
+    /// some snapshot needs. To be asked after it was not found.
     pub(crate) fn is_spilled_out(&self, id: TxnId) -> bool {
         self.any_spilled.load(Ordering::SeqCst) && self.registry.lock().is_spilled_out(id)
     }
@@ -257,10 +252,11 @@ impl TxnManager {
         loop {
             let oldest = state.versions.lock().oldest_to_spill(Lsn::MAX);
             let Some(index) = oldest else { return Ok(()) };
-            // For a statement, which may find room for its pages where a `Normal` one would not: what it deletes makes
-            // some. But it would be refused, too, if there is none in the log.
+            // For a statement, which may find space for its pages where a `Normal` record would
+            // not: what it deletes frees some. But it would be refused, too, if there is none in
+            // the log.
             if self.log.space().normal_bytes == 0 {
-                let message = "the log has no room for before-images that are more than fit into memory";
+                let message = "the log has no space for before-images that are more than fit into memory";
                 return Err(TxnError::new(TxnErrorKind::LogFull, message));
             }
             self.spill_entry(state, index, scratch)?;

@@ -1,4 +1,5 @@
-//! The order of this crate's locks, outermost first. Page latches come after `MOVING`, locks of the log after all of them.
+//! The order of this crate's locks, outermost first. Page latches come after `MOVING`, locks of the
+//! log after all of them.
 
 use firn_base::sync::Rank;
 
@@ -10,7 +11,7 @@ pub(crate) static MOVING: Rank = Rank::new(310, "a transaction's moving");
 pub(crate) static POINTS: Rank = Rank::new(440, "a shard of the locks on keys");
 /// As above.
 pub(crate) static RANGES: Rank = Rank::new(445, "the locks on ranges");
-/// The registry is looked at under it.
+/// The registry is locked under it.
 pub(crate) static BACKLOG: Rank = Rank::new(448, "the backlog of ghosts");
 /// Commit records are appended under it, without waiting for a device.
 pub(crate) static REGISTRY: Rank = Rank::new(450, "the registry").bars_devices();

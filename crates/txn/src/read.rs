@@ -1,64 +1,18 @@
 //! Reading rows: by snapshot, or the current ones under locks.
 
+use crate::error::TxnError;
+use crate::header::RowHeader;
 use crate::locks::{KeyRange, Mode};
-use crate::snapshot::Snapshot;
+use crate::manager::TxnManager;
+use crate::options::Isolation;
+use crate::transaction::Transaction;
 use crate::waits::WaitLimit;
-use crate::{Isolation, RowHeader, Transaction, TxnError, TxnManager};
 use firn_base::TxnId;
 use firn_btree::{Direction, Position, Tree, Visit};
 
-/// Who reads, and by which snapshot.
-pub(crate) struct View<'a> {
-    pub manager: &'a TxnManager,
-    pub me: Option<TxnId>,
-    pub snapshot: &'a Snapshot,
-}
-
-impl View<'_> {
-    pub fn sees(&self, writer: TxnId) -> bool {
-        Some(writer) == self.me || self.snapshot.sees(writer)
-    }
-
-    /// The payload and flag of the version in the page, if this view sees it and it is a row.
-    #[inline]
-    pub fn resolve_now<'v>(&self, value: &'v [u8]) -> Result<Option<(&'v [u8], bool)>, TxnError> {
-        let (header, payload) = RowHeader::split(value)?;
-        let seen = !header.ghost && self.sees(header.writer);
-        Ok(seen.then_some((payload, header.flag)))
-    }
-
-    /// Finds the version that this view sees, puts its payload into `out` and answers its flag; `None` if
-    /// there is no row. Called under the leaf's latch, which keeps the chain from changing at its head.
-    pub fn resolve(
-        &self,
-        value: &[u8],
-        out: &mut Vec<u8>,
-        scratch: &mut Vec<u8>,
-    ) -> Result<Option<bool>, TxnError> {
-        let (mut header, payload) = RowHeader::split(value)?;
-        out.clear();
-        if self.sees(header.writer) {
-            if !header.ghost {
-                out.extend_from_slice(payload);
-            }
-            return Ok((!header.ghost).then_some(header.flag));
-        }
-        out.extend_from_slice(payload);
-        loop {
-            match self.manager.step_back(header, out, scratch)? {
-                None => return Ok(None),
-                Some(before) if self.sees(before.writer) => {
-                    return Ok((!before.ghost).then_some(before.flag));
-                }
-                Some(before) => header = before,
-            }
-        }
-    }
-}
-
 /// What a read of the current version found.
 enum Current {
-    /// The row's flag, if there is a row; and who wrote the version (or ghost) that says so.
+    /// The row's flag, if there is a row; and the writer of the version (or ghost) that says so.
     Row(Option<bool>, Option<TxnId>),
     /// The row is locked: its writer has not ended.
     Blocked(TxnId),
@@ -73,17 +27,14 @@ pub struct RowBatch {
 }
 
 impl RowBatch {
-    /// An empty batch.
     #[must_use]
     pub fn new() -> RowBatch {
         RowBatch::default()
     }
-    /// Forgets the rows.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
     }
-    /// How many rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -114,7 +65,8 @@ impl RowBatch {
     }
     fn push(&mut self, key: &[u8], value: &[u8], flag: bool) {
         if self.ends.is_empty() {
-            // Room for a leaf's rows as a rule: growing step by step would copy them over and over.
+            // Capacity for a leaf's rows as a rule: growing step by step would copy them
+            // repeatedly.
             self.ends.reserve(32);
             self.bytes.reserve(4096);
         }
@@ -125,8 +77,8 @@ impl RowBatch {
     }
 }
 
-/// Ghosts that a scan met in one leaf and that nobody needs: many of them have the leaf swept by the next background
-/// step, which the scan itself does not wait for.
+/// Unneeded ghosts that a scan met in one leaf: if there are many, the next background step sweeps
+/// the leaf; the scan itself does not wait for it.
 #[derive(Default)]
 struct Met {
     count: usize,
@@ -134,10 +86,10 @@ struct Met {
 }
 
 impl Met {
-    /// So many are worth a sweep.
+    /// This many are worth a sweep.
     const MANY: usize = 8;
 
-    /// Looks at an entry that is no row to the reader.
+    /// Counts an entry that is no row to the reader, if it is an unneeded ghost.
     fn look(&mut self, manager: &TxnManager, key: &[u8], value: &[u8]) {
         let Ok((header, _)) = RowHeader::split(value) else { return };
         if header.ghost && header.writer < manager.low_water() {
@@ -241,7 +193,8 @@ impl Transaction {
                 self.exposed = true;
                 return Ok(found);
             }
-            // The row is ours now, and nobody is writing it: its writer must be one that we see.
+            // The row is locked by this transaction, and no other is writing it: its writer must be
+            // one that the snapshot sees.
             self.ensure_snapshot();
             match writer {
                 Some(writer) if Some(writer) != self.id() && !self.sees(writer) => self.conflict(writer)?,
@@ -283,12 +236,13 @@ impl Transaction {
         }
     }
 
-    /// Reads the rows of one leaf into `batch` (cleared first), from `from` in `direction`, and answers
-    /// where the scan goes on; `None` at its end. A batch may be empty though the scan goes on.
+    /// Reads the rows of one leaf into `batch` (cleared first), from `from` in `direction`, and
+    /// returns where the scan continues; `None` at its end. A batch may be empty though the scan
+    /// continues.
     ///
-    /// `to` ends the scan: going forward it is the first key *not* delivered; going backward the last key
-    /// delivered if it exists (so `[low, high)` is scanned forward with `to = high` and backward with
-    /// `to = low`).
+    /// `to` ends the scan: going forward it is the first key *not* delivered; going backward the
+    /// last key delivered if it exists (so `[low, high)` is scanned forward with `to = high` and
+    /// backward with `to = low`).
     pub fn scan(
         &mut self,
         tree: &Tree,
@@ -353,8 +307,8 @@ impl Transaction {
         direction: Direction,
         batch: &mut RowBatch,
     ) -> Result<Option<Position>, TxnError> {
-        // How far this leaf goes, then a lock on that range, then the rows in it: what is inserted in
-        // between is met when the rows are read, what comes later meets the lock.
+        // How far this leaf goes, then a lock on that range, then the rows in it: what is inserted
+        // in between is met when the rows are read, what comes later meets the lock.
         let me = self.ensure_state()?;
         let mut limit = None;
         self.exposed = true;
@@ -435,7 +389,7 @@ fn current_version(
     Ok(Current::Row((!header.ghost).then_some(header.flag), Some(header.writer)))
 }
 
-/// Whether a scan that goes on at `next` would deliver nothing before its end.
+/// Whether a scan that continues at `next` would deliver nothing before its end.
 fn position_past_end(next: &Position, to: Option<&[u8]>, direction: Direction) -> bool {
     match (next, direction) {
         (Position::Start, _) => false,
@@ -445,7 +399,7 @@ fn position_past_end(next: &Position, to: Option<&[u8]>, direction: Direction) -
     }
 }
 
-/// Whether `key` lies at or beyond the place where the scan goes on.
+/// Whether `key` lies at or beyond the position where the scan continues.
 fn at_or_past(key: &[u8], next: &Position, direction: Direction) -> bool {
     match (next, direction) {
         (Position::Start, _) => false,
@@ -456,8 +410,8 @@ fn at_or_past(key: &[u8], next: &Position, direction: Direction) -> bool {
     }
 }
 
-/// The key range that a scan from `from` up to `reach`, or to its end, must lock. May lock a little more
-/// than is delivered, never less.
+/// The key range that a scan from `from` up to `reach`, or to its end, must lock. May lock a little
+/// more than is delivered, never less.
 fn locked_range(
     from: &Position,
     reach: Option<&Position>,

@@ -1,22 +1,26 @@
 //! The transactions' part in checkpoints and recovery.
 //!
-//! A checkpoint names the open transactions. Analysis reads the log from the redo start on and rebuilds,
-//! for every transaction whose end is not in it, its before-images (and so its locks: a row is locked by
-//! its header). Before-images older than the redo start were spilled into the undo tree by the checkpoint.
+//! A checkpoint names the open transactions. Analysis reads the log from the redo start on and
+//! rebuilds, for every transaction whose end is not in it, its before-images (and so its locks: a
+//! row is locked by its header). Before-images older than the redo start were spilled into the undo
+//! tree by the checkpoint.
 
-use crate::attachment::{Attachment, kinds};
-use crate::ghosts::recovered_ranges;
+use crate::LockedKey;
+use crate::attachment::Attachment;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::ghost_backlog::recovered_ranges;
 use crate::locks::{HeldLocks, Mode};
-use crate::prepared::{Prepared, PreparedList};
-use crate::state::{Entry, Status, TxnState, Versions};
+use crate::manager::TxnManager;
+use crate::prepared_list::{Prepared, PreparedList, put_keys};
+use crate::state::{Status, TxnState};
 use crate::undo::{self, Before, Undo};
-use crate::{TxnError, TxnErrorKind, TxnManager};
+use crate::versions::{Lookup, Versions};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_base::{Lsn, PageId, TreeId, TxnId};
 use firn_btree::KeyRanges;
-use firn_log::Record;
+use firn_log::{Kind, Record};
 use std::collections::BTreeMap;
 
 /// What a checkpoint record says of transactions.
@@ -28,35 +32,25 @@ pub struct CheckpointState {
     pub next_tree: TreeId,
     /// Open transactions that have made changes.
     pub active: Vec<OpenTransaction>,
-    /// Where ghosts may be that changes before the redo start have left (`ghosts.rs`); `None`: in every tree.
+    /// Where ghosts may be that changes before the redo start have left (`ghosts.rs`); `None`: in
+    /// every tree.
     pub ghosts: Option<KeyRanges>,
 }
-
-/// A key that a transaction has locked for update.
-pub type LockedKey = (TreeId, Vec<u8>);
 
 /// An open transaction, as a checkpoint names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenTransaction {
-    /// Its id.
     pub id: TxnId,
     /// How many undo entries it has made.
     pub entries: u32,
-    /// Its global id, and the keys that it keeps locked beside the rows that it wrote, if it is prepared.
+    /// Its global id, and the keys that it keeps locked beside the rows that it wrote, if it is
+    /// prepared.
     pub prepared: Option<(Vec<u8>, Vec<LockedKey>)>,
 }
 
 const OPEN: u8 = 1;
 const PREPARED: u8 = 2;
 const LOCKED: u8 = 3;
-
-/// Appends keys, to the end of a record.
-pub(crate) fn put_keys(out: &mut Vec<u8>, keys: &[LockedKey]) {
-    for (tree, key) in keys {
-        out.put_varint(u64::from(tree.0));
-        out.put_blob(key);
-    }
-}
 
 fn read_key(reader: &mut Reader<'_>) -> Result<LockedKey, Malformed> {
     Ok((TreeId(reader.varint_max(u32::MAX as usize)? as u32), reader.blob()?.to_vec()))
@@ -74,9 +68,10 @@ impl CheckpointState {
         }
     }
 
-    /// Appends all but the list of open transactions: next transaction varint, next tree varint, count of open transactions
-    /// varint; then the ghosts: 0 (in every tree), or the count of ranges plus one varint, then for each: tree varint, first key
-    /// blob, and 0 (this key alone), 1 and the last key blob, or 2 (to the end of the tree).
+    /// Appends all but the list of open transactions: next transaction varint, next tree varint,
+    /// count of open transactions varint; then the ghosts: 0 (in every tree), or the count of
+    /// ranges plus one varint, then for each: tree varint, first key blob, and 0 (this key alone),
+    /// 1 and the last key blob, or 2 (to the end of the tree).
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.next_txn.0);
         out.put_varint(u64::from(self.next_tree.0));
@@ -97,7 +92,8 @@ impl CheckpointState {
         }
     }
 
-    /// Reads what [`CheckpointState::encode`] wrote: the state without its list, and how many transactions that has.
+    /// Reads what [`CheckpointState::encode`] wrote: the state without its list, and how many
+    /// transactions that has.
     pub fn decode(reader: &mut Reader<'_>) -> Result<(CheckpointState, u64), Malformed> {
         let next_txn = TxnId(reader.varint()?);
         let next_tree = TreeId(reader.varint_max(u32::MAX as usize)? as u32);
@@ -106,7 +102,8 @@ impl CheckpointState {
         Ok((CheckpointState { next_txn, next_tree, active: Vec::new(), ghosts }, count))
     }
 
-    /// The list in parts of about `part_len` bytes, one at least: nothing bounds how long it is. Each part is a row of:
+    /// The list in parts of about `part_len` bytes, one at least: nothing bounds how long it is.
+    /// Each part is a row of:
     ///
     /// | tag u8 | then | meaning |
     /// |---:|---|---|
@@ -189,7 +186,6 @@ fn decode_ghosts(reader: &mut Reader<'_>) -> Result<Option<KeyRanges>, Malformed
 pub struct PreparedTransaction {
     /// Its id in this database.
     pub id: TxnId,
-    /// Its global id.
     pub gid: Vec<u8>,
 }
 
@@ -198,7 +194,6 @@ pub struct PreparedTransaction {
 pub struct LoserReport {
     /// Transactions to be rolled back.
     pub losers: u64,
-    /// Prepared transactions.
     pub prepared: u64,
 }
 
@@ -212,8 +207,8 @@ struct Found {
 
 /// Rebuilds the open transactions from the log, and where ghosts may be.
 ///
-/// Of undo entries it holds in memory what the transactions that wrote the log held: those of open transactions that
-/// were not spilled. So what bounded their memory bounds this.
+/// It holds in memory the undo entries that the transactions that wrote the log held: those of open
+/// transactions that were not spilled. So what bounded their memory bounds this.
 #[derive(Debug)]
 pub struct Analysis {
     next_txn: TxnId,
@@ -223,7 +218,8 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Starts from the last checkpoint's list. Then every record since its redo start is shown, in order.
+    /// Starts from the last checkpoint's list. Then every record since its redo start is shown, in
+    /// order.
     #[must_use]
     pub fn new(checkpoint: CheckpointState) -> Analysis {
         let open = checkpoint.active.into_iter().map(|OpenTransaction { id, entries, prepared }| {
@@ -264,7 +260,8 @@ impl Analysis {
                     }
                     Undo::Row { tree, key, deletes, before } => {
                         found.versions.restore(index, undo, lsn);
-                        // One that it makes; or one that comes back if it is undone, by now or later.
+                        // One that it makes; or one that comes back if it is undone, by now or
+                        // later.
                         if deletes || before.is_ghost() {
                             self.note(tree, key);
                         }
@@ -281,16 +278,18 @@ impl Analysis {
                 self.see(txn);
                 let mut entry = Vec::new();
                 if let Some(found) = self.open.get_mut(&txn) {
-                    if found.versions.read(index, &mut entry) != Entry::Copied {
+                    if found.versions.read(index, &mut entry) != Lookup::Copied {
                         entry.clear();
                     }
                     found.versions.forget(index);
-                    // A prepared transaction of which something is undone was being rolled back: it cannot be
-                    // committed any more. (A return to a savepoint comes before the prepare record.)
+                    // A prepared transaction of which something is undone was being rolled back: it
+                    // cannot be committed any more. (A return to a savepoint comes before the
+                    // prepare record.)
                     found.prepared = None;
                 }
                 if let Ok(Undo::Row { tree, key, before: Before::Absent, .. }) = Undo::decode(&entry) {
-                    // The row is gone, and its leaf may be empty: the merge that follows may not have come off.
+                    // The row is removed, and its leaf may be empty: the merge that follows may
+                    // have failed.
                     self.note(tree, key);
                 }
             }
@@ -304,16 +303,16 @@ impl Analysis {
         }
     }
 
-    /// Takes note of a record of this floor's own kinds (0x40–0x4f).
+    /// Takes note of a record of this layer's own kinds.
     pub fn record(&mut self, record: Record<'_>) -> Result<(), Malformed> {
         let mut reader = Reader::new(record.body);
         let txn = TxnId(reader.varint()?);
         self.see(txn);
         match record.kind {
-            kinds::COMMIT | kinds::ABORT => {
+            Kind::COMMIT | Kind::ABORT => {
                 self.open.remove(&txn);
             }
-            kinds::PREPARE => {
+            Kind::PREPARE => {
                 let gid = reader.blob()?.to_vec();
                 let mut keys = Vec::new();
                 while !reader.is_empty() {
@@ -321,7 +320,7 @@ impl Analysis {
                 }
                 self.open.entry(txn).or_default().prepared = Some((gid, keys));
             }
-            kinds::ROLLBACK => {
+            Kind::ROLLBACK => {
                 if let Some(found) = self.open.get_mut(&txn) {
                     found.prepared = None;
                 }
@@ -348,7 +347,8 @@ impl TxnManager {
             let registry = self.registry.lock();
             let open = registry.active.values().filter_map(|state| {
                 let entries = state.versions.lock().next_index();
-                // Without any there is nothing to undo; if it makes one from now on, its record tells.
+                // Without any there is nothing to undo; if it makes one from now on, its record
+                // tells.
                 let prepared = prepared.remove(&state.id);
                 (entries > 0).then_some(OpenTransaction { id: state.id, entries, prepared })
             });
@@ -356,15 +356,15 @@ impl TxnManager {
             let running: Vec<_> = registry.active.values().cloned().collect();
             (registry.next(), running, active)
         };
-        // Those that end meanwhile hand in what they know, which is looked at next.
+        // Transactions that end meanwhile hand in their ghosts, which are read next.
         let mut ghosts = recovered_ranges();
         running.iter().for_each(|state| state.versions.lock().ghosts.add_to(&mut ghosts));
         let ghosts = self.ghosts_to_keep(ghosts);
         CheckpointState { next_txn, next_tree: self.peek_next_tree(), active, ghosts }
     }
 
-    /// Takes over the open transactions that analysis found: from here on their rows are locked and others
-    /// see the versions before. The manager was made with the analysis's next ids.
+    /// Takes over the open transactions that analysis found: from here on their rows are locked and
+    /// others see the versions before. The manager was made with the analysis's next ids.
     pub fn adopt(&self, analysis: Analysis) -> LoserReport {
         let mut report = LoserReport::default();
         self.backlog.recover(analysis.ghosts.as_ref());
@@ -404,151 +404,18 @@ impl TxnManager {
         report
     }
 
-    /// The prepared transactions.
     #[must_use]
     pub fn prepared(&self) -> Vec<PreparedTransaction> {
         let list = self.prepared.lock();
         list.iter().map(|(gid, found)| PreparedTransaction { id: found.state.id, gid: gid.clone() }).collect()
     }
 
-    /// Refuses further work and forgets open transactions without undoing them: recovery will. For a close
-    /// that must not take long.
+    /// Refuses further work and forgets open transactions without undoing them: recovery will. For
+    /// a close that must not take long.
     pub fn abandon(&self) {
         self.poison(TxnError::new(TxnErrorKind::Closed, "the database was closed"));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ranges() -> KeyRanges {
-        let mut ranges = recovered_ranges();
-        ranges.add_key(TreeId(4), b"one");
-        ranges.add(TreeId(4), b"two", Some(b"two and a half"));
-        ranges.add(TreeId(5), b"", None);
-        ranges
-    }
-
-    fn open(id: u64, entries: u32, gid: Option<&[u8]>) -> OpenTransaction {
-        OpenTransaction { id: TxnId(id), entries, prepared: gid.map(|gid| (gid.to_vec(), Vec::new())) }
-    }
-
-    #[test]
-    fn the_checkpoint_state_round_trips_in_parts_of_any_length() {
-        let mut state = CheckpointState {
-            next_txn: TxnId(77),
-            next_tree: TreeId(5),
-            active: vec![open(3, 9, None), open(70, 1, Some(b"gid")), open(71, 300, Some(b"other"))],
-            ghosts: Some(ranges()),
-        };
-        let keys = vec![(TreeId(3), b"key".to_vec()), (TreeId(300), vec![7; 300])];
-        state.active[1].prepared = Some((b"gid".to_vec(), keys));
-        let mut head = Vec::new();
-        state.encode(&mut head);
-        assert_eq!(head[..5], [77, 5, 3, 4, 4]);
-        for cut in 0..head.len() {
-            assert!(CheckpointState::decode(&mut Reader::new(&head[..cut])).is_err(), "cut at {cut}");
-        }
-        for (part_len, count) in [(usize::MAX, 1), (10, 3), (1, 5)] {
-            let parts = state.list(part_len);
-            assert_eq!(parts.len(), count);
-            let (mut found, count) = CheckpointState::decode(&mut Reader::new(&head)).expect("well-formed");
-            assert_eq!(count, 3);
-            parts.iter().for_each(|part| found.add_part(part).expect("well-formed"));
-            assert_eq!(found, state);
-        }
-        let whole = &state.list(usize::MAX)[0];
-        assert_eq!(whole[..17], [1, 3, 9, 2, 70, 1, 3, b'g', b'i', b'd', 3, 3, 3, b'k', b'e', b'y', 3]);
-        let fresh = || CheckpointState::fresh(TreeId(1));
-        assert!(fresh().add_part(&[3, 3, 1, b'k']).is_err(), "a key of nobody");
-        assert!(fresh().add_part(&[1, 3, 9, 3, 3, 1, b'k']).is_err(), "a key of one that is not prepared");
-        assert!(fresh().add_part(&[4, 1, 1]).is_err());
-        let starts = [0, 3, 10, 16];
-        for cut in (1..whole.len().min(300)).filter(|cut| !starts.contains(cut)) {
-            assert!(fresh().add_part(&whole[..cut]).is_err(), "cut at {cut}");
-        }
-        let every = CheckpointState { ghosts: None, ..CheckpointState::fresh(TreeId(9)) };
-        let mut bytes = Vec::new();
-        every.encode(&mut bytes);
-        assert_eq!(bytes, [1, 9, 0, 0]);
-        assert_eq!(CheckpointState::decode(&mut Reader::new(&bytes)), Ok((every, 0)));
-        assert!(CheckpointState::decode(&mut Reader::new(&[1, 9, 0, 2, 4, 1, b'b', 1, 1, b'a'])).is_err());
-    }
-
-    /// It once held every entry since the redo start, however little of it had been in memory before the crash.
-    #[test]
-    fn analysis_holds_no_entry_that_was_spilled() {
-        let mut analysis = Analysis::new(CheckpointState::fresh(TreeId(10)));
-        let (mut bytes, mut entry) = (Vec::new(), Vec::new());
-        let target = undo::Target { tree: TreeId(3), key: b"key", deletes: true };
-        let before = crate::RowHeader { writer: TxnId(1), undo: 0, ghost: false, flag: false };
-        undo::encode_full(&mut entry, target, before, &[7; 500]);
-        for index in 0..1000 {
-            crate::attachment::begin_change(&mut bytes, TxnId(2), index);
-            bytes.extend_from_slice(&entry);
-            analysis.page_change(Lsn(5000 + u64::from(index)), PageId(1), &bytes).expect("well-formed");
-            // The oldest are spilled first.
-            if index < 999 {
-                crate::attachment::spilled(&mut bytes, TxnId(2), index);
-                analysis.page_change(Lsn(5000 + u64::from(index)), PageId(2), &bytes).expect("well-formed");
-            }
-        }
-        let total = std::sync::atomic::AtomicUsize::new(0);
-        let versions = &mut analysis.open.get_mut(&TxnId(2)).expect("open").versions;
-        versions.account(&total);
-        let held = total.load(std::sync::atomic::Ordering::Relaxed);
-        assert!(held < 5_000, "{held} bytes for the one entry of {} that is left", entry.len());
-        let mut out = Vec::new();
-        assert_eq!(versions.read(998, &mut out), Entry::InUndoTree);
-        assert_eq!(versions.read(999, &mut out), Entry::Copied);
-        let ghosts = analysis.ghosts.expect("they are known");
-        assert_eq!(ghosts.iter().collect::<Vec<_>>(), [(TreeId(3), &b"key"[..], Some(&b"key"[..]))]);
-    }
-
-    /// It was once found prepared again, with half of it undone.
-    #[test]
-    fn a_prepared_transaction_that_was_being_rolled_back_is_rolled_back() {
-        let state = CheckpointState {
-            next_txn: TxnId(5),
-            next_tree: TreeId(5),
-            active: vec![open(3, 2, Some(b"gid")), open(4, 2, None), open(5, 2, Some(b"decided"))],
-            ghosts: None,
-        };
-        let mut analysis = Analysis::new(state);
-        let mut undone = Vec::new();
-        crate::attachment::compensation(&mut undone, TxnId(3), 1);
-        analysis.page_change(Lsn(5000), PageId(1), &undone).expect("well-formed");
-        assert_eq!(analysis.open[&TxnId(3)].prepared, None);
-        analysis.record(Record { kind: kinds::ROLLBACK, body: &[5] }).expect("well-formed");
-        assert_eq!(analysis.open[&TxnId(5)].prepared, None, "decided, and nothing of it undone yet");
-        // A return to a savepoint before the prepare record says nothing.
-        crate::attachment::compensation(&mut undone, TxnId(4), 1);
-        analysis.page_change(Lsn(5100), PageId(1), &undone).expect("well-formed");
-        let record = Record { kind: kinds::PREPARE, body: &[4, 1, b'g', 16, 1, b'k', 17, 0] };
-        analysis.record(record).expect("well-formed");
-        let keys = vec![(TreeId(16), b"k".to_vec()), (TreeId(17), Vec::new())];
-        assert_eq!(analysis.open[&TxnId(4)].prepared, Some((b"g".to_vec(), keys)));
-    }
-
-    #[test]
-    fn analysis_keeps_what_has_not_ended() {
-        let mut analysis = Analysis::new(CheckpointState::fresh(TreeId(10)));
-        let mut change = |txn: u64, index: u32| {
-            let mut bytes = Vec::new();
-            crate::attachment::begin_change(&mut bytes, TxnId(txn), index);
-            undo::encode_absent(&mut bytes, undo::Target { tree: TreeId(3), key: b"key", deletes: false });
-            analysis.page_change(Lsn(5000), PageId(1), &bytes).expect("well-formed");
-        };
-        change(1, 0);
-        change(2, 0);
-        change(2, 1);
-        change(3, 0);
-        analysis.record(Record { kind: kinds::COMMIT, body: &[1, 0] }).expect("well-formed");
-        analysis.record(Record { kind: kinds::PREPARE, body: &[3, 1, b'g'] }).expect("well-formed");
-        assert_eq!(analysis.open.keys().copied().collect::<Vec<_>>(), [TxnId(2), TxnId(3)]);
-        assert_eq!(analysis.open[&TxnId(2)].versions.next_index(), 2);
-        assert_eq!(analysis.open[&TxnId(3)].prepared, Some((b"g".to_vec(), Vec::new())));
-        assert_eq!(analysis.next_txn(), TxnId(4));
-    }
-}
+mod tests;

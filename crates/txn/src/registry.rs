@@ -1,4 +1,4 @@
-//! Which transactions run, which snapshots are in use, and who may be forgotten.
+//! Which transactions run, which snapshots are in use, and which transactions may be forgotten.
 
 use crate::snapshot::Snapshot;
 use crate::state::{Status, TxnState};
@@ -23,7 +23,8 @@ struct InUse {
     next: TxnId,
 }
 
-/// Committed transactions whose before-images some snapshot may still need, all of them in the undo tree.
+/// Committed transactions whose before-images some snapshot may still need, all of them in the undo
+/// tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spilled {
     /// The last of their commits.
@@ -35,9 +36,9 @@ struct Spilled {
 /// Runs of spilled transactions, at most: one for each snapshot that parts them, as a rule.
 const RUNS_MAX: usize = 64;
 
-/// Guarded by one lock in the manager. A commit's record is appended under it, so that the order in which
-/// changes become visible is that of the log, and a checkpoint's list of active transactions agrees with
-/// the log up to it.
+/// Guarded by one lock in the manager. A commit's record is appended under it, so that the order in
+/// which changes become visible is that of the log, and a checkpoint's list of active transactions
+/// agrees with the log up to it.
 #[derive(Debug)]
 pub(crate) struct Registry {
     next: TxnId,
@@ -108,7 +109,7 @@ impl Registry {
         }
     }
 
-    /// Ends a transaction: from here on its changes are visible, or gone.
+    /// Ends a transaction: from here on its changes are visible, or undone.
     pub fn end(&mut self, state: &Arc<TxnState>, status: Status, commit_end: Option<Lsn>) {
         let removed = self.active.remove(&state.id);
         assert!(removed.is_some(), "a transaction ends once");
@@ -125,8 +126,8 @@ impl Registry {
         self.sequence
     }
 
-    /// The oldest of the committed transactions that is not counted as kept, if more than `recent` came after it. It is
-    /// from now on.
+    /// The oldest of the committed transactions that is not counted as kept, if more than `recent`
+    /// came after it. It is from now on.
     pub fn next_to_settle(&mut self, recent: usize) -> Option<Arc<TxnState>> {
         let first = self.ended.front()?.sequence;
         let at = (self.settled + 1).saturating_sub(first) as usize;
@@ -139,8 +140,8 @@ impl Registry {
         Some(state.clone())
     }
 
-    /// Takes the oldest of the committed transactions out, if it is this one: its before-images are in the undo tree, and
-    /// nothing of it need stay in memory. False if it has gone meanwhile.
+    /// Removes the oldest of the committed transactions, if it is this one: its before-images are
+    /// in the undo tree, and nothing of it need stay in memory. False if it was purged meanwhile.
     pub fn leave_spilled(&mut self, sequence: u64) -> bool {
         if self.ended.front().is_none_or(|ended| ended.sequence != sequence) {
             return false;
@@ -156,7 +157,7 @@ impl Registry {
             None => self.spilled.push_back(Spilled { upto: sequence, ids: (id, id) }),
         }
         if self.spilled.len() > RUNS_MAX {
-            // The two oldest wait for each other from now on.
+            // The two oldest runs are joined.
             let first = self.spilled.pop_front().expect("there are many");
             let second = &mut self.spilled[0];
             second.ids = (second.ids.0.min(first.ids.0), second.ids.1.max(first.ids.1));
@@ -164,8 +165,8 @@ impl Registry {
         true
     }
 
-    /// Ids of transactions of which nothing but spilled before-images is left that no snapshot needs any more; others,
-    /// of which that is not true, may lie between them. Forgets them.
+    /// Ids of transactions of which nothing but spilled before-images is left that no snapshot
+    /// needs any more; others, of which that is not true, may lie between them. Forgets them.
     pub fn release_spilled(&mut self, horizon: u64) -> Option<(TxnId, TxnId)> {
         let first = self.spilled.front().filter(|run| run.upto <= horizon)?.ids;
         self.spilled.pop_front();
@@ -193,8 +194,9 @@ impl Registry {
         self.snapshots.first_key_value().map_or(oldest_active, |(_, in_use)| in_use.low.min(oldest_active))
     }
 
-    /// Whether every transaction that had begun before `fence` has ended or is set aside, and every snapshot from before it
-    /// has gone. True is for ever: what is set aside does nothing before the next opening.
+    /// Whether every transaction that had begun before `fence` has ended or is set aside, and every
+    /// snapshot from before it was released. Once true, it stays true: a transaction that is set
+    /// aside does nothing before the next opening.
     pub fn is_past(&self, fence: TxnId) -> bool {
         let runs = |state: &Arc<TxnState>| state.status() != Status::SetAside;
         let mut before = self.active.range(..=fence).map(|(_, state)| state);

@@ -1,40 +1,45 @@
 //! Undoing: logical, through the trees, with a compensation record for each entry.
 //!
-//! Room for it is promised before a change is made ([`firn_log::Log::undo_promise`]), and checkpoints make more. Where both
-//! do not suffice, because the log is held by somebody who does not move and what is open is larger than what is kept for
-//! undoing, it is put off: a transaction that is being rolled back is then a loser as recovery has them. Nothing is lost by
-//! that, and no rollback fails for lack of log. The same is done where a page cannot be read or is damaged (`losers.rs`).
+//! Log space for it is promised before a change is made ([`firn_log::Log::undo_promise`]), and
+//! checkpoints make more. Where both do not suffice, because something idle holds the log and the
+//! open transactions are larger than the reserve for undo, it is put off: a transaction that is
+//! being rolled back is then a loser as recovery has them. Nothing is lost by that, and no rollback
+//! fails for lack of log. The same is done where a page cannot be read or is damaged (`losers.rs`).
 //!
-//! An entry is undone only if the row still carries that very (writer, index). Indices are never given
-//! out twice, so an entry that was undone before a crash is recognised and skipped after it.
+//! An entry is undone only if the row still carries that very (writer, index). Indices are never
+//! given out twice, so an entry that was undone before a crash is recognised and skipped after it.
 
-use crate::attachment::{compensation, kinds};
+use crate::attachment::compensation;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::header::RowHeader;
 use crate::locks::HeldLocks;
-use crate::losers::can_be_put_off;
-use crate::manager::undo_key;
+
+use crate::manager::TxnManager;
 use crate::state::{Status, TxnState};
-use crate::undo::{Before, Undo};
+use crate::transaction::Transaction;
+use crate::undo::{Before, Undo, undo_key};
 use crate::waits::WaitLimit;
-use crate::{RowHeader, Transaction, TxnError, TxnErrorKind, TxnManager};
 use firn_base::TreeId;
 use firn_base::codec::Writer;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::Ordering;
 use firn_btree::{Change, Patches, Tree};
-use firn_log::{LogClass, Record};
+use firn_log::{Kind, LogClass, Record};
 use std::collections::BTreeMap;
 
-/// How many entries are undone between two looks at the log's space.
-const ROOM_EVERY: usize = 16;
-/// How often room is made for one and the same entry.
-const ROOM_ATTEMPTS: usize = 8;
-/// Rows that one attempt finds on damaged pages before it leaves all that is older: each costs a read in vain.
+/// How many entries are undone between two checks of the log's space.
+const SPACE_CHECK_EVERY: usize = 16;
+/// How often space is made for one and the same entry.
+const SPACE_ATTEMPTS: usize = 8;
+/// Rows that one attempt finds on damaged pages before it leaves all that is older: each costs a
+/// read in vain.
 const DAMAGED_ROWS_MAX: usize = 256;
 
 impl Transaction {
-    /// Undoes everything and ends. What finds no room in the log, or needs a page that cannot be read, is undone later, by a
-    /// step in the background or by whoever waits for it, and what needs a damaged page by the next opening that finds it
-    /// mended: until then its rows stay locked and show others the versions before.
+    /// Undoes everything and ends. What finds no space in the log, or needs a page that cannot be
+    /// read, is undone later, by a background step or by a transaction that waits for it, and what
+    /// needs a damaged page by the next opening after a repair: until then its rows stay locked and
+    /// show others the versions before.
     ///
     /// Errors: those after which the database must be opened again; recovery then undoes the rest.
     pub fn rollback(mut self) -> Result<(), TxnError> {
@@ -49,25 +54,26 @@ impl Transaction {
         self.drop_snapshot();
         let Some(state) = self.state.take() else { return Ok(()) };
         match self.manager.roll_back_patiently(&state, &mut self.held, &WaitLimit::default()) {
-            Err(error) if can_be_put_off(&error) => {
+            Err(error) if error.allows_undoing_later() => {
                 self.manager.undo_later(&state, &mut self.held, &error);
                 Ok(())
             }
-            // Half undone it is in nobody's hands.
+            // Half undone it would have no owner.
             outcome => outcome.inspect_err(|error| self.manager.poison(error.clone())),
         }
     }
 
-    /// Undoes the entries from the newest down to `index`. If the log has no room for all of it, the transaction can do
-    /// nothing else before the rest is undone, which every statement tries first.
+    /// Undoes the entries from the newest down to `index`. If the log has no space for all of it,
+    /// the transaction can do nothing else before the rest is undone, which every statement tries
+    /// first.
     pub(crate) fn undo_down_to(&mut self, index: u32) -> Result<(), TxnError> {
         let Some(state) = &self.state else { return Ok(()) };
         match self.manager.undo_down_to(state, index, &WaitLimit::default()) {
-            Err(error) if can_be_put_off(&error) => {
+            Err(error) if error.allows_undoing_later() => {
                 self.undo_to = Some(index);
                 Err(error)
             }
-            // Half undone, it could neither go on nor be committed.
+            // Half undone, it could neither continue nor be committed.
             Err(error) => {
                 self.manager.poison(error.clone());
                 Err(error)
@@ -92,10 +98,12 @@ impl Transaction {
     }
 }
 
-/// What one attempt leaves because of pages that cannot be had: rows, and trees (without a key) that the transaction created.
+/// What one attempt leaves because of pages that cannot be had: rows, and trees (without a key)
+/// that the transaction created.
 ///
-/// Two changes of one row are undone newest first: the older one would not be recognised before the newer one is undone, and would be
-/// taken for undone. So all older entries of such a row are left with it.
+/// Two changes of one row are undone newest first: the older one would not be recognised before the
+/// newer one is undone, and would be taken for undone. So all older entries of such a row are left
+/// with it.
 #[derive(Default)]
 struct LeftRows(BTreeMap<What, TxnError>);
 
@@ -124,7 +132,7 @@ impl LeftRows {
         Ok(!self.0.is_empty() && self.0.contains_key(&LeftRows::what(entry)?))
     }
 
-    /// If `entry` created a tree, which is gone now: so are its rows.
+    /// If `entry` created a tree, it is freed now, and so are its rows.
     fn forget_tree_of(&mut self, entry: &[u8]) -> Result<(), TxnError> {
         if let (false, Undo::TreeCreated { tree, .. }) = (self.0.is_empty(), Undo::decode(entry)?) {
             self.0.retain(|(of, _), _| *of != tree);
@@ -132,7 +140,8 @@ impl LeftRows {
         Ok(())
     }
 
-    /// Fails if anything is left. Damage before failed reads, since it decides that no other attempt is made.
+    /// Fails if anything is left. Damage before failed reads, since it decides that no other
+    /// attempt is made.
     fn outcome(mut self) -> Result<(), TxnError> {
         let damaged = self.0.iter().find(|(_, error)| error.kind == TxnErrorKind::Damaged);
         let first = damaged.or_else(|| self.0.iter().next()).map(|(what, _)| what.clone());
@@ -143,8 +152,8 @@ impl LeftRows {
     }
 }
 
-/// Of taking an entry out of the undo tree that nobody needs any more: where its page cannot be had it stays, and the next
-/// opening removes it with what else is left of ended transactions.
+/// Of removing an unneeded entry from the undo tree: where its page is unavailable it stays, and
+/// the next opening removes it with what else is left of ended transactions.
 pub(crate) fn leaving_orphans(outcome: Result<(), TxnError>) -> Result<(), TxnError> {
     match outcome {
         Err(error) if error.concerns_a_page() => Ok(()),
@@ -153,8 +162,8 @@ pub(crate) fn leaving_orphans(outcome: Result<(), TxnError>) -> Result<(), TxnEr
 }
 
 impl TxnManager {
-    /// Undoes all of a transaction and ends it. On behalf of a waiter with a limit: until that, and without making space in
-    /// the log. What is undone by then is recognised by the next attempt.
+    /// Undoes all of a transaction and ends it. On behalf of a waiter with a limit: until that, and
+    /// without making space in the log. What is undone by then is recognised by the next attempt.
     pub(crate) fn roll_back_state(
         &self,
         state: &Arc<TxnState>,
@@ -168,13 +177,13 @@ impl TxnManager {
         self.undo_down_to(state, 0, limit)?;
         if state.versions.lock().spilled {
             leaving_orphans(
-                self.with_room_within(limit, || self.remove_spilled(state.id, LogClass::Rollback)),
+                self.with_log_space_within(limit, || self.remove_spilled(state.id, LogClass::Rollback)),
             )?;
         }
         let mut body = Vec::new();
         body.put_varint(state.id.0);
-        self.with_room_within(limit, || {
-            let record = Record { kind: kinds::ABORT, body: &body };
+        self.with_log_space_within(limit, || {
+            let record = Record { kind: Kind::ABORT, body: &body };
             Ok(self.log.append(LogClass::Rollback, record).map(|_| ())?)
         })?;
         self.counters.rollbacks.fetch_add(1, Ordering::Relaxed);
@@ -193,16 +202,17 @@ impl TxnManager {
         let mut left = LeftRows::default();
         for (done, index) in (down_to..newest).rev().enumerate() {
             limit.check()?;
-            if done % ROOM_EVERY == 0
+            if done % SPACE_CHECK_EVERY == 0
                 && limit.is_none()
-                && let Some(room) = self.room.get()
+                && let Some(make) = self.make_log_space.get()
             {
-                // Early, while spilling what is left still fits. If it cannot help, the log's reserve may do.
-                let _ = room(false);
+                // Early, while spilling what is left still fits. If it cannot help, the log's
+                // reserve may do.
+                let _ = make(false);
             }
             let mut known = false;
             // A part may be done again: an entry that was undone is recognised.
-            let outcome = self.with_room_within(limit, || {
+            let outcome = self.with_log_space_within(limit, || {
                 let _moving = state.moving.lock();
                 known = false;
                 if self.read_undo(state, index, &mut entry)? {
@@ -227,24 +237,27 @@ impl TxnManager {
         left.outcome()
     }
 
-    /// Runs a part of undoing, or a commit; while the log is full, makes room and runs it again.
-    pub(crate) fn with_room(&self, mut work: impl FnMut() -> Result<(), TxnError>) -> Result<(), TxnError> {
-        for _ in 0..ROOM_ATTEMPTS {
-            match (work(), self.room.get()) {
-                (Err(error), Some(room)) if error.kind == TxnErrorKind::LogFull => room(true)?,
+    /// Runs a part of undoing, or a commit; while the log is full, makes space and runs it again.
+    pub(crate) fn with_log_space(
+        &self,
+        mut work: impl FnMut() -> Result<(), TxnError>,
+    ) -> Result<(), TxnError> {
+        for _ in 0..SPACE_ATTEMPTS {
+            match (work(), self.make_log_space.get()) {
+                (Err(error), Some(make)) if error.kind == TxnErrorKind::LogFull => make(true)?,
                 (outcome, _) => return outcome,
             }
         }
         work()
     }
 
-    /// As [`TxnManager::with_room`]; with a limit, without making space.
-    fn with_room_within(
+    /// As [`TxnManager::with_log_space`]; with a limit, without making space.
+    fn with_log_space_within(
         &self,
         limit: &WaitLimit,
         mut work: impl FnMut() -> Result<(), TxnError>,
     ) -> Result<(), TxnError> {
-        if limit.is_none() { self.with_room(work) } else { work() }
+        if limit.is_none() { self.with_log_space(work) } else { work() }
     }
 
     fn undo_entry(&self, state: &TxnState, index: u32, entry: &[u8]) -> Result<(), TxnError> {
@@ -259,9 +272,9 @@ impl TxnManager {
                 }
                 let found = self.tree(tree).unwrap_or_else(|| Tree::open(self.pool.clone(), tree, root));
                 found.clear(LogClass::Rollback)?;
-                // Forgotten first: if a crash comes between, one free-standing page is lost, while the other
-                // order could free a page that belongs to another tree by then. So an entry that stays in the undo tree
-                // keeps the tree from being freed.
+                // Forgotten first: if a crash comes between, one free-standing page is lost, while
+                // the other order could free a page that belongs to another tree by then. So an
+                // entry that stays in the undo tree keeps the tree from being freed.
                 if state.versions.lock().spilled {
                     self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)?;
                 }
@@ -275,8 +288,9 @@ impl TxnManager {
         }
     }
 
-    /// A row of a tree that nobody knows: after a crash it was created by the very transaction being undone
-    /// and will be dropped whole, or it was dropped; at any other time it is damage.
+    /// A row of a tree that is not registered: after a crash the tree was created by the very
+    /// transaction being undone and will be dropped whole, or it was dropped; at any other time it
+    /// is damage.
     fn unknown_tree(&self, state: &TxnState, tree: TreeId) -> Result<(), TxnError> {
         if let Some(cause) = self.unknown_trees.get() {
             // It may be one of those: then its rows are there.
@@ -326,7 +340,7 @@ impl TxnManager {
             Ok(())
         };
         match tree.modify(key, LogClass::Rollback, decide) {
-            // It was dropped, and all who might see its rows have gone.
+            // It was dropped, and all transactions that might see its rows have ended.
             Err(error) if error.kind == TxnErrorKind::Dropped => return Ok(()),
             outcome => outcome?,
         };

@@ -1,10 +1,12 @@
 //! Background work that met damage.
 //!
-//! Damage to a page concerns the rows on it, never the database. Background work (rollback of losers, redo, ghost
-//! removal, dropping a tree, freeing large values, the undo tree) that meets a damaged page is *set aside*: it is
-//! noted here, reported once, and not tried again before the next opening. All other work goes on.
+//! Damage to a page concerns the rows on it, never the database. Background work (rollback of
+//! losers, redo, ghost removal, dropping a tree, freeing large values, the undo tree) that meets a
+//! damaged page is *set aside*: it is noted here, reported once, and not tried again before the
+//! next opening. All other work continues.
 
-use crate::{TxnError, TxnManager};
+use crate::error::TxnError;
+use crate::manager::TxnManager;
 use firn_base::sync::{Mutex, OnceLock};
 
 /// One piece of background work that met damage and is not tried again before the next opening.
@@ -34,13 +36,14 @@ struct Listed {
 }
 
 impl SetAsideList {
-    /// Entries kept for people; further ones are only counted.
+    /// Entries kept for the report; further ones are only counted.
     const LISTED_MAX: usize = 64;
 }
 
 impl TxnManager {
-    /// Notes that background work met damage and is left until the next opening. The same work with the same cause
-    /// is noted once. No latch and no lock of the engine may be held: the listener is called.
+    /// Notes that background work met damage and is left until the next opening. The same work with
+    /// the same cause is noted once. No latch and no lock of the engine may be held: the listener
+    /// is called.
     pub fn set_aside(&self, work: impl Into<String>, error: &TxnError) {
         let entry = SetAside { work: work.into(), cause: error.message.clone() };
         {
@@ -65,7 +68,8 @@ impl TxnManager {
         (list.first.clone(), list.count)
     }
 
-    /// Hands in what is called for each piece of work that is set aside. Set once, when the database is assembled.
+    /// Hands in what is called for each piece of work that is set aside. Set once, when the
+    /// database is assembled.
     pub fn on_set_aside(&self, listener: impl Fn(&SetAside) + Send + Sync + 'static) {
         assert!(
             self.set_aside.listener.set(Box::new(listener)).is_ok(),

@@ -3,12 +3,13 @@
 use firn_base::sync::atomic::{AtomicU64, Ordering};
 use std::cell::Cell;
 
-/// Names a transaction among all that this process ever begins, whether or not it has an id: what belongs to one
-/// (savepoints, cursors) is refused by others. Nothing but equality means anything.
+/// Names a transaction among all that this process ever begins, whether or not it has an id: what
+/// belongs to one (savepoints, cursors) is refused by others. Nothing but equality means anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxnToken(u64);
 
-/// Tokens that a thread takes at a time, so that beginning a transaction touches nothing that threads share.
+/// Tokens that a thread takes at a time, so that beginning a transaction touches nothing that
+/// threads share.
 const BLOCK: u64 = 1 << 16;
 
 static BLOCKS: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +25,8 @@ impl TxnToken {
             if token.is_multiple_of(BLOCK) {
                 token = BLOCKS.fetch_add(1, Ordering::Relaxed) * BLOCK;
             }
-            // A block's number zero is given out when the block is taken: at its end the next one is due.
+            // A block's number zero is given out when the block is taken: at its end the next one
+            // is due.
             next.set(token + 1);
             TxnToken(token)
         })

@@ -1,13 +1,24 @@
 //! A transaction's own state, and its waits.
 
+use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode, Refused};
-use crate::snapshot::{Snapshot, StatementView};
+use crate::manager::TxnManager;
+use crate::options::{Isolation, TxnOptions};
+use crate::snapshot::Snapshot;
 use crate::state::TxnState;
+use crate::statement_view::StatementView;
 use crate::token::TxnToken;
 use crate::waits::WaitLimit;
-use crate::{Isolation, TxnError, TxnErrorKind, TxnManager, TxnOptions};
 use firn_base::sync::Arc;
 use firn_base::{Lsn, TreeId, TxnId};
+
+impl TxnManager {
+    /// Begins a transaction. Costs nothing until it reads or writes.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Transaction {
+        Transaction::new(self.clone(), options)
+    }
+}
 
 /// A mark to roll back to. Belongs to the transaction that made it; any other refuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,14 +37,15 @@ pub struct Transaction {
     pub(crate) snapshot: Option<Snapshot>,
     /// The snapshot outlives the call that runs: see [`Transaction::in_statement`].
     in_statement: bool,
-    /// What the snapshots given back have seen: the commit waits until it is durable.
+    /// What the released snapshots have seen: the commit waits until it is durable.
     pub(crate) seen_lsn: Lsn,
-    /// Whether the caller has been shown, or has written, anything (under the present snapshot, if there
-    /// is one). Until then the snapshot may be exchanged for a newer one instead of failing with a conflict,
-    /// and a commit has nothing to wait for.
+    /// Whether the caller has been shown, or has written, anything (under the present snapshot, if
+    /// there is one). Until then the snapshot may be exchanged for a newer one instead of failing
+    /// with a conflict, and a commit has nothing to wait for.
     pub(crate) exposed: bool,
     pub(crate) held: HeldLocks,
-    /// Of transactions that it has found in its way and that have given locks back: how often they had.
+    /// Of blockers that have released locks without ending: how often they had when it met them
+    /// last.
     releases_met: Vec<(TxnId, u32)>,
     pub(crate) ended: bool,
     /// A return to a savepoint, the one before this entry, is not complete.
@@ -41,7 +53,7 @@ pub struct Transaction {
     /// Buffers kept between calls.
     pub(crate) attachment: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
-    /// Lent to the floor above.
+    /// Lent to the layer above.
     buffer: Vec<u8>,
 }
 
@@ -96,7 +108,8 @@ impl Transaction {
         self.state.as_ref().is_some_and(|state| state.versions.lock().next_index() > 0)
     }
 
-    /// Lends an empty buffer, with the memory of the one given back last by [`Transaction::keep_buffer`].
+    /// Lends an empty buffer, with the memory of the one returned last by
+    /// [`Transaction::keep_buffer`].
     #[must_use]
     pub fn take_buffer(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
@@ -124,9 +137,9 @@ impl Transaction {
         self.state.as_ref().map_or(0, |state| state.versions.lock().next_index())
     }
 
-    /// Runs the calls of one statement: under read committed they share the snapshot that `view` keeps, which the
-    /// first call of the first such statement takes. At the other levels calls share a snapshot, or read under locks,
-    /// anyway.
+    /// Runs the calls of one statement: under read committed they share the snapshot that `view`
+    /// keeps, which the first call of the first such statement takes. At the other levels calls
+    /// share a snapshot, or read under locks, anyway.
     ///
     /// Only reads by snapshot belong in here: a read for update may have to exchange the snapshot.
     pub fn in_statement<R>(
@@ -149,7 +162,7 @@ impl Transaction {
         outcome
     }
 
-    /// As [`Transaction::in_statement`], with a snapshot that is given back at once.
+    /// As [`Transaction::in_statement`], with a snapshot that is released at once.
     pub fn in_one_statement<R>(&mut self, run: impl FnOnce(&mut Transaction) -> R) -> R {
         if self.options.isolation != Isolation::ReadCommitted || self.in_statement {
             return run(self);
@@ -212,13 +225,15 @@ impl Transaction {
         }
     }
 
-    /// Waits until one of `blockers` has ended, or has given locks back. `limit` is that of the lock that is asked for,
-    /// filled in when the first wait for it begins: it bounds all of them together.
+    /// Waits until one of `blockers` has ended, or has given locks back. `limit` is that of the
+    /// lock that is asked for, filled in when the first wait for it begins: it bounds all of them
+    /// together.
     ///
-    /// No wake-up is lost. A transaction that ends is marked so before waiters are woken, and one that gives locks back
-    /// without ending (it is prepared, or its rollback is put off) counts that first. The caller has looked before it came
-    /// here: if a blocker has counted since it was met last, the caller looks again, and sleeps only over a count that it
-    /// has known while it looked. What is counted later finds it asleep.
+    /// No wake-up is lost. A transaction that ends is marked so before waiters are woken, and one
+    /// that releases locks without ending (it is prepared, or its rollback is put off) counts that
+    /// first. The caller has checked the lock before this call: if a blocker has counted since it
+    /// was met last, the caller checks again, and sleeps only over a count that it knew while it
+    /// checked. A release that is counted later finds it asleep.
     pub(crate) fn wait_for(
         &mut self,
         blockers: &[TxnId],
@@ -265,8 +280,8 @@ impl Transaction {
         }
     }
 
-    /// A write met a version that its snapshot does not see. If nothing was shown by that snapshot it is
-    /// exchanged, else the transaction must be run again.
+    /// A write met a version that its snapshot does not see. If nothing was shown by that snapshot
+    /// it is exchanged, else the transaction must be run again.
     pub(crate) fn conflict(&mut self, writer: TxnId) -> Result<(), TxnError> {
         if !self.exposed || self.options.isolation == Isolation::ReadCommitted {
             self.drop_snapshot();

@@ -14,7 +14,7 @@
 //! kind 3:      (gap varint, old bytes blob) until the end; gap = distance from the end of the last range
 //! ```
 
-use crate::RowHeader;
+use crate::header::RowHeader;
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{PageId, TreeId, TxnId};
 
@@ -181,6 +181,14 @@ pub(crate) fn encode_tree_created(out: &mut Vec<u8>, tree: TreeId, root: Option<
     out.put_u8(TREE_CREATED);
     out.put_varint(u64::from(tree.0));
     out.put_varint(root.map_or(0, |page| page.0));
+}
+
+/// Key of a spilled entry: ordered by transaction, then index.
+pub(crate) fn undo_key(id: TxnId, index: u32) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&id.0.to_be_bytes());
+    key[8..].copy_from_slice(&index.to_be_bytes());
+    key
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Waiting for other transactions to end, and finding deadlocks.
 //!
-//! A wait is an edge from the waiter to each transaction it waits for. When a wait begins, the graph is
-//! walked from the new edges; if the walk comes back to the waiter, the waiter is the victim: it alone
-//! closes the circle, and everyone else can go on.
+//! A wait is an edge from the waiter to each transaction it waits for. When a wait begins, the
+//! graph is walked from the new edges; if the walk comes back to the waiter, the waiter is the
+//! victim: it alone closes the circle, and all others can continue.
 
+use crate::error::{TxnError, TxnErrorKind};
+use crate::options::CancelToken;
 use crate::ranks;
-use crate::{CancelToken, TxnError, TxnErrorKind};
 use firn_base::TxnId;
 use firn_base::clock::{self, Moment};
 use firn_base::hash::FixedMap;
@@ -55,7 +56,7 @@ impl WaitLimit {
     pub fn new(limit: Option<Duration>, cancel: Option<&CancelToken>) -> WaitLimit {
         WaitLimit { deadline: limit.and_then(|time| clock::now().after(time)), cancel: cancel.cloned() }
     }
-    /// Whether the wait may last for ever.
+    /// Whether the wait is unlimited.
     pub fn is_none(&self) -> bool {
         self.deadline.is_none() && self.cancel.is_none()
     }
@@ -104,10 +105,10 @@ impl Waiters {
     }
 }
 
-/// Who waits for whom.
+/// Which transaction waits for which.
 #[derive(Debug)]
 pub(crate) struct WaitGraph {
-    /// How many waiters there are: lets a commit by-pass the lock when nobody waits.
+    /// How many waiters there are: lets a commit skip the lock when there are none.
     count: AtomicUsize,
     waits: AtomicU64,
     /// Microseconds that waiters slept, all together.
@@ -129,8 +130,8 @@ impl Default for WaitGraph {
 }
 
 impl WaitGraph {
-    /// Sleeps until one of `blockers` has ended, or has given locks back. `has_ended` says so of one; it must turn true
-    /// *before* [`WaitGraph::ended`] is called for it.
+    /// Sleeps until one of `blockers` has ended, or has given locks back. `has_ended` says so of
+    /// one; it must turn true *before* [`WaitGraph::ended`] is called for it.
     pub fn wait(
         &self,
         me: TxnId,
@@ -139,8 +140,8 @@ impl WaitGraph {
         limit: &WaitLimit,
     ) -> Result<(), TxnError> {
         let cell = Arc::new(WaitCell::default());
-        // The count goes up before the blockers are looked at, and a blocker's end is marked before the
-        // count is looked at: one of the two sides sees the other.
+        // The count is raised before the blockers are checked, and a blocker's end is marked before
+        // the count is read: one of the two sides sees the other.
         self.count.fetch_add(1, Ordering::SeqCst);
         let outcome = self.enter(me, blockers, &cell, has_ended).and_then(|must_sleep| {
             if let Some(token) = &limit.cancel {
@@ -150,7 +151,7 @@ impl WaitGraph {
                 }
             }
             if !must_sleep {
-                // It has ended, and may be about to give its locks back: let it.
+                // It has ended, and may be about to release its locks.
                 spin_hint();
                 return Ok(());
             }
@@ -198,8 +199,8 @@ impl WaitGraph {
         Ok(true)
     }
 
-    /// Wakes those who wait for `txn`, which has just ended or given locks back, in the order in which they came. Called
-    /// with no lock held but that on the list of prepared transactions.
+    /// Wakes the waiters of `txn`, which has just ended or released locks, in the order in which
+    /// they came. Called with no lock held but that on the list of prepared transactions.
     pub fn ended(&self, txn: TxnId) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -209,7 +210,7 @@ impl WaitGraph {
         }
     }
 
-    /// Wakes everyone. Whoever comes later must find that every transaction "has ended".
+    /// Wakes all waiters. A later waiter must find that every transaction "has ended".
     pub fn wake_all(&self) {
         for waiting in self.waiters.lock().by_blocker.values() {
             waiting.iter().for_each(|(_, cell)| cell.wake());
@@ -258,7 +259,7 @@ mod tests {
         edges.iter().map(|(from, to)| (TxnId(*from), to.iter().map(|&t| TxnId(t)).collect())).collect()
     }
 
-    /// Each end once looked at every waiter of the database, and woke those of this transaction.
+    /// Each end once scanned every waiter of the database, and woke those of this transaction.
     #[test]
     fn an_end_wakes_the_waiters_of_this_transaction_in_the_order_they_came() {
         let mut waiters = Waiters::default();
@@ -302,7 +303,7 @@ mod tests {
         let graph = WaitGraph::default();
         let soon = WaitLimit::new(Some(Duration::from_millis(5)), None);
         let timeout = graph.wait(TxnId(1), &[TxnId(2)], |_| false, &soon);
-        assert_eq!(timeout.expect_err("nobody ends").kind, TxnErrorKind::Timeout);
+        assert_eq!(timeout.expect_err("no transaction ends").kind, TxnErrorKind::Timeout);
         let token = CancelToken::new();
         let (cancellable, endless) = (WaitLimit::new(None, Some(&token)), WaitLimit::default());
         std::thread::scope(|scope| {

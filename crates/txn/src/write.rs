@@ -1,31 +1,21 @@
 //! Writing rows.
 
 use crate::attachment::begin_change;
+use crate::error::{TxnError, TxnErrorKind};
+use crate::header::RowHeader;
+use crate::limits::{max_key_len, max_row_len};
 use crate::locks::{KeyRange, Mode};
+use crate::manager::TxnManager;
+use crate::options::Isolation;
+use crate::row_change::{RowChange, RowValue, describe};
+use crate::state::TxnState;
+use crate::transaction::{Savepoint, Transaction};
+use crate::undo;
 use crate::undo::Undo;
-use crate::{
-    Isolation, RowHeader, Savepoint, Transaction, TxnError, TxnErrorKind, max_key_len, max_row_len, undo,
-};
 use firn_base::sync::atomic::Ordering;
 use firn_base::{TreeId, TxnId};
-use firn_btree::{Change, Patches, Tree};
+use firn_btree::Tree;
 use firn_log::LogClass;
-use std::ops::Range;
-
-/// What a row is to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowValue<'a> {
-    /// Its bytes.
-    pub payload: &'a [u8],
-    /// A bit beside them, whose meaning is the caller's. It is kept with each version of the row.
-    pub flag: bool,
-}
-
-impl<'a> From<&'a [u8]> for RowValue<'a> {
-    fn from(payload: &'a [u8]) -> RowValue<'a> {
-        RowValue { payload, flag: false }
-    }
-}
 
 /// What a write wants.
 #[derive(Clone, Copy)]
@@ -40,6 +30,24 @@ enum Intent<'a> {
     Delete,
 }
 
+impl<'a> Intent<'a> {
+    /// Whether there is anything to do.
+    fn applies(self, existed: bool) -> bool {
+        match self {
+            Intent::Put(_) => true,
+            Intent::Insert(_) => !existed,
+            Intent::Update(_) | Intent::Delete => existed,
+        }
+    }
+    /// The row afterwards.
+    fn value(self) -> Option<RowValue<'a>> {
+        match self {
+            Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) => Some(value),
+            Intent::Delete => None,
+        }
+    }
+}
+
 /// What came of one try under the leaf's latch.
 enum Outcome {
     /// Done; the flag of the row before, if there was one.
@@ -52,12 +60,57 @@ enum Outcome {
     Unseen(TxnId),
 }
 
+impl TxnManager {
+    /// What keeps `me` from writing the row at `key`, if anything does. `unseen` is the writer of
+    /// the current version, if `me` does not see it.
+    fn obstacle(
+        &self,
+        me: TxnId,
+        tree: TreeId,
+        key: &[u8],
+        unseen: Option<TxnId>,
+        serializable: bool,
+    ) -> Option<Outcome> {
+        let blockers = self.locks.write_blockers(me, tree, key);
+        if !blockers.is_empty() {
+            return Some(Outcome::Blocked(blockers));
+        }
+        let writer = unseen?;
+        if !self.has_ended(writer) {
+            return Some(Outcome::Blocked(vec![writer]));
+        }
+        (!serializable).then_some(Outcome::Unseen(writer))
+    }
+
+    /// Ends a write. If its undo entry was `pushed`, its change has been made; `ghost` is the row
+    /// of which it made a ghost, or whose ghost comes back if it is undone.
+    fn settle_entry(&self, state: &TxnState, pushed: bool, ghost: Option<(TreeId, &[u8])>) {
+        let mut versions = state.versions.lock();
+        if pushed {
+            versions.settle();
+            if let Some((tree, key)) = ghost {
+                versions.ghosts.add(tree, key);
+            }
+        }
+        versions.account(&self.version_bytes);
+    }
+
+    /// Takes back the newest undo entry, whose change was not made, if it was `pushed`.
+    fn withdraw_entry(&self, state: &TxnState, pushed: bool) {
+        let mut versions = state.versions.lock();
+        if pushed {
+            versions.pop();
+            versions.promise(self.log.undo_promise());
+        }
+    }
+}
+
 impl Transaction {
     /// Inserts or replaces a row.
     ///
-    /// Errors of all writes: `Conflict`, `Deadlock` (roll back and try again), `Timeout`, `Cancelled`,
-    /// `ReadOnly`, `TooLarge`, `Full`, `LogFull`, and those after which the database must be reopened.
-    /// A write that fails has changed nothing.
+    /// Errors of all writes: `Conflict`, `Deadlock` (roll back and try again), `Timeout`,
+    /// `Cancelled`, `ReadOnly`, `TooLarge`, `Full`, `LogFull`, and those after which the database
+    /// must be reopened. A write that fails has changed nothing.
     pub fn put(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
         self.write(tree, key, Intent::Put(value.into()), None).map(|_| ())
     }
@@ -83,7 +136,8 @@ impl Transaction {
     ) -> Result<bool, TxnError> {
         self.update_flagged(tree, key, value.into(), old).map(|before| before.is_some())
     }
-    /// As [`Transaction::update_returning`], with flags: that of the row before, or `None` if there is no row.
+    /// As [`Transaction::update_returning`], with flags: that of the row before, or `None` if there
+    /// is no row.
     pub fn update_flagged(
         &mut self,
         tree: &Tree,
@@ -103,7 +157,8 @@ impl Transaction {
     ) -> Result<bool, TxnError> {
         self.replace_flagged(tree, key, value.into(), old).map(|before| before.is_some())
     }
-    /// As [`Transaction::replace`], with flags: that of the row before, or `None` if there was none.
+    /// As [`Transaction::replace`], with flags: that of the row before, or `None` if there was
+    /// none.
     pub fn replace_flagged(
         &mut self,
         tree: &Tree,
@@ -127,9 +182,9 @@ impl Transaction {
         self.write(tree, key, Intent::Delete, Some(old))
     }
 
-    /// Names the next write of this transaction: its id, and the index of the undo entry that the write will
-    /// make. No other write ever has that name, in this life of the database or a later one, once this
-    /// write is made; until then it may be given out again.
+    /// Identifies the next write of this transaction: its id, and the index of the undo entry that
+    /// the write will make. No other write of the database ever has the same pair once this write
+    /// is made; until then it may be returned again.
     pub fn next_write(&mut self) -> Result<(TxnId, u32), TxnError> {
         self.begin_write()?;
         let id = self.ensure_state()?;
@@ -138,7 +193,7 @@ impl Transaction {
         Ok((id, index))
     }
 
-    /// Creates an empty tree, which is gone again if this transaction is rolled back.
+    /// Creates an empty tree, which is freed if this transaction is rolled back.
     pub fn create_tree(&mut self) -> Result<Tree, TxnError> {
         self.begin_write()?;
         let me = self.ensure_state()?;
@@ -146,7 +201,8 @@ impl Transaction {
         let id = self.manager.next_tree_id();
         let state = self.state.clone().expect("ensured");
         let lsn = self.manager.log.end();
-        // The entry goes in before the record is appended, so that a checkpoint sees what it must keep.
+        // The entry is added before the record is appended, so that a checkpoint sees what it must
+        // keep.
         let mut entry = Vec::new();
         undo::encode_tree_created(&mut entry, id, None);
         let index = {
@@ -168,7 +224,7 @@ impl Transaction {
         let again = versions.push(&entry, lsn);
         versions.promise(self.manager.log.undo_promise());
         versions.settle();
-        assert_eq!(index, again, "nobody else adds to this transaction's entries");
+        assert_eq!(index, again, "no other thread adds to this transaction's entries");
         versions.account(&self.manager.version_bytes);
         drop(versions);
         self.manager.register_tree(tree.clone());
@@ -194,7 +250,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Performs a write, waiting for locks as need be. Answers the flag of the row before, if there was one.
+    /// Performs a write, waiting for locks as need be. Returns the flag of the row before, if there
+    /// was one.
     fn write(
         &mut self,
         tree: &Tree,
@@ -236,8 +293,8 @@ impl Transaction {
                     return Ok(before);
                 }
                 Outcome::Nothing { .. } => {
-                    // A write that finds nothing to do has only read: it must stay true that there is, or
-                    // is not, a row. Asked again under the lock.
+                    // A write that finds nothing to do has only read: it must stay true that there
+                    // is, or is not, a row. Asked again under the lock.
                     self.lock_key(tree.id(), key, Mode::Shared, &mut limit)?;
                     locked = true;
                 }
@@ -270,27 +327,17 @@ impl Transaction {
             key,
             LogClass::Normal,
             |current, change, attachment| -> Result<Outcome, TxnError> {
-                // Asked again after a split: the entry of the last try goes first.
+                // Called again after a split: the entry of the last try is removed first.
                 if std::mem::take(&mut pushed) {
-                    let mut versions = state.versions.lock();
-                    versions.pop();
-                    versions.promise(manager.log.undo_promise());
+                    manager.withdraw_entry(state, true);
                 }
                 let row = current.map(RowHeader::split).transpose()?;
-                let blockers = manager.locks.write_blockers(state.id, tree.id(), key);
-                if !blockers.is_empty() {
-                    return Ok(Outcome::Blocked(blockers));
-                }
-                if let Some((header, _)) = row
-                    && header.writer != state.id
-                {
-                    let seen = snapshot.as_ref().is_some_and(|snapshot| snapshot.sees(header.writer));
-                    if !seen && !manager.has_ended(header.writer) {
-                        return Ok(Outcome::Blocked(vec![header.writer]));
-                    }
-                    if !seen && !serializable {
-                        return Ok(Outcome::Unseen(header.writer));
-                    }
+                let sees = |writer| {
+                    writer == state.id || snapshot.as_ref().is_some_and(|snapshot| snapshot.sees(writer))
+                };
+                let unseen = row.map(|(header, _)| header.writer).filter(|writer| !sees(*writer));
+                if let Some(obstacle) = manager.obstacle(state.id, tree.id(), key, unseen, serializable) {
+                    return Ok(obstacle);
                 }
                 let before = row.and_then(|(header, _)| (!header.ghost).then_some(header.flag));
                 let existed = before.is_some();
@@ -299,25 +346,20 @@ impl Transaction {
                     old.clear();
                     old.extend_from_slice(payload);
                 }
-                let value = match (intent, existed) {
-                    (Intent::Insert(_), true) | (Intent::Update(_) | Intent::Delete, false) => {
-                        return Ok(Outcome::Nothing { before });
-                    }
-                    (Intent::Put(value) | Intent::Insert(value) | Intent::Update(value), _) => Some(value),
-                    (Intent::Delete, true) => None,
-                };
+                if !intent.applies(existed) {
+                    return Ok(Outcome::Nothing { before });
+                }
+                let value = intent.value();
                 let mut versions = state.versions.lock();
                 let index = versions.next_index();
                 check_undo_index(index)?;
                 let start = begin_change(attachment, state.id, index);
-                describe(
-                    RowChange { tree: tree.id(), key, row, value, writer: state.id, index },
-                    change,
-                    attachment,
-                );
-                // Before the record is appended: a checkpoint that starts now sees what it must keep.
+                let row = RowChange { tree: tree.id(), key, row, value, writer: state.id, index };
+                describe(row, change, attachment);
+                // Before the record is appended: a checkpoint that starts now sees what it must
+                // keep.
                 versions.push(&attachment[start..], manager.log.end());
-                // Likewise: the log takes the record only if there is room to undo it.
+                // Likewise: the log takes the record only if there is space to undo it.
                 versions.promise(manager.log.undo_promise());
                 pushed = true;
                 Ok(Outcome::Done { before })
@@ -330,34 +372,26 @@ impl Transaction {
                 })
             },
         );
-        let mut versions = state.versions.lock();
         match outcome {
             Ok((outcome, _)) => {
-                if pushed {
-                    versions.settle();
-                }
-                // One that it made, or covered, and that comes back if this is undone.
-                if pushed && (over_ghost || matches!(intent, Intent::Delete)) {
-                    versions.ghosts.add(tree.id(), key);
-                }
-                versions.account(&manager.version_bytes);
+                let leaves_ghost = over_ghost || matches!(intent, Intent::Delete);
+                manager.settle_entry(state, pushed, leaves_ghost.then_some((tree.id(), key)));
                 Ok(outcome)
             }
             Err(error) => {
-                if pushed {
-                    versions.pop();
-                    versions.promise(manager.log.undo_promise());
-                }
+                manager.withdraw_entry(state, pushed);
                 Err(error)
             }
         }
     }
 
-    /// Undoes everything done since the savepoint was made. Explicit locks stay; rows that are as they were
-    /// are free for others, but under serializable isolation, where what was learnt of them stays true.
+    /// Undoes everything done since the savepoint was made. Explicit locks stay; rows that are as
+    /// they were are free for others, but under serializable isolation, where what was learnt of
+    /// them stays true.
     ///
-    /// Errors: `BadArgument`, and nothing is undone, if another transaction made the savepoint; `LogFull` if the log has no
-    /// room for it: the next statement, or the commit, goes on with it first, or fails likewise.
+    /// Errors: `BadArgument`, and nothing is undone, if another transaction made the savepoint;
+    /// `LogFull` if the log has no space for it: the next statement, or the commit, continues it
+    /// first, or fails likewise.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), TxnError> {
         if savepoint.token != self.token() {
             let message = "the savepoint belongs to another transaction";
@@ -370,8 +404,8 @@ impl Transaction {
         self.undo_down_to(savepoint.index)
     }
 
-    /// Locks for reading the rows whose changes from `index` on are about to be undone: the caller has
-    /// been told whether they were there. Never waits: this transaction holds the rows.
+    /// Locks for reading the rows whose changes from `index` on are about to be undone: the caller
+    /// has seen whether they were there. Never waits: this transaction holds the rows.
     fn keep_locked_down_to(&mut self, index: u32) -> Result<(), TxnError> {
         let Transaction { manager, state, held, scratch, .. } = self;
         let Some(state) = state else { return Ok(()) };
@@ -386,8 +420,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// A transaction with more before-images than the budget allows moves its own into the undo tree. Before a
-    /// write, since one that fails has changed nothing.
+    /// A transaction with more before-images than the budget allows moves its own into the undo
+    /// tree. Before a write, since one that fails has changed nothing.
     fn spill_if_over_budget(&mut self) -> Result<(), TxnError> {
         let budget = self.manager.options.version_budget_bytes;
         if self.manager.version_bytes.load(Ordering::Relaxed) <= budget {
@@ -397,8 +431,8 @@ impl Transaction {
     }
 }
 
-/// Refuses a change whose undo entry would have no number: they are never given out twice, going back to savepoints
-/// included.
+/// Refuses a change whose undo entry would have no number: they are never given out twice, going
+/// back to savepoints included.
 fn check_undo_index(index: u32) -> Result<(), TxnError> {
     if index < RowHeader::UNDO_MAX {
         return Ok(());
@@ -410,130 +444,5 @@ fn check_undo_index(index: u32) -> Result<(), TxnError> {
     Err(TxnError::new(TxnErrorKind::TooLarge, message))
 }
 
-/// A change of one row, decided.
-struct RowChange<'a> {
-    tree: TreeId,
-    key: &'a [u8],
-    /// The version there is.
-    row: Option<(RowHeader, &'a [u8])>,
-    /// The new payload and flag; `None` makes a ghost.
-    value: Option<RowValue<'a>>,
-    writer: TxnId,
-    index: u32,
-}
-
-/// Writes the page change and appends the undo entry to `attachment`.
-#[inline]
-fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut Vec<u8>) {
-    let flag = row.value.is_some_and(|value| value.flag);
-    let header = RowHeader { writer: row.writer, undo: row.index, ghost: row.value.is_none(), flag };
-    let payload = row.value.map_or(&[][..], |value| value.payload);
-    let target = undo::Target { tree: row.tree, key: row.key, deletes: row.value.is_none() };
-    match row.row {
-        None => undo::encode_absent(attachment, target),
-        Some((before, old)) if old.len() == payload.len() => {
-            let mut undo = undo::PatchWriter::begin(attachment, target, before);
-            let mut patches = Patches::new();
-            patches.push(0, &header.encode());
-            differences(old, payload, |range| {
-                undo.push(range.start, &old[range.clone()]);
-                patches.push(RowHeader::LEN + range.start, &payload[range]);
-            });
-            *change = Change::Patch(patches);
-            return;
-        }
-        Some((before, old)) => undo::encode_full(attachment, target, before, old),
-    }
-    *change = Change::put_parts(&[&header.encode(), payload]);
-}
-
-/// Bytes of equality that are cheaper to repeat than to leave out.
-const GAP: usize = 6;
-
-/// Tells the ranges in which two payloads of one length differ; ascending, disjoint.
-fn differences(old: &[u8], new: &[u8], mut tell: impl FnMut(Range<usize>)) {
-    let mut pending: Option<Range<usize>> = None;
-    let mut differs = |at: usize| match &mut pending {
-        Some(last) if at - last.end <= GAP => last.end = at + 1,
-        _ => {
-            if let Some(done) = pending.replace(at..at + 1) {
-                tell(done);
-            }
-        }
-    };
-    // Eight bytes at a time over what is equal.
-    let ((old_words, old_tail), (new_words, new_tail)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
-    for (i, (old, new)) in old_words.iter().zip(new_words).enumerate() {
-        // The lowest byte of the word comes first.
-        let mut difference = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
-        while difference != 0 {
-            let byte = difference.trailing_zeros() / 8;
-            differs(i * 8 + byte as usize);
-            difference &= !(0xff << (8 * byte));
-        }
-    }
-    for (at, (old, new)) in (old_words.len() * 8..).zip(old_tail.iter().zip(new_tail)) {
-        if old != new {
-            differs(at);
-        }
-    }
-    if let Some(last) = pending {
-        tell(last);
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn differences_cover_every_changed_byte_and_little_else() {
-        let old = vec![0u8; 100];
-        let mut new = old.clone();
-        let differences = |old: &[u8], new: &[u8]| {
-            let mut ranges = Vec::new();
-            differences(old, new, |range| ranges.push(range));
-            ranges
-        };
-        assert_eq!(differences(&old, &new), []);
-        new[3] = 1;
-        new[5] = 1;
-        new[50] = 1;
-        new[99] = 1;
-        assert_eq!(differences(&old, &new), [3..6, 50..51, 99..100]);
-    }
-
-    /// It was once an assertion in the caller's thread.
-    #[test]
-    fn a_change_beyond_the_last_undo_index_is_refused() {
-        let log = firn_log::testing::memory_log();
-        let tier = firn_base::sync::Arc::new(firn_tier::testing::MemoryTier::new(1024));
-        let options = firn_buffer::PoolOptions { budget_bytes: 1 << 20 };
-        let pool =
-            firn_base::sync::Arc::new(firn_buffer::BufferPool::new(tier, log, options).expect("a pool"));
-        let create = |id| Tree::create(pool.clone(), TreeId(id), LogClass::System, &[]).expect("a tree");
-        let (undo, tree) = (create(2), create(16));
-        let manager =
-            crate::TxnManager::new(pool, undo, TxnId(1), TreeId(17), crate::ManagerOptions::default());
-        manager.register_tree(tree.clone());
-        let mut txn = manager.begin(crate::TxnOptions::default());
-        txn.ensure_state().expect("an id");
-        txn.state.as_ref().expect("ensured").versions.lock().start_at(RowHeader::UNDO_MAX - 1);
-        txn.put(&tree, b"last", b"value").expect("the last one");
-        let refused = [
-            txn.put(&tree, b"key", b"value").expect_err("no index is left"),
-            txn.update(&tree, b"last", b"other").expect_err("no index is left"),
-            txn.remove(&tree, b"last", &mut Vec::new()).expect_err("no index is left"),
-            txn.next_write().expect_err("no index is left"),
-            txn.create_tree().err().expect("no index is left"),
-        ];
-        for error in refused {
-            assert_eq!(error.kind, TxnErrorKind::TooLarge);
-            assert!(error.message.contains("1073741824 changes"), "{error}");
-        }
-        txn.commit().expect("committed");
-        let mut value = Vec::new();
-        assert!(manager.begin(crate::TxnOptions::default()).get(&tree, b"last", &mut value).expect("read"));
-        assert_eq!(value, b"value");
-    }
-}
+mod tests;

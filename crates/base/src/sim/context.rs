@@ -1,9 +1,10 @@
-//! Which thread of which simulation the calling thread is: how the wrappers of `sync` and `clock` get in.
+//! Which thread of which simulation the calling thread is: how the wrappers of `sync` and `clock`
+//! get in.
 //!
-//! Outside of any simulation all that is paid is [`simulating`]: a relaxed load of a counter that is never
-//! written then.
+//! Outside of any simulation all that is paid is [`simulating`]: a relaxed load of a counter that
+//! is never written then.
 
-use super::report::Action;
+use super::event::Action;
 use super::scheduler::{Simulation, Waiting};
 use super::state::Mode;
 use std::cell::{Cell, OnceCell};
@@ -16,7 +17,8 @@ type At = &'static Location<'static>;
 /// Simulations under way in this process.
 static SIMULATING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any simulation is under way. If not, no thread is simulated; if so, the calling one may be.
+/// Whether any simulation is under way. If not, no thread is simulated; if so, the calling one may
+/// be.
 #[inline(always)]
 pub(crate) fn simulating() -> bool {
     SIMULATING.load(Ordering::Relaxed) != 0
@@ -38,14 +40,13 @@ impl Drop for UnderWay {
     }
 }
 
-/// What doing nothing useful at one virtual moment adds up to before the thread is put to sleep for a moment.
-/// A thread that only waits for time to pass must let it pass.
+/// What doing nothing useful at one virtual moment adds up to before the thread is put to sleep for
+/// a moment. A thread that only waits for time to pass must let it pass.
 const IDLE_MAX: u32 = 1000;
 const IDLE_YIELD: u32 = 300;
 const IDLE_REFUSED: u32 = 15;
 const IDLE_CLOCK: u32 = 1;
 
-/// A simulated thread.
 pub(crate) struct Context {
     pub(super) simulation: Arc<Simulation>,
     pub(super) thread: usize,
@@ -86,7 +87,7 @@ pub(super) fn retire() {
 /// Does `work` as the simulated thread that calls; nothing if none does.
 #[cold]
 pub(crate) fn current<R>(work: impl FnOnce(&Context) -> R) -> Option<R> {
-    // The thread's locals may be gone already: then it is on its way out.
+    // The thread's locals may be gone already: then the thread is ending.
     CONTEXT.try_with(|context| context.get().filter(|context| !context.ended.get()).map(work)).ok().flatten()
 }
 

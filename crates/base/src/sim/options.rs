@@ -1,50 +1,52 @@
-//! What a simulation is told.
+//! Settings of a simulation.
 
 use std::time::Duration;
 
-/// Who runs next.
+/// Which thread runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Any thread that can run, drawn by the seed. The running one is preempted at one scheduling point in
-    /// [`SimOptions::preempt_one_in`]. Finds bugs that need many small accidents.
+    /// Any thread that can run, drawn by the seed. The running one is preempted at one scheduling
+    /// point in [`SimOptions::preempt_one_in`]. Finds bugs that need many small accidents.
     Random,
-    /// Every thread has a priority drawn by the seed, and the highest that can run does; at `changes` steps
-    /// drawn from the first `over_steps`, the running thread falls below all others. Finds a bug that needs
-    /// `changes + 1` orderings with a known least probability (Burckhardt, Kothari, Musuvathi, Nagarakatte:
-    /// "A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
+    /// Every thread has a priority drawn by the seed, and the highest that can run does; at
+    /// `changes` steps drawn from the first `over_steps`, the running thread falls below all
+    /// others. Finds a bug that needs `changes + 1` orderings with a known least probability
+    /// (Burckhardt, Kothari, Musuvathi, Nagarakatte: "A randomized scheduler with probabilistic
+    /// guarantees of finding bugs", ASPLOS 2010).
     Priorities {
         /// How often a priority changes.
         changes: u32,
         /// Scheduling points that the run is expected to have.
         over_steps: u64,
     },
-    /// Threads run in the order in which they became able to, each until it blocks or yields. For measuring
-    /// in virtual time, where preemption at every turn would only disturb.
+    /// Threads run in the order in which they became able to, each until it blocks or yields. For
+    /// measuring in virtual time, where preemption at every turn would only disturb.
     Fair,
 }
 
-/// What a simulation is told. `SimOptions { seed, ..SimOptions::default() }` is enough for most.
+/// Settings of a simulation. `SimOptions { seed, ..SimOptions::default() }` is enough for most.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
     /// Decides everything that is drawn: equal seeds and options give equal runs.
     pub seed: u64,
-    /// Who runs next.
+    /// Which thread runs next.
     pub policy: Policy,
-    /// With [`Policy::Random`]: one scheduling point in so many preempts, on average. 0: none does; then
-    /// threads change only where one blocks, yields or ends.
+    /// With [`Policy::Random`]: one scheduling point in this many preempts, on average. 0: none
+    /// does; then threads change only where one blocks, yields or ends.
     pub preempt_one_in: u32,
-    /// One wait on a condition variable in so many ends at once without a notification, as every wait may. 0: none.
+    /// One wait on a condition variable in this many ends at once without a notification, as every
+    /// wait may. 0: none.
     pub spurious_one_in: u32,
-    /// Modelled processors: what `charge` occupies and `available_parallelism` answers. At least 1.
+    /// Modelled processors: what `charge` occupies and `available_parallelism` returns. At least 1.
     pub cores: usize,
-    /// What `machine::memory_bytes` answers.
+    /// What `machine::memory_bytes` returns.
     pub memory_bytes: u64,
-    /// The run fails after so many scheduling points: something goes round for ever.
+    /// The run fails after this many scheduling points: some thread loops for ever.
     pub step_limit: u64,
     /// The run fails when the virtual clock would pass this.
     pub time_limit: Duration,
-    /// How much virtual time other threads get to end after the body has returned. What runs or waits
-    /// longer is reported in `SimOutcome::leaked`.
+    /// How much virtual time other threads get to end after the body has returned. What runs or
+    /// waits longer is reported in `SimOutcome::leaked`.
     pub linger: Duration,
     /// Virtual time that a thread sleeps which only yields, spins, or reads the clock.
     pub yield_pause: Duration,

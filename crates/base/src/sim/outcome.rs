@@ -1,4 +1,4 @@
-//! What comes of a simulation, and what is said of one that failed.
+//! The outcome of a simulation, and the report of one that failed.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A run that came to its end.
 #[derive(Clone, Debug)]
 pub struct SimOutcome<R> {
-    /// What the body answered.
+    /// What the body returned.
     pub value: R,
     /// The seed of the run.
     pub seed: u64,
@@ -16,14 +16,16 @@ pub struct SimOutcome<R> {
     pub switches: u64,
     /// The virtual clock at the end.
     pub virtual_time: Duration,
-    /// A hash over every scheduling point: who ran, what it did, when. Equal for equal runs.
+    /// A hash over every scheduling point: which thread ran, what it did, when. Equal for equal
+    /// runs.
     pub trace_hash: u64,
-    /// Threads that had not ended when the body had and [`super::SimOptions::linger`] was over. They stay
-    /// parked for the rest of the process.
+    /// Threads that had not ended when the body had and [`super::SimOptions::linger`] was over.
+    /// They stay parked for the rest of the process.
     pub leaked: Vec<String>,
 }
 
-/// Why a run failed. The threads of a failed run are parked for the rest of the process; see [`super::run`].
+/// Why a run failed. The threads of a failed run are parked for the rest of the process; see
+/// [`super::run`].
 #[derive(Clone, Debug)]
 pub enum SimFailure {
     /// No thread can run and none sleeps.
@@ -41,8 +43,8 @@ pub enum SimFailure {
         /// How all threads stood.
         report: Box<Report>,
     },
-    /// The thread that has the turn reached no scheduling point for [`super::SimOptions::stuck_after`] of real
-    /// time.
+    /// The thread that has the turn reached no scheduling point for
+    /// [`super::SimOptions::stuck_after`] of real time.
     Stuck(Box<Report>),
     /// The system refused the first thread of the run.
     NotStarted(String),
@@ -104,7 +106,7 @@ impl fmt::Display for SimFailure {
             }
             SimFailure::StepLimit(report) => write!(
                 f,
-                "the step limit is reached: threads go round without an end, or the limit is too low; {report}"
+                "the step limit is reached: threads loop for ever, or the limit is too low; {report}"
             ),
             SimFailure::TimeLimit(report) => {
                 write!(

@@ -1,9 +1,10 @@
-//! Who runs next: the seeded part of the scheduler, without threads or locks.
+//! Which thread runs next: the seeded part of the scheduler, without threads or locks.
 
 use super::options::{Policy, SimOptions};
-use crate::rng::Rng;
+use crate::rng::generator::Rng;
 
-/// Draws who runs next. Everything it decides follows from the seed and the order of the questions.
+/// Draws which thread runs next. Everything it decides follows from the seed and the order of its
+/// calls.
 pub(super) struct Chooser {
     policy: Policy,
     preempt_one_in: u64,
@@ -41,7 +42,6 @@ impl Chooser {
         chooser
     }
 
-    /// Notes a new thread.
     pub fn add_thread(&mut self) {
         // Above zero, so that every fallen thread is below; the low bits make them differ.
         let drawn = (self.rng.next_u64() >> 32) as i64;
@@ -56,7 +56,7 @@ impl Chooser {
         };
     }
 
-    /// Whether `running`, which could go on, is to stand in line with `runnable` at this step.
+    /// Whether `running`, which could continue, joins `runnable` at this step.
     pub fn preempts(&mut self, running: usize, runnable: &[usize], step: u64) -> bool {
         match self.policy {
             Policy::Fair => false,
@@ -80,7 +80,7 @@ impl Chooser {
 
     /// `thread` gives way of its own will.
     pub fn yields(&mut self, thread: usize) {
-        // Who spins for another thread with the highest priority would spin for ever.
+        // A thread that spins for another thread with the highest priority would spin for ever.
         if matches!(self.policy, Policy::Priorities { .. }) {
             self.lower(thread);
         }
@@ -93,7 +93,7 @@ impl Chooser {
 
     /// The place in `runnable`, which is in the order of becoming so, of the thread that runs next.
     pub fn next(&mut self, runnable: &[usize]) -> usize {
-        assert!(!runnable.is_empty(), "somebody can run");
+        assert!(!runnable.is_empty(), "some thread can run");
         match self.policy {
             Policy::Fair => 0,
             Policy::Random if runnable.len() == 1 => 0,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn random_preempts_as_often_as_told_and_runs_everybody() {
+    fn random_preempts_as_often_as_asked_and_runs_every_thread() {
         let mut random = chooser(Policy::Random, 5);
         let preempted = (0..10_000).filter(|step| random.preempts(0, &[1], *step)).count();
         assert!((1_900..2_100).contains(&preempted), "{preempted}");

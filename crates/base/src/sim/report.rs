@@ -1,33 +1,10 @@
-//! What a run remembers for the report of its failure.
+//! The report of a failed run.
 
+use super::event::Event;
 use super::outcome::Report;
 use super::state::{Key, Mode, State, Status, Wait};
 use std::fmt::Write;
-use std::panic::Location;
 use std::time::Duration;
-
-/// What a thread does at a scheduling point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Action {
-    Acquire,
-    Try,
-    Release,
-    Wait,
-    Notify,
-    Sleep,
-    Charge,
-    Yield,
-    Spawn,
-    Join,
-    End,
-}
-
-/// Something that happened.
-pub(super) enum Event {
-    Point { step: u64, now: u64, thread: usize, action: Action, at: &'static Location<'static> },
-    Note { now: u64, thread: usize, text: String },
-}
 
 impl State {
     /// Keeps an event, forgetting the oldest.
@@ -41,7 +18,7 @@ impl State {
         self.history.push_back(event);
     }
 
-    /// How everything stands.
+    /// The state of all threads.
     pub fn report(&self) -> Report {
         let mut names = Names::default();
         Report {
@@ -115,7 +92,8 @@ fn adverb(mode: Mode) -> &'static str {
     }
 }
 
-/// Numbers for addresses in the order of their coming up, since addresses differ from run to run.
+/// Numbers for addresses in the order of their first mention, since addresses differ from run to
+/// run.
 #[derive(Default)]
 struct Names(Vec<usize>);
 

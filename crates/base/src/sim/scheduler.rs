@@ -1,14 +1,14 @@
 //! Passing the turn: the operations at which a simulated thread can lose it.
 //!
-//! Exactly one simulated thread has the turn at any moment. It gives it up only in here: it draws the next
-//! thread, grants it the turn through that thread's parker, and waits at its own. If it draws itself,
-//! as a thread that sleeps while no other can run does, nothing is handed over.
+//! Exactly one simulated thread has the turn at any moment. It gives it up only in here: it draws
+//! the next thread, grants it the turn through that thread's parker, and waits at its own. If it
+//! draws itself, as a thread that sleeps while no other can run does, nothing is handed over.
 
+use super::event::{Action, Event};
 use super::options::SimOptions;
 use super::outcome::SimFailure;
 use super::parker::{Parker, park_for_ever};
-use super::report::{Action, Event};
-use super::state::{Held, Key, Mode, Standstill, State, Status, Wait};
+use super::state::{End, Held, Key, Mode, Standstill, State, Status, Wait};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::Location;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::time::Duration;
 type At = &'static Location<'static>;
 type Guard<'a> = MutexGuard<'a, State>;
 
-/// What a thread waits for with a lock in its hands.
+/// What a thread waits for while it holds a lock.
 pub(crate) struct Waiting {
     /// The condition variable's address.
     pub condvar: usize,
@@ -28,17 +28,10 @@ pub(crate) struct Waiting {
     pub deadline: Option<u64>,
 }
 
-/// How a run ended.
-pub(super) enum End {
-    AllEnded,
-    Leaked(Vec<String>),
-    Failed(SimFailure),
-}
-
-/// One run.
 pub(super) struct Simulation {
     state: Mutex<State>,
-    /// The virtual clock, a copy of the state's for reading without its lock. Written by whoever has the turn.
+    /// The virtual clock, a copy of the state's for reading without its lock. Written by the thread
+    /// that has the turn.
     now: AtomicU64,
     /// Wakes the thread that waits for the end. Goes with `state`.
     ended: Condvar,
@@ -137,7 +130,6 @@ impl Simulation {
         }
     }
 
-    /// Tries a lock once.
     pub fn try_acquire(
         &self,
         me: usize,
@@ -154,7 +146,7 @@ impl Simulation {
         taken
     }
 
-    /// Gives a lock back; `unlock` does it and answers whether nobody holds it any more.
+    /// Releases a lock; `unlock` does it and returns whether the lock is free now.
     pub fn release(&self, me: usize, address: usize, at: At, unlock: impl FnOnce() -> bool) {
         let mut state = self.state.lock();
         let free = unlock();
@@ -173,8 +165,8 @@ impl Simulation {
         drop(self.point(state, me, Action::Release, at));
     }
 
-    /// Gives the lock back and waits for a notification in one step, then takes the lock again. False if the
-    /// deadline passed first.
+    /// Releases the lock and waits for a notification in one step, then takes the lock again. False
+    /// if the deadline passed first.
     pub fn wait(
         &self,
         me: usize,
@@ -202,7 +194,7 @@ impl Simulation {
         notified
     }
 
-    /// Wakes one or all who wait for the condition variable.
+    /// Wakes one or all waiters of the condition variable.
     pub fn notify(&self, me: usize, condvar: usize, all: bool, at: At) {
         let mut state = self.state.lock();
         if all {
@@ -236,7 +228,8 @@ impl Simulation {
         drop(self.block(state, me, Wait::Core, Some(done)));
     }
 
-    /// Stands behind all others that can run, or sleeps for a moment if `idle`, so that the clock can move.
+    /// Stands behind all others that can run, or sleeps for a moment if `idle`, so that the clock
+    /// can move.
     pub fn give_way(&self, me: usize, idle: bool, at: At) {
         let mut state = self.step(self.state.lock(), me, Action::Yield, at);
         state.chooser.yields(me);
@@ -284,7 +277,7 @@ impl Simulation {
         self.pass(state, me)
     }
 
-    /// Gives the turn to whoever is drawn, and comes back when `me` has it again.
+    /// Passes the turn to the thread that is drawn, and returns when `me` has it again.
     fn pass<'a>(&'a self, mut state: Guard<'a>, me: usize) -> Guard<'a> {
         let next = match state.choose() {
             Ok(next) => next,
@@ -306,7 +299,7 @@ impl Simulation {
         self.state.lock()
     }
 
-    /// Notes who runs next and when.
+    /// Notes which thread runs next and when.
     fn elect(&self, state: &mut State, next: usize) -> Arc<Parker> {
         self.now.store(state.now, Ordering::Relaxed);
         let now = state.now;

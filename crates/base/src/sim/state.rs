@@ -1,22 +1,26 @@
-//! The scheduler's state: who runs, who can, who waits for what, and the virtual clock.
+//! The scheduler's state: which thread runs, which can, which waits for what, and the virtual
+//! clock.
 //!
-//! All of it belongs to the thread that has the turn; the mutex around it is for the hand-over and for the
-//! thread that waits for the end of the run. No map here is ever walked: what is drawn or taken first comes
-//! from vectors and queues in the order of events, so that nothing depends on addresses.
+//! All of it belongs to the thread that has the turn; the mutex around it is for the hand-over and
+//! for the thread that waits for the end of the run. No map here is ever walked: what is drawn or
+//! taken first comes from vectors and queues in the order of events, so that nothing depends on
+//! addresses.
 //!
 //! Invariants:
-//! * `runnable` holds exactly the threads with [`Status::Runnable`], each once, in the order of becoming so;
+//! * `runnable` holds exactly the threads with [`Status::Runnable`], each once, in the order of
+//!   becoming so;
 //! * a thread has an entry in `timers` only while it is blocked, and at most one;
-//! * a thread that waits for a lock stays in its queue, woken or not, until it has it: whoever comes later
-//!   finds it there, so no writer starves;
+//! * a thread that waits for a lock stays in its queue, woken or not, until it has it: later
+//!   threads find it there, so no writer starves;
 //! * the clock only moves while `runnable` is empty.
 
+use super::event::Event;
 use super::options::SimOptions;
+use super::outcome::SimFailure;
 use super::parker::Parker;
 use super::policy::Chooser;
-use super::report::Event;
 use crate::hash::FixedMap;
-use crate::rng::Rng;
+use crate::rng::generator::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
@@ -75,14 +79,21 @@ pub(super) struct Thread {
     pub held: Vec<Held>,
 }
 
-/// Why nobody can be given the turn.
+/// Why no thread can get the turn.
 pub(super) enum Standstill {
-    /// All wait for each other, or nobody is left.
+    /// All wait for each other, or no thread is left.
     NothingRuns,
     /// The next timer is behind the time that threads get after the body's end.
     LingerOver,
     /// The next timer is behind the time limit.
     TimeLimit,
+}
+
+/// How a run ended.
+pub(super) enum End {
+    AllEnded,
+    Leaked(Vec<String>),
+    Failed(SimFailure),
 }
 
 pub(super) struct State {
@@ -96,7 +107,7 @@ pub(super) struct State {
     timers: BTreeMap<(u64, u64), usize>,
     timers_set: u64,
     queues: FixedMap<Key, VecDeque<(usize, Mode)>>,
-    /// When each modelled core falls free.
+    /// When each modelled core becomes free.
     cores: Vec<u64>,
     pub entropy: Rng,
     pub steps: u64,
@@ -107,10 +118,10 @@ pub(super) struct State {
     pub live: usize,
     /// When the body returned.
     pub body_ended: Option<u64>,
-    /// The run is over; whoever still comes by is parked for good.
+    /// The run is over; a thread that still reaches a scheduling point is parked for good.
     pub halted: bool,
     /// How it ended; taken by the thread that waits for it.
-    pub end: Option<super::scheduler::End>,
+    pub end: Option<End>,
 }
 
 impl State {
@@ -166,8 +177,8 @@ impl State {
         self.runnable.push(thread);
     }
 
-    /// Marks `thread` as blocked, until `deadline` at the latest. A deadline that has passed still lets the
-    /// others run first, but no time pass.
+    /// Marks `thread` as blocked, until `deadline` at the latest. A deadline that has passed still
+    /// lets the others run first, but no time pass.
     pub fn block(&mut self, thread: usize, wait: Wait, deadline: Option<u64>) {
         self.threads[thread].status = Status::Blocked(wait);
         self.threads[thread].timed_out = false;
@@ -186,7 +197,7 @@ impl State {
     /// Ends the wait of `thread` by its deadline.
     fn expire(&mut self, thread: usize) {
         self.threads[thread].timer = None;
-        // A notification that comes before the thread runs must go to somebody who still waits.
+        // A notification that arrives before the thread runs must go to a thread that still waits.
         if let Status::Blocked(Wait::Queue(key @ Key::Condvar(_), _)) = self.threads[thread].status {
             self.leave(key, thread);
         }
@@ -204,7 +215,7 @@ impl State {
         }
     }
 
-    /// Takes the thread that runs next out of the line, moving the clock if nobody can run.
+    /// Removes the thread that runs next from `runnable`, moving the clock if no thread can run.
     pub fn choose(&mut self) -> Result<usize, Standstill> {
         while self.runnable.is_empty() {
             let Some((&(at, _), _)) = self.timers.first_key_value() else {
@@ -243,7 +254,8 @@ impl State {
         }
     }
 
-    /// Whether somebody who wants the lock exclusively came before `thread`, who wants it shared.
+    /// Whether a thread that wants the lock exclusively is queued before `thread`, which wants it
+    /// shared.
     pub fn exclusive_is_ahead(&self, address: usize, thread: usize) -> bool {
         self.queues.get(&Key::Lock(address)).is_some_and(|queue| {
             let ahead = queue.iter().take_while(|(waiting, _)| *waiting != thread);
@@ -251,8 +263,9 @@ impl State {
         })
     }
 
-    /// Wakes whoever can have the lock now: all who want it shared up to the first who wants it exclusively,
-    /// or that one if nobody holds it any more. They compete for it with whoever comes by.
+    /// Wakes the threads that can have the lock now: all that want it shared up to the first that
+    /// wants it exclusively, or that one if the lock is free. They compete for it with newly
+    /// arriving threads.
     pub fn wake_for_lock(&mut self, address: usize, free: bool) {
         let Some(queue) = self.queues.get(&Key::Lock(address)) else { return };
         let shared = queue.iter().take_while(|(_, mode)| *mode == Mode::Shared).count();
@@ -273,7 +286,7 @@ impl State {
         self.wake(thread);
     }
 
-    /// Wakes all who queue for `key`.
+    /// Wakes all threads queued for `key`.
     pub fn notify_all(&mut self, key: Key) {
         for (thread, _) in self.queues.remove(&key).unwrap_or_default() {
             self.wake(thread);
@@ -281,7 +294,7 @@ impl State {
     }
 
     pub fn drop_hold(&mut self, thread: usize, address: usize) {
-        // Nearly always its own and its last; a latch may be given back by another thread.
+        // Nearly always its own and its last; another thread may release a latch.
         let of = |thread: &Thread| thread.held.iter().rposition(|held| held.address == address);
         let found = of(&self.threads[thread])
             .map(|place| (thread, place))
@@ -291,7 +304,7 @@ impl State {
         }
     }
 
-    /// The moment at which `cpu` nanoseconds of work are done on the core that falls free first.
+    /// The moment at which `cpu` nanoseconds of work are done on the core that becomes free first.
     pub fn occupy_core(&mut self, cpu: u64) -> u64 {
         let earliest = self.cores.iter_mut().min_by_key(|free| **free).expect("there is a core");
         *earliest = (*earliest).max(self.now).saturating_add(cpu);

@@ -73,7 +73,7 @@ fn one_seed_is_one_run_and_another_seed_another() {
 }
 
 #[test]
-fn time_passes_only_while_nobody_can_run() {
+fn time_passes_only_while_no_thread_can_run() {
     let began = std::time::Instant::now();
     let outcome = ended(run(SimOptions::seeded(1), || {
         let start = clock::now();
@@ -162,7 +162,7 @@ fn a_lost_notification_is_a_deadlock() {
         let mut guard = pair.0.lock();
         pair.1.wait(&mut guard);
     })
-    .expect_err("nobody notifies");
+    .expect_err("no thread notifies");
     let text = failure.to_string();
     assert!(text.contains("waits for a notification"), "{text}");
 }
@@ -176,7 +176,7 @@ fn limits_and_panics_end_a_run() {
         }
     })
     .map(|_: SimOutcome<()>| ())
-    .expect_err("it goes round");
+    .expect_err("it loops");
     assert!(matches!(failure, SimFailure::StepLimit(_)), "{failure}");
 
     let options = SimOptions { time_limit: 10 * MS, ..SimOptions::seeded(1) };
@@ -275,7 +275,7 @@ fn waits_end_in_time_and_say_so() {
 }
 
 #[test]
-fn waits_end_without_cause_if_told_to() {
+fn waits_end_without_cause_if_the_options_ask_for_it() {
     let wakes = |spurious_one_in| {
         let options = SimOptions { spurious_one_in, ..SimOptions::seeded(4) };
         let outcome = ended(run(options, || {
@@ -365,7 +365,7 @@ fn simulations_run_side_by_side_with_real_threads() {
     });
 }
 
-/// A counter that reads and writes under a lock, but lets go of it between the two.
+/// A counter that reads and writes under a lock, but releases it between the two.
 #[test]
 fn a_lost_update_is_found_within_a_few_seeds() {
     let racy = || {

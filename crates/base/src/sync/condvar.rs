@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// A condition variable nobody waits on.
+    /// A condition variable without waiters.
     #[must_use]
     pub const fn new() -> Condvar {
         Condvar(parking_lot::Condvar::new())
@@ -24,7 +24,8 @@ impl Condvar {
         if sim::simulating() && self.wait_simulated(guard, None).is_some() {
             return;
         }
-        // SAFETY: the caller's guard proves the hold; parking_lot's wait holds the lock again when it returns.
+        // SAFETY: the caller's guard proves the hold; parking_lot's wait holds the lock again when
+        // it returns.
         unsafe { MutexGuard::mutex(guard).raw().with_guard(|guard| self.0.wait(guard)) }
     }
 
@@ -59,7 +60,6 @@ impl Condvar {
         }
     }
 
-    /// Wakes one waiter.
     #[inline]
     #[track_caller]
     pub fn notify_one(&self) {
@@ -69,7 +69,6 @@ impl Condvar {
         self.0.notify_one();
     }
 
-    /// Wakes all waiters.
     #[inline]
     #[track_caller]
     pub fn notify_all(&self) {
@@ -91,10 +90,10 @@ impl Condvar {
         deadline: Option<Moment>,
     ) -> Option<bool> {
         let at = Location::caller();
-        // SAFETY: the raw lock is given back only within this call, and held again at its end.
+        // SAFETY: the raw lock is released only within this call, and held again at its end.
         let lock = unsafe { MutexGuard::mutex(guard).raw() };
         // SAFETY: the caller's guard proves the hold.
-        let unlock = || unsafe { lock.give_back() };
+        let unlock = || unsafe { lock.release_raw() };
         sim::current(|context| {
             let deadline = deadline.map(Moment::as_nanos);
             let what = sim::Waiting { condvar: self.address(), lock: lock.address(), deadline };
@@ -114,6 +113,6 @@ impl Condvar {
 #[inline(always)]
 #[track_caller]
 fn expect_in_order<T: ?Sized>(guard: &MutexGuard<'_, T>) {
-    // SAFETY: the raw lock is neither taken nor given back.
+    // SAFETY: the raw lock is neither taken nor released.
     unsafe { MutexGuard::mutex(guard).raw() }.expect_in_order();
 }

@@ -4,7 +4,8 @@ use super::Rank;
 use super::lock::RawRwLock;
 use lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
 
-/// Shared and exclusive latch without data of its own, for page frames: the frame table owns the bytes.
+/// Shared and exclusive latch without data of its own, for page frames: the frame table owns the
+/// bytes.
 ///
 /// Not fair, not recursive. A thread that holds it shared must not ask for it again.
 pub struct RawLatch(RawRwLock);
@@ -16,7 +17,6 @@ impl Default for RawLatch {
 }
 
 impl RawLatch {
-    /// A free latch.
     #[must_use]
     pub const fn new() -> RawLatch {
         RawLatch(RawRwLock::INIT)
@@ -32,7 +32,7 @@ impl RawLatch {
     pub fn lock_shared(&self) {
         self.0.lock_shared();
     }
-    /// Shared, if nobody holds or waits for it exclusively.
+    /// Shared, if no thread holds it or waits for it exclusively.
     #[must_use]
     #[inline]
     #[track_caller]
@@ -52,8 +52,9 @@ impl RawLatch {
     pub fn try_lock_exclusive(&self) -> bool {
         self.0.try_lock_exclusive()
     }
-    /// The calling thread, which holds it exclusively, may wait for devices meanwhile: nobody else can want what it
-    /// guards yet, or only what the device is to fill in. See [`Rank::bars_devices`].
+    /// The calling thread, which holds it exclusively, may wait for devices meanwhile: no other
+    /// thread can want what it guards yet, or only what the device is to fill in. See
+    /// [`Rank::bars_devices`].
     #[inline]
     pub fn allow_devices(&self) {
         self.0.set_bars_devices(false);
@@ -63,7 +64,7 @@ impl RawLatch {
     pub fn bar_devices(&self) {
         self.0.set_bars_devices(true);
     }
-    /// Gives back a shared hold.
+    /// Releases a shared hold.
     ///
     /// # Safety
     /// The caller holds it shared and does not use the hold any more.
@@ -73,7 +74,7 @@ impl RawLatch {
         // SAFETY: passed on to the caller.
         unsafe { self.0.unlock_shared() }
     }
-    /// Turns the exclusive hold into a shared one; nobody else gets it exclusively in between.
+    /// Converts the exclusive hold to a shared one; no other thread gets it exclusively in between.
     ///
     /// # Safety
     /// The caller holds it exclusively and uses the hold as a shared one from now on.
@@ -83,7 +84,7 @@ impl RawLatch {
         // SAFETY: passed on to the caller.
         unsafe { self.0.downgrade() }
     }
-    /// Gives back the exclusive hold.
+    /// Releases the exclusive hold.
     ///
     /// # Safety
     /// The caller holds it exclusively and does not use the hold any more.

@@ -11,8 +11,8 @@ pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 /// What holds a [`Mutex`] for a part of what it protects.
 pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
-/// A lock for many readers or one writer. Writers that wait keep new readers out; a thread that reads must
-/// not read again.
+/// A lock for many readers or one writer. Writers that wait keep new readers out; a thread that
+/// reads must not read again.
 pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
 /// What holds an [`RwLock`] for reading.
 pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
@@ -20,7 +20,8 @@ pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
 /// The lock below [`Mutex`].
-// A mutex without data, rather than parking_lot's raw one, because its condition variable asks for a guard.
+// A mutex without data, rather than parking_lot's raw one, because its condition variable asks for
+// a guard.
 pub struct RawMutex {
     lock: parking_lot::Mutex<()>,
     ranked: Ranked,
@@ -32,7 +33,8 @@ impl RawMutex {
         RawMutex { lock: parking_lot::Mutex::new(()), ranked: Ranked::of(rank) }
     }
 
-    /// Panics if the calling thread, which has the lock, must not wait for it again: see [`super::Rank`].
+    /// Panics if the calling thread, which has the lock, must not wait for it again: see
+    /// [`super::Rank`].
     #[track_caller]
     pub(super) fn expect_in_order(&self) {
         self.ranked.ask(self.address());
@@ -47,11 +49,11 @@ impl RawMutex {
         self.lock.try_lock().map(mem::forget).is_some()
     }
 
-    /// Gives the lock back without telling the scheduler.
+    /// Releases the lock without notifying the scheduler.
     ///
     /// # Safety
     /// The caller holds it.
-    pub(super) unsafe fn give_back(&self) {
+    pub(super) unsafe fn release_raw(&self) {
         // SAFETY: passed on to the caller.
         unsafe { self.lock.force_unlock() }
     }
@@ -64,7 +66,8 @@ impl RawMutex {
         &self,
         wait: impl FnOnce(&mut parking_lot::MutexGuard<'_, ()>) -> R,
     ) -> R {
-        // SAFETY: the lock is held, says the caller; the guard is never dropped, so the hold stays the caller's.
+        // SAFETY: the lock is held, says the caller; the guard is never dropped, so the hold stays
+        // the caller's.
         let mut guard = mem::ManuallyDrop::new(unsafe { self.lock.make_guard_unchecked() });
         wait(&mut guard)
     }
@@ -92,15 +95,15 @@ impl RawMutex {
         let at = Location::caller();
         let unlock = || {
             // SAFETY: passed on to the caller; it is run once at most.
-            unsafe { self.give_back() };
+            unsafe { self.release_raw() };
             true
         };
         sim::current(|context| context.release(self.address(), at, unlock)).is_some()
     }
 }
 
-// SAFETY: every path takes and gives back the mutex inside, which excludes; a simulated thread waits elsewhere
-// but has the lock only after `try_lock` on that mutex.
+// SAFETY: every path takes and releases the mutex inside, which excludes; a simulated thread waits
+// elsewhere but has the lock only after `try_lock` on that mutex.
 unsafe impl lock_api::RawMutex for RawMutex {
     const INIT: RawMutex = RawMutex { lock: parking_lot::Mutex::new(()), ranked: Ranked::NONE };
     type GuardMarker = lock_api::GuardNoSend;
@@ -130,12 +133,12 @@ unsafe impl lock_api::RawMutex for RawMutex {
     #[track_caller]
     unsafe fn unlock(&self) {
         self.ranked.given_back(self.address());
-        // SAFETY: the caller holds the lock; only one of the two gives it back.
+        // SAFETY: the caller holds the lock; only one of the two branches releases it.
         unsafe {
             if sim::simulating() && self.unlock_simulated() {
                 return;
             }
-            self.give_back();
+            self.release_raw();
         }
     }
 
@@ -221,8 +224,8 @@ impl RawRwLock {
     }
 }
 
-// SAFETY: every path takes and gives back the lock inside, which excludes; a simulated thread waits elsewhere
-// but has the lock only after a successful try on that lock.
+// SAFETY: every path takes and releases the lock inside, which excludes; a simulated thread waits
+// elsewhere but has the lock only after a successful try on that lock.
 unsafe impl lock_api::RawRwLock for RawRwLock {
     const INIT: RawRwLock =
         RawRwLock { lock: <parking_lot::RawRwLock as lock_api::RawRwLock>::INIT, ranked: Ranked::NONE };
@@ -253,7 +256,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     #[track_caller]
     unsafe fn unlock_shared(&self) {
         self.ranked.given_back(self.address());
-        // SAFETY: the caller holds the lock shared; only one of the two gives it back.
+        // SAFETY: the caller holds the lock shared; only one of the two branches releases it.
         unsafe {
             if sim::simulating() && self.unlock_simulated(Mode::Shared) {
                 return;
@@ -287,7 +290,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     #[track_caller]
     unsafe fn unlock_exclusive(&self) {
         self.ranked.given_back(self.address());
-        // SAFETY: the caller holds the lock exclusively; only one of the two gives it back.
+        // SAFETY: the caller holds the lock exclusively; only one of the two branches releases it.
         unsafe {
             if sim::simulating() && self.unlock_simulated(Mode::Exclusive) {
                 return;
@@ -302,7 +305,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     }
 }
 
-// SAFETY: as above; parking_lot's downgrade lets nobody in between.
+// SAFETY: as above; parking_lot's downgrade lets no other thread in between.
 unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
     #[inline]
     #[track_caller]

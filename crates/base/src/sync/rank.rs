@@ -1,23 +1,26 @@
 //! The order of locks, checked while tests and simulations run.
 //!
-//! A lock that is made by [`Rank::mutex`] or [`Rank::rwlock`] must be asked for only by a thread whose other ranked locks
-//! come before it. Otherwise the thread panics, whether or not anybody else is there to make a deadlock of it: one run
-//! through a piece of code shows the wrong order, where a deadlock needs two threads and an accident.
+//! A lock that is made by [`Rank::mutex`] or [`Rank::rwlock`] must be asked for only by a thread
+//! whose other ranked locks come before it. Otherwise the thread panics, whether or not another
+//! thread is there to complete a deadlock: one run through a piece of code shows the wrong order,
+//! where a deadlock needs two threads and bad timing.
 //!
-//! * Checked in builds with debug assertions (tests, `cargo run`), on every thread, simulated or not. In other builds a
-//!   rank is nothing: no field, no code.
+//! * Checked in builds with debug assertions (tests, `cargo run`), on every thread, simulated or
+//!   not. In other builds a rank is nothing: no field, no code.
 //! * A lock that is *tried* cannot wait, so it may come in any order; once held it counts.
 //! * Waiting on a condition variable is asking for its mutex again.
-//! * A lock without a rank is not looked at. Those are leaves (nothing is waited for under them) or are held by tests.
+//! * A lock without a rank is not checked. Those are leaves (no thread waits for anything under
+//!   them) or are held by tests.
 //!
 //! A rank may also say that no thread waits for a device while it holds such a lock exclusively
-//! ([`Rank::bars_devices`]): a page latch, or a lock that every transaction needs, held over a slow or stalled device
-//! stops all who come by. The places where a thread may come to wait for a device call [`before_device`], which panics
-//! if the thread has such a lock, whether or not the wait would have been long. Only the frame that is being filled may
-//! be latched over the read that fills it ([`super::RawLatch::allow_devices`]).
+//! ([`Rank::bars_devices`]): a page latch, or a lock that every transaction needs, held over a slow
+//! or stalled device stops every thread that needs it. The places where a thread may wait for a
+//! device call [`before_device`], which panics if the thread has such a lock, whether or not the
+//! wait would have been long. Only the frame that is being filled may be latched over the read that
+//! fills it ([`super::RawLatch::allow_devices`]).
 //!
-//! Ranks are numbers over all crates, because orders go through several of them. Each crate names its own, where its order
-//! is written down:
+//! Ranks are numbers over all crates, because orders go through several of them. Each crate names
+//! its own, where its order is written down:
 //!
 //! | from | whose |
 //! |---|---|
@@ -35,7 +38,7 @@
 
 use super::lock::{Mutex, RawMutex, RawRwLock, RwLock};
 
-/// A place in the order of locks: those with greater numbers are asked for later.
+/// A place in the order of locks: locks with greater numbers are taken later.
 #[derive(Debug)]
 pub struct Rank {
     #[cfg_attr(not(debug_assertions), expect(dead_code))]
@@ -78,8 +81,8 @@ impl Rank {
     }
 }
 
-/// The calling thread is about to wait for a device, or may have to. In builds with debug assertions it panics if the
-/// thread has a lock that bars this; in other builds this is nothing.
+/// The calling thread is about to wait for a device, or may have to. In builds with debug
+/// assertions it panics if the thread has a lock that bars this; in other builds this is nothing.
 #[inline(always)]
 #[track_caller]
 pub fn before_device() {
@@ -87,8 +90,8 @@ pub fn before_device() {
     checking::before_device();
 }
 
-/// Until it is dropped its thread may wait for devices whatever it holds: for the rare case that has to be decided under
-/// a latch, and says so where it is made.
+/// Until it is dropped its thread may wait for devices whatever it holds: for the rare case that
+/// has to be decided under a latch, and says so where it is made.
 #[must_use = "dropping the permit ends it"]
 pub struct DevicePermit {
     /// Of the thread that made it.
@@ -189,7 +192,8 @@ mod checking {
             Ranked(Some(rank))
         }
 
-        /// The thread is about to wait for the lock at `address`, or to give it away for the length of a wait.
+        /// The thread is about to wait for the lock at `address`, or to give it away for the length
+        /// of a wait.
         #[track_caller]
         pub fn ask(&self, address: usize) {
             let Some(rank) = self.0 else { return };
@@ -235,7 +239,8 @@ mod checking {
             let _ = HELD.try_with(|held| held.borrow_mut().push(Held { address, rank, since, bars_devices }));
         }
 
-        /// From here on the thread, which has the lock, may wait for devices or not, as far as this lock goes.
+        /// From here on the thread, which has the lock, may wait for devices or not, as far as this
+        /// lock goes.
         pub fn set_bars_devices(&self, address: usize, bars_devices: bool) {
             if self.0.is_none() {
                 return;
@@ -286,7 +291,7 @@ mod tests {
             let first = outer.lock();
             assert_eq!(*first + *inner.read(), 3);
             let second = inner.write();
-            // Given back in any order.
+            // Released in any order.
             drop(first);
             drop(second);
         }
@@ -295,53 +300,56 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_order_is_told_with_both_places() {
-        let told = wrong(|| {
+    fn a_wrong_order_is_reported_with_both_places() {
+        let report = wrong(|| {
             let (outer, inner) = (OUTER.mutex(()), INNER.rwlock(()));
             let _inner = inner.read();
             let _outer = outer.lock();
         });
-        assert!(told.contains("\"outer\" (1) is asked for") && told.contains("had \"inner\" (2)"), "{told}");
-        assert_eq!(told.matches("rank.rs").count(), 2, "{told}");
+        assert!(
+            report.contains("\"outer\" (1) is asked for") && report.contains("had \"inner\" (2)"),
+            "{report}"
+        );
+        assert_eq!(report.matches("rank.rs").count(), 2, "{report}");
     }
 
     #[test]
     fn two_of_a_rank_are_wrong_unless_said_otherwise() {
-        let told = wrong(|| {
+        let report = wrong(|| {
             let (one, two) = (OUTER.mutex(()), OUTER.mutex(()));
             let _one = one.lock();
             let _two = two.lock();
         });
-        assert!(told.contains("wrong order"), "{told}");
+        assert!(report.contains("wrong order"), "{report}");
         let (one, two) = (MANY.mutex(()), MANY.mutex(()));
         let _both = (one.lock(), two.lock());
     }
 
     #[test]
     fn what_was_tried_counts_once_it_is_held() {
-        let told = wrong(|| {
+        let report = wrong(|| {
             let (outer, inner) = (OUTER.mutex(()), INNER.mutex(()));
             let _inner = inner.try_lock().expect("it is free");
             let _outer = outer.lock();
         });
-        assert!(told.contains("wrong order"), "{told}");
+        assert!(report.contains("wrong order"), "{report}");
     }
 
     #[test]
     fn a_wait_asks_for_its_lock_again() {
-        let told = wrong(|| {
+        let report = wrong(|| {
             let (outer, inner) = (OUTER.mutex(()), INNER.mutex(()));
             let mut outer = outer.lock();
             let _inner = inner.lock();
             Condvar::new().wait_for(&mut outer, Duration::from_millis(1));
         });
-        assert!(told.contains("\"outer\" (1) is asked for"), "{told}");
+        assert!(report.contains("\"outer\" (1) is asked for"), "{report}");
     }
 
     static BARRING: Rank = Rank::several(4, "barring").bars_devices();
 
     #[test]
-    fn a_lock_that_bars_devices_is_told_of_unless_it_is_shared_or_permitted() {
+    fn a_lock_that_bars_devices_is_reported_unless_it_is_shared_or_permitted() {
         let (mutex, latch) = (BARRING.mutex(()), RawLatch::ranked(&BARRING));
         before_device();
         latch.lock_exclusive();
@@ -352,25 +360,25 @@ mod tests {
             let _permit = DevicePermit::granted();
             before_device();
         }
-        // SAFETY: held exclusively here, then shared, and given back once.
+        // SAFETY: held exclusively here, then shared, and released once.
         unsafe { latch.downgrade() };
         before_device();
         // SAFETY: as above.
         unsafe { latch.unlock_shared() };
         drop(mutex.lock());
         before_device();
-        let told = wrong(move || {
+        let report = wrong(move || {
             let _held = mutex.lock();
             before_device();
         });
-        assert!(told.contains("has had \"barring\" (4) exclusively since"), "{told}");
-        let told = wrong(move || {
+        assert!(report.contains("has had \"barring\" (4) exclusively since"), "{report}");
+        let report = wrong(move || {
             latch.lock_exclusive();
             latch.allow_devices();
             latch.bar_devices();
             before_device();
         });
-        assert_eq!(told.matches("rank.rs").count(), 2, "{told}");
+        assert_eq!(report.matches("rank.rs").count(), 2, "{report}");
     }
 
     #[test]

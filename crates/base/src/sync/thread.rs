@@ -16,7 +16,7 @@ pub struct JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the thread's end; what it answered, or what it panicked with.
+    /// Waits for the thread's end; returns its result, or what it panicked with.
     #[track_caller]
     pub fn join(self) -> std::thread::Result<T> {
         if let Some(simulated) = &self.simulated {
@@ -63,10 +63,11 @@ where
     Ok(JoinHandle { handle, simulated: Some(simulated) })
 }
 
-/// Runs `body`, which may start threads that borrow from its surroundings; returns when all have ended.
+/// Runs `body`, which may start threads that borrow from its surroundings; returns when all have
+/// ended.
 ///
 /// # Panics
-/// With the body's panic, or if a thread that nobody joined has panicked.
+/// With the body's panic, or if a thread that was not joined has panicked.
 #[track_caller]
 pub fn scope<'env, F, T>(body: F) -> T
 where
@@ -75,8 +76,8 @@ where
     let at = Location::caller();
     std::thread::scope(|inner| {
         let scope = Scope { inner, simulated: Mutex::default() };
-        // The standard library's scope waits at its end without knowing of turns: whoever is simulated has to
-        // have ended before.
+        // The standard library's scope waits at its end without passing the turn: simulated threads
+        // have to have ended before.
         let outcome = catch_unwind(AssertUnwindSafe(|| body(&scope)));
         for simulated in scope.simulated.into_inner() {
             simulated.join(at);
@@ -127,7 +128,7 @@ pub struct ScopedJoinHandle<'scope, T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the thread's end; what it answered, or what it panicked with.
+    /// Waits for the thread's end; returns its result, or what it panicked with.
     #[track_caller]
     pub fn join(self) -> std::thread::Result<T> {
         if let Some(simulated) = &self.simulated {
@@ -146,8 +147,8 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 }
 
-/// Lets other threads run. A simulated thread that does nothing else sleeps for a moment now and then, so that
-/// the virtual clock can move.
+/// Lets other threads run. A simulated thread that does nothing else sleeps for a moment now and
+/// then, so that the virtual clock can move.
 #[track_caller]
 pub fn yield_now() {
     if sim::simulating() && yield_simulated() {
@@ -174,8 +175,8 @@ pub fn available_parallelism() -> io::Result<NonZeroUsize> {
     }
 }
 
-/// A small number that stays the same for the calling thread and differs between threads that run at
-/// the same time, for striped counters. Never to decide anything by.
+/// A small number that stays the same for the calling thread and differs between threads that run
+/// at the same time, for striped counters. Never to decide anything by.
 #[must_use]
 pub fn stripe() -> usize {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
@@ -184,7 +185,7 @@ pub fn stripe() -> usize {
     }
     STRIPE.with(|stripe| match stripe.get() {
         usize::MAX => {
-            // A simulated thread keeps its number for life: it is a new thread that ends with its run.
+            // A simulated thread keeps its number: it is a new thread that ends with its run.
             let simulated = if sim::simulating() { sim::thread_number() } else { None };
             stripe.set(simulated.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
             stripe.get()

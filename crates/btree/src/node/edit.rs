@@ -1,12 +1,13 @@
 //! Changing single entries of a node in place.
 //!
-//! Every function here is called at run time and by redo with the same arguments and must leave the same
-//! bytes both times. Each checks its arguments and what it touches first and changes nothing on an error,
-//! except those said to repack the page.
+//! Every function here is called at run time and by redo with the same arguments and must leave the
+//! same bytes both times. Each checks its arguments and what it touches first and changes nothing
+//! on an error, except those said to repack the page.
 
+use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, Node, SLOT_LEN, Slot, field};
 use super::pack::{compact, put_half};
-use super::{HEADER_LEN, head_of, malformed};
+use super::{HEADER_LEN, head_of};
 use firn_base::codec::Malformed;
 use firn_buffer::{ByteRanges, Changed};
 use std::ops::Range;
@@ -63,8 +64,8 @@ fn write_slot(page: &mut [u8], base: usize, at: usize, slot: Slot) {
     page[slot_range(base, at, at + 1)].copy_from_slice(&slot.encode());
 }
 
-/// Whether an entry may be inserted at `at`: the slot, the order of keys and the room for it. Answers
-/// whether the page must be compacted first.
+/// Whether an entry may be inserted at `at`: the slot, the order of keys and the space for it.
+/// Returns whether the page must be compacted first.
 pub(crate) fn check_insert(
     node: &Node<'_>,
     at: usize,
@@ -76,7 +77,7 @@ pub(crate) fn check_insert(
         return malformed("an insert beyond a node's slots or of an over-long entry");
     }
     if SLOT_LEN + len > node.free() {
-        return malformed("an insert into a node without room for it");
+        return malformed("an insert into a node without space for it");
     }
     let prefix_len = node.prefix().len();
     let above_left = match at {
@@ -137,7 +138,8 @@ pub(crate) fn insert(
     })
 }
 
-/// The hint for splits: how many inserts went on next to one another, and which way.
+/// The hint for splits: how many inserts followed one another in adjacent slots, and in which
+/// direction.
 fn next_run((last, run): (usize, i8), at: usize) -> i8 {
     if run > 0 && at == last + 1 {
         run.saturating_add(1)
@@ -151,7 +153,8 @@ fn next_run((last, run): (usize, i8), at: usize) -> i8 {
     }
 }
 
-/// Whether slot `at` may get a value of `value_len` bytes. Answers whether the page must be compacted first.
+/// Whether slot `at` may get a value of `value_len` bytes. Returns whether the page must be
+/// compacted first.
 pub(crate) fn check_replace(node: &Node<'_>, at: usize, value_len: usize) -> Result<bool, Malformed> {
     let (stored, old) = node.entry(at)?;
     if stored.len() + value_len > usize::from(u16::MAX) {
@@ -192,7 +195,7 @@ pub(crate) fn replace(page: &mut [u8], at: usize, value: &[u8]) -> Result<Change
     Ok(ranges([0..HEADER_LEN, slot_range(base, at, at + 1), offset..end]))
 }
 
-/// Takes the entry out, gathers the free bytes, and puts it in again with its new value.
+/// Removes the entry, gathers the free bytes, and inserts it again with its new value.
 fn replace_compacting(page: &mut [u8], at: usize, value: &[u8]) -> Result<Changed, Malformed> {
     let node = Node::new(page)?;
     let (stored, (last_insert, run)) = (node.key(at)?.to_vec(), node.run());
@@ -242,8 +245,8 @@ pub(crate) fn check_patch(node: &Node<'_>, at: usize, end: usize) -> Result<(), 
     }
 }
 
-/// Overwrites parts of the value of slot `at`; nothing moves. A patch beyond the value is an error, with those
-/// before it made.
+/// Overwrites parts of the value of slot `at`; nothing moves. A patch beyond the value is an error,
+/// with those before it made.
 pub(crate) fn patch<'a>(
     page: &mut [u8],
     at: usize,
@@ -269,7 +272,7 @@ pub(crate) fn patch<'a>(
     Ok(if narrow { Changed::Ranges(list) } else { Changed::Most })
 }
 
-/// Whether slot `at` is there and its bytes can be given back.
+/// Whether slot `at` exists and its bytes can be freed.
 pub(crate) fn check_remove(node: &Node<'_>, at: usize) -> Result<(), Malformed> {
     node.entry(at)?;
     check_release(node, node.slot(at))
@@ -282,7 +285,6 @@ fn check_release(node: &Node<'_>, slot: Slot) -> Result<(), Malformed> {
     }
 }
 
-/// Removes slot `at`.
 pub(crate) fn remove(page: &mut [u8], level: Level, at: usize) -> Result<Changed, Malformed> {
     let node = level.node(page)?;
     check_remove(&node, at)?;

@@ -1,6 +1,5 @@
 //! Where the header, the fences, the slots and the heap of a node lie.
 
-use super::malformed;
 use firn_base::TreeId;
 use firn_base::codec::Malformed;
 
@@ -8,12 +7,12 @@ use firn_base::codec::Malformed;
 pub(crate) const HEADER_LEN: usize = 32;
 /// Bytes of a slot: offset u16, stored key length u16, value length u16, head u32.
 pub(crate) const SLOT_LEN: usize = 10;
-/// Levels are numbered from 0, the leaves. A tree of 2^64 pages with two children a node has 64; with
-/// the four that always fit, 32.
+/// Levels are numbered from 0, the leaves. A tree of 2^64 pages with two children a node has 64;
+/// with the four that always fit, 32.
 pub(crate) const MAX_LEVEL: u8 = 31;
 
-/// First bytes of what stands in place of a page whose changes could not be repeated and are not in the log any more. The
-/// rest are zeros. No node begins so.
+/// First bytes of what stands in place of a page whose changes could not be repeated and are not in
+/// the log any more. The rest are zeros. No node begins so.
 pub(crate) const GIVEN_UP: &[u8; 16] = b"FIRN GIVEN UP   ";
 const _: () = assert!(GIVEN_UP[0] != FORMAT);
 pub(super) const FORMAT: u8 = 1;
@@ -39,10 +38,14 @@ pub(super) mod field {
 }
 const _: () = assert!(field::FIRST_CHILD + 8 == HEADER_LEN);
 
+pub(crate) const fn malformed<T>(what: &'static str) -> Result<T, Malformed> {
+    Err(Malformed { what })
+}
+
 /// What a node is, apart from its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape<'a> {
-    /// Whose node.
+    /// The tree that the node belongs to.
     pub(crate) tree: TreeId,
     /// 0 for a leaf.
     pub(crate) level: u8,
@@ -54,6 +57,13 @@ pub(crate) struct Shape<'a> {
     pub(crate) high: Option<&'a [u8]>,
     /// Page of the leftmost child; zero in leaves.
     pub(crate) first_child: u64,
+}
+
+impl Shape<'_> {
+    /// The root of an empty tree: a leaf without fences.
+    pub(crate) fn empty_root(tree: TreeId) -> Shape<'static> {
+        Shape { tree, level: 0, condemned: false, low: &[], high: None, first_child: 0 }
+    }
 }
 
 /// One slot.
@@ -102,22 +112,22 @@ pub(crate) struct Node<'a> {
     prefix_len: usize,
 }
 
-/// Where a node's parts lie, as checked once: makes the node readable again without a check while its page
-/// stays latched and unchanged.
+/// Where a node's parts lie, as checked once: makes the node readable again without a check while
+/// its page stays latched and unchanged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct NodeParts {
     slots_start: usize,
     count: usize,
     prefix_len: usize,
 }
 
 impl<'a> Node<'a> {
-    /// The node at `place`, which [`Node::place`] answered for these very bytes.
+    /// The node whose parts are `parts`, which [`Node::parts`] returned for these very bytes.
     #[inline]
-    pub(crate) fn at(page: &'a [u8], place: Place) -> Node<'a> {
-        let slots = &page[place.slots_start..place.slots_start + place.count * SLOT_LEN];
+    pub(crate) fn at(page: &'a [u8], parts: NodeParts) -> Node<'a> {
+        let slots = &page[parts.slots_start..parts.slots_start + parts.count * SLOT_LEN];
         let (slots, _) = slots.as_chunks::<SLOT_LEN>();
-        let node = Node { page, slots, prefix_len: place.prefix_len };
+        let node = Node { page, slots, prefix_len: parts.prefix_len };
         debug_assert!(
             Node::new(page).is_ok_and(|new| new.slots == slots && new.prefix_len == node.prefix_len)
         );
@@ -125,10 +135,9 @@ impl<'a> Node<'a> {
     }
     /// Where its parts lie.
     #[inline]
-    pub(crate) fn place(&self) -> Place {
-        Place { slots_start: self.slots_start(), count: self.count(), prefix_len: self.prefix_len }
+    pub(crate) fn parts(&self) -> NodeParts {
+        NodeParts { slots_start: self.slots_start(), count: self.count(), prefix_len: self.prefix_len }
     }
-    /// The page's bytes.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.page
     }
@@ -176,7 +185,6 @@ impl<'a> Node<'a> {
     pub(super) fn half(&self, at: usize) -> usize {
         usize::from(u16::from_le_bytes([self.page[at], self.page[at + 1]]))
     }
-    /// Bytes of the page.
     pub(crate) fn page_size(&self) -> usize {
         self.page.len()
     }
@@ -195,7 +203,7 @@ impl<'a> Node<'a> {
     pub(crate) fn is_condemned(&self) -> bool {
         self.page[field::FLAGS] & FLAG_CONDEMNED != 0
     }
-    /// Whose node.
+    /// The tree that the node belongs to.
     #[inline]
     pub(crate) fn tree(&self) -> TreeId {
         TreeId(u32::from_le_bytes(self.page[field::TREE..field::TREE + 4].try_into().expect("four bytes")))
@@ -271,8 +279,8 @@ impl<'a> Node<'a> {
     pub(crate) fn used(&self) -> usize {
         self.slots.len() * SLOT_LEN + self.half(field::HEAP_LEN) - self.dead()
     }
-    /// The slot of the last insert, and how many before it went on in the same direction: positive
-    /// upwards, negative downwards, zero when unknown.
+    /// The slot of the last insert, and how many before it continued in the same direction:
+    /// positive upwards, negative downwards, zero when unknown.
     pub(crate) fn run(&self) -> (usize, i8) {
         (self.half(field::LAST_INSERT), self.page[field::RUN] as i8)
     }
@@ -299,7 +307,6 @@ impl<'a> Node<'a> {
     pub(crate) fn key(&self, at: usize) -> Result<&'a [u8], Malformed> {
         self.entry(at).map(|(key, _)| key)
     }
-    /// Value of slot `at`.
     #[inline]
     pub(crate) fn value(&self, at: usize) -> Result<&'a [u8], Malformed> {
         self.entry(at).map(|(_, value)| value)

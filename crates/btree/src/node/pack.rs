@@ -1,10 +1,11 @@
 //! Writing a node from its beginning: entries in key order, no gaps, free bytes zero.
 //!
-//! Everything that moves a fence or compacts goes through [`Packer`], so that a page's bytes depend on
-//! nothing but its contents and the records applied since it was last packed.
+//! Everything that moves a fence or compacts goes through [`Packer`], so that a page's bytes depend
+//! on nothing but its contents and the records applied since it was last packed.
 
+use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, FLAG_OPEN, FORMAT, MAX_LEVEL, Node, SLOT_LEN, Shape, Slot, field};
-use super::{HEADER_LEN, head_of, malformed, prefix_between};
+use super::{HEADER_LEN, head_of, prefix_between};
 use firn_base::codec::{Malformed, Reader, Writer};
 
 /// Fills a page with a node's entries, in key order.
@@ -150,7 +151,8 @@ pub(super) fn put_half(page: &mut [u8], at: usize, value: usize) {
     page[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
 }
 
-/// Entries as records carry them: a count, then for each the lengths of stored key and value, and both.
+/// Entries as records carry them: a count, then for each the lengths of stored key and value, and
+/// both.
 #[derive(Debug, Default)]
 pub(crate) struct EntryList {
     count: usize,
@@ -214,7 +216,7 @@ pub(crate) fn push_list(packer: &mut Packer<'_>, list: &[u8]) -> Result<(), Malf
     }
 }
 
-/// Writes the node anew with entries `0..keep` of its own and those of `list`, below a new high fence.
+/// Rewrites the node with entries `0..keep` of its own and those of `list`, below a new high fence.
 pub(crate) fn repack(
     page: &mut [u8],
     high: Option<&[u8]>,

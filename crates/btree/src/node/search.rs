@@ -1,7 +1,8 @@
 //! Finding keys and children in a node.
 
+use super::head_of;
+use super::layout::malformed;
 use super::layout::{Node, Slot};
-use super::{head_of, malformed};
 use firn_base::PageId;
 use firn_base::codec::Malformed;
 use std::cmp::Ordering;
@@ -16,7 +17,8 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
     }
     let mut at = 0;
     loop {
-        // The last word ends with the shorter key; it may begin with bytes that are known to be equal.
+        // The last word ends with the shorter key; it may begin with bytes that are known to be
+        // equal.
         let start = at.min(shared - 8);
         let (x, y) = (word(a, start), word(b, start));
         if x != y {

@@ -1,4 +1,4 @@
-//! Where to split a node, and with which separator. Pure: looks at a node, changes nothing.
+//! Where to split a node, and with which separator. Pure: reads a node, changes nothing.
 
 use super::layout::Node;
 use super::{HEADER_LEN, SLOT_LEN, common_prefix, prefix_between};
@@ -7,8 +7,8 @@ use firn_base::codec::Malformed;
 /// A decision of [`choose`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SplitPoint {
-    /// A leaf's entries before this slot stay left, the others go right. In an inner node this slot's key
-    /// goes up and its child becomes the right node's first.
+    /// A leaf's entries before this slot stay left, the others go right. In an inner node this
+    /// slot's key goes up and its child becomes the right node's first.
     pub(crate) slot: usize,
     /// Key that parts the two: the right node's low fence and the left node's high fence.
     pub(crate) separator: Vec<u8>,
@@ -17,9 +17,10 @@ pub(crate) struct SplitPoint {
 /// Consecutive inserts in one direction from which more of the same are expected.
 const RUN_MIN: i8 = 4;
 
-/// Chooses for a leaf of at least three entries, or an inner node of at least four. After a run of ascending (descending) inserts the node is
-/// split just past (before) the last one, so that sequential loads leave full nodes behind. Else near the
-/// middle by bytes, at the shortest separator there: short separators make inner nodes wide.
+/// Chooses for a leaf of at least three entries, or an inner node of at least four. After a run of
+/// ascending (descending) inserts the node is split just past (before) the last one, so that
+/// sequential loads leave full nodes behind. Else near the middle by bytes, at the shortest
+/// separator there: short separators make inner nodes wide.
 pub(crate) fn choose(node: &Node<'_>) -> Result<SplitPoint, Malformed> {
     let sizes = Sizes::of(node)?;
     let count = node.count();
@@ -90,10 +91,8 @@ impl Sizes {
         }
         // What the limits of keys and entries promise (`max_key_len`, `max_entry_len`).
         match (node.is_leaf(), node.count()) {
-            (true, 0..3) => Err(Malformed { what: "a leaf without room that has fewer than three entries" }),
-            (false, 0..4) => {
-                Err(Malformed { what: "an inner node without room that has fewer than four separators" })
-            }
+            (true, 0..3) => Err(Malformed { what: "a full leaf that has fewer than three entries" }),
+            (false, 0..4) => Err(Malformed { what: "a full inner node that has fewer than four separators" }),
             _ => Ok(Sizes { sums }),
         }
     }

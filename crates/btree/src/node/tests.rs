@@ -4,8 +4,8 @@ use super::pack::{EntryList, repack};
 use super::split::{choose, merged_len};
 use super::validate::validate;
 use super::{HEADER_LEN, Node, SLOT_LEN, Shape, max_entry_len, max_key_len, prefix_between};
-use crate::Patches;
-use crate::op::{self, kind};
+use crate::change::Patches;
+use crate::op;
 use crate::redo::PageChange;
 use firn_base::rng::Rng;
 use firn_base::{Lsn, PageId, TreeId};
@@ -26,8 +26,8 @@ fn body(encode: impl FnOnce(&mut Vec<u8>) -> Kind) -> (Kind, Vec<u8>) {
     (kind, body)
 }
 
-/// Applies a record, asserting what holds for every one: the rehearsal agrees with the outcome, the node is
-/// sound afterwards, and no byte outside the announced ranges changed.
+/// Applies a record, asserting what holds for every one: the rehearsal agrees with the outcome, the
+/// node is sound afterwards, and no byte outside the announced ranges changed.
 fn apply(page: &mut Vec<u8>, (kind, body): &(Kind, Vec<u8>)) -> bool {
     let change = PageChange::decode(Record { kind: *kind, body }).expect("just encoded");
     assert_eq!((change.page, change.previous, change.attachment), (PageId(3), Lsn(5), &b"undo"[..]));
@@ -212,7 +212,7 @@ fn a_full_leaf_can_always_be_split_and_the_halves_merged_again() {
 }
 
 #[test]
-fn an_inner_node_without_room_for_the_longest_separator_has_four_and_can_be_split() {
+fn an_inner_node_without_space_for_the_longest_separator_has_four_and_can_be_split() {
     for shift in 9..=16 {
         let page_size = 1usize << shift;
         let longest = max_key_len(page_size);
@@ -310,8 +310,8 @@ fn records() -> Vec<(Kind, Vec<u8>)> {
         body(|body| op::absorb(body, Some(b"b"), &list)),
         body(|body| op::insert_child(body, 0, b"k", PageId(8))),
         body(|body| op::remove_child(body, 0)),
-        body(|_| kind::CONDEMN),
-        body(|_| kind::DROP),
+        body(|_| Kind::TREE_CONDEMN),
+        body(|_| Kind::TREE_DROP_PAGE),
     ]
 }
 
@@ -357,13 +357,13 @@ fn records_with_flipped_bits_never_panic_and_never_make_an_unsound_node() {
             let at = rng.below(body.len() as u64) as usize;
             match rng.below(6) {
                 0 => body.truncate(at.max(1)),
-                1 => kind = Kind(0x20 + rng.below(0x20) as u8),
+                1 => kind = Kind(Kind::TREE_INSERT.0 + rng.below(0x20) as u8),
                 _ => body[at] ^= 1 << rng.below(8),
             }
         }
         let Ok(change) = PageChange::decode(Record { kind, body: &body }) else { continue };
         let mut after = page.clone();
-        if change.apply(&mut after).is_ok() && kind != kind::DROP {
+        if change.apply(&mut after).is_ok() && kind != Kind::TREE_DROP_PAGE {
             accepted += 1;
             validate(&after).expect("a record that is accepted leaves a sound node");
         }

@@ -1,10 +1,11 @@
 //! Walking every invariant of one node.
 
+use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, FLAG_OPEN, Node, field};
-use super::{head_of, malformed, prefix_between};
+use super::{head_of, prefix_between};
 use firn_base::codec::Malformed;
 
-/// Checks all that `node/mod.rs` says of a node. Takes time in the order of the page's size.
+/// Checks all that `node.rs` says of a node. Takes time in the order of the page's size.
 pub(crate) fn validate(page: &[u8]) -> Result<(), Malformed> {
     let node = Node::new(page)?;
     if page[field::FLAGS] & !(FLAG_OPEN | FLAG_CONDEMNED) != 0 || node.half(field::RESERVED) != 0 {

@@ -1,11 +1,11 @@
-//! Random operations on a tree and on a `BTreeMap` give the same answers, whatever the page size.
+//! Random operations on a tree and on a `BTreeMap` return the same results, whatever the page size.
 
 use crate::common::*;
 use firn_base::rng::Rng;
 use firn_btree::{Change, Direction, Position, Tree, TreeError};
 use std::ops::Bound;
 
-/// One random operation on both; asserts that the answers agree.
+/// One random operation on both; asserts that the results agree.
 fn step(tree: &Tree, model: &mut Model, rng: &mut Rng, spread: u64, removals: u64) {
     let page_size = tree.pool().page_size();
     let key = random_key(rng, page_size, spread);

@@ -35,7 +35,7 @@ fn of_random_entries_at_every_fill_and_size() {
 }
 
 #[test]
-fn fill_leaves_as_told_and_log_entries_once() {
+fn fill_leaves_as_requested_and_log_entries_once() {
     let model: Model = (0..20_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![1; 90])).collect();
     let bytes: usize = model.len() * 94;
     let (full, half) = (tree_of(4096, 900), tree_of(4096, 900));

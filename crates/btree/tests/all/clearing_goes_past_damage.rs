@@ -1,4 +1,4 @@
-//! A tree that is to be dropped gives back every page that can be reached, whatever of it is damaged.
+//! Dropping a tree frees every page that can be reached, whatever of it is damaged.
 
 use crate::common::*;
 use firn_base::sync::Arc;
@@ -62,7 +62,7 @@ impl Rig {
     fn change(&self, page: PageId, change: impl FnOnce(&mut [u8])) {
         let intent = self.tree.pool().exclusive(page).expect("readable").intend();
         let record = Record { kind: Kind(0x3f), body: b"" };
-        let lsn = self.tree.pool().log().try_append(CLASS, record).expect("room").first;
+        let lsn = self.tree.pool().log().try_append(CLASS, record).expect("space").first;
         drop(intent.apply(lsn, |bytes| {
             change(bytes);
             Changed::Most

@@ -167,7 +167,7 @@ fn pages_of_another_tree_are_not_believed() {
     assert_eq!(nowhere.check().unwrap().damage.len(), 1);
 }
 
-/// An emptied leaf whose merge met a full log once stayed for ever: no other removal ever came to it.
+/// An emptied leaf whose merge met a full log once stayed for ever: no later removal visited it.
 #[test]
 fn a_merge_that_met_an_error_is_noted_and_can_be_tried_again() {
     let (tier, tree) = limited();

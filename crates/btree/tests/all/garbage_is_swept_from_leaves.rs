@@ -1,4 +1,4 @@
-//! Removing what the floor above calls garbage: by sweeps, and before a leaf would be split.
+//! Removing what the layer above declares garbage: by sweeps, and before a leaf would be split.
 
 use crate::common::*;
 use firn_btree::{Change, Tree, TreeError};
@@ -21,7 +21,8 @@ fn by_a_sweep_over_all_leaves() {
     assert!(after * 2 <= before, "{before} leaves became {after}: small ones are merged");
 }
 
-/// Sweeps a tree leaf by leaf, merging what becomes small behind itself. Returns how many entries went.
+/// Sweeps a tree leaf by leaf, merging what becomes small behind itself. Returns how many entries
+/// went.
 fn sweep_all(tree: &Tree, garbage: impl Fn(&[u8]) -> bool) -> usize {
     let (mut next, mut swept) = (Some(Vec::new()), 0);
     let mut before: Option<Vec<u8>> = None;
@@ -65,7 +66,7 @@ fn of_one_leaf_whole_and_of_no_other() {
 }
 
 #[test]
-fn before_a_leaf_is_split_for_lack_of_room() {
+fn before_a_leaf_is_split_for_lack_of_space() {
     let tree = tree_of(4096, 50);
     // One row changed over and over, its old versions left behind as garbage.
     for number in 0..2000u32 {

@@ -1,4 +1,5 @@
-//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+//! The tests of this crate's public interface, in one program: each file is one promise or one way
+//! to break it.
 
 mod behaves_like_a_sorted_map;
 mod bulk_loads_build_whole_trees;

@@ -1,8 +1,10 @@
-//! Structure changes and changes of entries beside a pool of few frames, a page map that is rarely in memory and a log
-//! buffer that is full all the time: whatever has to wait for a device has let go of its latches first.
+//! Structure changes and changes of entries beside a pool of few frames, a page map that is rarely
+//! in memory and a log buffer that is full all the time: a thread that has to wait for a device
+//! releases its latches first.
 //!
-//! Every call of the tier below that may wait says so to `before_device`, as the buffer and the log do of themselves; it
-//! panics if its thread has a page latched exclusively. (Only in builds with debug assertions, as tests are.)
+//! Every call of the tier below that may wait says so to `before_device`, as the buffer and the log
+//! do of themselves; it panics if its thread has a page latched exclusively. (Only in builds with
+//! debug assertions, as tests are.)
 
 use crate::common::*;
 use firn_base::rng::Rng;
@@ -15,7 +17,8 @@ use firn_tier::testing::MemoryTier;
 use firn_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A tier that waits where a tier may, and in every third publication finds that its map is not in memory.
+/// A tier that waits where a tier may, and in every third publication finds that its map is not in
+/// memory.
 struct Waiting {
     inner: MemoryTier,
     publications: AtomicU64,
@@ -87,7 +90,8 @@ impl World {
     fn assert_waited(&self) {
         assert!(self.tier.unprepared.load(Relaxed) > 10);
         let (read, waits) = (self.tier.statistics().pages_read, self.log.statistics().buffer_waits);
-        // Every page that is evicted has the log flushed before it: with few frames the buffer is rarely full.
+        // Every page that is evicted has the log flushed before it: with few frames the buffer is
+        // rarely full.
         assert!(read > 100 || waits > 10, "{read} pages read, the log's buffer full {waits} times");
     }
 }
@@ -177,9 +181,10 @@ fn by_sweeping() {
     assert_equal(&world.tree, &kept);
 }
 
-/// A page that cannot be read is an error of those who need it, and of nobody else; nothing goes round in circles.
+/// A page that cannot be read is an error of the callers that need it, and of no other; no retry
+/// loops for ever.
 #[test]
-fn a_child_that_cannot_be_read_is_told_of() {
+fn a_child_that_cannot_be_read_is_reported() {
     let world = World::new(20);
     let tree = &world.tree;
     let pages = || tree.check().unwrap().into_result().unwrap().pages;
@@ -214,8 +219,9 @@ fn a_child_that_cannot_be_read_is_told_of() {
     assert!(damaged > 0 && damaged < 20, "one leaf's keys: {damaged}");
 }
 
-/// Cause: a group that was refused for want of the page map or of space in the log's buffer gave its new pages back to the
-/// tier. Effect: the next attempt reserved them again, each with a frame, for which other pages may have to be written.
+/// Cause: a group that was refused for want of the page map or of space in the log's buffer gave
+/// its new pages back to the tier. Effect: the next attempt reserved them again, each with a frame,
+/// for which other pages may have to be written.
 #[test]
 fn a_refused_group_keeps_its_new_pages_for_the_next_attempt() {
     let world = World::new(100);

@@ -1,5 +1,5 @@
-//! The log alone rebuilds the tree: replayed in LSN order on empty pages, or on any version of a page that
-//! was ever written, it gives the same bytes as the run that wrote it.
+//! The log alone rebuilds the tree: replayed in LSN order on empty pages, or on any version of a
+//! page that was ever written, it gives the same bytes as the run that wrote it.
 
 use crate::common::*;
 use firn_base::rng::Rng;
@@ -248,7 +248,7 @@ fn reopen(run: &Run, pages: &Pages) -> Tree {
         tier.write_batch(&mut writes);
         assert_eq!(writes[0].outcome, Ok(Written::Taken));
     }
-    // Page numbers go on after those in use.
+    // Page numbers continue after those in use.
     while tier.reserve(CLASS).unwrap().0 < ids.last().map_or(0, |page| page.0) {}
     Tree::open(pool_over(Arc::new(tier), &run.log, 100), run.tree.id(), run.tree.root())
 }

@@ -69,7 +69,8 @@ fn cpu_ns() -> u64 {
     text.split_whitespace().next().and_then(|ns| ns.parse().ok()).expect("nanoseconds come first")
 }
 
-/// Run alone: `cargo test --release -p firndb-btree --test all shapes_of_trees -- --ignored --nocapture`.
+/// Run alone:
+/// `cargo test --release -p firndb-btree --test all shapes_of_trees -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn speed_of_the_common_calls() {

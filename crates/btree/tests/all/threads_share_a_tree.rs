@@ -41,7 +41,7 @@ fn each_thread_finds_its_own_keys_as_it_left_them() {
     tree.check().unwrap().into_result().unwrap();
 }
 
-/// Few steps, for Miri, which looks for races and weak orders rather than for rare schedules.
+/// Few steps, for Miri, which searches for races and weak orders rather than for rare schedules.
 #[test]
 fn in_small() {
     let (tree, steps) = (tree_of(512, 40), if cfg!(miri) { 12 } else { 200 });

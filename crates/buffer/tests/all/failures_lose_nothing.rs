@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 
 #[test]
-fn a_read_error_reaches_everybody_who_asked_and_leaves_nothing_behind() {
+fn a_read_error_reaches_every_caller_and_leaves_nothing_behind() {
     let world = World::new(32, 2);
     world.tier.reads_fail.store(true, SeqCst);
     world.tier.delay_us.store(5_000, SeqCst);
@@ -32,7 +32,7 @@ fn a_read_error_reaches_everybody_who_asked_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_write_error_keeps_pages_dirty_and_misses_failing_until_it_is_mended() {
+fn a_write_error_keeps_pages_dirty_and_misses_failing_until_it_is_repaired() {
     let world = World::new(16, 100);
     let frames = world.pool.statistics().frames as usize;
     let (changed, others) = world.pages.split_at(frames);
@@ -58,8 +58,9 @@ fn a_write_error_keeps_pages_dirty_and_misses_failing_until_it_is_mended() {
     }
 }
 
-/// Cause: the first error of a batch that was written to free frames was returned for the page that was to come in. Effect:
-/// a page was taken for damaged, by recovery until the next opening, that only had to take the frame of one that was.
+/// Cause: the first error of a batch that was written to free frames was returned for the page that
+/// was to come in. Effect: a page was taken for damaged, by recovery until the next opening, that
+/// only had to take the frame of one that was.
 #[test]
 fn pages_that_damage_keeps_from_being_written_concern_no_other_page() {
     let world = World::new(16, 100);
@@ -92,7 +93,7 @@ fn pages_that_damage_keeps_from_being_written_concern_no_other_page() {
 
 #[test]
 fn changes_of_a_failed_write_are_part_of_the_next_delta() {
-    // The probe rebuilds each image from the one before and the ranges it is told.
+    // The probe rebuilds each image from the one before and the changed ranges it gets.
     let world = World::new(32, 1);
     let page = world.pages[0];
     let checkpoint = || world.pool.write_older_than(world.log.end());
@@ -108,11 +109,11 @@ fn changes_of_a_failed_write_are_part_of_the_next_delta() {
     world.count_up(page);
     checkpoint().expect("written");
     assert_eq!(counter_of(page, &world.tier.page(page)), 4);
-    assert!(world.tier.deltas_checked.load(SeqCst) >= 2, "changes were few enough to be told");
+    assert!(world.tier.deltas_checked.load(SeqCst) >= 2, "changes were few enough to be listed");
 }
 
 #[test]
-fn an_image_on_its_way_cannot_land_on_the_next_life_of_its_page() {
+fn an_image_in_flight_cannot_land_on_the_next_incarnation_of_its_page() {
     for round in 0..20 {
         let world = World::new(32, 1);
         let page = world.pages[0];
@@ -265,7 +266,8 @@ fn announcements_cover_the_record_and_are_withdrawn_without_one() {
     let lsn = world.append();
     assert!(announced <= lsn);
     let guard = intent.apply(lsn, |bytes| count_up(page, bytes));
-    // A second change keeps the first one's recovery LSN, and a second intent withdraws nothing of it.
+    // A second change keeps the first one's recovery LSN, and a second intent withdraws nothing of
+    // it.
     drop(guard.intend());
     assert_eq!(world.pool.oldest_recovery_lsn(), Some(announced));
     world.pool.write_older_than(world.log.end()).expect("written");

@@ -1,5 +1,6 @@
-//! Many threads read and change more pages than there are frames, while others clean, take checkpoints and
-//! truncate the log. Every page shows its last change; the WAL rule holds; recovery LSNs cover every change.
+//! Many threads read and change more pages than there are frames, while others clean, take
+//! checkpoints and truncate the log. Every page shows its last change; the WAL rule holds; recovery
+//! LSNs cover every change.
 
 use crate::common::{World, count_up, counter_of};
 use firn_base::rng::Rng;
@@ -20,7 +21,8 @@ struct Model {
 
 fn change(world: &World, model: &Model, page: PageId) {
     let intent = world.pool.exclusive(page).expect("fixed").intend();
-    // The model's lock spans the append, so that whoever holds it knows of every record before the log's end.
+    // The model's lock spans the append, so that the thread that holds it knows of every record
+    // before the log's end.
     let mut changes = model.changes.lock().unwrap();
     match world.try_append() {
         Ok(lsn) => {
@@ -149,7 +151,7 @@ fn run(seed: u64, frames: usize, pages: usize, wants_clean: bool, steps: u32) {
     });
 
     checkpoint(&world);
-    assert_eq!(world.pool.statistics().dirty, 0, "nobody changes pages any more: all are written");
+    assert_eq!(world.pool.statistics().dirty, 0, "no thread changes pages any more: all are written");
     for (page, lsns) in model.changes.lock().unwrap().iter() {
         assert_eq!(world.counter(*page), lsns.len() as u64, "seed {seed}");
         assert_eq!(counter_of(*page, &world.tier.page(*page)), lsns.len() as u64, "seed {seed}");
@@ -160,7 +162,7 @@ fn run(seed: u64, frames: usize, pages: usize, wants_clean: bool, steps: u32) {
     assert!(statistics.evictions > 0 && statistics.resident <= statistics.frames, "{statistics:?}");
 }
 
-/// Few steps, for Miri, which looks for races and weak orders rather than for rare schedules.
+/// Few steps, for Miri, which searches for races and weak orders rather than for rare schedules.
 #[test]
 fn in_small() {
     run(40, 12, 30, true, if cfg!(miri) { 12 } else { 300 });

@@ -1,5 +1,6 @@
-//! Redo on demand as the buffer sees it: nobody sees a page before its redo, one that cannot be redone is in no frame,
-//! and a checkpoint that asks what is pending and then the buffer misses no change.
+//! Redo on demand as the buffer sees it: no thread sees a page before its redo, one that cannot be
+//! redone is in no frame, and a checkpoint that reads the pending changes and then the buffer
+//! misses no change.
 
 use crate::common::{World, count_up, counter_of};
 use firn_base::sync::before_device;
@@ -82,7 +83,7 @@ fn pending(frames: usize, pages: usize) -> (World, Arc<Counting>) {
 }
 
 #[test]
-fn all_who_ask_for_a_page_see_it_redone() {
+fn every_reader_of_a_page_sees_it_redone() {
     let (world, changes) = pending(16, 40);
     world.tier.delay_us.store(100, SeqCst);
     std::thread::scope(|scope| {
@@ -101,7 +102,7 @@ fn all_who_ask_for_a_page_see_it_redone() {
         }
     });
     assert_eq!(changes.oldest(), None);
-    // Evicted and read again they have it all; after the end of redo nobody is asked.
+    // Evicted and read again they have all changes; after the end of redo `changes` is not called.
     let shown = changes.shown.load(SeqCst);
     world.pool.end_redo();
     world.pages.iter().for_each(|page| assert_eq!(world.counter(*page), 3));
@@ -168,8 +169,8 @@ fn the_oldest_change_is_seen_pending_or_dirty_or_it_is_in_the_tier() {
     });
 }
 
-/// It was once a byte past the last change where a page was written while somebody held it: a redo start at which no
-/// record begins.
+/// It was once a byte past the last change where a page was written while another thread held it: a
+/// redo start at which no record begins.
 #[test]
 fn a_redone_page_that_is_written_while_it_is_held_needs_the_log_from_where_a_record_begins() {
     let (world, changes) = pending(16, 1);

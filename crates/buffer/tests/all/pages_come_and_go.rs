@@ -46,7 +46,7 @@ fn pages_beyond_the_pool_are_written_and_read_again() {
     }
     let statistics = world.pool.statistics();
     assert!(statistics.evictions >= 3 * 300 - 16, "{statistics:?}");
-    // Nobody cleaned in the background, so misses did, and in groups.
+    // No cleaner ran in the background, so misses wrote the dirty pages, in groups.
     assert!(statistics.batches_written_by_misses > 0);
     assert_eq!(world.tier.wal_violations.load(SeqCst), 0);
 }
@@ -71,7 +71,7 @@ fn a_working_set_survives_a_scan() {
     }
     for (at, page) in cold.iter().enumerate() {
         drop(world.pool.shared(*page).expect("fixed"));
-        // The working set is used once while as many pages come by as the pool holds.
+        // The working set is used once while as many other pages are read as the pool holds.
         drop(world.pool.shared(hot[at % 16]).expect("fixed"));
     }
     let misses = world.pool.statistics().misses;
@@ -174,7 +174,7 @@ fn a_note_of_a_page_is_good_until_the_page_changes_or_leaves() {
     assert!(world.pool.exclusive_if_unchanged(seen).is_none());
 
     let seen = world.pool.shared(page).expect("fixed").optimistic();
-    let guard = world.pool.exclusive_if_unchanged(seen).expect("nobody changed it");
+    let guard = world.pool.exclusive_if_unchanged(seen).expect("no thread changed it");
     assert_eq!(counter_of(page, &guard), 1);
     drop(guard);
     world.pages[1..].iter().for_each(|page| drop(world.pool.shared(*page).expect("fixed")));
@@ -243,7 +243,8 @@ fn redo_during_a_write_of_the_same_page_stays_covered() {
                 let held = world.tier.version_of(page).unwrap().unwrap();
                 if held < lsn {
                     let first_missing = *records.iter().find(|record| **record > held).expect("this one is");
-                    // Asked before the tier, as a checkpoint must: a write may have ended in between.
+                    // Asked before the tier, as a checkpoint must: a write may have ended in
+                    // between.
                     let oldest = world.pool.oldest_recovery_lsn();
                     let held_now = world.tier.version_of(page).unwrap().unwrap();
                     assert!(held_now > held || oldest.is_some_and(|oldest| oldest <= first_missing));

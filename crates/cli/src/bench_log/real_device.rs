@@ -138,7 +138,7 @@ fn written(dir: &Path, count: usize, bytes: u64, seed: u64) -> Result<(Vec<Arc<F
         // What fills a request to its most: writing it is not what is measured.
         for _ in 0..64 {
             let body = vec![0x5a; rng.between(200, 2500) as usize];
-            let record = Record { kind: Kind(0x20), body: &body };
+            let record = Record { kind: Kind::TREE_INSERT, body: &body };
             log.append(LogClass::Normal, record).map_err(failed)?;
         }
         log.flush(log.end()).map_err(failed)?;

@@ -26,7 +26,7 @@ fn written(count: usize, bytes: u64, seed: u64) -> Result<Vec<MemoryDevice>, Fai
             // What gathers for one request of a busy log.
             for _ in 0..rng.between(1, 12) {
                 let body = vec![0x5a; rng.between(200, 2500) as usize];
-                let record = Record { kind: Kind(0x20), body: &body };
+                let record = Record { kind: Kind::TREE_INSERT, body: &body };
                 log.append(LogClass::Normal, record).map_err(failed)?;
             }
             log.flush(log.end()).map_err(failed)?;

@@ -182,7 +182,7 @@ fn append(
     };
     let body = vec![0x5a; (bytes - Log::framed_len(0)) as usize];
     let began = clock::now();
-    let at = log.append(LogClass::Normal, Record { kind: Kind(0x20), body: &body }).map_err(failed)?;
+    let at = log.append(LogClass::Normal, Record { kind: Kind::TREE_INSERT, body: &body }).map_err(failed)?;
     log.flush(at.end).map_err(failed)?;
     if log.space().normal_bytes < DEVICE_BYTES / 4 {
         log.truncate(log.durable());

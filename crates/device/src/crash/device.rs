@@ -3,18 +3,18 @@
 use super::plan::Base;
 use super::{Content, CrashPlan, Event, WriteId};
 use crate::bytes::SharedBytes;
-use crate::device::{check_transfer, whole_blocks};
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
+use crate::error::DeviceError;
 use crate::memory::over_limit;
-use crate::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
 use firn_base::sync::{Arc, Mutex, RwLock, before_device};
 
 /// A device in memory whose every change is recorded in its [`CrashPlan`], which makes it.
 ///
-/// While it lives it shows all that was written, as a running system does.
+/// While it is in use it shows all that was written, as a running system does.
 #[derive(Debug)]
 pub struct CrashDevice {
     plan: CrashPlan,
-    /// Place in the plan.
+    /// Index in the plan.
     index: usize,
     info: DeviceInfo,
     limit: u64,

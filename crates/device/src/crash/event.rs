@@ -1,6 +1,6 @@
 //! What a plan records.
 
-use crate::Durability;
+use crate::device::Durability;
 use firn_base::sync::Arc;
 
 /// Names one write of a plan. Ids grow in the order in which the writes began, over all devices.
@@ -25,7 +25,7 @@ impl Content {
         Content { len, bytes: None }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -51,12 +51,12 @@ impl std::fmt::Debug for Content {
     }
 }
 
-/// One step of what was done. `device` is the device's place in its plan, in order of creation.
+/// One step of what was done. `device` is the device's index in its plan, in order of creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A write was called: from here on its sectors may survive. A discard is a write of zeros.
     WriteBegins {
-        /// Where.
+        /// The device, by its index in the plan.
         device: usize,
         /// Its id.
         write: WriteId,
@@ -69,35 +69,35 @@ pub enum Event {
     },
     /// The write returned.
     WriteEnds {
-        /// Where.
+        /// The device, by its index in the plan.
         device: usize,
-        /// Which.
+        /// The write that returned.
         write: WriteId,
     },
     /// A sync was called: it covers the writes that ended before.
     SyncBegins {
-        /// Where.
+        /// The device, by its index in the plan.
         device: usize,
         /// Its number, over all devices.
         sync: u64,
     },
     /// The sync returned.
     SyncEnds {
-        /// Where.
+        /// The device, by its index in the plan.
         device: usize,
-        /// Which.
+        /// The sync that returned.
         sync: u64,
     },
     /// A growth or cut was called: from here on the device may have either length.
     ResizeBegins {
-        /// Where.
+        /// The device, by its index in the plan.
         device: usize,
         /// New length, bytes.
         len: u64,
     },
     /// It returned.
     ResizeEnds {
-        /// Where.
+        /// The device, by its index in the plan.
         device: usize,
         /// New length, bytes.
         len: u64,

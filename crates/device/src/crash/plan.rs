@@ -2,12 +2,15 @@
 
 use super::{CrashDevice, CrashReplay, Event, Survival, WriteId};
 use crate::bytes::SharedBytes;
-use crate::{DeviceError, DeviceErrorKind, DeviceInfo, MemoryDevice};
+use crate::device::DeviceInfo;
+use crate::error::{DeviceError, DeviceErrorKind};
+use crate::memory::MemoryDevice;
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-/// Makes devices whose crashes can be replayed, and records what is done to them. Clones share the record.
+/// Makes devices whose crashes can be replayed, and records what is done to them. Clones share the
+/// record.
 ///
 /// The record grows with every write; [`CrashPlan::settle`] starts it afresh.
 #[derive(Clone, Debug, Default)]
@@ -49,11 +52,11 @@ impl CrashPlan {
         self.device_holding(&MemoryDevice::new(name))
     }
 
-    /// Adds a device with the name, geometry, limit and contents of `image`, all of it durable: an empty one
-    /// of a kind, or one that a crash left, to crash again while it recovers.
+    /// Adds a device with the name, geometry, limit and contents of `image`, all of it durable: an
+    /// empty one of a kind, or one that a crash left, to crash again while it recovers.
     #[must_use]
     pub fn device_holding(&self, image: &MemoryDevice) -> Arc<CrashDevice> {
-        use crate::Device;
+        use crate::device::Device;
         let base = Base { info: image.info().clone(), limit: image.limit(), bytes: image.contents() };
         let mut state = self.state.lock();
         let live = Arc::new(RwLock::new(base.bytes.clone()));
@@ -62,8 +65,8 @@ impl CrashPlan {
         Arc::new(device)
     }
 
-    /// Declares all that was written so far durable and forgets how it came: the record starts here. To be
-    /// called while no call to a device is running.
+    /// Declares all that was written so far durable and forgets how it came: the record starts
+    /// here. To be called while no call to a device is running.
     pub fn settle(&self) {
         let mut state = self.state.lock();
         state.events.clear();
@@ -77,13 +80,14 @@ impl CrashPlan {
         self.state.lock().events.push(Event::Mark(value));
     }
 
-    /// Lets every write and sync last `latency` (in the engine's clock), so that those of several threads
-    /// overlap in the record. Zero at first.
+    /// Lets every write and sync last `latency` (in the engine's clock), so that those of several
+    /// threads overlap in the record. Zero at first.
     pub fn set_latency(&self, latency: Duration) {
         self.state.lock().latency = latency;
     }
 
-    /// From here on every call to a device fails and changes nothing; calls that are running fail too.
+    /// From here on every call to a device fails and changes nothing; calls that are running fail
+    /// too.
     pub fn power_off(&self) {
         self.state.lock().off = true;
     }
@@ -107,8 +111,8 @@ impl CrashPlan {
         CrashReplay::new(state.events.clone(), state.devices.iter().map(|(_, base)| base.clone()).collect())
     }
 
-    /// The devices as a crash after the first `index` events may leave them. Walks from the start: for
-    /// images at many events use [`CrashPlan::replay`].
+    /// The devices as a crash after the first `index` events may leave them. Walks from the start:
+    /// for images at many events use [`CrashPlan::replay`].
     #[must_use]
     pub fn image_at(&self, index: usize, survival: Survival, rng: &mut Rng) -> Vec<Arc<MemoryDevice>> {
         let mut replay = self.replay();

@@ -1,20 +1,21 @@
 //! Walking through a record, and the images at its events.
 //!
-//! Invariants: `durable` holds every sector's newest durable version; `pending` holds, for each sector,
-//! the versions that began after it, oldest first, and no empty list; a write is kept in `writes` exactly
-//! as long as a pending sector names it. `check` asserts them.
+//! Invariants: `durable` holds every sector's newest durable version; `pending` holds, for each
+//! sector, the versions that began after it, oldest first, and no empty list; a write is kept in
+//! `writes` exactly as long as a pending sector names it. `check` asserts them.
 
 use super::plan::Base;
 use super::survival::Verdict;
 use super::{Content, Event, SECTOR_BYTES, Survival, WriteId};
 use crate::bytes::SharedBytes;
-use crate::{Durability, MemoryDevice};
+use crate::device::Durability;
+use crate::memory::MemoryDevice;
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
 use std::collections::BTreeMap;
 
-/// Walks through what a [`CrashPlan`](super::CrashPlan) recorded. An image costs what is not durable at
-/// that moment, not the devices' size.
+/// Walks through what a [`CrashPlan`](super::CrashPlan) recorded. An image costs what is not
+/// durable at that moment, not the devices' size.
 #[derive(Debug)]
 pub struct CrashReplay {
     events: Vec<Event>,
@@ -104,15 +105,15 @@ impl CrashReplay {
         &self.marks
     }
 
-    /// Writes of which at least one sector is not durable: if zero and no length is changing, all images
-    /// at this moment are equal.
+    /// Writes of which at least one sector is not durable: if zero and no length is changing, all
+    /// images at this moment are equal.
     #[must_use]
     pub fn pending_writes(&self) -> usize {
         self.devices.iter().map(|device| device.writes.len()).sum()
     }
 
-    /// The devices as a crash at this moment may leave them, in the plan's order. Equal states of `rng`
-    /// give equal images.
+    /// The devices as a crash at this moment may leave them, in the plan's order. Equal states of
+    /// `rng` give equal images.
     #[must_use]
     pub fn image(&self, survival: Survival, rng: &mut Rng) -> Vec<Arc<MemoryDevice>> {
         let mut pending: Vec<(WriteId, u64)> = self

@@ -4,8 +4,8 @@ use super::WriteId;
 use firn_base::rng::Rng;
 use std::collections::BTreeSet;
 
-/// A way in which a power cut treats what was written and not made durable. Where there is a choice it is
-/// drawn from the generator handed in, so a seed replays it.
+/// A way in which a power cut treats what was written and not made durable. Where there is a choice
+/// it is drawn from the generator handed in, so a seed replays it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
     /// All of it is lost.
@@ -14,7 +14,8 @@ pub enum Survival {
     Everything,
     /// Each sector by itself has any of its versions: the durable one or a later one.
     Sectors,
-    /// Each write by itself survives whole or not at all: finds wrong order, as torn sectors do rarely.
+    /// Each write by itself survives whole or not at all: finds wrong order, as torn sectors do
+    /// rarely.
     Writes,
     /// All writes but one survive: finds the one whose sync is missing.
     AllButOne,
@@ -22,12 +23,13 @@ pub enum Survival {
     OnlyOne,
     /// Writes that began before some moment survive, over all devices, later ones don't.
     Prefix,
-    /// As `Prefix`, and of the write at that moment a part survives: its beginning or any sectors of it.
+    /// As `Prefix`, and of the write at that moment a part survives: its beginning or any sectors
+    /// of it.
     Torn,
 }
 
 impl Survival {
-    /// Every way.
+    /// All ways.
     pub const ALL: [Survival; 8] = [
         Survival::Nothing,
         Survival::Everything,
@@ -45,22 +47,23 @@ impl Survival {
 pub(super) enum Verdict {
     /// Each sector draws.
     Draw,
-    /// These writes, and of one more a part: its sectors before the number, or each with an even chance.
+    /// These writes, and of one more a part: its sectors before the number, or each with an even
+    /// chance.
     Writes(BTreeSet<WriteId>, Option<(WriteId, Tear)>),
 }
 
 /// Which part of a torn write survives.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tear {
-    /// Its first so many sectors.
+    /// Its first this many sectors.
     First(u64),
     /// Any.
     Any,
 }
 
 impl Verdict {
-    /// Draws what concerns all devices. `pending` are the writes that are not durable, with their sectors,
-    /// in order.
+    /// Draws what concerns all devices. `pending` are the writes that are not durable, with their
+    /// sectors, in order.
     pub(super) fn draw(survival: Survival, pending: &[(WriteId, u64)], rng: &mut Rng) -> Verdict {
         let ids = || pending.iter().map(|&(id, _)| id);
         let chosen = |rng: &mut Rng| match pending.len() as u64 {
@@ -94,8 +97,8 @@ impl Verdict {
         }
     }
 
-    /// Which of a sector's not yet durable `versions` (oldest first, each with the sector's number within
-    /// its write) it has after the crash; `None`: the durable one.
+    /// Which of a sector's not yet durable `versions` (oldest first, each with the sector's number
+    /// within its write) it has after the crash; `None`: the durable one.
     pub(super) fn version(&self, versions: &[(WriteId, u64)], rng: &mut Rng) -> Option<WriteId> {
         match self {
             Verdict::Draw => {

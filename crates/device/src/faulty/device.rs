@@ -1,18 +1,21 @@
-//! The device that goes wrong.
+//! The device that fails as planned.
 
 use super::plan::{Calls, Fault, FaultPlan, Verdict};
-use crate::{AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::aligned::AlignedBuf;
+use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Passes calls on to another device, except for those that its [`FaultPlan`] lets go wrong.
+/// Passes calls on to another device, except for those that its [`FaultPlan`] makes fail.
 #[derive(Debug)]
 pub struct Faulty {
     inner: Arc<dyn Device>,
     plan: FaultPlan,
-    /// By block number, what was there before its last write, while a rule of the plan wants it. A leaf.
+    /// By block number, what was there before its last write, while a rule of the plan wants it. A
+    /// leaf.
     history: Mutex<BTreeMap<u64, Vec<u8>>>,
     /// A leaf.
     unreadable: Mutex<Unreadable>,
@@ -23,7 +26,7 @@ pub struct Faulty {
 struct Unreadable {
     /// Until they are written: the medium puts another sector in their place.
     spoilt: BTreeSet<u64>,
-    /// For ever, nor written.
+    /// Blocks that can be neither read nor written any more.
     worn: BTreeSet<u64>,
 }
 
@@ -44,8 +47,8 @@ impl Faulty {
         Faulty { inner, plan: plan.clone(), history: Mutex::default(), unreadable: Mutex::default() }
     }
 
-    /// Damages the medium itself: flips `bits` random bits, drawn from `seed`, of the range, for good. Not
-    /// counted as a call.
+    /// Damages the medium itself: flips `bits` random bits, drawn from `seed`, of the range, for
+    /// good. Not counted as a call.
     pub fn rot(&self, offset: u64, len: usize, bits: u32, seed: u64) -> Result<(), DeviceError> {
         let mut bytes = AlignedBuf::zeroed(len);
         self.inner.read(offset, &mut bytes)?;
@@ -53,13 +56,14 @@ impl Faulty {
         self.inner.write(offset, &bytes, Durability::Durable)
     }
 
-    /// Damages the medium itself: the blocks of the range cannot be read any more, until they are written again. Not
-    /// counted as a call.
+    /// Damages the medium itself: the blocks of the range cannot be read any more, until they are
+    /// written again. Not counted as a call.
     pub fn make_unreadable(&self, offset: u64, len: u64) {
         self.unreadable.lock().spoilt.extend(self.blocks(offset, len));
     }
 
-    /// The same for good: a write of such a block fails, too, and writes nothing. Not counted as a call.
+    /// The same for good: a write of such a block fails, too, and writes nothing. Not counted as a
+    /// call.
     pub fn wear_out(&self, offset: u64, len: u64) {
         self.unreadable.lock().worn.extend(self.blocks(offset, len));
     }

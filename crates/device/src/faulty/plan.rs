@@ -1,6 +1,6 @@
 //! Which calls go wrong, and how.
 
-use crate::DeviceErrorKind;
+use crate::error::DeviceErrorKind;
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,40 +25,45 @@ pub enum Calls {
 /// How a call goes wrong. Each fits some kinds of call; a rule does not see the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Any call: does nothing and answers with an error of this kind.
+    /// Any call: does nothing and returns an error of this kind.
     Fail(DeviceErrorKind),
-    /// Any call: is done, and answers with an error all the same: its fate is unknown to the caller.
+    /// Any call: is performed, and returns an error all the same: its outcome is unknown to the
+    /// caller.
     FailLate(DeviceErrorKind),
-    /// A write: only the first `blocks` logical blocks are written (all but the last, if it has no more);
-    /// then it answers with the error, or, without one, as if all were written.
+    /// A write: only the first `blocks` logical blocks are written (all but the last, if it has no
+    /// more); then it returns the error, or, without one, success as if all were written.
     Torn {
         /// Logical blocks written.
         blocks: u64,
-        /// What it answers.
+        /// The error that it returns.
         error: Option<DeviceErrorKind>,
     },
     /// A write, sync or discard: is acknowledged and not done.
     Lost,
-    /// A read or write: goes to the place `by` bytes further on, in whole blocks, around the device's end.
+    /// A read or write: goes to the place `by` bytes further on, in whole blocks, around the
+    /// device's end.
     Misdirected {
         /// Bytes, forwards or backwards.
         by: i64,
     },
-    /// A read: so many random bits of what it answers are wrong, this time. A write: of what is stored.
+    /// A read: this many random bits of what it returns are wrong, once. A write: of what is
+    /// stored.
     BitRot {
         /// Bits flipped.
         bits: u32,
     },
-    /// A read: answers, block by block, what was there before the last write (since the rule was made).
+    /// A read: returns, block by block, what was there before the last write (since the rule was
+    /// made).
     Stale,
     /// Any call: takes this much longer, in the engine's clock, and is done properly.
     Stall(Duration),
 }
 
-/// Which of the calls that a rule sees go wrong; they are counted from zero since the rule was added.
+/// Which of the calls that a rule sees go wrong; they are counted from zero since the rule was
+/// added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// This one.
+    /// The n-th call, counted from zero.
     Nth(u64),
     /// This one and all later ones: the device is broken from then on.
     From(u64),
@@ -71,18 +76,20 @@ pub enum When {
 pub struct FaultRule {
     /// Kinds of call that it sees.
     pub calls: Calls,
-    /// Sees only calls to the device with this name (`DeviceInfo::name`); `None`: to all of the plan.
+    /// Sees only calls to the device with this name (`DeviceInfo::name`); `None`: to all of the
+    /// plan.
     pub device: Option<String>,
     /// Which of them go wrong.
     pub when: When,
-    /// How.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// The faults of one or more [`Faulty`](super::Faulty) devices, and the count of their calls. Clones share both.
+/// The faults of one or more [`Faulty`](super::Faulty) devices, and the count of their calls.
+/// Clones share both.
 ///
-/// A call is seen by every rule it fits; the first that is due (in the order in which they were added)
-/// decides. With one thread, everything that happens follows from the seed and the rules.
+/// A call is seen by every rule it fits; the first that is due (in the order in which they were
+/// added) decides. With one thread, everything that happens follows from the seed and the rules.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     state: Arc<Mutex<PlanState>>,

@@ -1,7 +1,7 @@
 //! Names: a file that is created or removed is so for good only after its directory was synced.
 
 use super::errno::path_error;
-use crate::DeviceError;
+use crate::error::DeviceError;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::path::Path;

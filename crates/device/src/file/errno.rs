@@ -1,6 +1,6 @@
 //! From the kernel's error numbers to what a caller can do.
 
-use crate::{DeviceError, DeviceErrorKind};
+use crate::error::{DeviceError, DeviceErrorKind};
 use rustix::io::Errno;
 use std::fmt::Display;
 
@@ -29,7 +29,8 @@ pub(super) fn path_error(path: &dyn Display, operation: &str, errno: Errno) -> D
     DeviceError::new(kind, format!("{path}: cannot {operation}: {errno}; {advice}"))
 }
 
-/// The error of a transfer or a change of length on an open device. `place` says where on the device.
+/// The error of a transfer or a change of length on an open device. `place` says where on the
+/// device.
 pub(super) fn io_error(name: &str, operation: &str, place: &dyn Display, errno: Errno) -> DeviceError {
     let (kind, advice) = match errno {
         Errno::NOSPC => {

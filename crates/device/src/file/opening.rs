@@ -1,19 +1,20 @@
-//! Opening: which file, who else uses it, and what alignment the kernel asks for.
+//! Opening: which file, whether another process uses it, and what alignment the kernel requires.
 
 use super::errno::path_error;
-use crate::{AlignedBuf, DeviceError, DeviceErrorKind};
+use crate::aligned::AlignedBuf;
+use crate::error::{DeviceError, DeviceErrorKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::path::Path;
 
-/// How a [`FileDevice`](crate::FileDevice) is opened.
+/// How a [`FileDevice`](crate::file::FileDevice) is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Writes, growth and discards are refused; other readers may open it too.
     pub read_only: bool,
-    /// Takes the file's lock (`flock`: exclusive, or shared if read-only), so that two databases never
-    /// use one file. Turn it off only for file systems that have no locks.
+    /// Takes the file's lock (`flock`: exclusive, or shared if read-only), so that two databases
+    /// never use one file. Turn it off only for file systems that have no locks.
     pub lock: bool,
     /// By-passes the page cache where the file system allows it.
     pub direct: bool,
@@ -58,7 +59,8 @@ pub(super) fn open(path: &Path, options: &FileOptions, create: bool) -> Result<O
     }
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    // O_DIRECT is set later: a file system without it would leave the new file behind and fail the open.
+    // O_DIRECT is set later: a file system without it would leave the new file behind and fail the
+    // open.
     let creating = if create { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
     let operation = if create { "create it" } else { "open it" };
     let mut fd = retry_on_intr(|| rustix::fs::open(path, flags | creating, Mode::RUSR | Mode::WUSR))
@@ -83,8 +85,8 @@ pub(super) fn open(path: &Path, options: &FileOptions, create: bool) -> Result<O
             Ok(Opened { fd, geometry, len: bytes - bytes % block, block_device })
         }
         Err(error) => {
-            // A file that was just created and can't be used is taken back, unless another process was
-            // quick enough to open and lock it.
+            // A file that was just created and can't be used is taken back, unless another process
+            // was quick enough to open and lock it.
             if create && error.kind != DeviceErrorKind::Locked {
                 let _ = rustix::fs::unlink(path);
             }
@@ -164,7 +166,8 @@ fn geometry(fd: BorrowedFd<'_>, options: &FileOptions, block_device: bool, bytes
     }
 }
 
-/// Whether the file system keeps its files in the page cache for ever: some accept O_DIRECT all the same.
+/// Whether the file system keeps its files in the page cache for ever: some accept O_DIRECT all the
+/// same.
 fn in_memory(fd: BorrowedFd<'_>) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
@@ -177,8 +180,8 @@ fn set_direct(fd: BorrowedFd<'_>, on: bool) -> bool {
     rustix::fs::fcntl_setfl(fd, flags).is_ok()
 }
 
-/// Bytes of alignment of (offset, memory) as the kernel says them (since Linux 6.1): `None` if it says
-/// nothing, `Some(None)` if this file can't be used directly.
+/// Bytes of alignment of (offset, memory) as the kernel says them (since Linux 6.1): `None` if it
+/// says nothing, `Some(None)` if this file can't be used directly.
 fn kernel_alignment(fd: BorrowedFd<'_>) -> Option<Option<(usize, usize)>> {
     let statx = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     if statx.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
@@ -190,7 +193,8 @@ fn kernel_alignment(fd: BorrowedFd<'_>) -> Option<Option<(usize, usize)>> {
     }
 }
 
-/// Finds the block size by trying. An empty file answers reads of any size, so one is written to.
+/// Finds the block size by trying. An empty file accepts reads of any size, so one block is written
+/// to it.
 fn probe(fd: BorrowedFd<'_>, options: &FileOptions, bytes: u64) -> Option<(usize, usize)> {
     let mut memory = AlignedBuf::zeroed(4096);
     let empty = bytes < 4096;

@@ -1,11 +1,13 @@
 //! Length and space of a regular file.
 //!
-//! Crash argument: the new length becomes visible to callers only after it and what fills it were synced.
-//! A crash in between leaves a file that is longer than its users know of, whose tail reads as zeros; they
-//! keep their own lengths.
+//! Crash argument: the new length becomes visible to callers only after it and what fills it were
+//! synced. A crash in between leaves a file that is longer than its users know of, whose tail reads
+//! as zeros; they keep their own lengths.
 
 use super::transfer::Transfers;
-use crate::{AlignedBuf, DeviceError, Fill};
+use crate::aligned::AlignedBuf;
+use crate::device::Fill;
+use crate::error::DeviceError;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 use std::path::Path;
@@ -18,7 +20,8 @@ pub(super) fn grow(file: &Transfers, old: u64, new: u64, fill: Fill) -> Result<(
     assert!(old < new);
     let grown = extend(file, old, new, fill);
     if grown.is_err() {
-        // Best effort: a file longer than it says does no harm, and the first error is the one to tell.
+        // Best effort: a file longer than it says does no harm, and the first error is the one to
+        // tell.
         let _ = set_length(file, old);
     }
     grown
@@ -31,7 +34,7 @@ pub(super) fn set_length(file: &Transfers, len: u64) -> Result<(), DeviceError> 
     file.sync_all()
 }
 
-/// Gives the range back to the file system, which may not know how.
+/// Returns the range to the file system, which may not support that.
 pub(super) fn punch(file: &Transfers, offset: u64, len: u64) -> Result<(), DeviceError> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match retry_on_intr(|| rustix::fs::fallocate(file.fd(), flags, offset, len)) {
@@ -61,7 +64,8 @@ fn extend(file: &Transfers, old: u64, new: u64, fill: Fill) -> Result<(), Device
     file.sync_all()
 }
 
-/// Refuses a growth that is sure to fail before it is tried: zeros would be written until the file system is full.
+/// Refuses a growth that is sure to fail before it is tried: zeros would be written until the file
+/// system is full.
 fn refuse_more_than_there_is(file: &Transfers, old: u64, new: u64) -> Result<(), DeviceError> {
     let Some(free) = available(rustix::fs::fstatvfs(file.fd())) else { return Ok(()) };
     if new - old <= free {
@@ -73,7 +77,8 @@ fn refuse_more_than_there_is(file: &Transfers, old: u64, new: u64) -> Result<(),
     ))
 }
 
-/// Bytes that this user may still write to the file system of `path`, which is there; `None` where that is not known.
+/// Bytes that this user may still write to the file system of `path`, which is there; `None` where
+/// that is not known.
 #[must_use]
 pub fn available_bytes(path: &Path) -> Option<u64> {
     available(rustix::fs::statvfs(path))

@@ -1,12 +1,14 @@
 //! Positioned reads and writes: interrupted, short and misaligned ones included.
 //!
-//! Invariants: each system call's offset, length and, where the kernel asks for it, memory are aligned;
-//! what remains after a short transfer starts at a block again; after a failed sync no sync and no durable
-//! write succeeds any more, since the kernel forgets what it could not write and would answer "done".
+//! Invariants: each system call's offset, length and, where the kernel asks for it, memory are
+//! aligned; what remains after a short transfer starts at a block again; after a failed sync no
+//! sync and no durable write succeeds any more, since the kernel forgets what it could not write
+//! and would report success.
 
 use super::errno::{At, io_error};
 use super::opening::Geometry;
-use crate::{AlignedBuf, DeviceError, DeviceErrorKind};
+use crate::aligned::AlignedBuf;
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_base::sync::before_device;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,8 +32,8 @@ pub(super) struct Transfers {
 
 impl Drop for Transfers {
     fn drop(&mut self) {
-        // Closing would do, but for a child process that is just being started by another thread: until its
-        // exec it shares the open file, and the lock with it.
+        // Closing would do, but for a child process that is just being started by another thread:
+        // until its exec it shares the open file, and the lock with it.
         let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
     }
 }
@@ -112,8 +114,8 @@ impl Transfers {
             };
             match written {
                 Ok(written) => done += self.whole_blocks(written, "writing", &place)?,
-                // Nothing was tried: the flag itself is unknown. What earlier rounds wrote was durable, or
-                // is covered by the sync below.
+                // Nothing was tried: the flag itself is unknown. What earlier rounds wrote was
+                // durable, or is covered by the sync below.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) if flagged => self.dsync.store(false, Ordering::Relaxed),
                 Err(errno) => return Err(self.write_failed(place.offset, place.len, durable, errno)),
             }
@@ -160,22 +162,24 @@ impl Transfers {
         io_error(&self.name, operation, &"", errno)
     }
 
-    /// The error of a read that the kernel answered with `errno`.
+    /// The error of a read for which the kernel returned `errno`.
     pub(super) fn read_failed(&self, offset: u64, len: usize, errno: Errno) -> DeviceError {
         io_error(&self.name, "reading", &At { offset, len }, errno)
     }
 
-    /// The error of a write that the kernel answered with `errno`.
+    /// The error of a write for which the kernel returned `errno`.
     pub(super) fn write_failed(&self, offset: u64, len: usize, durable: bool, errno: Errno) -> DeviceError {
         let error = io_error(&self.name, "writing", &At { offset, len }, errno);
-        // A direct write that found no space lost nothing; a buffered one may have failed in its sync.
+        // A direct write that found no space lost nothing; a buffered one may have failed in its
+        // sync.
         if durable && (error.kind != DeviceErrorKind::NoSpace || !self.geometry.direct) {
             self.broken.store(true, Ordering::Relaxed);
         }
         error
     }
 
-    /// How much of a transfer counts: a part of a block is done again, a transfer that gets nowhere ends.
+    /// How much of a transfer counts: a part of a block is done again, a transfer that gets nowhere
+    /// ends.
     fn whole_blocks(&self, moved: usize, operation: &str, place: &At) -> Result<usize, DeviceError> {
         assert!(moved <= place.len, "the kernel moves no more than it was asked to");
         match moved - moved % self.geometry.logical_block {

@@ -1,11 +1,13 @@
-//! Where overlays keep what was written: in DRAM up to a budget, beyond it in a temporary file without a name.
+//! Where overlays keep what was written: in DRAM up to a budget, beyond it in a temporary file
+//! without a name.
 //!
-//! The file has no name (`O_TMPFILE`, or unlinked as soon as it is made), so that the kernel frees it with the process,
-//! however that ends. It goes around [`crate::Device`]: nothing in it is ever read by another opening.
+//! The file has no name (`O_TMPFILE`, or unlinked as soon as it is made), so that the kernel frees
+//! it with the process, however that ends. It goes around [`crate::device::Device`]: nothing in it
+//! is ever read by another opening.
 //!
 //! Lock: one, a leaf, over the accounts; it is not held during the file's I/O.
 
-use crate::{DeviceError, DeviceErrorKind};
+use crate::error::{DeviceError, DeviceErrorKind};
 use firn_base::sync::{Arc, Mutex};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
@@ -33,13 +35,13 @@ struct Accounts {
     file: Option<Arc<File>>,
     /// Where the file's unused end begins.
     end: u64,
-    /// Places given back, by their size.
+    /// Freed places, by their size.
     free: BTreeMap<usize, Vec<u64>>,
 }
 
 /// Where a chunk is.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum ChunkLocation {
     Memory(Box<[u8]>),
     /// At this byte of the file.
     File(Arc<File>, u64),
@@ -52,7 +54,8 @@ impl OverlaySpace {
         OverlaySpace::in_directory(budget, &std::env::temp_dir())
     }
 
-    /// Up to `budget` bytes in DRAM, then a file in `directory`, which is made when it is needed first.
+    /// Up to `budget` bytes in DRAM, then a file in `directory`, which is made when it is needed
+    /// first.
     #[must_use]
     pub fn in_directory(budget: u64, directory: &Path) -> OverlaySpace {
         OverlaySpace { budget, directory: directory.to_path_buf(), accounts: Mutex::default() }
@@ -65,13 +68,13 @@ impl OverlaySpace {
         (accounts.memory, accounts.filed)
     }
 
-    /// A place for `bytes` bytes, whose contents are undefined.
-    pub(super) fn take(&self, bytes: usize) -> Result<Place, DeviceError> {
+    /// A location for `bytes` bytes, whose contents are undefined.
+    pub(super) fn take(&self, bytes: usize) -> Result<ChunkLocation, DeviceError> {
         let mut accounts = self.accounts.lock();
         if accounts.memory + bytes as u64 <= self.budget {
             accounts.memory += bytes as u64;
             drop(accounts);
-            return Ok(Place::Memory(vec![0; bytes].into_boxed_slice()));
+            return Ok(ChunkLocation::Memory(vec![0; bytes].into_boxed_slice()));
         }
         let file = match &accounts.file {
             Some(file) => file.clone(),
@@ -88,40 +91,50 @@ impl OverlaySpace {
             accounts.end += bytes as u64;
             at
         });
-        Ok(Place::File(file, at))
+        Ok(ChunkLocation::File(file, at))
     }
 
-    pub(super) fn give_back(&self, place: Place, bytes: usize) {
+    pub(super) fn free(&self, location: ChunkLocation, bytes: usize) {
         let mut accounts = self.accounts.lock();
-        match place {
-            Place::Memory(_) => accounts.memory -= bytes as u64,
-            Place::File(_, at) => {
+        match location {
+            ChunkLocation::Memory(_) => accounts.memory -= bytes as u64,
+            ChunkLocation::File(_, at) => {
                 accounts.filed -= bytes as u64;
                 accounts.free.entry(bytes).or_default().push(at);
             }
         }
     }
 
-    pub(super) fn read(&self, place: &Place, start: usize, buf: &mut [u8]) -> Result<(), DeviceError> {
-        match place {
-            Place::Memory(bytes) => {
+    pub(super) fn read(
+        &self,
+        location: &ChunkLocation,
+        start: usize,
+        buf: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        match location {
+            ChunkLocation::Memory(bytes) => {
                 buf.copy_from_slice(&bytes[start..start + buf.len()]);
                 Ok(())
             }
-            Place::File(file, at) => {
+            ChunkLocation::File(file, at) => {
                 let read = file.read_exact_at(buf, at + start as u64);
                 read.map_err(|error| self.failed("be read", &error))
             }
         }
     }
 
-    pub(super) fn write(&self, place: &mut Place, start: usize, data: &[u8]) -> Result<(), DeviceError> {
-        match place {
-            Place::Memory(bytes) => {
+    pub(super) fn write(
+        &self,
+        location: &mut ChunkLocation,
+        start: usize,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
+        match location {
+            ChunkLocation::Memory(bytes) => {
                 bytes[start..start + data.len()].copy_from_slice(data);
                 Ok(())
             }
-            Place::File(file, at) => {
+            ChunkLocation::File(file, at) => {
                 let written = file.write_all_at(data, *at + start as u64);
                 written.map_err(|error| self.failed("take more", &error))
             }

@@ -1,4 +1,5 @@
-//! Random batches through io_uring, through positioned I/O and through memory all do what a vector does.
+//! Random batches through io_uring, through positioned I/O and through memory all do what a vector
+//! does.
 
 use firn_base::rng::Rng;
 use firn_device::{

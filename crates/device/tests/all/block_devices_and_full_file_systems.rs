@@ -1,5 +1,6 @@
-//! A block device is used directly, in its own blocks, by one user, and does not grow; a file system that
-//! really fills up leaves what was there. On loop devices, so both need root: run them with `--ignored`.
+//! A block device is used directly, in its own blocks, by one user, and does not grow; a file
+//! system that really fills up leaves what was there. On loop devices, so both need root: run them
+//! with `--ignored`.
 
 use firn_device::{AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill, Io, IoOp};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
-/// A loop device with 4096-byte blocks, taken away in the end.
+/// A loop device with 4096-byte blocks, removed in the end.
 struct Loop {
     path: PathBuf,
     directory: tempfile::TempDir,
@@ -106,7 +107,7 @@ fn a_file_system_that_fills_up_leaves_what_was_there() {
         assert_eq!(device.len(), 4 << 20);
         assert_eq!(std::fs::metadata(&path).expect("it is there").len(), 4 << 20);
     }
-    // Sparse space is promised by nobody: the write finds out, and the device stays usable.
+    // Sparse space is not reserved: the write fails, and the device stays usable.
     device.grow(BYTES, Fill::Sparse).expect("costs nothing");
     let big = AlignedBuf::zeroed(12 << 20);
     let error = device.write(4 << 20, &big, Durability::Durable).expect_err("full");

@@ -1,5 +1,5 @@
-//! Crash images hold everything that was made durable, nothing that was never written, and, over many
-//! draws, every mixture of the rest; and they find a protocol that forgets a sync.
+//! Crash images hold everything that was made durable, nothing that was never written, and, over
+//! many draws, every mixture of the rest; and they find a protocol that forgets a sync.
 
 use firn_base::rng::Rng;
 use firn_device::{
@@ -40,7 +40,8 @@ struct Expected {
     maybe: Vec<u64>,
 }
 
-/// Runs a random single-threaded workload; returns what may be found at each mark, taken after each call.
+/// Runs a random single-threaded workload; returns what may be found at each mark, taken after each
+/// call.
 fn run(plan: &CrashPlan, devices: &[Arc<CrashDevice>], rng: &mut Rng) -> Vec<Vec<Vec<Expected>>> {
     let mut now = vec![vec![Expected::default(); SECTORS as usize]; devices.len()];
     let mut history = Vec::new();
@@ -220,7 +221,7 @@ fn a_sync_covers_only_what_had_returned_when_it_began_on_its_own_device() {
 }
 
 #[test]
-fn what_any_thread_was_told_is_durable_is_in_every_later_image() {
+fn what_was_acknowledged_to_any_thread_is_in_every_later_image() {
     const THREADS: u64 = 4;
     let plan = CrashPlan::new();
     let device = grown(&plan, "data");
@@ -245,21 +246,24 @@ fn what_any_thread_was_told_is_durable_is_in_every_later_image() {
     });
     let mut replay = plan.replay();
     let mut rng = Rng::new(6);
-    let mut told = [0; THREADS as usize];
+    let mut acknowledged = [0; THREADS as usize];
     while let Some(event) = replay.step() {
         if let Event::Mark(mark) = event {
-            told[(mark >> 32) as usize] = mark & 0xffff_ffff;
+            acknowledged[(mark >> 32) as usize] = mark & 0xffff_ffff;
         }
         replay.check();
         for survival in Survival::ALL {
             let image = replay.image(survival, &mut rng);
-            for (thread, &told) in told.iter().enumerate() {
+            for (thread, &acknowledged) in acknowledged.iter().enumerate() {
                 let found = stamp_of(&*image[0], thread as u64);
-                assert!(found == told || found == told + 1, "{survival:?}: told {told}, found {found}");
+                assert!(
+                    found == acknowledged || found == acknowledged + 1,
+                    "{survival:?}: acknowledged {acknowledged}, found {found}"
+                );
             }
         }
     }
-    assert_eq!((told, replay.pending_writes()), ([20; THREADS as usize], 0));
+    assert_eq!((acknowledged, replay.pending_writes()), ([20; THREADS as usize], 0));
 }
 
 #[test]
@@ -315,7 +319,8 @@ fn images_can_crash_again_and_the_power_stays_off() {
     assert_eq!(stamp_of(&*image[0], 0), 1, "the first image is not changed by the second life");
 }
 
-/// Two slots on one device, a pointer to the valid one on another; the record of one change each round.
+/// Two slots on one device, a pointer to the valid one on another; the record of one change each
+/// round.
 fn change_twice(plan: &CrashPlan, sync_before_publishing: bool) -> bool {
     let (slots, pointer) = (grown(plan, "slots"), grown(plan, "pointer"));
     plan.settle();

@@ -1,4 +1,5 @@
-//! Two databases never use one file; readers may share it; what is neither file nor block device is refused.
+//! Two databases never use one file; readers may share it; what is neither file nor block device is
+//! refused.
 
 use firn_device::{AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill};
 

@@ -1,11 +1,12 @@
-//! A `FileDevice` keeps what was written, over reopening, on file systems with and without direct I/O,
-//! from any memory; and its length changes only when asked.
+//! A `FileDevice` keeps what was written, over reopening, on file systems with and without direct
+//! I/O, from any memory; and its length changes only when asked.
 
 use firn_device::{AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Directories on the file systems at hand: the temporary one (usually a disk) and, if present, tmpfs.
+/// Directories on the file systems at hand: the temporary one (usually a disk) and, if present,
+/// tmpfs.
 fn directories() -> Vec<tempfile::TempDir> {
     let mut found = vec![tempfile::tempdir().expect("the temporary directory is writable")];
     match tempfile::tempdir_in("/dev/shm") {
@@ -101,10 +102,10 @@ fn written_space_is_allocated_and_discarded_space_is_given_back() {
     let allocated = |path: &Path| std::fs::metadata(path).expect("it is there").blocks() * 512;
     let device = FileDevice::create(&path, &FileOptions::default()).expect("created");
     device.grow(2 << 20, Fill::Sparse).expect("grown");
-    assert!(allocated(&path) < 1 << 20, "sparse space takes no room");
+    assert!(allocated(&path) < 1 << 20, "sparse space takes no disk space");
     device.grow(4 << 20, Fill::Written).expect("grown");
     let with_written = allocated(&path);
-    assert!(with_written >= 2 << 20, "written space takes room: {with_written}");
+    assert!(with_written >= 2 << 20, "written space takes disk space: {with_written}");
     device.discard(3 << 20, 1 << 20).expect("discarded");
     assert_eq!(device.len(), 4 << 20, "discarding keeps the length");
     eprintln!("given back: {} bytes", with_written - allocated(&path));
@@ -161,7 +162,7 @@ fn a_full_or_refusing_file_system_leaves_the_old_length() {
     device.grow(1 << 20, Fill::Reserved).expect("grown");
     // More than any file system this runs on has free; the file system itself says so.
     for fill in [Fill::Reserved, Fill::Written] {
-        let error = device.grow(1 << 58, fill).expect_err("no room");
+        let error = device.grow(1 << 58, fill).expect_err("no space");
         assert_eq!(error.kind, DeviceErrorKind::NoSpace, "{error}");
         assert!(error.message.contains("full"), "{error}");
         assert_eq!(device.len(), 1 << 20);

@@ -1,4 +1,5 @@
-//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+//! The tests of this crate's public interface, in one program: each file is one promise or one way
+//! to break it.
 
 mod batches_match_a_model;
 mod batches_work_when_no_ring_can_be_made;

@@ -32,7 +32,8 @@ fn contents(device: &dyn Device) -> Vec<u8> {
     all
 }
 
-/// Random calls on an overlay and on a vector. What is discarded may be anything, so it is written again.
+/// Random calls on an overlay and on a vector. What is discarded may be anything, so it is written
+/// again.
 fn agrees_with_a_model(block: usize, budget: u64, seed: u64) {
     let size = block as u64;
     let base = base(block, 40);

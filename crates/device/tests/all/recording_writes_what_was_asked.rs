@@ -6,7 +6,7 @@ use firn_device::trace::{TraceOp, TraceReader};
 use firn_device::{Device, DeviceError, Durability, Fill, Io, IoOp, MemoryDevice, Recording};
 use std::io::{self, Write};
 
-/// Memory that the test can read while the recording writes to it; full after so many bytes.
+/// Memory that the test can read while the recording writes to it; full after this many bytes.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>, usize);
 
@@ -14,7 +14,7 @@ impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut all = self.0.lock();
         if self.1 > 0 && all.len() + bytes.len() > self.1 {
-            return Err(io::Error::other("no room for the trace"));
+            return Err(io::Error::other("no space for the trace"));
         }
         all.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -97,5 +97,5 @@ fn a_trace_that_cannot_be_written_does_not_stop_the_device() {
         device.write(0, &[1; 512], Durability::Later).expect("the device is whole");
     }
     let error = device.finish().expect_err("the trace is not");
-    assert!(error.message.contains("no room for the trace"), "{error}");
+    assert!(error.message.contains("no space for the trace"), "{error}");
 }

@@ -26,8 +26,8 @@ use firn_base::clock;
 use firn_base::sync::Arc;
 use firn_base::{Lsn, PageId};
 use firn_device::{AlignedBuf, Device, FileDevice, FileOptions, sync_directory};
-use firn_log::LogTail;
 use firn_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter};
+use firn_log::{Kind, LogTail};
 use firn_tier::{PageRead, PageTier, TierError, TierErrorKind};
 use manifest::{LOG, MANIFEST, Manifest, PAGES};
 use pages::{BATCH_PAGES, PageEntry, PagesReader, PagesWriter};
@@ -357,7 +357,7 @@ fn verify(directory: &Path, manifest: &Manifest, tell: Tell<'_>) -> Result<(), E
     let mut records = ArchiveRecords::new(log, manifest.end);
     let mut checkpoint = false;
     while let Some((lsn, record)) = records.next().map_err(archive::archive_error)? {
-        checkpoint |= lsn == manifest.checkpoint && record.kind == crate::checkpoint::CHECKPOINT;
+        checkpoint |= lsn == manifest.checkpoint && record.kind == Kind::CHECKPOINT;
     }
     if records.end() != manifest.end || !checkpoint {
         return Err(Error::damaged(format!(

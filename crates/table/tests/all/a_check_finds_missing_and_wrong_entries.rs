@@ -29,7 +29,8 @@ fn both_ways() {
 
     let (by_name, by_mail) = (tree_of(&world, "by_name"), tree_of(&world, "by_mail"));
     let mut txn = world.begin();
-    // An entry lost, an entry of no row, a unique entry that leads to another row, an entry that is none.
+    // An entry lost, an entry of no row, a unique entry that leads to another row, an entry that is
+    // none.
     txn.remove(&by_name, &first_key(&world, &by_name), &mut Vec::new()).unwrap();
     let mut stray = Vec::new();
     table.index("by_name").unwrap().encode(&["eve".into(), 1i32.into()], &mut stray).unwrap();

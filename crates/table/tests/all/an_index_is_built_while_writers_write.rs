@@ -23,8 +23,8 @@ fn plain_people(world: &World, rows: i64) -> Table {
     table
 }
 
-/// Random transactions on ids of one parity until told to stop; answers how many committed. Each thread has
-/// mails of its own: the unique index must be possible.
+/// Random transactions on ids of one parity until `stop` is set; returns how many committed. Each
+/// thread uses its own mail addresses: the unique index must be possible.
 fn write(world: &World, typed: &TypedTable, seed: u64, parity: i64, stop: &AtomicBool, done: &AtomicU64) {
     let mut rng = Rng::new(seed);
     while !stop.load(Ordering::SeqCst) {
@@ -82,7 +82,7 @@ fn with_writers_at_work() {
                 world.catalog.drop_step().unwrap();
             }
         }
-        assert!(during > 0, "nobody wrote while an index was being built: the test shows nothing");
+        assert!(during > 0, "no thread wrote while an index was being built: the test shows nothing");
     });
     world.drop_all();
     world.assert_sound(&table);
@@ -104,7 +104,8 @@ impl World {
     }
 }
 
-/// Blocks until `count` waits for locks have begun since the manager was made, one of them by `thread`.
+/// Blocks until `count` waits for locks have begun since the manager was made, one of them by
+/// `thread`.
 fn until_waits<T>(world: &World, count: u64, thread: &std::thread::ScopedJoinHandle<'_, T>) {
     while world.manager.statistics().lock_waits < count {
         assert!(!thread.is_finished(), "it should have waited for a lock");
@@ -153,7 +154,7 @@ fn a_writer_that_waits_for_its_row_through_the_whole_build_keeps_the_index() {
 }
 
 #[test]
-fn an_unfinished_build_is_dropped_in_the_next_life() {
+fn an_unfinished_build_is_dropped_by_the_next_opening() {
     let world = World::new(4096);
     let table = plain_people(&world, 50);
     world.drop_all();
@@ -181,8 +182,8 @@ fn an_unfinished_build_is_dropped_in_the_next_life() {
     world.assert_sound(&table);
 }
 
-/// Makes the catalog say that the table's only index, by_name, is still being built, as a crash would leave
-/// it; and takes its entries out.
+/// Makes the catalog say that the table's only index, by_name, is still being built, as a crash
+/// would leave it; and removes its entries.
 fn unfinish(world: &World, table: &Table) {
     let index = table.index("by_name").unwrap().definition().unwrap();
     let trees = world.catalog.trees();
@@ -190,7 +191,8 @@ fn unfinish(world: &World, table: &Table) {
     let key = [b"object/".as_slice(), &table.id().0.to_be_bytes(), &[0, 0]].concat();
     let (mut txn, mut bytes) = (world.begin(), Vec::new());
     assert!(txn.get(system, &key, &mut bytes).unwrap());
-    // See docs/format/rows.md: before the checksum, the index's columns, uniqueness, name and state.
+    // See docs/format/rows.md: before the checksum, the index's columns, uniqueness, name and
+    // state.
     let state = bytes.len() - 4 - (1 + 1 + 2 * 2) - 1 - (1 + "by_name".len()) - 1;
     assert_eq!(bytes[state], 2, "ready");
     bytes[state] = 1;

@@ -1,4 +1,5 @@
-//! Cursors stand between rows by key: what happens around them, they go on at the right place.
+//! Cursors stand between rows by key: whatever happens around them, they continue at the right
+//! place.
 
 use crate::common::*;
 use firn_btree::Direction;
@@ -63,8 +64,8 @@ fn a_refreshed_cursor_sees_what_was_written_ahead_of_it() {
     assert_eq!(cursor.next(&mut txn).unwrap().unwrap().0, 1u32.to_be_bytes());
 }
 
-/// What lay between the last row answered and the end of its leaf was once passed over, the end of the scan
-/// included: a refreshed cursor went on at the next leaf.
+/// What lay between the last row returned and the end of its leaf was once skipped, the end of the
+/// scan included: a refreshed cursor continued at the next leaf.
 #[test]
 fn a_refreshed_cursor_goes_on_right_behind_its_last_row() {
     for (direction, new) in [(Direction::Forward, 9u32), (Direction::Backward, 0)] {
@@ -78,7 +79,7 @@ fn a_refreshed_cursor_goes_on_right_behind_its_last_row() {
         cursor.refresh();
         assert_eq!(number(cursor.next(&mut txn).unwrap().unwrap().0), new);
         assert!(cursor.next(&mut txn).unwrap().is_none());
-        // Also when the end has been reached, and when no row has been answered yet.
+        // Also when the end has been reached, and when no row has been returned yet.
         let mut at_end = table.scan(KeyRange::prefix(&[1]), direction);
         assert!(at_end.next(&mut txn).unwrap().is_none());
         table.insert(&mut txn, &[1, 1], b"").unwrap();
@@ -114,7 +115,7 @@ fn index_scans_answer_rows_by_range_both_ways() {
 }
 
 #[test]
-fn rows_answered_for_update_are_locked_and_a_failed_step_can_be_made_again() {
+fn rows_returned_for_update_are_locked_and_a_failed_step_can_be_repeated() {
     let world = World::new(4096);
     let table = numbers(&world, 3);
     let mut holder = world.begin();
@@ -149,7 +150,7 @@ fn estimates_are_near() {
     assert_eq!(table.estimate(&KeyRange::new(Bound::Included(b"b"), Bound::Excluded(b"a"))), Ok(0));
 }
 
-/// A cursor once went on with whatever transaction it was given.
+/// A cursor once continued with whatever transaction it was given.
 #[test]
 fn a_cursor_goes_on_only_with_the_transaction_it_began_with() {
     for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {

@@ -1,5 +1,5 @@
-//! What was created, renamed, extended and dropped is so in the next life of the database; what was not
-//! committed is not.
+//! What was created, renamed, extended and dropped is so after a reopening; what was not committed
+//! is not.
 
 use crate::common::*;
 use firn_btree::Direction;

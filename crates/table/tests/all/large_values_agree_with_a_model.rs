@@ -1,4 +1,5 @@
-//! Values longer than a page: written, replaced, deleted, rolled back and read by old snapshots, beside a map.
+//! Values longer than a page: written, replaced, deleted, rolled back and read by old snapshots,
+//! beside a map.
 
 use crate::common::World;
 use firn_base::rng::Rng;
@@ -359,8 +360,8 @@ fn typed_rows_may_be_long_too() {
     world.assert_sound(&table);
 }
 
-/// The old value, of up to 64 MiB, was once read for each update of a row in a table with any index. A table whose first
-/// chunk is gone shows who reads it.
+/// The old value, of up to 64 MiB, was once read for each update of a row in a table with any
+/// index. A table whose first chunk is gone shows which statements read it.
 #[test]
 fn a_replaced_value_is_read_only_for_indexes_that_are_made_of_it() {
     let columns = || {

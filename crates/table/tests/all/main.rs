@@ -1,4 +1,5 @@
-//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+//! The tests of this crate's public interface, in one program: each file is one promise or one way
+//! to break it.
 
 mod a_check_finds_missing_and_wrong_entries;
 mod a_failing_statement_changes_nothing;
@@ -6,7 +7,7 @@ mod an_index_is_built_while_writers_write;
 mod common;
 mod cursors_keep_their_place;
 mod definitions_survive_reopening;
-mod dropped_tables_are_freed_when_nobody_needs_them;
+mod dropped_tables_are_freed_when_unneeded;
 mod large_values_agree_with_a_model;
 mod raw_tables_agree_with_a_model;
 mod read_committed_statements_see_one_moment;

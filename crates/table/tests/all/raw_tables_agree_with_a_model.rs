@@ -1,5 +1,5 @@
-//! Random statements on a raw table, indexed by ranges of its keys and values, give the answers of a
-//! `BTreeMap`.
+//! Random statements on a raw table, indexed by ranges of its keys and values, return the results
+//! of a `BTreeMap`.
 
 use crate::common::*;
 use firn_base::rng::Rng;
@@ -11,7 +11,8 @@ use std::ops::Bound;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A plain index by two bytes of the value and the key's last, and a unique one by four of the value.
+/// A plain index by two bytes of the value and the key's last, and a unique one by four of the
+/// value.
 fn create(world: &World) -> Table {
     let plain = IndexSpec::ranges("plain", false, vec![IndexPart::Value(1..3), IndexPart::Key(2..3)]);
     let unique = IndexSpec::ranges("unique", true, vec![IndexPart::Value(4..8)]);
@@ -39,7 +40,7 @@ fn statement(table: &Table, txn: &mut Transaction, model: &mut Model, rng: &mut 
     let existed = model.contains_key(&key);
     let taken = model.iter().any(|(other, row)| *other != key && row[4..8] == value[4..8]);
     let kind = rng.below(4);
-    let answer = match kind {
+    let result = match kind {
         0 => table.insert(txn, &key, &value).map(|()| false),
         1 => table.put(txn, &key, &value),
         2 => table.update(txn, &key, &value),
@@ -47,13 +48,13 @@ fn statement(table: &Table, txn: &mut Transaction, model: &mut Model, rng: &mut 
     };
     let writes = [!existed, true, existed][..].get(kind as usize).copied();
     let duplicate = (kind == 0 && existed) || (writes == Some(true) && taken);
-    match answer {
+    match result {
         Err(error) => {
             assert!(duplicate && error.kind == TableErrorKind::Duplicate, "{kind} {key:?}: {error:?}")
         }
-        Ok(answer) => {
+        Ok(result) => {
             assert!(!duplicate, "{kind} {key:?} should have been refused");
-            assert_eq!(answer, existed, "{kind} {key:?}");
+            assert_eq!(result, existed, "{kind} {key:?}");
             match writes {
                 Some(true) => drop(model.insert(key, value)),
                 Some(false) => {}

@@ -1,5 +1,6 @@
-//! Under read committed a statement sees one moment, though it reads an index and then the table, or a leaf after
-//! the other: a row that is always there is found, whatever happens to its indexed column meanwhile.
+//! Under read committed a statement sees one moment, though it reads an index and then the table,
+//! or a leaf after the other: a row that is always there is found, whatever happens to its indexed
+//! column meanwhile.
 
 use crate::common::*;
 use firn_base::clock;
@@ -42,8 +43,8 @@ fn keys(cursor: &mut IndexCursor, txn: &mut Transaction) -> Vec<u16> {
     keys
 }
 
-/// Entry and row were once read at two moments: a row whose entry moved from before its leaf was read to behind the
-/// place of the scan, or from a later leaf to an earlier one, was passed over.
+/// Entry and row were once read at two moments: a row whose entry moved from before its leaf was
+/// read to behind the place of the scan, or from a later leaf to an earlier one, was skipped.
 #[test]
 fn a_row_whose_entry_moves_behind_the_scan_is_found_once() {
     for unique in [false, true] {
@@ -75,7 +76,8 @@ fn a_row_whose_entry_moves_behind_the_scan_is_found_once() {
     }
 }
 
-/// What is locked is the newest version: it is delivered if it still lies in the range, as it is now.
+/// What is locked is the newest version: it is delivered if it still lies in the range, as it is
+/// now.
 #[test]
 fn a_scan_for_update_delivers_what_is_in_its_range_now() {
     let world = World::new(4096);
@@ -173,8 +175,8 @@ fn a_row_whose_indexed_column_changes_is_never_missed() {
     }
 }
 
-/// The row of one unique key moves from one primary key to another and back, in one transaction each: there is always
-/// one, and its look-up once found none.
+/// The row of one unique key moves from one primary key to another and back, in one transaction
+/// each: there is always one, and its look-up once found none.
 #[test]
 fn a_unique_key_that_is_always_there_is_always_found() {
     for seed in 0..20 {
@@ -247,7 +249,8 @@ fn an_idle_transaction_keeps_no_snapshot_and_an_open_cursor_does() {
     txn.commit().expect("committed");
 }
 
-/// A transaction that has dropped its snapshots has still seen what it saw: its commit waits for that.
+/// A transaction that has dropped its snapshots has still seen what it saw: its commit waits for
+/// that.
 #[test]
 fn a_commit_waits_for_what_statements_before_have_seen() {
     let world = World::new(4096);
@@ -262,8 +265,8 @@ fn a_commit_waits_for_what_statements_before_have_seen() {
     assert!(seen.lsn() >= written.lsn());
 }
 
-/// A statement takes the table's state and then reads: a row that was written with a new column in between was once said
-/// to be damaged.
+/// A statement takes the table's state and then reads: a row that was written with a new column in
+/// between was once said to be damaged.
 #[test]
 fn a_column_added_in_between_is_no_damage() {
     for seed in 0..30 {

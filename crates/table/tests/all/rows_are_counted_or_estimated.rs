@@ -1,4 +1,5 @@
-//! How many rows a table has: counted where it is small, within 10 % where it is large, whatever shape its tree has.
+//! How many rows a table has: counted where it is small, within 10 % where it is large, whatever
+//! shape its tree has.
 
 use crate::common::*;
 use firn_base::rng::Rng;
@@ -70,11 +71,11 @@ fn skewed_trees_are_estimated_within_ten_percent() {
     let mixed = (200_000..208_000).map(|key| (key, if rng.one_in(3) { 130 } else { 8 }));
     insert(&world, &table, long.chain(short).chain(mixed));
     let found = count(&world, &table);
-    assert!(!found.is_exact, "so many leaves are not all read: {found:?}");
+    assert!(!found.is_exact, "not all of that many leaves are read: {found:?}");
     assert_within_ten_percent(found, 57_000);
 
-    // A reader of old versions keeps the ghosts where they are: all but a tenth of the long rows go, and all but a few
-    // of the short ones in one half.
+    // A reader of old versions keeps the ghosts where they are: all but a tenth of the long rows
+    // go, and all but a few of the short ones in one half.
     let mut reader = world.begin();
     let mut value = Vec::new();
     assert!(table.get(&mut reader, &0u32.to_be_bytes(), &mut value).unwrap());

@@ -1,5 +1,5 @@
-//! Random statements on a typed table with a plain and a unique index give the answers of a `BTreeMap`,
-//! through commits, rollbacks, savepoints and reopening, at every isolation level.
+//! Random statements on a typed table with a plain and a unique index return the results of a
+//! `BTreeMap`, through commits, rollbacks, savepoints and reopening, at every isolation level.
 
 use crate::common::*;
 use firn_base::rng::Rng;
@@ -22,7 +22,7 @@ fn mail_taken(model: &Model, row: &[Value]) -> bool {
     row[2] != Value::Null && model.values().any(|other| other[2] == row[2] && id(other) != id(row))
 }
 
-/// What the statement should answer: `None` for a duplicate.
+/// What the statement should return: `None` for a duplicate.
 fn expect(model: &mut Model, kind: u64, id: i64, row: &[Value]) -> Option<bool> {
     let existed = model.contains_key(&id);
     let writes = match kind {
@@ -45,16 +45,16 @@ fn statement(table: &TypedTable, txn: &mut Transaction, model: &mut Model, rng: 
     let row = random_row(rng, id);
     let kind = rng.below(4);
     let values = borrowed(&row);
-    let answer = match kind {
+    let result = match kind {
         0 => table.insert(txn, &values).map(|()| false),
         1 => table.put(txn, &values),
         2 => table.update(txn, &values),
         _ => table.delete(txn, &[id.into()]),
     };
     match expect(model, kind, id, &row) {
-        Some(existed) => assert_eq!(answer, Ok(existed), "statement {kind} of {row:?}"),
+        Some(existed) => assert_eq!(result, Ok(existed), "statement {kind} of {row:?}"),
         None => {
-            assert_eq!(answer.unwrap_err().kind, TableErrorKind::Duplicate, "statement {kind} of {row:?}")
+            assert_eq!(result.unwrap_err().kind, TableErrorKind::Duplicate, "statement {kind} of {row:?}")
         }
     }
 }

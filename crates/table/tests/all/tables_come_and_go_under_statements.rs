@@ -1,5 +1,5 @@
-//! Threads read and write a table while another drops it, frees its pages, creates it anew and renames it.
-//! They meet clear errors only, never a page of something else, and no page is lost.
+//! Threads read and write a table while another drops it, frees its pages, creates it again and
+//! renames it. They meet clear errors only, never a page of something else, and no page is lost.
 
 use crate::common::*;
 use firn_base::Progress;

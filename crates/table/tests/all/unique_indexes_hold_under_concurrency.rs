@@ -1,5 +1,5 @@
-//! Two transactions never both commit a row with one key of a unique index, and a snapshot never hides the
-//! other's row: it surfaces as a conflict.
+//! Two transactions never both commit a row with one key of a unique index, and a snapshot never
+//! hides the other's row: it surfaces as a conflict.
 
 use crate::common::*;
 use firn_base::rng::Rng;
@@ -41,12 +41,12 @@ fn threads_that_take_each_others_keys_leave_one_row_a_key() {
                         for _ in 0..3 {
                             let mail = format!("m{}", rng.below(12));
                             let id = rng.below(20) as i64;
-                            let answer = if rng.one_in(4) {
+                            let result = if rng.one_in(4) {
                                 typed.delete(&mut txn, &[id.into()]).map(drop)
                             } else {
                                 typed.put(&mut txn, &person(id, "x", Some(&mail), thread as i32)).map(drop)
                             };
-                            match answer {
+                            match result {
                                 Err(error) if error.kind == TableErrorKind::Duplicate => {}
                                 other => outcome = outcome.and(other),
                             }

@@ -7,12 +7,12 @@
 
 use super::apply::concerned;
 use super::journal::made_space;
-use super::records::{self, ADOPT, CHANGES_MAX, Change};
+use super::records::{self, CHANGES_MAX, Change};
 use super::{SLACK_BATCHES_NORMAL, Store};
 use crate::{TierError, TierErrorKind};
 use firn_base::codec::Malformed;
 use firn_base::{Lsn, PageId};
-use firn_log::{LogError, Record};
+use firn_log::{Kind, LogError, Record};
 use std::collections::BTreeSet;
 
 /// The allocations and frees in a map record: each page with its version if it became allocated,
@@ -64,7 +64,7 @@ impl Store {
         let ids = concerned(&self.geometry, &changes);
         let _pins = self.pin(&ids)?;
         let body = records::encode_adopt(pages);
-        let record = Record { kind: ADOPT, body: &body };
+        let record = Record { kind: Kind::PAGES_ADOPTED, body: &body };
         while let Err(error) = self.try_adopt(pages, &changes, record)? {
             if !made_space(&**self.journal()?, &error, record)? {
                 return Err(error.into());

@@ -12,13 +12,13 @@
 use super::apply::{self, concerned, contradiction};
 use super::meta_page::MetaId;
 use super::pins::Pins;
-use super::records::{self, Change, PUBLISH};
+use super::records::{self, Change};
 use super::space::Pending;
 use super::{SLACK_BATCHES_NORMAL, SLACK_BATCHES_ROLLBACK, SLACK_BATCHES_SYSTEM, State, Store};
 use crate::{Allocation, Prepared, TierError, TierErrorKind};
 use firn_base::sync::before_device;
 use firn_base::{Lsn, PageId};
-use firn_log::{Appended, LogClass, LogError, Record};
+use firn_log::{Appended, Kind, LogClass, LogError, Record};
 
 /// The next thing that a call needs for its page number.
 enum Next {
@@ -155,7 +155,7 @@ impl Store {
         ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
         drop(state);
         let body = records::encode_publish(change.allocate, &freed);
-        let appended = append(Record { kind: PUBLISH, body: &body });
+        let appended = append(Record { kind: Kind::PAGES_PUBLISHED, body: &body });
         let mut state = self.state.lock();
         if let Ok(appended) = &appended {
             state

@@ -11,12 +11,12 @@
 use super::geometry::Place;
 use super::journal::made_space;
 use super::meta_page::{MetaId, pages_of_group};
-use super::records::{BACKING, Change, encode_backing};
+use super::records::{Change, encode_backing};
 use super::{SLACK_BATCHES_NORMAL, Store, grow};
 use crate::{TierError, TierErrorKind};
 use firn_base::Progress;
 use firn_device::{AlignedBuf, Durability};
-use firn_log::Record;
+use firn_log::{Kind, Record};
 
 /// Bytes of zeros written at a time.
 const ZEROS_BYTES: usize = 1 << 20;
@@ -120,13 +120,13 @@ impl Store {
         Ok(true)
     }
 
-    /// Appends and applies a `BACKING` record; returns its end.
+    /// Appends and applies a `GROUP_BACKING` record; returns its end.
     fn change_backing(&self, group: u64, backed: bool) -> Result<firn_base::Lsn, TierError> {
         let ids = [MetaId::Totals, MetaId::Bitmap(group)];
         let _pins = self.pin(&ids)?;
         let journal = self.journal()?;
         let body = encode_backing(group, backed);
-        let record = Record { kind: BACKING, body: &body };
+        let record = Record { kind: Kind::GROUP_BACKING, body: &body };
         let (_order, appended) = loop {
             let order = self.order.lock();
             match journal.append(record) {

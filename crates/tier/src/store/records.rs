@@ -9,16 +9,6 @@ use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{Lsn, PageId};
 use firn_log::{Kind, Record};
 
-/// Pages allocated and freed.
-pub(crate) const PUBLISH: Kind = Kind(0x10);
-/// Pages written to new places.
-pub(crate) const MOVE: Kind = Kind(0x11);
-/// A group returned the space of its places to the file system, or got it again.
-pub(crate) const BACKING: Kind = Kind(0x12);
-
-/// Pages that become allocated in versions of another database's log, while a database is restored.
-pub(crate) const ADOPT: Kind = Kind(0x13);
-
 /// Most changes in one record: bounds the memory that redo needs for it.
 pub(crate) const CHANGES_MAX: usize = 1 << 16;
 
@@ -58,7 +48,7 @@ fn place(reader: &mut Reader<'_>) -> Result<Option<Place>, Malformed> {
     Ok(reader.varint()?.checked_sub(1).map(Place))
 }
 
-/// Body of a `PUBLISH` record.
+/// Body of a `PAGES_PUBLISHED` record.
 pub(crate) fn encode_publish(allocate: &[PageId], free: &[(PageId, Option<Place>)]) -> Vec<u8> {
     assert!(allocate.len() + free.len() <= CHANGES_MAX);
     let mut out = Vec::with_capacity(4 + 5 * allocate.len() + 10 * free.len());
@@ -74,7 +64,7 @@ pub(crate) fn encode_publish(allocate: &[PageId], free: &[(PageId, Option<Place>
     out
 }
 
-/// Body of a `MOVE` record. Every change is a `Change::Move`.
+/// Body of a `PAGES_MOVED` record. Every change is a `Change::Move`.
 pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
     assert!(moves.len() <= CHANGES_MAX);
     let mut out = Vec::with_capacity(4 + 24 * moves.len());
@@ -92,7 +82,7 @@ pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
     out
 }
 
-/// Body of a `BACKING` record.
+/// Body of a `GROUP_BACKING` record.
 pub(crate) fn encode_backing(group: u64, backed: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(8);
     out.put_varint(group);
@@ -100,7 +90,7 @@ pub(crate) fn encode_backing(group: u64, backed: bool) -> Vec<u8> {
     out
 }
 
-/// Body of an `ADOPT` record.
+/// Body of an `PAGES_ADOPTED` record.
 pub(crate) fn encode_adopt(pages: &[(PageId, Lsn)]) -> Vec<u8> {
     assert!(pages.len() <= CHANGES_MAX);
     let mut out = Vec::with_capacity(4 + 12 * pages.len());
@@ -117,7 +107,7 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
     let reader = &mut Reader::new(record.body);
     let mut changes = Vec::new();
     match record.kind {
-        PUBLISH => {
+        Kind::PAGES_PUBLISHED => {
             for _ in 0..reader.varint_max(CHANGES_MAX)? {
                 changes.push(Change::Allocate { page: PageId(reader.varint()?) });
             }
@@ -125,7 +115,7 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
                 changes.push(Change::Free { page: PageId(reader.varint()?), place: place(reader)? });
             }
         }
-        MOVE => {
+        Kind::PAGES_MOVED => {
             for _ in 0..reader.varint_max(CHANGES_MAX)? {
                 changes.push(Change::Move {
                     page: PageId(reader.varint()?),
@@ -136,13 +126,13 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
                 });
             }
         }
-        ADOPT => {
+        Kind::PAGES_ADOPTED => {
             for _ in 0..reader.varint_max(CHANGES_MAX)? {
                 let (page, version) = (PageId(reader.varint()?), Lsn(reader.varint()?));
                 changes.push(Change::Adopt { page, version });
             }
         }
-        BACKING => {
+        Kind::GROUP_BACKING => {
             let group = reader.varint()?;
             let backed = match reader.u8()? {
                 0 => false,
@@ -170,7 +160,7 @@ mod tests {
             encode_publish(&[PageId(5), PageId(300)], &[(PageId(7), Some(Place(0))), (PageId(8), None)]);
         assert_eq!(publish, [2, 5, 0xAC, 2, 2, 7, 1, 8, 0]);
         assert_eq!(
-            decode(Record { kind: PUBLISH, body: &publish }).unwrap(),
+            decode(Record { kind: Kind::PAGES_PUBLISHED, body: &publish }).unwrap(),
             [
                 Change::Allocate { page: PageId(5) },
                 Change::Allocate { page: PageId(300) },
@@ -187,17 +177,17 @@ mod tests {
         };
         let moves = encode_moves(&[change]);
         assert_eq!(moves, [1, 1, 0x80, 0x20, 9, 4, 3, 2, 1, 4]);
-        assert_eq!(decode(Record { kind: MOVE, body: &moves }).unwrap(), [change]);
+        assert_eq!(decode(Record { kind: Kind::PAGES_MOVED, body: &moves }).unwrap(), [change]);
         let adopt = encode_adopt(&[(PageId(5), Lsn(300))]);
         assert_eq!(adopt, [1, 5, 0xAC, 2]);
         assert_eq!(
-            decode(Record { kind: ADOPT, body: &adopt }).unwrap(),
+            decode(Record { kind: Kind::PAGES_ADOPTED, body: &adopt }).unwrap(),
             [Change::Adopt { page: PageId(5), version: Lsn(300) }]
         );
         let backing = encode_backing(130, false);
         assert_eq!(backing, [0x82, 1, 0]);
         assert_eq!(
-            decode(Record { kind: BACKING, body: &backing }).unwrap(),
+            decode(Record { kind: Kind::GROUP_BACKING, body: &backing }).unwrap(),
             [Change::Backing { group: 130, backed: false }]
         );
     }

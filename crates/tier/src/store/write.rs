@@ -16,14 +16,14 @@ use super::geometry::Place;
 use super::meta_page::MetaId;
 use super::options::Placement;
 use super::pins::Pins;
-use super::records::{self, Change, MOVE};
+use super::records::{self, Change};
 use super::space::Pending;
 use super::{State, Store, count};
 use crate::{Lifetime, PageWrite, TierError, Written};
 use firn_base::sync::MutexGuard;
 use firn_base::{Lsn, PageId};
 use firn_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
-use firn_log::{Log, LogErrorKind, Record};
+use firn_log::{Kind, Log, LogErrorKind, Record};
 
 /// Up to this number of runs each run is written durably; more are written together and synced
 /// once.
@@ -292,7 +292,7 @@ impl Store {
         drop(state);
         let body = records::encode_moves(changes);
         let journal = self.journal.get().expect("checked before anything was written");
-        let appended = journal.append(Record { kind: MOVE, body: &body });
+        let appended = journal.append(Record { kind: Kind::PAGES_MOVED, body: &body });
         let mut state = self.state.lock();
         if appended.as_ref().is_err_and(|error| error.kind == LogErrorKind::BufferFull) {
             ids.iter().for_each(|id| state.cache.unpin(*id));

@@ -1,4 +1,5 @@
-//! A full log delays the removal of ghosts and the merging of emptied leaves; nothing of either is forgotten.
+//! A full log delays the removal of ghosts and the merging of emptied leaves; nothing of either is
+//! forgotten.
 
 use crate::common::World;
 use firn_base::Progress;
@@ -9,7 +10,7 @@ fn settle(world: &World) {
     while world.manager.maintenance_step().expect("usable") == Progress::Worked {}
 }
 
-/// Appends until there is no room for another small record.
+/// Appends until there is no space for another small record.
 fn fill_log(world: &World) {
     for len in [4096, 256, 16, 0] {
         let body = vec![0; len];
@@ -108,7 +109,7 @@ fn however_often_it_fills() {
     assert_eq!((report.entries, report.pages.len()), (0, 1));
 }
 
-/// A rollback empties leaves, too, and is not stopped by a merge that finds no room.
+/// A rollback empties leaves, too, and is not stopped by a merge that finds no space.
 #[test]
 fn with_the_leaves_that_a_rollback_has_emptied() {
     let world = World::with_log(2 << 20, ManagerOptions::default());

@@ -1,8 +1,9 @@
-//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+//! The tests of this crate's public interface, in one program: each file is one promise or one way
+//! to break it.
 
-mod a_full_log_buffer_stops_nobody_else;
+mod a_full_log_buffer_stops_no_other_thread;
 mod common;
 mod ghosts_wait_for_log;
-mod review_prepared_transactions;
-mod review_spilling_beside_undo;
+mod prepared_transactions_keep_their_locks_and_their_log;
+mod spilling_runs_beside_undo;
 mod waits_end_in_time;

@@ -1,5 +1,5 @@
-//! Waits end when what they wait for is free, at their deadline, and when they are cancelled: also where a rollback is put
-//! off, and where the waiter itself undoes what it would wait for.
+//! Waits end when what they wait for is free, at their deadline, and when they are cancelled: also
+//! where a rollback is put off, and where the waiter itself undoes what it would wait for.
 
 use crate::common::World;
 use firn_base::clock;
@@ -9,10 +9,10 @@ use firn_log::LogClass;
 use firn_txn::{CancelToken, Isolation, ManagerOptions, TxnErrorKind, TxnOptions};
 use std::time::Duration;
 
-/// A rollback that is put off gives its explicit locks back, and a waiter that came to sleep just then slept until it was
-/// undone.
+/// A rollback that is put off gives its explicit locks back, and a waiter that came to sleep just
+/// then slept until it was undone.
 #[test]
-fn no_waiter_sleeps_over_a_lock_that_a_put_off_rollback_gives_back() {
+fn no_waiter_sleeps_over_a_lock_that_a_put_off_rollback_releases() {
     for seed in 0..120 {
         let policy = match seed % 2 {
             0 => Policy::Random,
@@ -32,7 +32,8 @@ fn no_waiter_sleeps_over_a_lock_that_a_put_off_rollback_gives_back() {
                     let mut txn =
                         other.manager.begin(TxnOptions { lock_deadline: deadline, ..TxnOptions::default() });
                     match txn.get_for_update(&other.tree, b"locked", &mut Vec::new()) {
-                        // It met the loser after it was put off and before it knew that the lock is free.
+                        // It met the loser after it was put off and before it knew that the lock is
+                        // free.
                         Err(error) if error.kind == TxnErrorKind::LogFull => {}
                         outcome => return outcome.map(|_| ()),
                     }
@@ -46,7 +47,7 @@ fn no_waiter_sleeps_over_a_lock_that_a_put_off_rollback_gives_back() {
     }
 }
 
-/// A transaction whose rollback is put off, with room in the log again: whoever waits for it undoes it.
+/// A transaction whose rollback is put off, with space in the log again: a waiter undoes it.
 fn with_a_loser() -> World {
     let world = World::with_log(2 << 20, ManagerOptions::default());
     let mut loser = world.begin();
@@ -60,9 +61,9 @@ fn with_a_loser() -> World {
     world
 }
 
-/// A waiter once undid all of another's transaction before it looked at its deadline, or at its token.
+/// A waiter once undid all of another's transaction before it checked its deadline, or its token.
 #[test]
-fn who_would_not_wait_does_not_undo_either() {
+fn a_transaction_that_may_not_wait_does_not_undo_either() {
     let cancelled = CancelToken::new();
     cancelled.cancel();
     let limits = [
@@ -97,8 +98,8 @@ fn who_would_not_wait_does_not_undo_either() {
     }
 }
 
-/// The deadline once began anew with each holder that was there before: a lock that went from hand to hand was waited for
-/// without end.
+/// The deadline once restarted with each holder that was there before: a lock that passed from
+/// holder to holder was waited for without end.
 #[test]
 fn a_deadline_holds_however_many_get_the_lock_before() {
     // Threads change only where one waits: the waiter is always late.

@@ -27,7 +27,7 @@ pub fn put(tree: &Tree, key: &[u8], value: &[u8]) {
         *change = Change::Put(value.to_vec());
         Ok::<_, TreeError>(())
     })
-    .expect("room for everything");
+    .expect("space for everything");
 }
 
 pub fn remove(tree: &Tree, key: &[u8]) -> bool {
@@ -37,7 +37,7 @@ pub fn remove(tree: &Tree, key: &[u8]) -> bool {
         }
         Ok::<_, TreeError>(value.is_some())
     })
-    .expect("removal needs no room")
+    .expect("removal needs no space")
     .0
 }
 

@@ -66,13 +66,13 @@ impl ProbeTier {
     /// A page read past the pool.
     pub fn page(&self, page: PageId) -> Vec<u8> {
         let mut bytes = vec![0; PAGE_SIZE];
-        let failed = Err(TierError::new(TierErrorKind::Failed, "no answer"));
+        let failed = Err(TierError::new(TierErrorKind::Failed, "no result"));
         let mut reads = [PageRead { page, buf: &mut bytes, outcome: failed }];
         self.inner.read_batch(&mut reads);
         reads[0].outcome.as_ref().expect("an allocated page is read");
         bytes
     }
-    /// The changed ranges and the base give the image back.
+    /// The changed ranges and the base version together yield the image.
     fn check_delta(&self, write: &PageWrite<'_>) {
         let mut images = self.images.lock().unwrap();
         if let (Some(changed), Some((version, base))) = (write.changed, images.get(&write.page)) {
@@ -155,7 +155,7 @@ pub struct World {
     pub pages: Vec<PageId>,
 }
 
-/// Bytes that give a pool of 512-byte pages about so many frames.
+/// A budget for about `frames` frames of 512-byte pages.
 pub fn budget_for(frames: usize) -> usize {
     let log = firn_log::testing::memory_log_with(1 << 20);
     let mut budget = 8192;
@@ -192,19 +192,19 @@ impl World {
         let page = self.tier.reserve(LogClass::Normal).expect("a memory tier is never full");
         let change = Allocation { allocate: &[page], free: &[] };
         let mut append = |record: Record<'_>| self.log.append(LogClass::Normal, record);
-        self.tier.publish(change, &mut append).expect("the log has room");
+        self.tier.publish(change, &mut append).expect("the log has space");
         page
     }
     /// A record whose content does not matter.
     pub fn append(&self) -> Lsn {
-        self.try_append().expect("the log has room")
+        self.try_append().expect("the log has space")
     }
     pub fn try_append(&self) -> Result<Lsn, LogError> {
         // Under a latch, as trees do, which try only.
         let _permit = DevicePermit::granted();
         self.log.append(LogClass::Normal, Record { kind: Kind(0x20), body: b"change" }).map(|at| at.first)
     }
-    /// Counts a page's counter up, logged; answers the counter's new value.
+    /// Increments a page's counter, logged; returns the new value.
     pub fn count_up(&self, page: PageId) -> u64 {
         let intent = self.pool.exclusive(page).expect("the page can be fixed").intend();
         let lsn = self.append();
@@ -228,7 +228,7 @@ pub fn count_up(page: PageId, bytes: &mut [u8]) -> Changed {
     Changed::Ranges([0..16, at as u16..at as u16 + 1, last - 1..last].into_iter().collect())
 }
 
-/// The counter of a page, after a look at whether it is that page and all of one version.
+/// The counter of a page, after checking that the bytes are that page's and all of one version.
 pub fn counter_of(page: PageId, bytes: &[u8]) -> u64 {
     let id = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     let counter = u64::from_le_bytes(bytes[8..16].try_into().unwrap());

@@ -31,7 +31,8 @@ impl World {
         World { pool, system, undo, manager, catalog }
     }
 
-    /// The same database in another life: everything but the pages is forgotten. No transaction is open.
+    /// The same database after a reopening: everything but the pages is forgotten. No transaction
+    /// is open.
     pub fn reopened(self) -> World {
         let World { pool, system, undo, manager, catalog } = self;
         let mut txn = manager.begin(TxnOptions::default());
@@ -56,7 +57,8 @@ impl World {
         self.pool.tier().statistics().pages_allocated
     }
 
-    /// Pages that belong to some tree: those of the catalog, and the undo tree's. Nobody writes meanwhile.
+    /// Pages that belong to some tree: those of the catalog, and the undo tree's. No thread writes
+    /// meanwhile.
     pub fn pages_of_trees(&self) -> u64 {
         let trees = self.catalog.trees().into_iter().map(|(_, tree)| tree).chain([self.undo.clone()]);
         trees.map(|tree| tree.check().expect("a check").pages.len() as u64).sum()

@@ -20,7 +20,7 @@ pub(crate) const LAYOUT: Layout = Layout { meta_bytes: 1024, maps_per_group: 2 }
 pub(crate) const POLICY: Policy =
     Policy { placement: crate::store::Placement::OutOfPlace, batch_pages: 6, free_target_percent: 20 };
 /// A page change of the layers above, as far as the store is concerned.
-const OTHER: Kind = Kind(0x20);
+const OTHER: Kind = Kind::TREE_INSERT;
 
 pub(crate) fn options() -> StoreOptions {
     // Eight metadata pages: everything beyond the smallest test is loaded and evicted all the time.

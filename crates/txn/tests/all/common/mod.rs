@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// Gives back all log so far, as a checkpoint would.
+    /// Truncates all log so far, as a checkpoint would.
     pub fn empty_log(&self) {
         let log = self.manager.log();
         log.flush(log.end()).expect("a device in memory");

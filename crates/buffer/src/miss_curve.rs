@@ -1,13 +1,15 @@
-//! How many misses more memory would answer: a sampled curve of reuse distances.
+//! How many misses more memory would avoid: a sampled curve of reuse distances.
 //!
-//! A page that is dropped goes on a list of the dropped, from which it goes when it is read again. Pages dropped after it that are still on
-//! the list, when it is read, say how many frames more would have kept it: for LRU the frames and that list together *are* a
-//! larger LRU, for the clock nearly. The same distance tells whether a flash cache of so many pages would have had
-//! it. So one curve, taken where misses are and nowhere else, serves for more DRAM and for more flash.
+//! An evicted page is put on a list, and removed when it is read again. The pages evicted after it
+//! that are still on the list then say how many more frames would have kept it: for LRU the frames
+//! and that list together *are* a larger LRU, for the clock nearly. The same distance says how
+//! large a flash cache would have held the page. So one curve, taken where misses are and nowhere
+//! else, serves for more DRAM and for more flash.
 //!
-//! Only pages whose number's hash ends in `shift` zero bits are followed (Waldspurger et al., "Efficient MRC Construction
-//! with SHARDS", FAST 2015): each stands for 2^`shift` pages. When more than [`FOLLOWED_MAX`] are on the list, half of
-//! them are given up. A page that is freed stays on the list until then.
+//! Only pages whose number's hash ends in `shift` zero bits are followed (Waldspurger et al.,
+//! "Efficient MRC Construction with SHARDS", FAST 2015): each stands for 2^`shift` pages. When more
+//! than [`FOLLOWED_MAX`] are on the list, half of them are no longer followed. A page that is freed
+//! stays on the list until then.
 //!
 //! One lock, a leaf, taken for the pages that are followed only. Memory: about 300 KiB, at most.
 
@@ -19,18 +21,18 @@ use firn_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Most pages on the list.
 const FOLLOWED_MAX: usize = 4096;
-/// Times that are told apart; then those of the pages on the list are numbered anew.
+/// Distinct eviction times; after that many the times on the list are renumbered.
 const TIMES: usize = 2 * FOLLOWED_MAX;
 /// Classes of distances: eight an octave, up to 2^40 pages.
 const PARTS: u64 = 8;
 const CLASSES: usize = 312;
 
-/// Of the misses of a time, how many more memory would have answered.
+/// Of the misses of a period, how many more memory would have avoided.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissCurve {
-    /// Misses that were followed, each counted as those it stands for.
+    /// Misses of followed pages, each counted for all that it stands for.
     misses: u64,
-    /// Of these, by how many frames more would have answered them; see `class_of`.
+    /// Of these, by how many more frames would have avoided them; see `class_of`.
     within: Vec<u64>,
 }
 
@@ -61,11 +63,11 @@ fn least_of(class: usize) -> u64 {
 }
 
 impl MissCurve {
-    /// A curve of so many misses of which the share `answered` of a number of frames would have been answered; it must not
-    /// fall. For supposing.
+    /// A hypothetical curve of `misses` misses. `avoided` returns the share of them that a number
+    /// of frames would have avoided; it must not fall.
     #[must_use]
-    pub fn supposed(misses: u64, answered: impl Fn(u64) -> f64) -> MissCurve {
-        let count = |class: usize| (misses as f64 * answered(least_of(class))) as u64;
+    pub fn hypothetical(misses: u64, avoided: impl Fn(u64) -> f64) -> MissCurve {
+        let count = |class: usize| (misses as f64 * avoided(least_of(class))) as u64;
         let within = (0..CLASSES).map(|class| count(class + 1).saturating_sub(count(class))).collect();
         MissCurve { misses, within }
     }
@@ -76,22 +78,22 @@ impl MissCurve {
         self.misses
     }
 
-    /// The share of misses that `frames` more would have answered, 0 to 1. Pages read for the first time are never
-    /// answered.
+    /// The share of misses that `frames` more frames would have avoided, 0 to 1. The first read of
+    /// a page is never avoided.
     #[must_use]
-    pub fn answered_by(&self, frames: u64) -> f64 {
+    pub fn avoided_by(&self, frames: u64) -> f64 {
         if self.misses == 0 {
             return 0.0;
         }
-        let mut answered = 0.0;
+        let mut avoided = 0.0;
         for (class, &count) in
             self.within.iter().enumerate().take_while(|(class, _)| least_of(*class) < frames)
         {
             let (least, next) = (least_of(class), least_of(class + 1));
             let part = (frames.min(next) - least) as f64 / (next - least) as f64;
-            answered += count as f64 * part;
+            avoided += count as f64 * part;
         }
-        answered / self.misses as f64
+        avoided / self.misses as f64
     }
 
     /// The part of this curve that is younger than `earlier`.
@@ -103,19 +105,19 @@ impl MissCurve {
 }
 
 /// Follows the pages of a pool.
-pub(crate) struct Reuse {
+pub(crate) struct FollowedPages {
     /// As in `Followed`; changes under its lock.
     shift: AtomicU32,
-    followed: Mutex<Followed>,
+    list: Mutex<DroppedPages>,
 }
 
-impl Default for Reuse {
-    fn default() -> Reuse {
-        Reuse { shift: AtomicU32::new(0), followed: ranks::REUSE.mutex(Followed::default()) }
+impl Default for FollowedPages {
+    fn default() -> FollowedPages {
+        FollowedPages { shift: AtomicU32::new(0), list: ranks::FOLLOWED_PAGES.mutex(DroppedPages::default()) }
     }
 }
 
-struct Followed {
+struct DroppedPages {
     /// Each page followed stands for 2^shift.
     shift: u32,
     /// When a page on the list was dropped.
@@ -149,9 +151,9 @@ impl Younger {
     }
 }
 
-impl Default for Followed {
-    fn default() -> Followed {
-        Followed {
+impl Default for DroppedPages {
+    fn default() -> DroppedPages {
+        DroppedPages {
             shift: 0,
             dropped: FixedMap::default(),
             times: Vec::with_capacity(TIMES),
@@ -165,18 +167,18 @@ fn is_followed(page: PageId, shift: u32) -> bool {
     hash_bytes(0, &page.0.to_le_bytes()).trailing_zeros() >= shift
 }
 
-impl Reuse {
-    /// DRAM lets go of a page.
-    pub(crate) fn dropped(&self, page: PageId) {
+impl FollowedPages {
+    /// A page is evicted from DRAM.
+    pub(crate) fn evicted(&self, page: PageId) {
         if !is_followed(page, self.shift.load(Relaxed)) {
             return;
         }
-        let mut followed = self.followed.lock();
-        if is_followed(page, followed.shift) {
-            followed.push(page);
-            if followed.dropped.len() > FOLLOWED_MAX {
-                followed.thin_out();
-                self.shift.store(followed.shift, Relaxed);
+        let mut list = self.list.lock();
+        if is_followed(page, list.shift) {
+            list.push(page);
+            if list.dropped.len() > FOLLOWED_MAX {
+                list.thin_out();
+                self.shift.store(list.shift, Relaxed);
             }
         }
     }
@@ -186,18 +188,18 @@ impl Reuse {
         if !is_followed(page, self.shift.load(Relaxed)) {
             return;
         }
-        let mut followed = self.followed.lock();
-        if is_followed(page, followed.shift) {
-            followed.miss(page);
+        let mut list = self.list.lock();
+        if is_followed(page, list.shift) {
+            list.miss(page);
         }
     }
 
     pub(crate) fn curve(&self) -> MissCurve {
-        self.followed.lock().curve.clone()
+        self.list.lock().curve.clone()
     }
 }
 
-impl Followed {
+impl DroppedPages {
     fn push(&mut self, page: PageId) {
         if self.times.len() == TIMES {
             self.number_anew();
@@ -210,7 +212,7 @@ impl Followed {
         self.younger.change(time, 1);
     }
 
-    /// Takes a page off the list; answers when it was dropped.
+    /// Removes a page from the list; returns when it was evicted.
     fn take(&mut self, page: PageId) -> Option<usize> {
         let time = self.dropped.remove(&page)?;
         self.times[time] = None;
@@ -237,7 +239,7 @@ impl Followed {
         self.number_anew();
     }
 
-    /// Times of the pages on the list, without gaps.
+    /// Renumbers the times of the pages on the list, without gaps.
     fn number_anew(&mut self) {
         let kept: Vec<PageId> =
             self.times.drain(..).flatten().filter(|page| self.dropped.contains_key(page)).collect();
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!(class_of(u64::MAX), CLASSES - 1);
     }
 
-    /// LRU with so many frames: answers misses.
+    /// LRU with `frames` frames; counts misses.
     struct Lru {
         frames: usize,
         time: u64,
@@ -277,17 +279,17 @@ mod tests {
         fn new(frames: usize) -> Lru {
             Lru { frames, time: 0, last: FixedMap::default(), order: BTreeMap::new(), misses: 0 }
         }
-        fn fix(&mut self, page: PageId, reuse: Option<&Reuse>) {
+        fn fix(&mut self, page: PageId, followed: Option<&FollowedPages>) {
             self.time += 1;
             match self.last.insert(page, self.time) {
                 Some(last) => drop(self.order.remove(&last)),
                 None => {
                     self.misses += 1;
-                    reuse.inspect(|reuse| reuse.missed(page));
+                    followed.inspect(|followed| followed.missed(page));
                     if self.order.len() == self.frames {
                         let (_, gone) = self.order.pop_first().unwrap();
                         self.last.remove(&gone);
-                        reuse.inspect(|reuse| reuse.dropped(gone));
+                        followed.inspect(|followed| followed.evicted(gone));
                     }
                 }
             }
@@ -295,11 +297,11 @@ mod tests {
         }
     }
 
-    /// The curve of a small LRU beside larger ones that see the same references. `pages` decides whether all are
-    /// followed or a sample.
+    /// The curve of a small LRU beside larger ones that see the same references. `pages` decides
+    /// whether all are followed or a sample.
     fn compare(pages: u64, tolerance: f64) {
         let frames = pages as usize / 50;
-        let reuse = Reuse::default();
+        let followed = FollowedPages::default();
         let mut small = Lru::new(frames);
         let factors = [2, 3, 5, 10, 20];
         let mut larger: Vec<Lru> = factors.iter().map(|factor| Lru::new(frames * factor)).collect();
@@ -308,19 +310,22 @@ mod tests {
             // Skewed: the product of two uniform shares.
             let share = (rng.below(1 << 20) * rng.below(1 << 20)) >> 20;
             let page = PageId(1 + ((share * pages) >> 20));
-            small.fix(page, Some(&reuse));
+            small.fix(page, Some(&followed));
             larger.iter_mut().for_each(|lru| lru.fix(page, None));
         }
-        let curve = reuse.curve();
+        let curve = followed.curve();
         let ratio = curve.misses() as f64 / small.misses as f64;
         assert!((ratio - 1.0).abs() < 0.1, "what is followed stands for all: {ratio}");
         for (factor, lru) in factors.iter().zip(&larger) {
-            let told = curve.answered_by((frames * (factor - 1)) as u64);
+            let predicted = curve.avoided_by((frames * (factor - 1)) as u64);
             let seen = 1.0 - lru.misses as f64 / small.misses as f64;
-            assert!((told - seen).abs() < tolerance, "{factor} times the frames: {told} told, {seen} seen");
+            assert!(
+                (predicted - seen).abs() < tolerance,
+                "{factor} times the frames: {predicted} predicted, {seen} seen"
+            );
         }
-        assert!(reuse.followed.lock().dropped.len() <= FOLLOWED_MAX);
-        assert_eq!(curve.since(&curve).answered_by(u64::MAX), 0.0);
+        assert!(followed.list.lock().dropped.len() <= FOLLOWED_MAX);
+        assert_eq!(curve.since(&curve).avoided_by(u64::MAX), 0.0);
         assert_eq!(curve.since(&MissCurve::default()), curve);
     }
 

@@ -1,29 +1,29 @@
-//! Finding a frame for a page that comes in.
+//! Replacement: finding a frame for an incoming page.
 //!
-//! Free frames first, then the clock: its hand passes over the frames; one that was used since it came by
-//! last loses its reference bit, one that was not and is clean is given away. Pages come in *without* the
-//! bit and earn it by their second use, so that a scan replaces itself and not the working set. Cold dirty
-//! frames that the hand passes are collected; if a batch of them comes together before a clean frame, the
-//! background cleaner has fallen behind and the thread that misses writes the batch itself and frees it all,
-//! the group replacement of the FaCE paper (section 3.3) seen from DRAM.
+//! Free frames first, then the clock: its hand passes over the frames; a frame that was used since
+//! the hand's last visit loses its reference bit, a clean one that was not used is evicted. Pages
+//! come in *without* the bit and earn it by their second use, so that a scan replaces itself and
+//! not the working set. Cold dirty frames that the hand passes are collected; if a batch of them
+//! comes together before a clean frame, the background cleaner has fallen behind and the thread
+//! that misses writes the batch itself and frees it all, the group replacement of the FaCE paper
+//! (section 3.3) seen from DRAM.
 //!
-//! A page that cannot be written because of damage (a part of the page map that names its place cannot be read) stays in its
-//! frame, and other victims are looked for. Only if there is none is it an error, and never one that is taken for
-//! damage to the page that comes in.
+//! A page that cannot be written because of damage (a part of the page map that names its place
+//! cannot be read) stays in its frame, and the search for a victim goes on. Only if there is none
+//! is it an error, and never one that is taken for damage to the page that comes in.
 //!
-//! No deadlock: the caller may hold latches, so frames are only *tried* here, and what is waited for (a batch
-//! being written) ends without any latch. No hang: attempts are bounded and end in an error that says why.
+//! No deadlock: the caller may hold latches, so frames are only *tried* here, and what is waited
+//! for (a batch being written) ends without any latch. No hang: attempts are bounded and end in an
+//! error that says why.
 
-use crate::batch::{Added, Batch};
 use crate::change_set::ChangeSet;
+use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::{ExclusiveHold, FrameId};
-use crate::guard::Fixed;
-use crate::ranks;
-use crate::{BufferError, BufferErrorKind, BufferPool};
-use firn_base::PageId;
-use firn_base::sync::{Mutex, atomic::AtomicU64, atomic::Ordering::Relaxed, before_device, thread};
-use firn_base::{Lsn, clock};
-use std::collections::{BTreeSet, VecDeque};
+use crate::pool::BufferPool;
+use crate::write_back::{Added, Batch};
+use firn_base::sync::{before_device, thread};
+use firn_base::{Lsn, PageId, clock};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Attempts that found every frame in use, before the pool is called too small. The later ones wait
@@ -31,32 +31,24 @@ use std::time::Duration;
 const IDLE_ATTEMPTS_MAX: u32 = 256;
 /// Of these, attempts that only let other threads run.
 const IDLE_YIELDS: u32 = 32;
-/// Pause of the others.
+/// Pause of the other attempts.
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
-/// Attempts in all: others may take what this thread has freed, but not for ever.
+/// Attempts in all: other threads may take the frames that this thread frees, but not for ever.
 const ATTEMPTS_MAX: u32 = 10_000;
-/// Free frames tried before the clock is asked: one that is still waited for cannot be taken yet.
+/// Free frames tried before the clock: one that a thread still waits for cannot be taken yet.
 const FREE_TRIES_MAX: usize = 4;
-
-/// Frames that were made and hold no page. The lock protects the list only; nothing is waited for under it.
-pub(crate) struct FreeFrames(Mutex<VecDeque<FrameId>>);
-
-impl FreeFrames {
-    pub(crate) fn new() -> FreeFrames {
-        FreeFrames(ranks::FREE.mutex(VecDeque::new()))
-    }
-}
 
 /// Frames that one claim found to hold pages that cannot be written, because of damage.
 #[derive(Default)]
 struct Stuck {
     frames: BTreeSet<FrameId>,
-    /// Of the first one that was found.
+    /// Of the first such frame.
     error: Option<BufferError>,
 }
 
 impl Stuck {
-    /// Why a frame cannot be had. It is not the fault of the page that comes in: not a kind that would say so.
+    /// Why a frame cannot be had. It is not the fault of the page that comes in: not a kind that
+    /// would say so.
     fn into_error(self) -> Option<BufferError> {
         let count = self.frames.len();
         self.error.map(|error| {
@@ -70,22 +62,7 @@ impl Stuck {
     }
 }
 
-/// The clock's hand.
-#[derive(Default)]
-pub(crate) struct Hand(AtomicU64);
-
-impl Hand {
-    fn pass(&self, frames: u32) -> FrameId {
-        FrameId((self.0.fetch_add(1, Relaxed) % u64::from(frames)) as u32)
-    }
-    /// The next `count` frames that it will pass.
-    pub(crate) fn ahead(&self, frames: u32, count: u32) -> impl Iterator<Item = FrameId> + use<> {
-        let start = self.0.load(Relaxed);
-        (0..u64::from(count)).map(move |step| FrameId(((start + step) % u64::from(frames)) as u32))
-    }
-}
-
-/// A frame without a page, latched exclusively; goes back to the free ones unless it is installed.
+/// A frame without a page, latched exclusively; freed again unless it is installed.
 pub(crate) struct Claimed<'a> {
     pool: &'a BufferPool,
     hold: Option<ExclusiveHold<'a>>,
@@ -119,13 +96,13 @@ impl Drop for Claimed<'_> {
         if let Some(hold) = self.hold.take() {
             let id = hold.id();
             drop(hold);
-            self.pool.free.0.lock().push_back(id);
+            self.pool.free.push(id);
         }
     }
 }
 
-/// A frame that names its page already and whose bytes are still to come; latched exclusively, so that others
-/// who want the page wait. Vanishes again unless it is finished.
+/// A frame that names its page already and whose bytes are still to come; latched exclusively, so
+/// that other threads that fix the page wait. The frame is freed again unless it is finished.
 pub(crate) struct Incoming<'a> {
     pool: &'a BufferPool,
     page: PageId,
@@ -133,7 +110,6 @@ pub(crate) struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// Which page.
     pub(crate) fn page(&self) -> PageId {
         self.page
     }
@@ -169,7 +145,7 @@ impl Drop for Incoming<'_> {
 }
 
 impl BufferPool {
-    /// Takes `page` out of a clean or forgotten frame and gives the frame to the free ones.
+    /// Removes `page` from a clean or discarded frame and frees the frame.
     pub(crate) fn vacate(&self, hold: ExclusiveHold<'_>, page: PageId) {
         self.table.lock(page).remove(&self.frames, hold.id());
         hold.frame().count_change();
@@ -179,11 +155,11 @@ impl BufferPool {
 
     /// Frames without a page, those not made yet included.
     pub(crate) fn free_frames(&self) -> usize {
-        (self.frames.count() - self.frames.made()) as usize + self.free.0.lock().len()
+        (self.frames.count() - self.frames.made()) as usize + self.free.len()
     }
 
-    /// A frame for a page that comes in. It may have to write pages first: the caller may hold latches, shared or of
-    /// frames that are being filled, but no lock and no writing flag.
+    /// A frame for a page that comes in. It may have to write pages first: the caller may hold
+    /// latches, shared or of frames that are being filled, but no lock and no writing flag.
     pub(crate) fn claim(&self) -> Fixed<Claimed<'_>> {
         before_device();
         let turns = 2 * self.frames.count();
@@ -196,7 +172,7 @@ impl BufferPool {
                 self.claim_free().or_else(|| self.sweep(turns, self.batch_pages, &mut cold, &stuck.frames));
             if claimed.is_none() || !cold.is_empty() {
                 // Dirty frames have come under the hand: the cleaner is behind.
-                self.want_cleaning();
+                self.cleaner_call.raise();
             }
             if let Some(claimed) = claimed {
                 return Ok(claimed);
@@ -205,7 +181,8 @@ impl BufferPool {
                 if idle_attempts == IDLE_ATTEMPTS_MAX {
                     break;
                 }
-                // A batch on its way ends in clean frames; else all depends on others' latches.
+                // A batch in flight ends in clean frames; else this thread depends on latches of
+                // others.
                 if !self.staging.wait_for_a_batch() {
                     idle_attempts += 1;
                     if idle_attempts < IDLE_YIELDS { thread::yield_now() } else { clock::sleep(IDLE_PAUSE) }
@@ -227,26 +204,28 @@ impl BufferPool {
 
     fn claim_free(&self) -> Option<Claimed<'_>> {
         for _ in 0..FREE_TRIES_MAX {
-            let Some(id) = self.free.0.lock().pop_back() else { break };
-            // A frame that some thread still waits for under its old name must not get a new one yet.
+            let Some(id) = self.free.pop() else { break };
+            // A frame that some thread still waits for under its old name must not get a new one
+            // yet.
             match self.frames.try_exclusive(id).filter(|hold| !hold.frame().has_waiters()) {
                 Some(hold) => return Some(Claimed::new(self, hold)),
-                None => self.free.0.lock().push_front(id),
+                None => self.free.put_off(id),
             }
         }
         let id = self.frames.make()?;
         match self.frames.try_exclusive(id) {
             Some(hold) => Some(Claimed::new(self, hold)),
             None => {
-                // The cleaner looks at it just now, as at every frame that was made.
-                self.free.0.lock().push_front(id);
+                // The cleaner is inspecting it, as it does every frame that was made.
+                self.free.put_off(id);
                 None
             }
         }
     }
 
-    /// Moves the clock's hand by `steps` at most to a frame that can be given away. Collects cold frames that
-    /// must be written first, other than `stuck` ones, and stops when there are `cold_max` of them.
+    /// Moves the clock's hand by `steps` at most to a frame that can be given away. Collects cold
+    /// frames that must be written first, other than `stuck` ones, and stops when there are
+    /// `cold_max` of them.
     fn sweep(
         &self,
         steps: u32,
@@ -279,12 +258,13 @@ impl BufferPool {
         None
     }
 
-    /// Whether the tier has to be asked before the frame's page may be dropped. A hint without a latch.
+    /// Whether the tier has to be asked before the frame's page may be dropped. A hint without a
+    /// latch.
     pub(crate) fn must_be_offered(&self, id: FrameId) -> bool {
         self.recovery.get(id).is_some() || (!self.frames.get(id).is_offered() && self.tier.wants_clean())
     }
 
-    /// Drops a page that the tier has, if nobody uses it.
+    /// Evicts a page that the tier has, if no thread uses it.
     fn evict(&self, id: FrameId) -> Option<Claimed<'_>> {
         let hold = self.frames.try_exclusive(id)?;
         let frame = hold.frame();
@@ -303,13 +283,14 @@ impl BufferPool {
         frame.count_change();
         self.counters.resident.subtract(1);
         self.counters.evictions.add(1);
-        self.reuse.dropped(page);
+        self.followed_pages.evicted(page);
         Some(Claimed::new(self, hold))
     }
 
-    /// Writes what it can of these cold frames as one batch and frees those written; returns whether that was of any use.
-    /// If damage keeps all of them from being written they are `stuck`, and others may do. Fails only if the tier refuses
-    /// for another reason and no clean frame is left in the whole pool.
+    /// Writes what it can of these cold frames as one batch and frees those written; returns
+    /// whether any frame was freed or may be now. If damage keeps all of them from being written
+    /// they are `stuck`, and other frames may do. Fails only if the tier refuses for another reason
+    /// and no clean frame is left in the whole pool.
     fn write_and_free(&self, cold: &[FrameId], stuck: &mut Stuck) -> Fixed<bool> {
         let Some(mut batch) = Batch::try_new(self) else {
             return Ok(self.staging.wait_for_a_batch());
@@ -319,7 +300,7 @@ impl BufferPool {
             if batch.is_full() {
                 break;
             }
-            // Busy ones are somebody's page right now: not cold after all.
+            // Busy frames are in use right now: not cold after all.
             if batch.try_add(id) == Added::Copied {
                 tried.push(id);
             }
@@ -337,7 +318,7 @@ impl BufferPool {
             Err(error) if error.concerns_the_page() => {
                 stuck.frames.extend(tried.into_iter().filter(|id| !written.contains(id)));
                 stuck.error.get_or_insert(error);
-                // Others are looked for at once.
+                // The search goes on with other frames at once.
                 Ok(true)
             }
             Err(error) if !freed => {
@@ -354,7 +335,7 @@ impl BufferPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PoolOptions;
+    use crate::pool::PoolOptions;
     use firn_base::sync::Arc;
     use firn_log::LogClass;
     use firn_tier::testing::MemoryTier;
@@ -365,12 +346,12 @@ mod tests {
         let log = firn_log::testing::memory_log_with(1 << 20);
         let page = tier.reserve(LogClass::Normal).expect("a memory tier is never full");
         let change = Allocation { allocate: &[page], free: &[] };
-        tier.publish(change, &mut |record| log.append(LogClass::Normal, record)).expect("the log has room");
+        tier.publish(change, &mut |record| log.append(LogClass::Normal, record)).expect("the log has space");
         (BufferPool::new(tier, log, PoolOptions { budget_bytes: 64 << 10 }).expect("a large budget"), page)
     }
 
     #[test]
-    fn a_frame_that_somebody_waits_for_keeps_its_page() {
+    fn a_frame_with_a_waiter_keeps_its_page() {
         let (pool, page) = pool_with_a_page();
         drop(pool.shared(page).expect("read"));
         let id = pool.table.find(&pool.frames, page).expect("resident");
@@ -379,12 +360,12 @@ mod tests {
             assert_eq!(pool.table.find(&pool.frames, page), Some(id), "and it can still be found");
         });
         assert!(waited && !pool.frames.get(id).has_waiters());
-        assert!(pool.evict(id).is_some(), "nobody waits any more");
+        assert!(pool.evict(id).is_some(), "no thread waits any more");
         assert!(!pool.frames.get(id).wait_latched(page, |_| unreachable!("it holds the page no more")));
     }
 
     #[test]
-    fn a_free_frame_gets_no_new_page_while_somebody_waits_for_its_old_one() {
+    fn a_free_frame_gets_no_new_page_while_a_thread_waits_for_its_old_one() {
         let (pool, page) = pool_with_a_page();
         let guard = pool.exclusive(page).expect("read");
         let id = pool.table.find(&pool.frames, page).expect("resident");

@@ -1,5 +1,6 @@
-//! A checkpoint may spill a transaction's before-images while that transaction returns to a savepoint or ends:
-//! what has been used or forgotten does not come back, and nothing stays behind in the undo tree.
+//! A checkpoint may spill a transaction's before-images while that transaction returns to a
+//! savepoint or ends: what has been used or forgotten does not come back, and nothing stays behind
+//! in the undo tree.
 
 use crate::common::World;
 use firn_base::Lsn;
@@ -40,13 +41,16 @@ fn beside_spilling(world: &World, mut work: impl FnMut(u32)) {
         let _guard = SetOnDrop(&ended);
         scope.spawn(|| {
             while !ended.load(Ordering::SeqCst) {
-                world.manager.spill_older_than(Lsn::MAX).expect("the log has room");
+                world.manager.spill_older_than(Lsn::MAX).expect("the log has space");
             }
         });
         let until = Instant::now() + Duration::from_secs(2);
         for i in 0.. {
             work(i);
-            // Nobody takes checkpoints here: the log only fills.
+            if i % 64 == 0 {
+                world.manager.check();
+            }
+            // No checkpoints run here: the log only fills.
             let space = world.manager.log().space();
             if Instant::now() > until || space.used_bytes > space.capacity_bytes / 2 {
                 break;
@@ -54,12 +58,14 @@ fn beside_spilling(world: &World, mut work: impl FnMut(u32)) {
         }
     });
     while world.manager.maintenance_step().expect("usable") == firn_base::Progress::Worked {}
+    world.manager.check();
 }
 
 #[test]
 fn used_entries_do_not_come_back_and_forgotten_ones_do_not_stay() {
     let world = World::new(ManagerOptions::default());
-    // An earlier life's entries are swept once; what is left after that stays until the next opening.
+    // An earlier epoch's entries are swept once; what is left after that stays until the next
+    // opening.
     while world.manager.maintenance_step().expect("usable") == firn_base::Progress::Worked {}
     beside_spilling(&world, |i| {
         let mut txn = world.begin();

@@ -1,5 +1,6 @@
-//! Prepared transactions: a checkpoint never takes one for a loser, its preparing wakes those who waited for what it
-//! only read, what it read for update stays locked, and its decision never lacks space in the log.
+//! Prepared transactions: a checkpoint never takes one for a loser, its preparing wakes the waiters
+//! for what it only read, what it read for update stays locked, and its decision never lacks space
+//! in the log.
 
 use crate::common::World;
 use firn_base::{Progress, TxnId};
@@ -17,9 +18,9 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// `commit_prepared` once took the transaction out of the prepared ones before its commit record was appended.
-/// A checkpoint in between named it as open and not prepared; after a crash it was rolled back, if its prepare
-/// record lay before the redo start.
+/// `commit_prepared` once took the transaction out of the prepared ones before its commit record
+/// was appended. A checkpoint in between named it as open and not prepared; after a crash it was
+/// rolled back, if its prepare record lay before the redo start.
 #[test]
 fn a_checkpoint_while_a_prepared_transaction_is_committed_names_it_prepared_or_not_at_all() {
     let world = World::new(ManagerOptions::default());
@@ -28,7 +29,7 @@ fn a_checkpoint_while_a_prepared_transaction_is_committed_names_it_prepared_or_n
         scope.spawn(|| {
             let _ended = Ended(&ended);
             let until = Instant::now() + Duration::from_secs(2);
-            // No more than the log has room for, however fast the machine.
+            // No more than the log has space for, however fast the machine.
             for i in 0u32..15_000 {
                 if Instant::now() > until {
                     break;
@@ -56,10 +57,10 @@ fn a_checkpoint_while_a_prepared_transaction_is_committed_names_it_prepared_or_n
     });
 }
 
-/// The locks for reading fall when a transaction is prepared, but those who waited for them were once not told,
-/// and slept until its fate was decided.
+/// The locks for reading fall when a transaction is prepared, but their waiters were once not
+/// woken, and slept until its fate was decided.
 #[test]
-fn preparing_wakes_those_who_waited_for_a_lock_for_reading() {
+fn preparing_wakes_the_waiters_for_a_lock_for_reading() {
     let world = World::new(ManagerOptions::default());
     let mut reader = world.begin_at(Isolation::Serializable);
     reader.get(&world.tree, b"read", &mut Vec::new()).expect("read");
@@ -68,7 +69,7 @@ fn preparing_wakes_those_who_waited_for_a_lock_for_reading() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut writer = world.begin();
-            writer.put(&world.tree, b"read", b"value").expect("written once nobody reads");
+            writer.put(&world.tree, b"read", b"value").expect("written once no transaction reads");
             writer.commit().expect("committed");
             done.store(true, Ordering::SeqCst);
         });
@@ -82,14 +83,14 @@ fn preparing_wakes_those_who_waited_for_a_lock_for_reading() {
             std::thread::yield_now();
         }
         let woken = done.load(Ordering::SeqCst);
-        world.manager.commit_prepared(b"gid").expect("committed; and whoever sleeps is woken");
-        assert!(woken, "the writer slept although nobody held the row");
+        world.manager.commit_prepared(b"gid").expect("committed; and every waiter is woken");
+        assert!(woken, "the writer slept although no transaction held the row");
     });
 }
 
 /// As above, with the writer arriving at every moment around the prepare.
 #[test]
-fn nobody_falls_asleep_over_a_lock_that_a_prepare_gives_back() {
+fn no_waiter_sleeps_over_a_lock_that_a_prepare_releases() {
     let world = World::new(ManagerOptions::default());
     for round in 0u32..300 {
         let (key, gid) = (round.to_be_bytes(), round.to_be_bytes());
@@ -118,7 +119,8 @@ fn impatient() -> TxnOptions {
     TxnOptions { lock_deadline: Some(Duration::ZERO), ..TxnOptions::default() }
 }
 
-/// `prepare` once gave back the locks of reads for update, too, though they are promised until the transaction ends.
+/// `prepare` once gave back the locks of reads for update, too, though they are promised until the
+/// transaction ends.
 #[test]
 fn what_was_read_for_update_stays_locked_until_the_end() {
     for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
@@ -175,7 +177,7 @@ fn who_waits_for_what_was_read_for_update_waits_for_the_end() {
             std::thread::yield_now();
         }
         txn.prepare(b"gid").expect("prepared");
-        // It looks again, and waits again.
+        // It checks again, and waits again.
         while world.manager.statistics().lock_waits == 1 && !done.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
@@ -190,7 +192,7 @@ fn who_waits_for_what_was_read_for_update_waits_for_the_end() {
 fn preparing_waits_for_space_in_the_log_as_a_commit_does() {
     let world = std::sync::Arc::new(World::with_log(2 << 20, ManagerOptions::default()));
     let weak = std::sync::Arc::downgrade(&world);
-    world.manager.make_room_with(move |refused| {
+    world.manager.make_log_space_with(move |refused| {
         if let (true, Some(world)) = (refused, weak.upgrade()) {
             world.empty_log();
         }
@@ -203,7 +205,8 @@ fn preparing_waits_for_space_in_the_log_as_a_commit_does() {
     world.manager.commit_prepared(b"gid").expect("committed");
 }
 
-/// The log is used up to the last byte that others may take, and nothing makes space. A decision was once refused then.
+/// The log is used up to the last byte that others may take, and nothing makes space. A decision
+/// was once refused then.
 #[test]
 fn no_decision_is_refused_for_lack_of_space() {
     let world = World::with_log(2 << 20, ManagerOptions::default());
@@ -237,7 +240,8 @@ fn no_decision_is_refused_for_lack_of_space() {
     assert!(world.manager.prepared().is_empty());
     let gone = world.manager.rollback_prepared(&1u32.to_be_bytes()).expect_err("it is decided");
     assert_eq!(gone.kind, TxnErrorKind::BadArgument);
-    // What found no space to be undone in is undone when there is some; until then its rows are locked.
+    // What found no space to be undone in is undone when there is some; until then its rows are
+    // locked.
     let mut other = world.manager.begin(impatient());
     if world.manager.has_put_off() {
         assert!(other.put(&world.tree, &1u32.to_be_bytes(), b"other").is_err());
@@ -256,7 +260,8 @@ fn no_decision_is_refused_for_lack_of_space() {
     txn.prepare(b"one more").expect("prepared");
 }
 
-/// Keys that are locked and not written go into each checkpoint's list: there is a limit, and a sentence.
+/// Keys that are locked and not written go into each checkpoint's list: there is a limit, and a
+/// sentence.
 #[test]
 fn too_many_locked_keys_are_refused_before_anything_is_written() {
     let world = World::with_log(2 << 20, ManagerOptions::default());
@@ -282,7 +287,7 @@ fn too_many_locked_keys_are_refused_before_anything_is_written() {
     outcome.expect("prepared");
 }
 
-/// Each open transaction stands in each checkpoint.
+/// Each open transaction is listed in each checkpoint.
 #[test]
 fn there_is_a_limit_to_open_transactions() {
     let world = World::with_log(2 << 20, ManagerOptions::default());

@@ -1,5 +1,6 @@
-//! While a log device stalls and the log's buffer is full, those who append wait; those who need no log do not wait with
-//! them: neither for the registry, which every transaction asks, nor for the leaf that a change is waiting to be made in.
+//! While a log device stalls and the log's buffer is full, threads that append wait; threads that
+//! need no log do not wait with them: neither for the registry, which every transaction locks, nor
+//! for the leaf in which a change waits to be made.
 
 use firn_base::sync::Arc;
 use firn_base::{Epoch, TreeId, TxnId};
@@ -83,7 +84,8 @@ impl World {
         }
     }
 
-    /// Runs `appends` on a thread that will wait for the device, and `reads` beside it, which must end before.
+    /// Runs `appends` on a thread that will wait for the device, and `reads` beside it, which must
+    /// end before.
     fn beside(&self, appends: impl FnOnce() + Send, reads: impl FnOnce() + Send) {
         let before = self.log.statistics().buffer_waits;
         std::thread::scope(|scope| {
@@ -99,7 +101,7 @@ impl World {
             let outcome = told.recv_timeout(Duration::from_secs(20));
             assert!(!waiting.is_finished(), "the device is closed, and the buffer full");
             self.gate.set(false);
-            outcome.expect("who appends nothing waits for nobody");
+            outcome.expect("a thread that appends nothing does not wait");
         });
     }
 }

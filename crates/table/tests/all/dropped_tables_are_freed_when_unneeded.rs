@@ -1,4 +1,5 @@
-//! A dropped table's pages come back, but not before the last transaction that might touch them has ended.
+//! A dropped table's pages come back, but not before the last transaction that might touch them has
+//! ended.
 
 use crate::common::*;
 use firn_base::Progress;

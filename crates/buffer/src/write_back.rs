@@ -1,24 +1,24 @@
-//! Writing pages to the tier: the WAL rule is here, and nowhere else.
+//! Write-back of pages to the tier: the WAL rule is here, and nowhere else.
 //!
-//! A batch *copies* images under shared latches, has the log flushed up to the newest of them, checks the
-//! rule, and hands them to the tier; pages can be read and changed all the while. Afterwards, per page that
-//! the tier took:
+//! A batch *copies* images under shared latches, has the log flushed up to the newest of them,
+//! checks the rule, and hands them to the tier; pages can be read and changed all the while.
+//! Afterwards, per page that the tier took:
 //! 1. the tier's version is noted,
-//! 2. the recovery LSN is raised to the bound noted at the copy (every change that is not in the image is
-//!    later than that),
-//! 3. if the latch can be had at once and the page did not change since the copy, the recovery LSN is taken
-//!    away: the frame is clean. If the latch cannot be had the frame stays dirty by name; the next batch that
-//!    meets it finds the tier has its version and clears it without a write.
+//! 2. the recovery LSN is raised to the bound noted at the copy (every change that is not in the
+//!    image is later than that),
+//! 3. if the latch is free and the page did not change since the copy, the recovery LSN is cleared:
+//!    the frame is clean. If the latch is not free the frame stays marked dirty; the next batch
+//!    that meets it finds the tier has its version and clears it without a write.
 //!
 //! After a failure nothing is changed: the frame is as dirty as it was.
 //!
-//! Order: shared latch (tried; or blocking with no batch held) → writing flag → staging buffer → log, tier.
-//! A batch in being never blocks on a latch.
+//! Order: shared latch (tried; or blocking with no batch held) → writing flag → staging buffer →
+//! log, tier. A thread with a batch never blocks on a latch.
 
 use crate::change_set::ChangeSet;
+use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::{FrameId, SharedHold, WritingFlag};
-use crate::guard::Fixed;
-use crate::{BufferError, BufferErrorKind, BufferPool};
+use crate::pool::BufferPool;
 use firn_base::{Lsn, PageId};
 use firn_device::AlignedBuf;
 use firn_tier::{Lifetime, PageWrite, TierError, TierErrorKind, Written};
@@ -31,7 +31,7 @@ pub(crate) enum Added {
     Copied,
     /// There is nothing to write.
     NotNeeded,
-    /// Somebody holds it exclusively, or another batch is writing it.
+    /// Another thread holds it exclusively, or another batch is writing it.
     Busy,
 }
 
@@ -53,7 +53,7 @@ struct Image<'a> {
 /// Images to be written together. Holds a staging buffer and the writing flags of its frames.
 pub(crate) struct Batch<'a> {
     pool: &'a BufferPool,
-    /// There until dropped.
+    /// Present until the batch is dropped.
     buffer: Option<AlignedBuf>,
     images: Vec<Image<'a>>,
     pages_max: usize,
@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
     fn with(pool: &'a BufferPool, buffer: AlignedBuf) -> Batch<'a> {
         // Made before the tier is asked, so that the buffer comes back even if the tier panics.
         let mut batch = Batch { pool, buffer: Some(buffer), images: Vec::new(), pages_max: pool.batch_pages };
-        // The tier makes room for as many pages as it answers.
+        // The tier makes space for as many pages as it returns.
         batch.pages_max = pool.tier.make_batch_space().clamp(1, pool.batch_pages);
         batch.images.reserve_exact(batch.pages_max);
         batch
@@ -106,7 +106,8 @@ impl<'a> Batch<'a> {
             "{page:?} is newer than the tier's and has no recovery LSN"
         );
         if !dirty && recovery_lsn.is_some() {
-            // Nobody could latch it when the tier took it. No change is in flight now: latched shared.
+            // The latch was not free when the tier took it. No change is in flight now: it is
+            // latched shared.
             pool.recovery.clear(id);
         }
         if !dirty && !pool.must_be_offered(id) {
@@ -130,16 +131,18 @@ impl<'a> Batch<'a> {
             base: frame.tier_version(),
             dirty,
             recovery_lsn,
-            // Latched: no change is in flight. Redo has LSNs before the log's end; its next one is only known
-            // to be later than its last one, where a record begins for sure: the bound may become a redo start.
+            // Latched: no change is in flight. Redo has LSNs before the log's end; its next one is
+            // only known to be later than its last one, where a record begins for sure: the bound
+            // may become a redo start.
             later_changes: if frame.is_redone() { version } else { pool.log.end() },
             changed: changes.to_ranges(),
         });
         Added::Copied
     }
 
-    /// Writes the batch; `written` gets the frames that the tier has been offered. The first error of a page
-    /// is returned after all pages were tried, and names it: those who need a frame for another page get to see it.
+    /// Writes the batch; `written` gets the frames that the tier has been offered. The first error
+    /// of a page is returned after all pages were tried, and names it: a thread that needs a frame
+    /// for another page may get this error.
     pub(crate) fn write(mut self, written: &mut Vec<FrameId>) -> Fixed<()> {
         if self.images.is_empty() {
             return Ok(());
@@ -164,8 +167,8 @@ impl<'a> Batch<'a> {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Makes the log durable up to the newest image, on its devices: what only the archive has may be lost with it, and no
-    /// page may know more than the log.
+    /// Makes the log durable up to the newest image, on its devices: what only the archive has may
+    /// be lost with it, and no page may know more than the log.
     fn flush_log(&self) -> Fixed<()> {
         let newest = self.images.iter().filter(|image| image.dirty).max_by_key(|image| image.version);
         let Some(newest) = newest else { return Ok(()) };
@@ -199,7 +202,7 @@ impl<'a> Batch<'a> {
                 changed: image.changed.as_deref(),
                 base: image.base,
                 lifetime: Lifetime::Unknown,
-                outcome: Err(TierError::new(TierErrorKind::Failed, "the tier gave no answer")),
+                outcome: Err(TierError::new(TierErrorKind::Failed, "the tier returned no result")),
             });
         }
         self.pool.tier.write_batch(&mut writes);
@@ -226,8 +229,9 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The page was freed after it was copied, or before by redo: what is in the frame is nobody's any more.
-    /// If somebody holds it, he is about to discard it, or the next batch comes by here again.
+    /// The page was freed after it was copied, or before by redo: the frame's content belongs to no
+    /// page any more. If another thread holds it, that thread is about to discard it, or the next
+    /// batch gets here again.
     fn forget_freed(&self, id: FrameId, page: PageId, version: Lsn) {
         let Some(hold) = self.pool.frames.try_exclusive(id) else { return };
         let frame = hold.frame();
@@ -249,9 +253,9 @@ fn could_not_write(page: PageId, error: TierError) -> BufferError {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        // The flags first: giving the buffer back wakes those who wait for them.
+        // The flags first: returning the buffer wakes the threads that wait for them.
         self.images.clear();
-        self.pool.staging.give_back(self.buffer.take().expect("given back once"));
+        self.pool.staging.put_back(self.buffer.take().expect("given back once"));
     }
 }
 

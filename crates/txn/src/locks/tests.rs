@@ -1,0 +1,138 @@
+//! Tests of `locks.rs`.
+
+use super::*;
+
+const TREE: TreeId = TreeId(3);
+
+#[test]
+fn shared_locks_agree_and_exclusive_ones_do_not() {
+    let table = LockTable::default();
+    let (mut a, mut b) = (HeldLocks::default(), HeldLocks::default());
+    let lock = |txn: u64, mode, held: &mut HeldLocks| table.lock_key(TxnId(txn), TREE, b"k", mode, held);
+    assert_eq!(lock(1, Mode::Shared, &mut a), Ok(()));
+    assert_eq!(lock(2, Mode::Shared, &mut b), Ok(()));
+    assert_eq!(
+        lock(1, Mode::Exclusive, &mut a),
+        Err(Refused::Blocked(vec![TxnId(2)])),
+        "an upgrade waits for other readers"
+    );
+    assert_eq!(table.write_blockers(TxnId(1), TREE, b"k"), [TxnId(2)]);
+    table.release(TxnId(2), &mut b);
+    assert_eq!(lock(1, Mode::Exclusive, &mut a), Ok(()));
+    assert_eq!(lock(2, Mode::Shared, &mut b), Err(Refused::Blocked(vec![TxnId(1)])));
+    assert!(table.write_blockers(TxnId(1), TREE, b"k").is_empty());
+    assert!(table.write_blockers(TxnId(2), TREE, b"other").is_empty());
+    table.release(TxnId(1), &mut a);
+    table.check();
+    assert_eq!(table.count(), 0);
+    assert!(!table.is_locked(TREE, b"k"));
+}
+
+#[test]
+fn ranges_forbid_writes_inside_them() {
+    let table = LockTable::default();
+    let mut held = HeldLocks::default();
+    let range = KeyRange { low: Some(b"b".to_vec()), high: Some((b"d".to_vec(), false)) };
+    table.lock_range(TxnId(1), TREE, range, &mut held);
+    for (key, locked) in [("a", false), ("b", true), ("c", true), ("cz", true), ("d", false)] {
+        assert_eq!(!table.write_blockers(TxnId(2), TREE, key.as_bytes()).is_empty(), locked, "{key}");
+        assert!(table.write_blockers(TxnId(1), TREE, key.as_bytes()).is_empty());
+    }
+    let mut other = HeldLocks::default();
+    let exclusive = table.lock_key(TxnId(2), TREE, b"c", Mode::Exclusive, &mut other);
+    assert_eq!(exclusive, Err(Refused::Blocked(vec![TxnId(1)])));
+    assert_eq!(table.lock_key(TxnId(2), TREE, b"c", Mode::Shared, &mut other), Ok(()));
+    table.release(TxnId(1), &mut held);
+    table.release(TxnId(2), &mut other);
+    table.check();
+    assert_eq!(table.count(), 0);
+}
+
+/// All key locks once counted, of every tree and exclusive ones too: then one more shared lock
+/// locked its whole tree.
+#[test]
+fn shared_locks_are_counted_tree_by_tree_and_without_exclusive_ones() {
+    let table = LockTable::default();
+    let mut held = HeldLocks::default();
+    let mut lock = |tree: u32, number: u32, mode| {
+        table.lock_key(TxnId(1), TreeId(tree), &number.to_be_bytes(), mode, &mut held)
+    };
+    for number in 0..ESCALATE_AT as u32 {
+        assert_eq!(lock(1, number, Mode::Exclusive), Ok(()));
+        assert_eq!(lock(2, number, Mode::Shared), Ok(()));
+        // Locked for reading first, and then for writing.
+        assert_eq!(lock(4, number, Mode::Shared), Ok(()));
+        assert_eq!(lock(4, number, Mode::Exclusive), Ok(()));
+    }
+    assert_eq!(lock(3, 0, Mode::Shared), Ok(()));
+    assert_eq!(lock(4, u32::MAX, Mode::Shared), Ok(()));
+    for tree in 1..5 {
+        assert!(table.write_blockers(TxnId(2), TreeId(tree), b"another").is_empty(), "tree {tree}");
+    }
+    let mut lock = |tree: u32, number: u32, mode| {
+        table.lock_key(TxnId(1), TreeId(tree), &number.to_be_bytes(), mode, &mut held)
+    };
+    assert_eq!(lock(2, u32::MAX, Mode::Shared), Ok(()));
+    let locked = |tree| !table.write_blockers(TxnId(2), TreeId(tree), b"another").is_empty();
+    assert_eq!([1, 2, 3, 4].map(locked), [false, true, false, false]);
+    table.release(TxnId(1), &mut held);
+    table.check();
+    assert_eq!(table.count(), 0);
+}
+
+/// There was no end to them: each takes some hundred bytes.
+#[test]
+fn exclusive_locks_end_at_their_limit() {
+    let table = LockTable::default();
+    let mut held = HeldLocks::default();
+    let mut lock = |number: u32, mode| table.lock_key(TxnId(1), TREE, &number.to_be_bytes(), mode, &mut held);
+    for number in 0..EXCLUSIVE_MAX as u32 {
+        assert_eq!(lock(number, Mode::Exclusive), Ok(()));
+    }
+    assert_eq!(lock(u32::MAX, Mode::Exclusive), Err(Refused::TooMany));
+    assert_eq!(lock(7, Mode::Exclusive), Ok(()), "it has that one");
+    assert_eq!(lock(u32::MAX, Mode::Shared), Ok(()));
+    assert_eq!(lock(u32::MAX, Mode::Exclusive), Err(Refused::TooMany), "an upgrade counts as well");
+    table.release(TxnId(1), &mut held);
+    table.check();
+    assert_eq!(table.count(), 0);
+}
+
+#[test]
+fn what_is_prepared_keeps_the_exclusive_locks_that_are_named() {
+    let table = LockTable::default();
+    let mut held = HeldLocks::default();
+    for (key, mode) in [(b"a", Mode::Exclusive), (b"b", Mode::Shared), (b"c", Mode::Exclusive)] {
+        assert_eq!(table.lock_key(TxnId(1), TREE, key, mode, &mut held), Ok(()));
+    }
+    table.lock_range(TxnId(1), TREE, KeyRange::of_key(b"d"), &mut held);
+    let mut keys = table.exclusive_keys(TxnId(1), &held);
+    keys.sort();
+    assert_eq!(keys, [(TREE, b"a".to_vec()), (TREE, b"c".to_vec())]);
+    keys.remove(0);
+    table.release_but(TxnId(1), &mut held, &keys);
+    let locked = |key: &[u8]| table.is_locked(TREE, key);
+    assert_eq!([b"a", b"b", b"c", b"d"].map(|key| locked(key)), [false, false, true, false]);
+    assert_eq!(table.exclusive_keys(TxnId(1), &held), keys);
+    table.release(TxnId(1), &mut held);
+    table.check();
+    assert_eq!(table.count(), 0);
+}
+
+#[test]
+fn many_key_locks_become_one_lock_on_the_tree() {
+    let table = LockTable::default();
+    let mut held = HeldLocks::default();
+    for i in 0..2 * ESCALATE_AT as u32 {
+        table
+            .lock_key(TxnId(1), TREE, &i.to_be_bytes(), Mode::Shared, &mut held)
+            .expect("no other transaction locks");
+    }
+    table.check();
+    assert_eq!(table.count(), 1);
+    assert_eq!(table.write_blockers(TxnId(2), TREE, b"anything"), [TxnId(1)]);
+    table.release(TxnId(1), &mut held);
+    table.check();
+    assert_eq!(table.count(), 0);
+    assert!(table.write_blockers(TxnId(2), TREE, b"anything").is_empty());
+}

@@ -1,0 +1,96 @@
+//! What a write of a row changes in its page, and the undo entry for it.
+
+use crate::header::RowHeader;
+use crate::undo;
+use firn_base::{TreeId, TxnId};
+use firn_btree::{Change, Patches};
+use std::ops::Range;
+
+/// What a row is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowValue<'a> {
+    pub payload: &'a [u8],
+    /// A bit beside them, whose meaning is the caller's. It is kept with each version of the row.
+    pub flag: bool,
+}
+
+impl<'a> From<&'a [u8]> for RowValue<'a> {
+    fn from(payload: &'a [u8]) -> RowValue<'a> {
+        RowValue { payload, flag: false }
+    }
+}
+
+/// A change of one row, decided.
+pub(crate) struct RowChange<'a> {
+    pub tree: TreeId,
+    pub key: &'a [u8],
+    /// The version there is.
+    pub row: Option<(RowHeader, &'a [u8])>,
+    /// The new payload and flag; `None` makes a ghost.
+    pub value: Option<RowValue<'a>>,
+    pub writer: TxnId,
+    pub index: u32,
+}
+
+/// Writes the page change and appends the undo entry to `attachment`.
+#[inline]
+pub(crate) fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut Vec<u8>) {
+    let flag = row.value.is_some_and(|value| value.flag);
+    let header = RowHeader { writer: row.writer, undo: row.index, ghost: row.value.is_none(), flag };
+    let payload = row.value.map_or(&[][..], |value| value.payload);
+    let target = undo::Target { tree: row.tree, key: row.key, deletes: row.value.is_none() };
+    match row.row {
+        None => undo::encode_absent(attachment, target),
+        Some((before, old)) if old.len() == payload.len() => {
+            let mut undo = undo::PatchWriter::begin(attachment, target, before);
+            let mut patches = Patches::new();
+            patches.push(0, &header.encode());
+            differences(old, payload, |range| {
+                undo.push(range.start, &old[range.clone()]);
+                patches.push(RowHeader::LEN + range.start, &payload[range]);
+            });
+            *change = Change::Patch(patches);
+            return;
+        }
+        Some((before, old)) => undo::encode_full(attachment, target, before, old),
+    }
+    *change = Change::put_parts(&[&header.encode(), payload]);
+}
+
+/// Bytes of equality that are cheaper to repeat than to leave out.
+const GAP: usize = 6;
+
+/// Reports the ranges in which two payloads of one length differ; ascending, disjoint.
+fn differences(old: &[u8], new: &[u8], mut report: impl FnMut(Range<usize>)) {
+    let mut pending: Option<Range<usize>> = None;
+    let mut differs = |at: usize| match &mut pending {
+        Some(last) if at - last.end <= GAP => last.end = at + 1,
+        _ => {
+            if let Some(done) = pending.replace(at..at + 1) {
+                report(done);
+            }
+        }
+    };
+    // Eight bytes at a time over what is equal.
+    let ((old_words, old_tail), (new_words, new_tail)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
+    for (i, (old, new)) in old_words.iter().zip(new_words).enumerate() {
+        // The lowest byte of the word comes first.
+        let mut difference = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
+        while difference != 0 {
+            let byte = difference.trailing_zeros() / 8;
+            differs(i * 8 + byte as usize);
+            difference &= !(0xff << (8 * byte));
+        }
+    }
+    for (at, (old, new)) in (old_words.len() * 8..).zip(old_tail.iter().zip(new_tail)) {
+        if old != new {
+            differs(at);
+        }
+    }
+    if let Some(last) = pending {
+        report(last);
+    }
+}
+
+#[cfg(test)]
+mod tests;
