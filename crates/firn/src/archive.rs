@@ -28,7 +28,7 @@ use crate::ranks;
 use crate::superblock::Superblock;
 use crate::{Error, ErrorKind};
 use firn_base::clock::{self, Moment};
-use firn_base::sync::atomic::{AtomicU64, Ordering};
+use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firn_base::sync::{Condvar, Mutex};
 use firn_base::{DatabaseId, Lsn, Progress};
 use firn_log::archive::{ArchiveWriter, EpochMark};
@@ -72,6 +72,8 @@ pub(crate) struct Archive {
     database: DatabaseId,
     work: Mutex<Work>,
     status: Mutex<ArchiveStatistics>,
+    /// The database is being closed: the archiver's thread ends. Set under `status`.
+    closing: AtomicBool,
     /// Locked alone or under `status`.
     failing_since: Mutex<Option<Moment>>,
     /// With `status`: something was archived, or failed.
@@ -186,6 +188,7 @@ impl Archive {
                 unreadable_since: None,
             }),
             status: Mutex::new(status),
+            closing: AtomicBool::new(false),
             failing_since: Mutex::new(failing_since),
             moved: Condvar::new(),
             wanted: AtomicU64::new(0),
@@ -379,14 +382,29 @@ impl Archive {
         self.moved.notify_all();
     }
 
-    /// Waits until more is archived than `seen`; false if it did not come within the archive's patience, or has been
-    /// failing for that long already.
+    /// Ends the waits for the archive, and those that are yet to begin: the database is being closed.
+    pub fn stop_waiting(&self) {
+        let _status = self.status.lock();
+        self.closing.store(true, Ordering::Relaxed);
+        self.moved.notify_all();
+    }
+
+    /// Whether no thread may wait for the archive any more.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Waits until more is archived than `seen`; false if it did not come within the archive's patience, has been
+    /// failing for that long already, or will not come because the database is being closed.
     pub fn wait_beyond(&self, seen: Option<Lsn>) -> bool {
         let mut status = self.status.lock();
         let begun = clock::now();
         loop {
             if status.archived > seen {
                 return true;
+            }
+            if self.is_closing() {
+                return false;
             }
             let since = self.failing_since.lock().unwrap_or(begun);
             match since.after(self.options.patience) {

@@ -224,6 +224,13 @@ impl Engine {
         if self.archive_moves(archive, target) {
             return Ok(true);
         }
+        if archive.is_closing() {
+            // No gap for that: the next opening archives what is kept.
+            return Err(Error::new(
+                ErrorKind::Full,
+                "the log is full because it is kept until it is archived, and the database is being closed",
+            ));
+        }
         match archive.options().when_full {
             ArchiveFull::Gap => {
                 self.keep.revoke_archive();

@@ -82,6 +82,9 @@ impl Threads {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.engine.checkpointer.stop();
         self.shared.engine.log.stop_waiting_for_log();
+        if let Some(archive) = &self.shared.engine.archive {
+            archive.stop_waiting();
+        }
         {
             let _guard = self.shared.sleep.lock();
             self.shared.wake.notify_all();

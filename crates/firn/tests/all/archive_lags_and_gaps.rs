@@ -3,6 +3,7 @@
 use crate::backup_support::{Gate, Mode, commit_one, go_on, rows_of, small, wait_for_archive};
 use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firn::{ArchiveFull, Database, ErrorKind, LogEventKind, Lsn, Options, RestoreTo};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -296,4 +297,53 @@ fn log_that_cannot_be_read_any_more_is_a_gap_and_stops_no_writes() {
         small().restore(path("backup"), Some(&path("archive")), RestoreTo::Lsn(last), path("after")).unwrap();
         assert_eq!(rows_of(&small().open(path("after")).unwrap(), "rows"), rows_of(&db, "rows"));
     }
+}
+
+/// Cause: a thread that waited for the archive to let go of log knew nothing of a closing, and no
+/// archiver came any more. Effect: closing waited for it as long as the archive's patience, or gave
+/// up (seed 313889 of the simulator, where recovery was rolling a transaction back).
+#[test]
+fn no_thread_waits_for_the_archive_of_a_database_that_is_being_closed() {
+    for then in [ArchiveFull::Refuse, ArchiveFull::Gap] {
+        let dir = tempfile::tempdir().unwrap();
+        let gate = Gate::default();
+        let options = gate.options().archive(dir.path().join("archive")).archive_when_full(then);
+        let options = options.archive_patience(Duration::from_secs(3600));
+        let db = options.open(dir.path().join("db")).unwrap();
+        let table = db.create_table("rows").unwrap();
+        wait_for_archive(&db);
+        gate.set(Mode::Failing);
+        let begun = Instant::now();
+        let commits = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                (0u64..).find_map(|i| {
+                    let put = db.transact(|tx| tx.put(&table, &(i % 50).to_be_bytes(), &[i as u8; 700]));
+                    commits.fetch_add(1, Ordering::Relaxed);
+                    put.err()
+                })
+            });
+            // It has filled the log and waits for the archive.
+            let mut seen = 0;
+            while seen < 100 || commits.load(Ordering::Relaxed) > seen {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the log does not fill");
+                seen = commits.load(Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            db.clone().close().unwrap();
+            let error = writer.join().unwrap().expect("it ends with an error");
+            assert!(matches!(error.kind(), ErrorKind::Full | ErrorKind::Closed), "{error}");
+        });
+        assert!(begun.elapsed() < Duration::from_secs(120));
+        drop(db);
+        // What is not archived yet is kept for the next opening, under both rules.
+        gate.set(Mode::Open);
+        let db = options_of(&gate, &dir).archive_when_full(then).open(dir.path().join("db")).unwrap();
+        wait_for_archive(&db);
+        assert!(db.archive_statistics().unwrap().gaps.is_empty(), "{then:?}");
+    }
+}
+
+fn options_of(gate: &Gate, dir: &tempfile::TempDir) -> Options {
+    gate.options().archive(dir.path().join("archive"))
 }
