@@ -1,18 +1,20 @@
 //! The log of an open database.
 
-use crate::archive::EpochMark;
+use crate::archive::format::EpochMark;
 use crate::block::{self, Owner};
-use crate::flight::Slot;
-use crate::front::{Front, FrontSetup};
-use crate::hiding::Hiding;
+use crate::error::{LogError, LogErrorKind};
+use crate::hedge::hiding::Hiding;
+use crate::ids::LogIdentity;
 use crate::layout::{Geometry, MemberHeader, SectionHeader};
 use crate::layout_policy::LogPolicy;
 use crate::options::{Appended, LogClass, LogOptions, LogSpace, LogStatistics};
-use crate::pipeline::Pipeline;
+use crate::read::underreplicated::UnderReplicated;
 use crate::record::{FRAME, Kind, Record};
-use crate::space::DeviceSpace;
-use crate::underreplicated::UnderReplicated;
-use crate::{LogError, LogErrorKind, LogIdentity, worker};
+use crate::write::flight::Slot;
+use crate::write::front::{Front, FrontSetup};
+use crate::write::pipeline::Pipeline;
+use crate::write::space::DeviceSpace;
+use crate::write::worker;
 use firn_base::codec::Writer;
 use firn_base::sync::atomic::AtomicU64;
 use firn_base::sync::thread::JoinHandle;
