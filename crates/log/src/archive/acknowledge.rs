@@ -20,7 +20,8 @@
 
 use crate::error::LogError;
 use crate::log::Log;
-use crate::write::flight::{Depth, Flight, WakeList};
+use crate::write::in_flight::Flight;
+use crate::write::in_flight::waiter::Depth;
 use crate::write::pipeline::Pipeline;
 use firn_base::Lsn;
 use std::time::Duration;
@@ -47,15 +48,13 @@ impl Log {
     /// Whether any thread waits for log to become durable.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        let flight = self.pipeline.flight.lock();
-        let durable = self.durable();
-        flight.waiters.iter().any(|waiter| waiter.depth == Depth::Anywhere && waiter.lsn > durable)
+        self.pipeline.flight.lock().is_awaited()
     }
 
     /// Sets whether log is archived before the devices have it. If so, slow writes to devices are
     /// left to workers, so that committers can be acknowledged meanwhile.
     pub fn expect_archived(&self, early: bool) {
-        self.pipeline.flight.lock().archive_completes = early;
+        self.pipeline.flight.lock().expect_archived(early);
     }
 
     /// Waits until the log has grown to `end` or [`Log::stop_waiting_for_log`] is called, at most
@@ -74,43 +73,26 @@ impl Pipeline {
     fn archived(&self, lsn: Lsn) {
         assert!(lsn <= self.end(), "only what was appended can be archived");
         let mut flight = self.flight.lock();
-        if flight.failed.is_some() {
+        if flight.failure().is_some() {
             // The waiting committers have been given the error that their outcome is unknown.
             return;
         }
-        flight.archived = flight.archived.max(lsn);
-        let mut list = std::mem::take(&mut flight.scratch);
-        self.acknowledge(&mut flight, None, &mut list);
-        self.unlock_and_wake(flight, list);
+        let moved = flight.archived_up_to(lsn, self.end());
+        self.acknowledge(moved);
+        let wakes = flight.take_wakes();
+        self.unlock_and_wake(flight, wakes);
         // Perhaps no thread waits for this log any more, and the devices must write it all the
         // same.
         self.request_flush(lsn);
-    }
-
-    /// Advances the durable LSN if it can, and collects the waiters that this satisfies.
-    /// `on_devices` is the new end of what the devices have, if that moved.
-    pub fn acknowledge(&self, flight: &mut Flight, on_devices: Option<Lsn>, list: &mut WakeList) {
-        if let Some(lsn) = on_devices {
-            assert!(lsn >= self.on_devices() && lsn <= self.end());
-            self.set_on_devices(lsn);
-            if flight.closing {
-                self.ended.notify_all();
-            }
-        }
-        let on_devices_now = self.on_devices();
-        let durable = on_devices_now.max(flight.durable_with_archive()).max(self.durable());
-        if on_devices.is_some() || durable > self.durable() {
-            self.set_durable(durable);
-            flight.take_satisfied_waiters(durable, on_devices_now, list);
-        }
     }
 }
 
 impl Flight {
     /// The end of the durable log if the archive counts as one copy of what it has; [`Lsn::ZERO`]
     /// if it adds nothing.
-    fn durable_with_archive(&self) -> Lsn {
-        if self.archived == Lsn::ZERO {
+    pub fn durable_with_archive(&self) -> Lsn {
+        let archived = self.archived();
+        if archived == Lsn::ZERO {
             return Lsn::ZERO;
         }
         let mut reached = Lsn::ZERO;
@@ -118,15 +100,15 @@ impl Flight {
             if request.copies_written + 1 < request.copies_required {
                 return reached;
             }
-            if request.boundary > self.archived {
+            if request.boundary > archived {
                 // With one copy, durability may end at any group's end. With several, a request's
                 // devices have all of it or none.
-                return if request.copies_required == 1 { self.archived } else { reached };
+                return if request.copies_required == 1 { archived } else { reached };
             }
             reached = request.boundary;
         }
         // Log that no request holds is on no device yet.
-        if self.width() == 1 { self.archived } else { reached }
+        if self.width() == 1 { archived } else { reached }
     }
 }
 
@@ -135,8 +117,11 @@ mod tests {
     use super::*;
     use crate::block::Owner;
     use crate::hedge::hiding::{Hider, Hiding, OutlierOptions};
+    use crate::options::LogOptions;
     use crate::testing::memory_device;
-    use crate::write::flight::Slot;
+    use crate::write::front::{Composed, Requested};
+    use crate::write::in_flight::rules::Rules;
+    use crate::write::in_flight::slot::Slot;
 
     fn flight(copies: usize, archived: u64, requests: &[(u64, u64, u32)]) -> Flight {
         let hider = Hider::new(Hiding::Off, &OutlierOptions::default(), 1);
@@ -144,12 +129,18 @@ mod tests {
             let device = memory_device("log", 4096);
             Slot::new(device, Owner::main(7, member), firn_device::AlignedBuf::zeroed(512))
         };
-        let mut flight = Flight::new((0..3).map(slot).collect(), copies, hider, Lsn(1), None);
+        let rules = Rules::of(&LogOptions { copies, ..LogOptions::default() });
+        let mut flight = Flight::new((0..3).map(slot).collect(), rules, hider, Lsn(1), None);
         for &(devices, boundary, written) in requests {
-            let number = flight.begin(devices, Lsn(1), Lsn(boundary));
-            flight.unfinished_mut(number).expect("just begun").copies_written = written;
+            let composed =
+                Composed { offset: 0, len: 512, rest: None, from: Lsn(1), boundary: Lsn(boundary) };
+            let requested = Requested { end: Lsn(boundary), boundary: Lsn(boundary), lane: None };
+            let task = flight.begin_request(0, devices, &composed, requested);
+            for _ in 0..written {
+                assert!(!flight.copy_written(task.request().expect("a request has a number")));
+            }
         }
-        flight.archived = Lsn(archived);
+        let _ = flight.archived_up_to(Lsn(archived), Lsn(100));
         flight
     }
 

@@ -12,12 +12,13 @@
 use crate::block::Owner;
 use crate::hedge::hiding::Hiding;
 use crate::hedge::reissue::Need;
-use crate::write::flight::{Flight, Slot};
-use crate::write::job::{Job, Task};
+use crate::write::in_flight::Flight;
+use crate::write::job::Job;
 use crate::write::pipeline::Pipeline;
 use firn_base::Lsn;
 use firn_base::clock::{self, Moment};
 use firn_base::sync::Arc;
+use std::time::Duration;
 
 /// A request whose write takes too long.
 #[derive(Clone, Copy, Debug)]
@@ -30,24 +31,11 @@ struct Overdue {
 }
 
 impl Pipeline {
-    fn may_reissue(&self, flight: &Flight) -> bool {
-        flight.hider.is_active() && flight.is_busy() && flight.has_idle_device() && flight.failed.is_none()
-    }
-
-    /// First LSN of the oldest overdue request, if requests may be issued again now.
-    pub fn first_overdue(&self, flight: &Flight) -> Option<Lsn> {
-        if !self.may_reissue(flight) {
-            return None;
-        }
-        let overdue = flight.overdue_writes(clock::now(), Lsn::ZERO).into_iter().next()?;
-        flight.unfinished(overdue.number).map(|request| request.from)
-    }
-
     /// Composes the oldest overdue request once more, for another device. Only requests that the
     /// waiting threads need are considered, or that the caller needs, for which the log should be
     /// durable up to `lsn`.
     pub fn compose_reissue(&self, flight: &mut Flight, lsn: Lsn) -> Option<Job> {
-        if !self.may_reissue(flight) {
+        if !flight.may_reissue() {
             return None;
         }
         flight
@@ -57,41 +45,32 @@ impl Pipeline {
     }
 
     fn reissue_write(&self, flight: &mut Flight, overdue: Overdue) -> Option<Job> {
-        let count = flight.slots.len();
         let (from, devices) = flight.unfinished(overdue.number).map(|r| (r.from, r.devices))?;
-        let writing = flight.slots[overdue.device].writing.as_mut()?;
-        let bytes = Arc::clone(&writing.bytes);
-        if !std::mem::replace(&mut writing.detected, true) {
-            flight.hider.detect();
-        }
-        let contended = self.is_contended(flight);
+        let bytes = Arc::clone(&flight.writing(overdue.device)?.bytes);
+        flight.detect_overdue(overdue.device);
+        let contended = flight.is_contended(self.end());
         let begun = bytes.begun()?;
         let overdue_bytes = &begun.buf[..begun.len];
-        if !overdue.is_stall && !flight.hider.may_spend(begun.len as u64) {
+        if !overdue.is_stall && !flight.hider().may_spend(begun.len as u64) {
             return None;
         }
-        for i in 0..count {
-            let device = (flight.next_device + i) % count;
+        for device in flight.devices_in_turn() {
             if devices & (1 << device) != 0 {
                 // Two copies on one device are one.
                 continue;
             }
-            let Some(mut buf) = flight.take_buffer(device) else { continue };
-            let owner = second_owner(flight.hider.policy(), flight.slots[device].owner);
+            let Some(mut free) = flight.take_device(device) else { continue };
+            let owner = second_owner(flight.hider().policy(), free.owner);
             let need = if overdue.is_stall { Need::Stall } else { Need::Outlier };
             let composed =
-                self.front.lock().compose_again(device, owner, from, overdue_bytes, need, &mut buf);
-            let Some(composed) = composed else {
-                flight.slots[device].buffer = Some(buf);
-                continue;
-            };
-            flight.hider.reissue(composed.len as u64);
-            if let Some(writing) = &mut flight.slots[overdue.device].writing {
-                writing.reissued = Some(contended);
+                self.front.lock().compose_again(device, owner, from, overdue_bytes, need, &mut free.buf);
+            match composed {
+                Some(composed) => {
+                    let (number, slow) = (overdue.number, overdue.device);
+                    return Some(flight.begin_again(free, composed, number, slow, contended));
+                }
+                None => flight.return_device(free),
             }
-            flight.add_write(overdue.number, device);
-            let task = Task::Again { request: overdue.number, slow: overdue.device };
-            return Some(self.job(flight, device, buf, composed, task));
         }
         None
     }
@@ -99,18 +78,17 @@ impl Pipeline {
     /// When a thread that is about to wait for `lsn` should check whether the write that it waits
     /// for is overdue; `None` if nothing in flight can be hedged any more.
     pub fn hedge_timer(&self, flight: &mut Flight, lsn: Lsn) -> Option<Moment> {
-        if !flight.hider.is_active() || !flight.is_busy() {
+        if !flight.may_become_overdue() {
             return None;
         }
         let now = clock::now();
         let (due, limit) =
-            (0..flight.slots.len()).filter_map(|device| flight.next_deadline(device, lsn, now)).min()?;
-        if flight.earliest_timer.is_some_and(|set| set > now && set <= due) {
+            (0..flight.slots().len()).filter_map(|device| flight.next_deadline(device, lsn, now)).min()?;
+        if flight.set_timer(due, now).is_some() {
             // Another thread will check by then. In case that thread stops waiting before, this one
             // checks a little later.
             return due.after(limit / 4);
         }
-        flight.earliest_timer = Some(due);
         Some(due)
     }
 }
@@ -124,25 +102,34 @@ fn second_owner(policy: Hiding, main: Owner) -> Owner {
 }
 
 impl Flight {
+    /// First LSN of the oldest overdue request, if requests may be issued again now.
+    pub fn first_overdue(&self) -> Option<Lsn> {
+        if !self.may_reissue() {
+            return None;
+        }
+        let overdue = self.overdue_writes(clock::now(), Lsn::ZERO).into_iter().next()?;
+        self.unfinished(overdue.number).map(|request| request.from)
+    }
+
     /// The overdue writes of requests that are needed up to `lsn` or by a waiter, oldest first.
     fn overdue_writes(&self, now: Moment, lsn: Lsn) -> Vec<Overdue> {
-        let needed = self.waiters.iter().map(|w| w.lsn).fold(lsn, Lsn::max);
-        let devices = self.slots.iter().enumerate();
+        let needed = self.last_awaited(lsn);
+        let devices = 0..self.slots().len();
         let mut overdue: Vec<Overdue> =
-            devices.filter_map(|(device, slot)| self.overdue_write(device, slot, now, needed)).collect();
+            devices.filter_map(|device| self.overdue_write(device, now, needed)).collect();
         overdue.sort_unstable_by_key(|overdue| overdue.number);
         overdue
     }
 
-    fn overdue_write(&self, device: usize, slot: &Slot, now: Moment, needed: Lsn) -> Option<Overdue> {
-        let writing = slot.writing.as_ref()?;
+    fn overdue_write(&self, device: usize, now: Moment, needed: Lsn) -> Option<Overdue> {
+        let writing = self.writing(device)?;
         let number = writing.request?;
         let request = self.unfinished(number)?;
         if writing.reissued.is_some() || request.from >= needed {
             return None;
         }
         let took = now.since(writing.bytes.begun()?.at);
-        let (outlier, stall) = self.hider.limits(device, writing.blocks);
+        let (outlier, stall) = self.hider().limits(device, writing.blocks);
         let is_stall = took >= stall;
         (is_stall || outlier.is_some_and(|limit| took >= limit)).then_some(Overdue {
             number,
@@ -153,13 +140,13 @@ impl Flight {
 
     /// The next time past `now` at which the write on `device` becomes overdue, if a waiter for
     /// `lsn` needs it, and how long after the write's begin that is.
-    fn next_deadline(&self, device: usize, lsn: Lsn, now: Moment) -> Option<(Moment, std::time::Duration)> {
-        let writing = self.slots[device].writing.as_ref()?;
+    fn next_deadline(&self, device: usize, lsn: Lsn, now: Moment) -> Option<(Moment, Duration)> {
+        let writing = self.writing(device)?;
         let request = self.unfinished(writing.request?)?;
         if writing.reissued.is_some() || request.from >= lsn {
             return None;
         }
-        let (outlier, stall) = self.hider.limits(device, writing.blocks);
+        let (outlier, stall) = self.hider().limits(device, writing.blocks);
         let limits = outlier.into_iter().chain([stall]);
         // A write that no thread has begun yet cannot be overdue: check again after the shortest
         // time in which it could be.

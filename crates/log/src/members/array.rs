@@ -22,12 +22,12 @@ use crate::log::{DEVICES_MAX, Log, format};
 use crate::members::loss::LossHandler;
 use crate::members::state::MemberState;
 use crate::read::member::{Member, read_member_header};
-use crate::write::flight::Slot;
+use crate::write::in_flight::slot::Slot;
 use crate::write::space::DeviceSpace;
 use crate::write::worker;
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Lsn};
-use firn_device::{AbsentDevice, AlignedBuf, Device, DeviceError, DeviceErrorKind, find_contents};
+use firn_device::{AlignedBuf, Device, find_contents};
 
 /// The state of one log device.
 #[derive(Clone, Debug)]
@@ -88,8 +88,8 @@ impl Log {
     #[must_use]
     pub fn members(&self) -> Vec<(MemberId, Arc<dyn Device>)> {
         let flight = self.pipeline.flight.lock();
-        let members = flight.slots.iter().filter(|slot| slot.state != MemberState::Gone);
-        members.map(|slot| (MemberId(slot.owner.member), Arc::clone(&slot.device))).collect()
+        let members = flight.slots().iter().filter(|slot| slot.state() != MemberState::Gone);
+        members.map(|slot| (slot.member(), Arc::clone(slot.device()))).collect()
     }
 
     /// The status of each member.
@@ -97,14 +97,14 @@ impl Log {
     pub fn member_statuses(&self) -> Vec<MemberStatus> {
         let flight = self.pipeline.flight.lock();
         let front = self.pipeline.front.lock();
-        let members = flight.slots.iter().enumerate().filter(|(_, slot)| slot.state != MemberState::Gone);
+        let members = flight.slots().iter().enumerate().filter(|(_, slot)| slot.state() != MemberState::Gone);
         members
             .map(|(place, slot)| {
                 let (space, area) = front.streams(place);
                 MemberStatus {
-                    member: MemberId(slot.owner.member),
-                    device: slot.device.info().name.clone(),
-                    state: slot.state,
+                    member: slot.member(),
+                    device: slot.device().info().name.clone(),
+                    state: slot.state(),
                     capacity_bytes: space.capacity_bytes(),
                     room_bytes: space.free_bytes(),
                     written_bytes: space.written_bytes() + area.map_or(0, DeviceSpace::written_bytes),
@@ -117,7 +117,7 @@ impl Log {
     #[must_use]
     pub fn copies(&self) -> (usize, usize) {
         let flight = self.pipeline.flight.lock();
-        (flight.copies, flight.width())
+        (flight.copies(), flight.width())
     }
 
     /// An LSN, and the number of copies that log from there on gets with the devices now in use.
@@ -189,7 +189,7 @@ impl Log {
     pub fn use_member(&self, new: NewMember) -> Result<Lsn, LogError> {
         let place = {
             let mut flight = self.pipeline.flight.lock();
-            let place = flight.slots.len();
+            let place = flight.slots().len();
             if self.pipeline.options.policy != LogPolicy::Array {
                 return Err(bad("only a log whose policy is Array can change its devices".to_owned()));
             }
@@ -199,8 +199,7 @@ impl Log {
                 )));
             }
             let buffer = AlignedBuf::zeroed(self.buffer_bytes);
-            flight.slots.push(Slot::new(new.device, new.owner, buffer));
-            flight.hider.add_device();
+            flight.add_device(Slot::new(new.device, new.owner, buffer));
             let mut front = self.pipeline.front.lock();
             front.add_device(new.space, new.area);
             (place, front.requested())
@@ -221,8 +220,8 @@ impl Log {
     /// so.
     pub fn stop_using(&self, member: MemberId) -> Result<(), LogError> {
         let mut flight = self.pipeline.flight.lock();
-        let place = place_of(&flight.slots, member)?;
-        match flight.slots[place].state {
+        let place = place_of(flight.slots(), member)?;
+        match flight.slots()[place].state() {
             MemberState::Leaving | MemberState::Failed | MemberState::Gone => return Ok(()),
             MemberState::InUse => {}
         }
@@ -247,7 +246,7 @@ impl Log {
                 ),
             ));
         }
-        flight.slots[place].state = MemberState::Leaving;
+        flight.stop_using(place);
         front.set_in_use(place, false);
         Ok(())
     }
@@ -255,10 +254,9 @@ impl Log {
     /// Takes a member that was to leave, and has not left, into use again.
     pub fn use_again(&self, member: MemberId) {
         let mut flight = self.pipeline.flight.lock();
-        if let Ok(place) = place_of(&flight.slots, member)
-            && flight.slots[place].state == MemberState::Leaving
+        if let Ok(place) = place_of(flight.slots(), member)
+            && flight.use_again(place)
         {
-            flight.slots[place].state = MemberState::InUse;
             self.pipeline.front.lock().set_in_use(place, true);
         }
     }
@@ -267,10 +265,9 @@ impl Log {
     #[must_use]
     pub fn is_drained(&self, member: MemberId, lsn: Lsn) -> bool {
         let flight = self.pipeline.flight.lock();
-        let Ok(place) = place_of(&flight.slots, member) else { return true };
-        let slot = &flight.slots[place];
-        let idle = slot.buffer.is_some() || slot.state == MemberState::Failed;
-        slot.state != MemberState::InUse && idle && self.pipeline.front.lock().is_drained(place, lsn)
+        let Ok(place) = place_of(flight.slots(), member) else { return true };
+        let slot = &flight.slots()[place];
+        !slot.is_usable() && slot.is_quiet() && self.pipeline.front.lock().is_drained(place, lsn)
     }
 
     /// Whether a member's device can be read: its header can.
@@ -278,7 +275,7 @@ impl Log {
     pub fn is_readable(&self, member: MemberId) -> bool {
         let device = {
             let flight = self.pipeline.flight.lock();
-            place_of(&flight.slots, member).ok().map(|place| Arc::clone(&flight.slots[place].device))
+            place_of(flight.slots(), member).ok().map(|place| Arc::clone(flight.slots()[place].device()))
         };
         device.is_some_and(|device| read_member_header(&*device).is_ok())
     }
@@ -288,32 +285,16 @@ impl Log {
     pub fn forget_member(&self, member: MemberId) {
         let device = {
             let mut flight = self.pipeline.flight.lock();
-            let Ok(place) = place_of(&flight.slots, member) else { return };
-            assert!(flight.slots[place].state != MemberState::InUse, "a member stops being used first");
-            flight.slots[place].leave()
+            let Ok(place) = place_of(flight.slots(), member) else { return };
+            flight.forget(place)
         };
         // It is no member, whether or not this can be written.
         let _ = retire(&*device);
     }
 }
 
-impl Slot {
-    /// Leaves the log. Returns the device.
-    pub fn leave(&mut self) -> Arc<dyn Device> {
-        self.state = MemberState::Gone;
-        self.detach_device()
-    }
-
-    /// Replaces the device by an absent one. Returns it.
-    pub fn detach_device(&mut self) -> Arc<dyn Device> {
-        let name = self.device.info().name.clone();
-        let why = DeviceError::new(DeviceErrorKind::Failed, format!("{name} has left the log"));
-        std::mem::replace(&mut self.device, Arc::new(AbsentDevice::new(&name, why)))
-    }
-}
-
 fn place_of(slots: &[Slot], member: MemberId) -> Result<usize, LogError> {
-    let found = slots.iter().position(|s| s.owner.member == member.0 && s.state != MemberState::Gone);
+    let found = slots.iter().position(|s| s.member() == member && s.state() != MemberState::Gone);
     found.ok_or_else(|| bad(format!("the log has no member {}", member.0)))
 }
 

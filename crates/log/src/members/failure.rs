@@ -16,9 +16,8 @@ use crate::hedge::reissue::Need;
 use crate::ids::MemberId;
 use crate::layout_policy::LogPolicy;
 use crate::members::loss::{Left, Loss, LostMember};
-use crate::members::state::MemberState;
 use crate::write::completion::{InDevice, unknown_outcome};
-use crate::write::flight::{Flight, Orphan};
+use crate::write::in_flight::Flight;
 use crate::write::job::{Bytes, Job, Task};
 use crate::write::pipeline::Pipeline;
 use firn_base::Lsn;
@@ -30,15 +29,14 @@ impl Pipeline {
     pub fn device_failed(&self, device: usize, task: Task, bytes: Arc<Bytes>, error: &DeviceError) {
         let disabled = {
             let mut flight = self.flight.lock();
-            flight.slots[device].writing = None;
-            flight.slots[device].writes_ended += 1;
+            flight.write_failed(device);
             self.disable_device(&mut flight, device)
         };
         let settled = disabled.ok_or_else(|| unknown_outcome(error)).and_then(|(member, requested)| {
             let handler = self.handler.get().ok_or_else(|| unknown_outcome(error))?;
             // If the handler panics, the write counts as returned, so that no thread waits for it.
             let in_handler = InDevice(self);
-            let name = self.flight.lock().slots[device].device.info().name.clone();
+            let name = self.flight.lock().slots()[device].device().info().name.clone();
             let left = || {
                 let flight = self.flight.lock();
                 Left { devices: flight.usable(), copies: flight.width() }
@@ -54,8 +52,9 @@ impl Pipeline {
             Err(failure) => {
                 self.fail(failure);
                 let mut flight = self.flight.lock();
-                flight.slots[device].buffer = Some(Bytes::ended(bytes).buf);
-                self.write_returned(&mut flight);
+                flight.return_buffer(device, Bytes::ended(bytes).buf);
+                let moved = flight.write_returned();
+                self.acknowledge(moved);
             }
         }
     }
@@ -64,84 +63,53 @@ impl Pipeline {
     /// `None` if the log cannot continue without it.
     fn disable_device(&self, flight: &mut Flight, device: usize) -> Option<(MemberId, Lsn)> {
         // In a striped log, only the owner of a stripe may write it.
-        let array = self.options.policy == LogPolicy::Array;
-        if !array || flight.failed.is_some() || self.handler.get().is_none() {
+        if self.options.policy != LogPolicy::Array || self.handler.get().is_none() {
             return None;
         }
-        let others = flight.slots.iter().enumerate().filter(|(i, slot)| *i != device && slot.is_usable());
-        let left = others.count();
-        if left < self.options.copies_required.max(1) {
-            return None;
-        }
-        let slot = &mut flight.slots[device];
-        assert!(slot.state != MemberState::Failed, "a device has one write at a time");
-        slot.state = MemberState::Failed;
-        flight.unsettled_losses += 1;
+        let member = flight.disable(device, self.options.copies_required.max(1))?;
         let mut front = self.front.lock();
         front.set_in_use(device, false);
-        Some((MemberId(flight.slots[device].owner.member), front.requested()))
+        Some((member, front.requested()))
     }
 
     fn settle_loss(&self, device: usize, task: Task, bytes: Arc<Bytes>, loss: Loss) {
         let mut flight = self.flight.lock();
-        flight.unsettled_losses -= 1;
-        self.write_returned(&mut flight);
-        if loss == Loss::Dropped {
-            drop(flight.slots[device].leave());
+        let moved = flight.settle_loss(device, task, bytes, loss == Loss::Dropped, self.end());
+        self.acknowledge(moved);
+        let next = flight.next_writer(self.end());
+        if next.worker {
+            self.work.notify_one();
         }
-        if let Some(number) = task.request()
-            && flight.write_failed(number)
-        {
-            flight.orphans.push_back(Orphan { number, bytes });
-            flight.orphans.make_contiguous().sort_unstable_by_key(|orphan| orphan.number);
-        }
-        let mut list = std::mem::take(&mut flight.scratch);
-        let durable = flight.advance_durable();
-        self.acknowledge(&mut flight, durable, &mut list);
-        self.wake_next_writer(&mut flight, &mut list);
-        if self.has_workers(&flight) {
+        if flight.has_workers() {
             self.work.notify_all();
         }
-        self.unlock_and_wake(flight, list);
+        self.unlock_and_wake(flight, next.wakes);
     }
 
     /// Composes the oldest orphan anew for a device that is free.
     pub fn compose_orphan(&self, flight: &mut Flight) -> Option<Job> {
-        let (number, bytes) = flight.orphans.front().map(|o| (o.number, Arc::clone(&o.bytes)))?;
-        let from = flight.unfinished(number).expect("an orphan is not done").from;
+        let (from, bytes) = flight.oldest_orphan()?;
         let begun = bytes.begun().expect("a write that failed has begun");
-        for device in 0..flight.slots.len() {
-            let Some(mut buf) = flight.take_buffer(device) else { continue };
-            let main = flight.slots[device].owner;
+        for device in 0..flight.slots().len() {
+            let Some(mut free) = flight.take_device(device) else { continue };
+            let main = free.owner;
             assert_eq!(main.stream, STREAM_MAIN);
             let composed = [main, main.area()].into_iter().find_map(|owner| {
                 let block_bytes = &begun.buf[..begun.len];
-                self.front.lock().compose_again(device, owner, from, block_bytes, Need::Loss, &mut buf)
+                self.front.lock().compose_again(device, owner, from, block_bytes, Need::Loss, &mut free.buf)
             });
-            let Some(composed) = composed else {
-                flight.slots[device].buffer = Some(buf);
-                continue;
-            };
-            flight.orphans.pop_front();
-            flight.add_write(number, device);
-            return Some(self.job(flight, device, buf, composed, Task::Request(number)));
+            match composed {
+                Some(composed) => return Some(flight.begin_orphan(free, composed)),
+                None => flight.return_device(free),
+            }
         }
         None
-    }
-
-    /// Whether a request has lost its devices, and no device can take it although all are free. The
-    /// threads that wait for it have queued everything, and would wait for ever.
-    pub fn is_stuck(&self, flight: &Flight) -> bool {
-        flight.is_all_free()
-            && !flight.orphans.is_empty()
-            && flight.failed.is_none()
-            && flight.unsettled_losses == 0
     }
 
     /// The error for a thread that found every device free and nothing to write, and would wait for
     /// ever.
     pub fn no_progress_error(&self, flight: &Flight, lsn: Lsn) -> LogError {
-        let message = if flight.orphans.is_empty() {
+        let message = if !flight.has_orphans() {
             format!("no log device has space for log that was admitted before LSN {lsn}")
         } else {
             "the log failed: no other log device can take what was being written to one that failed. Whether commits \
@@ -153,9 +121,6 @@ impl Pipeline {
 
     /// Wakes a thread to write after a change that is not the end of a write.
     pub fn wake_after_device_change(&self) {
-        let mut flight = self.flight.lock();
-        let mut list = std::mem::take(&mut flight.scratch);
-        self.wake_next_writer(&mut flight, &mut list);
-        self.unlock_and_wake(flight, list);
+        self.unlock_and_wake_next(self.flight.lock());
     }
 }

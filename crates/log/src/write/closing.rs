@@ -11,8 +11,7 @@
 
 use crate::error::{LogError, LogErrorKind};
 use crate::log::Log;
-use crate::members::state::MemberState;
-use crate::write::flight::{Flight, Slot};
+use crate::write::in_flight::Flight;
 use crate::write::pipeline::Pipeline;
 use crate::write::worker;
 use firn_base::clock::{self, Moment};
@@ -33,17 +32,12 @@ impl WriteWatch {
     /// The device, if any, that has been busy with the same write for `patience`.
     fn check(&mut self, flight: &Flight, patience: Duration) -> Option<usize> {
         let now = clock::now();
-        // A device that has failed or has left never returns its buffer.
-        let in_write = |slot: &Slot| {
-            slot.buffer.is_none() && matches!(slot.state, MemberState::InUse | MemberState::Leaving)
-        };
-        let busy = |place: usize, ended: u64| {
-            in_write(&flight.slots[place]) && flight.slots[place].writes_ended == ended
-        };
-        self.seen.retain(|&(place, ended, _)| busy(place, ended));
-        for (place, slot) in flight.slots.iter().enumerate().filter(|(_, slot)| in_write(slot)) {
+        let slots = flight.slots();
+        self.seen
+            .retain(|&(place, ended, _)| slots[place].is_writing() && slots[place].writes_ended() == ended);
+        for (place, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.is_writing()) {
             if self.seen.iter().all(|&(seen, ..)| seen != place) {
-                self.seen.push((place, slot.writes_ended, now));
+                self.seen.push((place, slot.writes_ended(), now));
             }
         }
         self.seen.iter().find(|(_, _, since)| now.since(*since) >= patience).map(|&(place, ..)| place)
@@ -54,7 +48,7 @@ impl Log {
     /// Leaves all writes to the workers from now on, if there are any: the log is about to be
     /// closed.
     pub fn begin_close(&self) {
-        self.pipeline.flight.lock().closing = true;
+        self.pipeline.flight.lock().begin_close();
     }
 
     /// Flushes, writes a seal block, stops the workers. Later appends are refused. May be called
@@ -69,18 +63,16 @@ impl Log {
         self.begin_close();
         let end = self.end();
         let mut watch = WriteWatch::default();
-        if pipeline.options.workers && !pipeline.flight.lock().stopping {
+        if pipeline.options.workers && !pipeline.flight.lock().is_stopping() {
             pipeline.request_flush(end);
-            let reached = |flight: &Flight| pipeline.on_devices() >= end || flight.failed.is_some();
+            let reached = |flight: &Flight| pipeline.on_devices() >= end || flight.failure().is_some();
             pipeline.wait_until(&mut watch, reached);
             {
                 let mut flight = pipeline.flight.lock();
-                flight.final_seal_pending = flight.failed.is_none();
+                flight.request_final_seal();
                 pipeline.wake_worker(&mut flight);
             }
-            pipeline.wait_until(&mut watch, |flight| {
-                !flight.final_seal_pending && flight.outstanding_writes == 0 || flight.failed.is_some()
-            });
+            pipeline.wait_until(&mut watch, Flight::is_closed_out);
             self.stop_workers(&mut watch);
         } else {
             let flushed = self.flush_to_devices(end);
@@ -89,7 +81,7 @@ impl Log {
             pipeline.write_seal();
         }
         let flight = pipeline.flight.lock();
-        match flight.given_up.as_ref().or(flight.failed.as_ref()) {
+        match flight.given_up().or(flight.failure()) {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
@@ -103,7 +95,7 @@ impl Log {
         self.begin_close();
         self.stop_workers(&mut WriteWatch::default());
         let flight = self.pipeline.flight.lock();
-        match flight.given_up.as_ref().or(flight.failed.as_ref()) {
+        match flight.given_up().or(flight.failure()) {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
@@ -115,21 +107,17 @@ impl Log {
     pub fn give_up_if_stuck(&self, watch: &mut WriteWatch) -> Option<LogError> {
         let flight = self.pipeline.flight.lock();
         drop(self.pipeline.check(flight, watch));
-        self.pipeline.flight.lock().given_up.clone()
+        self.pipeline.flight.lock().given_up().cloned()
     }
 
     /// Stops the workers and waits for every write.
     fn stop_workers(&self, watch: &mut WriteWatch) {
         worker::stop(&self.pipeline);
-        self.pipeline.wait_until(watch, |flight| flight.workers == 0);
-        {
-            let mut flight = self.pipeline.flight.lock();
-            // No thread issues the writes that were queued for workers that panicked.
-            flight.outstanding_writes -= flight.jobs.len();
-            flight.jobs.clear();
-        }
-        self.pipeline.wait_until(watch, |flight| flight.outstanding_writes == 0);
-        let given_up = self.pipeline.flight.lock().given_up.is_some();
+        self.pipeline.wait_until(watch, |flight| flight.workers() == 0);
+        // No thread issues the writes that were queued for workers that panicked.
+        drop(self.pipeline.flight.lock().drop_queued());
+        self.pipeline.wait_until(watch, |flight| flight.outstanding_writes() == 0);
+        let given_up = self.pipeline.flight.lock().given_up().is_some();
         for thread in self.workers.lock().drain(..) {
             if given_up && !thread.is_finished() {
                 // It is inside the device, and ends after that.
@@ -153,7 +141,7 @@ impl Pipeline {
         let interval =
             CHECK_INTERVAL_MAX.min(self.options.close_patience / 4).max(Duration::from_micros(100));
         let mut flight = self.flight.lock();
-        while !done(&flight) && flight.given_up.is_none() {
+        while !done(&flight) && flight.given_up().is_none() {
             self.ended.wait_for(&mut flight, interval);
             flight = self.check(flight, watch);
         }
@@ -162,7 +150,7 @@ impl Pipeline {
     /// Gives the log up if a device has been busy for too long.
     fn check<'a>(&'a self, flight: MutexGuard<'a, Flight>, watch: &mut WriteWatch) -> MutexGuard<'a, Flight> {
         let stuck = watch.check(&flight, self.options.close_patience);
-        match stuck.filter(|_| flight.given_up.is_none()) {
+        match stuck.filter(|_| flight.given_up().is_none()) {
             Some(place) => {
                 self.give_up(flight, place);
                 self.flight.lock()
@@ -180,19 +168,12 @@ impl Pipeline {
                  were not acknowledged yet are durable is unknown until the database is opened again; the device stays \
                  in use until that write has ended",
                 self.options.close_patience,
-                flight.slots[place].device.info().name
+                flight.slots()[place].device().info().name
             ),
         );
-        flight.given_up = Some(error.clone());
-        // Before the devices are dropped: a write composed in between would fail, and remove a
-        // healthy device from the log.
-        flight.failed.get_or_insert_with(|| error.clone());
-        // Queued writes that no thread has begun are not issued any more.
-        flight.outstanding_writes -= flight.jobs.len();
-        let jobs = std::mem::take(&mut flight.jobs);
-        let devices: Vec<_> = flight.slots.iter_mut().map(|slot| slot.detach_device()).collect();
+        let dropped = flight.give_up(&error);
         drop(flight);
-        drop((jobs, devices));
+        drop(dropped);
         self.fail(error);
     }
 }

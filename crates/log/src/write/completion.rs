@@ -1,56 +1,23 @@
-//! Issuing a write, and what its end does: the device is free, the request may be done, log may be
-//! durable, waiting threads are woken.
+//! Completion and acknowledgement: a write is issued; its end frees the device, completes the
+//! request, makes log durable and wakes the committers that wait for it.
 
-use crate::block::{BLOCK, seal_all};
+use crate::block::seal_all;
 use crate::error::{LogError, LogErrorKind};
-use crate::hedge::hiding::Performed;
-use crate::write::flight::{Flight, Watch, Writing, wake_all};
-use crate::write::front::Composed;
-use crate::write::job::{Begun, Bytes, Job, Task};
+use crate::write::in_flight::waiter::{WakeList, wake_all};
+use crate::write::in_flight::{Flight, Moved};
+use crate::write::job::{Bytes, Job, Task};
 use crate::write::pipeline::Pipeline;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::{Arc, thread};
-use firn_device::{AlignedBuf, Device, DeviceError, Durability};
+use firn_base::clock;
+use firn_base::sync::atomic::Ordering;
+use firn_base::sync::{Arc, MutexGuard, thread};
+use firn_device::{Device, DeviceError, Durability};
 
 impl Pipeline {
-    /// Makes a job of a composed write for a device whose buffer the caller has taken.
-    pub fn job(
-        &self,
-        flight: &mut Flight,
-        device: usize,
-        buf: AlignedBuf,
-        composed: Composed,
-        task: Task,
-    ) -> Job {
-        let bytes = Arc::new(Bytes::default());
-        if flight.hider.is_active() {
-            let slot = &mut flight.slots[device];
-            assert!(slot.buffer.is_none() && slot.writing.is_none(), "one write at a time");
-            slot.writing = Some(Writing {
-                request: task.request(),
-                bytes: Arc::clone(&bytes),
-                blocks: composed.len / BLOCK,
-                hides: task.hides(),
-                detected: false,
-                reissued: None,
-                hidden_at: None,
-            });
-        }
-        flight.outstanding_writes += 1;
-        let Composed { offset, len, rest, .. } = composed;
-        let target = Arc::clone(&flight.slots[device].device);
-        Job { device, target, buf, bytes, offset, len, rest, task }
-    }
-
-    /// Queues the write for a worker, or returns it if the calling thread should issue it.
-    pub fn queue_for_worker(&self, flight: &mut Flight, job: Job) -> Option<Job> {
-        if !self.has_workers(flight) || !self.worker_should_write(flight, job.device, job.blocks()) {
-            return Some(job);
-        }
-        assert!(flight.jobs.len() < flight.slots.len(), "a device has one write at a time");
-        flight.jobs.push_back(job);
-        self.work.notify_one();
-        None
+    /// Issues a write that the calling thread has composed. Another thread may use the next idle
+    /// device meanwhile.
+    pub fn issue(&self, flight: MutexGuard<'_, Flight>, job: Job) {
+        self.unlock_and_wake_next(flight);
+        self.run(job);
     }
 
     /// Issues a write and wakes the threads that it concerns. The caller holds no lock.
@@ -59,13 +26,12 @@ impl Pipeline {
     }
 
     /// As `run`, for a worker: it looks for its next write itself.
-    pub fn run_guarded(&self, job: Job) {
-        let _guard = PanicGuard::new(self);
+    pub fn run_as_worker(&self, job: Job) {
         self.run_as(job, true);
     }
 
     fn run_as(&self, job: Job, worker: bool) {
-        let Job { device, target, mut buf, bytes, offset, len, rest, task } = job;
+        let Job { device, target, mut buf, bytes, offset, len, rest, task, .. } = job;
         seal_all(&mut buf[..len]);
         let begun = bytes.begin(buf, len);
         let in_device = InDevice(self);
@@ -77,81 +43,77 @@ impl Pipeline {
         }
     }
 
-    /// Records that a write's thread has returned from its device.
-    pub fn write_returned(&self, flight: &mut Flight) {
-        flight.outstanding_writes -= 1;
-        if flight.stopping || flight.closing {
-            self.ended.notify_all();
-        }
-        if flight.stopping || !flight.orphans.is_empty() {
-            // A request that lost its devices waits for a free one.
-            self.work.notify_all();
-        }
-    }
-
+    /// Ends a write that succeeded.
     fn finish(&self, device: usize, task: Task, bytes: Arc<Bytes>, worker: bool) {
         let ended = clock::now();
         let mut flight = self.flight.lock();
-        if let (Some(writing), Some(begun)) = (flight.slots[device].writing.take(), bytes.begun()) {
-            let contended = writing.reissued.unwrap_or_else(|| self.is_contended(&mut flight));
-            flight.hider.performed(Performed {
-                device,
-                blocks: writing.blocks,
-                took: ended.since(begun.at),
-                hides: writing.hides,
-                reissued: writing.reissued.is_some(),
-                contended,
-                hidden_for: writing.hidden_at.map(|at| ended.since(at)),
-            });
+        let moved = flight.write_ended(device, task, bytes, ended, self.end());
+        self.acknowledge(moved);
+        if worker {
+            let wakes = flight.next_writer_beside_worker(self.end());
+            self.unlock_and_wake(flight, wakes);
+        } else {
+            self.unlock_and_wake_next(flight);
         }
-        let Begun { at, buf, len } = Bytes::ended(bytes);
-        flight.slots[device].buffer = Some(buf);
-        flight.slots[device].writes_ended += 1;
-        flight.slots[device].is_slow = ended.since(at) >= self.options.outliers.direct_below;
-        self.write_returned(&mut flight);
-        flight.written_bytes += len as u64;
-        if !matches!(task, Task::Again { .. }) {
-            flight.requests_done += 1;
-            flight.requests_by_size[((len / BLOCK).ilog2() as usize).min(15)] += 1;
+    }
+
+    /// Publishes what became durable: the commits up to there are acknowledged. The committers that
+    /// wait for them are in the table's list, and are woken once the lock is released. The caller
+    /// holds the flight lock.
+    pub fn acknowledge(&self, moved: Moved) {
+        if let Some(lsn) = moved.on_devices {
+            self.on_devices.store(lsn.0, Ordering::Release);
         }
-        let mut list = std::mem::take(&mut flight.scratch);
-        match task {
-            Task::Request(number) | Task::Again { request: number, .. } => {
-                let (done, durable) = flight.complete(number);
-                if done {
-                    flight.note_hidden(number, ended);
-                }
-                self.acknowledge(&mut flight, durable, &mut list);
-            }
-            Task::Seal(lsn) => {
-                flight.seals += 1;
-                flight.sealed = lsn;
-            }
+        if let Some(lsn) = moved.durable {
+            self.durable.store(lsn.0, Ordering::Release);
         }
-        if self.options.workers && flight.watch == Watch::None && self.is_unsealed(&flight) {
-            flight.watch = Watch::Requested;
+        if moved.closer_awaits_write {
+            self.ended.notify_all();
+        }
+        if moved.for_workers {
+            self.work.notify_all();
+        }
+        if moved.closer_awaits_log {
+            self.ended.notify_all();
+        }
+        if moved.for_watcher {
             self.work.notify_one();
         }
-        if !worker {
-            self.wake_next_writer(&mut flight, &mut list);
-        } else if !self.workers_lead(&flight) && !self.should_delay(&mut flight, 0) {
-            flight.wake_leader(&mut list);
+    }
+
+    /// Releases the lock, after choosing the thread that uses an idle device: a worker where workers
+    /// write, otherwise a waiting thread as the next leader.
+    pub fn unlock_and_wake_next(&self, mut flight: MutexGuard<'_, Flight>) {
+        let next = flight.next_writer(self.end());
+        if next.worker {
+            self.work.notify_one();
         }
-        self.unlock_and_wake(flight, list);
+        self.unlock_and_wake(flight, next.wakes);
+    }
+
+    /// Releases the lock and wakes `wakes`, which the table has chosen.
+    pub fn unlock_and_wake(&self, flight: MutexGuard<'_, Flight>, mut wakes: WakeList) {
+        drop(flight);
+        if wakes.is_empty() {
+            return;
+        }
+        wake_all(&mut wakes);
+        if let Some(mut flight) = self.flight.try_lock() {
+            flight.reuse(wakes);
+        }
     }
 
     /// Fails the log: from now on it accepts no appends and acknowledges no flush.
     pub fn fail(&self, error: LogError) {
-        let mut list = Vec::new();
-        {
+        let mut wakes = {
             let mut flight = self.flight.lock();
-            flight.failed.get_or_insert_with(|| error.clone());
-            flight.take_all_waiters(&mut list);
+            flight.fail(&error);
             self.front.lock().refuse(error.clone());
             self.work.notify_all();
             self.ended.notify_all();
-        }
-        wake_all(&mut list);
+            flight.take_wakes()
+        };
+        wake_all(&mut wakes);
         if let Some(listener) = self.on_failed.get() {
             listener(&error);
         }
@@ -165,16 +127,10 @@ pub(crate) struct InDevice<'a>(pub &'a Pipeline);
 impl Drop for InDevice<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.write_returned(&mut self.0.flight.lock());
+            let mut flight = self.0.flight.lock();
+            let moved = flight.write_lost();
+            self.0.acknowledge(moved);
         }
-    }
-}
-
-impl Flight {
-    /// Notes in the other writes of request `number` that the request was done at `at`.
-    fn note_hidden(&mut self, number: u64, at: Moment) {
-        let others = self.slots.iter_mut().filter_map(|slot| slot.writing.as_mut());
-        others.filter(|w| w.request == Some(number)).for_each(|w| w.hidden_at = Some(at));
     }
 }
 
@@ -192,6 +148,7 @@ fn write(
     }
 }
 
+/// The error of a log that failed because of its device's.
 pub(crate) fn unknown_outcome(error: &DeviceError) -> LogError {
     LogError::new(
         LogErrorKind::Failed,
@@ -200,31 +157,4 @@ pub(crate) fn unknown_outcome(error: &DeviceError) -> LogError {
              until the database is opened again"
         ),
     )
-}
-
-/// Fails the log if its thread panics: otherwise other threads would wait for ever for a request
-/// that the thread held. Constructed before any lock is taken, so that it is dropped after all are
-/// released.
-pub(crate) struct PanicGuard<'a> {
-    pipeline: &'a Pipeline,
-    /// False in a thread that already unwinds and flushes from a destructor.
-    armed: bool,
-}
-
-impl<'a> PanicGuard<'a> {
-    pub fn new(pipeline: &'a Pipeline) -> PanicGuard<'a> {
-        PanicGuard { pipeline, armed: !thread::panicking() }
-    }
-}
-
-impl Drop for PanicGuard<'_> {
-    fn drop(&mut self) {
-        if self.armed && thread::panicking() {
-            self.pipeline.fail(LogError::new(
-                LogErrorKind::Failed,
-                "the log failed: a thread panicked while it wrote a request. Whether commits that were not \
-                 acknowledged yet are durable is unknown until the database is opened again",
-            ));
-        }
-    }
 }

@@ -5,7 +5,6 @@
 //! request again copies them, under the flight lock; the thread inside the device call only reads
 //! them.
 
-use crate::block::BLOCK;
 use firn_base::Lsn;
 use firn_base::clock::{self, Moment};
 use firn_base::sync::{Arc, OnceLock};
@@ -53,6 +52,8 @@ pub(crate) struct Job {
     /// to this offset on the device.
     pub rest: Option<(usize, u64)>,
     pub task: Task,
+    /// A worker should issue the write, where there is one.
+    pub for_worker: bool,
 }
 
 /// The purpose of a job.
@@ -80,12 +81,5 @@ impl Task {
             Task::Again { slow, .. } => Some(slow),
             Task::Request(_) | Task::Seal(_) => None,
         }
-    }
-}
-
-impl Job {
-    /// Blocks of the write, padding and headers included.
-    pub fn blocks(&self) -> usize {
-        self.len / BLOCK
     }
 }

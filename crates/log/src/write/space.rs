@@ -49,11 +49,17 @@ impl DeviceSpace {
         space
     }
 
-    fn check(&self) {
+    /// Asserts the invariants that the file's head states.
+    pub fn check(&self) {
         assert!(self.live.len() as u64 <= self.geometry.sections);
         assert!(self.unit >= 1 && self.unit <= self.geometry.section_units);
         assert!(self.live.back().is_none_or(|newest| newest.sequence == self.sequence));
         assert!(self.live.front().is_none_or(|l| l.sequence + self.live.len() as u64 == self.sequence + 1));
+        if cfg!(debug_assertions) {
+            let mut following = self.live.iter().zip(self.live.iter().skip(1));
+            assert!(following.all(|(s, next)| s.sequence + 1 == next.sequence), "sections are consecutive");
+            assert!(self.live.back().is_none_or(|newest| base(self.last_block) <= newest.end));
+        }
     }
 
     fn free_sections(&self) -> u64 {

@@ -5,8 +5,10 @@
 //! Otherwise they sleep: without limit while the log is sealed, else for the time after which a
 //! seal is due.
 
-use crate::write::flight::Watch;
-use crate::write::pipeline::Pipeline;
+use crate::write::in_flight::Flight;
+use crate::write::job::Job;
+use crate::write::pipeline::{PanicGuard, Pipeline};
+use firn_base::Lsn;
 use firn_base::sync::Arc;
 use firn_base::sync::thread::{self, JoinHandle};
 
@@ -19,7 +21,7 @@ pub(crate) fn start(pipeline: &Arc<Pipeline>, devices: usize) -> std::io::Result
 /// Starts the worker that comes with the device at index `i`.
 pub(crate) fn start_one(pipeline: &Arc<Pipeline>, i: usize) -> std::io::Result<JoinHandle<()>> {
     let pipeline = Arc::clone(pipeline);
-    pipeline.flight.lock().workers += 1;
+    pipeline.flight.lock().worker_started();
     let counted = Counted(Arc::clone(&pipeline));
     thread::spawn(&format!("firn-log-{i}"), move || {
         let _counted = counted;
@@ -29,7 +31,7 @@ pub(crate) fn start_one(pipeline: &Arc<Pipeline>, i: usize) -> std::io::Result<J
 
 /// Asks the workers to end.
 pub(crate) fn stop(pipeline: &Pipeline) {
-    pipeline.flight.lock().stopping = true;
+    pipeline.flight.lock().stop();
     pipeline.work.notify_all();
 }
 
@@ -38,7 +40,7 @@ struct Counted(Arc<Pipeline>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.flight.lock().workers -= 1;
+        self.0.flight.lock().worker_ended();
         self.0.ended.notify_all();
     }
 }
@@ -49,48 +51,40 @@ fn work(pipeline: &Pipeline) {
     let mut watched: Option<u64> = None;
     loop {
         let mut flight = pipeline.flight.lock();
-        flight.worker_woken = false;
-        // Queued writes are issued even then: threads wait for them.
-        if flight.stopping && flight.jobs.is_empty() {
+        if !flight.worker_arrived() {
             return;
         }
         if let Some(job) = pipeline.next_job(&mut flight) {
             drop(flight);
-            pipeline.run_guarded(job);
+            let _guard = PanicGuard::new(pipeline);
+            pipeline.run_as_worker(job);
             continue;
         }
-        if pipeline.is_stuck(&flight) {
-            let error = pipeline.no_progress_error(&flight, flight.requested_boundary);
+        if flight.is_stuck() {
+            let error = pipeline.no_progress_error(&flight, flight.requested_boundary());
             drop(flight);
             pipeline.fail(error);
             continue;
         }
-        // The worker may have been woken for an overdue request that cannot be issued again: free
-        // devices then take new log.
-        let mut list = std::mem::take(&mut flight.scratch);
-        if pipeline.is_contended(&mut flight) && !pipeline.workers_lead(&flight) {
-            flight.wake_leader(&mut list);
-        }
-        if !list.is_empty() {
-            pipeline.unlock_and_wake(flight, list);
+        let wakes = flight.next_writer_beside_idle_worker(pipeline.end());
+        if !wakes.is_empty() {
+            pipeline.unlock_and_wake(flight, wakes);
             continue;
         }
-        flight.scratch = list;
-        if flight.watch == Watch::Requested {
-            flight.watch = Watch::Active;
-            watched = Some(flight.requests_done);
+        if flight.begin_watch() {
+            watched = Some(flight.requests_done());
         }
         let Some(before) = watched else {
             pipeline.work.wait(&mut flight);
             continue;
         };
-        if !pipeline.is_unsealed(&flight) {
-            flight.watch = Watch::None;
+        if !flight.is_unsealed() {
+            flight.end_watch();
             watched = None;
             continue;
         }
         let in_time = pipeline.work.wait_for(&mut flight, pipeline.options.seal_after);
-        let now = flight.requests_done;
+        let now = flight.requests_done();
         if now != before {
             watched = Some(now);
         } else if !in_time {
@@ -103,6 +97,36 @@ fn work(pipeline: &Pipeline) {
                 // and with it the proof that the last commit is durable.
                 pipeline.request_flush(pipeline.end());
             }
+        }
+    }
+}
+
+impl Pipeline {
+    /// A worker's next write: a queued write, an orphan or an overdue request, the final seal, new
+    /// log, in this order.
+    fn next_job(&self, flight: &mut Flight) -> Option<Job> {
+        if let Some(job) = flight.take_queued() {
+            return Some(job);
+        }
+        let urgent = self.compose_orphan(flight).or_else(|| self.compose_reissue(flight, Lsn::ZERO));
+        let job = urgent.or_else(|| self.compose_final_seal(flight)).or_else(|| {
+            if flight.is_worker_needed() && !flight.should_delay(0, self.end()) {
+                self.compose_request(flight)
+            } else {
+                self.compose_async_request(flight)
+            }
+        })?;
+        if flight.wants_another_worker(self.end()) {
+            self.wake_worker(flight);
+        }
+        Some(job)
+    }
+
+    /// Wakes a worker for new work, unless one is already on its way: it will see all work queued
+    /// by then.
+    pub fn wake_worker(&self, flight: &mut Flight) {
+        if flight.worker_to_wake() {
+            self.work.notify_one();
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Capacity and free space of the log's devices together.
 
 use crate::options::{LogClass, LogSpace};
-use crate::write::front::{Front, OWN_RESERVE_UNITS, copies};
+use crate::write::copies;
+use crate::write::front::{Front, OWN_RESERVE_UNITS};
 use crate::write::space::DeviceSpace;
 use firn_base::Lsn;
 

@@ -19,10 +19,14 @@
 //! over all devices, with a copy on every device the least. In between it promises less than could
 //! be placed; since the emptiest devices are taken first, it hardly falls while they level out.
 
-use crate::block::{BLOCK, Owner, PAYLOAD, base};
-use crate::write::front::{Composed, Front};
+use crate::block::{BLOCK, PAYLOAD, base};
+use crate::write::front::{Composed, Front, Requested};
+use crate::write::in_flight::Flight;
+use crate::write::in_flight::slot::FreeDevice;
+use crate::write::job::Job;
+use crate::write::pipeline::Pipeline;
 use firn_base::Lsn;
-use firn_device::AlignedBuf;
+use std::collections::VecDeque;
 
 /// The log's free space, given the free space of each device in use: what can be placed with
 /// `copies` copies (or as many as there are devices), whichever devices take them.
@@ -43,38 +47,77 @@ pub(crate) fn free_capacity(each: impl Iterator<Item = u64>, copies: usize) -> u
 }
 
 impl Front {
-    /// Composes the next request for all of `devices`, each with a buffer. Returns `None` if no log
-    /// waits or one of the devices has no free space.
-    pub fn compose_copies(
+    /// Composes the next request for all of `taken`. Returns `None` if no log waits or one of the
+    /// devices has no free space.
+    fn compose_copies(
         &mut self,
-        devices: &[(usize, Owner)],
         durable: Lsn,
-        bufs: &mut [AlignedBuf],
-    ) -> Option<Vec<Composed>> {
-        assert!(devices.len() == bufs.len() && !devices.is_empty());
+        taken: &mut [FreeDevice],
+    ) -> Option<(Vec<Composed>, Requested)> {
         let unit = self.unit() as usize;
         let from = self.requested();
         // All copies end where the shortest must: at the end of a section, of the ring, or of the
         // free space on its device.
-        let units = devices.iter().zip(bufs.iter()).map(|(&(device, _), buf)| {
-            self.space_mut(device).extent(buf.len() as u64 / unit as u64 - 1) as usize
-        });
+        let units = taken
+            .iter()
+            .map(|free| self.space_mut(free.device).extent(free.buf.len() as u64 / unit as u64 - 1) as usize);
         let units = units.min().filter(|&units| units > 0)?;
         let limit = base(from).advance((units * (unit / BLOCK) * PAYLOAD) as u64);
-        let mut all = Vec::with_capacity(devices.len());
-        let (first, others) = devices.split_first()?;
-        let composed = self.compose_up_to(limit, first.0, first.1, durable, &mut bufs[0])?;
+        let mut all = Vec::with_capacity(taken.len());
+        let (first, others) = taken.split_first_mut()?;
+        let composed = self.compose_up_to(limit, first.device, first.owner, durable, &mut first.buf)?;
         let reached = self.requested();
         all.push(composed);
-        for (&(device, owner), buf) in others.iter().zip(&mut bufs[1..]) {
+        for free in others {
             let (end, offset, len) = self
-                .fill_from(from, device, owner, durable, reached, buf)
+                .fill_from(from, free.device, free.owner, durable, reached, &mut free.buf)
                 .expect("its free space was checked");
             assert_eq!(end, reached, "all copies of a request are equal");
             all.push(Composed { offset, len, ..composed });
         }
         self.update_free();
-        Some(all)
+        Some((all, self.requested_state(first.device)))
+    }
+}
+
+impl Pipeline {
+    /// Composes the next request for all the devices that it goes to. The caller writes the first
+    /// copy; workers, or the next threads that flush, write the others.
+    pub fn compose_request_copies(&self, flight: &mut Flight) -> Option<Job> {
+        if !flight.may_request() {
+            return None;
+        }
+        let width = flight.width();
+        let mut front = self.front.lock();
+        let mut free: Vec<usize> = flight
+            .devices_in_turn()
+            .filter(|&place| flight.slots()[place].is_ready() && front.space_mut(place).free_bytes() > 0)
+            .collect();
+        if free.len() < width {
+            return None;
+        }
+        // The emptiest first: the space that is guaranteed is largest when the devices are level.
+        free.sort_by_key(|&place| std::cmp::Reverse(front.space_mut(place).free_bytes()));
+        free.truncate(width);
+        let mut taken: Vec<FreeDevice> = free.iter().filter_map(|&place| flight.take_device(place)).collect();
+        let composed = front.compose_copies(self.durable(), &mut taken);
+        drop(front);
+        let Some((composed, requested)) = composed else {
+            taken.into_iter().for_each(|free| flight.return_device(free));
+            return None;
+        };
+        let device_mask = free.iter().fold(0, |mask, place| mask | 1 << place);
+        let task = flight.begin_request(free[0], device_mask, &composed[0], requested);
+        let mut jobs = VecDeque::with_capacity(width);
+        for (free, composed) in taken.into_iter().zip(composed) {
+            jobs.push_back(flight.begin_write(free, composed, task));
+        }
+        let own = jobs.pop_front();
+        if flight.has_workers() {
+            jobs.iter().for_each(|_| self.work.notify_one());
+        }
+        jobs.into_iter().for_each(|job| flight.queue(job));
+        own
     }
 }
 
