@@ -16,7 +16,8 @@
 //! or none; neither reaches into the other.
 
 use crate::block::{self, BLOCK, HEADER, LSN_MAX, Owner, TYPE_MEMBER, TYPE_SECTION, u16_at, u32_at, u64_at};
-use crate::{LogError, LogErrorKind, MemberId};
+use crate::error::{LogError, LogErrorKind};
+use crate::ids::MemberId;
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::AlignedBuf;
 

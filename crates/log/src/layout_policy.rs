@@ -1,7 +1,7 @@
 //! Where requests are placed on the devices: the unconventional array, and the layouts that it is
 //! compared with (3.3, 4).
 
-use crate::{LogError, LogErrorKind};
+use crate::error::{LogError, LogErrorKind};
 
 /// Largest stripe unit, in bytes.
 const STRIPE_MAX: u32 = 16 << 20;

@@ -20,73 +20,46 @@
 //!   never by `flush`.
 //! * `on_devices()` moves only over contiguous completed requests, each with the required number of
 //!   copies, or with as many as the superblock promises. `durable()` may be ahead of it by what the
-//!   archive has (`archive_ack.rs`).
+//!   archive has (`archive/acknowledge.rs`).
 //!
-//! Failure: a place that cannot be read is handled like a damaged block (`medium.rs`, `doubts.rs`).
+//! Failure: a place that cannot be read is handled like a damaged block (`read/medium.rs`,
+//! `read/doubts.rs`).
 //! A device whose write failed takes no more, and its request is written on another device; the
 //! caller decides what becomes of the failed one ([`LogOptions::on_device_lost`]). When no device
 //! is left, or none may be spared, the log accepts no record and acknowledges no flush until the
 //! database is opened again. A failed write is never retried on the same device.
 #![forbid(unsafe_code)]
 
-mod adaptive;
-mod ahead;
 pub mod archive;
-mod archive_ack;
-mod array;
-mod batching;
 mod block;
-mod capacity;
-mod closing;
-mod copies;
-mod doubts;
-mod epoch_walk;
-mod epochs;
 mod error;
-mod flight;
-mod front;
-mod hiding;
-mod job;
+mod hedge;
+mod ids;
 mod layout;
 mod layout_policy;
 mod log;
-mod medium;
-mod member;
-mod member_failure;
-mod merge;
+mod members;
 mod options;
-mod outliers;
-mod pipeline;
 mod ranks;
-mod reader;
+mod read;
 mod record;
-mod records;
-mod redundancy;
-mod reissue;
-mod rescue;
-mod ring;
-mod scan;
-mod sections;
-mod sources;
-mod space;
-mod stripes;
-mod tail;
 pub mod testing;
-mod underreplicated;
-mod worker;
+mod write;
 
-pub use array::{DeviceContents, MemberState, MemberStatus, NewMember};
-pub use closing::WriteWatch;
+pub use archive::Piece;
 pub use error::{LogError, LogErrorKind};
-pub use hiding::{DeviceHiding, Hiding, HidingStatistics, OutlierOptions};
+pub use hedge::hiding::{DeviceHiding, Hiding, HidingStatistics, OutlierOptions};
+pub use ids::{LogIdentity, MemberId};
 pub use layout_policy::LogPolicy;
 pub use log::Log;
-pub use member_failure::{Left, Loss, LossHandler, LostMember};
+pub use members::array::{DeviceContents, MemberStatus, NewMember};
+pub use members::loss::{Left, Loss, LossHandler, LostMember};
+pub use members::redundancy::Redundancy;
+pub use members::state::MemberState;
 pub use options::{Appended, Compose, LogClass, LogOptions, LogSpace, LogStatistics};
+pub use read::records::Records;
+pub use read::scan::LogScan;
+pub use read::sources::{ArchiveUse, KeptReads, LogSources};
+pub use read::tail::LogTail;
 pub use record::{Kind, Record};
-pub use redundancy::Redundancy;
-
-pub use records::Records;
-pub use scan::{LogIdentity, LogScan, MemberId};
-pub use sources::{ArchiveUse, KeptReads, LogSources};
-pub use tail::{LogTail, Piece};
+pub use write::closing::WriteWatch;

@@ -1,23 +1,25 @@
 //! The log of an open database.
 
-use crate::archive::EpochMark;
+use crate::archive::format::EpochMark;
 use crate::block::{self, Owner};
-use crate::flight::Slot;
-use crate::front::{Front, FrontSetup};
-use crate::hiding::Hiding;
+use crate::error::{LogError, LogErrorKind};
+use crate::hedge::hiding::Hiding;
+use crate::ids::LogIdentity;
 use crate::layout::{Geometry, MemberHeader, SectionHeader};
 use crate::layout_policy::LogPolicy;
-use crate::options::{Appended, LogClass, LogOptions, LogSpace, LogStatistics};
-use crate::pipeline::Pipeline;
+use crate::options::{LogClass, LogOptions, LogSpace, LogStatistics};
+use crate::read::underreplicated::UnderReplicated;
 use crate::record::{FRAME, Kind, Record};
-use crate::space::DeviceSpace;
-use crate::underreplicated::UnderReplicated;
-use crate::{LogError, LogErrorKind, LogIdentity, worker};
+use crate::write::front::{Front, FrontSetup};
+use crate::write::in_flight::slot::Slot;
+use crate::write::pipeline::Pipeline;
+use crate::write::space::DeviceSpace;
+use crate::write::worker;
 use firn_base::codec::Writer;
-use firn_base::sync::atomic::AtomicU64;
+use firn_base::sync::atomic::{AtomicU64, Ordering};
 use firn_base::sync::thread::JoinHandle;
 use firn_base::sync::{Arc, Mutex};
-use firn_base::{DatabaseId, Epoch, Lsn, Progress};
+use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::{AlignedBuf, Device, Durability};
 
 const BUFFER_MIN: usize = 8 << 10;
@@ -220,39 +222,6 @@ impl Log {
         self.copies_complete
     }
 
-    /// Appends a single record. Does no I/O unless the log buffer is full; then the calling thread
-    /// waits for a request or writes one.
-    pub fn append(&self, class: LogClass, record: Record<'_>) -> Result<Appended, LogError> {
-        self.append_group(class, &[record])
-    }
-
-    /// Appends records that recovery delivers together or not at all. The i-th record's LSN is
-    /// `first + sum of Log::framed_len(body) of those before it`. Fails with kind `Full` if the
-    /// class has no space until the log is truncated, with `BadArgument` if the group is longer
-    /// than [`Log::group_max`] or empty.
-    pub fn append_group(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
-        self.pipeline.append(Some(class), records)
-    }
-
-    /// As [`Log::append`], for callers that hold a latch or lock over which no device may be waited
-    /// for. While the log buffer is full, nothing is appended and the error's kind is `BufferFull`.
-    /// The caller releases its latches, calls [`Log::wait_for_buffer`] and tries again.
-    pub fn try_append(&self, class: LogClass, record: Record<'_>) -> Result<Appended, LogError> {
-        self.pipeline.try_append(class, &[record])
-    }
-
-    /// As [`Log::append_group`], but like [`Log::try_append`] never waits for the log buffer.
-    pub fn try_append_group(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
-        self.pipeline.try_append(class, records)
-    }
-
-    /// Blocks until the log buffer has had space for a group of `bytes` of stream, or for some of
-    /// it. Other threads may have taken that space by the time of the next attempt; the caller then
-    /// waits again.
-    pub fn wait_for_buffer(&self, bytes: u64) -> Result<(), LogError> {
-        self.pipeline.wait_for_buffer(bytes)
-    }
-
     /// Bytes of log that undoing all open transactions will take, as the transaction manager knows
     /// it: it adds them before a change is appended, and subtracts them once the change is undone
     /// or committed. `Normal` leaves this space, within bounds, to `Rollback`.
@@ -325,28 +294,6 @@ impl Log {
         self.pipeline.flight.lock().usable()
     }
 
-    /// Blocks until `durable() >= lsn`. The calling thread writes a request itself where a device
-    /// is free. An `lsn` past `end()` is a bad argument.
-    pub fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
-        self.pipeline.flush(lsn)
-    }
-
-    /// Requests a flush to `lsn` in the background: by the workers, or by [`Log::step`] if there
-    /// are none.
-    pub fn request_flush(&self, lsn: Lsn) {
-        self.pipeline.request_flush(lsn);
-    }
-
-    /// Does one piece of background work for a log without workers: writes a request that
-    /// [`Log::request_flush`] asked for, or else a seal block if all log is durable and not sealed.
-    pub fn step(&self) -> Progress {
-        if self.pipeline.write_async_request() || self.pipeline.write_seal() {
-            Progress::Worked
-        } else {
-            Progress::Idle
-        }
-    }
-
     /// Truncates the log before `lsn` (before [`Log::on_devices`], if that is less). The truncation
     /// point lasts only through what the caller passes to `LogScan::new` the next time.
     pub fn truncate(&self, lsn: Lsn) {
@@ -363,18 +310,19 @@ impl Log {
     pub fn statistics(&self) -> LogStatistics {
         let flight = self.pipeline.flight.lock();
         let front = self.pipeline.front.lock();
+        let (written, hiding) = flight.statistics();
         LogStatistics {
             records: front.records,
             appended_bytes: front.appended_bytes,
-            requests: flight.requests_done,
-            written_bytes: flight.written_bytes,
-            requests_by_size: flight.requests_by_size,
-            seals: flight.seals,
-            waits: flight.waits,
-            hand_overs: flight.hand_overs,
-            buffer_waits: self.pipeline.buffer_waits(),
+            requests: written.requests,
+            written_bytes: written.written_bytes,
+            requests_by_size: written.requests_by_size,
+            seals: written.seals,
+            waits: written.waits,
+            hand_overs: written.hand_overs,
+            buffer_waits: self.pipeline.buffer_waits.load(Ordering::Relaxed),
             refused: front.refused,
-            hiding: flight.hider.statistics(),
+            hiding,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The log's options and statistics.
 
-use crate::LogPolicy;
-use crate::hiding::{Hiding, HidingStatistics, OutlierOptions};
-use crate::member_failure::LossHandler;
+use crate::hedge::hiding::{Hiding, HidingStatistics, OutlierOptions};
+use crate::layout_policy::LogPolicy;
+use crate::members::loss::LossHandler;
 use firn_base::Lsn;
 use std::time::Duration;
 

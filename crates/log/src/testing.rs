@@ -1,6 +1,9 @@
 //! Logs in memory, for tests of the layers above.
 
-use crate::{Log, LogIdentity, LogOptions, MemberId, Redundancy};
+use crate::ids::{LogIdentity, MemberId};
+use crate::log::Log;
+use crate::members::redundancy::Redundancy;
+use crate::options::LogOptions;
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Epoch, Lsn};
 use firn_device::{Device, Fill, MemoryDevice};

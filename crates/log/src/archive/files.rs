@@ -1,6 +1,6 @@
 //! The directory of an archive: listing and opening its segment files.
 
-use crate::{LogError, LogErrorKind};
+use crate::error::{LogError, LogErrorKind};
 use firn_base::sync::Arc;
 use firn_device::{Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, Fill, remove_file};
 use std::path::{Path, PathBuf};

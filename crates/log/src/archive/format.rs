@@ -183,6 +183,17 @@ impl ChunkHeader {
     }
 }
 
+/// A piece of durable log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its epoch.
+    pub mark: EpochMark,
+    /// LSN of its first byte.
+    pub first: Lsn,
+    /// A record's first LSN, or the end of the last one, at or before the piece's end.
+    pub resume: Lsn,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,19 +29,20 @@
 //! * Missing log is an error that names its LSN, never the end of the archive, unless no log
 //!   follows it.
 
-mod files;
-mod format;
+mod acknowledge;
+pub(crate) mod files;
+pub(crate) mod format;
 mod records;
 mod segment;
-mod source;
+pub(crate) mod signal;
+pub(crate) mod source;
 mod stream;
 mod survey;
 mod writer;
 
 pub use files::{ArchiveFiles, WrapDevice};
-pub use format::{CHUNK_MAX, EpochMark, SEGMENT_BYTES_MIN};
+pub use format::{CHUNK_MAX, EpochMark, Piece, SEGMENT_BYTES_MIN};
 pub use records::ArchiveRecords;
-pub(crate) use source::ArchiveReader;
 pub use source::Archived;
 pub use stream::{ArchiveLog, Next};
 pub use survey::{SegmentInfo, Survey, survey};

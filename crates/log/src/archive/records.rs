@@ -1,8 +1,8 @@
 //! The records of an archived stream, whole groups only.
 
-use super::stream::{ArchiveLog, Next};
+use crate::archive::stream::{ArchiveLog, Next};
+use crate::error::{LogError, LogErrorKind};
 use crate::record::{FRAME, Frame, Record};
-use crate::{LogError, LogErrorKind};
 use firn_base::Lsn;
 use std::collections::VecDeque;
 

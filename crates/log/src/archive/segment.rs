@@ -6,10 +6,10 @@
 //!
 //! Memory: a window of [`WINDOW`] bytes, which is one read.
 
-use super::files::{ArchiveFiles, named};
-use super::format::{CHUNK_BYTES_MAX, CHUNK_HEADER, ChunkHeader, SegmentHeader, UNIT};
+use crate::archive::files::{ArchiveFiles, named};
+use crate::archive::format::{CHUNK_BYTES_MAX, CHUNK_HEADER, ChunkHeader, SegmentHeader, UNIT};
 use crate::block::database_tag;
-use crate::{LogError, LogErrorKind};
+use crate::error::{LogError, LogErrorKind};
 use firn_base::Lsn;
 use firn_base::sync::Arc;
 use firn_device::{AlignedBuf, Device};

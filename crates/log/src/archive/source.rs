@@ -5,11 +5,11 @@
 //! then. It returns log of exactly the requested epoch, begun at the same LSN: never log of another
 //! history of the database.
 
-use super::files::ArchiveFiles;
-use super::format::EpochMark;
-use super::segment::{Opened, SegmentReader};
-use super::stream::{ArchiveLog, Next};
-use crate::{LogError, LogErrorKind};
+use crate::archive::files::ArchiveFiles;
+use crate::archive::format::EpochMark;
+use crate::archive::segment::{Opened, SegmentReader};
+use crate::archive::stream::{ArchiveLog, Next};
+use crate::error::{LogError, LogErrorKind};
 use firn_base::{DatabaseId, Epoch, Lsn};
 
 /// The end of an archive, by its newest segment.

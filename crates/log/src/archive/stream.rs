@@ -10,10 +10,10 @@
 //!   or before: the log that the reader has beyond that was being archived when a crash cut it off,
 //!   and is no log.
 
-use super::files::ArchiveFiles;
-use super::format::{ChunkHeader, EpochMark, SegmentHeader};
-use super::segment::{Opened, SegmentReader};
-use crate::{LogError, LogErrorKind};
+use crate::archive::files::ArchiveFiles;
+use crate::archive::format::{ChunkHeader, EpochMark, SegmentHeader};
+use crate::archive::segment::{Opened, SegmentReader};
+use crate::error::{LogError, LogErrorKind};
 use firn_base::{DatabaseId, Lsn};
 use std::path::Path;
 

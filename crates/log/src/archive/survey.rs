@@ -1,11 +1,11 @@
 //! The contents of an archive, and whether they are complete.
 
-use super::files::ArchiveFiles;
-use super::format::SegmentHeader;
-use super::records::ArchiveRecords;
-use super::segment::{Opened, SegmentReader};
-use super::stream::ArchiveLog;
-use crate::LogError;
+use crate::archive::files::ArchiveFiles;
+use crate::archive::format::SegmentHeader;
+use crate::archive::records::ArchiveRecords;
+use crate::archive::segment::{Opened, SegmentReader};
+use crate::archive::stream::ArchiveLog;
+use crate::error::LogError;
 use firn_base::{DatabaseId, Lsn};
 use std::path::{Path, PathBuf};
 

@@ -5,13 +5,14 @@
 //! before it is acknowledged. Bytes that a crash leaves behind the last intact chunk were never
 //! acknowledged, and the next writer begins a new segment.
 
-use super::files::{ArchiveFiles, named};
-use super::format::{
-    CHUNK_BYTES_MAX, CHUNK_HEADER, CHUNK_MAX, ChunkHeader, EpochMark, SEGMENT_BYTES_MIN, SegmentHeader, UNIT,
+use crate::archive::files::{ArchiveFiles, named};
+use crate::archive::format::{
+    CHUNK_BYTES_MAX, CHUNK_HEADER, CHUNK_MAX, ChunkHeader, EpochMark, Piece, SEGMENT_BYTES_MIN,
+    SegmentHeader, UNIT,
 };
-use super::source::newest;
+use crate::archive::source::newest;
 use crate::block::database_tag;
-use crate::{LogError, LogErrorKind, Piece};
+use crate::error::{LogError, LogErrorKind};
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Lsn};
 use firn_device::{AlignedBuf, Device, Durability};

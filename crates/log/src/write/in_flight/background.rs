@@ -1,0 +1,143 @@
+//! Workers, flushes that no thread waits for, seals, and closing.
+
+use crate::error::LogError;
+use crate::write::in_flight::{Flight, Watch};
+use crate::write::job::Job;
+use firn_base::Lsn;
+
+impl Flight {
+    /// Queues a write: for a worker, or for the next thread that flushes.
+    pub fn queue(&mut self, job: Job) {
+        assert!(self.jobs.len() < self.slots.len(), "a device has one write at a time");
+        self.jobs.push_back(job);
+    }
+
+    pub fn take_queued(&mut self) -> Option<Job> {
+        self.jobs.pop_front()
+    }
+
+    /// Takes a queued write if there is no worker to issue it.
+    pub fn take_queued_without_worker(&mut self) -> Option<Job> {
+        if self.has_workers() { None } else { self.jobs.pop_front() }
+    }
+
+    /// Records that a worker is wanted for new work. Returns whether one is to be woken: not if one
+    /// is already on its way, which will see all work queued by then.
+    #[must_use]
+    pub fn worker_to_wake(&mut self) -> bool {
+        !std::mem::replace(&mut self.worker_woken, true)
+    }
+
+    /// Records that a worker holds the lock. Returns false if it is to end. Queued writes are issued
+    /// even then: threads wait for them.
+    pub fn worker_arrived(&mut self) -> bool {
+        self.worker_woken = false;
+        !self.stopping || !self.jobs.is_empty()
+    }
+
+    pub fn worker_started(&mut self) {
+        self.workers += 1;
+    }
+
+    pub fn worker_ended(&mut self) {
+        self.workers -= 1;
+    }
+
+    /// Running workers.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Makes the calling worker the one that watches for the log to become idle, if one was asked
+    /// for. Returns whether it is.
+    pub fn begin_watch(&mut self) -> bool {
+        let requested = self.watch == Watch::Requested;
+        if requested {
+            self.watch = Watch::Active;
+        }
+        requested
+    }
+
+    pub fn end_watch(&mut self) {
+        self.watch = Watch::None;
+    }
+
+    /// Requests written.
+    pub fn requests_done(&self) -> u64 {
+        self.statistics.requests
+    }
+
+    /// Asks for durability up to `lsn`. Returns whether that is more than was asked for before.
+    pub fn ask_for_flush(&mut self, lsn: Lsn) -> bool {
+        let is_more = lsn > self.async_flush_target;
+        self.async_flush_target = self.async_flush_target.max(lsn);
+        is_more
+    }
+
+    /// Whether `request_flush` asked for log that no request holds.
+    pub fn is_flush_asked_for(&self) -> bool {
+        self.async_flush_target > self.requested_boundary
+    }
+
+    /// Whether a worker takes the next request: workers write, and a waiting thread needs it.
+    pub fn is_worker_needed(&self) -> bool {
+        self.workers_lead() && self.has_unrequested_waiter() && self.failed.is_none()
+    }
+
+    /// Whether another worker could write as well, after one has taken a write.
+    pub fn wants_another_worker(&mut self, end: Lsn) -> bool {
+        let needy = self.workers_lead() && self.is_contended(end);
+        self.has_idle_set() && (self.is_flush_asked_for() || needy)
+    }
+
+    /// Whether log became durable that no seal has recorded.
+    pub fn is_unsealed(&self) -> bool {
+        self.failed.is_none() && self.sealed < self.on_devices
+    }
+
+    /// The LSN that a seal is to record, if all log is on the devices, no seal records that yet, and
+    /// nothing is in flight.
+    pub fn seal_due(&self, end: Lsn) -> Option<Lsn> {
+        let quiet = !self.is_busy() && self.unsettled_losses == 0 && self.failed.is_none();
+        (quiet && self.sealed < self.on_devices && self.on_devices == end).then_some(end)
+    }
+
+    /// Leaves all writes to workers from now on, if there are any.
+    pub fn begin_close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Asks the workers for the final seal, unless the log has failed.
+    pub fn request_final_seal(&mut self) {
+        self.final_seal_pending = self.failed.is_none();
+    }
+
+    /// Whether the final seal is still to be written; from now on it is not.
+    pub fn take_final_seal(&mut self) -> bool {
+        std::mem::take(&mut self.final_seal_pending)
+    }
+
+    /// Whether everything is written that closing waits for, or will never be.
+    pub fn is_closed_out(&self) -> bool {
+        !self.final_seal_pending && self.outstanding_writes == 0 || self.failed.is_some()
+    }
+
+    /// Asks the workers to end.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Writes whose threads have not returned from their devices.
+    pub fn outstanding_writes(&self) -> usize {
+        self.outstanding_writes
+    }
+
+    /// Why closing stopped waiting for a device, if it did.
+    pub fn given_up(&self) -> Option<&LogError> {
+        self.given_up.as_ref()
+    }
+}

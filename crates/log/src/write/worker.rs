@@ -1,0 +1,132 @@
+//! The log's own threads (workers). They serve `request_flush`, seal the log when it becomes idle,
+//! and, where outliers may be hidden, issue the devices' writes, so that no committing thread is
+//! blocked by a device that stalls.
+//!
+//! Otherwise they sleep: without limit while the log is sealed, else for the time after which a
+//! seal is due.
+
+use crate::write::in_flight::Flight;
+use crate::write::job::Job;
+use crate::write::pipeline::{PanicGuard, Pipeline};
+use firn_base::Lsn;
+use firn_base::sync::Arc;
+use firn_base::sync::thread::{self, JoinHandle};
+
+/// Starts one worker for each device: a device has one write in flight at a time, so there is a
+/// thread for every write.
+pub(crate) fn start(pipeline: &Arc<Pipeline>, devices: usize) -> std::io::Result<Vec<JoinHandle<()>>> {
+    (0..devices).map(|i| start_one(pipeline, i)).collect()
+}
+
+/// Starts the worker that comes with the device at index `i`.
+pub(crate) fn start_one(pipeline: &Arc<Pipeline>, i: usize) -> std::io::Result<JoinHandle<()>> {
+    let pipeline = Arc::clone(pipeline);
+    pipeline.flight.lock().worker_started();
+    let counted = Counted(Arc::clone(&pipeline));
+    thread::spawn(&format!("firn-log-{i}"), move || {
+        let _counted = counted;
+        work(&pipeline);
+    })
+}
+
+/// Asks the workers to end.
+pub(crate) fn stop(pipeline: &Pipeline) {
+    pipeline.flight.lock().stop();
+    pipeline.work.notify_all();
+}
+
+/// Counts a worker that runs, or that could not be started, until it is dropped.
+struct Counted(Arc<Pipeline>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.flight.lock().worker_ended();
+        self.0.ended.notify_all();
+    }
+}
+
+fn work(pipeline: &Pipeline) {
+    // Set while this worker watches for the log to become idle: requests written when its last
+    // sleep began.
+    let mut watched: Option<u64> = None;
+    loop {
+        let mut flight = pipeline.flight.lock();
+        if !flight.worker_arrived() {
+            return;
+        }
+        if let Some(job) = pipeline.next_job(&mut flight) {
+            drop(flight);
+            let _guard = PanicGuard::new(pipeline);
+            pipeline.run_as_worker(job);
+            continue;
+        }
+        if flight.is_stuck() {
+            let error = pipeline.no_progress_error(&flight, flight.requested_boundary());
+            drop(flight);
+            pipeline.fail(error);
+            continue;
+        }
+        let wakes = flight.next_writer_beside_idle_worker(pipeline.end());
+        if !wakes.is_empty() {
+            pipeline.unlock_and_wake(flight, wakes);
+            continue;
+        }
+        if flight.begin_watch() {
+            watched = Some(flight.requests_done());
+        }
+        let Some(before) = watched else {
+            pipeline.work.wait(&mut flight);
+            continue;
+        };
+        if !flight.is_unsealed() {
+            flight.end_watch();
+            watched = None;
+            continue;
+        }
+        let in_time = pipeline.work.wait_for(&mut flight, pipeline.options.seal_after);
+        let now = flight.requests_done();
+        if now != before {
+            watched = Some(now);
+        } else if !in_time {
+            // Nothing was written for the whole time. If no seal can be written now, try again
+            // later.
+            drop(flight);
+            if !pipeline.write_seal() {
+                // A seal states that *all* log is durable. Log that was appended since and for
+                // which no thread waits, such as background work appends, would prevent the seal,
+                // and with it the proof that the last commit is durable.
+                pipeline.request_flush(pipeline.end());
+            }
+        }
+    }
+}
+
+impl Pipeline {
+    /// A worker's next write: a queued write, an orphan or an overdue request, the final seal, new
+    /// log, in this order.
+    fn next_job(&self, flight: &mut Flight) -> Option<Job> {
+        if let Some(job) = flight.take_queued() {
+            return Some(job);
+        }
+        let urgent = self.compose_orphan(flight).or_else(|| self.compose_reissue(flight, Lsn::ZERO));
+        let job = urgent.or_else(|| self.compose_final_seal(flight)).or_else(|| {
+            if flight.is_worker_needed() && !flight.should_delay(0, self.end()) {
+                self.compose_request(flight)
+            } else {
+                self.compose_async_request(flight)
+            }
+        })?;
+        if flight.wants_another_worker(self.end()) {
+            self.wake_worker(flight);
+        }
+        Some(job)
+    }
+
+    /// Wakes a worker for new work, unless one is already on its way: it will see all work queued
+    /// by then.
+    pub fn wake_worker(&self, flight: &mut Flight) {
+        if flight.worker_to_wake() {
+            self.work.notify_one();
+        }
+    }
+}
