@@ -8,7 +8,8 @@
 //! A model: pages that DRAM drops go to flash and from there are forgotten, both in the order of their last use; reads
 //! are counted, writes are not (a flash cache saves writes to the store, too).
 
-use crate::{Database, Error, ErrorKind};
+use crate::database::Database;
+use crate::error::{Error, ErrorKind};
 use firn_buffer::MissCurve;
 use firn_profile::DeviceProfile;
 use std::path::Path;

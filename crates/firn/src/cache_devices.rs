@@ -1,15 +1,17 @@
 //! The flash cache as users see and change it.
 
-use crate::cache::{self, CACHE};
-use crate::extensions::{CacheKind, CacheMember};
-use crate::files::{self, directory_of};
-use crate::log_array::Candidate;
-use crate::superblock::Superblock;
-use crate::{CachePolicy, CacheStatistics, Database, Error, ErrorKind, Options};
+use crate::database::Database;
+use crate::engine::cache::{self, CACHE};
+use crate::engine::devices::Candidate;
+use crate::engine::directory::{self, directory_of};
+use crate::engine::superblock::Superblock;
+use crate::engine::superblock_fields::{CacheKind, CacheMember};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
 use firn_base::Lsn;
 use firn_base::sync::Arc;
 use firn_device::{Device, sync_directory};
-use firn_tier::cache::{CacheId, CacheShape};
+use firn_tier::cache::{CacheId, CachePolicy, CacheShape, CacheStatistics};
 use std::path::{Path, PathBuf};
 
 /// A flash cache to be attached. See `docs/guide/cache.md`.
@@ -181,8 +183,8 @@ impl Database {
         })?;
         let whole = dir.join(name);
         self.check_spec(spec, None)?;
-        files::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
-        let device = files::open_or_make(&whole)?;
+        directory::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
+        let device = directory::open_or_make(&whole)?;
         sync_directory(directory_of(&whole))?;
         let device = match &engine.options.wrap_device {
             Some(wrap) => wrap("cache", device)?,
@@ -266,9 +268,9 @@ impl Database {
 /// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
 pub fn cache_status(dir: impl AsRef<Path>) -> Result<Option<CacheStatus>, Error> {
     let dir = dir.as_ref();
-    let (_held, superblock) = files::look_at_superblock(dir)?;
+    let (_held, superblock) = directory::look_at_superblock(dir)?;
     let of = |member: &CacheMember| {
-        let device = files::open_existing(&dir.join(&member.path));
+        let device = directory::open_existing(&dir.join(&member.path));
         CacheStatus::of(&superblock, member, device, superblock.checkpoint)
     };
     Ok(superblock.extensions.cache.as_ref().map(of))

@@ -1,8 +1,9 @@
 //! Checking a whole database: every page, tree, index and log block.
 
+use crate::database::Database;
+use crate::engine::background_recovery::REDO;
+use crate::error::Error;
 use crate::page_set::PageSet;
-use crate::rest::REDO;
-use crate::{Database, Error};
 use firn_base::record_kind::KindOwner;
 use firn_base::{Lsn, PageId, TreeId};
 use firn_btree::{PageChange, Tree};
@@ -140,7 +141,7 @@ impl Database {
         // Pages may have been redone, or freed, since they were set aside.
         let set_aside = set_aside.into_iter().filter(|entry| entry.work != REDO);
         set_aside.for_each(|SetAside { work, cause }| report.add(format!("{work}: {cause}")));
-        engine.rest.all_unredone().into_iter().for_each(|error| report.add(format!("{REDO}: {error}")));
+        engine.recovery.all_unredone().into_iter().for_each(|error| report.add(format!("{REDO}: {error}")));
         let store = engine.store.check(true, &mut |step| {
             if let CheckProgress::Images(done, total) = step {
                 progress(CheckPhase::Pages(done, total));

@@ -1,19 +1,22 @@
 //! A database as its users hold it.
 
-use crate::assembly;
-use crate::closing;
-use crate::devices::Devices;
-use crate::engine::Engine;
-use crate::files;
-use crate::recovery;
-use crate::rest::RecoveryReport;
-use crate::superblock::{Found, Superblock};
-use crate::table::Table;
-use crate::threads::Threads;
+use crate::backup::archive::Archives;
+use crate::backup::base_backup::{self, BackupProgress, BackupReport};
+use crate::engine::devices::Devices;
+use crate::engine::directory;
+use crate::engine::recovery_report::RecoveryReport;
+use crate::engine::superblock::{Found, Superblock};
+use crate::engine::threads::Threads;
+use crate::engine::{Engine, assembly, closing, recovery};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
+use crate::table::{Table, TableSpec};
 use crate::transaction::Transaction;
-use crate::{Error, ErrorKind, IndexSpec, Isolation, Options, TableSpec, TransactionOptions};
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Progress, clock, rng};
+use firn_table::IndexSpec;
+use firn_txn::{Isolation, TxnOptions as TransactionOptions};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -71,7 +74,7 @@ impl Options {
     /// Errors: `NotFound`, `Unusable`, `InUse`, `BadArgument`, `Damaged`, `Failed`, `Full`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         let path = path.as_ref();
-        let engine = files::open(path, &self)?;
+        let engine = directory::open(path, &self, &Archives)?;
         Database::start(engine, Some(path.to_path_buf()))
     }
 
@@ -86,7 +89,7 @@ impl Options {
     /// Errors: as [`Options::open`], and `NotFound` where there is no database.
     pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         let path = path.as_ref();
-        let engine = files::open_read_only(path, &self.for_looking())?;
+        let engine = directory::open_read_only(path, &self.for_looking(), &Archives)?;
         Database::start(engine, Some(path.to_path_buf()))
     }
 
@@ -102,7 +105,7 @@ impl Options {
         let members = assembly::members(&options);
         let (database, store) = (DatabaseId(rng::entropy()), "store".to_owned());
         assembly::claim_devices(database, &devices, &members, &store, &options)?;
-        let engine = assembly::create(database, devices, members, store, &options)?;
+        let engine = assembly::create(database, devices, members, store, &options, &Archives)?;
         Database::start(engine, None)
     }
 
@@ -126,7 +129,7 @@ impl Options {
         };
         let options = options.for_existing(&superblock);
         let devices = devices.arranged(&superblock)?.overlaid(&options);
-        let engine = recovery::open(superblock, devices, &options)?;
+        let engine = recovery::open(superblock, devices, &options, &Archives)?;
         Database::start(engine, None)
     }
 }
@@ -365,6 +368,33 @@ impl Database {
     /// one of them is at, the others leave out. Of a database opened read-only: a piece of recovery.
     pub fn step(&self) -> Result<Progress, Error> {
         self.engine().step()
+    }
+
+    /// Copies the database to `directory`, which is made and must be empty, while transactions run, and reads the copy
+    /// back. [`crate::Options::restore`] makes a database of it: as it was at the end of the backup, or, with an
+    /// archive, at any commit since. `progress` may stop it.
+    ///
+    /// Errors: `Exists` if the directory holds anything; `Full` if there is no room, or the online log became full
+    /// before the backup had copied it; `Cancelled`; `Damaged` if a page cannot be read. What is left then is not
+    /// taken for a backup.
+    pub fn backup(
+        &self,
+        directory: impl AsRef<Path>,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupReport, Error> {
+        self.check_backup_directory(directory.as_ref())?;
+        base_backup::take(self.engine(), directory.as_ref(), progress)
+    }
+
+    /// Refuses what [`Database::backup`] would refuse of `directory` before it begins, and makes nothing: to be asked before a
+    /// long piece of work at the end of which a backup is taken.
+    ///
+    /// Errors: `Exists` if the directory holds anything; `BadArgument` if a backup there would mix with something else;
+    /// `Unusable` if it cannot be looked at.
+    pub fn check_backup_directory(&self, directory: impl AsRef<Path>) -> Result<(), Error> {
+        let directory = directory.as_ref();
+        self.engine().check_writable()?;
+        base_backup::check_directory(directory, self.directory())
     }
 
     /// Closes the database: writes everything, so that the next opening has nothing to redo. Open

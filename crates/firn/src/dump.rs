@@ -1,12 +1,14 @@
 //! Showing what is stored, for people who look for something.
 
-use crate::checkpoint::Checkpoint;
-use crate::{Database, Error, ErrorKind, TypedTable, Value};
+use crate::database::Database;
+use crate::engine::checkpoint::Checkpoint;
+use crate::error::{Error, ErrorKind};
+use crate::table::TypedTable;
 use firn_base::PageId;
 use firn_base::record_kind::KindOwner;
 use firn_btree::{Direction, PageChange};
 use firn_log::{Kind, LogScan, Record};
-use firn_table::KeyRange;
+use firn_table::{KeyRange, Value};
 use firn_txn::Attachment;
 use std::fmt;
 use std::io::Write;

@@ -31,74 +31,44 @@
 #![forbid(unsafe_code)]
 
 mod advice;
-mod analysis;
-mod archive;
-mod archive_options;
-mod assembly;
 mod backup;
-mod cache;
 mod cache_devices;
-mod cache_life;
 mod check;
-mod checkpoint;
-mod checkpointer;
-mod claim;
-mod closing;
 mod database;
-mod devices;
 mod dump;
-mod early_log;
 mod engine;
 mod error;
-mod extensions;
-mod files;
 #[cfg(doctest)]
 mod guide;
-mod keep;
-mod kept_reads;
-mod kept_settings;
-mod log_array;
 mod log_devices;
-mod log_loss;
-mod log_source;
-mod log_space;
-mod log_width;
-mod making;
 mod options;
 mod page_set;
-mod pending;
-mod places;
 mod ranks;
-mod recovery;
-mod redo;
-mod rest;
-mod restore;
-mod settings;
-mod stat;
-mod superblock;
+mod statistics;
 mod table;
-mod threads;
 mod transaction;
 
 pub use advice::{Advice, MemoryCosts, MemoryUse, Purchase, Verdict};
-pub use archive::{ArchiveStatistics, survey_archive};
-pub use archive_options::ArchiveFull;
-pub use backup::{BackupProgress, BackupReport, verify_backup};
+pub use backup::archive::survey_archive;
+pub use backup::base_backup::{BackupProgress, BackupReport, verify_backup};
+pub use backup::restore::{RestoreReport, RestoreTo};
 pub use cache_devices::{CacheMemberState, CacheSpec, CacheStatus, cache_status};
 pub use check::{CheckPhase, CheckReport};
 pub use database::Database;
-pub use devices::Devices;
 pub use dump::DumpWhat;
+pub use engine::archiver::ArchiveStatistics;
+pub use engine::devices::Devices;
+pub use engine::recovery_report::{RecoveryCost, RecoveryReport, RedoCounts};
 pub use error::{Error, ErrorKind};
 pub use firn_buffer::{BufferStatistics, MissCurve};
-pub use log_array::{LogEvent, LogEventFn, LogEventKind};
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
-pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn};
-pub use pending::RedoCounts;
-pub use rest::{RecoveryCost, RecoveryReport};
-pub use restore::{RestoreReport, RestoreTo};
-pub use settings::{Setting, SettingOrigin};
-pub use stat::{IoCounts, IoTotal, Statistics};
+pub use options::Options;
+pub use options::archive::ArchiveFull;
+pub use options::callbacks::{
+    LogEvent, LogEventFn, LogEventKind, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn,
+};
+pub use options::profiled::{Setting, SettingOrigin};
+pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};
 pub use transaction::{Commit, Transaction};
 

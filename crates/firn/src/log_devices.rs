@@ -1,9 +1,11 @@
 //! The log's devices as users see and change them.
 
-use crate::files::{self, directory_of};
-use crate::log_array::{Candidate, LogEvent};
-use crate::superblock::Superblock;
-use crate::{Database, Error, ErrorKind};
+use crate::database::Database;
+use crate::engine::devices::Candidate;
+use crate::engine::directory::{self, directory_of};
+use crate::engine::superblock::Superblock;
+use crate::error::{Error, ErrorKind};
+use crate::options::callbacks::LogEvent;
 use firn_base::Lsn;
 use firn_base::sync::Arc;
 use firn_device::{Device, sync_directory};
@@ -144,8 +146,8 @@ impl Database {
             )
         })?;
         let whole = dir.join(name);
-        files::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
-        let device = files::open_or_make(&whole)?;
+        directory::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
+        let device = directory::open_or_make(&whole)?;
         sync_directory(directory_of(&whole))?;
         let id = self.add(device, name.to_owned())?;
         Ok(id)
@@ -221,10 +223,10 @@ fn of_status(status: &MemberStatus, path: &str, state: LogMemberState) -> LogMem
 /// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
 pub fn log_status(dir: impl AsRef<Path>) -> Result<LogArrayStatus, Error> {
     let dir = dir.as_ref();
-    let (_held, superblock) = files::look_at_superblock(dir)?;
+    let (_held, superblock) = directory::look_at_superblock(dir)?;
     let identity = superblock.log_identity();
-    let member = |(place, member): (usize, &crate::superblock::Member)| {
-        let found = files::open_existing(&dir.join(&member.path))
+    let member = |(place, member): (usize, &crate::engine::superblock::Member)| {
+        let found = directory::open_existing(&dir.join(&member.path))
             .and_then(|device| Ok(MemberStatus::read(device, &identity, place, superblock.log_start())?));
         match found {
             Ok(status) => of_status(&status, &member.path, LogMemberState::InUse),

@@ -1,9 +1,11 @@
 //! Tables, ranges and cursors as users hold them.
 
 use crate::database::Handle;
+use crate::error::{Error, ErrorKind};
 use crate::transaction::Transaction;
-use crate::{Direction, Error, ErrorKind, IndexSpec, KeyRange, RowCount, Schema, TableKind, Value, ValueRef};
 use firn_base::sync::Arc;
+use firn_btree::Direction;
+use firn_table::{IndexSpec, KeyRange, RowCount, Schema, TableKind, Value, ValueRef};
 use std::ops::Bound;
 
 /// What a new table is like.
@@ -234,7 +236,7 @@ pub struct IndexCursor {
 
 impl IndexCursor {
     /// The next row. `None` at the end.
-    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<crate::IndexRow<'a>>, Error> {
+    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<firn_table::IndexRow<'a>>, Error> {
         tx.check_open()?;
         Ok(self.inner.next(&mut tx.inner)?)
     }

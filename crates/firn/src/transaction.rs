@@ -1,12 +1,13 @@
 //! Transactions as users hold them.
 
 use crate::database::Handle;
+use crate::error::Error;
 use crate::table::{Cursor, Index, IndexCursor, Table, of_table};
-use crate::{Direction, Error, KeyRange, Savepoint};
 use firn_base::sync::Arc;
 use firn_base::{Lsn, TxnId};
-use firn_table::TableError;
-use firn_txn::CommitHandle;
+use firn_btree::Direction;
+use firn_table::{KeyRange, TableError};
+use firn_txn::{CommitHandle, Savepoint};
 
 /// A running transaction. Owned and `Send`; used from one thread at a time. Dropping it rolls it back.
 ///

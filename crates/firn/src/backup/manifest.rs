@@ -3,7 +3,8 @@
 //! The file is made first, saying that the backup is not complete, and written again last, when all else is durable
 //! and verified. A backup without a whole manifest that says so is none.
 
-use crate::{Error, ErrorKind};
+use crate::engine::separate_directories::MANIFEST;
+use crate::error::{Error, ErrorKind};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{DatabaseId, Lsn, PageId, crc32c};
 use firn_device::{AlignedBuf, Device, Durability, Fill};
@@ -17,8 +18,6 @@ const HEADER: usize = 24;
 const INCOMPLETE: u32 = 0;
 const COMPLETE: u32 = 1;
 
-/// The file's name in the backup's directory.
-pub(crate) const MANIFEST: &str = "backup.firn";
 /// The pages' file.
 pub(crate) const PAGES: &str = "pages.firn";
 /// The directory of the log that the backup brings along.
@@ -115,7 +114,7 @@ impl Manifest {
             log_devices: reader.varint()?,
         };
         let sound = manifest.page_size.is_power_of_two()
-            && crate::options::PAGE_SIZES.contains(&manifest.page_size)
+            && crate::options::limits::PAGE_SIZES.contains(&manifest.page_size)
             && manifest.from <= manifest.checkpoint
             && manifest.checkpoint < manifest.end;
         if sound {

@@ -3,7 +3,7 @@
 //! A batch is a header of one unit and its images, padded to units. Batches are numbered from 0, so that a missing
 //! or misplaced one is noticed; how many there are is in the manifest.
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use firn_base::codec::{Reader, Writer};
 use firn_base::sync::Arc;
 use firn_base::{Crc32c, Lsn, PageId, crc32c};

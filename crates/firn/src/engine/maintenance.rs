@@ -1,0 +1,140 @@
+//! Background work in steps: cleaning, purging, freeing what was dropped, upkeep of store and cache.
+
+use crate::engine::Engine;
+use crate::engine::checkpointer::Pressure;
+use crate::error::Error;
+use firn_base::Progress;
+use firn_base::clock;
+use std::time::Duration;
+
+/// What maintenance does.
+#[derive(Clone, Copy)]
+pub(crate) enum Upkeep {
+    Versions,
+    Drops,
+    FreeSpace,
+    GivingBack,
+    Cache,
+}
+
+impl Upkeep {
+    pub const KINDS: usize = Upkeep::Cache as usize + 1;
+
+    /// For people.
+    fn name(self) -> &'static str {
+        match self {
+            Upkeep::Versions => "removing versions and deleted rows that nobody sees",
+            Upkeep::Drops => "freeing dropped tables and large values",
+            Upkeep::FreeSpace => "looking for free space in the store",
+            Upkeep::GivingBack => "giving free space of the store back",
+            Upkeep::Cache => "upkeep of the flash cache",
+        }
+    }
+}
+
+/// Groups of pages of dropped tables freed by one step of maintenance, each of some 32 pages and half a kilobyte of log: the other
+/// pieces may wait for devices, these hardly do.
+const DROP_STEPS: u32 = 16;
+/// How long upkeep that met damage rests before it is tried again.
+const DAMAGE_REST: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// One small piece of each kind of background work; for databases without threads of their own.
+    ///
+    /// Errors: of the first piece that failed, after the others had their turn: checkpoints and the archive may be what
+    /// helps. A full log is none: what it delays is tried again by a later step.
+    pub fn step(&self) -> Result<Progress, Error> {
+        self.check_open()?;
+        let recovered = self.recovery_step()?;
+        if self.is_read_only() {
+            // What recovery does not need to write would only take space aside.
+            return Ok(recovered);
+        }
+        let cleaned = self.pool.clean_step().map_err(Error::from);
+        let maintained = self.maintenance_step();
+        let checkpointed = match self.checkpointer.is_due(self.log.end()) {
+            true => self.checkpoint().map(|()| Progress::Worked),
+            false => Ok(Progress::Idle),
+        };
+        let mut progress = recovered.or(self.archive_step());
+        for outcome in [cleaned, maintained, checkpointed] {
+            match outcome {
+                Err(error) if error.is_log_full() => {}
+                outcome => progress = progress.or(outcome?),
+            }
+        }
+        if progress == Progress::Idle {
+            // Without threads the log has no workers to seal it when it falls idle.
+            progress = self.log.step();
+        }
+        Ok(progress)
+    }
+
+    /// Purges versions and ghosts, frees dropped tables, learns free space and gives some back. Nothing if another thread is
+    /// at it.
+    pub fn maintenance_step(&self) -> Result<Progress, Error> {
+        self.txns.check_usable()?;
+        let Some(_maintaining) = self.maintaining.try_lock() else { return Ok(Progress::Idle) };
+        // Every step is taken, whatever those before it found.
+        let outcomes = [
+            self.upkeep(Upkeep::Versions, || Ok(self.txns.maintenance_step()?)),
+            self.undo_put_off(),
+            self.upkeep(Upkeep::Drops, || self.drop_steps()),
+            self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step()?)),
+            self.upkeep(Upkeep::GivingBack, || Ok(self.store.give_back_step()?)),
+            self.upkeep(Upkeep::Cache, || Ok(self.tier.step()?)),
+        ];
+        self.consider_checkpoint();
+        outcomes.into_iter().try_fold(Progress::Idle, |all, outcome| Ok(all.or(outcome?)))
+    }
+
+    /// Some steps of freeing what was dropped, while there is enough log.
+    fn drop_steps(&self) -> Result<Progress, Error> {
+        let mut progress = Progress::Idle;
+        // A loser may have to undo what it did in a tree that has been dropped.
+        if self.losers_to_undo() {
+            return Ok(progress);
+        }
+        for _ in 0..DROP_STEPS {
+            if !self.has_log_for_housekeeping() {
+                break;
+            }
+            match self.catalog.drop_step().map_err(Error::from) {
+                Ok(Progress::Worked) => progress = Progress::Worked,
+                Ok(Progress::Idle) => break,
+                Err(error) if error.is_log_full() => {
+                    self.ask_for_log_space(Pressure::Short);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Whether transactions are to be rolled back in this incarnation that are not their owners' any more.
+    fn losers_to_undo(&self) -> bool {
+        self.txns.losers_left() > self.txns.losers_set_aside()
+    }
+
+    /// A piece of one kind of upkeep. What meets damage that it could not pass over by itself rests for a while, so that
+    /// the same page is not read over and over; the others go on.
+    fn upkeep(
+        &self,
+        kind: Upkeep,
+        step: impl FnOnce() -> Result<Progress, Error>,
+    ) -> Result<Progress, Error> {
+        let resting = self.resting.lock()[kind as usize];
+        if resting.is_some_and(|until| clock::now() < until) {
+            return Ok(Progress::Idle);
+        }
+        match step() {
+            Err(error) if error.concerns_a_page() => {
+                self.resting.lock()[kind as usize] = clock::now().after(DAMAGE_REST);
+                self.background_failed(kind.name(), &error);
+                Ok(Progress::Idle)
+            }
+            outcome => outcome,
+        }
+    }
+}

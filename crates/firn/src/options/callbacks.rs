@@ -1,0 +1,87 @@
+//! What the engine calls while it works: progress of recovery, events of the log's devices, and wrappers of devices.
+
+use firn_base::sync::Arc;
+use firn_device::{Device, DeviceError};
+use firn_tier::PageTier;
+
+/// What recovery is doing, for people who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryProgress {
+    /// The step.
+    pub phase: RecoveryPhase,
+    /// Bytes of log done; of redo after the database has answered, pages; for [`RecoveryPhase::Undo`], transactions.
+    pub done: u64,
+    /// Of so many.
+    pub total: u64,
+    /// Whether the database has answered, and transactions run meanwhile.
+    pub in_background: bool,
+}
+
+/// The steps of recovery, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryPhase {
+    /// Reading the log from the last checkpoint to its end.
+    Scan,
+    /// Finding open transactions and bringing the page map up to date.
+    Analysis,
+    /// Repeating page changes that had not been written.
+    Redo,
+    /// Undoing transactions that had not committed.
+    Undo,
+}
+
+impl RecoveryPhase {
+    /// A word for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RecoveryPhase::Scan => "reading the log",
+            RecoveryPhase::Analysis => "analysis",
+            RecoveryPhase::Redo => "redo",
+            RecoveryPhase::Undo => "undo",
+        }
+    }
+}
+
+/// Called while recovery works.
+pub type ProgressFn = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
+
+/// Puts a device around one of a database's files (see [`crate::Options::wrap_devices`]).
+pub type WrapDeviceFn =
+    Arc<dyn Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync>;
+
+/// Puts a tier of the caller's between DRAM and what is below it (see [`crate::Options::wrap_tier`]).
+#[doc(hidden)]
+pub type WrapTierFn = Arc<dyn Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send + Sync>;
+
+/// What happened to the log's devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogEventKind {
+    /// A device failed, or could not be read at opening. Commits go on.
+    Lost,
+    /// A device that failed has been dropped: nothing on it is needed any more.
+    Dropped,
+    /// A device was added.
+    Added,
+    /// A device was removed.
+    Removed,
+    /// All log that is needed has as many copies again as it should have.
+    Redundant,
+    /// Log that only the archive still needed cannot be read any more: the archive has a gap.
+    Unarchived,
+}
+
+/// An event among the log's devices, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEvent {
+    /// What happened.
+    pub kind: LogEventKind,
+    /// The device's id; `None` if the event is about the whole log.
+    pub member: Option<u32>,
+    /// A sentence.
+    pub message: String,
+}
+
+/// Told what happens to the log's devices.
+pub type LogEventFn = Arc<dyn Fn(&LogEvent) + Send + Sync>;
