@@ -1,4 +1,4 @@
-//! Showing what is stored, for people who look for something.
+//! Shows what is stored, for a user in search of a fault.
 
 use crate::database::Database;
 use crate::engine::checkpoint::Checkpoint;
@@ -32,7 +32,8 @@ pub enum DumpWhat {
 impl Database {
     /// Writes what is stored to `out`, a line each.
     ///
-    /// Errors: `NotFound`; `Damaged`, after what could be shown; `Failed` if `out` cannot be written.
+    /// Errors: `NotFound`; `Damaged`, after what could be shown; `Failed` if `out` cannot be
+    /// written.
     pub fn dump(&self, what: &DumpWhat, out: &mut dyn Write) -> Result<(), Error> {
         self.engine().check_open()?;
         match what {
@@ -151,7 +152,8 @@ fn shown_name(name: &str) -> String {
     if is_word { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// A value as people write it: text in quotes, bytes in hexadecimal, moments in microseconds since 1970.
+/// A value as people write it: text in quotes, bytes in hexadecimal, times in microseconds since
+/// 1970.
 struct Shown<'a>(&'a Value);
 
 impl fmt::Display for Shown<'_> {
@@ -170,7 +172,7 @@ impl fmt::Display for Shown<'_> {
                 value.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
                 f.write_str("'")
             }
-            // Types to come.
+            // Column types of later versions.
             other => write!(f, "{other:?}"),
         }
     }

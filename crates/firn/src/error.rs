@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Another transaction got there first: roll back and run the transaction again.
+    /// Another transaction wrote first: roll back and run the transaction again.
     Conflict,
     /// The transaction was the victim of a deadlock: roll back and run it again.
     Deadlock,
@@ -30,9 +30,9 @@ pub enum ErrorKind {
     Exists,
     /// The table behind the handle was dropped or changed: look it up again.
     Stale,
-    /// The volume, or the log, is full, or a transaction holds more locks, or more transactions are open or prepared, than
-    /// there is space for: nothing was changed; the transaction can be rolled back, reads go on, and writes go on when there
-    /// is space again.
+    /// The volume, or the log, is full, or a transaction holds more locks, or more transactions are
+    /// open or prepared, than there is space for: nothing was changed; the transaction can be
+    /// rolled back, reads go on, and writes go on when there is space again.
     Full,
     /// The buffer is too small for the work in flight: give the database more memory.
     OutOfMemory,
@@ -40,13 +40,15 @@ pub enum ErrorKind {
     BadArgument,
     /// Stored bytes are not what was written: run `firn check`, restore from a backup.
     Damaged,
-    /// A device failed. What only reads may be tried again; after a failed write the database must be opened again.
+    /// A device failed. What only reads may be tried again; after a failed write the database must
+    /// be opened again.
     Failed,
     /// Whether the transaction committed will be known after the next opening.
     Unknown,
     /// The database is open in another process.
     InUse,
-    /// The path cannot be used: missing, no permission, or of a newer format than this program knows.
+    /// The path cannot be used: missing, no permission, or of a newer format than this program
+    /// knows.
     Unusable,
     /// The transaction was begun, or the database opened, read-only.
     ReadOnly,
@@ -81,7 +83,8 @@ impl ErrorKind {
     }
 }
 
-/// An error: what to do about it, and a sentence for people.
+/// An error: its kind, which says what to do, a sentence for people, and the lower error that
+/// caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -89,14 +92,14 @@ pub struct Error {
     cause: Cause,
 }
 
-/// What the engine itself wants to know beyond the kind.
+/// What the engine distinguishes beyond the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// The log is full, which a checkpoint may mend.
+    /// The log is full, which a checkpoint may change.
     LogFull,
     /// A device could not read; nothing has changed.
     Unreadable,
-    /// The kind says it all.
+    /// Only the kind matters.
     OfItsKind,
 }
 
@@ -117,11 +120,11 @@ impl Error {
     pub fn is_retry(&self) -> bool {
         matches!(self.kind, ErrorKind::Conflict | ErrorKind::Deadlock)
     }
-    /// Whether it is the log that is full, which a checkpoint may mend.
+    /// Whether the log is full, which a checkpoint may change.
     pub(crate) fn is_log_full(&self) -> bool {
         self.cause == Cause::LogFull
     }
-    /// Whether it concerns some page only, whose stored image is damaged or cannot be read.
+    /// Whether it concerns a single page, whose stored image is damaged or cannot be read.
     pub(crate) fn concerns_a_page(&self) -> bool {
         self.kind == ErrorKind::Damaged || self.cause == Cause::Unreadable
     }
@@ -131,7 +134,7 @@ impl Error {
     fn unreadable(message: String) -> Error {
         Error { kind: ErrorKind::Failed, message, cause: Cause::Unreadable }
     }
-    /// With `context` before its sentence.
+    /// Puts `context` before its sentence.
     pub(crate) fn within(mut self, context: &str) -> Error {
         self.message = format!("{context}: {}", self.message);
         self

@@ -19,15 +19,24 @@
 //! * [`Database`]: open, tables, transactions that run again after conflicts, close.
 //! * [`Database::open_read_only`]: looking into a database, which leaves its files as they are.
 //! * [`Transaction`]: reads, writes, scans, savepoints, commit (waiting or not), two-phase commit.
-//! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with secondary indexes.
+//! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with
+//!   secondary indexes.
 //! * [`Options`]: memory, log, placement; the defaults suit one SSD.
 //!
-//! What is promised: a commit that returned is there after any crash; a transaction is there whole or not at
-//! all; readers never wait for writers (except under serializable isolation). What the medium may do to
-//! that is in `docs/fault-model.md`.
+//! What is promised: a commit that returned is there after any crash; a transaction is there whole
+//! or not at all; readers never wait for writers (except under serializable isolation). What the
+//! medium may do to that is in `docs/fault-model.md`.
 //!
-//! Place in the stack: the top. This crate alone sees all floors: it opens, recovers, takes checkpoints and
-//! runs the threads; it decides how much log is kept.
+//! Place in the stack: the top. This crate alone sees all layers: it opens, recovers, takes
+//! checkpoints and runs the threads; it decides how much log is retained. Within it, imports lead
+//! downward only:
+//!
+//! ```text
+//! database, transaction, table, statistics, check, dump, …   the facade: what users hold
+//! backup/     the archive of the log, base backups, restoring
+//! engine/     opening, recovery, checkpoints, devices, threads
+//! options/, error, ranks                                      leaves that all of them use
+//! ```
 #![forbid(unsafe_code)]
 
 mod advice;

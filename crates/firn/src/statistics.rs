@@ -1,4 +1,4 @@
-//! What a database says of itself.
+//! Counters and state of an open database.
 
 use crate::database::Database;
 use crate::engine::archiver::ArchiveStatistics;
@@ -29,11 +29,11 @@ pub struct IoCounts {
 /// Write operations, write bytes, read operations and read bytes of one tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoTotal {
-    /// Writes.
+    /// Write calls.
     pub write_ops: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Reads.
+    /// Read calls.
     pub read_ops: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -69,7 +69,7 @@ impl IoCounts {
     pub fn cache_total(&self) -> IoTotal {
         IoTotal::of(&self.cache)
     }
-    /// What was added since `earlier`, of the same database in the same life.
+    /// The counts since `earlier`, taken of the same database in the same opening.
     #[must_use]
     pub fn since(&self, earlier: &IoCounts) -> IoCounts {
         IoCounts {
@@ -84,7 +84,7 @@ impl IoCounts {
     }
 }
 
-/// What a database says of itself.
+/// Counters and state of an open database.
 #[derive(Clone, Debug)]
 pub struct Statistics {
     /// The database's id, in hexadecimal.
@@ -129,11 +129,12 @@ pub struct Statistics {
     pub archive: Option<ArchiveStatistics>,
     /// What recovery did at opening.
     pub recovery: RecoveryReport,
-    /// Background work that met damage and is left until the next opening: the first pieces, and how many in all.
+    /// Background work that met damage and is left until the next opening: the first pieces, and
+    /// how many in all.
     pub set_aside: (Vec<SetAside>, u64),
-    /// Of a database opened read-only: bytes of what is kept from its files, in DRAM and in a temporary file.
+    /// Of a database opened read-only: bytes in its overlay, in DRAM and in a temporary file.
     pub kept_aside: Option<(u64, u64)>,
-    /// Settings that devices decide, and who decided them.
+    /// Settings that devices decide, with their origins.
     pub settings: Vec<Setting>,
 }
 
@@ -150,27 +151,28 @@ impl Database {
         }
     }
 
-    /// How the archive does, if there is one.
+    /// State of the archive, if there is one.
     #[must_use]
     pub fn archive_statistics(&self) -> Option<ArchiveStatistics> {
         let engine = self.engine();
         engine.archive.as_ref().map(|archive| archive.statistics(engine))
     }
 
-    /// Background work that met damage and is left until the next opening: the first pieces, and how many in all.
+    /// Background work that met damage and is left until the next opening: the first pieces, and
+    /// how many in all.
     #[must_use]
     pub fn work_set_aside(&self) -> (Vec<SetAside>, u64) {
         self.engine().txns.work_set_aside()
     }
 
-    /// Counters and state of every floor.
+    /// Counters and state of every layer.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let engine = self.engine();
         let (database, epoch, page_size, checkpoint) = {
             let superblock = engine.superblock.lock();
             let checkpoint = (superblock.checkpoint, superblock.redo_start);
-            // The epoch of a read-only opening is never written down.
+            // The epoch of a read-only opening is never written.
             let epoch = superblock.epoch().0 - u32::from(engine.is_read_only());
             (superblock.database.to_string(), epoch, superblock.page_size, checkpoint)
         };

@@ -1,25 +1,29 @@
-//! The archive of an open database: takes durable log and appends it to segment files, in steps that a thread of its
-//! own or a test drives.
+//! The archive of an open database: takes durable log and appends it to segment files, in steps
+//! that the archiver thread or a test drives.
 //!
-//! FlashLogging, section 3.7: log is archived as soon as there are 32 KiB of it, and if commits wait for log that the
-//! devices do not have yet, they are answered by that (`archive_needed.rs` has the rule). Otherwise only what the devices have
-//! is archived. Commits never wait for the archive. The online log is kept until it is archived; when it is nearly full
-//! all the same, `log_space.rs` decides.
+//! FlashLogging, section 3.7: log is archived as soon as there are 32 KiB of it. If commits wait
+//! for log that the devices have not completed yet, the archive's copy acknowledges them
+//! (`archive_needed.rs` has the rule); otherwise only log that is on the devices is archived.
+//! Commits never wait for the archive. The online log is retained until it is archived; when it is
+//! nearly full all the same, `log_space.rs` decides.
 //!
 //! Invariants:
-//! * log that the devices may lack is written only after the superblock says so, and only behind log that this writer has
-//!   written: the archive reaches at least to where the superblock says;
-//! * the hold on the log ([`LogRetention`]) is never past what is archived durably;
-//! * whoever finds the hold revoked gives up the log in between, and says so in the next segment's header;
-//! * a failed write ends the segment; the log is followed again from the last whole record;
-//! * log that its devices cannot deliver for as long as the archive's patience is a gap, whatever `ArchiveFull` says of a
-//!   full log: it would be kept for ever.
+//! * log that the devices may lack is written only after the superblock says so, and only behind
+//!   log that this writer has written: the archive reaches at least to the LSN that the superblock
+//!   names;
+//! * the archive's hold on the log ([`LogRetention`]) is never past what is archived durably;
+//! * an archiver that finds its hold revoked skips the log in between, and the next segment's
+//!   header says so;
+//! * a failed write ends the segment; the archiver follows the log again from the last whole
+//!   record;
+//! * log that its devices cannot deliver for as long as the archive's patience becomes a gap,
+//!   whatever `ArchiveFull` says of a full log: it would be retained for ever.
 //!
-//! Locks: `work` is held during the archive's I/O and never waited for by a commit; `status` briefly. Order: `work` →
-//! `superblock` → `keep`; `work` → `status`.
+//! Locks: `work` is held during the archive's I/O, and no commit waits for it; `status` is held
+//! briefly. Order: `work` → `superblock` → `holds`; `work` → `status`.
 //!
-//! How it fails: commits are not affected. The failure is in [`ArchiveStatistics`], and the step is tried again after
-//! a pause.
+//! How it fails: commits are not affected. The failure is in [`ArchiveStatistics`], and the step is
+//! tried again after a pause.
 
 use crate::engine::Engine;
 use crate::engine::archiver::{ArchiveStatistics, Archiver, OpenArchive};
@@ -37,12 +41,13 @@ use firn_log::{LogError, LogErrorKind, LogTail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most bytes of log in one write.
+/// Largest write of log, in bytes.
 const WRITE_BYTES: usize = 256 << 10;
-/// Pause after a failure: doubled with each, up to the second.
+/// Pause after a failure: doubled with each, up to the second value.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
-/// How often it looks for log of which nobody told it, at least and at most.
+/// How often the archiver looks for log although `append` has not signalled it: shortest and
+/// longest pause.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
 /// The archive of an open database.
@@ -54,11 +59,12 @@ pub(crate) struct Archive {
     status: Mutex<ArchiveStatistics>,
     /// Locked alone or under `status`.
     failing_since: Mutex<Option<Moment>>,
-    /// With `status`: something was archived, or failed.
+    /// With `status`: signalled after a write to the archive, and after a failure.
     moved: Condvar,
-    /// Log worth archiving has come when the log has grown to here.
+    /// LSN at which there is enough log to archive.
     wanted: AtomicU64,
-    /// The database was opened read-only: nothing is archived, and no log is held for it.
+    /// The database was opened read-only: nothing is archived, and no log is retained for the
+    /// archive.
     only_looks: bool,
 }
 
@@ -67,21 +73,21 @@ struct Work {
     writer: Option<ArchiveWriter>,
     tail: Option<LogTail>,
     bytes: Vec<u8>,
-    /// When a little log began to wait.
+    /// When log of less than `eager_bytes` began to wait.
     waiting_since: Option<Moment>,
     /// The writer has written since it began to follow the log.
     has_written: bool,
-    /// Log was last archived before the devices had it.
+    /// When log was last archived before the devices had completed it.
     early_at: Option<Moment>,
     not_before: Option<Moment>,
     pause: Duration,
-    /// Since when the log could not be read that is to be archived next.
+    /// Since when the next log to archive cannot be read.
     unreadable_since: Option<Moment>,
 }
 
 impl Archive {
-    /// The archive at `path`, and its hold on the log, which ends at `log_end`. A directory that cannot be used now is tried
-    /// again later.
+    /// The archive at `path`, and its hold on the log, which ends at `log_end`. A directory that
+    /// cannot be used now is tried again later.
     ///
     /// Errors: `BadArgument` if it is another database's, or holds more log than this database has.
     pub fn open(
@@ -94,7 +100,7 @@ impl Archive {
         let Some(path) = path else { return Ok(None) };
         let directory = options.resolve(&path);
         if options.path.is_some() {
-            // Asked for anew: it may not be there yet.
+            // The caller named it in this opening: it may not exist yet.
             crate::engine::directory::make_directory(&directory)?;
         }
         let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
@@ -110,14 +116,16 @@ impl Archive {
             refuse_the_future(writer, superblock, log_end)?;
             status.archived = writer.end();
         }
-        // What the archive has already need not be kept; of one that cannot be asked nothing is known.
+        // Log that is archived already need not be retained; of an archive that cannot be read
+        // nothing is known.
         let archived = writer.as_ref().and_then(ArchiveWriter::resume).unwrap_or(Lsn::ZERO);
         retention.hold_archive(archived.max(superblock.log_start()));
         retention.set_archive_gap(superblock.extensions.archive_gap);
         Ok(Some(Archive::with(superblock, writer, status, options, false)))
     }
 
-    /// The archive at `path`, of which only the state is shown: nothing is made, written or held.
+    /// The archive at `path`, of which only the state is shown: nothing is created, written or
+    /// held.
     pub fn look(
         superblock: &Superblock,
         path: Option<&str>,
@@ -133,7 +141,7 @@ impl Archive {
         }
         let kept_from = superblock.log_start();
         let given_up = superblock.extensions.archive_gap;
-        // Between an epoch's begin and the end of the one before nothing was ever written.
+        // Between an epoch's start and the end of the epoch before it nothing was ever written.
         let begins_an_epoch = superblock.epochs.iter().any(|(_, start)| *start == kept_from);
         let missing = given_up.or(status.archived.filter(|_| !begins_an_epoch));
         if let Some(from) = missing.filter(|from| *from < kept_from) {
@@ -181,7 +189,8 @@ impl Archive {
             work.writer = Some(writer);
         }
         if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience) {
-            // Tried again and again, it would never be archived, and all log behind it would be kept for it.
+            // Retried for ever, it would never be archived, and all log behind it would be
+            // retained.
             work.unreadable_since = None;
             engine.give_up_archiving("the log's devices cannot be read where the archive is to go on");
         }
@@ -198,7 +207,8 @@ impl Archive {
             work.waiting_since = None;
         }
         let until = end.min(pos.advance(WRITE_BYTES as u64));
-        // Where an epoch begins, `pos` may be past all that the archive has: a crash before the next write finds it there.
+        // At the start of an epoch `pos` may be past the end of the archive: a crash before the
+        // next write finds the archive ending there.
         let reached = writer.end().unwrap_or(Lsn::ZERO).min(pos);
         let early = !all
             && self.options.completes
@@ -241,7 +251,8 @@ impl Archive {
         Ok(Progress::Worked)
     }
 
-    /// Whether log that the devices have is to be archived now: enough of it, or what has waited long enough.
+    /// Whether log that is on the devices is due for archiving: there is enough of it, or it has
+    /// waited long enough.
     fn is_due(options: &ArchiveOptions, behind: u64, all: bool, waiting: &mut Option<Moment>) -> bool {
         if behind == 0 {
             return false;
@@ -250,7 +261,7 @@ impl Archive {
         behind >= options.eager_bytes || all || since.elapsed() >= options.delay
     }
 
-    /// When nothing was archived early for a while: the superblock need not ask for the archive any more.
+    /// Clears `archive_needed` in the superblock once nothing was archived early for a while.
     fn take_word_back(&self, engine: &Engine, work: &mut Work) {
         if work.early_at.is_some_and(|at| at.elapsed() >= self.options.delay)
             && let Ok(true) = engine.settle_archive()
@@ -259,16 +270,18 @@ impl Archive {
         }
     }
 
-    /// Begins to follow the log where the archive ends, or, if that log is gone, where the log begins.
+    /// Begins to follow the log at the archive's end, or, if that log is gone, where the log
+    /// begins.
     fn follow(&self, engine: &Engine, work: &mut Work) -> Result<LogTail, LogError> {
         let writer = work.writer.as_mut().expect("the caller has opened it");
         work.has_written = false;
         self.expect(engine, true);
-        // The hold and what it is worth do not change under the superblock's lock.
+        // Neither the hold nor the log that it retains changes under the superblock's lock.
         let (identity, from) = {
             let superblock = engine.superblock.lock();
             let held = engine.retention.archive().unwrap_or_else(|| {
-                // It was revoked: the log before may be gone. All durable log ends with a group.
+                // The hold was revoked: the log before it may be gone. Durable log always ends with
+                // a whole group.
                 let on_devices = engine.log.on_devices();
                 engine.retention.hold_archive(on_devices);
                 on_devices
@@ -293,7 +306,7 @@ impl Archive {
         Ok(LogTail::new(engine.log.clone(), identity, from))
     }
 
-    /// Says to the log whether commits may be answered by the archive.
+    /// Sets whether the log may expect the archive to acknowledge commits.
     fn expect(&self, engine: &Engine, works: bool) {
         engine.log.expect_archived(works && self.options.completes);
     }
@@ -301,15 +314,15 @@ impl Archive {
     fn note_gap(&self, from: Lsn, to: Lsn) {
         let mut status = self.status.lock();
         match status.gaps.last_mut() {
-            // Nothing was archived in between.
+            // Nothing was archived between the two gaps.
             Some(last) if from <= last.1 => *last = (last.0.min(from), last.1.max(to)),
             _ => status.gaps.push((from, to)),
         }
         status.archived = Some(to);
     }
 
-    /// Whether between the archive's end and the log's begin nothing was ever written: the log before this epoch ended
-    /// there.
+    /// Whether nothing was ever written between the archive's end and `from`: the log before this
+    /// epoch ended there.
     fn is_only_a_jump(&self, engine: &Engine, archived: Lsn, from: Lsn) -> bool {
         let mark = engine.log.epoch_mark();
         archived >= mark.previous_end && from <= mark.start
@@ -323,7 +336,7 @@ impl Archive {
         self.expect(engine, false);
         self.wanted.store(u64::MAX, Ordering::Relaxed);
         if error.kind == LogErrorKind::BadArgument {
-            // Of another database by now: looked at afresh each time.
+            // The directory holds another database's archive by now: open it afresh each time.
             work.writer = None;
         }
         work.not_before = clock::now().after(work.pause);
@@ -342,7 +355,8 @@ impl Archiver for Archive {
             return Progress::Idle;
         }
         let Some(mut work) = self.work.try_lock() else {
-            // Whoever has it says what is wanted next; until then, look again after a while.
+            // The thread that archives sets what is wanted next; until then, look again after a
+            // while.
             self.wanted.store(u64::MAX, Ordering::Relaxed);
             return Progress::Idle;
         };
@@ -388,13 +402,14 @@ impl Archiver for Archive {
             if self.step(engine, true) == Progress::Worked {
                 continue;
             }
-            // Idle: all is archived, or it fails, or another thread is caught in a write.
+            // Idle: all is archived, or the archive fails, or another thread is caught in a write.
             let Some(mut work) = self.work.try_lock() else {
                 clock::sleep(Duration::from_millis(1));
                 continue;
             };
             if let Some(writer) = &mut work.writer {
-                // A seal only tells an end from damage; the next opening begins a new segment either way.
+                // A seal only tells an end from damage; the next opening begins a new segment in
+                // any case.
                 let _ = writer.seal();
             }
             return;
@@ -419,7 +434,7 @@ impl Archiver for Archive {
 
     fn statistics(&self, engine: &Engine) -> ArchiveStatistics {
         let mut status = self.status.lock().clone();
-        // What was given up and it has not noted yet: it may be away.
+        // Log that was given up, of which the archive has not noted the gap yet: it may be away.
         let until = engine.retention.archive().unwrap_or_else(|| engine.superblock.lock().log_start());
         if let Some(from) = engine.retention.archive_gap().filter(|from| *from < until)
             && !status.gaps.iter().any(|gap| gap.0 <= from && from < gap.1)
@@ -428,12 +443,13 @@ impl Archiver for Archive {
         }
         let EpochMark { start, previous_end, .. } = engine.log.epoch_mark();
         let durable = engine.log.durable();
-        // As long as nothing is known to be archived, all log that is there.
+        // While nothing is known to be archived, all log that is retained counts.
         let archived = status.archived.unwrap_or(until);
-        // An epoch begins somewhat beyond the end of the one before: nothing is in between.
+        // An epoch starts somewhat beyond the end of the one before: the LSNs in between hold no
+        // log.
         let before = previous_end.0.saturating_sub(archived.0);
         status.behind_bytes = match self.only_looks {
-            // What was appended since is kept aside, and will never be archived.
+            // Log that was appended since lies in the overlay, and will never be archived.
             true => before,
             false => before + durable.0.saturating_sub(archived.max(start).0),
         };
@@ -481,12 +497,13 @@ fn open_writer(
     ArchiveWriter::open(options.files(directory), database, options.segment_bytes)
 }
 
-/// Refuses an archive that holds log which this database does not have, or in an epoch of another history: the database is
-/// an older copy of itself, and would write a second history into it.
+/// Refuses an archive that holds log which this database lacks, or log in an epoch of another
+/// history: the database is an older copy of itself, and would write a second history into the
+/// archive.
 fn refuse_the_future(writer: &ArchiveWriter, superblock: &Superblock, log_end: Lsn) -> Result<(), Error> {
     let Some((end, mark)) = writer.end().zip(writer.mark()) else { return Ok(()) };
     let known = superblock.epochs.iter().find(|(epoch, _)| *epoch == mark.epoch);
-    // Log of an epoch beyond the next one's start: that was given up when the next one began.
+    // Log of an epoch beyond the next one's start: it was given up when the next one began.
     let next = superblock.epochs.iter().find(|(epoch, _)| *epoch > mark.epoch);
     let other_history = known.is_some_and(|(_, start)| *start != mark.start)
         || mark.epoch > superblock.epoch()
@@ -505,7 +522,7 @@ fn refuse_the_future(writer: &ArchiveWriter, superblock: &Superblock, log_end: L
     ))
 }
 
-/// A log error of the archive as one of the database: its full volume is not a full log.
+/// Converts a log error of the archive: the archive's full volume is not a full log.
 pub(crate) fn archive_error(error: LogError) -> Error {
     match error.kind {
         LogErrorKind::Full => Error::new(ErrorKind::Full, error.message),
@@ -513,10 +530,12 @@ pub(crate) fn archive_error(error: LogError) -> Error {
     }
 }
 
-/// Reads the archive in `directory`: its segments, where log is missing, and what is damaged; with `verify`, every record.
-/// It may be in use. `progress` is told segments read, and of how many.
+/// Reads the archive in `directory`: its segments, where log is missing, and what is damaged; with
+/// `verify`, every record. It may be in use. `progress` is called with the number of segments read
+/// and their total.
 ///
-/// Errors: `NotFound` if there is no such directory, or no archived log in it; `Failed`. Damage is in the answer.
+/// Errors: `NotFound` if there is no such directory, or no archived log in it; `Failed`. Damage is
+/// part of the result.
 pub fn survey_archive(
     directory: impl AsRef<Path>,
     verify: bool,

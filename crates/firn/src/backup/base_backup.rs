@@ -1,21 +1,22 @@
-//! Taking a backup of an open database while transactions run.
+//! Takes a backup of an open database while transactions run.
 //!
-//! The pages are copied through the page map, each in the newest version that lies below DRAM, at whatever moment it
-//! is met: a *fuzzy* copy. With it goes the log from the redo start at which the copy began up to an end that is
-//! durable after the last page was read. Why that is enough:
+//! The pages are copied through the page map, each in the newest version that lies below DRAM when
+//! the copier reaches it: a *fuzzy* copy. With them goes the log, from the redo start at the begin
+//! of the copy to an end that is durable after the last page was read. Why that is enough:
 //!
-//! * Every change before the redo start lay below DRAM when the copy began, so it is in the version copied or in one
-//!   before it; every later one is in the log that goes along, unless the version copied has it.
-//! * A page is stored only once the log is durable past its version (the WAL rule), so no page copied holds a change
-//!   at or after the end.
-//! * Pages allocated and freed meanwhile may be copied or not: the log says what became of them. A page copied in a
-//!   version newer than a record is not touched by it.
+//! * Every change before the redo start lay below DRAM when the copy began, so it is in the version
+//!   copied or in one before it; every later change is in the copied log, unless the version copied
+//!   has it.
+//! * A page is stored only once the log is durable past its version (the WAL rule), so no copied
+//!   page holds a change at or after the end.
+//! * Pages allocated and freed meanwhile may be copied or not: the log says what became of them. A
+//!   record leaves a page alone whose copy is newer.
 //!
-//! The log is copied along with the pages, so that the online log need not hold all of it; when that is nearly full
-//! nevertheless, the backup loses its hold and fails, and commits go on.
+//! The log is copied along with the pages, so that the online log need not retain all of it; when
+//! that is nearly full nevertheless, the backup loses its hold and fails, and commits go on.
 //!
-//! Why a crash at any point is harmless: the manifest says *incomplete* until all else is durable and was read back
-//! (`manifest.rs`).
+//! Why a crash at any point is harmless: the manifest says *incomplete* until everything else is
+//! durable and has been read back (`manifest.rs`).
 
 use crate::backup::archive;
 use crate::backup::manifest::{LOG, Manifest, PAGES};
@@ -32,18 +33,18 @@ use firn_tier::{PageRead, PageTier, TierError, TierErrorKind};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// What a backup is doing.
+/// Progress of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupProgress {
-    /// Copying pages: so many done, of about so many.
+    /// Copying pages: the number copied, and about how many there are.
     Pages(u64, u64),
     /// Copying the rest of the log.
     Log,
-    /// Reading the backup: so many pages done of so many.
+    /// Reading the backup: pages read, and their total.
     Verifying(u64, u64),
 }
 
-/// What a backup, or a look at one, found.
+/// What a backup holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupReport {
     /// The database's id, in hexadecimal.
@@ -52,7 +53,7 @@ pub struct BackupReport {
     pub pages: u64,
     /// Bytes of page images.
     pub page_bytes: u64,
-    /// The log that goes along begins here.
+    /// The backup's log begins here.
     pub from: Lsn,
     /// The earliest LSN that can be restored to.
     pub end: Lsn,
@@ -73,8 +74,8 @@ impl BackupReport {
     }
 }
 
-/// Told how far a backup has come; may stop it.
-pub(crate) type Tell<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
+/// Called with the progress of a backup; may stop it.
+pub(crate) type ProgressFn<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 /// Refuses a directory in which [`take`] would not write a backup of the database in `database`.
 pub(crate) fn check_directory(directory: &Path, database: Option<&Path>) -> Result<(), Error> {
@@ -85,7 +86,7 @@ pub(crate) fn check_directory(directory: &Path, database: Option<&Path>) -> Resu
     }
 }
 
-/// Reads the backup in `directory` whole; what it is.
+/// Reads the backup in `directory` whole and returns what it holds.
 ///
 /// Errors: `NotFound`, `Unusable` if it is incomplete, `Damaged`.
 pub fn verify_backup(
@@ -99,11 +100,17 @@ pub fn verify_backup(
 }
 
 /// Takes a backup into `directory`, which was checked with [`check_directory`].
-pub(crate) fn take(engine: &Arc<Engine>, directory: &Path, tell: Tell<'_>) -> Result<BackupReport, Error> {
+pub(crate) fn take(
+    engine: &Arc<Engine>,
+    directory: &Path,
+    progress: ProgressFn<'_>,
+) -> Result<BackupReport, Error> {
     prepare_directory(directory)?;
-    // Pages that are not redone yet would be copied as they were, with log from before the crash to bring them on.
+    // Pages that are not redone yet would be copied without the changes that the log from before
+    // the crash has of them.
     engine.finish_recovery()?;
-    // Nor is there a version of these that could be copied, though an older one may be readable.
+    // Of a page that was set aside there is no version that could be copied, though an older one
+    // may be readable.
     if let Some(damage) = engine.recovery.unredone() {
         return Err(
             Error::from(damage).within("a backup would lack a page that was not redone after a crash")
@@ -129,8 +136,8 @@ pub(crate) fn take(engine: &Arc<Engine>, directory: &Path, tell: Tell<'_>) -> Re
         tail,
         bytes: Vec::new(),
     };
-    copy.copy_pages(&hold, tell)?;
-    go_on(tell(BackupProgress::Log))?;
+    copy.copy_pages(&hold, progress)?;
+    go_on(progress(BackupProgress::Log))?;
     copy.pages.finish()?;
     engine.log.flush_to_devices(engine.log.end())?;
     let end = engine.log.on_devices();
@@ -140,13 +147,13 @@ pub(crate) fn take(engine: &Arc<Engine>, directory: &Path, tell: Tell<'_>) -> Re
     let manifest = &mut hold.manifest;
     (manifest.end, manifest.ended_us) = (end, clock::unix_time_us());
     (manifest.pages, manifest.batches) = (copy.pages.pages, copy.pages.batches);
-    verify(directory, manifest, tell)?;
+    verify(directory, manifest, progress)?;
     manifest.write_complete(&*device)?;
     sync_directory(directory)?;
     Ok(BackupReport::of(manifest))
 }
 
-/// The hold of a backup on the log, for as long as it lasts.
+/// A backup's hold on the log, released when it is dropped.
 struct Hold<'a> {
     engine: &'a Engine,
     number: u64,
@@ -204,7 +211,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    fn copy_pages(&mut self, hold: &Hold<'_>, tell: Tell<'_>) -> Result<(), Error> {
+    fn copy_pages(&mut self, hold: &Hold<'_>, progress: ProgressFn<'_>) -> Result<(), Error> {
         let engine = self.engine;
         let mut buf = AlignedBuf::zeroed(BATCH_PAGES * hold.manifest.page_size);
         let mut waiting: Vec<PageId> = Vec::with_capacity(BATCH_PAGES);
@@ -212,14 +219,14 @@ impl Copy<'_> {
         engine.store.pages(&mut |page, _| {
             waiting.push(page);
             if outcome.is_ok() && waiting.len() == BATCH_PAGES {
-                outcome = self.copy_batch(&waiting, &mut buf, hold, tell);
+                outcome = self.copy_batch(&waiting, &mut buf, hold, progress);
             }
             if waiting.len() == BATCH_PAGES {
                 waiting.clear();
             }
         })?;
         outcome?;
-        if waiting.is_empty() { Ok(()) } else { self.copy_batch(&waiting, &mut buf, hold, tell) }
+        if waiting.is_empty() { Ok(()) } else { self.copy_batch(&waiting, &mut buf, hold, progress) }
     }
 
     fn copy_batch(
@@ -227,7 +234,7 @@ impl Copy<'_> {
         waiting: &[PageId],
         buf: &mut [u8],
         hold: &Hold<'_>,
-        tell: Tell<'_>,
+        progress: ProgressFn<'_>,
     ) -> Result<(), Error> {
         let page_size = hold.manifest.page_size;
         let not_read = || Err(TierError::new(TierErrorKind::Failed, "the page was not read"));
@@ -243,7 +250,7 @@ impl Copy<'_> {
                 Ok(version) => {
                     found.push((PageEntry { page: read.page, version: version.version }, &*read.buf));
                 }
-                // Freed since it was listed: the log says so.
+                // Freed since it was listed: the copied log says so.
                 Err(error) if error.kind == TierErrorKind::NotAllocated => {}
                 Err(error) => return Err(Error::from(error.clone())),
             }
@@ -251,18 +258,18 @@ impl Copy<'_> {
         if !found.is_empty() {
             self.pages.append(&found)?;
         }
-        // Up to here and no further: what is written meanwhile may be more than is copied meanwhile.
+        // Only up to here: transactions may append faster than this copies.
         let until = self.engine.log.on_devices();
         while self.copy_log(hold, until)? {}
         let total = self.engine.store.statistics().pages_allocated;
-        go_on(tell(BackupProgress::Pages(self.pages.pages, total.max(self.pages.pages))))
+        go_on(progress(BackupProgress::Pages(self.pages.pages, total.max(self.pages.pages))))
     }
 
     /// Copies a piece of the log before `until`; false if there is none.
     fn copy_log(&mut self, hold: &Hold<'_>, until: Lsn) -> Result<bool, Error> {
         let piece = match self.tail.next(1 << 20, until, &mut self.bytes) {
             Ok(piece) => piece,
-            // If the hold is gone, that is why.
+            // If the hold was revoked, that is the cause.
             Err(error) => {
                 hold.advance(self.tail.needed())?;
                 return Err(Error::from(error));
@@ -312,13 +319,13 @@ fn create_file(engine: &Engine, path: &Path) -> Result<Arc<dyn Device>, Error> {
 }
 
 /// Reads the pages and the log of a backup; everything must be there and right.
-fn verify(directory: &Path, manifest: &Manifest, tell: Tell<'_>) -> Result<(), Error> {
+fn verify(directory: &Path, manifest: &Manifest, progress: ProgressFn<'_>) -> Result<(), Error> {
     let mut reader = PagesReader::open(&directory.join(PAGES), manifest.page_size)?;
     let mut pages = 0;
     for _ in 0..manifest.batches {
         reader.next()?;
         pages += reader.len() as u64;
-        go_on(tell(BackupProgress::Verifying(pages, manifest.pages)))?;
+        go_on(progress(BackupProgress::Verifying(pages, manifest.pages)))?;
     }
     if pages != manifest.pages {
         return Err(Error::damaged(format!(

@@ -1,7 +1,9 @@
-//! Copies of a database beside the database: the archive of its log, base backups, and restoring from both.
+//! Copies of a database beside the database: the archive of its log, base backups, and restoring
+//! from both.
 //!
-//! Place in the stack: above `engine`, which it reads and whose log it holds (`engine/log_retention.rs`); the engine reaches
-//! the archive through a trait (`engine/archiver.rs`) and imports nothing from here. The facade is above.
+//! Place in the stack: above `engine`, which it reads and whose log it holds
+//! (`engine/log_retention.rs`); the engine reaches the archive through a trait
+//! (`engine/archiver.rs`) and imports nothing from here. The facade is above.
 
 pub(crate) mod archive;
 pub(crate) mod base_backup;

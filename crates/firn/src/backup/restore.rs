@@ -1,17 +1,21 @@
-//! Restoring: a new database from a base backup and archived log, as it was at any commit since the backup.
+//! Restoring: makes a new database from a base backup and archived log, as it was at any commit
+//! since the backup.
 //!
-//! The new database has an id of its own, so that its log and its archive are never mixed with those of the one it
-//! was made from; its log begins where the restored one ended, so that the versions of its pages stay in the past.
+//! The new database has an id of its own, so that its log and archive are never mixed with those of
+//! the database it was made from; its log begins where the restored one ended, so that the versions
+//! of its pages stay in the past.
 //!
-//! 1. *analysis* reads the log from where the backup's begins to the target: which transactions are open there, and
-//!    which pages came to life or ended since the backup. Where pages lay is of no interest: that is the old store's;
-//! 2. the backup's *pages* are adopted, with their numbers and versions, and written to the new store;
-//! 3. *redo* repeats the changes that they do not have;
+//! 1. *analysis* reads the log from the backup's redo start to the target: which transactions are
+//!    open there, and which pages were allocated or freed since the backup. Where the pages lay
+//!    does not matter: that was the old store;
+//! 2. the backup's *pages* are adopted, with their numbers and versions, and written to the new
+//!    store;
+//! 3. *redo* repeats the changes that they lack;
 //! 4. *undo* rolls back what had not committed at the target.
 //!
-//! The new log holds nothing that a crash would need until the end of redo, so it is emptied whenever it is half
-//! full. A crash before the first checkpoint leaves a directory marked as an interrupted restoring: it is not opened, and
-//! restoring into it begins anew.
+//! The new log holds nothing that a crash would need until the end of redo, so it is emptied
+//! whenever it is half full. A crash before the first checkpoint leaves a directory marked as an
+//! interrupted restore: opening it is refused, and restoring into it begins anew.
 
 use crate::backup::archive::{Archives, archive_error};
 use crate::backup::manifest::{LOG, Manifest, PAGES};
@@ -50,13 +54,13 @@ use std::path::{Path, PathBuf};
 /// Up to where a database is restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestoreTo {
-    /// All that was archived.
+    /// All log that was archived.
     #[default]
     End,
     /// All commits whose [`crate::Commit::lsn`] is at most this.
     Lsn(Lsn),
-    /// All commits up to the first one, in the order of the log, that was made after this: microseconds since 1970, by
-    /// the clock of the machine the database ran on.
+    /// All commits up to the first one, in the order of the log, that was made after this:
+    /// microseconds since 1970, by the clock of the machine the database ran on.
     Time(u64),
 }
 
@@ -65,9 +69,10 @@ pub enum RestoreTo {
 pub struct RestoreReport {
     /// Id of the database in the backup, in hexadecimal.
     pub from_database: String,
-    /// The state restored: that after the last commit before this LSN.
+    /// The restored state: after the last commit before this LSN.
     pub lsn: Lsn,
-    /// When the last commit restored was made, by its own record: microseconds since 1970; 0 if the backup holds all.
+    /// When the last restored commit was made, by its own record: microseconds since 1970; 0 if the
+    /// backup holds all.
     pub last_commit_us: u64,
     /// Whether the archive's end was reached: no later commit was archived.
     pub at_end: bool,
@@ -75,20 +80,21 @@ pub struct RestoreReport {
     pub pages: u64,
     /// Page changes repeated.
     pub redone: u64,
-    /// Transactions that were open then, and rolled back.
+    /// Transactions that were open at the target, and rolled back.
     pub losers: u64,
-    /// Prepared transactions, which wait for their fate.
+    /// Prepared transactions, which wait to be committed or rolled back.
     pub prepared: u64,
 }
 
 impl Options {
-    /// Makes a new database in directory `to` from the backup in `backup` and, if one is given, the archive that was
-    /// written since. The new database is closed when this returns; it has its own id, and the archive that these
-    /// options name, if any.
+    /// Makes a new database in directory `to` from the backup in `backup` and, if one is given, the
+    /// archive written since. The new database is closed when this returns; it has its own id, and
+    /// the archive that these options name, if any.
     ///
-    /// Errors: `NotFound` or `Unusable` if there is no complete backup, or if the archive holds nothing to add to it: no log,
-    /// log of another database, or none from the backup's end on; `BadArgument` if the target lies before the backup's end or
-    /// behind the archive's; `Damaged`, with the LSN, if archived log is damaged or missing; `Exists` if `to` holds anything,
+    /// Errors: `NotFound` or `Unusable` if there is no complete backup, or if the archive adds
+    /// nothing to it: no log, log of another database, or none from the backup's end on;
+    /// `BadArgument` if the target lies before the backup's end or behind the archive's; `Damaged`,
+    /// with the LSN, if archived log is damaged or missing; `Exists` if `to` holds anything,
     /// `Unusable` if it lies in a database, a backup or an archive; `Full`.
     pub fn restore(
         self,
@@ -112,7 +118,7 @@ impl Options {
     }
 }
 
-/// What helps where an archive does not.
+/// The remedy where an archive adds nothing.
 const NAME_ANOTHER: &str = "name the archive that was written since the backup, or restore without one";
 
 /// What is restored from.
@@ -125,8 +131,8 @@ struct Source {
 /// What analysis found.
 struct Plan {
     analysis: Analysis,
-    /// Pages that came to life since the backup, with the version of their birth, or ended.
-    lives: BTreeMap<PageId, Option<Lsn>>,
+    /// Pages allocated since the backup, with the version of their allocation, or freed (`None`).
+    allocations: BTreeMap<PageId, Option<Lsn>>,
     end: Lsn,
     last_commit_us: u64,
     at_end: bool,
@@ -138,7 +144,8 @@ impl Source {
         let mut directories: Vec<&Path> = vec![&own];
         directories.extend(self.archive.as_deref());
         let log = ArchiveLog::open(&directories, database, from).map_err(archive_error)?;
-        // Which history it is, of those that copies of the database may have had, the backup says.
+        // The backup tells which history is meant, of those that copies of the database may have
+        // had.
         let mut first = ArchiveLog::open(&[&own], database, from).map_err(archive_error)?;
         let log = match first.next_piece().map_err(archive_error)? {
             Next::Piece { mark, .. } => log.of_epoch(mark),
@@ -147,7 +154,8 @@ impl Source {
         Ok(ArchiveRecords::new(log, until))
     }
 
-    /// Refuses an archive that was named and holds nothing of this database; up to where it has log.
+    /// Refuses an archive that was named and holds nothing of this database; returns up to where it
+    /// has log.
     fn archive_reach(&self) -> Result<Option<Lsn>, Error> {
         let Some(path) = &self.archive else { return Ok(None) };
         let (at, database) = (path.display(), self.manifest.database);
@@ -165,7 +173,7 @@ impl Source {
         }
     }
 
-    /// Refuses an archive of which nothing was restored though all of it was asked for.
+    /// Refuses an archive that added nothing to a restore of all log.
     fn check_archive_helps(&self, plan: &Plan, reach: Option<Lsn>, target: RestoreTo) -> Result<(), Error> {
         let (Some(reach), Some(path)) = (reach, &self.archive) else { return Ok(()) };
         let end = self.manifest.end;
@@ -183,7 +191,7 @@ impl Source {
         Err(Error::new(ErrorKind::Unusable, message))
     }
 
-    /// The analysis of transactions as the backup's checkpoint has it.
+    /// The transactions at the backup's checkpoint.
     fn analysis(&self) -> Result<Analysis, Error> {
         let at = self.manifest.checkpoint;
         let lacks = || {
@@ -205,7 +213,7 @@ impl Source {
         Ok(Analysis::new(checkpoint.state()?))
     }
 
-    /// Reads the log to the target.
+    /// Reads the log up to the target.
     fn plan(&self, target: RestoreTo, options: &Options) -> Result<Plan, Error> {
         let Manifest { from, end: earliest, .. } = self.manifest;
         let until = match target {
@@ -216,7 +224,7 @@ impl Source {
         let reach = self.archive_reach()?;
         let mut plan = Plan {
             analysis: self.analysis()?,
-            lives: BTreeMap::new(),
+            allocations: BTreeMap::new(),
             end: from,
             last_commit_us: 0,
             at_end: false,
@@ -257,7 +265,7 @@ impl Source {
         Ok(plan)
     }
 
-    /// Whether the log reaches as far as was asked.
+    /// Whether the log reaches the target.
     fn check_end(&self, plan: &Plan, records: &ArchiveRecords, target: RestoreTo) -> Result<(), Error> {
         let end = plan.end;
         if let (Some(gap), true) = (records.gap(), target != RestoreTo::Lsn(end)) {
@@ -299,7 +307,7 @@ impl Source {
 impl Plan {
     fn see(&mut self, lsn: Lsn, record: Record<'_>) -> Result<(), Error> {
         match record.kind.owner() {
-            Some(KindOwner::PageMap) => self.lives.extend(page_lives(lsn, record)?),
+            Some(KindOwner::PageMap) => self.allocations.extend(page_lives(lsn, record)?),
             Some(KindOwner::Tree) => {
                 let change = PageChange::decode(record)?;
                 self.analysis.page_change(lsn, change.page, change.attachment)?;
@@ -307,7 +315,7 @@ impl Plan {
             Some(KindOwner::Transactions) => {
                 self.analysis.record(record)?;
                 if record.kind == Kind::COMMIT {
-                    // The clock may have gone backwards; what is told never does.
+                    // The clock may have gone backwards; the reported time never does.
                     self.last_commit_us = self.last_commit_us.max(commit_time(record)?);
                 }
             }
@@ -316,9 +324,9 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether the page as the backup has it is one of the new database's.
+    /// Whether the backup's image of the page belongs to the new database.
     fn keeps(&self, page: PageId, version: Lsn) -> bool {
-        match self.lives.get(&page) {
+        match self.allocations.get(&page) {
             None => true,
             Some(None) => false,
             Some(Some(born)) => version >= *born,
@@ -326,14 +334,14 @@ impl Plan {
     }
 }
 
-/// When a transaction committed, by its record.
+/// When a transaction committed, from its record.
 fn commit_time(record: Record<'_>) -> Result<u64, Error> {
     let mut reader = Reader::new(record.body);
     reader.varint()?;
     Ok(reader.varint()?)
 }
 
-/// The floors of the database being built, before it is one.
+/// The layers of the database that is being built.
 struct Site {
     log: Arc<Log>,
     store: Arc<Store>,
@@ -342,7 +350,7 @@ struct Site {
 }
 
 impl Site {
-    /// Writes everything and forgets the log.
+    /// Writes everything and empties the log.
     fn settle(&self) -> Result<(), Error> {
         self.pool.write_older_than(self.log.end())?;
         self.log.flush(self.log.end())?;
@@ -357,8 +365,8 @@ impl Site {
         if space.used_bytes > space.capacity_bytes / 3 { self.settle() } else { Ok(()) }
     }
 
-    /// Takes the backup's pages over.
-    fn take_pages(&self, source: &Source, plan: &Plan, tell: &dyn Fn(u64)) -> Result<u64, Error> {
+    /// Adopts the backup's pages.
+    fn take_pages(&self, source: &Source, plan: &Plan, progress: &dyn Fn(u64)) -> Result<u64, Error> {
         let manifest = &source.manifest;
         let mut reader = PagesReader::open(&source.backup.join(PAGES), manifest.page_size)?;
         let mut buf = AlignedBuf::zeroed(manifest.page_size * crate::backup::pages::BATCH_PAGES);
@@ -381,12 +389,12 @@ impl Site {
             }
             self.write_pages(&pages)?;
             taken += pages.len() as u64;
-            tell(taken);
+            progress(taken);
         }
-        // Pages born since: empty, until redo fills them.
+        // Pages allocated since: empty, until redo fills them.
         let mut born: Vec<(PageId, Lsn)> = Vec::new();
-        for (page, life) in &plan.lives {
-            if let Some(version) = life
+        for (page, allocated) in &plan.allocations {
+            if let Some(version) = allocated
                 && self.store.version_of(*page)?.is_none()
             {
                 born.push((*page, *version));
@@ -429,7 +437,7 @@ impl Site {
 fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport, Error> {
     let LaidOut { database, devices, members, store_path, options } = laid_out;
     let devices = Counted::new(devices, &members);
-    let tell = |phase, done, total| {
+    let progress = |phase, done, total| {
         if let Some(progress) = &options.progress {
             progress(RecoveryProgress { phase, done, total, in_background: false });
         }
@@ -470,24 +478,25 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let store_options = assembly::store_options(&options, manifest.page_size);
     let store = Arc::new(Store::create(devices.store(), superblock.database, store_options)?);
     assembly::attach(&options, &store, &log);
-    // A flash cache, if the options ask for one, is made at the next opening.
+    // The next opening creates the flash cache, if the options ask for one.
     let tier = Arc::new(CacheSwitch::new(store.clone(), None));
     let pool = assembly::pool(&options, &tier, &log)?;
     let site = Site { log, store, tier, pool };
 
-    let pages = site.take_pages(source, &plan, &|done| tell(RecoveryPhase::Scan, done, manifest.pages))?;
+    let pages =
+        site.take_pages(source, &plan, &|done| progress(RecoveryPhase::Scan, done, manifest.pages))?;
     let workers =
         if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
     let mut records = source.records(manifest.from, end)?;
     let total = end.since(manifest.from);
     let redone = redo(&mut records, &Pages::All, workers, &site.pool, None, &mut |lsn| {
-        tell(RecoveryPhase::Redo, lsn.since(manifest.from), total);
+        progress(RecoveryPhase::Redo, lsn.since(manifest.from), total);
         site.settle_if_crowded()
     })?;
     site.settle()?;
     if archive.is_some() {
-        // The log so far was only for building, and is given up: an archive begins behind it, with what a backup
-        // of this database can be followed by.
+        // The log so far served the build only, and is given up: an archive begins behind it, with
+        // the log that can follow a backup of this database.
         retention.hold_archive(site.log.durable());
     }
 
@@ -509,7 +518,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let parts =
         Parts { losses, log, store, tier, pool, txns, catalog, retention, archive, archive_need, recovery };
     let engine = Engine::new(parts, &options);
-    recovery::undo(&engine, losers, &tell)?;
+    recovery::undo(&engine, losers, &progress)?;
     engine.checkpoint_all()?;
     engine.begin_close();
     engine.finish_close(thread::panicking())?;

@@ -1,7 +1,8 @@
-//! Analysis: one pass over the log since the redo start, before the database answers.
+//! Analysis: one pass over the log since the redo start, before transactions run.
 //!
-//! Records of the page map go to the store, which repeats what its metadata lacks, and to the flash cache; attachments of page
-//! changes and ends of transactions say which transactions were open; the page changes themselves are collected (`pending.rs`).
+//! Records of the page map go to the store, which repeats what its metadata lacks, and to the flash
+//! cache; attachments of page changes and ends of transactions say which transactions were open;
+//! `pending_collector.rs` collects the page changes.
 
 use crate::engine::checkpoint::Checkpoint;
 use crate::engine::pending_collector::Collector;
@@ -20,8 +21,8 @@ use firn_txn::{Analysis, CheckpointState};
 /// Records between two reports of progress.
 const RECORDS_A_REPORT: u64 = 4096;
 
-/// Shows every record since the redo start to the page map, to the analysis of transactions, and to what collects page
-/// changes. Answers that one, and the LSN of the last record.
+/// Hands every record since the redo start to the page map, to the analysis of transactions, and to
+/// the collector of page changes. Returns the collector, and the LSN of the last record.
 pub(crate) fn analyse(
     scan: &LogScan,
     superblock: &Superblock,
@@ -60,7 +61,7 @@ pub(crate) fn analyse(
     Ok((changes, last))
 }
 
-/// What the cache knows of a page.
+/// What the cache holds of a page.
 pub(crate) fn cached(cache: Option<&dyn PageCache>, page: PageId) -> Cached {
     cache.map_or(Cached::No, |cache| cache.cached(page))
 }

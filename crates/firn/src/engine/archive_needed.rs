@@ -1,19 +1,23 @@
-//! Log that the archive has before the log's devices do (FlashLogging, 3.7): who may count on it, and finding it after a crash.
+//! Log that the archive has before the log's devices do (FlashLogging, 3.7): which commits it may
+//! acknowledge, and how recovery finds it after a crash.
 //!
 //! # The rule
-//! While the archive may have log that the devices lack, the superblock says so, with an LSN up to which the archive
-//! reached before: `archive_needed`. Each step is durable before the next:
+//!
+//! While the archive may have log that the devices lack, the superblock says so, with an LSN up to
+//! which the archive reached before: `archive_needed`. Each step is durable before the next:
 //! 1. the superblock says that the archive is needed;
 //! 2. the archive writes log that the devices may lack;
-//! 3. who waits for that log is told that it is durable;
-//! 4. the devices have it, too, without anybody's asking;
-//! 5. a checkpoint, or the archive's thread when it has nothing to do, takes the word back.
+//! 3. commits that wait for that log are acknowledged;
+//! 4. the devices complete the same log in the ordinary course;
+//! 5. a checkpoint, or the idle archiver thread, clears `archive_needed`.
 //!
-//! So a crash between 1 and 5 finds that it needs the archive, and reads it ([`ArchiveTail::find`]): what the devices lack
-//! comes from there, and the new epoch begins with a copy of it, on the devices. An archive that is not there, or that ends
-//! before the LSN named, stops the opening, unless its owner says that it is lost. A crash at any other time, and a clean
-//! close, do without it. An archive that fails or is lost while the database runs loses nothing: all it acknowledged is in
-//! memory until the devices have it. Only its loss *together with* a crash, before they do, loses commits, and never silently.
+//! So an opening after a crash between 1 and 5 finds that it needs the archive, and reads it
+//! ([`ArchiveTail::find`]): what the devices lack comes from there, and the new epoch begins with a
+//! copy of it, on the devices. If the archive is missing, or ends before the LSN named, the opening
+//! fails, unless the caller says that the archive is lost. An opening after any other crash, or
+//! after a clean close, does without the archive. An archive that fails or is lost while the
+//! database runs loses nothing: all log it acknowledged is in memory until the devices have it.
+//! Only its loss *together with* a crash, before they do, loses commits, and never silently.
 
 use crate::engine::Engine;
 use crate::engine::superblock::Superblock;
@@ -26,22 +30,22 @@ use firn_log::archive::{ArchiveFiles, Archived};
 /// What the engine knows of log that only the archive has. Changed under the superblock's lock.
 #[derive(Debug, Default)]
 pub(crate) struct ArchiveNeed {
-    /// The archive may have log up to here, whether or not the devices have it.
+    /// The archive may have log up to this LSN, whether or not the devices have it.
     beyond: AtomicU64,
-    /// What only the archive had when the database was opened could not be copied to the devices: the log that is kept must
-    /// begin here before that is not needed any more.
+    /// Log that only the archive had at the opening could not be copied to the devices: the archive
+    /// is needed until the retained log begins at this LSN.
     recovered_until: AtomicU64,
-    /// The archive that the database is to have, once the one that recovery needed is not needed any more.
+    /// The archive to use once the one that recovery needed is not needed any more.
     pub archive: Option<String>,
 }
 
 impl ArchiveNeed {
-    /// Of a database whose archive is to be this one.
+    /// For a database whose archive is to be this one.
     pub fn new(archive: Option<String>) -> ArchiveNeed {
         ArchiveNeed { archive, ..ArchiveNeed::default() }
     }
 
-    /// Needs the archive that recovery read until no log before `lsn` is kept.
+    /// Needs the archive that recovery read until no log before `lsn` is retained.
     pub fn keep_until(&self, lsn: Lsn) {
         self.recovered_until.store(lsn.0, Ordering::Relaxed);
     }
@@ -51,7 +55,8 @@ impl ArchiveNeed {
             && self.recovered_until.load(Ordering::Relaxed) <= log_start.0
     }
 
-    /// Takes back that the archive is needed, in `superblock`, if it is not: the devices have all log before `on_devices`.
+    /// Clears `archive_needed` in `superblock` if the archive is not needed: the devices have all
+    /// log before `on_devices`.
     pub fn settle(&self, superblock: &mut Superblock, on_devices: Lsn) {
         if superblock.extensions.archive_needed.is_some()
             && self.is_settled(on_devices, superblock.log_start())
@@ -63,7 +68,8 @@ impl ArchiveNeed {
 }
 
 impl Engine {
-    /// Notes durably that the archive, which ends at or after `from`, may have log up to `until` that the devices lack.
+    /// Notes durably that the archive, which ends at or after `from`, may have log up to `until`
+    /// that the devices lack.
     pub fn need_archive(&self, from: Lsn, until: Lsn) -> Result<(), Error> {
         self.amend(|superblock| {
             if superblock.extensions.archive != self.archive_need.archive {
@@ -73,14 +79,14 @@ impl Engine {
                 ));
             }
             superblock.extensions.archive_needed.get_or_insert(from);
-            // Before it is written, so that no checkpoint takes it back in between. Should that fail, it is merely taken
-            // back later.
+            // Before the superblock is written, so that no checkpoint clears `archive_needed` in
+            // between. If the write fails, it is only cleared later.
             self.archive_need.beyond.fetch_max(until.0, Ordering::Relaxed);
             Ok(())
         })
     }
 
-    /// Takes that back if the devices have all of it by now; whether it is settled.
+    /// Clears that if the devices have all of it by now; returns whether it is cleared.
     pub fn settle_archive(&self) -> Result<bool, Error> {
         self.amend(|superblock| {
             self.archive_need.settle(superblock, self.log.on_devices());
@@ -93,14 +99,14 @@ impl Engine {
 pub(crate) enum ArchiveTail {
     /// There is none.
     NotNeeded,
-    /// It is in this archive, and none before the LSN.
+    /// It is in this archive, from the LSN on.
     There(Archived, Lsn),
-    /// It is lost, from this LSN on, and its owner says so.
+    /// It is lost, from this LSN on, and the caller has accepted that.
     GivenUp(Lsn),
 }
 
 impl ArchiveTail {
-    /// Looks where the options and the superblock say that the archive is.
+    /// Searches the archive where the options and the superblock name it.
     ///
     /// Errors: `Unusable` if it is needed and not there.
     pub fn find(superblock: &Superblock, options: &ArchiveOptions) -> Result<ArchiveTail, Error> {
@@ -131,7 +137,7 @@ impl ArchiveTail {
     }
 }
 
-/// The archive in `directory`, if it can be the one that was in use; else why not.
+/// Opens the archive in `directory` if it can be the one that was in use; else returns why not.
 fn look(files: ArchiveFiles, superblock: &Superblock, from: Lsn) -> Result<Archived, String> {
     let shown = files.directory().display().to_string();
     let found = Archived::open(files, superblock.database);
@@ -160,8 +166,9 @@ mod tests {
         Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, When,
     };
 
-    /// Cause: a write of the superblock failed after its first copy, and memory had the state before. Effect: the device said
-    /// that the archive is not needed, memory that this is written down, and the next need was not written.
+    /// Cause: a write of the superblock failed after its first copy, and memory kept the state
+    /// before. Effect: on the device the archive was not needed, in memory it was noted as needed,
+    /// and the next need was not written.
     #[test]
     fn after_a_superblock_write_that_failed_the_next_one_is_not_left_out() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -199,7 +206,8 @@ mod tests {
         engine.need_archive(from, until).expect("written");
         assert_eq!(on_device().extensions.archive_needed, Some(from));
 
-        // A checkpoint is in memory what it is on the device, or what it was before.
+        // After a failed write a checkpoint's superblock in memory is either the state on the
+        // device or the one before.
         let before = engine.superblock.lock().clone();
         second_write_fails();
         engine.checkpoint_all().expect_err("the second copy cannot be written");

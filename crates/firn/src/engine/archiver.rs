@@ -1,5 +1,5 @@
-//! The archive as the engine uses it: a step function, a hold on the log, and a state. The archive itself is in
-//! `crate::backup::archive`, above the engine; its opener is handed in where a database is assembled.
+//! The archive as the engine uses it: a step function, a hold on the log, and a state. The archive
+//! itself is in `crate::backup::archive`, above the engine; the facade hands in what opens it.
 
 use crate::engine::Engine;
 use crate::engine::log_retention::LogRetention;
@@ -10,46 +10,49 @@ use firn_base::{Lsn, Progress};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the archive of an open database says of itself.
+/// The state of the archive of an open database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveStatistics {
     /// Its directory.
     pub directory: PathBuf,
-    /// All log before is archived, gaps apart; `None` until it is known.
+    /// All log before this LSN is archived, except for gaps; `None` until it is known.
     pub archived: Option<Lsn>,
     /// Bytes of durable log that are not archived yet.
     pub behind_bytes: u64,
     /// Writes since the database was opened.
     pub writes: u64,
-    /// Those of log that the log's devices lacked, which may have answered commits.
+    /// Writes of log that the log's devices lacked, which may have acknowledged commits.
     pub early_writes: u64,
     /// Bytes of log archived since the database was opened.
     pub bytes: u64,
     /// Gaps found or declared since the database was opened: log that the archive will never have.
     pub gaps: Vec<(Lsn, Lsn)>,
-    /// Why it does not go on at the moment.
+    /// Why the archive does not proceed at the moment.
     pub failing: Option<String>,
 }
 
 /// The archive of an open database.
 pub(crate) trait Archiver: Send + Sync {
-    /// Archives one piece of log if there is enough, or `all` there is. Does nothing while another thread does.
+    /// Archives one piece of log if there is enough, or whatever there is if `all`. Does nothing
+    /// while another thread does.
     fn step(&self, engine: &Engine, all: bool) -> Progress;
     /// Waits until there may be something to archive.
     fn wait(&self, engine: &Engine);
-    /// Waits until more is archived than `seen`; false if that did not happen within the archive's patience.
+    /// Waits until more is archived than `seen`; false if that did not happen within the archive's
+    /// patience.
     fn wait_beyond(&self, seen: Option<Lsn>) -> bool;
-    /// Archives what is left and seals the segment, for at most `limit`: the database is being closed.
+    /// Archives what is left and seals the segment, for at most `limit`: the database is being
+    /// closed.
     fn finish(&self, engine: &Engine, limit: Duration);
-    /// All log before is archived, gaps apart.
+    /// All log before this LSN is archived, except for gaps.
     fn archived(&self) -> Option<Lsn>;
     /// Whether its directory cannot be used.
     fn is_away(&self) -> bool;
     /// What happens when the log is full because it is not archived.
     fn when_full(&self) -> ArchiveFull;
-    /// Why it does not go on, as a clause for error messages.
+    /// Why the archive does not proceed, as a clause for error messages.
     fn trouble(&self) -> String;
-    /// Its state, together with that of this database's log.
+    /// Its state, combined with that of this database's log.
     fn statistics(&self, engine: &Engine) -> ArchiveStatistics;
 }
 
@@ -66,7 +69,8 @@ pub(crate) trait OpenArchive {
         options: &ArchiveOptions,
         retention: &LogRetention,
     ) -> Result<Option<Box<dyn Archiver>>, Error>;
-    /// The archive at `path`, of which only the state is shown: nothing is created, written or held.
+    /// The archive at `path`, of which only the state is shown: nothing is created, written or
+    /// held.
     fn open_read_only(
         &self,
         superblock: &Superblock,

@@ -1,4 +1,4 @@
-//! Putting a database together from its devices: creating one, and what opening needs.
+//! Assembles a database from its devices: creates one, and has what opening shares with that.
 
 use crate::engine::archive_needed::ArchiveNeed;
 use crate::engine::archiver::OpenArchive;
@@ -24,9 +24,9 @@ use firn_tier::store::{Policy, Store, StoreOptions};
 use firn_tier::{CacheSwitch, PageTier};
 use firn_txn::{ManagerOptions, TxnManager};
 
-/// The tree of spilled before-images.
+/// The tree of before-images that were spilled from memory.
 pub(crate) const UNDO_TREE: TreeId = TreeId(2);
-/// Trees of tables begin here.
+/// Ids of tables' trees begin here.
 pub(crate) const FIRST_USER_TREE: TreeId = TreeId(16);
 
 pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions {
@@ -37,7 +37,7 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
 pub(crate) fn log_options(options: &Options) -> LogOptions {
     let default = LogOptions::default();
     let share = (options.log_bytes / 8).clamp(64 << 10, default.buffer_bytes as u64);
-    // A group may take half of it.
+    // A group may take half of the buffer.
     let share = share.max(2 * firn_btree::group_bytes_max(options.page_size)) as usize;
     LogOptions {
         buffer_bytes: share,
@@ -55,8 +55,8 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
 }
 
 impl Options {
-    /// For a database that is there: what only its creation decides is as it was decided then.
-    /// What it keeps is as it keeps it, unless it is named.
+    /// For an existing database: options that its creation fixed are as they were fixed then, and
+    /// kept settings are as the database keeps them, unless the caller names them.
     pub(crate) fn for_existing(&self, superblock: &Superblock) -> Options {
         let (log_bytes, log_devices) = (superblock.log_bytes(), superblock.members.len());
         let page_size = superblock.page_size;
@@ -96,16 +96,18 @@ pub(crate) fn pool(
     Ok(Arc::new(pool?))
 }
 
-/// For a log of `log_bytes`. Before-images in DRAM are at most a small part of it: recovery finds them in the
-/// log, and needs as much room again to move them out of it.
+/// For a log of `log_bytes`. Before-images in DRAM are limited to a small part of it: recovery
+/// finds them in the log, and needs as much space again to spill them.
 pub(crate) fn manager_options(options: &Options, log_bytes: u64) -> ManagerOptions {
     let most = usize::try_from(log_bytes / 16).unwrap_or(usize::MAX);
     ManagerOptions { version_budget_bytes: options.version_bytes.min(most) }
 }
 
-/// Claims devices that were handed in for the database that is to be created on them. Marks the superblock's first.
+/// Claims the devices for the database that is to be created on them. Marks the superblock's device
+/// first.
 ///
-/// Errors: `BadArgument` if one of them holds anything; but what an interrupted creation left there.
+/// Errors: `BadArgument` if one of them holds anything, except what an interrupted creation left
+/// there.
 pub(crate) fn claim_devices(
     database: DatabaseId,
     devices: &Devices,
@@ -120,7 +122,8 @@ pub(crate) fn claim_devices(
     for device in others() {
         claim::refuse_contents(&**device, &interrupted.ids)?;
     }
-    // The mark has two ids at most: the new one, and that which all the devices bear before they get it.
+    // The mark has two ids at most: the new one, and the one that all devices bear before they get
+    // it.
     let before = interrupted.ids.first().copied();
     for device in others() {
         before.map_or(Ok(()), |before| claim::claim(&**device, before))?;
@@ -133,8 +136,9 @@ pub(crate) fn claim_devices(
     Ok(())
 }
 
-/// Creates a database on devices that were marked and claimed for it. `members` and `store_path` are what the superblock will
-/// say of where they are. The database exists once the superblock is written, at the very end.
+/// Creates a database on devices that were marked and claimed for it. `members` and `store_path`
+/// are what the superblock will say of their paths. The database exists once the superblock is
+/// written, at the very end.
 pub(crate) fn create(
     database: DatabaseId,
     devices: Devices,
@@ -179,7 +183,7 @@ pub(crate) fn create(
     };
     superblock.want_copies(copies as u8, Lsn::FIRST, copies as u8);
     let retention = LogRetention::default();
-    // Before anything is written: the directory may be another database's.
+    // Before anything is written: the directory may hold another database's archive.
     let archive =
         archives.open(&superblock, options.archive_text()?, Lsn::FIRST, &options.archive, &retention)?;
     let archive_need = ArchiveNeed::new(options.archive_text()?);
@@ -220,7 +224,7 @@ pub(crate) fn create(
     Ok(engine)
 }
 
-/// The files that a creation makes, but for the superblock.
+/// The files that a creation makes, except for the superblock.
 pub(crate) fn file_names(members: &[Member], store_path: &str, cache_path: Option<String>) -> Vec<String> {
     let logs = members.iter().map(|member| member.path.clone());
     logs.chain([store_path.to_owned()]).chain(cache_path).collect()

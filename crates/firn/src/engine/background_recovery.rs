@@ -1,13 +1,18 @@
-//! The rest of recovery, while transactions run: undo of the losers, redo of what nobody has touched, a checkpoint.
+//! The background part of recovery, while transactions run: undo of the losers, redo of pages that
+//! no transaction has touched, a checkpoint.
 //!
 //! Invariants:
-//! * Until redo is complete, the redo start is at most the oldest pending change (`checkpoint.rs` asks).
-//! * It is complete only when no page is pending, no loser is left, and a checkpoint has been taken after that, or none is
-//!   needed since the log ends with one; from then on a crash has nothing of this recovery to repeat. But for what was *set aside*
-//!   because of damage, which the next opening tries again: pages ([`crate::engine::pending`]) stay pending and hold their log, losers
-//!   (`firn_txn`'s `losers.rs`) stay open transactions. The database is not marked as closed cleanly with either.
+//! * Until redo is complete, the redo start is at most the oldest pending change (`checkpoint.rs`
+//!   asks for it).
+//! * Recovery is complete only when no page is pending, no loser is left, and a checkpoint has been
+//!   taken after that, or none is needed since the log ends with one; from then on a crash has
+//!   nothing of this recovery to repeat. The exception is work that was *set aside* because of
+//!   damage, which the next opening tries again: pages ([`crate::engine::pending`]) stay pending
+//!   and retain their log, losers (`firn_txn`'s `losers.rs`) stay open transactions. The database
+//!   is not marked as closed cleanly with either.
 //!
-//! Steps may be taken by any thread, several at once. Each begins and ends without latches and locks.
+//! Any thread may take a step, several at once. Each step begins and ends without latches and
+//! locks.
 
 use crate::engine::Engine;
 use crate::engine::pending::Pending;
@@ -25,41 +30,41 @@ use firn_txn::{TxnError, TxnErrorKind};
 
 /// What is left of recovery.
 pub(crate) struct BackgroundRecovery {
-    /// As it was when the database answered.
+    /// The report when transactions could begin.
     report: RecoveryReport,
     pending: Option<Arc<Pending>>,
-    answered: Moment,
+    began: Moment,
     complete: AtomicBool,
-    /// Held by who takes the checkpoint at the end.
+    /// Held by the thread that takes the last checkpoint.
     ending: Mutex<()>,
     /// When it was complete.
     ended: Mutex<Option<Moment>>,
     progress: Option<ProgressFn>,
-    /// Whether the database has answered meanwhile.
+    /// Whether transactions run meanwhile.
     in_background: bool,
 }
 
 impl BackgroundRecovery {
-    /// Of a database that had nothing to recover.
+    /// For a database that had nothing to recover.
     pub fn nothing() -> BackgroundRecovery {
         let report = RecoveryReport { clean: true, complete: true, ..RecoveryReport::default() };
         BackgroundRecovery::of(report, None, &Options::default())
     }
 
-    /// What `report` and `pending` say is left.
+    /// What `report` and `pending` leave to do.
     pub fn of(
         report: RecoveryReport,
         pending: Option<Arc<Pending>>,
         options: &Options,
     ) -> BackgroundRecovery {
-        let answered = clock::now();
+        let began = clock::now();
         BackgroundRecovery {
             complete: AtomicBool::new(report.complete),
             report,
             pending,
-            answered,
+            began,
             ending: ranks::REST.mutex(()),
-            ended: Mutex::new(report.complete.then_some(answered)),
+            ended: Mutex::new(report.complete.then_some(began)),
             progress: options.progress.clone(),
             in_background: !options.eager_recovery,
         }
@@ -70,25 +75,26 @@ impl BackgroundRecovery {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// The log is needed from here on, for pages that are not redone yet. To be asked before the buffer is.
+    /// The log is needed from this LSN on, for pages that are not redone yet. To be called before
+    /// the buffer's function of this kind.
     pub fn oldest_needed(&self) -> Option<Lsn> {
         self.pending.as_ref()?.oldest()
     }
 
-    /// A page that lacks changes which only the log has, and why, if there is one: once the background has nothing to do,
-    /// because of damage.
+    /// A page that lacks changes which only the log has, and why, if there is one: once the
+    /// background has nothing to do, because of damage.
     pub fn unredone(&self) -> Option<TxnError> {
         let (page, error) = self.pending.as_ref()?.first_left()?;
         Some(damage(page, &error))
     }
 
-    /// All that are set aside, and why.
+    /// All pages that are set aside, and why.
     pub fn all_unredone(&self) -> Vec<TxnError> {
         let pages = self.pending.as_ref().map_or_else(Vec::new, |pending| pending.set_aside());
         pages.iter().map(|(page, error)| damage(*page, error)).collect()
     }
 
-    fn tell(&self, phase: RecoveryPhase, left: u64, total: u64) {
+    fn report_progress(&self, phase: RecoveryPhase, left: u64, total: u64) {
         if let Some(progress) = &self.progress {
             let done = total.saturating_sub(left);
             progress(RecoveryProgress { phase, done, total, in_background: self.in_background });
@@ -100,7 +106,7 @@ impl BackgroundRecovery {
     }
 }
 
-/// What recovery does to pages, for people.
+/// What recovery does to pages, as a phrase for reports.
 pub(crate) const REDO: &str = "repeating the changes that the log has of a page";
 
 /// Why a page was not redone.
@@ -126,7 +132,7 @@ impl Engine {
             report.redo = pending.counts();
             report.redone += pending.changes_redone();
         }
-        report.rest_time = ended.unwrap_or_else(clock::now).since(rest.answered);
+        report.rest_time = ended.unwrap_or_else(clock::now).since(rest.began);
         report
     }
 
@@ -135,11 +141,12 @@ impl Engine {
         self.recovery.left_to_redo().is_none() && self.txns.losers_found() == 0
     }
 
-    /// Does a piece of what recovery left for later: losers first, since others wait for them.
+    /// Does one step of background recovery: losers first, since transactions wait for their rows.
     ///
-    /// What damage keeps from being done is set aside.
+    /// Work that damage prevents is set aside.
     ///
-    /// Errors: those of devices and of space. What is left stays so, and is as well protected as before.
+    /// Errors: those of devices and of space. What is left stays so, and is as well protected as
+    /// before.
     pub fn recovery_step(&self) -> Result<Progress, Error> {
         let rest = &self.recovery;
         if rest.is_complete() {
@@ -147,12 +154,12 @@ impl Engine {
         }
         self.txns.check_usable()?;
         if self.txns.rollback_loser()? {
-            rest.tell(RecoveryPhase::Undo, self.txns.losers_left() as u64, rest.report.losers);
+            rest.report_progress(RecoveryPhase::Undo, self.txns.losers_left() as u64, rest.report.losers);
             return Ok(Progress::Worked);
         }
         if let Some(pending) = rest.left_to_redo() {
             self.redo_step(pending)?;
-            rest.tell(RecoveryPhase::Redo, pending.left(), pending.counts().pages_pending);
+            rest.report_progress(RecoveryPhase::Redo, pending.left(), pending.counts().pages_pending);
             return Ok(Progress::Worked);
         }
         let _ending = rest.ending.lock();
@@ -169,17 +176,18 @@ impl Engine {
         Ok(Progress::Worked)
     }
 
-    /// Ends a recovery that has found nothing to do, and the log as its last checkpoint left it: another one would say the same.
+    /// Ends a recovery that has found nothing to do, and the log as its last checkpoint left it:
+    /// another checkpoint would be equal.
     pub fn end_recovery(&self) {
         let _ending = self.recovery.ending.lock();
         self.pool.end_redo();
-        // The next one is due an interval from here, however many LSNs this epoch left out.
+        // The next checkpoint is due an interval from here, however many LSNs this epoch skipped.
         self.checkpointer.last.store(self.log.end().0, Ordering::Relaxed);
         *self.recovery.ended.lock() = Some(clock::now());
         self.recovery.complete.store(true, Ordering::Release);
     }
 
-    /// Does all that recovery left for later.
+    /// Completes recovery in this thread.
     pub fn finish_recovery(&self) -> Result<(), Error> {
         while self.recovery_step()? == Progress::Worked {}
         Ok(())
@@ -193,7 +201,7 @@ impl Engine {
         outcome
     }
 
-    /// Redoes all that is pending and not set aside, since it holds log.
+    /// Redoes all pages that are pending and not set aside, since they retain log.
     pub fn redo_all(&self) -> Result<(), Error> {
         while let Some(pending) = self.recovery.left_to_redo() {
             self.redo_step(pending)?;
@@ -201,21 +209,22 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`Engine::redo_all`]; what cannot be redone is given up, if that frees log.
-    pub fn redo_for_room(&self) -> Result<(), Error> {
+    /// As [`Engine::redo_all`]; pages that cannot be redone are given up, if that frees log.
+    pub fn redo_to_free_log(&self) -> Result<(), Error> {
         self.redo_all()?;
-        // Where an archive or a backup holds older log, giving up would free none.
-        if self.is_held_by_others() { Ok(()) } else { self.give_up_for_room() }
+        // Where an archive or a backup retains older log, giving up would free none.
+        if self.is_held_by_others() { Ok(()) } else { self.give_up_to_free_log() }
     }
 
-    /// If pages that were set aside are what holds the log, gives their changes up.
-    fn give_up_for_room(&self) -> Result<(), Error> {
+    /// Gives up the changes of pages that were set aside if these retain the oldest log.
+    fn give_up_to_free_log(&self) -> Result<(), Error> {
         let Some(pending) = &self.recovery.pending else { return Ok(()) };
         let redo_start = self.superblock.lock().redo_start;
         if pending.oldest().is_none_or(|oldest| oldest > redo_start) {
             return Ok(());
         }
-        // Up to where it helps; what lies behind may be mended until its turn comes.
+        // Only as far as it helps; pages behind that may be readable again before they are in the
+        // way.
         let enough = redo_start.advance(self.log.space().capacity_bytes / 4);
         let (given_up, outcome) = pending.give_up(&self.pool, &self.store, enough);
         for (page, error) in given_up {

@@ -1,4 +1,5 @@
-//! The flash cache of a database: made with it or later, found again, and left out when it was given up.
+//! The flash cache of a database: created with it or later, opened again, and left out when it was
+//! given up.
 
 use crate::engine::claim;
 use crate::engine::devices::Counted;
@@ -13,10 +14,10 @@ use firn_tier::cache::{CacheId, CacheOptions, CachePolicy, EntryCache, FlashCach
 use firn_tier::store::Store;
 use std::ops::Range;
 
-/// The file of the cache, where no path was given.
+/// Name of the cache's file, where no path was given.
 pub(crate) const CACHE: &str = "cache";
 
-/// Where the cache of a database is, or is to be made. `None` without one.
+/// The path of the cache of a database, or where it is to be created. `None` without one.
 pub(crate) fn path(superblock: Option<&Superblock>, options: &Options) -> Option<String> {
     let remembered = superblock
         .and_then(|superblock| superblock.extensions.cache.as_ref())
@@ -29,8 +30,8 @@ pub(crate) fn path(superblock: Option<&Superblock>, options: &Options) -> Option
     remembered.or_else(wanted)
 }
 
-/// Opens the cache that the superblock names. `log` is the part of the log that recovery reads. `None` if there
-/// is none, or one that failed and held nothing that the store lacks.
+/// Opens the cache that the superblock names. `log` is the range of log that recovery reads. `None`
+/// if there is none, or if it failed and held nothing that the store lacks.
 pub(crate) fn open(
     superblock: &Superblock,
     devices: &Counted,
@@ -86,9 +87,9 @@ pub(crate) fn open(
     }
 }
 
-/// Gives the cache up, if the options ask for it: one change of the superblock, in memory, forgets the cache and has redo begin
-/// where redo upon the store alone makes everything. It becomes durable with the next epoch, and all else is a
-/// recovery as any other.
+/// Gives the cache up, if the options say so: one change of the superblock, in memory, forgets the
+/// cache and moves the redo start back to where redo upon the store alone restores everything. The
+/// change becomes durable with the next epoch; the rest is ordinary recovery.
 pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<(), Error> {
     let Some(member) = superblock.extensions.cache.as_ref().filter(|_| options.without_cache) else {
         return Ok(());
@@ -113,7 +114,7 @@ pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<
     Ok(())
 }
 
-/// What the options say of a cache of `bytes`.
+/// The options of a cache of `bytes` bytes.
 pub(crate) fn chosen(options: &Options, bytes: u64, page_size: usize) -> CacheOptions {
     CacheOptions {
         bytes,
@@ -123,8 +124,9 @@ pub(crate) fn chosen(options: &Options, bytes: u64, page_size: usize) -> CacheOp
     }
 }
 
-/// Makes a cache if the options ask for one and there is none, and notes it in the superblock, which the caller
-/// writes before the first page goes into it. Forgets one that was given up.
+/// Creates a cache if the options ask for one and there is none, and notes it in the superblock,
+/// which the caller writes before the first page goes into the cache. Forgets one that was given
+/// up.
 pub(crate) fn make(
     superblock: &mut Superblock,
     devices: &Counted,
@@ -143,7 +145,7 @@ pub(crate) fn make(
             "the options ask for a flash cache, and no device was given for it",
         ));
     };
-    // Of a creation: it is to be blank.
+    // The claim of a creation: the cache's device must be blank.
     claim::release(&*device, superblock.database)?;
     let id = CacheId(rng::entropy());
     let chosen = chosen(options, bytes, superblock.page_size);

@@ -1,21 +1,25 @@
-//! Attaching and detaching the flash cache while transactions run.
+//! Attaches and detaches the flash cache while transactions run.
 //!
-//! *Attach*, each step durable before the next: the superblock says that there is no cache → the device is formatted, with
-//! an id of its own → the superblock lists it → pages go into it. *Detach*: the cache takes nothing in any more, and what
-//! leaves DRAM goes past it → group by group, what is dirty goes to the store → with nothing else under way below DRAM: the
-//! rest of it, and the store's records are durable → the superblock does not list it → it is asked no more.
+//! *Attach*, each step durable before the next: the superblock says that there is no cache → the
+//! device is formatted, with an id of its own → the superblock lists it → pages are written to it.
+//! *Detach*: the cache accepts no more pages, and what leaves DRAM by-passes it → group by group,
+//! its dirty pages are written to the store → with nothing else in flight below DRAM: the rest of
+//! them, and the store's records are durable → the superblock does not list it → it is not read any
+//! more.
 //!
 //! | a crash while … | finds |
 //! |---|---|
 //! | attaching, before the superblock lists it | no cache, and a device that may be attached again |
 //! | after that | an empty cache |
-//! | detaching, before the superblock forgets it | the cache, in use; what by-passed it is redone upon it (`leave.rs`); detach it again |
-//! | after that | no cache, and all in the store or the log |
+//! | detaching, before the superblock forgets it | the cache, in use; pages that by-passed it are redone upon it (`leave.rs`); detach it again |
+//! | after that | no cache, and everything in the store or the log |
 //!
-//! A write of the superblock that fails leaves open what is on its device: until one succeeds, an attached cache has not been
-//! used, and a detached one takes nothing in, so that both outcomes are right.
+//! A write of the superblock that fails leaves open which state its device has: until one succeeds,
+//! an attached cache has not been used, and a detached one accepts no pages, so that both outcomes
+//! are right.
 //!
-//! Locks: `cache_changing` (held for a whole change) → the checkpointer's `running` → the switch's latch → `superblock`.
+//! Locks: `cache_changing` (held for a whole change) → the checkpointer's `running` → the switch's
+//! latch → `superblock`.
 
 use crate::engine::devices::Candidate;
 use crate::engine::{Engine, cache};
@@ -26,18 +30,18 @@ use firn_base::sync::Arc;
 use firn_device::{Counting, Device};
 
 impl Engine {
-    /// Makes a cache on a device and puts it to use. `options` say of what kind.
+    /// Creates a cache on a device and puts it into use. `options` decide its kind.
     pub fn attach_cache(&self, candidate: Candidate, options: &Options) -> Result<(), Error> {
         self.check_writable()?;
         let _changing = self.cache_changing.lock();
         self.refuse_second_cache()?;
         let before = self.devices.cache_counted();
         self.devices.set_cache(Some(Arc::new(Counting::new(candidate.device))));
-        // No checkpoint looks at cache and superblock meanwhile.
+        // No checkpoint reads cache and superblock meanwhile.
         let running = self.checkpointer.running.lock();
-        // An attempt that failed may have left another word on the superblock's device.
-        let told = self.restate_superblock();
-        let made = told.and_then(|()| {
+        // An attempt that failed may have left a cache in the superblock on its device.
+        let restated = self.restate_superblock();
+        let made = restated.and_then(|()| {
             self.tier.change(|_| {
                 self.amend(|superblock| {
                     let made = cache::make(superblock, &self.devices, &self.store, options)?;
@@ -62,9 +66,9 @@ impl Engine {
         }
     }
 
-    /// Empties the cache into the store and forgets it; `told` how many dirty pages are left, again and again. Answers the
-    /// device, which is free.
-    pub fn detach_cache(&self, told: &mut dyn FnMut(u64)) -> Result<Arc<dyn Device>, Error> {
+    /// Writes the cache's dirty pages to the store and forgets it; calls `progress` with the number of
+    /// pages left, repeatedly. Returns the device, which is free then.
+    pub fn detach_cache(&self, progress: &mut dyn FnMut(u64)) -> Result<Arc<dyn Device>, Error> {
         self.check_writable()?;
         let _changing = self.cache_changing.lock();
         let listed = self.superblock.lock().extensions.cache.is_some();
@@ -75,7 +79,7 @@ impl Engine {
         let emptied = loop {
             match self.tier.leave_step() {
                 Ok(Progress::Idle) => break self.check_open(),
-                Ok(Progress::Worked) => told(cache.cache_statistics().pages_dirty),
+                Ok(Progress::Worked) => progress(cache.cache_statistics().pages_dirty),
                 Err(error) => break Err(error.into()),
             }
             if let Err(error) = self.check_open() {
@@ -89,7 +93,7 @@ impl Engine {
         let _running = self.checkpointer.running.lock();
         self.tier.change(|cache| {
             let cache = cache.expect("only changed under `cache_changing`");
-            // Who looked at the cache before it began to leave may have put something into it since.
+            // A thread that found the cache before it began to leave may have written to it since.
             while cache.leave_step().inspect_err(|_| cache.set_leaving(false))? == Progress::Worked {}
             self.amend(|superblock| {
                 superblock.extensions.cache = None;

@@ -1,14 +1,17 @@
-//! Fuzzy checkpoints, and the one place that decides how much log is kept.
+//! Fuzzy checkpoints, and the one place that decides how much log is retained.
 //!
-//! A checkpoint writes what was dirty at the *previous* one, so that work goes on meanwhile and a page changed all
-//! the time is written once in two intervals; after a crash about one to two intervals are read again. Where a flash
-//! cache keeps dirty pages, a checkpoint writes all that is dirty when it begins, as FaCE's does: groups written one
-//! after the other cost flash little, and one interval at most is read again. The redo start is the least of what
-//! pending redo, the buffer, the tiers and the open transactions still need; the log before it is given back. What
-//! the archive and running backups still need (`log_retention.rs`) is kept beyond that.
+//! A checkpoint writes what was dirty at the *previous* one, so that transactions go on meanwhile
+//! and a page that changes all the time is written once in two intervals; after a crash about one
+//! to two intervals are read again. Where a flash cache absorbs dirty pages, a checkpoint writes
+//! everything that is dirty when it begins, as FaCE's does: groups written one after the other cost
+//! flash little, and one interval at most is read again. The redo start is the least LSN that
+//! pending redo, the buffer, the tiers and the open transactions still need; the log before it is
+//! truncated. Log that the archive and running backups still need (`log_retention.rs`) is retained
+//! beyond that.
 //!
-//! Order, each step durable before the next: pages (to the flash cache, if there is one) → page map → checkpoint record → superblock →
-//! truncation. A crash between two of them finds the previous checkpoint whole.
+//! Order, each step durable before the next: pages (to the flash cache, if there is one) → page map
+//! → checkpoint record → superblock → truncation. A crash between two of them finds the previous
+//! checkpoint whole.
 
 use crate::engine::Engine;
 use crate::engine::superblock::EPOCHS_HELD_MAX;
@@ -20,17 +23,17 @@ use firn_log::{Appended, Kind, LogClass, Record};
 use firn_tier::cache::CacheState;
 use firn_txn::CheckpointState;
 
-/// Longest part of a list, in bytes, about.
+/// Longest part of a list in bytes, approximately.
 const PART_MAX: u64 = 64 << 10;
 
 /// A checkpoint as it is read back.
 pub(crate) struct Checkpoint {
     pub redo_start: Lsn,
-    /// Lacks the parts of its list that have not been added.
+    /// Without the parts of its list that have not been added.
     state: CheckpointState,
-    /// How many transactions the list has.
+    /// Number of transactions in the list.
     pub open: u64,
-    /// How many parts have not been added, and where the records with them begin.
+    /// Number of parts that have not been added, and the LSN where the records with them begin.
     missing: Option<(u64, Lsn)>,
     /// The part in the checkpoint record itself, which comes last.
     last: Vec<u8>,
@@ -49,12 +52,13 @@ impl Checkpoint {
         Ok(Checkpoint { redo_start, state, open, missing, last: reader.rest().to_vec() })
     }
 
-    /// Where to read on for the parts that are missing: then each record from there is shown to [`Checkpoint::add`].
+    /// Where the records of the missing parts begin: the caller hands each record from there to
+    /// [`Checkpoint::add`].
     pub fn missing_from(&self) -> Option<Lsn> {
         self.missing.map(|(_, from)| from)
     }
 
-    /// Takes a part, if the record is one; whether any is still missing.
+    /// Adds a part, if the record is one; returns whether any is still missing.
     pub fn add(&mut self, record: Record<'_>) -> Result<bool, Malformed> {
         let Some((parts, from)) = self.missing else { return Ok(false) };
         if record.kind == Kind::CHECKPOINT_LIST {
@@ -64,7 +68,7 @@ impl Checkpoint {
         Ok(self.missing.is_some())
     }
 
-    /// The whole.
+    /// The complete state.
     pub fn state(mut self) -> Result<CheckpointState, Malformed> {
         self.state.add_part(&self.last)?;
         if self.missing.is_some() || self.state.active.len() as u64 != self.open {
@@ -86,7 +90,7 @@ impl Engine {
         self.take_checkpoint(self.log.end(), false)
     }
 
-    /// As [`Engine::checkpoint_all`], noting that nothing is left to recover.
+    /// As [`Engine::checkpoint_all`], and notes whether nothing is left to recover.
     pub fn checkpoint_clean(&self, clean: bool) -> Result<(), Error> {
         self.take_checkpoint(self.log.end(), clean)
     }
@@ -105,46 +109,48 @@ impl Engine {
         let absorbs = self.tier.cache().is_some_and(|cache| cache.absorbs_checkpoints());
         self.pool.write_older_than(if absorbs { began } else { write_before })?;
         self.bound_what_the_cache_keeps()?;
-        // What the metadata contains now, the device will.
+        // The sync below makes durable what the metadata contains now.
         let store_version = self.store.metadata_version();
         self.pool.tier().sync()?;
-        // The log's end first: whatever was appended before it has announced what it needs.
+        // The log's end first: every record appended before it has announced what it needs.
         let end = self.log.end();
-        // What is pending before what is dirty: a page that is redone is in both for a moment, and never in none.
+        // Pending pages before dirty ones: a page that is redone is in both for a moment, and never
+        // in neither.
         let needed = [
             self.recovery.oldest_needed(),
             self.pool.oldest_recovery_lsn(),
             self.pool.tier().oldest_needed_lsn(),
             self.txns.oldest_needed_lsn(),
         ];
-        // After what is needed: a group that became durable meanwhile may be why some log is needed no more, and so
-        // may a cache that was given up.
+        // After what is needed: some log may be needed no more because a group of the cache became
+        // durable meanwhile, or because the cache was given up.
         let cache = self.tier.cache().map(|cache| cache.state());
-        // Likewise.
+        // After what is needed, for the same reason.
         let rebuild = self.rebuild_from();
         let before = self.superblock.lock().redo_start;
         let redo_start = redo_start(needed, end, before);
         let listed = cache.is_some_and(|cache| !cache.lost);
         let (cache_keeps, complete) = rebuild.filter(|_| listed).unwrap_or((None, false));
         let cache_keeps = cache_keeps.map(|from| from.min(redo_start));
-        // The archive, backups and what only the cache has may need older log than recovery does.
+        // The archive, backups and a rebuild of the cache may need older log than recovery does.
         let held = self.retention.oldest().into_iter().chain(cache_keeps).min();
         if !clean && !self.is_worth_a_record(held.map_or(redo_start, |held| held.min(redo_start))) {
             self.checkpointer.last.store(began.0, Ordering::Relaxed);
             return self.settle_log_array();
         }
         let record = self.append_checkpoint(redo_start, &self.txns.checkpoint_state())?;
-        // Recovery is to find it without the archive.
+        // Recovery must find it without the archive.
         self.log.flush_to_devices(record.end)?;
         let log_start = self.amend(|superblock| {
             assert!(superblock.redo_start == before, "one checkpoint is taken at a time");
-            // Again, under the superblock's lock: a backup that began meanwhile holds the redo start before this one.
+            // Again, under the superblock's lock: a backup that began meanwhile holds the redo
+            // start before this one.
             let held = self.retention.oldest().into_iter().chain(cache_keeps).min();
             superblock.checkpoint = record.first;
             superblock.redo_start = redo_start;
             superblock.store_version = store_version;
             match cache {
-                // Given up: it must not be believed any more once the log since then is gone.
+                // Given up: it must not be trusted once the log since then is gone.
                 Some(CacheState { lost: true, .. }) => superblock.extensions.cache = None,
                 Some(CacheState { durable, .. }) => {
                     let member = superblock.extensions.cache.as_mut();
@@ -173,8 +179,8 @@ impl Engine {
     }
 }
 
-/// Appends the checkpoint record, and the parts of a long list before it: however many transactions are open, none of the
-/// records is longer than a group of the log may be.
+/// Appends the checkpoint record, and the parts of a long list before it: however many transactions
+/// are open, no record is longer than a group of the log may be.
 fn write(
     redo_start: Lsn,
     state: &CheckpointState,
@@ -199,31 +205,35 @@ fn write(
     append(Record { kind: Kind::CHECKPOINT, body: &body })
 }
 
-/// The share of the log's space, as a divisor, that is kept for what only the flash cache has.
+/// The share of the log's space, as a divisor, that is retained for pages that only the flash cache
+/// has.
 const CACHE_SHARE: u64 = 4;
-/// The share of the log's space, as a divisor, that is left to the checkpoints that free some, to closing and to the
-/// next opening.
+/// The share of the log's space, as a divisor, that is left to checkpoints that free some, to
+/// closing and to the next opening.
 const LAST_SHARE: u64 = 16;
 
 impl Engine {
-    /// Whether a checkpoint's record may be written, if the log is given back up to `log_start`: however often somebody asks for
-    /// checkpoints that free nothing, they leave room for the one that does.
+    /// Whether a checkpoint's record may be written, if the log is truncated up to `log_start`:
+    /// however many checkpoints that free nothing are requested, they leave space for the one that
+    /// does.
     fn is_worth_a_record(&self, log_start: Lsn) -> bool {
         let space = self.log.space();
         let left = space.capacity_bytes.saturating_sub(space.used_bytes);
-        // What is set aside for decisions is not to be had.
+        // Space reserved for decisions is not available.
         let left = left.saturating_sub(self.log.kept_for_decisions());
         log_start > space.oldest || left >= space.capacity_bytes / LAST_SHARE
     }
 
-    /// Has the store take what the flash cache would hold too much log for. What LSNs take on the devices is judged by what is
-    /// in use: small requests take whole blocks.
+    /// Writes pages back to the store for which the flash cache would retain too much log. The
+    /// limit in LSNs is scaled by the space in use on the devices: small requests occupy whole
+    /// blocks.
     fn bound_what_the_cache_keeps(&self) -> Result<(), Error> {
         let (space, end) = (self.log.space(), self.log.end());
         let most = space.capacity_bytes / CACHE_SHARE;
         let kept = end.since(space.oldest);
         let most = match space.used_bytes {
-            // Each of many openings may have left little log, and takes a place in the superblock.
+            // Each of many openings may have left little log, and occupies an entry in the
+            // superblock.
             _ if self.superblock.lock().epochs.len() > EPOCHS_HELD_MAX => 0,
             used if used > space.capacity_bytes / CACHE_SHARE * (CACHE_SHARE - 1) => 0,
             used if used > most => most.min((u128::from(kept) * u128::from(most) / u128::from(used)) as u64),
@@ -232,7 +242,7 @@ impl Engine {
         self.write_back_from_cache(Lsn(end.0.saturating_sub(most)))
     }
 
-    /// Has the store take what the flash cache holds log from before `lsn` for.
+    /// Writes pages back to the store for which the flash cache retains log from before `lsn`.
     pub fn write_back_from_cache(&self, lsn: Lsn) -> Result<(), Error> {
         match self.tier.cache().filter(|_| self.options.cache_rebuildable) {
             Some(cache) => Ok(cache.write_back_before(lsn)?),
@@ -240,7 +250,8 @@ impl Engine {
         }
     }
 
-    /// From where on log is kept for the flash cache, and whether it can be rebuilt from there; `None` if that is not asked for.
+    /// From which LSN log is retained for the flash cache, and whether the cache can be rebuilt
+    /// from there; `None` if that is not wanted.
     fn rebuild_from(&self) -> Option<(Option<Lsn>, bool)> {
         let cache = self.tier.cache().filter(|_| self.options.cache_rebuildable)?;
         let from = cache.rebuild_from();
@@ -248,11 +259,13 @@ impl Engine {
     }
 }
 
-/// Where redo starts: at the least of what is needed, and of `end`, the log's end before that was asked.
+/// The redo start: the least of what is needed, and of `end`, the log's end before that was
+/// collected.
 ///
-/// It never goes back behind `before`, its last value. A need may lie before that: who announces a change
-/// reads the log's end first and tells it a moment later, and a checkpoint may pass in between. The
-/// change's record is appended after both, so it lies at or after that checkpoint's redo start.
+/// It never moves back behind `before`, its last value. A need may lie before that: a thread that
+/// announces a change reads the log's end first and publishes it a moment later, and a checkpoint
+/// may pass in between. The change's record is appended after both, so it lies at or after that
+/// checkpoint's redo start.
 fn redo_start(needed: [Option<Lsn>; 4], end: Lsn, before: Lsn) -> Lsn {
     needed.into_iter().flatten().fold(end, Lsn::min).max(before)
 }
@@ -267,7 +280,7 @@ mod tests {
     use firn_device::{Device, DeviceError, Durability, MemoryDevice};
     use firn_txn::OpenTransaction;
 
-    /// Does something before its next write.
+    /// Calls a hook before its next write.
     struct Hooked {
         inner: MemoryDevice,
         hook: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -290,8 +303,9 @@ mod tests {
         }
     }
 
-    /// Cause: who holds log was asked before the checkpoint record was flushed. Effect: the log of a backup that began
-    /// meanwhile was given back, and the backup died with "the log is damaged" once other log was written there.
+    /// Cause: the holds on the log were read before the checkpoint record was flushed. Effect: the
+    /// log of a backup that began meanwhile was truncated, and the backup failed with "the log is
+    /// damaged" once other log was written there.
     #[test]
     fn a_backup_that_begins_while_the_checkpoint_record_is_written_keeps_its_log() {
         let log = Arc::new(Hooked { inner: MemoryDevice::new("log"), hook: Mutex::new(None) });
@@ -306,7 +320,8 @@ mod tests {
         let table = db.create_table("t").expect("a table");
         db.transact(|tx| tx.put(&table, b"k", b"v")).expect("committed");
         let engine = db.engine().clone();
-        // All but the record is written, so that the checkpoint's only write of log is that.
+        // Everything except the record is written, so that the record is the checkpoint's only
+        // write of log.
         engine.pool.write_older_than(engine.log.end()).expect("written");
         engine.pool.tier().sync().expect("written");
         engine.log.flush_to_devices(engine.log.end()).expect("flushed");
@@ -326,7 +341,8 @@ mod tests {
         assert!(engine.log.space().oldest <= held, "{} for {held}", engine.log.space().oldest);
     }
 
-    /// It was once taken for a broken invariant: the checkpoint's thread panicked, and the database with it.
+    /// This was once taken for a broken invariant: the checkpoint thread panicked, and the database
+    /// with it.
     #[test]
     fn the_redo_start_does_not_go_back_for_an_announcement_that_came_late() {
         assert_eq!(redo_start([None, None, None, None], Lsn(200), Lsn(100)), Lsn(200));

@@ -1,4 +1,5 @@
-//! When checkpoints are due, and who waits for one. What a checkpoint does is in `checkpoint.rs`.
+//! When checkpoints are due, and how threads request them and wait for them. What a checkpoint does
+//! is in `checkpoint.rs`.
 
 use crate::error::{Error, ErrorKind};
 use crate::ranks;
@@ -7,36 +8,36 @@ use firn_base::sync::{Condvar, Mutex};
 use firn_base::{Lsn, clock};
 use std::time::Duration;
 
-/// When checkpoints happen, and who waits for one.
+/// Requests for checkpoints, and their outcomes.
 pub(crate) struct Checkpointer {
-    /// Bytes of log between two.
+    /// Bytes of log between two checkpoints.
     interval: u64,
-    /// Log end at the beginning of the last one.
+    /// The log's end at the beginning of the last checkpoint.
     pub(crate) last: AtomicU64,
-    /// Held while one is being taken.
+    /// Held while a checkpoint is taken.
     pub(crate) running: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Somebody wants one, however little log there is.
+    /// A checkpoint was requested, however little log there is.
     wanted: AtomicBool,
 }
 
-/// How much background work wants log to be freed.
+/// How urgently background work needs log to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pressure {
-    /// There is enough for now: a checkpoint that freed nothing is not asked for again before something else has moved the log's
-    /// beginning.
+    /// There is enough for now: after a checkpoint that freed nothing, no other is requested before
+    /// the log's beginning has moved.
     Filling,
-    /// It cannot go on: a checkpoint is asked for whenever anything has changed.
+    /// It cannot go on: a checkpoint is requested whenever anything has changed.
     Short,
 }
 
-/// What a checkpoint was asked for to change.
+/// The state of the log when background work last requested a checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    /// The log's end, its oldest byte, and from where on others held it.
+    /// The log's end, its oldest byte, and the LSN that archive or backups held.
     pub seen: Option<(Lsn, Lsn, Option<Lsn>)>,
-    /// How often with that.
+    /// Requests in that state.
     pub times: u32,
     /// Checkpoints that had ended then.
     pub ended: u64,
@@ -44,11 +45,11 @@ pub(crate) struct Asked {
 
 #[derive(Default)]
 struct State {
-    /// Whether a thread takes checkpoints when they are asked for.
+    /// Whether a thread serves requests.
     served: bool,
     requested: bool,
     stopped: bool,
-    /// How many have ended, well or not.
+    /// Checkpoints that have ended, successfully or not.
     ended: u64,
     /// How the last one ended.
     failure: Option<Error>,
@@ -71,31 +72,31 @@ impl Checkpointer {
         self.interval
     }
 
-    /// Whether so much log has been written since the last one that another should follow.
+    /// Whether enough log has been written since the last checkpoint for another one.
     pub fn is_due(&self, log_end: Lsn) -> bool {
         self.wanted.load(Ordering::Relaxed)
             || log_end.since(Lsn(self.last.load(Ordering::Relaxed))) >= self.interval
     }
 
-    /// Asks for one if it is due.
+    /// Requests a checkpoint if one is due.
     pub fn consider(&self, log_end: Lsn) {
         if self.is_due(log_end) {
             self.request();
         }
     }
 
-    /// One begins, which serves whoever wanted one.
+    /// Called when a checkpoint begins, which serves all requests so far.
     pub fn begun(&self) {
         self.wanted.store(false, Ordering::Relaxed);
     }
 
-    /// Asks for one, and says that one is due.
+    /// Requests a checkpoint, and makes one due.
     pub fn want(&self) {
         self.wanted.store(true, Ordering::Relaxed);
         self.request();
     }
 
-    /// Asks for one.
+    /// Requests a checkpoint.
     pub fn request(&self) {
         let mut state = self.state.lock();
         if !state.requested {
@@ -110,17 +111,17 @@ impl Checkpointer {
         self.changed.notify_all();
     }
 
-    /// The thread that took checkpoints has ended: who needs one takes it.
+    /// No checkpoint thread any more: callers take checkpoints inline.
     pub fn run_inline(&self) {
         self.state.lock().served = false;
     }
 
-    /// Whether a thread takes checkpoints when they are asked for.
+    /// Whether a thread serves requests.
     pub fn is_served(&self) -> bool {
         self.state.lock().served
     }
 
-    /// Blocks until one is asked for; false when the thread should end.
+    /// Blocks until a checkpoint is requested; false when the thread should end.
     pub fn wait_for_request(&self) -> bool {
         let mut state = self.state.lock();
         state.served = true;
@@ -131,14 +132,15 @@ impl Checkpointer {
         !state.stopped
     }
 
-    /// Asks for one and blocks until one that began after the call has ended.
+    /// Requests a checkpoint and blocks until one that began after the call has ended.
     pub fn wait_for_next(&self, limit: Duration) -> Result<(), Error> {
         let deadline = clock::now().after(limit);
         let mut state = self.state.lock();
-        // The one under way may have begun too early to help.
+        // The running one may have begun too early to help.
         let target = state.ended + if self.running.is_locked() { 2 } else { 1 };
         while state.ended < target && !state.stopped {
-            // Only once: a notification wakes the others who wait in here, too, and they would wake this one.
+            // Only once: a notification wakes the other waiters here, too, and they would wake this
+            // one.
             if !state.requested {
                 state.requested = true;
                 self.changed.notify_all();
@@ -163,7 +165,7 @@ impl Checkpointer {
         }
     }
 
-    /// How many have ended, well or not.
+    /// Checkpoints that have ended, successfully or not.
     pub fn ended_so_far(&self) -> u64 {
         self.state.lock().ended
     }

@@ -1,9 +1,10 @@
-//! Whose a file is, of those that the creation of a database makes.
+//! To which database a file belongs, while a creation makes it.
 //!
-//! A creation draws the new database's id first, and notes it with the names of the files in the superblock's mark
-//! (`superblock.rs`). Each file it makes begins with a *claim*, which bears that id, before anything else is written to it; the
-//! log's and the store's own headers replace it, last, and a flash cache's first. So whatever a crash leaves of a
-//! creation, a file of it is empty, or all zeros, or bears the id; a file that does not is another's, whatever the mark says.
+//! A creation draws the new database's id first, and notes it with the names of the files in the
+//! superblock's mark (`creation_mark.rs`). Each file it makes begins with a *claim*, which bears
+//! that id, before anything else is written to it; the headers of log and store replace it, last,
+//! and a flash cache's first. So whatever a crash leaves of a creation, a file of it is empty, or
+//! all zeros, or bears the id; any other file belongs to something else, whatever the mark says.
 //!
 //! ```text
 //!  0  8B   FIRNMINE
@@ -32,7 +33,7 @@ pub(crate) fn claim(device: &dyn Device, database: DatabaseId) -> Result<(), Dev
     device.write(0, &block, Durability::Durable)
 }
 
-/// Takes the claim back, if there is one of this database: for a device that is asked to be blank.
+/// Removes the claim, if there is one of this database: the caller needs a blank device.
 pub(crate) fn release(device: &dyn Device, database: DatabaseId) -> Result<(), DeviceError> {
     if claimed_by(device)? == Some(database) {
         device.write(0, &block_of(device), Durability::Durable)?;
@@ -73,13 +74,14 @@ fn bears_any(device: &dyn Device, ids: &[DatabaseId]) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Whether `device` is proven to be of a creation that drew one of `ids`: it bears that, or nothing was written to it.
+/// Whether `device` provably belongs to a creation that drew one of `ids`: it bears that, or
+/// nothing was written to it.
 pub(crate) fn is_of(device: &dyn Device, ids: &[DatabaseId]) -> Result<bool, Error> {
     Ok(bears_any(device, ids)? || find_contents_anywhere(device)?.is_none())
 }
 
-/// Refuses a device that was handed in to become part of a new database and holds something; not what an interrupted
-/// creation that drew one of `ids` left.
+/// Refuses a device that is to become part of a new database and holds anything except what an
+/// interrupted creation that drew one of `ids` left.
 pub(crate) fn refuse_contents(device: &dyn Device, ids: &[DatabaseId]) -> Result<(), Error> {
     let Some(offset) = find_contents(device)? else { return Ok(()) };
     if bears_any(device, ids)? {

@@ -1,19 +1,23 @@
-//! Closing a database, with an end to it although a device may hang.
+//! Closes a database in bounded time, although a device may hang.
 //!
-//! A thread of its own does the work (stopping the others, the last checkpoint, the log's seal), and who closes the
-//! database watches it:
-//! * a log device that does not end one and the same write for `Options::close_patience` is given up by the log
-//!   (`firn_log`'s `closing.rs`): the work ends with an error that names it;
-//! * if a device of any kind is in a call for that long, and none of its calls ends meanwhile, the caller leaves the work
-//!   behind. It does not matter what the call is, nor whether it began before the closing did;
-//! * if for that long no device is in a call, and longer than the work may wait for the archive, the caller leaves it, too: a
-//!   thread of the application may be stuck inside the engine, in a callback for instance.
+//! A thread of its own does the work (stopping the others, the last checkpoint, the log's seal),
+//! and the closing caller watches it:
+//! * a log device that does not complete one and the same write within `Options::close_patience` is
+//!   given up by the log (`firn_log`'s `closing.rs`): the work ends with an error that names it;
+//! * if a device of any kind is in a call for that long, and none of its calls ends meanwhile, the
+//!   caller abandons the work. It does not matter what the call is, nor whether it began before the
+//!   closing did;
+//! * if for that long no device is in a call, and longer than the work may wait for the archive,
+//!   the caller abandons it, too: a thread of the application may be stuck inside the engine, in a
+//!   callback for instance.
 //!
-//! Calls that are slow and end are waited for, however many they are; a batch of transfers is one call.
+//! Calls that are slow and end are waited for, however many they are; a batch of transfers is one
+//! call.
 //!
-//! What is left behind keeps what it is in: a log device's thread the one device, any other thread the whole database. So
-//! their files stay locked, and opening them is refused with `InUse`, until the call has ended: a late write never lands
-//! in a file that a later life has read. The work goes on by itself then, and ends.
+//! Abandoned work keeps what it uses: a log device's thread the one device, any other thread the
+//! whole database. So their files stay locked, and opening them is refused with `InUse`, until the
+//! call has ended: a late write never lands in a file that a later opening has read. The work
+//! continues then, and ends.
 
 use crate::engine::threads::{ARCHIVE_STOP_MAX, Threads};
 use crate::engine::{ARCHIVE_CLOSE_MAX, Engine};
@@ -26,12 +30,12 @@ use firn_log::WriteWatch;
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-/// How often the closing thread looks, at least.
+/// Longest pause between two looks of the closing caller.
 const LOOK_MAX: Duration = Duration::from_millis(100);
 /// How long the work may take to end once the log has been given up.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Says that the work has ended.
+/// Signals that the work has ended.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -95,7 +99,7 @@ fn watch(engine: &Engine, handle: JoinHandle<Result<(), Error>>, bell: &Bell) ->
         {
             return Err(error.clone());
         }
-        // The log speaks first, of its own devices.
+        // The log goes first, with its own devices.
         calls.look(engine.devices.each());
         let hung = calls.hung_for(patience + GRACE);
         if !hung.is_empty() {
@@ -112,14 +116,14 @@ fn watch(engine: &Engine, handle: JoinHandle<Result<(), Error>>, bell: &Bell) ->
         Err(_) if thread::panicking() => Err(Error::new(ErrorKind::Failed, "closing the database panicked")),
         Err(panic) => resume_unwind(panic),
     };
-    // Why the work failed, if a device was given up.
+    // The cause of the work's failure, if a device was given up.
     match given_up {
         Some((error, _)) => Err(error),
         None => ended,
     }
 }
 
-/// Which devices are inside of calls, and since when none of their calls has ended.
+/// Which devices are in calls, and since when none of their calls has ended.
 struct CallWatch {
     seen: Vec<Seen>,
     /// When a device was last seen in a call, or to have ended one.
@@ -130,7 +134,7 @@ struct Seen {
     device: Arc<Counting>,
     ended: u64,
     under_way: bool,
-    /// When this was first seen.
+    /// Since when the state is as it was seen.
     since: Moment,
 }
 
@@ -139,7 +143,7 @@ impl CallWatch {
         CallWatch { seen: Vec::new(), busy: clock::now() }
     }
 
-    /// Looks at `devices`, which are all there are; one that is gone is not waited for.
+    /// Records the state of `devices`, which are all devices; one that is gone is not waited for.
     fn look(&mut self, devices: Vec<Arc<Counting>>) {
         let (now, mut before) = (clock::now(), std::mem::take(&mut self.seen));
         for device in devices {
@@ -171,7 +175,7 @@ fn device_hangs(devices: &[String], patience: Duration) -> Error {
     Error::new(
         ErrorKind::Failed,
         format!(
-            "closing the database waited {patience:?} for {}, which does not answer, and gave up. What was acknowledged is \
+            "closing the database waited {patience:?} for {}, which does not respond, and gave up. What was acknowledged is \
              there when it is opened again; until the call has ended the database stays in use",
             devices.join(", ")
         ),
@@ -182,7 +186,7 @@ fn work_hangs() -> Error {
     Error::new(
         ErrorKind::Failed,
         "closing the database waited for a thread inside of it that does not come out, though no device is in a call, and gave \
-         up: look for an archive that does not answer, or a callback that does not return. What was acknowledged is there when it is opened again; until the thread \
+         up: look for an archive that does not respond, or a callback that does not return. What was acknowledged is there when it is opened again; until the thread \
          has come out the database stays in use",
     )
 }

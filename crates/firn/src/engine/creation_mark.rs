@@ -1,9 +1,11 @@
-//! The mark of a database that is being made, where its superblock will be. See `docs/format/superblock.md`.
+//! The mark of a database that is being created or restored, where its superblock will be. See
+//! `docs/format/superblock.md`.
 //!
 //! Invariants:
-//! * the mark stands before the first file is made, and until the first superblock is whole in the second copy;
-//! * a crash leaves a mark whose ids can be read: they stand in its first sector, which is written alone, before the rest. If
-//!   the names behind it are torn, no file was made that they name.
+//! * the mark is there before the first file is created, and until the first superblock is whole in
+//!   the second copy;
+//! * a crash leaves a mark whose ids can be read: they are in its first sector, which is written
+//!   alone, before the rest. If the names behind it are torn, no file was created that they name.
 
 use crate::engine::claim;
 use crate::engine::superblock::{COPY_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES, text, too_long};
@@ -15,7 +17,8 @@ use firn_device::{AlignedBuf, Device, Durability, Fill};
 
 /// First bytes while a database is being created: nothing was stored yet.
 const CREATING: &[u8; 8] = b"FIRNMAKE";
-/// The same while a database is being restored, which takes a backup: opening it makes no empty one instead.
+/// First bytes while a database is being restored, which takes a backup: an opening does not create
+/// an empty one instead.
 const RESTORING: &[u8; 8] = b"FIRNREST";
 /// The new id, and that of an interrupted creation whose devices are used again.
 const IDS_MAX: usize = 2;
@@ -49,15 +52,17 @@ impl Making {
 /// What the mark of an interrupted creation says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interrupted {
-    /// The id that the database was to have, which its files bear (`claim.rs`); then, if they were devices that an earlier
-    /// creation had claimed, the id of that one.
+    /// The id that the database was to have, which its files bear (`claim.rs`); then, if they were
+    /// devices that an earlier creation had claimed, the id of that creation.
     pub ids: Vec<DatabaseId>,
-    /// It may have made files of these names. Others may have such files, too: the id tells them apart.
+    /// It may have created files of these names. Other programs may have such files, too: the id
+    /// tells them apart.
     pub files: Vec<String>,
 }
 
 impl Interrupted {
-    /// What a mark says. Without ids if it is rotten, so that no file is taken for the creation's; without names if they are torn.
+    /// Decodes a mark: without ids if it is damaged, so that no file is taken for the creation's;
+    /// without names if they are torn.
     pub fn decode(bytes: &[u8]) -> Interrupted {
         Interrupted::decode_header(bytes).unwrap_or_default()
     }
@@ -106,7 +111,7 @@ impl Interrupted {
     }
 }
 
-/// What the mark of an interrupted creation says; nothing if the device is empty.
+/// Reads the mark of an interrupted creation; nothing if the device is empty.
 ///
 /// Errors: `BadArgument` if it holds anything else.
 pub(crate) fn interrupted_on(device: &Arc<dyn Device>) -> Result<Interrupted, Error> {
@@ -121,7 +126,8 @@ pub(crate) fn interrupted_on(device: &Arc<dyn Device>) -> Result<Interrupted, Er
     Ok(Interrupted::default())
 }
 
-/// Notes that a database is being made here: `made` has its id, and names the files that it makes.
+/// Writes that a database is being made here: `made` has its id, and the names of the files to be
+/// created.
 ///
 /// Errors: `BadArgument` if the device holds anything but such a mark.
 pub(crate) fn mark(device: &Arc<dyn Device>, making: Making, made: &Interrupted) -> Result<(), Error> {
@@ -131,7 +137,8 @@ pub(crate) fn mark(device: &Arc<dyn Device>, making: Making, made: &Interrupted)
     let mut buf = AlignedBuf::zeroed(COPY_BYTES);
     let first = bytes.len().min(SECTOR_BYTES);
     buf[..first].copy_from_slice(&bytes[..first]);
-    // A crash may leave some sectors of a write without the others: of this one only the first is not zeros.
+    // A crash may leave some sectors of a write without the others: in this write only the first is
+    // not zeros.
     device.write(0, &buf, Durability::Durable)?;
     if bytes.len() > SECTOR_BYTES {
         buf[..bytes.len()].copy_from_slice(&bytes);
@@ -155,7 +162,8 @@ mod tests {
         Interrupted { ids: vec![ID], files: (0..100).map(|n| format!("/a/long/path/to/log.{n}")).collect() }
     }
 
-    /// All that a crash may leave of what `work` writes to a device that holds `before`, by chance.
+    /// Random samples of what a crash may leave of the writes of `work` to a device that holds
+    /// `before`.
     fn crashes(before: &MemoryDevice, work: impl Fn(&Arc<dyn Device>)) -> Vec<Arc<dyn Device>> {
         let plan = CrashPlan::new();
         let device: Arc<dyn Device> = plan.device_holding(before);
@@ -189,8 +197,9 @@ mod tests {
         assert_eq!(bytes[56..], *b"\x01\x05log.0");
     }
 
-    /// A mark was written at once: of one longer than a sector a crash could leave the end without the beginning, which was called
-    /// damage for ever, or the beginning without the end, of which nothing counted, the ids of claimed devices included.
+    /// A mark was once written with one write: of one longer than a sector a crash could leave the
+    /// end without the beginning, which every opening called damage, or the beginning without the
+    /// end, of which nothing counted, the ids of claimed devices included.
     #[test]
     fn whatever_a_crash_leaves_of_a_long_mark_says_what_was_being_made() {
         let mut torn = 0;

@@ -7,7 +7,7 @@ use firn_base::sync::{Arc, Mutex};
 use firn_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind, Overlay};
 use firn_log::{DeviceContents, MemberId};
 
-/// The devices of a database, as they are or wrapped by something that counts, fails, crashes or delays.
+/// The devices of a database, plain or wrapped by devices that count, fail, crash or delay.
 #[derive(Clone, Debug)]
 pub struct Devices {
     /// Where everything else is found.
@@ -21,7 +21,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// With the log's devices in the order of its members.
+    /// Arranges the log's devices in the order of its members.
     pub(crate) fn arranged(self, superblock: &Superblock) -> Result<Devices, Error> {
         let members = &superblock.members;
         let mut spare = superblock.redundancy().least_from(superblock.redo_start) - 1;
@@ -41,7 +41,7 @@ impl Devices {
             })
             .collect();
         if as_many && members.iter().all(|member| known.contains(&Some(member.id))) {
-            // Should their order be wrong, the log says so.
+            // If their order is wrong, the log returns an error.
             return Ok(self);
         }
         let mut logs: Vec<Arc<dyn Device>> = Vec::new();
@@ -58,7 +58,7 @@ impl Devices {
                 member.path
             );
             if spare == 0 {
-                // It may be the one that could not be asked.
+                // It may be the one whose header could not be read.
                 return Err(match failed {
                     Some(error) => error.within(&missing),
                     None => Error::damaged(missing),
@@ -71,7 +71,7 @@ impl Devices {
         Ok(Devices { logs, ..self })
     }
 
-    /// With what the options want around each; the log's devices are `members`.
+    /// Wraps each device as the options say; the log's devices are `members`.
     pub(crate) fn wrapped(self, members: &[Member], options: &Options) -> Result<Devices, Error> {
         let Some(wrap) = &options.wrap_device else { return Ok(self.overlaid(options)) };
         let log = |(log, member): (_, &Member)| wrap(&log_name(member.id), log);
@@ -84,8 +84,8 @@ impl Devices {
         Ok(wrapped.overlaid(options))
     }
 
-    /// Of a database opened read-only: each below an overlay, the outermost of what is around it, so that nothing below is
-    /// ever written.
+    /// Of a database opened read-only: puts an overlay over each device, outermost, so that nothing
+    /// below is ever written.
     pub(crate) fn overlaid(self, options: &Options) -> Devices {
         let Some(space) = &options.overlay else { return self };
         let over = |base| Arc::new(Overlay::new(base, space.clone())) as Arc<dyn Device>;
@@ -98,13 +98,13 @@ impl Devices {
     }
 }
 
-/// A device to be added, and how messages and the superblock name it.
+/// A device to be added, and its name in messages and in the superblock.
 pub(crate) struct Candidate {
     pub device: Arc<dyn Device>,
     pub path: String,
 }
 
-/// Which member a device says it is.
+/// The member that a device's header names.
 fn member_of(device: &dyn Device, superblock: &Superblock) -> Result<Option<MemberId>, Error> {
     Ok(match DeviceContents::of(device)? {
         DeviceContents::Member { database, member, .. } if database == superblock.database => Some(member),
@@ -112,9 +112,9 @@ fn member_of(device: &dyn Device, superblock: &Superblock) -> Result<Option<Memb
     })
 }
 
-/// What [`Options::wrap_devices`] is told of a log device.
+/// The name of a log device for [`Options::wrap_devices`].
 pub(crate) fn log_name(id: MemberId) -> String {
-    // The first is member 1, and was always called so.
+    // The first is member 1, and was always called `log.0`.
     format!("log.{}", id.0.saturating_sub(1))
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct Counted {
     pub superblock: Arc<Counting>,
     pub logs: LogDevices,
     pub store: Arc<Counting>,
-    /// May change.
+    /// Changes when a cache is attached or detached.
     cache: Mutex<Option<Arc<Counting>>>,
 }
 
@@ -163,7 +163,7 @@ impl Counted {
         }
     }
 
-    /// All that there are now.
+    /// All devices at present.
     pub fn each(&self) -> Vec<Arc<Counting>> {
         let logs = self.logs.list().into_iter().map(|(_, log)| log);
         [self.superblock.clone(), self.store.clone()]

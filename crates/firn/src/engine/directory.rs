@@ -52,7 +52,7 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
                     path.display()
                 )));
             }
-            // A process that creates the file may lose it to one that opens it, before it has the lock.
+            // The process that creates the file may lose the lock to one that opens it.
             Found::Nothing => {
                 return recreate(dir, &Interrupted::default(), superblock, options, archives);
             }
@@ -78,8 +78,8 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
     build(dir, superblock, options, archives)
 }
 
-/// Opens the database in `dir` and changes nothing there: every file is opened for reading, under a lock that it shares with
-/// other readers.
+/// Opens the database in `dir` without changing anything: every file is opened for reading, under a
+/// lock shared with other readers.
 pub(crate) fn open_read_only(
     dir: &Path,
     options: &Options,
@@ -104,7 +104,7 @@ fn open_found(
     let missing = |what: &str| format!("{what} of the database in {} cannot be opened", dir.display());
     let access = if options.overlay.is_some() { Access::Reading } else { Access::Writing };
     let mut logs: Vec<Arc<dyn Device>> = Vec::new();
-    // Copies may make up for so many.
+    // Copies of the log may cover this many missing members.
     let mut spare = found.redundancy().least_from(found.redo_start) - 1;
     for member in &found.members {
         let path = dir.join(&member.path);
@@ -133,7 +133,7 @@ fn open_found(
         },
         (None, Some(path)) => {
             let path = dir.join(path);
-            // One that was given up may still be there.
+            // A cache that was given up may still be there.
             let device = if exists(&path)? { released_file(&path, access)? } else { file(&path, true)? };
             sync_directory(path.parent().unwrap_or(dir))?;
             Some(device)
@@ -156,8 +156,8 @@ fn log_file(path: &Path, member: &Member, access: Access) -> Result<Arc<dyn Devi
     Ok(log)
 }
 
-/// The superblock of the database in `dir`, to be read only. While its device is held the database can be read by others and
-/// written by none.
+/// Reads the superblock of the database in `dir`. While its device is held, other processes can
+/// read the database and none can write it.
 pub(crate) fn look_at_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superblock), Error> {
     let path = dir.join(SUPERBLOCK);
     refuse_no_directory(dir)?;
@@ -170,7 +170,7 @@ pub(crate) fn look_at_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superbl
         Found::Database(superblock) => Ok((device, superblock)),
         Found::Nothing => Err(Error::damaged(format!(
             "{}: it is empty: the creation of a database here was interrupted, or a database lost its superblock; \
-             open it to be told which",
+             open it to find out which",
             path.display()
         ))),
         Found::Creating(_) => Err(Error::new(
@@ -181,12 +181,12 @@ pub(crate) fn look_at_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superbl
     }
 }
 
-/// A file or raw device of a database whose superblock is held, to be read only.
+/// Opens a file or raw device of a database whose superblock is held, for reading.
 pub(crate) fn open_existing(path: &Path) -> Result<Arc<dyn Device>, Error> {
     released_file(path, Access::Reading)
 }
 
-/// A file or raw device, made as a file if it is not there.
+/// Opens a file or raw device; creates the file if it is not there.
 pub(crate) fn open_or_make(path: &Path) -> Result<Arc<dyn Device>, Error> {
     let create = !exists(path)?;
     let device = file(path, create)?;
@@ -197,7 +197,8 @@ pub(crate) fn open_or_make(path: &Path) -> Result<Arc<dyn Device>, Error> {
     Ok(device)
 }
 
-/// Whether a file has bytes behind its last whole block, which no device shows: none of ours has.
+/// Whether a file has bytes behind its last whole block, which no device shows: no file of Firn's
+/// has.
 fn has_loose_end(path: &Path, device: &dyn Device) -> Result<bool, Error> {
     let found = std::fs::metadata(path)
         .map_err(|error| Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())))?;
@@ -221,7 +222,8 @@ pub(crate) fn refuse_own_files(dir: &Path, path: &Path, superblock: &Superblock)
     Ok(())
 }
 
-/// Removes what an interrupted creation left, and creates anew. The superblock vouches that nothing was ever stored.
+/// Removes what an interrupted creation left, and creates anew. The superblock's mark proves that
+/// nothing was ever stored.
 fn recreate(
     dir: &Path,
     interrupted: &Interrupted,
@@ -230,7 +232,7 @@ fn recreate(
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
-    // Under other options than then, other files.
+    // Other options than then name other files.
     refuse_others(dir, &interrupted.files, options)?;
     if !options.create {
         let dir = dir.display();
@@ -256,18 +258,18 @@ fn build(
     Ok(engine)
 }
 
-/// The files of a database that is being created, of which the mark says so.
+/// The files of a database that is being created; the mark says so.
 pub(crate) struct LaidOut {
     /// The new database's id, which the files bear.
     pub database: DatabaseId,
     pub devices: Devices,
     pub members: Vec<Member>,
     pub store_path: String,
-    /// With what was found out.
+    /// With the measured and timed settings.
     pub options: Options,
 }
 
-/// Marks the superblock's device, and makes and claims the other files.
+/// Marks the superblock's device, and creates and claims the other files.
 fn lay_out(
     dir: &Path,
     superblock: Arc<dyn Device>,
@@ -276,7 +278,7 @@ fn lay_out(
 ) -> Result<LaidOut, Error> {
     let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
     let store_path = store_path.to_string_lossy().into_owned();
-    // The mark names the most files there may be.
+    // The mark names the largest set of files that there may be.
     let cache_path = cache::path(None, options);
     let names = |options: &Options| {
         assembly::file_names(&assembly::members(options), &store_path, cache_path.clone())
@@ -290,7 +292,7 @@ fn lay_out(
         options = options.with_timed_width(width);
     }
     refuse_others(dir, &[], &options)?;
-    // Measured, the log may have got more files than was thought.
+    // The measurement may have given the log more files.
     creation_mark::mark(&superblock, making, &made(&options))?;
     let members: Vec<Member> = assembly::members(&options);
     let mut logs = Vec::new();
@@ -310,8 +312,8 @@ fn lay_out(
     Ok(LaidOut { database, devices, members, store_path, options })
 }
 
-/// Makes the files of a database that is to be restored in `dir`, where there is nothing, or what an interrupted restoring
-/// left. Until its superblock is written, opening it is refused.
+/// Creates the files of a database that is to be restored in `dir`, where there is nothing, or what
+/// an interrupted restore left. Until its superblock is written, opening it is refused.
 pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Error> {
     options.check()?;
     refuse_no_directory(dir)?;
@@ -347,7 +349,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
     lay_out(dir, superblock, Making::Restoring, options)
 }
 
-/// Why a directory in which restoring was interrupted is not opened.
+/// The error for opening a directory in which a restore was interrupted.
 pub(crate) fn unfinished_restore(dir: &Path) -> Error {
     Error::new(
         ErrorKind::Unusable,
@@ -358,10 +360,11 @@ pub(crate) fn unfinished_restore(dir: &Path) -> Error {
     )
 }
 
-/// Removes what an interrupted creation left: of the files that its mark names, those that bear its id, or that nothing was written
-/// to, after their locks were taken. The mark alone proves nothing: between it and its files another database may have
-/// made files of these names, and the directory may be anybody's. So a name that leads out of the directory counts
-/// only if the options name the file as well.
+/// Removes what an interrupted creation left: of the files that its mark names, those that bear its
+/// id, or that nothing was written to, after their locks were taken. The mark alone proves nothing:
+/// between it and its files another database may have created files of these names, and the
+/// directory may belong to another program. So a name that leads out of the directory counts only
+/// if the options name the file as well.
 ///
 /// Errors: `InUse`, `Unusable`: a file is not the creation's own. None is removed then.
 fn remove_files(dir: &Path, interrupted: &Interrupted, options: &Options) -> Result<(), Error> {
@@ -401,7 +404,7 @@ fn remove_files(dir: &Path, interrupted: &Interrupted, options: &Options) -> Res
     Ok(())
 }
 
-/// The files that a database made with these options has, but for the superblock.
+/// The files of a database created with these options, except for the superblock.
 fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         assembly::members(options).iter().map(|member| dir.join(&member.path)).collect();
@@ -410,8 +413,8 @@ fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {
     paths
 }
 
-/// Refuses options that give two of the database's files one name: the second would take the first for
-/// what an interrupted creation left.
+/// Refuses options that give two of the database's files one name: the second would take the first
+/// for what an interrupted creation left.
 fn refuse_one_name_twice(dir: &Path, options: &Options) -> Result<(), Error> {
     let mut paths = vec![whole_path(&dir.join(SUPERBLOCK))];
     for path in own_files(dir, options) {
@@ -427,14 +430,14 @@ fn refuse_one_name_twice(dir: &Path, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses to create files that are larger than what their file systems have free, before it is tried: a file system may be filled
-/// to the brim before it says so.
+/// Refuses to create files that are larger than the free space of their file systems, before
+/// trying: some file systems report that only when they are full.
 fn refuse_too_large(dir: &Path, options: &Options) -> Result<(), Error> {
     let logs = assembly::members(options).into_iter().map(|member| (dir.join(&member.path), member.bytes));
     let cache = cache::path(None, options).map(|path| (dir.join(path), options.cache_bytes.unwrap_or(0)));
     let mut wanted: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     for (path, bytes) in logs.chain(cache) {
-        // The directory may not be there yet.
+        // The directory may not exist yet.
         let Some((at, found)) = path.ancestors().skip(1).find_map(|at| {
             let at = if at.as_os_str().is_empty() { Path::new(".") } else { at };
             Some((at.to_path_buf(), std::fs::metadata(at).ok()?))
@@ -467,8 +470,8 @@ fn whole_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Refuses to create a database over files of the same names, but for those that `marked` names: they may be a database that
-/// lost its superblock.
+/// Refuses to create a database over files of the same names, except for those that `marked` names:
+/// they may belong to a database that lost its superblock.
 fn refuse_others(dir: &Path, marked: &[String], options: &Options) -> Result<(), Error> {
     let marked: Vec<PathBuf> = marked.iter().map(|file| whole_path(&dir.join(file))).collect();
     for path in own_files(dir, options) {
@@ -507,10 +510,11 @@ fn file(path: &Path, create: bool) -> Result<Arc<dyn Device>, Error> {
 const LINGERING_MAX: Duration = Duration::from_secs(3);
 const LINGERING_LOOK: Duration = Duration::from_millis(2);
 
-/// Opens a file of a database whose superblock is locked here already, so that no living process can have
-/// it. A process that was killed may leave requests in the kernel (io_uring), which keep their files open,
-/// and so locked, until they are done: some milliseconds after it is gone. To wait for the lock is to wait
-/// for its last write; going on without it would let that write land after recovery has read the place.
+/// Opens a file of a database whose superblock is locked here already, so that no living process
+/// can have it. A process that was killed may leave requests in the kernel (io_uring), which keep
+/// their files open, and so locked, until they are done: some milliseconds after it is gone.
+/// Waiting for the lock is waiting for its last write; without it that write could land after
+/// recovery has read the block.
 fn released_file(path: &Path, access: Access) -> Result<Arc<dyn Device>, Error> {
     let begun = clock::now();
     loop {
@@ -527,8 +531,8 @@ fn released_file(path: &Path, access: Access) -> Result<Arc<dyn Device>, Error> 
     }
 }
 
-/// Refuses a path that is there and is no directory, and a link to nothing: what the kernel says of them later is of little
-/// help.
+/// Refuses a path that exists and is no directory, and a link to nothing: the kernel's later error
+/// would be of little help.
 pub(crate) fn refuse_no_directory(dir: &Path) -> Result<(), Error> {
     let message = match std::fs::metadata(dir) {
         Ok(found) if found.is_dir() => return Ok(()),
@@ -568,8 +572,8 @@ pub(crate) fn make_directory(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a directory for a restored database that holds anything but its superblock's file and settings (`firn.toml` and
-/// profiles, which may be there first).
+/// Refuses a directory for a restored database that holds anything but its superblock's file and
+/// settings (`firn.toml` and profiles, which may be there first).
 fn refuse_strangers(dir: &Path) -> Result<(), Error> {
     let unusable = |error: std::io::Error| {
         Error::new(ErrorKind::Unusable, format!("{} cannot be listed: {error}", dir.display()))

@@ -1,16 +1,19 @@
-//! The log's devices as a database keeps them: what is a member is in the superblock, what is written to is the log's.
+//! The log's devices as a database keeps them: the superblock lists the members, the log decides
+//! which are written to.
 //!
 //! Every change is one write of the superblock, in this order with what the log does:
-//! * *add*: the id is taken durably → the device is formatted → the superblock lists it → the log uses it;
-//! * *remove*: the log uses it no more → checkpoints, until no log on it is needed → the superblock does not list it → its
-//!   header says so;
-//! * *a device fails*: if copies cover all log that recovery needs, the superblock drops it before anything more is
-//!   acknowledged; else it stays a member, and is dropped once a checkpoint has made the log on it needless;
-//! * copies become *fewer* in the superblock before the first request that has fewer, *more* after it. How many they are
-//!   is asked of the log under the superblock's lock (`log_device_failure.rs`).
+//! * *add*: the id is taken durably → the device is formatted → the superblock lists it → the log
+//!   uses it;
+//! * *remove*: the log stops using it → checkpoints, until no log on it is needed → the superblock
+//!   does not list it → its header says so;
+//! * *a device fails*: if copies cover all log that recovery needs, the superblock drops it before
+//!   anything more is acknowledged; else it stays a member, and is dropped once a checkpoint has
+//!   made the log on it needless;
+//! * copies become *fewer* in the superblock before the first request that has fewer, *more* after
+//!   it. Their number is read from the log under the superblock's lock (`log_device_failure.rs`).
 //!
-//! So a crash at any point finds in the superblock all devices that hold log that is needed, and no promise of copies
-//! that is not kept. Ids are never given twice.
+//! So a crash at any point finds in the superblock all devices that hold log that is needed, and no
+//! promise of copies that is not kept. No id is used twice.
 //!
 //! Locks: `changing` (held for a whole change) → the checkpointer's → `superblock` → `known`.
 
@@ -26,16 +29,16 @@ use firn_device::{Counting, Device, Fill};
 use firn_log::{LogIdentity, MemberId, MemberState};
 use std::time::Duration;
 
-/// Checkpoints that are asked for to be rid of a device; more will come in their own time.
+/// Checkpoints requested to drop a failed device; later ones come in the ordinary course.
 const CHECKPOINTS_MAX: u32 = 4;
-/// How long a device that is to leave may be waited for.
+/// Longest wait for a device that is to be removed.
 const LEAVE_MAX: Duration = Duration::from_secs(30);
 const LEAVE_NAP: Duration = Duration::from_millis(10);
-/// After how long a checkpoint is taken again although there is nothing new in the log.
+/// Interval after which a checkpoint is taken again although there is nothing new in the log.
 const LEAVE_AGAIN: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// The log's identity and devices, of one moment.
+    /// The log's identity and devices at one moment.
     pub fn log_view(&self) -> (LogIdentity, Vec<Arc<dyn Device>>) {
         let superblock = self.superblock.lock();
         let (identity, known) = (superblock.log_identity(), self.devices.logs.list());
@@ -47,13 +50,14 @@ impl Engine {
         (identity, devices)
     }
 
-    /// Notes an event and tells who asked to be told.
-    pub fn tell_log_event(&self, kind: LogEventKind, member: Option<MemberId>, message: String) {
-        self.losses.tell(kind, member, message);
+    /// Records an event and calls the listener.
+    pub fn report_log_event(&self, kind: LogEventKind, member: Option<MemberId>, message: String) {
+        self.losses.report(kind, member, message);
     }
 
-    /// Changes the superblock in memory and on its device, or not in memory ([`crate::engine::log_device_failure::Losses::amend`]). All changes of an open
-    /// database's superblock are made so.
+    /// Changes the superblock in memory and on its device, or not in memory
+    /// ([`crate::engine::log_device_failure::Losses::amend`]). All changes of an open database's
+    /// superblock go through here.
     pub fn amend<T>(&self, change: impl FnOnce(&mut Superblock) -> Result<T, Error>) -> Result<T, Error> {
         self.losses.amend(change)
     }
@@ -63,14 +67,15 @@ impl Engine {
         self.superblock.lock().write(&self.devices.superblock())
     }
 
-    /// Tells of a member that could not be read when the database was opened.
-    pub fn tell_lost_at_opening(&self, id: MemberId, message: String) {
+    /// Reports a member that could not be read when the database was opened.
+    pub fn report_lost_at_opening(&self, id: MemberId, message: String) {
         self.array.known.lock().thin = true;
-        self.tell_log_event(LogEventKind::Lost, Some(id), message);
+        self.report_log_event(LogEventKind::Lost, Some(id), message);
     }
 
-    /// After a checkpoint: drops devices that failed and hold nothing that is needed, and says when the log is redundant
-    /// again. What only the archive or the flash cache still needs is kept while it can be read; else it is given up.
+    /// After a checkpoint: drops devices that failed and hold nothing that is needed, and reports
+    /// when the log is redundant again. Log that only the archive or the flash cache still needs is
+    /// retained while it can be read; else it is given up.
     pub fn settle_log_array(&self) -> Result<(), Error> {
         let (redo_start, log_start) = {
             let superblock = self.superblock.lock();
@@ -103,14 +108,15 @@ impl Engine {
         if known.thin && least >= copies {
             known.thin = false;
             drop(known);
-            self.tell_log_event(
+            self.report_log_event(
                 LogEventKind::Redundant,
                 None,
                 format!("all log from LSN {from} on is on {copies} devices again"),
             );
             return Ok(());
         }
-        // A checkpoint writes what was dirty at the one before it, so that one alone seldom makes enough log needless.
+        // A checkpoint writes what was dirty at the one before it, so that one alone seldom makes
+        // enough log needless.
         let thin_for_a_while = known.thin && usize::from(copies) <= self.log.devices();
         if (needed || thin_for_a_while) && known.checkpoints_wanted < CHECKPOINTS_MAX {
             known.checkpoints_wanted += 1;
@@ -120,10 +126,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives up, for the archive, the log that it lacks: it goes on behind that.
+    /// Gives up, for the archive, the log that it lacks: the archive continues behind that.
     pub fn give_up_archiving(&self, why: &str) {
         self.retention.revoke_archive();
-        self.tell_log_event(
+        self.report_log_event(
             LogEventKind::Unarchived,
             None,
             format!(
@@ -133,10 +139,10 @@ impl Engine {
         );
     }
 
-    /// Has a device on which nothing is needed be a member no more, durably, and lets go of it.
+    /// Removes a device that is not needed from the members, durably, and closes it.
     fn strike(&self, id: MemberId) -> Result<(), Error> {
         self.amend(|superblock| {
-            // Known from now on, lest the id be given again.
+            // Noted from now on, so that the id is never used again.
             superblock.array_mut();
             superblock.members.retain(|member| member.id != id);
             Ok(())
@@ -148,7 +154,7 @@ impl Engine {
 
     fn drop_failed(&self, id: MemberId, device: &str) -> Result<(), Error> {
         self.strike(id)?;
-        self.tell_log_event(
+        self.report_log_event(
             LogEventKind::Dropped,
             Some(id),
             format!(
@@ -159,14 +165,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds a device to the log; answers its id.
+    /// Adds a device to the log; returns its id.
     pub fn add_log_device(&self, candidate: Candidate) -> Result<MemberId, Error> {
         self.check_writable()?;
         let _changing = self.array.changing.lock();
         let Candidate { device, path } = candidate;
         let bytes = self.superblock.lock().members.iter().map(|member| member.bytes).min().unwrap_or(0);
         device.grow(bytes, Fill::Written)?;
-        // Taken before anything on the device bears it: an id is never given twice, whatever happens now.
+        // Taken before anything on the device bears it: no id is used twice, whatever happens now.
         let id = self.amend(|superblock| {
             let array = superblock.array_mut();
             let id = MemberId(array.next_member);
@@ -190,7 +196,7 @@ impl Engine {
         self.log.use_member(new)?;
         self.restate_copies()?;
         let devices = self.log.devices();
-        self.tell_log_event(
+        self.report_log_event(
             LogEventKind::Added,
             Some(id),
             format!("log device {} ({name}) has been added; the log has {devices} devices now", id.0),
@@ -198,8 +204,8 @@ impl Engine {
         Ok(id)
     }
 
-    /// Says in the superblock how many copies log gets from now on. A device that fails meanwhile lowers that again before
-    /// anything has fewer.
+    /// Writes to the superblock how many copies log gets from now on. A device that fails meanwhile
+    /// lowers that again before any log has fewer.
     fn restate_copies(&self) -> Result<(), Error> {
         self.amend(|superblock| {
             if superblock.copies() > 1 {
@@ -219,7 +225,8 @@ impl Engine {
             return Err(Error::new(ErrorKind::NotFound, format!("the log has no device {}", id.0)));
         };
         if status.state == MemberState::InUse {
-            // A device that fails between the two waits for the lock with its own change, and nothing is requested meanwhile.
+            // A device that fails between the two waits for the lock with its own change, and no
+            // log is requested meanwhile.
             let stopped = self.losses.amend_then(
                 |superblock| {
                     let statuses = self.log.member_statuses();
@@ -239,12 +246,12 @@ impl Engine {
             }
         }
         self.drain(id).inspect_err(|_| {
-            // It stays what it was, with as many copies as before from now on.
+            // It stays a member, with as many copies as before from now on.
             self.log.use_again(id);
             let _ = self.restate_copies();
         })?;
         self.strike(id)?;
-        self.tell_log_event(
+        self.report_log_event(
             LogEventKind::Removed,
             Some(id),
             format!(
@@ -255,18 +262,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes checkpoints until the device holds no log that anybody needs.
+    /// Takes checkpoints until the device holds no log that is needed.
     fn drain(&self, id: MemberId) -> Result<(), Error> {
         let deadline = clock::now().after(LEAVE_MAX);
         let mut seen = None;
         let mut checkpoint: Option<(Lsn, Moment)> = None;
-        // What is not redone yet holds log of an earlier life.
+        // Pages that are not redone yet retain log of an earlier epoch.
         self.redo_all()?;
         loop {
             let held = self.retention.oldest();
             let redo_start = self.superblock.lock().redo_start;
-            // A checkpoint takes room itself: again and again, it would use up what is reserved for the next one. Of log that
-            // the archive or a backup holds it gives nothing back, and hardly anything new if nothing was appended since the last.
+            // A checkpoint needs log space itself: repeated, it would use up the reserve for the
+            // next one. It frees no log that the archive or a backup holds, and hardly any if
+            // nothing was appended since the last.
             let is_news =
                 checkpoint.is_none_or(|(end, taken)| end != self.log.end() || taken.elapsed() >= LEAVE_AGAIN);
             let may_free = held.is_none_or(|held| held >= redo_start) && is_news;

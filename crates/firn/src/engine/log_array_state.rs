@@ -1,11 +1,12 @@
-//! What the engine remembers of the log's devices beside the superblock: recent events, and what a failure still asks for.
+//! What the engine remembers of the log's devices beside the superblock: recent events, and what a
+//! failure still asks for.
 
 use crate::options::callbacks::{LogEvent, LogEventKind};
 use crate::ranks;
 use firn_base::sync::Mutex;
 use firn_log::MemberId;
 
-/// What the engine knows of the array beside the superblock.
+/// The engine's knowledge of the array beside the superblock.
 pub(crate) struct LogArray {
     /// One change at a time.
     pub changing: Mutex<()>,
@@ -22,7 +23,7 @@ impl Default for LogArray {
 pub(crate) struct Known {
     /// Events since the database was opened; the oldest are forgotten.
     pub events: Vec<LogEvent>,
-    /// Redundancy was lost and has not been announced as regained.
+    /// Redundancy was lost, and its return has not been reported.
     pub thin: bool,
     /// A device was lost.
     pub lost: bool,
@@ -30,7 +31,7 @@ pub(crate) struct Known {
     pub checkpoints_wanted: u32,
 }
 
-/// Events that are remembered.
+/// Number of events that are remembered.
 const EVENTS_MAX: usize = 64;
 
 impl LogArray {
@@ -49,14 +50,14 @@ impl LogArray {
         event
     }
 
-    /// Notes that a device was lost, and whether redundancy was with it.
+    /// Records that a device was lost, and whether redundancy was lost with it.
     pub fn lost(&self, thin: bool) {
         let mut known = self.known.lock();
         known.thin |= thin;
         (known.lost, known.checkpoints_wanted) = (true, 0);
     }
 
-    /// Whether a device was lost, so that a checkpoint is to make what is on it needless.
+    /// Whether a device was lost, so that a checkpoint should make the log on it needless.
     pub fn is_checkpoint_wanted(&self) -> bool {
         self.known.lock().lost
     }

@@ -1,10 +1,11 @@
-//! What becomes of a log device that fails: from the first write on, so that a device that can be read and not written is
-//! survived by an opening, too.
+//! The handler of failed log devices: it works from the first write on, so that an opening, too,
+//! survives a device that can be read and not written.
 //!
-//! The handler runs in the thread whose write failed, before anything is acknowledged that has fewer copies. It needs the
-//! superblock and no floor, so that it works before there is an engine. Several devices may fail at once, and their
-//! handlers run in any order. So what the superblock promises is taken from the log *under the superblock's lock*: each
-//! loss is followed by a change of the superblock, hence the last of these sees all of them.
+//! The handler runs in the thread whose write failed, before any log with fewer copies is
+//! acknowledged. It needs the superblock and no other layer, so that it works before there is an
+//! engine. Several devices may fail at once, and their handlers run in any order. So the promise in
+//! the superblock is computed from the log *under the superblock's lock*: each failure is followed
+//! by a change of the superblock, hence the last of these sees all of them.
 
 use crate::engine::checkpointer::Checkpointer;
 use crate::engine::devices::Counted;
@@ -17,13 +18,14 @@ use crate::ranks;
 use firn_base::sync::{Arc, Mutex, OnceLock, Weak};
 use firn_log::{LogError, LogErrorKind, Loss, LossHandler, LostMember, MemberId};
 
-/// What is durable about the log's members, and who is told of a loss. Shared by the engine and the log's handler.
+/// The durable state of the log's members, and the listener for losses. Shared by the engine and
+/// the log's handler.
 pub(crate) struct Losses {
     pub superblock: Arc<Mutex<Superblock>>,
     pub devices: Arc<Counted>,
     pub array: Arc<LogArray>,
     listener: Option<LogEventFn>,
-    /// Of the engine, once there is one.
+    /// The engine's, once there is one.
     checkpointer: OnceLock<Weak<Checkpointer>>,
 }
 
@@ -35,7 +37,7 @@ fn superblock_failed(error: &Error) -> LogError {
 }
 
 impl Losses {
-    /// Of a database with this superblock, as its device has it.
+    /// For a database with this superblock, as its device has it.
     pub fn new(superblock: Superblock, devices: Arc<Counted>, options: &Options) -> Arc<Losses> {
         Arc::new(Losses {
             superblock: Arc::new(ranks::SUPERBLOCK.mutex(superblock)),
@@ -46,7 +48,8 @@ impl Losses {
         })
     }
 
-    /// What the log calls. It does not keep the database's devices: a thread of the log's may outlive the database.
+    /// The callback for the log. It does not keep the database's devices: a thread of the log's may
+    /// outlive the database.
     pub fn handler(self: &Arc<Losses>) -> LossHandler {
         let losses = Arc::downgrade(self);
         LossHandler::new(move |lost| match losses.upgrade() {
@@ -55,8 +58,8 @@ impl Losses {
         })
     }
 
-    /// There is an engine now, whose checkpointer takes the checkpoints that a failed device asks for, also if the device
-    /// failed before.
+    /// Called once there is an engine: its checkpointer takes the checkpoints that a failed device
+    /// needs, also of devices that failed before.
     pub fn serve(&self, checkpointer: &Arc<Checkpointer>) {
         let first = self.checkpointer.set(Arc::downgrade(checkpointer)).is_ok();
         assert!(first, "a database has one engine");
@@ -65,14 +68,14 @@ impl Losses {
         }
     }
 
-    /// Changes the superblock in memory and on its device, or not in memory. After a write that failed the device may show
-    /// either state; each is one that a crash may leave, and the next call writes what is in memory with a higher sequence,
-    /// whether or not it changes anything.
+    /// Changes the superblock in memory and on its device, or not in memory. After a write that
+    /// failed the device may show either state; each is one that a crash may leave, and the next
+    /// call writes what is in memory with a higher sequence, whether or not it changes anything.
     pub fn amend<T>(&self, change: impl FnOnce(&mut Superblock) -> Result<T, Error>) -> Result<T, Error> {
-        self.amend_then(change, |answer| answer)
+        self.amend_then(change, |outcome| outcome)
     }
 
-    /// As `amend`; `then` runs before anyone else can change the superblock.
+    /// As `amend`; `then` runs before any other thread can change the superblock.
     pub fn amend_then<T, U>(
         &self,
         change: impl FnOnce(&mut Superblock) -> Result<T, Error>,
@@ -80,18 +83,18 @@ impl Losses {
     ) -> Result<U, Error> {
         let mut superblock = self.superblock.lock();
         let mut changed = superblock.clone();
-        let answer = change(&mut changed)?;
+        let outcome = change(&mut changed)?;
         if changed != *superblock || superblock.in_doubt {
             let written = changed.write(&self.devices.superblock());
             (superblock.sequence, superblock.in_doubt) = (changed.sequence, changed.in_doubt);
             written?;
             *superblock = changed;
         }
-        Ok(then(answer))
+        Ok(then(outcome))
     }
 
-    /// Notes an event and tells who asked to be told.
-    pub fn tell(&self, kind: LogEventKind, member: Option<MemberId>, message: String) {
+    /// Records an event and calls the listener.
+    pub fn report(&self, kind: LogEventKind, member: Option<MemberId>, message: String) {
         let event = self.array.note(kind, member, message);
         if let Some(listener) = &self.listener {
             listener(&event);
@@ -125,7 +128,7 @@ impl Losses {
             true => "it has been dropped, others have what it had",
             false => "what is on it is needed until the next checkpoint",
         };
-        self.tell(
+        self.report(
             LogEventKind::Lost,
             Some(lost.member),
             format!(

@@ -1,9 +1,10 @@
-//! Who, beside recovery, needs log to be kept: the archive and running backups.
+//! Which log is retained for others than recovery: the archive and running backups.
 //!
-//! Truncation asks here, under the superblock's lock, each time it moves; so whoever takes a hold under that lock, at
-//! or after the redo start, finds its log. A hold can be revoked when the log is nearly full: commits go on, and the
-//! holder learns of it when it wants to move. Of the archive's it is remembered from where on log was given up, until the
-//! archive has noted the gap (`Extensions::archive_gap`).
+//! Truncation asks here, under the superblock's lock, each time it moves; so a holder that takes
+//! its hold under that lock, at or after the redo start, finds its log. A hold can be revoked when
+//! the log is nearly full: commits go on, and the holder finds out when it moves its hold. Of the
+//! archive's hold it is remembered from which LSN on log was given up, until the archive has noted
+//! the gap (`Extensions::archive_gap`).
 //!
 //! Lock order: `superblock` → `holds`.
 
@@ -21,7 +22,7 @@ pub(crate) struct LogRetention {
 #[derive(Debug, Default)]
 struct Holds {
     archive: Option<Lsn>,
-    /// From here on log was given up that the archive had not taken, as far as is known.
+    /// From this LSN on log was given up that the archive had not taken, as far as is known.
     archive_gap: Option<Lsn>,
     backups: BTreeMap<u64, Lsn>,
     next_backup: u64,
@@ -34,7 +35,7 @@ impl Default for LogRetention {
 }
 
 impl LogRetention {
-    /// The log is to be kept from here on; `None` if nobody holds it.
+    /// The log is to be retained from this LSN on; `None` if there is no hold.
     pub fn oldest(&self) -> Option<Lsn> {
         let holds = self.holds.lock();
         holds.backups.values().copied().chain(holds.archive).min()
@@ -62,24 +63,25 @@ impl LogRetention {
         }
     }
 
-    /// Takes the archive's hold away.
+    /// Revokes the archive's hold.
     pub fn revoke_archive(&self) {
         let mut holds = self.holds.lock();
         let held = holds.archive.take();
         holds.archive_gap = holds.archive_gap.into_iter().chain(held).min();
     }
 
-    /// From where on log was given up that the archive had not taken, if it does not know yet.
+    /// From which LSN on log was given up that the archive had not taken, if it has not noted that
+    /// yet.
     pub fn archive_gap(&self) -> Option<Lsn> {
         self.holds.lock().archive_gap
     }
 
-    /// Remembers what an earlier opening gave up; or, with `None`, that the archive knows.
+    /// Sets what an earlier opening gave up; `None` once the archive has noted it.
     pub fn set_archive_gap(&self, from: Option<Lsn>) {
         self.holds.lock().archive_gap = from;
     }
 
-    /// Holds the log from `lsn` on for a backup; answers its number.
+    /// Holds the log from `lsn` on for a backup; returns the hold's number.
     pub fn begin_backup(&self, lsn: Lsn) -> u64 {
         let mut holds = self.holds.lock();
         holds.next_backup += 1;
@@ -110,7 +112,7 @@ impl LogRetention {
         self.holds.lock().backups.remove(&number);
     }
 
-    /// Takes all backups' holds away; whether there were any.
+    /// Revokes all backups' holds; returns whether there were any.
     pub fn revoke_backups(&self) -> bool {
         let mut holds = self.holds.lock();
         let any = !holds.backups.is_empty();

@@ -1,9 +1,9 @@
-//! Whether recovery reads log from the archive or from the log's devices, where both have it: from whichever is read faster
-//! (FlashLogging, 3.7).
+//! Chooses whether recovery reads log from the archive or from the log's devices, where both have
+//! it: from the source that is read faster (FlashLogging, 3.7).
 //!
-//! That is for speed only, so it may be wrong: what the faster source does not have whole comes from the other
-//! ([`firn_log::LogSources::archive_first`]). How fast each is its profile says; without one for both, both are timed,
-//! unless there is too little log for that to pay.
+//! The choice affects speed only, so it may be wrong: log that the faster source lacks comes from
+//! the other ([`firn_log::LogSources::archive_first`]). The profiles tell how fast each is; without
+//! profiles for both, both are timed, unless there is too little log for that to pay.
 
 use crate::engine::archive_needed::ArchiveTail;
 use crate::engine::superblock::{Member, Superblock};
@@ -21,12 +21,12 @@ use std::time::Duration;
 
 /// Bytes of one read, as the scan reads.
 const READ: usize = 256 << 10;
-/// Timing one source reads no more than this, and stops earlier after so long.
+/// Timing one source reads no more than these bytes, and stops earlier after this time.
 const TIMED: (u64, Duration) = (2 << 20, Duration::from_millis(20));
-/// Of less log than this, likely to be read, nothing is timed.
+/// With less log than this, likely to be read, nothing is timed.
 const WORTH_TIMING: u64 = 64 << 20;
 
-/// Bytes a second that are expected of both.
+/// Expected rates in bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rates {
     /// Of all log devices together.
@@ -35,28 +35,29 @@ struct Rates {
 }
 
 impl Rates {
-    /// Whether the archive is the faster source. Of equals the devices are: they have all log.
+    /// Whether the archive is the faster source. If both are equal, the devices are: they have all
+    /// log.
     fn is_archive_first(self) -> bool {
         self.archive > self.devices
     }
 }
 
-/// What a device with this profile reads in sequence: bytes a second.
+/// The sequential read rate of a device with this profile, in bytes a second.
 fn rate_of(profile: &DeviceProfile) -> Option<f64> {
     let us = profile.model.read_sequential.us(READ as u64);
     let most = profile.model.read_mb_s.map_or(f64::MAX, |most| most * 1e6);
     (us > 0.0).then(|| (READ as f64 / us * 1e6).min(most))
 }
 
-/// How many drives the members are on: files in one directory share one. Of devices that were handed in (there is no `base`
-/// directory) each is taken for a drive.
+/// The number of drives that the members are on: files in one directory share one. Devices that the
+/// caller handed in (there is no `base` directory) count as a drive each.
 fn drives(members: &[Member], base: Option<&Path>) -> usize {
     let Some(base) = base else { return members.len() };
     let parents = members.iter().map(|member| base.join(&member.path).parent().map(Path::to_path_buf));
     parents.collect::<BTreeSet<_>>().len()
 }
 
-/// What the archive is asked for at opening, and up to where it is read first.
+/// How an opening uses the archive, and up to which LSN it is read first.
 pub(crate) fn archive_use(
     superblock: &Superblock,
     logs: &[Arc<dyn Device>],
@@ -78,8 +79,8 @@ pub(crate) fn archive_use(
     (archive, first.then_some(until))
 }
 
-/// The archive that the database in the superblock has, or that is named now, if it holds anything and is not to be
-/// forgotten. The one that is named now goes first: it may have been moved.
+/// The archive that the superblock or the options name, if it holds anything and is not to be
+/// forgotten. The one in the options goes first: the archive may have been moved.
 fn archive_files(options: &ArchiveOptions, superblock: &Superblock) -> Option<ArchiveFiles> {
     let given = options.path.as_deref().and_then(Path::to_str);
     let known = superblock.extensions.archive.as_deref().filter(|_| !options.none);
@@ -90,7 +91,7 @@ fn archive_files(options: &ArchiveOptions, superblock: &Superblock) -> Option<Ar
     })
 }
 
-/// What can be expected of the log's devices and of the archive in `files`; `None` if nobody knows.
+/// The expected rates of the log's devices and of the archive in `files`; `None` if unknown.
 fn rates(
     superblock: &Superblock,
     logs: &[Arc<dyn Device>],
@@ -116,7 +117,7 @@ fn rates(
     Some(Rates { devices: side_by_side(logs), archive })
 }
 
-/// What all of them read side by side, each for itself; bytes a second.
+/// The rate of all log devices, read side by side, in bytes a second.
 fn side_by_side(logs: &[Arc<dyn Device>]) -> f64 {
     if let [only] = logs {
         return timed(&**only);
@@ -127,7 +128,8 @@ fn side_by_side(logs: &[Arc<dyn Device>]) -> f64 {
     })
 }
 
-/// What a device reads in sequence from its middle on; bytes a second. Zero if it cannot be read.
+/// The sequential read rate of a device from its middle on, in bytes a second. Zero if it cannot be
+/// read.
 fn timed(device: &dyn Device) -> f64 {
     let mut buf = AlignedBuf::zeroed(READ);
     let begin = device.len() / 2 / READ as u64 * READ as u64;

@@ -1,8 +1,9 @@
-//! What happens when the log is nearly full: checkpoints, and then whoever else holds it.
+//! What happens when the log is nearly full: checkpoints, and then revoking the holds of others.
 //!
-//! Invariant: what is refused for lack of room leaves the log as it was. No checkpoint is taken that cannot free any, and
-//! housekeeping (`firn_txn`'s purge) waits: the log's reserve is for undoing what is open, and for checkpoints that help.
-//! What cannot be undone within it is put off until there is room.
+//! Invariant: a write that is refused for lack of space leaves the log as it was. No checkpoint is
+//! taken that cannot free any log, and housekeeping (`firn_txn`'s purge) waits: the log's reserve
+//! is for undoing open transactions, and for checkpoints that help. What cannot be undone within it
+//! is put off until there is space.
 
 use crate::engine::Engine;
 use crate::engine::archiver::Archiver;
@@ -18,16 +19,18 @@ use std::time::Duration;
 
 /// How long writes wait for a running backup that does not copy any log, before it is given up.
 const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
-/// How often they look.
+/// How often the waiting writes look.
 const BACKUP_LOOK: Duration = Duration::from_millis(1);
 
-/// Checkpoints asked for in vain, before it takes a change to ask again: one writes what was dirty at the one before it, and
-/// one that frees nothing may leave its record out.
+/// Requests for checkpoints in vain, before only a change of the log's state allows another one: a
+/// checkpoint writes what was dirty at the one before it, and one that frees nothing may leave its
+/// record out.
 const ASKED_MAX: u32 = 3;
 
 impl Engine {
-    /// Asks for a checkpoint if one is due or the log is filling. What background work logs may be all that is logged, and then no
-    /// client asks for the checkpoint that makes space for more. Does not wait.
+    /// Requests a checkpoint if one is due or the log is filling. The log of background work may be
+    /// all that is logged, and then no client requests the checkpoint that frees space for more.
+    /// Does not wait.
     pub fn consider_checkpoint(&self) {
         if self.checkpointer.is_served() {
             self.checkpointer.consider(self.log.end());
@@ -38,8 +41,9 @@ impl Engine {
         }
     }
 
-    /// Whether housekeeping (freeing dropped tables and large values) may write to the log now: users come first where there
-    /// is little. Asks for checkpoints on the way, since in an otherwise idle database nobody else does. Does not wait.
+    /// Whether housekeeping (freeing dropped tables and large values) may write to the log now:
+    /// users come first where there is little. Requests checkpoints on the way, since in an
+    /// otherwise idle database no client does. Does not wait.
     pub fn has_log_for_housekeeping(&self) -> bool {
         self.consider_checkpoint();
         let space = self.log.space();
@@ -50,8 +54,8 @@ impl Engine {
         has_space
     }
 
-    /// Asks for a checkpoint on behalf of background work, unless none can free any log. What else holds the log, a backup or the
-    /// archive, is left in peace: only users' writes make it let go.
+    /// Requests a checkpoint on behalf of background work, unless none can free any log. The holds
+    /// of a backup or the archive are respected: only users' writes revoke them.
     pub fn ask_for_log_space(&self, pressure: Pressure) {
         if self.is_held_by_others() {
             return;
@@ -72,18 +76,18 @@ impl Engine {
         }
     }
 
-    /// Waits for (or performs) checkpoints; then makes those let go who hold log that recovery does not need. Fails if
-    /// that did not free any log.
+    /// Waits for (or takes) checkpoints; then revokes the holds on log that recovery does not need.
+    /// Fails if that did not free any log.
     pub fn make_log_space(&self) -> Result<(), Error> {
         let before = self.log.space();
         // No checkpoint frees log that pages need which are not redone yet.
-        self.redo_for_room()?;
+        self.redo_to_free_log()?;
         let enough = |after: LogSpace| {
             after.normal_bytes > before.normal_bytes || after.normal_bytes >= after.capacity_bytes / 16
         };
-        // A checkpoint writes what was dirty at the one before it: the second frees what the first, after
-        // a long time without any, could not. One that cannot free anything has records of its own all the same, and
-        // these would use up the room in which what is open is undone.
+        // A checkpoint writes what was dirty at the one before it: the second frees what the first,
+        // after a long time without any, could not. One that cannot free anything appends records
+        // all the same, and these would use up the space for undoing open transactions.
         let checkpoints = if self.is_held_by_others() { 0 } else { 2 };
         for _ in 0..checkpoints {
             self.wait_for_checkpoint()?;
@@ -91,7 +95,8 @@ impl Engine {
                 return Ok(());
             }
         }
-        // Bounded: a backup and the archive are each revoked once, and the archive moves or is.
+        // Bounded: a backup and the archive are each revoked once, and the archive either moves or
+        // is revoked.
         while self.loosen()? {
             self.wait_for_checkpoint()?;
             if enough(self.log.space()) {
@@ -110,8 +115,9 @@ impl Engine {
         ))
     }
 
-    /// Refuses writes while log of very many openings is kept for an archive that must not have a gap: each opening that
-    /// writes log takes a place in the superblock. Once the archive has caught up, a checkpoint makes place again.
+    /// Refuses writes while log of very many openings is retained for an archive that must not have
+    /// a gap: each opening that writes log occupies an entry in the superblock. Once the archive
+    /// has caught up, a checkpoint frees entries.
     pub fn refuse_too_many_epochs(&self) -> Result<(), Error> {
         let count = || {
             let superblock = self.superblock.lock();
@@ -140,9 +146,10 @@ impl Engine {
         }
     }
 
-    /// At opening: where the log is nearly full for the sake of an archive that is away and may have a gap, that gives way
-    /// at once. Else openings that write too little for anybody to ask for room would use up what is reserved for checkpoints.
-    pub fn let_go_of_held_log(&self) {
+    /// At opening: if the log is nearly full because of an archive that is away and may have a gap,
+    /// revokes its hold at once. Otherwise openings that write too little to request space would
+    /// use up the reserve for checkpoints.
+    pub fn revoke_hold_of_absent_archive(&self) {
         let space = self.log.space();
         let Some(archive) = &self.archive else { return };
         if space.normal_bytes < space.capacity_bytes / 16
@@ -154,20 +161,22 @@ impl Engine {
         }
     }
 
-    /// Whether the oldest log is kept for the archive or a backup alone, so that no checkpoint frees any.
+    /// Whether the oldest log is retained for the archive or a backup alone, so that no checkpoint
+    /// frees any.
     pub fn is_held_by_others(&self) -> bool {
         let redo_start = self.superblock.lock().redo_start;
         let oldest = self.log.space().oldest;
         self.retention.oldest().is_some_and(|held| held < redo_start && held <= oldest)
     }
 
-    /// Undoes a transaction that could not be undone because the log was full, if there may be room again.
+    /// Undoes a transaction that could not be undone because the log was full, if there may be
+    /// space again.
     pub fn undo_put_off(&self) -> Result<Progress, Error> {
         if !self.txns.has_put_off() {
             return Ok(Progress::Idle);
         }
         if self.log.space().normal_bytes == 0 {
-            // Whoever held the log has moved since: a checkpoint, once, frees what it let go.
+            // The holder has moved since: one checkpoint frees what it released.
             let held = self.retention.oldest().map_or(u64::MAX, |held| held.0);
             if !self.is_held_by_others() && self.put_off_at.swap(held, Ordering::Relaxed) != held {
                 self.checkpointer.want();
@@ -186,7 +195,7 @@ impl Engine {
         }
     }
 
-    /// Has the archive, or a backup, need less log; whether any of them was in the way.
+    /// Makes the archive, or a backup, need less log; returns whether one of them was in the way.
     fn loosen(&self) -> Result<bool, Error> {
         let redo_start = self.superblock.lock().redo_start;
         if self.retention.oldest().is_none_or(|held| held >= redo_start) {
@@ -194,7 +203,7 @@ impl Engine {
         }
         let target = self.enough_to_free(redo_start);
         if self.retention.oldest().is_none_or(|held| held >= target) {
-            // They have moved since the last checkpoint: the next one frees what they let go.
+            // They have moved since the last checkpoint: the next one frees what they released.
             return Ok(true);
         }
         if self.retention.oldest_backup().is_some_and(|held| held < target) {
@@ -213,7 +222,7 @@ impl Engine {
             ArchiveFull::Refuse => Err(Error::new(
                 ErrorKind::Full,
                 format!(
-                    "the log is full because it is kept until it is archived, and {}: make room there or mend it, or \
+                    "the log is full because it is kept until it is archived, and {}: free space there or repair it, or \
                      allow a gap",
                     archive.trouble()
                 ),
@@ -221,7 +230,8 @@ impl Engine {
         }
     }
 
-    /// Up to where others must let go of the log that recovery does not need, for a checkpoint to be worth it.
+    /// Up to which LSN other holders must release log that recovery does not need, for a checkpoint
+    /// to pay.
     fn enough_to_free(&self, redo_start: Lsn) -> Lsn {
         let space = self.log.space();
         redo_start.min(space.oldest.advance(space.capacity_bytes / 8))

@@ -1,8 +1,8 @@
-//! How many files the log of a new database is spread over, when nobody says.
+//! The number of files that the log of a new database is spread over, if no option says.
 //!
-//! Several synchronous writes in flight hide a slow device's latency; on a fast one they only make groups
-//! of commits smaller and cost the processor more requests (`docs/lab/2026-11-20-benchmarks.md`, "How many log devices").
-//! So the device is asked: a few synchronous writes, timed, when the database is created.
+//! Several synchronous writes in flight hide a slow device's latency; on a fast one they only make
+//! groups of commits smaller and cost the processor more requests (`docs/benchmarks.md`, "How many
+//! log devices"). So a few synchronous writes are timed when the database is created.
 
 use crate::error::Error;
 use firn_base::clock;
@@ -10,21 +10,21 @@ use firn_base::sync::Arc;
 use firn_device::{AlignedBuf, Device, Durability};
 use std::time::Duration;
 
-/// Files for a device whose latency is worth hiding.
+/// Number of files for a device whose latency is worth hiding.
 const WIDE: usize = 4;
 /// Synchronous writes faster than this leave nothing to hide.
 const FAST: Duration = Duration::from_micros(300);
-/// Writes timed; their median counts.
+/// Number of writes timed; their median counts.
 const PROBES: usize = 15;
 const PROBE_BYTES: usize = 4096;
 
-/// Files for a device with this latency of a synchronous write.
+/// Number of files for a device with this latency of a synchronous write.
 fn width(latency: Duration) -> usize {
     if latency < FAST { 1 } else { WIDE }
 }
 
-/// Times synchronous writes of zeros at `offset`, where the device is written already and holds nothing,
-/// and answers how many files the log had best have.
+/// Times synchronous writes of zeros at `offset`, where the device is written already and holds
+/// nothing, and returns the best number of files for the log.
 pub(crate) fn probe(device: &Arc<dyn Device>, offset: u64) -> Result<usize, Error> {
     let zeros = AlignedBuf::zeroed(PROBE_BYTES.max(device.info().logical_block));
     let mut times = Vec::with_capacity(PROBES);

@@ -1,4 +1,5 @@
-//! Background work in steps: cleaning, purging, freeing what was dropped, upkeep of store and cache.
+//! Background work in steps: cleaning, purging, freeing what was dropped, upkeep of store and
+//! cache.
 
 use crate::engine::Engine;
 use crate::engine::checkpointer::Pressure;
@@ -7,7 +8,7 @@ use firn_base::Progress;
 use firn_base::clock;
 use std::time::Duration;
 
-/// What maintenance does.
+/// The kinds of maintenance.
 #[derive(Clone, Copy)]
 pub(crate) enum Upkeep {
     Versions,
@@ -20,10 +21,10 @@ pub(crate) enum Upkeep {
 impl Upkeep {
     pub const KINDS: usize = Upkeep::Cache as usize + 1;
 
-    /// For people.
+    /// As a phrase for reports.
     fn name(self) -> &'static str {
         match self {
-            Upkeep::Versions => "removing versions and deleted rows that nobody sees",
+            Upkeep::Versions => "removing versions and deleted rows that no snapshot sees",
             Upkeep::Drops => "freeing dropped tables and large values",
             Upkeep::FreeSpace => "looking for free space in the store",
             Upkeep::GivingBack => "giving free space of the store back",
@@ -32,22 +33,23 @@ impl Upkeep {
     }
 }
 
-/// Groups of pages of dropped tables freed by one step of maintenance, each of some 32 pages and half a kilobyte of log: the other
-/// pieces may wait for devices, these hardly do.
+/// Groups of pages of dropped tables freed by one step of maintenance, each of some 32 pages and
+/// half a kilobyte of log: the other work of a step may wait for devices, this hardly does.
 const DROP_STEPS: u32 = 16;
 /// How long upkeep that met damage rests before it is tried again.
 const DAMAGE_REST: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// One small piece of each kind of background work; for databases without threads of their own.
+    /// One small step of each kind of background work; for databases without threads of their own.
     ///
-    /// Errors: of the first piece that failed, after the others had their turn: checkpoints and the archive may be what
-    /// helps. A full log is none: what it delays is tried again by a later step.
+    /// Errors: that of the first kind that failed, after the others had their turn: checkpoints and
+    /// the archive may be what helps. A full log is no error: the delayed work is tried again by a
+    /// later step.
     pub fn step(&self) -> Result<Progress, Error> {
         self.check_open()?;
         let recovered = self.recovery_step()?;
         if self.is_read_only() {
-            // What recovery does not need to write would only take space aside.
+            // Only what recovery needs to write is worth space in the overlay.
             return Ok(recovered);
         }
         let cleaned = self.pool.clean_step().map_err(Error::from);
@@ -70,12 +72,12 @@ impl Engine {
         Ok(progress)
     }
 
-    /// Purges versions and ghosts, frees dropped tables, learns free space and gives some back. Nothing if another thread is
-    /// at it.
+    /// Purges versions and ghost records, frees dropped tables, learns free space and returns some.
+    /// Does nothing if another thread is at it.
     pub fn maintenance_step(&self) -> Result<Progress, Error> {
         self.txns.check_usable()?;
         let Some(_maintaining) = self.maintaining.try_lock() else { return Ok(Progress::Idle) };
-        // Every step is taken, whatever those before it found.
+        // Every step is taken, whatever the outcome of those before it.
         let outcomes = [
             self.upkeep(Upkeep::Versions, || Ok(self.txns.maintenance_step()?)),
             self.undo_put_off(),
@@ -88,10 +90,10 @@ impl Engine {
         outcomes.into_iter().try_fold(Progress::Idle, |all, outcome| Ok(all.or(outcome?)))
     }
 
-    /// Some steps of freeing what was dropped, while there is enough log.
+    /// Frees some of what was dropped, while there is enough log.
     fn drop_steps(&self) -> Result<Progress, Error> {
         let mut progress = Progress::Idle;
-        // A loser may have to undo what it did in a tree that has been dropped.
+        // A loser may still have changes to undo in a tree that has been dropped.
         if self.losers_to_undo() {
             return Ok(progress);
         }
@@ -112,13 +114,13 @@ impl Engine {
         Ok(progress)
     }
 
-    /// Whether transactions are to be rolled back in this incarnation that are not their owners' any more.
+    /// Whether losers are left to be rolled back before the next opening.
     fn losers_to_undo(&self) -> bool {
         self.txns.losers_left() > self.txns.losers_set_aside()
     }
 
-    /// A piece of one kind of upkeep. What meets damage that it could not pass over by itself rests for a while, so that
-    /// the same page is not read over and over; the others go on.
+    /// One step of one kind of upkeep. A kind that met damage which it could not pass over rests
+    /// for a while, so that the same page is not read over and over; the others go on.
     fn upkeep(
         &self,
         kind: Upkeep,

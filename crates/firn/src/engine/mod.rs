@@ -1,15 +1,17 @@
 //! The engine: the layers of one open database, and what moves between them.
 //!
-//! Place in the stack: below `backup` and the facade, above all other crates. It imports neither; errors and options, which
-//! all three share, are leaves beside it.
+//! Place in the stack: below `backup` and the facade, above all other crates. It imports neither;
+//! errors and options, which all three share, are leaves beside it.
 //!
-//! * opening: `directory`, `creation_mark`, `claim`, `separate_directories`, `assembly`, `devices`, `superblock`,
-//!   `superblock_fields`, `log_width`;
-//! * recovery: `recovery`, `log_source`, `scan_cache`, `archive_needed`, `analysis`, `pending_collector`, `page_changes`,
-//!   `pending`, `pending_log`, `redo`, `background_recovery`, `recovery_report`;
-//! * while it is open: `checkpoint`, `checkpointer`, `log_space`, `log_retention`, `maintenance`, `threads`, `closing`,
-//!   `archiver`;
-//! * devices that come, go and fail: `log_array`, `log_array_state`, `log_device_failure`, `cache`, `cache_changes`.
+//! * opening: `directory`, `creation_mark`, `claim`, `separate_directories`, `assembly`, `devices`,
+//!   `superblock`, `superblock_fields`, `log_width`;
+//! * recovery: `recovery`, `log_source`, `scan_cache`, `archive_needed`, `analysis`,
+//!   `pending_collector`, `page_changes`, `pending`, `pending_log`, `redo`, `background_recovery`,
+//!   `recovery_report`;
+//! * while it is open: `checkpoint`, `checkpointer`, `log_space`, `log_retention`, `maintenance`,
+//!   `threads`, `closing`, `archiver`;
+//! * devices that come, go and fail: `log_array`, `log_array_state`, `log_device_failure`, `cache`,
+//!   `cache_changes`.
 
 pub(crate) mod analysis;
 pub(crate) mod archive_needed;
@@ -71,9 +73,9 @@ use firn_tier::store::Store;
 use firn_txn::{TxnError, TxnErrorKind, TxnManager};
 use std::time::Duration;
 
-/// The floors, assembled.
+/// The layers, assembled.
 pub(crate) struct Parts {
-    /// With the superblock and the devices.
+    /// Has the superblock and the devices, too.
     pub losses: Arc<Losses>,
     pub log: Arc<Log>,
     pub store: Arc<Store>,
@@ -89,9 +91,10 @@ pub(crate) struct Parts {
 
 /// One open database. Shared by the handles that users hold and by the background threads.
 ///
-/// Lock order: the archive's `work` → `checkpointer`'s own → the floors', but for the log's → `superblock` → `keep` → the
-/// log's (`ranks.rs`). So nothing below DRAM is called under `superblock`: who finds in the midst of it that a log device
-/// failed takes that lock.
+/// Lock order: the archive's `work` → `checkpointer`'s own → those of the layers below, except for
+/// the log's → `superblock` → `retention` → the log's (`ranks.rs`). So nothing below DRAM is called
+/// under `superblock`: a thread that finds, during such a call, that a log device failed takes that
+/// lock.
 pub(crate) struct Engine {
     /// As on the device.
     pub superblock: Arc<Mutex<Superblock>>,
@@ -103,37 +106,40 @@ pub(crate) struct Engine {
     pub pool: Arc<BufferPool>,
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
-    /// Who else needs log to be kept.
+    /// The holds on the log besides recovery's needs.
     pub retention: LogRetention,
     pub archive: Option<Box<dyn Archiver>>,
     /// Log that only the archive has.
     pub archive_need: ArchiveNeed,
-    /// What recovery left for later.
+    /// Recovery's background part.
     pub recovery: BackgroundRecovery,
     pub checkpointer: Arc<Checkpointer>,
-    /// What is going on among the log's devices.
+    /// Events and pending work of the log's devices.
     pub array: Arc<LogArray>,
     /// Held while the cache is attached or detached.
     pub cache_changing: Mutex<()>,
-    /// Held during a step of maintenance: tables are freed by one thread at a time, which removes no ghosts meanwhile.
+    /// Held during a step of maintenance: tables are freed by one thread at a time, which removes
+    /// no ghost records meanwhile.
     pub maintaining: Mutex<()>,
     pub options: Options,
     closed: AtomicBool,
-    /// Log end at which the log's space is looked at again before a write.
+    /// The log's end at which the next write checks the log's space again.
     look_again_at: AtomicU64,
-    /// The log's end right after an opening that found the database as its last checkpoint left it; 0 after any other.
+    /// The log's end right after an opening that found the database as its last checkpoint left it;
+    /// 0 after any other.
     opened_at: AtomicU64,
-    /// Where others held the log when a checkpoint was last asked for to undo what was put off.
+    /// The LSN that others held when a checkpoint was last requested to undo what was put off.
     pub put_off_at: AtomicU64,
-    /// When a checkpoint was last asked for to make room for housekeeping. Locked alone.
+    /// The state of the log when a checkpoint was last requested for housekeeping. Locked alone.
     pub asked: Mutex<Asked>,
-    /// Until when each kind of upkeep rests that met damage. Locked alone.
+    /// Until when each kind of upkeep that met damage rests. Locked alone.
     pub resting: Mutex<[Option<Moment>; Upkeep::KINDS]>,
 }
 
-/// How often, in bytes of log, writers look at the log's space; more often if the log is small.
+/// How often, in bytes of log, writers check the log's space; more often if the log is small.
 const LOOK_EVERY: u64 = 64 << 10;
-/// The longest that closing waits for the archive: what it lacks then, the next opening gives it.
+/// The longest that closing waits for the archive: log that it lacks then is archived after the
+/// next opening.
 pub(crate) const ARCHIVE_CLOSE_MAX: Duration = Duration::from_secs(5);
 impl Engine {
     pub fn new(parts: Parts, options: &Options) -> Arc<Engine> {
@@ -186,7 +192,7 @@ impl Engine {
         engine.losses.serve(&engine.checkpointer);
         let weak = Arc::downgrade(&engine);
         engine.log.on_failed(move |error| {
-            // Who waits for a row of a transaction that cannot end any more would wait for ever.
+            // Transactions that wait for a row of one that cannot end any more would wait for ever.
             if let Some(engine) = weak.upgrade() {
                 engine.txns.poison(TxnError::new(TxnErrorKind::Failed, error.to_string()));
             }
@@ -194,7 +200,7 @@ impl Engine {
         if let Some(listener) = options.set_aside_listener.clone() {
             engine.txns.on_set_aside(move |work| listener(work));
         }
-        // Weak: the floors do not keep the engine that keeps them.
+        // Weak: the layers do not keep the engine that keeps them.
         let weak = Arc::downgrade(&engine);
         engine.txns.make_log_space_with(move |refused| {
             let Some(engine) = weak.upgrade() else { return Ok(()) };
@@ -204,23 +210,24 @@ impl Engine {
         engine
     }
 
-    /// The opening found the database as its last checkpoint left it.
+    /// Notes that the opening found the database as its last checkpoint left it.
     pub fn note_unchanged(&self) {
         self.opened_at.store(self.log.end().0, Ordering::Relaxed);
     }
 
-    /// Whether recovery has nothing to do, and not even a checkpoint to take.
+    /// Whether recovery has nothing to do, not even a checkpoint.
     pub fn is_as_at_its_checkpoint(&self) -> bool {
         self.opened_at.load(Ordering::Relaxed) == self.log.end().0
             && self.has_nothing_to_recover()
             && self.recovery.unredone().is_none()
-            // What was redone before the answer is not written yet.
+            // Redone pages are not written yet.
             && self.pool.oldest_recovery_lsn().is_none()
             && self.pool.tier().oldest_needed_lsn().is_none()
     }
 
-    /// Whether a checkpoint on closing would say nothing that the last one does not: no log was appended since the opening
-    /// found that, so that nothing is dirty; and nothing else changed that a checkpoint notes.
+    /// Whether a checkpoint on closing would equal the last one: no log was appended since the
+    /// opening found that, so that nothing is dirty; and nothing else changed that a checkpoint
+    /// notes.
     fn needs_no_last_checkpoint(&self) -> bool {
         let log_start = self.superblock.lock().log_start();
         self.is_as_at_its_checkpoint()
@@ -235,18 +242,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether it was opened to be looked into.
+    /// Whether it was opened read-only.
     pub fn is_read_only(&self) -> bool {
         self.options.overlay.is_some()
     }
 
-    /// Before what changes the database, but for a transaction's statements: those are refused by the transaction.
+    /// Called before a change of the database, except for a transaction's statements: those are
+    /// refused by the transaction.
     pub fn check_writable(&self) -> Result<(), Error> {
         self.check_open()?;
         if self.is_read_only() { Err(opened_read_only()) } else { Ok(()) }
     }
 
-    /// Before every write: keeps transactions from filling the log faster than checkpoints empty it.
+    /// Called before every write: keeps transactions from filling the log faster than checkpoints
+    /// empty it (back-pressure).
     pub fn admit(&self) -> Result<(), Error> {
         let end = self.log.end();
         if end.0 < self.look_again_at.load(Ordering::Relaxed) {
@@ -259,18 +268,19 @@ impl Engine {
         if self.checkpointer.is_served() {
             self.checkpointer.consider(end);
         } else if self.checkpointer.is_due(end) {
-            // Nobody else does it, and without checkpoints a transaction's before-images stay in the log
-            // until there is too little room left to move or undo them.
+            // No thread takes checkpoints, and without them a transaction's before-images stay in
+            // the log until there is too little space left to move or undo them.
             if let Err(error) = self.checkpoint() {
                 self.background_failed("taking a checkpoint", &error);
             }
         }
-        // Where the archive or a backup holds the oldest log, a checkpoint would free none.
+        // Where the archive or a backup retains the oldest log, a checkpoint would free none.
         let held = self.retention.oldest().is_some_and(|held| held <= space.oldest);
         if space.used_bytes > space.capacity_bytes / 2 && !held {
             self.checkpointer.request();
         }
-        // The log keeps a reserve of its own; waiting begins earlier, so that it is not met in normal work.
+        // The log keeps a reserve of its own; writers wait earlier, so that they do not reach it in
+        // normal work.
         let tight = space.capacity_bytes / 16;
         if space.normal_bytes >= tight {
             return Ok(());
@@ -306,13 +316,14 @@ impl Engine {
         }
     }
 
-    /// Whether the database runs threads of its own, and they have started.
+    /// Whether the database's own threads have started.
     pub fn threads_run(&self) -> bool {
         self.checkpointer.is_served()
     }
 
-    /// A background step failed: `work`, for people. What may pass (no space) is tried again later; damage concerns the page
-    /// that has it, and is reported; after anything else the database refuses work until it is opened again.
+    /// Handles a failed background step; `work` names it in reports. A failure that may pass (no
+    /// space) is tried again later; damage concerns its page, and is reported; after anything else
+    /// the database refuses work until it is opened again.
     pub fn background_failed(&self, work: &str, error: &Error) {
         match error.kind() {
             ErrorKind::Full | ErrorKind::OutOfMemory | ErrorKind::Closed => {}
@@ -328,27 +339,29 @@ impl Engine {
         !self.closed.swap(true, Ordering::SeqCst)
     }
 
-    /// Finishes recovery, writes everything and seals the log. Open transactions are left to recovery.
+    /// Finishes recovery, writes everything and seals the log. Open transactions are left to
+    /// recovery.
     pub fn finish_close(&self, panicking: bool) -> Result<(), Error> {
         if self.is_read_only() {
-            // All that was written is kept aside, and about to be forgotten.
+            // Everything that was written is in the overlay, and about to be dropped.
             self.txns.abandon();
             return Ok(());
         }
         if !self.recovery.is_complete() {
-            // Undoing may need a checkpoint, and the thread that took them has ended.
+            // Undoing may need a checkpoint, and the checkpoint thread has ended.
             self.checkpointer.run_inline();
         }
-        // In a panic only what cannot panic again is done, which would end the process; recovery does the rest.
+        // In a panic only work that cannot panic again is done, since that would end the process;
+        // recovery does the rest.
         let usable = match panicking {
             true => Err(Error::new(ErrorKind::Closed, "the database was dropped in a panic")),
             false => self.txns.check_usable().map_err(Error::from).and_then(|()| self.finish_recovery()),
         };
-        // What damage keeps from being undone or redone is left to the next opening.
+        // Work that damage prevents is left to the next opening.
         let idle = self.txns.checkpoint_state().active.is_empty() && self.recovery.unredone().is_none();
         self.txns.abandon();
-        // Opened and closed without a change, a database writes no log: it takes none of the log's space, and the next
-        // opening forgets this one's epoch.
+        // Opened and closed without a change, a database writes no log: it takes none of the log's
+        // space, and the next opening forgets this one's epoch.
         let unchanged = usable.is_ok() && self.needs_no_last_checkpoint();
         let written = usable.and_then(|()| match unchanged {
             true => self.amend(|superblock| {

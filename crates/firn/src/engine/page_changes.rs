@@ -5,7 +5,7 @@ use firn_base::codec::{Reader, Writer};
 use firn_btree::PageChange;
 use firn_log::{Kind, Record};
 
-/// Memory that a page's entry takes beside its bytes, about.
+/// Approximate memory of a page's entry beside its bytes.
 pub(crate) const PAGE_OVERHEAD: usize = 128;
 
 /// The changes of one page, as bytes: LSN u64, kind u8, length varint and body of each.
@@ -25,7 +25,7 @@ impl PageChanges {
         PageChanges { first, last: first, bytes: Vec::new(), in_log: false, fetched: false }
     }
 
-    /// Of a page that was to be redone and could not be.
+    /// For a page whose redo before the opening's end failed.
     pub fn in_log(first: Lsn, last: Lsn) -> PageChanges {
         PageChanges { in_log: true, last, ..PageChanges::new(first) }
     }
@@ -43,7 +43,7 @@ impl PageChanges {
         PAGE_OVERHEAD + self.bytes.len()
     }
 
-    /// The first change in `reader`, which is taken from it.
+    /// Takes the first change from `reader`.
     pub fn next<'a>(reader: &mut Reader<'a>) -> Option<(Lsn, Record<'a>)> {
         if reader.is_empty() {
             return None;
@@ -53,7 +53,7 @@ impl PageChanges {
         Some((Lsn(lsn), Record { kind: Kind(kind), body }))
     }
 
-    /// Drops the changes up to and including `lsn`; whether any are left.
+    /// Drops the changes up to and including `lsn`; returns whether any are left.
     pub fn forget_to(&mut self, lsn: Lsn) -> bool {
         if self.last <= lsn {
             return false;

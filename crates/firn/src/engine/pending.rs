@@ -1,37 +1,44 @@
-//! What the log has of pages and the tiers may not: collected during analysis, applied to a page when it is brought in.
+//! Page changes that the log has and the tiers may lack: collected during analysis, applied to a
+//! page when it is read.
 //!
 //! Invariants:
-//! * Every change since the redo start that a page, as the tiers have it, may lack is here, or the page was given up to
-//!   redo before the database answers. What is dropped is known from the log to be in the tiers, or to belong to an
-//!   earlier life of the page, or to be overwritten whole.
+//! * Every change since the redo start that a page, as the tiers have it, may lack is here, or the
+//!   page was handed to redo before transactions run. A dropped change is known from the log to be
+//!   in the tiers, or to belong to an earlier incarnation of the page, or to be overwritten whole.
 //! * A page's changes are in the order of their LSNs, and are taken from here all together.
-//! * They leave only after the frame has announced its recovery LSN (`ExclusiveGuard::redo` does), so a checkpoint
-//!   that asks here first and the buffer then sees them in one of the two; or after the record that frees the page has been
-//!   appended, so that the checkpoint's record, which comes later, makes that durable before log is given back.
-//! * What is pending and what is set aside is known from one place, under the lock here: whether recovery is complete, and
-//!   whether the database may be marked as closed cleanly, follows from what was so at one moment.
-//! * No I/O, and no lock of another floor, under that lock. It is taken with page latches held.
+//! * They leave only after the frame has announced its recovery LSN (`ExclusiveGuard::redo` does),
+//!   so a checkpoint that asks here first and the buffer then sees them in one of the two; or after
+//!   the record that frees the page has been appended, so that the checkpoint's record, which comes
+//!   later, makes that durable before log is truncated.
+//! * Pending pages and pages set aside are known from one place, under the lock here: whether
+//!   recovery is complete, and whether the database may be marked as closed cleanly, follows from
+//!   the state at one moment.
+//! * No I/O, and no lock of another layer, under that lock. It is taken with page latches held.
 //!
-//! A page that is damaged, or cannot be read, is *set aside*: the background passes it over, and recovery is complete without
-//! it. Its changes stay here, so
-//! * whoever reads it gets the damage as an error, or the page redone if it can be read by then. That holds also where the
-//!   stored image can be read and is too old (a write that was lost): nobody is shown it;
-//! * the log is kept from its first change on, and the next opening tries again: a file that was restored in place is
-//!   redone.
+//! A page that is damaged, or cannot be read, is *set aside*: background redo passes it over, and
+//! recovery is complete without it. Its changes stay here, so
+//! * a reader of the page gets the damage as an error, or the page redone if it can be read by
+//!   then. That holds also where the stored image can be read and is too old (a lost write): no
+//!   reader gets that image;
+//! * the log is retained from its first change on, and the next opening tries again: a file that
+//!   was restored in place is redone.
 //!
-//! Pages whose changes took more memory than they may are redone before the database answers. Of those that could not be
-//! read then the changes are *in the log only*: the next access that can read the stored image reads them there
-//! ([`Pending::fetch`]), and the page is redone as any other. So a read error that passes damages no page.
+//! Pages whose changes exceed their memory budget are redone before transactions run. If such a
+//! page could not be read then, its changes are *in the log only*: the next access that can read
+//! the stored image fetches them from there ([`Pending::fetch`]), and the page is redone as any
+//! other. So a read error that passes damages no page.
 //!
-//! A page that is freed meanwhile is pending no more, whether or not it was set aside: a table with damaged pages can be dropped,
-//! after which the database can be backed up and closed cleanly.
+//! A page that is freed meanwhile is pending no more, whether or not it was set aside: a table with
+//! damaged pages can be dropped, after which the database can be backed up and closed cleanly.
 //!
-//! No log is kept for it for ever. When the log is nearly full, or closes a circle, what holds it is *given up*
-//! ([`Pending::give_up`]): a mark takes the place of the page, as its newest version, which goes the way of every dirty page.
-//! So it is never taken for the older version that is stored, should that be readable once more. A crash before the mark is
-//! written finds the last of its changes in the log at least, and nothing to repeat it on.
+//! Log is not retained for such a page for ever. When the log is nearly full, or is about to wrap
+//! around, the page that retains it is *given up* ([`Pending::give_up`]): a mark takes the place of
+//! the page, as its newest version, and is written as any dirty page. So the page is never taken
+//! for the older version that is stored, should that be readable once more. After a crash before
+//! the mark is written, the log has the last of its changes at least, and no image to repeat it on.
 //!
-//! A page whose first change here writes it whole needs no stored image, and is redone from the log alone.
+//! A page whose first change here writes it whole needs no stored image, and is redone from the log
+//! alone.
 
 use crate::engine::page_changes::PageChanges;
 use crate::engine::pending_log::PendingLog;
@@ -53,26 +60,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages redone by one background step.
 const STEP_PAGES: usize = 64;
-/// Bytes of changes that one pass over the log fetches at most beside those of the page that it is made for, of other pages
-/// that will be asked for next.
+/// Bytes of changes of other pages, which will be read next, that one pass over the log fetches at
+/// most beside those of the page that it is made for.
 const FETCH_ALONG_BYTES: usize = 4 << 20;
-/// How often a page that cannot be read is read before it is set aside.
+/// Reads of an unreadable page before it is set aside.
 pub(crate) const READS: u32 = 3;
 
 struct Waiting {
     pages: FixedMap<PageId, PageChanges>,
-    /// By the first change of each; kept while its changes are being applied.
+    /// By the first change of each; an entry stays while its changes are being applied.
     by_lsn: BTreeSet<(Lsn, PageId)>,
-    /// Pages that the background step asks for just now.
+    /// Pages that the background step reads at present.
     in_background: BTreeSet<PageId>,
-    /// Pages that the background step passes over, and why. All of them are among `pages`.
+    /// Pages that background redo passes over, and why. All of them are among `pages`.
     set_aside: BTreeMap<PageId, BufferError>,
-    /// The log is being read from here on.
+    /// The log is being read from this LSN on.
     read_from: Option<Lsn>,
 }
 
 impl Waiting {
-    /// A page is up to date, or nobody's.
+    /// A page is up to date, or is not allocated any more.
     fn done(&mut self, page: PageId, first: Lsn) {
         self.pages.remove(&page);
         self.set_aside.remove(&page);
@@ -80,7 +87,7 @@ impl Waiting {
     }
 }
 
-/// How often what happened.
+/// Counters, as in [`RedoCounts`].
 #[derive(Debug, Default)]
 struct Counts {
     changes: AtomicU64,
@@ -94,7 +101,7 @@ struct Counts {
 /// A page that could not be redone, and why.
 pub(crate) type Failed = (PageId, BufferError);
 
-/// What could not be redone before the database answered: a page, the last of its changes, and why.
+/// A page that could not be redone before transactions ran, the last of its changes, and why.
 pub(crate) struct Unredone {
     pub page: PageId,
     pub last: Lsn,
@@ -107,14 +114,15 @@ pub(crate) struct Pending {
     /// Pages that changed since the redo start and are in the cache in their newest version.
     current: u64,
     log: OnceLock<PendingLog>,
-    /// Held by who reads changes from the log.
+    /// Held by the thread that reads changes from the log.
     fetching: Mutex<()>,
     waiting: Mutex<Waiting>,
     counts: Counts,
 }
 
 impl Pending {
-    /// Of the changes of `pages`; of `current` other changed pages the cache has the newest version.
+    /// For the changes of `pages`; the cache has the newest version of `current` other changed
+    /// pages.
     pub fn new(pages: FixedMap<PageId, PageChanges>, current: u64) -> Pending {
         let by_lsn: BTreeSet<(Lsn, PageId)> =
             pages.iter().map(|(page, changes)| (changes.first, *page)).collect();
@@ -134,7 +142,7 @@ impl Pending {
         }
     }
 
-    /// Hands in the open log, before the database answers.
+    /// Hands in the open log, before transactions run.
     pub fn read_from(&self, log: PendingLog) {
         assert!(self.log.set(log).is_ok(), "the log is opened once");
     }
@@ -144,24 +152,24 @@ impl Pending {
         self.waiting.lock().by_lsn.is_empty()
     }
 
-    /// Pages waiting.
+    /// Pages that are pending.
     pub fn left(&self) -> u64 {
         self.waiting.lock().by_lsn.len() as u64
     }
 
-    /// The log is needed from here on. To be asked before the buffer is.
+    /// The log is needed from this LSN on. To be called before the buffer's function of this kind.
     pub fn oldest(&self) -> Option<Lsn> {
         let waiting = self.waiting.lock();
         waiting.by_lsn.first().map(|(lsn, _)| *lsn).into_iter().chain(waiting.read_from).min()
     }
 
-    /// Whether the background has nothing to do: what is pending is set aside.
+    /// Whether background redo has nothing to do: all pending pages are set aside.
     pub fn is_at_rest(&self) -> bool {
         let waiting = self.waiting.lock();
         waiting.by_lsn.len() == waiting.set_aside.len()
     }
 
-    /// The first page that is pending, and why it is: as a rule, why it is set aside.
+    /// The first page that is pending, and the reason: usually, why it is set aside.
     pub fn first_left(&self) -> Option<Failed> {
         let waiting = self.waiting.lock();
         if let Some((page, error)) = waiting.set_aside.first_key_value() {
@@ -177,8 +185,8 @@ impl Pending {
         waiting.set_aside.iter().map(|(page, error)| (*page, error.clone())).collect()
     }
 
-    /// Takes over pages that were to be redone before the database answers and could not be; they need log from `first` on.
-    /// Before it answers.
+    /// Takes over pages whose redo before the opening's end failed; they need log from `first` on.
+    /// Called before transactions run.
     pub fn add_failed(&self, first: Lsn, failed: Vec<Unredone>) {
         let mut waiting = self.waiting.lock();
         for Unredone { page, last, error } in failed {
@@ -213,10 +221,10 @@ impl Pending {
         }
     }
 
-    /// Has the pages with the oldest changes redone, a few of them. Returns those that it has set aside, which are to be
-    /// reported whatever else happened.
+    /// Redoes some pages, those with the oldest changes first. Returns those that it has set aside,
+    /// which the caller must report whatever else happened.
     ///
-    /// Errors: those that are not a page's own (no frame); what could not be redone stays pending.
+    /// Errors: those that are not a page's own (no frame); pages that were not redone stay pending.
     pub fn step(&self, pool: &BufferPool) -> (Vec<Failed>, Result<(), Error>) {
         let pages: Vec<PageId> = {
             let mut waiting = self.waiting.lock();
@@ -236,13 +244,13 @@ impl Pending {
         for page in &pages {
             waiting.in_background.remove(page);
         }
-        // Somebody else may have read it meanwhile.
+        // Another thread may have read it meanwhile.
         failed.retain(|(page, _)| waiting.pages.contains_key(page));
         waiting.set_aside.extend(failed.iter().cloned());
         (failed, outcome)
     }
 
-    /// Brings a page up to date by reading it; why that cannot be done, if it is the page's fault.
+    /// Brings a page up to date by reading it; returns why not, if the page is the cause.
     fn bring_in(&self, page: PageId, pool: &BufferPool) -> Result<Option<BufferError>, Error> {
         if !self.waiting.lock().pages.contains_key(&page) {
             return Ok(None);
@@ -250,16 +258,18 @@ impl Pending {
         let mut outcome = pool.shared(page).map(drop);
         for _ in 1..READS {
             match &outcome {
-                // A device may be away for a moment, and a read may be spoilt once.
+                // A device may be away for a moment, and a single read may fail.
                 Err(error) if error.concerns_the_page() => outcome = pool.shared(page).map(drop),
                 _ => break,
             }
         }
         match outcome {
-            // In a frame it is up to date: see `arrive` in the buffer. If it still waits, a transaction made it anew.
+            // In a frame it is up to date: see `arrive` in the buffer. If it is still pending, a
+            // transaction allocated it anew.
             Ok(()) => {}
             Err(error) if error.kind == BufferErrorKind::NotAllocated => {}
-            // There is nothing to repeat its changes on, and whoever reads the page is told, in every later incarnation.
+            // There is no image to repeat its changes on, and its readers get an error, in every
+            // later incarnation.
             Err(_) if pool.tier().page_is_lost(page) => {}
             Err(error) if error.concerns_the_page() => return Ok(Some(error)),
             Err(error) => return Err(Error::from(error)),
@@ -268,7 +278,7 @@ impl Pending {
         Ok(None)
     }
 
-    /// Nothing of the page is needed any more.
+    /// The page's changes are not needed any more.
     fn is_obsolete(&self, page: PageId) {
         let mut waiting = self.waiting.lock();
         if let Some(first) = waiting.pages.get(&page).map(|changes| changes.first) {
@@ -277,8 +287,9 @@ impl Pending {
         }
     }
 
-    /// Gives up the pages that are set aside and hold the log from before `lsn`, after one more try to redo each. Returns
-    /// those given up, which are to be reported whatever else happened: from now on they are marks.
+    /// Gives up the pages that are set aside and retain the log from before `lsn`, after one more
+    /// try to redo each. Returns those given up, which the caller must report whatever else
+    /// happened: from now on they are marks.
     pub fn give_up(&self, pool: &BufferPool, store: &Store, lsn: Lsn) -> (Vec<Failed>, Result<(), Error>) {
         let held: Vec<(PageId, Lsn)> = {
             let waiting = self.waiting.lock();
@@ -290,11 +301,12 @@ impl Pending {
         let mut given_up = Vec::new();
         let outcome = held.into_iter().try_for_each(|(page, last)| {
             let Some(error) = self.bring_in(page, pool)? else { return Ok(()) };
-            // Of a page whose place in the map is not known no mark could be written.
+            // No mark could be written for a page whose entry in the map is not known.
             if store.version_of(page).is_err() {
                 return Ok(());
             }
-            // What only could not be read, and can be read by now, is redone when it is asked for, or by the next opening.
+            // A page that only could not be read, and can be read by now, is redone by its next
+            // reader, or by the next opening.
             let keep_readable = error.kind == BufferErrorKind::Unreadable;
             if pool.replace_unreadable(page, last, keep_readable, firn_btree::give_up_page)? {
                 self.is_obsolete(page);
@@ -330,7 +342,8 @@ impl Pending {
 impl PendingChanges for Pending {
     fn redo(&self, page: &mut ExclusiveGuard<'_>, found: Found) -> Result<Repeated, BufferError> {
         let id = page.page();
-        // The entry stays until the frame has announced its recovery LSN. Nobody else brings the page in meanwhile.
+        // The entry stays until the frame has announced its recovery LSN. No other thread reads the
+        // page meanwhile.
         let (first, last, bytes) = match self.waiting.lock().pages.get_mut(&id) {
             Some(changes) if changes.in_log && changes.last > found.version => {
                 return Ok(Repeated::NotInMemory);
@@ -341,7 +354,8 @@ impl PendingChanges for Pending {
         let applied = if last <= found.version { Ok(0) } else { self.apply(&bytes, last, page) };
         let mut waiting = self.waiting.lock();
         let Some(changes) = waiting.pages.get_mut(&id) else {
-            // It was freed meanwhile: what is in the frame is of no page any more, which the tier will say.
+            // It was freed meanwhile: the frame belongs to no page any more, and the tier will say
+            // so.
             return applied.map(|_| Repeated::All);
         };
         let applied = match applied {
@@ -377,7 +391,8 @@ impl PendingChanges for Pending {
             let in_log = waiting.pages.iter().filter(|(_, changes)| changes.in_log);
             let wanted: BTreeMap<PageId, Lsn> = in_log.map(|(page, changes)| (*page, changes.last)).collect();
             let from = wanted.keys().map(|page| waiting.pages[page].first).min().expect("one at least");
-            // None of the pages may be redone by others, and its log be given back, as long as it is being read.
+            // None of the pages may be redone by other threads, and its log truncated, while it is
+            // being read.
             waiting.read_from = Some(from);
             let fetched = waiting.pages.values().filter(|changes| changes.fetched);
             let fetched: usize = fetched.map(PageChanges::size).sum();
@@ -389,7 +404,7 @@ impl PendingChanges for Pending {
         };
         let mut outcome = read();
         for _ in 1..READS {
-            // A read may be spoilt once, and a device be away for a moment.
+            // A single read may fail, and a device be away for a moment.
             if outcome.is_err() {
                 outcome = read();
             }
@@ -412,7 +427,7 @@ impl PendingChanges for Pending {
         for (page, PageChanges { bytes, .. }) in collected {
             take(page, bytes);
         }
-        // Should the log have none, redo finds that the page lacks them.
+        // If the log has none, redo finds that the page lacks them.
         take(page, Vec::new());
         Ok(())
     }
@@ -453,7 +468,7 @@ mod tests {
     const REMOVE: u8 = 0x23;
     const DROP: u8 = 0x2b;
 
-    /// Shows a change of `page` at `lsn`, with an attachment of some bytes.
+    /// Hands the collector a change of `page` at `lsn`, with an attachment of that many bytes.
     fn change(collector: &mut Collector, lsn: u64, kind: u8, page: u8, attachment: u8) {
         let mut body = vec![page, 1, attachment];
         body.resize(body.len() + usize::from(attachment), 0xaa);
@@ -487,14 +502,15 @@ mod tests {
         let (pending, given_up) = collector.finish(&known, 1);
         assert_eq!(lsns(&pending, 1), [1061, 1071, 1081, 1091]);
         assert_eq!(lsns(&pending, 2), [], "its last change is stored");
-        assert_eq!(lsns(&pending, 3), [], "another life of it");
+        assert_eq!(lsns(&pending, 3), [], "another incarnation of it");
         assert_eq!(lsns(&pending, 4), [], "freed");
         assert_eq!(lsns(&pending, 5), [1095]);
         assert_eq!((pending.left(), pending.oldest()), (2, Some(Lsn(1061))));
         assert!(given_up.is_empty());
     }
 
-    /// The store took a version from past a cache that was leaving; a crash has brought the older image back.
+    /// The store took a version that by-passed a cache being detached; a crash has brought the
+    /// older image back.
     #[test]
     fn what_the_store_has_counts_for_nothing_while_the_cache_has_the_page() {
         let mut collector = Collector::new(1 << 20);
@@ -555,8 +571,9 @@ mod tests {
         collector.finish(&|_| Cached::No, 0).0
     }
 
-    /// Cause: whether all that is pending is set aside was computed from two counters that changed one after the other. Effect:
-    /// recovery was taken for complete, and the database closed as if cleanly, while a page was still to be redone.
+    /// Cause: whether all pending pages are set aside was computed from two counters that changed
+    /// one after the other. Effect: recovery was taken for complete, and the database closed as if
+    /// cleanly, while a page was still to be redone.
     #[test]
     fn recovery_is_not_at_rest_while_a_page_is_to_be_redone() {
         let pending = collected(1..=1);
@@ -580,7 +597,8 @@ mod tests {
         assert!(pending.is_at_rest() && pending.is_empty() && pending.first_left().is_none());
     }
 
-    /// A tier of which one page is damaged and another one cannot be read for a reason that is not its own.
+    /// A tier with one damaged page, and another one that cannot be read for a reason that is not
+    /// its own.
     struct Failing {
         inner: MemoryTier,
         damaged: PageId,
@@ -602,8 +620,8 @@ mod tests {
         }
     }
 
-    /// Cause: a step that failed at one page dropped its list of those that it had set aside. Effect: they were passed over from
-    /// then on, and never reported.
+    /// Cause: a step that failed at one page dropped its list of those that it had set aside.
+    /// Effect: they were passed over from then on, and never reported.
     #[test]
     fn what_a_step_sets_aside_is_returned_although_it_fails_at_another_page() {
         let log = firn_log::testing::memory_log_with(1 << 20);

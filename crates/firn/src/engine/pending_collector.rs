@@ -1,4 +1,5 @@
-//! Analysis hands every page change to the collector here; what the tiers may lack becomes [`Pending`].
+//! Analysis hands every page change to the collector here; what the tiers may lack becomes
+//! [`Pending`].
 
 use crate::engine::page_changes::PageChanges;
 use crate::engine::pending::Pending;
@@ -10,7 +11,7 @@ use firn_tier::Cached;
 use firn_tier::store::PageEvent;
 use std::collections::BTreeSet;
 
-/// Collects what is pending, from the log in its order.
+/// Collects pending changes from the log, in its order.
 #[derive(Debug)]
 pub(crate) struct Collector {
     budget: usize,
@@ -20,12 +21,12 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Keeps about `budget` bytes at most.
+    /// With a budget of about `budget` bytes.
     pub fn new(budget: usize) -> Collector {
         Collector { budget, bytes: 0, pages: FixedMap::default(), given_up: BTreeSet::new() }
     }
 
-    /// The next change in the log.
+    /// Adds the next change in the log.
     pub fn change(&mut self, lsn: Lsn, kind: Kind, change: &PageChange<'_>) {
         if change.frees() || change.overwrites() {
             self.forget(change.page);
@@ -47,8 +48,8 @@ impl Collector {
         }
     }
 
-    /// What a record of the page map says, shown to the page map and the cache before. `cached` answers what the
-    /// cache knows of a page: while it holds one, only its image counts.
+    /// Takes an event of the page map, which the page map and the cache have taken before. `cached`
+    /// returns what the cache holds of a page: while it holds one, only its image counts.
     pub fn event(&mut self, event: PageEvent, cached: &dyn Fn(PageId) -> Cached) {
         match event {
             PageEvent::Life(page) | PageEvent::Freed(page) => self.forget(page),
@@ -90,8 +91,9 @@ impl Collector {
         }
     }
 
-    /// All log has been seen; the cache knows the versions of `known` pages. Answers what is pending, and
-    /// the pages that are to be redone from the log before anything is read.
+    /// Ends the collection after the last record; the cache knows the versions of `known` pages.
+    /// Returns the pending changes, and the pages that are to be redone from the log before
+    /// anything is read.
     pub fn finish(mut self, cached: &dyn Fn(PageId) -> Cached, known: u64) -> (Pending, BTreeSet<PageId>) {
         let mut pages: Vec<PageId> = self.pages.keys().copied().collect();
         pages.sort_unstable();

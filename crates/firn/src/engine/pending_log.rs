@@ -8,16 +8,16 @@ use firn_btree::PageChange;
 use firn_log::{Log, LogError, LogErrorKind, LogIdentity, LogScan};
 use std::collections::BTreeMap;
 
-/// Where the changes are that are not in memory.
+/// The log that has the changes which are not in memory.
 pub(crate) struct PendingLog {
     pub log: Arc<Log>,
-    /// Of the log as it was opened.
+    /// As the log was opened.
     pub identity: LogIdentity,
 }
 
 impl PendingLog {
-    /// Collects the changes since `from` of `wanted` pages, up to the LSN that is given for each: those of `asked`, and of
-    /// the others as many as fit `budget`.
+    /// Collects the changes since `from` of `wanted` pages, up to the LSN that is given for each:
+    /// those of `asked`, and of the others as many as fit `budget`.
     pub fn changes(
         &self,
         from: Lsn,
@@ -60,7 +60,7 @@ impl PendingLog {
             if of_others {
                 let grown = changes.size() - before;
                 if grown > budget {
-                    // Left to a pass of its own.
+                    // It gets a pass of its own.
                     budget += before;
                     collected.remove(&page);
                     wanted.remove(&page);

@@ -1,17 +1,18 @@
-//! Recovery: the one place that sees all floors.
+//! Recovery: the one place that sees all layers.
 //!
 //! 1. the superblock says where the log is, which epochs are valid, and where redo starts;
 //! 2. the log is scanned to its end, all devices side by side;
-//! 3. *analysis* (`analysis.rs`) brings the page map up to date, rebuilds the open transactions and collects the page changes
-//!    that the tiers may lack, in one pass;
-//! 4. a higher epoch is made durable in the superblock, and only then is the log opened for appending;
+//! 3. *analysis* (`analysis.rs`) brings the page map up to date, rebuilds the open transactions and
+//!    collects the page changes that the tiers may lack, in one pass;
+//! 4. a higher epoch is made durable in the superblock, and only then is the log opened for
+//!    appending;
 //! 5. the open transactions are taken over, and the catalog is read.
 //!
-//! Then the database answers. *Redo* of a page when it is touched, *undo* of what had not committed, and redo of the rest
-//! are in `background_recovery.rs`. Prepared transactions stay.
+//! Then transactions run. *Redo* of a page when it is read, *undo* of what had not committed, and
+//! redo of the other pages are in `background_recovery.rs`. Prepared transactions stay.
 //!
-//! A crash at any point leaves a database that the next recovery starts from the same superblock, with
-//! perhaps one epoch more: redo and undo are idempotent.
+//! A crash at any point leaves a database that the next recovery starts from the same superblock,
+//! with perhaps one epoch more: redo and undo are idempotent.
 
 use crate::engine::analysis::{analyse, at_checkpoint, cached};
 use crate::engine::archive_needed::{ArchiveNeed, ArchiveTail};
@@ -45,7 +46,7 @@ use firn_tier::store::Store;
 use firn_tier::{CacheSwitch, PageCache};
 use firn_txn::{Analysis, LoserReport, TxnError, TxnManager};
 
-/// LSNs that are left out before an epoch at most: of those there are enough for 2^40 openings.
+/// Most LSNs that are skipped before an epoch: there are enough for 2^40 openings.
 const EPOCH_LEAP_MAX: u64 = 4 << 20;
 
 /// Opens a database from its devices.
@@ -56,19 +57,20 @@ pub(crate) fn open(
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
-    // Who crashes again and again before recovery is complete adds an epoch each time.
+    // A database that crashes again and again before recovery is complete adds an epoch each time.
     let eager_recovery = options.eager_recovery || superblock.recoveries_begun() > EPOCHS_LEFT_MAX;
     let options = &Options { eager_recovery, ..options.clone() };
     let (mut opening, scan) = Opening::find(superblock, devices, options, archives)?;
     let analysed = opening.analyse(&scan)?;
     let (log, losses) = opening.open_log(&scan)?;
     let engine = opening.assemble(scan, log, losses, analysed)?;
-    engine.let_go_of_held_log();
+    engine.revoke_hold_of_absent_archive();
     if engine.is_as_at_its_checkpoint() {
         engine.end_recovery();
     } else if options.eager_recovery || engine.has_nothing_to_recover() {
         match engine.finish_recovery() {
-            // What it concerns is not there. Everything else is, and what looks for damage must be able to open the database.
+            // The pages concerned are not readable. Everything else is, and a check for damage must
+            // be able to open the database.
             Err(error) if error.concerns_a_page() => engine.background_failed("recovering", &error),
             outcome => outcome?,
         }
@@ -76,7 +78,7 @@ pub(crate) fn open(
     Ok(engine)
 }
 
-/// A database on its way: what was found so far.
+/// A database that is being opened, with what was found so far.
 struct Opening<'a> {
     options: &'a Options,
     /// As it was found, and as the log was opened with; later changes are made in [`Losses`].
@@ -88,13 +90,13 @@ struct Opening<'a> {
     retention: LogRetention,
     archive_need: ArchiveNeed,
     tail: ArchiveTail,
-    /// As the superblock had it.
+    /// The archive's directory as the superblock had it.
     had_archive: Option<String>,
-    /// Members of the log that could not be read, with a sentence for people.
+    /// Members of the log that could not be read, with a sentence for the user.
     lost: Vec<(MemberId, String)>,
-    /// The superblock as it was found, but for what each opening changes.
+    /// The superblock as it was found, before the changes of every opening.
     found: Superblock,
-    /// The last record of the log, as far as analysis has come.
+    /// The last record of the log that analysis has reached.
     last_record: Option<Lsn>,
     /// What was read of the log.
     reads: ScanCache,
@@ -130,7 +132,7 @@ impl<'a> Opening<'a> {
             superblock.extensions.archive.clone_from(&archive_need.archive);
         }
         if archive_need.archive != had_archive {
-            // That was the other one's.
+            // The gap belongs to the other archive.
             superblock.extensions.archive_gap = None;
         }
         let mut meter = Meter::new(&devices);
@@ -213,7 +215,8 @@ impl<'a> Opening<'a> {
         Ok(Analysed { transactions, pending: Arc::new(pending), now: Pages::Only(over_budget) })
     }
 
-    /// Makes a higher epoch durable, and opens the log in it: from here on a log device may fail, if copies cover it.
+    /// Makes a higher epoch durable, and opens the log in it: from here on a log device may fail,
+    /// if copies cover it.
     fn open_log(&mut self, scan: &LogScan) -> Result<(Arc<Log>, Arc<Losses>), Error> {
         self.bound_epochs(scan);
         let (options, superblock) = (self.options, &mut self.superblock);
@@ -237,10 +240,10 @@ impl<'a> Opening<'a> {
         }
         if !log.is_covered() {
             losses.amend(|superblock| {
-                // There was no room for more copies of what a crash left on too few devices.
+                // There was no space for more copies of log that a crash left on too few devices.
                 superblock.array_mut().redundancy.thin_before(start);
                 if scan.from_archive() > 0 && superblock.extensions.archive_needed.is_none() {
-                    // What is damaged on the devices is in the archive alone.
+                    // Log that is damaged on the devices is in the archive alone.
                     superblock.extensions.archive_needed = Some(scan.from_archive_until());
                     superblock.extensions.archive = self.had_archive.take();
                 }
@@ -251,8 +254,8 @@ impl<'a> Opening<'a> {
         Ok((log, losses))
     }
 
-    /// Keeps the superblock's table of epochs small, whatever holds the log: there must be a place for this opening's, and for
-    /// that of the next one.
+    /// Bounds the superblock's table of epochs, whatever retains the log: it needs capacity for
+    /// this opening's epoch, and for that of the next one.
     fn bound_epochs(&mut self, scan: &LogScan) {
         let superblock = &mut self.superblock;
         superblock.forget_epochs_without_log(scan.newest_epoch());
@@ -270,7 +273,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// What to do about a superblock that the opening could not write.
+    /// Adds the remedy to the error of a superblock that the opening could not write.
     fn explain(&self, error: Error) -> Error {
         let holds = self.superblock.log_start() < self.superblock.redo_start;
         match &self.archive {
@@ -284,7 +287,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Puts the floors together, and takes the open transactions over.
+    /// Assembles the layers, and takes the open transactions over.
     fn assemble(
         mut self,
         scan: LogScan,
@@ -323,7 +326,7 @@ impl<'a> Opening<'a> {
             txns.have_waiters_undo();
         }
         damage.iter().for_each(|error| txns.set_aside(background_recovery::REDO, error));
-        // Reads by snapshot: what the losers did to the catalog is not seen.
+        // The catalog reads by snapshot: it does not see the losers' changes.
         let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
         self.recovery.opening = self.meter.lap(&self.devices);
         let background = BackgroundRecovery::of(self.recovery, Some(pending), options);
@@ -345,14 +348,14 @@ impl<'a> Opening<'a> {
         if as_found {
             engine.note_unchanged();
         }
-        lost.into_iter().for_each(|(id, message)| engine.tell_lost_at_opening(id, message));
+        lost.into_iter().for_each(|(id, message)| engine.report_lost_at_opening(id, message));
         Ok(engine)
     }
 }
 
 impl Opening<'_> {
-    /// Whether the log ends with the checkpoint that the superblock names, and this opening has changed nothing but the epoch: then
-    /// there is nothing that another checkpoint would say.
+    /// Whether the log ends with the checkpoint that the superblock names, and this opening has
+    /// changed nothing but the epoch: then another checkpoint would be equal.
     fn is_as_found(&self, scan: &LogScan, log: &Log) -> bool {
         let except_epoch = |superblock: &Superblock| Superblock {
             sequence: 0,
@@ -361,7 +364,7 @@ impl Opening<'_> {
             ..superblock.clone()
         };
         let same = except_epoch(&self.found) == except_epoch(&self.superblock);
-        // Only a checkpoint takes back that the archive is needed.
+        // Only a checkpoint clears `archive_needed`.
         let settled = self.superblock.extensions.archive_needed.is_none();
         same && settled
             && self.last_record == Some(self.superblock.checkpoint)
@@ -370,7 +373,7 @@ impl Opening<'_> {
     }
 }
 
-/// What the log says.
+/// The result of analysis.
 struct Analysed {
     transactions: Analysis,
     pending: Arc<Pending>,
@@ -378,7 +381,7 @@ struct Analysed {
     now: Pages,
 }
 
-/// Tells whoever opens the database how far it has come.
+/// Reports progress to the caller that opens the database.
 fn report(options: &Options, phase: RecoveryPhase, done: u64, total: u64) {
     if let Some(progress) = &options.progress {
         progress(RecoveryProgress { phase, done, total, in_background: false });
@@ -398,8 +401,8 @@ fn redo_now(
     if pages.is_empty() {
         return Ok(0);
     }
-    // A database without threads of its own recovers without any too: its I/O has one order, which tests
-    // of failing devices replay.
+    // A database without threads of its own recovers without any too: its I/O has one order, which
+    // tests of failing devices replay.
     let workers =
         if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
     redo(&mut scan.records(from), pages, workers, pool, Some(unredone), &mut |lsn| {
@@ -408,27 +411,28 @@ fn redo_now(
     })
 }
 
-/// Where an epoch begins that may begin at `least`: somewhat further on, by chance. Should a copy of these files be opened, too,
-/// its log and archive can be told from this database's, whatever else they have in common.
+/// Where an epoch begins that may begin at `least`: somewhat further on, by a random distance. If a
+/// copy of these files is opened, too, its log and archive can be told from this database's,
+/// whatever else they have in common.
 fn begin_epoch(least: Lsn) -> Lsn {
     let drawn = u32::from_le_bytes(rng::entropy()[..4].try_into().expect("four bytes"));
     Log::start_at(least.advance(u64::from(drawn) % EPOCH_LEAP_MAX))
 }
 
-/// Has the members that could not be read be members no more, durably with the next epoch: what they hold, others have.
-/// Answers them, with a sentence for people.
+/// Removes the members that could not be read, durably with the next epoch: other members have
+/// their log. Returns them, with a sentence for the user.
 fn forget_lost(
     scan: &LogScan,
     superblock: &mut Superblock,
     devices: &Counted,
     options: &Options,
 ) -> Result<Vec<(MemberId, String)>, Error> {
-    let mut told = Vec::new();
+    let mut dropped = Vec::new();
     for (id, error) in scan.lost() {
         superblock.array_mut().redundancy.lose_member();
         superblock.members.retain(|member| member.id != *id);
         devices.logs.remove(*id);
-        told.push((
+        dropped.push((
             *id,
             format!(
                 "log device {} is missing or cannot be read: {error}. Others have all that it had: it has been dropped from \
@@ -448,14 +452,14 @@ fn forget_lost(
                 "the log has {} devices left, and log_copies_required asks for {}: {}",
                 superblock.members.len(),
                 options.log_copies_required,
-                told.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
+                dropped.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
             ),
         ));
     }
-    Ok(told)
+    Ok(dropped)
 }
 
-/// Finds the log: all that is kept, if the archive may want it.
+/// Finds the log: all that is retained, if the archive may need it.
 fn find_log(
     reads: &ScanCache,
     superblock: &mut Superblock,
@@ -473,7 +477,8 @@ fn find_log(
     let from = superblock.log_start();
     if from < superblock.redo_start {
         match scan(superblock, from) {
-            // Of log that recovery does not need damage is the archive's loss only, which it will report.
+            // Damage of log that recovery does not need affects the archive only, which will report
+            // it.
             Err(error)
                 if error.kind == LogErrorKind::Damaged
                     || superblock.redundancy().least_from(superblock.redo_start) > 1 =>

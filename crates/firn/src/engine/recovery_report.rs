@@ -1,10 +1,10 @@
-//! What recovery did and what it cost, for `firn stat` and for the caller who opened the database.
+//! What recovery did and what it cost, for `firn stat` and for the caller that opened the database.
 
 use crate::engine::devices::Counted;
 use firn_base::clock::{self, Moment};
 use std::time::Duration;
 
-/// What one part of recovery cost.
+/// Cost of one part of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryCost {
     /// How long it took.
@@ -23,7 +23,7 @@ impl RecoveryCost {
     pub fn reads(&self) -> u64 {
         self.log_reads + self.cache_reads + self.store_reads
     }
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: RecoveryCost) -> RecoveryCost {
         RecoveryCost {
@@ -35,7 +35,8 @@ impl RecoveryCost {
     }
 }
 
-/// What recovery did, and what is left of it; shown by `firn stat` and to whoever opened the database.
+/// What recovery did, and what is left of it; shown by `firn stat` and to the caller who opened the
+/// database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Whether the database had been closed cleanly.
@@ -44,15 +45,17 @@ pub struct RecoveryReport {
     pub log_bytes: u64,
     /// Bytes of log that only the archive had.
     pub from_archive: u64,
-    /// Bytes of log that were read from the archive since it is the faster source; all others are from the log's devices.
+    /// Bytes of log that were read from the archive since it is the faster source; all others are
+    /// from the log's devices.
     pub archive_first: u64,
     /// Records read again.
     pub records: u64,
     /// Page changes repeated so far.
     pub redone: u64,
-    /// Transactions to be rolled back when the database answered.
+    /// Transactions to be rolled back when transactions could begin.
     pub losers: u64,
-    /// Of these, transactions that are still to be rolled back, those included that are set aside; their rows are locked.
+    /// Of these, transactions that are still to be rolled back, including those set aside; their
+    /// rows are locked.
     pub losers_left: u64,
     /// Transactions that cannot be rolled back before the next opening, because of damage.
     pub losers_set_aside: u64,
@@ -70,14 +73,15 @@ pub struct RecoveryReport {
     pub analysis: RecoveryCost,
     /// Bringing the page map up to date with what analysis found.
     pub map: RecoveryCost,
-    /// Opening the log for appending, redo of pages that were not left for later, and reading the catalog.
+    /// Opening the log for appending, redo of pages that were not left for later, and reading the
+    /// catalog.
     pub opening: RecoveryCost,
-    /// From the database's answer to the end of recovery; so far, if it goes on.
+    /// From the begin of transactions to the end of recovery; so far, if it goes on.
     pub rest_time: Duration,
 }
 
 impl RecoveryReport {
-    /// What was done before the database answered, part by part in this order, with a name for people.
+    /// The parts of the work before transactions could begin, in this order, each with a name.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, RecoveryCost); 5] {
         [
@@ -88,9 +92,9 @@ impl RecoveryReport {
             ("opening", self.opening),
         ]
     }
-    /// What was done before the database answered.
+    /// The work before transactions could begin.
     #[must_use]
-    pub fn before_answer(&self) -> RecoveryCost {
+    pub fn before_transactions(&self) -> RecoveryCost {
         self.parts().into_iter().fold(RecoveryCost::default(), |sum, (_, cost)| sum.plus(cost))
     }
 }
@@ -126,24 +130,24 @@ fn reads(devices: &Counted) -> [u64; 3] {
 /// What redo on demand has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedoCounts {
-    /// Pages that changed since the redo start and were found in the flash cache in their newest version; by its directory,
-    /// without reading them.
+    /// Pages that changed since the redo start and were found in the flash cache in their newest
+    /// version; by its directory, without reading them.
     pub pages_current: u64,
-    /// Pages with changes that the tiers might lack, when the database answered.
+    /// Pages with changes that the tiers might lack, when transactions could begin.
     pub pages_pending: u64,
-    /// Of these, pages that are still to be redone, those included that are set aside.
+    /// Of these, pages that are still to be redone, including those set aside.
     pub pages_left: u64,
-    /// Pages that are damaged or cannot be read: set aside until the next opening, or until somebody asks for them and they
-    /// can be read.
+    /// Pages that are damaged or cannot be read: set aside until the next opening, or until a
+    /// transaction reads them and they are readable.
     pub pages_set_aside: u64,
-    /// Pages that were redone because somebody asked for them.
+    /// Pages that were redone because a transaction read them.
     pub pages_on_demand: u64,
     /// Pages that were redone in the background.
     pub pages_in_background: u64,
-    /// Pages that needed nothing: freed, or made anew, or found up to date.
+    /// Pages that needed nothing: freed, or allocated anew, or found up to date.
     pub pages_obsolete: u64,
     /// Of the pages redone on demand and in the background, those read from the flash cache.
     pub pages_from_cache: u64,
-    /// And those read from the store.
+    /// Of those pages, the ones read from the store.
     pub pages_from_store: u64,
 }

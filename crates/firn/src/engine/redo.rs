@@ -1,4 +1,5 @@
-//! Redo: repeating the page changes that the pages found do not have, pages side by side. For recovery and restoring.
+//! Redo: repeats the page changes that the stored pages lack, pages side by side. For recovery and
+//! restoring.
 
 use crate::engine::pending::{READS, Unredone};
 use crate::error::Error;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Redo reads this much log before it hands it to the workers.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// Records in the order of their LSNs, from wherever they come.
+/// Records in the order of their LSNs, from the log or an archive.
 pub(crate) trait RecordStream {
     /// The next one; `None` at the end.
     fn next(&mut self) -> Result<Option<(Lsn, Record<'_>)>, LogError>;
@@ -60,9 +61,10 @@ struct Change {
     body: Vec<u8>,
 }
 
-/// Repeats changes of `pages`, `workers` pages at once; those of one page stay in order. `between` is called after each
-/// chunk of log with the LSN that it came to. Answers how many changes were repeated. Pages that are damaged or cannot be
-/// read are collected in `unredone`, if that is given; else the first of them fails it.
+/// Repeats changes of `pages`, `workers` pages at once; those of one page stay in order. `between`
+/// is called after each chunk of log with the LSN that it reached. Returns how many changes were
+/// repeated. Pages that are damaged or cannot be read are collected in `unredone`, if that is
+/// given; else the first of them fails the call.
 pub(crate) fn redo(
     records: &mut dyn RecordStream,
     pages: &Pages,
@@ -126,7 +128,7 @@ fn redo_list(list: &[Change], pool: &BufferPool, unredone: Option<&UnredonePages
         }
         let mut outcome = redo_one(change, pool);
         for _ in 1..READS {
-            // A device may be away for a moment, and a read may be spoilt once.
+            // A device may be away for a moment, and a single read may fail.
             match &outcome {
                 Err(error) if matches!(error.kind, TreeErrorKind::Damaged | TreeErrorKind::Unreadable) => {
                     outcome = redo_one(change, pool);
@@ -152,14 +154,14 @@ fn redo_list(list: &[Change], pool: &BufferPool, unredone: Option<&UnredonePages
 }
 
 fn redo_one(change: &Change, pool: &BufferPool) -> Result<bool, TreeError> {
-    // Of most pages it is known without reading them that they need nothing.
+    // Most pages are known, without reading them, to need nothing.
     if pool.tier().has_change_for_sure(change.page, change.lsn)?.unwrap_or(true) {
         return Ok(false);
     }
     let record = Record { kind: change.kind, body: &change.body };
     match firn_btree::redo(pool, change.lsn, record) {
         Ok(outcome) => Ok(outcome == Redone::Applied),
-        // There is nothing to repeat it on, and whoever reads the page is told.
+        // There is no image to repeat it on, and readers of the page get an error.
         Err(_) if pool.tier().page_is_lost(change.page) => Ok(false),
         Err(error) => Err(error),
     }
@@ -170,8 +172,8 @@ fn redo_one(change: &Change, pool: &BufferPool) -> Result<bool, TreeError> {
 pub(crate) struct UnredonePages(Mutex<BTreeMap<PageId, Unredone>>);
 
 impl UnredonePages {
-    /// Whether an earlier change of the page could not be repeated, so that this one cannot be. What writes the page whole
-    /// can be, and then nothing before it is missing.
+    /// Whether an earlier change of the page could not be repeated, so that this one cannot be. A
+    /// change that writes the page whole can be, and then nothing before it is missing.
     fn has_failed_before(&self, change: &Change) -> bool {
         let mut pages = self.0.lock();
         let Some(unredone) = pages.get_mut(&change.page) else { return false };

@@ -1,11 +1,14 @@
-//! The log is read twice by an opening: to find its end, and to see what it says. What the first pass read is kept for the
-//! second, within a budget; a disk then reads it once.
+//! A cache of log reads during an opening, which reads the log twice: to find its end, and to
+//! analyse it. What the first pass read is kept for the second, within a budget; a disk then reads
+//! it once.
 //!
 //! Invariants:
-//! * No more is kept than the budget, and nothing of what the second pass has had.
-//! * What is kept is what the device has: nobody writes to the log between the two passes, and whoever writes has all forgotten.
+//! * No more is kept than the budget, and nothing that the second pass has had.
+//! * The cache equals the device: no thread writes to the log between the two passes, and a write
+//!   empties the cache.
 //!
-//! The wrappers stay around the devices of the opened log. A write then costs one more look at an atomic.
+//! The wrappers stay around the devices of the opened log. A write then costs one more load of an
+//! atomic.
 
 use firn_base::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use firn_base::sync::{Arc, Mutex};
@@ -16,11 +19,11 @@ use std::ops::Range;
 /// Bytes of a copy of the log's header on a device of smaller blocks.
 const HEADER_BLOCK: usize = 512;
 
-/// Reads are kept, and answered from what is kept.
+/// Reads are kept, and served from what is kept.
 const KEEPING: u8 = 0;
-/// They are answered from what is kept, for the last time.
+/// Reads are served from what is kept, for the last time.
 const SERVING: u8 = 1;
-/// They go to the device.
+/// Reads go to the device.
 const OFF: u8 = 2;
 
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub(crate) struct ScanCache {
 }
 
 impl ScanCache {
-    /// Around `devices`. Keeps up to `budget` bytes.
+    /// Wraps `devices`. Keeps up to `budget` bytes.
     pub fn of(devices: Vec<Arc<dyn Device>>, budget: usize) -> ScanCache {
         let shared = Arc::new(Shared { phase: AtomicU8::new(KEEPING), left: AtomicU64::new(budget as u64) });
         let kept =
@@ -46,13 +49,14 @@ impl ScanCache {
         ScanCache { devices: devices.into_iter().map(kept).collect(), shared }
     }
 
-    /// The devices, for the first pass. What an earlier one read is forgotten: whatever was wrong with it may be right now.
+    /// The devices, for the first pass. What an earlier pass read is dropped: the medium may be
+    /// readable now.
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
         self.devices.iter().for_each(|device| device.forget());
         self.devices.iter().map(|device| device.clone() as Arc<dyn Device>).collect()
     }
 
-    /// For the first pass, which may have to read a place again from the medium itself.
+    /// For the first pass, which may have to read a block again from the medium itself.
     pub fn forgetting(&self) -> Arc<dyn firn_log::KeptReads> {
         Arc::new(Forgetting(self.devices.clone()))
     }
@@ -62,14 +66,14 @@ impl ScanCache {
         self.shared.phase.store(SERVING, Relaxed);
     }
 
-    /// It has ended: nothing is kept any more.
+    /// Ends the second pass: nothing is kept any more.
     pub fn end(&self) {
         self.shared.phase.store(OFF, Relaxed);
         self.devices.iter().for_each(|device| device.forget());
     }
 }
 
-/// Forgets parts of what was read.
+/// Drops parts of what was read.
 #[derive(Debug)]
 struct Forgetting(Vec<Arc<Kept>>);
 
@@ -99,7 +103,8 @@ impl Kept {
         self.shared.left.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Reads the range again, into what is kept of it. Reads that it cannot be read into again are forgotten.
+    /// Reads the range again, into what is kept of it. Kept reads whose second reading fails are
+    /// dropped.
     fn refresh(&self, range: Range<u64>) {
         let mut again = AlignedBuf::zeroed((range.end - range.start) as usize);
         let readable = self.inner.read(range.start, &mut again).is_ok();
@@ -122,7 +127,8 @@ impl Kept {
         self.shared.left.fetch_add(freed, Relaxed);
     }
 
-    /// Whether the log's header is all that is read. It is never kept: reading it tells whether the device is there.
+    /// Whether only the log's header is read. It is never kept: reading it tells whether the device
+    /// is there.
     fn is_header(&self, offset: u64, len: usize) -> bool {
         offset + len as u64 <= 2 * self.inner.info().logical_block.max(HEADER_BLOCK) as u64
     }
@@ -133,7 +139,7 @@ impl Kept {
         }
     }
 
-    /// Answers a read from what is kept; false if it has to be read.
+    /// Serves a read from what is kept; false if it has to be read.
     fn answer(&self, offset: u64, buf: &mut [u8], last: bool) -> bool {
         let mut reads = self.reads.lock();
         let Some((&start, read)) = reads.range(..=offset).next_back() else { return false };
@@ -211,7 +217,7 @@ mod tests {
 
     const KIB: usize = 1024;
 
-    /// A device of 64 KiB, and a way to ask how often it was read.
+    /// A device of 64 KiB, and a function that returns how often it was read.
     fn device() -> (Arc<Counting>, Vec<u8>) {
         let memory = MemoryDevice::new("log");
         memory.grow(64 * KIB as u64, Fill::Sparse).unwrap();
@@ -233,7 +239,7 @@ mod tests {
         let log = kept.devices().remove(0);
         (0..16).for_each(|at| read(&*log, at * 4 * KIB, 4 * KIB, &bytes));
         assert_eq!(counting.snapshot().reads.ops, 16);
-        // A part of it, twice, and what lies across two reads.
+        // A part of it, twice, and a range across two reads.
         (0..2).for_each(|_| read(&*log, 5 * KIB, KIB, &bytes));
         assert_eq!(counting.snapshot().reads.ops, 16);
         read(&*log, 6 * KIB, 4 * KIB, &bytes);

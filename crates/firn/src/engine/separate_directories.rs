@@ -1,8 +1,10 @@
-//! Places that must not mix: databases, backups and archives each have directories of their own.
+//! Directories that must not mix: databases, backups and archives each have directories of their
+//! own.
 //!
-//! An archive that appends its segments beside a database's files, or a backup within another, works until one of them is
-//! moved, removed or restored, and takes the other with it. So a directory that is to be one is refused if it is another
-//! already, or lies in one. Paths are compared as the file system has them, symbolic links followed.
+//! An archive that appends its segments beside a database's files, or a backup within another,
+//! works until one of them is moved, removed or restored, and takes the other with it. So a
+//! directory that is to be one is refused if it is another already, or lies in one. Paths are
+//! compared as the file system has them, symbolic links followed.
 
 use crate::engine::directory::SUPERBLOCK;
 use crate::error::{Error, ErrorKind};
@@ -23,7 +25,7 @@ enum Use {
 
 impl Use {
     fn of(directory: &Path) -> Option<Use> {
-        // As backups have the log of their own in a directory below, they go first.
+        // Backups go first, since their log is in a directory below.
         if directory.join(MANIFEST).is_file() {
             return Some(Use::Backup);
         }
@@ -48,7 +50,7 @@ pub(crate) fn real_path(path: &Path) -> PathBuf {
     let mut real = PathBuf::new();
     for part in whole.components() {
         match part {
-            // Of a directory that is there, its real parent.
+            // The real parent of a directory that exists.
             Component::ParentDir => drop(real.pop()),
             part => real.push(part),
         }
@@ -95,8 +97,8 @@ fn refuse_around(directory: &Path, what: &str, database: &Path) -> Result<(), Er
     Err(refuse(directory, what, why))
 }
 
-/// Refuses a directory for a backup of the database in `database` that would mix with anything. That it is empty is looked at
-/// when it is made.
+/// Refuses a directory for a backup of the database in `database` that would mix with anything.
+/// Whether it is empty is checked when it is created.
 pub(crate) fn refuse_mixed_backup(directory: &Path, database: Option<&Path>) -> Result<(), Error> {
     const WHAT: &str = "a backup";
     if let Some(database) = database {
@@ -105,8 +107,8 @@ pub(crate) fn refuse_mixed_backup(directory: &Path, database: Option<&Path>) -> 
     refuse_mixed(directory, WHAT)
 }
 
-/// Refuses an archive's directory, asked for in the options of the database in `database`, that would mix with anything. Whose
-/// archive it is, if it is one, is looked at when it is opened.
+/// Refuses an archive's directory, named in the options of the database in `database`, that would
+/// mix with anything. Whether it is another database's archive is checked when it is opened.
 pub(crate) fn refuse_mixed_archive(database: Option<&Path>, options: &Options) -> Result<(), Error> {
     const WHAT: &str = "an archive";
     let Some(path) = &options.archive.path else { return Ok(()) };

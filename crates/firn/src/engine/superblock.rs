@@ -1,12 +1,13 @@
 //! The superblock: where everything else is found. See `docs/format/superblock.md`.
 //!
 //! Invariants:
-//! * two copies, each written whole and made durable before the other is touched: a torn or lost write
-//!   leaves the other copy, old or new;
+//! * two copies, each written whole and made durable before the other is touched: a torn or lost
+//!   write leaves the other copy, old or new;
 //! * the sequence number grows with every write; the valid copy with the higher one counts;
 //! * epochs ascend, and so do their starts; the redo start is never after the checkpoint record;
-//! * the table of epochs is bounded: an opening drops those in which it found no log ([`Superblock::forget_epochs_without_log`]),
-//!   and the archive loses its hold on log before the others are too many (`recovery.rs`).
+//! * the table of epochs is bounded: an opening drops those in which it found no log
+//!   ([`Superblock::forget_epochs_without_log`]), and the archive loses its hold on log before the
+//!   others are too many (`recovery.rs`).
 
 use crate::engine::creation_mark::{Interrupted, Making};
 use crate::engine::superblock_fields::Extensions;
@@ -28,26 +29,26 @@ pub(crate) const COPY_BYTES: usize = 16 << 10;
 const HEADER_BYTES: usize = 48;
 /// What a device writes whole or not at all.
 pub(crate) const SECTOR_BYTES: usize = 512;
-/// Bytes of a copy that nothing but the table of epochs may take: a path that leaves less is refused when it is named, so that
-/// no opening finds the copy full of paths.
+/// Bytes of a copy that are reserved for the table of epochs: a path that leaves less is refused
+/// when it is named, so that no opening finds the copy full of paths.
 const EPOCHS_RESERVE: usize = 8 << 10;
 /// Where the second copy is.
 pub(crate) const SECOND_COPY: u64 = COPY_BYTES as u64;
 /// Bytes of the device.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 2 * COPY_BYTES as u64;
 
-/// Recoveries that may have been begun and not completed before one is completed before it answers: the superblock
-/// remembers each.
+/// Incomplete recoveries in a row, after which one is completed before transactions run: the
+/// superblock lists the epoch of each.
 pub(crate) const EPOCHS_LEFT_MAX: usize = 16;
 
-/// Epochs with log that the superblock remembers for the sake of anything but recovery, before that gives way: there is a place
-/// for twelve hundred at least. An archive that cannot be reached loses its hold on the log (with a gap, if it may), the flash
-/// cache's pages go to the store.
+/// Epochs with log that the superblock retains for others than recovery: there is capacity for
+/// twelve hundred at least. Beyond this an archive that cannot be reached loses its hold on the log
+/// (with a gap, if it may have one), and the flash cache's pages are written to the store.
 pub(crate) const EPOCHS_HELD_MAX: usize = 256;
-/// Of an archive that can be reached, and does not get on all the same.
+/// The same bound for an archive that can be reached, and makes no progress all the same.
 pub(crate) const EPOCHS_HELD_LONG_MAX: usize = 384;
-/// Where no gap is allowed, the database writes nothing beyond this until the archive has caught up. As many again are left to
-/// recoveries, which have to write.
+/// Where no gap is allowed, the database accepts no writes beyond this until the archive has caught
+/// up. The same number again is left to recoveries, which have to write.
 pub(crate) const EPOCHS_WRITING_MAX: usize = 512;
 
 /// A device of the log.
@@ -59,7 +60,7 @@ pub(crate) struct Member {
     pub bytes: u64,
 }
 
-/// What the superblock says.
+/// The superblock in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub database: DatabaseId,
@@ -76,12 +77,13 @@ pub(crate) struct Superblock {
     pub epochs: Vec<(Epoch, Lsn)>,
     pub members: Vec<Member>,
     pub store_path: String,
-    /// The store's metadata contained the records up to this LSN, durably, before the last checkpoint: a
-    /// store that knows less is an old copy.
+    /// The store's metadata contained the records up to this LSN, durably, before the last
+    /// checkpoint: a store that knows less is an old copy.
     pub store_version: Lsn,
-    /// What a database may do without.
+    /// Optional fields.
     pub extensions: Extensions,
-    /// A write failed: which of the last two states the device shows is not known until one succeeds. Not on the device.
+    /// A write failed: which of the last two states the device has is not known until one succeeds.
+    /// Not on the device.
     pub in_doubt: bool,
 }
 
@@ -91,16 +93,17 @@ pub(crate) struct Superblock {
 pub(crate) enum Found {
     /// A database.
     Database(Superblock),
-    /// No byte was ever written: a creation was interrupted before its mark, or a database lost its superblock.
+    /// No byte was ever written: a creation was interrupted before its mark, or a database lost its
+    /// superblock.
     Nothing,
     /// The creation of a database was interrupted before anything could be stored in it.
     Creating(Interrupted),
-    /// As that, of restoring one.
+    /// The restore of a database was interrupted before it was whole.
     Restoring(Interrupted),
 }
 
 impl Superblock {
-    /// What the log must know.
+    /// What the log needs of the superblock.
     pub fn log_identity(&self) -> LogIdentity {
         LogIdentity {
             database: self.database,
@@ -127,21 +130,23 @@ impl Superblock {
         epoch
     }
 
-    /// The log is kept from here on.
+    /// The log is retained from this LSN on.
     pub fn log_start(&self) -> Lsn {
         self.extensions.log_start.unwrap_or(self.redo_start)
     }
 
-    /// Forgets the epochs behind `newest_with_log`, the newest epoch in which the scan at this opening found log. Opened again and
-    /// again without writing log, a database would have the table grow without end.
+    /// Forgets the epochs behind `newest_with_log`, the newest epoch in which the scan at this
+    /// opening found log. Otherwise the table would grow without end in a database that is opened
+    /// again and again without writing log.
     ///
-    /// Why it may: `LogScan` has just made sure that no block promised anything of such an epoch (`check_claims`), so nothing
-    /// in it was acknowledged or built upon, and the next epoch begins behind everything that its blocks claim. What may be
-    /// left of them is of an epoch that is not in the table and not newer than its last one: left over, to every later scan.
+    /// Why it may: `LogScan` has just made sure that no block promised anything of such an epoch
+    /// (`check_claims`), so nothing in it was acknowledged or built upon, and the next epoch begins
+    /// behind everything that its blocks claim. Blocks that may be left of them belong to an epoch
+    /// that is not in the table and not newer than its last one: left over, to every later scan.
     ///
-    /// Where the first of them began, the log before it ends for good: nothing behind that may be taken for log of the
-    /// epoch with log before it, should a block of that turn up late. So the first one's start stays, under a number that no
-    /// block bears.
+    /// Where the first of them began, the log before it ends for good: nothing behind that may be
+    /// taken for log of the epoch with log before it, should a block of that turn up late. So the
+    /// first one's start stays, under a number that no block bears.
     pub fn forget_epochs_without_log(&mut self, newest_with_log: Epoch) {
         let kept = self.epochs.iter().filter(|(epoch, _)| *epoch <= newest_with_log).count();
         // One of them is such a limit by itself.
@@ -158,7 +163,8 @@ impl Superblock {
         self.epochs.iter().filter(|(_, start)| *start > self.redo_start).count()
     }
 
-    /// Forgets epochs of which no log is left: those whose successor starts at or before the log that is kept.
+    /// Forgets epochs of which no log is left: those whose successor starts at or before the
+    /// retained log.
     pub fn prune_epochs(&mut self) {
         let log_start = self.log_start();
         let kept = self.epochs.iter().rposition(|(_, start)| *start <= log_start).unwrap_or(0);
@@ -273,7 +279,7 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// The invariants at the head of this file, and what the rest of the engine takes for granted.
+    /// Checks the invariants at the head of this file, and what the rest of the engine relies on.
     fn check(&self) -> Result<(), Malformed> {
         let fail = |what| Err(Malformed { what });
         if !self.page_size.is_power_of_two() || !crate::options::limits::PAGE_SIZES.contains(&self.page_size)
@@ -319,10 +325,10 @@ impl Superblock {
         (whole && u32_at(12) != VERSION).then(|| u32_at(12))
     }
 
-    /// Reads the newer valid copy. A copy that the device cannot read is one that does not count, as is a rotten one: the
-    /// next write mends it.
+    /// Reads the newer valid copy. A copy that the device cannot read does not count, as one that
+    /// is damaged; the next write repairs it.
     ///
-    /// Errors: that of the device if it says why no copy counts.
+    /// Errors: that of the device if it is why no copy counts.
     pub fn read(device: &Arc<dyn Device>) -> Result<Found, Error> {
         let name = &device.info().name;
         let bytes = device.len().min(SUPERBLOCK_BYTES);
@@ -338,7 +344,8 @@ impl Superblock {
         }
         let copies = read_copies(device);
         if let [Ok(first), Ok(second)] = &copies {
-            // Only of two copies that were read: what cannot be read is not taken for what never was.
+            // Only of two copies that were read: an unreadable copy is not taken for one that was
+            // never written.
             if is_zero(first) && is_zero(second) {
                 return Ok(Found::Nothing);
             }
@@ -385,11 +392,12 @@ impl Superblock {
         Superblock::decode(&copy.map_err(BadCopy::Unreadable)?).map_err(|error| BadCopy::Invalid(error.what))
     }
 
-    /// The copy that is written first: one that a crash or a failed write tore or left behind, or that cannot be read, so
-    /// that the one that counts is touched only once this is whole. If neither counts, the second: the first may be the mark
-    /// of a creation, which counts until there is a superblock. With it, the highest sequence that either has.
+    /// The copy that is written first: one that a crash or a failed write tore or left behind, or
+    /// that cannot be read, so that the valid copy is touched only once this is whole. If neither
+    /// is valid, the second: the first may be the mark of a creation, which counts until there is a
+    /// superblock. With it, the highest sequence that either has.
     ///
-    /// Errors: neither can be read now, so that nothing tells which one counts.
+    /// Errors: neither can be read now, so that it is unknown which one is valid.
     fn copy_to_begin_with(device: &Arc<dyn Device>) -> Result<(u64, u64), Error> {
         let copies = match read_copies(device) {
             [Err(error), Err(_)] => return Err(error.into()),
@@ -398,10 +406,12 @@ impl Superblock {
         Ok((u64::from(copies[1] <= copies[0]), copies[0].max(copies[1])))
     }
 
-    /// Writes both copies, one after the other, and advances the sequence beyond that of either copy.
+    /// Writes both copies, one after the other, and advances the sequence beyond that of either
+    /// copy.
     pub fn write(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {
         let (first, newest) = Superblock::copy_to_begin_with(device)?;
-        // A copy that the opening could not read, or that a failed write left, may be newer than this one knows.
+        // A copy that the opening could not read, or that a failed write left, may be newer than
+        // this one.
         self.sequence = self.sequence.max(newest) + 1;
         self.check().map_err(|error| Error::damaged(error.what.to_owned()))?;
         let bytes = self.encode()?;
@@ -439,8 +449,8 @@ fn read_copies(device: &Arc<dyn Device>) -> [Result<AlignedBuf, DeviceError>; 2]
     })
 }
 
-/// Whether the second copy, beside the mark of a creation, is what a crash may have left of the first write of a superblock: not a
-/// whole one, and none of its sectors says that there was a later write.
+/// Whether the second copy, beside the mark of a creation, is what a crash may have left of the
+/// first write of a superblock: not a whole one, and none of its sectors shows a later write.
 fn is_of_the_first_write(second: &[u8]) -> bool {
     let header = &second[..SECTOR_BYTES];
     let begun = || header[..8] == *MAGIC && header[32..40] == 1u64.to_le_bytes();
@@ -512,8 +522,8 @@ mod tests {
         Interrupted { ids: vec![sample().database], files: vec!["log.0".into(), "store".into()] }
     }
 
-    /// The first superblock was once written over the mark before there was another copy of it: what a crash left of that write was
-    /// neither, and called damage at every opening.
+    /// The first superblock was once written over the mark before there was another copy of it:
+    /// what a crash left of that write was neither, and every opening called it damage.
     #[test]
     fn whatever_a_crash_leaves_of_the_first_write_is_a_database_or_an_interrupted_creation() {
         let marked = Arc::new(MemoryDevice::new("superblock"));
@@ -548,8 +558,8 @@ mod tests {
         assert!(torn > 10, "{torn} were torn");
     }
 
-    /// A mark that shows again, because a device lost all later writes to it, beside a copy of a later write that has rotted: there
-    /// may be a database.
+    /// A mark that shows again, because a device lost all later writes to it, beside a damaged copy
+    /// of a later write: there may be a database.
     #[test]
     fn a_mark_beside_a_later_copy_is_damage() {
         let device = device();
@@ -589,7 +599,8 @@ mod tests {
         assert_eq!(Superblock::read(&device).expect_err("both are gone").kind(), ErrorKind::Damaged);
     }
 
-    /// The copies were once read with one call, so that one bad sector stopped every opening and every checkpoint.
+    /// The copies were once read with one call, so that one bad sector stopped every opening and
+    /// every checkpoint.
     #[test]
     fn a_sector_that_cannot_be_read_spoils_one_copy_only_and_the_next_write_mends_it() {
         for copy in 0..2 {
@@ -614,7 +625,8 @@ mod tests {
         }
     }
 
-    /// What cannot be read is not taken for what never was: nothing is created over it, and no file removed for it.
+    /// An unreadable copy is not taken for one that was never written: nothing is created over it,
+    /// and no file removed for it.
     #[test]
     fn two_copies_of_which_none_can_be_read_are_an_error_of_the_device() {
         let bad = Arc::new(Faulty::new(device(), &FaultPlan::new(0)));
@@ -630,8 +642,8 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
     }
 
-    /// The next write could not pass the sequence: it ended the process, or began again at 0 and the copy
-    /// before counted. Found by the fuzzer `superblock`.
+    /// The next write could not pass the sequence: it ended the process, or began again at 0 and
+    /// the copy before counted. Found by the fuzzer `superblock`.
     #[test]
     fn a_sequence_that_no_write_comes_to_is_damage() {
         let with = |sequence| Superblock { sequence, ..sample() }.encode().expect("short");
@@ -653,8 +665,8 @@ mod tests {
         assert_eq!(Superblock::read(&device), Ok(Found::Database(behind)));
     }
 
-    /// The copies were once always written in one order: a crash that tore the second, and another while the
-    /// next opening wrote the first, left none.
+    /// The copies were once always written in one order: a crash that tore the second, and another
+    /// while the next opening wrote the first, left none.
     #[test]
     fn a_write_begins_with_the_copy_that_does_not_count() {
         for torn in 0..2 {
@@ -694,18 +706,19 @@ mod tests {
         }
     }
 
-    /// Paths leave the table of epochs its place: else a database could be created that could be opened once.
+    /// Paths leave the table of epochs its capacity: else a database could be created that could be
+    /// opened once.
     #[test]
     fn paths_leave_place_for_epochs() {
         let mut superblock = sample();
         superblock.store_path = "s".repeat(COPY_BYTES - EPOCHS_RESERVE);
         assert_eq!(superblock.encode().expect_err("too long").kind(), ErrorKind::BadArgument);
         superblock.store_path.truncate(COPY_BYTES - EPOCHS_RESERVE - 200);
-        // Of the largest starts there are.
+        // The largest starts there are.
         for epoch in 3..1 + crate::engine::superblock::EPOCHS_WRITING_MAX as u32 {
             superblock.epochs.push((Epoch(epoch + (1 << 28)), Lsn((1 << 62) + u64::from(epoch))));
         }
-        superblock.encode().expect("so many have a place, whatever the paths are");
+        superblock.encode().expect("their table has its reserve, whatever the paths are");
     }
 
     #[test]
@@ -719,7 +732,8 @@ mod tests {
         );
     }
 
-    /// However often it is opened without writing log: a few entries, and none that a block of a forgotten epoch fits.
+    /// However often it is opened without writing log: a few entries, and none that a block of a
+    /// forgotten epoch fits.
     #[test]
     fn epochs_of_openings_that_wrote_no_log_do_not_add_up() {
         let mut superblock = sample();

@@ -1,7 +1,7 @@
-//! The superblock's optional fields: those that a database may do without.
+//! The superblock's optional fields.
 //!
-//! They follow the fixed ones as pairs of a tag and a blob, ascending by tag. An unknown tag is refused: what it says
-//! might matter.
+//! They follow the fixed ones as pairs of a tag and a blob, ascending by tag. An unknown tag is
+//! refused: its meaning might matter.
 
 use crate::engine::superblock::Superblock;
 use crate::options::kept::KeptSettings;
@@ -22,20 +22,23 @@ const SETTINGS: u64 = 8;
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extensions {
-    /// The log is kept from here on, before the redo start: the archive had not come further.
+    /// The log is retained from this LSN on, before the redo start: the archive had not come
+    /// further.
     pub log_start: Option<Lsn>,
     /// The archive's directory: relative to the database's, or absolute.
     pub archive: Option<String>,
     /// The flash cache.
     pub cache: Option<CacheMember>,
-    /// Redo from here on, upon the store alone, makes what only the flash cache holds: the log is kept for it.
+    /// Redo from this LSN on, upon the store alone, restores what only the flash cache holds: the
+    /// log is retained for it.
     pub cache_from: Option<Lsn>,
-    /// The log's devices: known if they ever changed, or if there are to be copies.
+    /// The log's devices: present if they ever changed, or if there are to be copies.
     pub log_array: Option<LogArrayField>,
-    /// From here on the archive may have acknowledged log that the log's devices lack: recovery must have it. The archive
-    /// holds all log before, gaps apart.
+    /// From this LSN on the archive may have acknowledged log that the log's devices lack: recovery
+    /// must have it. The archive holds all log before, except for gaps.
     pub archive_needed: Option<Lsn>,
-    /// From here on log was given up that the archive had not taken, as far as is known; the archive has not noted it yet.
+    /// From this LSN on log was given up that the archive had not taken, as far as is known; the
+    /// archive has not noted it yet.
     pub archive_gap: Option<Lsn>,
     /// Settings that hold at every opening until they are named anew.
     pub settings: KeptSettings,
@@ -46,9 +49,9 @@ pub(crate) struct Extensions {
 pub(crate) struct LogArrayField {
     /// The id of the next device: higher than any before.
     pub next_member: u32,
-    /// On how many devices all log is wanted.
+    /// Number of devices that all log should be on.
     pub copies: u8,
-    /// On how many it is.
+    /// Number of devices that it is on.
     pub redundancy: Redundancy,
 }
 
@@ -83,11 +86,11 @@ impl LogArrayField {
 pub(crate) enum CacheKind {
     /// FaCE's, which remembers what it holds.
     Flash,
-    /// One that begins empty at every opening, because the log is kept for what is in it.
+    /// One that is empty at every opening, because the log is retained for its dirty pages.
     Volatile,
     /// One that pages enter when they are read, with a slot directory on flash.
     Listed,
-    /// The same without the directory: it begins empty at every opening.
+    /// The same without the directory: it is empty at every opening.
     Unlisted,
 }
 
@@ -99,9 +102,9 @@ pub(crate) struct CacheMember {
     /// Relative to the database's directory, or absolute.
     pub path: String,
     pub kind: CacheKind,
-    /// Nothing in it is the only copy, but perhaps beside the log.
+    /// Nothing in it is the only copy, except perhaps beside the log.
     pub write_through: bool,
-    /// What was durable in it at the last checkpoint: a cache that knows less is an older copy.
+    /// What was durable in it at the last checkpoint: a cache with less is an older copy.
     pub durable: u64,
 }
 
@@ -220,17 +223,17 @@ impl Extensions {
 }
 
 impl Superblock {
-    /// On how many devices all log is wanted.
+    /// Number of devices that all log should be on.
     pub fn copies(&self) -> u8 {
         self.extensions.log_array.as_ref().map_or(1, |array| array.copies)
     }
 
-    /// On how many it is.
+    /// Number of devices that it is on.
     pub fn redundancy(&self) -> Redundancy {
         self.extensions.log_array.as_ref().map(|array| array.redundancy.clone()).unwrap_or_default()
     }
 
-    /// What is said of the log's devices; from now on it is.
+    /// The field about the log's devices, created if it is absent.
     pub fn array_mut(&mut self) -> &mut LogArrayField {
         let next_member = self.members.iter().map(|member| member.id.0 + 1).max().unwrap_or(1);
         self.extensions.log_array.get_or_insert_with(|| LogArrayField {
@@ -240,7 +243,7 @@ impl Superblock {
         })
     }
 
-    /// Wants `copies` copies of all log, of which log from `start` on gets `now`.
+    /// Sets that all log should have `copies` copies, and that log from `start` on gets `now`.
     pub fn want_copies(&mut self, copies: u8, start: Lsn, now: u8) {
         if copies > 1 || self.extensions.log_array.is_some() {
             let array = self.array_mut();

@@ -1,7 +1,7 @@
-//! The database's own threads, all of them (but the log's workers, which belong to the log).
+//! The database's own threads (the log's workers belong to the log).
 //!
-//! Each drives a step function of [`Engine`]. A panic in one poisons the database: it is never left
-//! hanging without its background work.
+//! Each drives a step function of [`Engine`]. A panic in one poisons the database: it never hangs
+//! without its background work.
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
@@ -12,18 +12,19 @@ use firn_base::{Progress, clock};
 use firn_txn::{TxnError, TxnErrorKind};
 use std::time::Duration;
 
-/// How long the cleaner sleeps when nobody calls it.
+/// How long the cleaner sleeps when no thread waits for a frame.
 const CLEANER_NAP: Duration = Duration::from_millis(100);
 /// How often maintenance looks for work.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
-/// How long it rests after a step of a sweep at least, and `MAINTENANCE_NAP` at most: so at most 8,000 leaves a second.
+/// How long it rests after a step of a sweep at least, and `MAINTENANCE_NAP` at most: so at most
+/// 8,000 leaves a second.
 const SWEEP_NAP_MIN: Duration = Duration::from_millis(1);
 /// How long stopping waits for a write to the archive that does not end.
 pub(crate) const ARCHIVE_STOP_MAX: Duration = Duration::from_secs(5);
 /// How long background work rests after a failure that may pass.
 const FAILURE_NAP: Duration = Duration::from_millis(250);
 
-/// Its name: the only thread that may be left behind.
+/// The archiver thread's name: the only thread that may be left behind.
 const ARCHIVE_THREAD: &str = "firn-archive";
 
 /// The running threads.
@@ -88,7 +89,8 @@ impl Threads {
         }
         for (name, handle) in self.handles.lock().drain(..) {
             if name == ARCHIVE_THREAD && !self.shared.leaves_the_archive(&handle) {
-                // It is caught in a write. Closing must not hang for an archive; the thread ends after it.
+                // It is caught in a write. Closing must not hang for an archive; the thread ends
+                // after it.
                 continue;
             }
             // A panic has poisoned the database already.
@@ -132,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Whether the archive's thread ends in time.
+    /// Whether the archiver thread ends in time.
     fn leaves_the_archive(&self, handle: &JoinHandle<()>) -> bool {
         let begun = clock::now();
         while !handle.is_finished() {
@@ -174,7 +176,8 @@ impl Shared {
         while !self.is_stopping() {
             let begun = clock::now();
             match self.engine.maintenance_step() {
-                // A sweep of leaves that nobody may have in memory leaves the devices to others half of the time.
+                // A sweep of leaves that may not be in memory leaves the devices to transactions
+                // half of the time.
                 Ok(Progress::Worked) if self.engine.txns.is_sweeping() => {
                     self.nap(begun.elapsed().clamp(SWEEP_NAP_MIN, MAINTENANCE_NAP));
                 }

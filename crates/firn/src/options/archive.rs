@@ -9,14 +9,15 @@ use std::time::Duration;
 /// What happens when the online log is nearly full because the archive has not taken it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArchiveFull {
-    /// Commits go on. The log that the archive lacks is given up for it: the gap is final and reported, and restoring
-    /// beyond it needs a new base backup. So it is when the database was opened some hundreds of times, and log written each
-    /// time, while the archive could not be reached.
+    /// Commits go on. The log that the archive lacks is given up: the gap is final and reported,
+    /// and restoring beyond it needs a new base backup. The same happens once the database was
+    /// opened some hundreds of times, and log written each time, while the archive could not be
+    /// reached.
     #[default]
     Gap,
-    /// Nothing is given up. Writes fail with `Full` until the archive takes log again: when the log is full, and when
-    /// the database was opened five hundred times, and log written each time, while the archive could not be reached. It opens
-    /// all the same, and what there is can be read.
+    /// Nothing is given up. Writes fail with `Full` until the archive takes log again: when the log
+    /// is full, and when the database was opened five hundred times, and log written each time,
+    /// while the archive could not be reached. It still opens, and can be read.
     Refuse,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct ArchiveOptions {
     pub patience: Duration,
     /// Log that the archive has is acknowledged before the log's devices have it.
     pub completes: bool,
-    /// The archive is gone, and with it what only it had.
+    /// The archive is gone, and with it the log that only it had.
     pub lost: bool,
     pub wrap: Option<WrapDevice>,
     pub wrap_reads: Option<WrapDevice>,
@@ -61,7 +62,7 @@ impl Default for ArchiveOptions {
 }
 
 impl ArchiveOptions {
-    /// Where the archive at `path`, as the superblock has it, is.
+    /// The path of the archive that the superblock names `path`.
     pub fn resolve(&self, path: &str) -> PathBuf {
         match &self.base {
             Some(base) => base.join(path),
@@ -76,10 +77,10 @@ impl ArchiveOptions {
 }
 
 impl Options {
-    /// Archives all log in this directory (relative to the database's, or absolute), which is made if its parent is
-    /// there, for restoring to any commit ([`Options::restore`]). The database remembers it. Take a backup
-    /// ([`crate::Database::backup`]) afterwards: restoring begins from one. Default: none, or the one that the
-    /// database has.
+    /// Archives all log in this directory (relative to the database's, or absolute), which is
+    /// created if its parent exists, for restoring to any commit ([`Options::restore`]). The
+    /// database remembers it. Take a backup ([`crate::Database::backup`]) afterwards: restoring
+    /// begins from one. Default: none, or the one that the database has.
     #[must_use]
     pub fn archive(mut self, directory: impl Into<PathBuf>) -> Options {
         self.archive.path = Some(directory.into());
@@ -87,7 +88,7 @@ impl Options {
         self
     }
 
-    /// Forgets the archive that the database has. What is in it stays.
+    /// Forgets the archive that the database has. Its files stay.
     #[must_use]
     pub fn no_archive(mut self) -> Options {
         self.archive.path = None;
@@ -95,59 +96,64 @@ impl Options {
         self
     }
 
-    /// Bytes of an archive's segment file. Kept with the database; default: as it was, and 64 MiB for a new one.
+    /// Bytes of an archive's segment file. Kept with the database; default: as it was, and 64 MiB
+    /// for a new one.
     #[must_use]
     pub fn archive_segment_bytes(self, bytes: u64) -> Options {
         self.naming(|kept| kept.archive_segment_bytes = Some(bytes))
     }
 
-    /// So much log that is not archived yet is archived at once; less of it, after [`Options::archive_delay`], once
-    /// the log's devices have it. Kept with the database; default: as it was, and 32 KiB for a new one.
+    /// Log that is not archived yet is archived at once when there are this many bytes of it; less
+    /// of it, after [`Options::archive_delay`], once the log's devices have it. Kept with the
+    /// database; default: as it was, and 32 KiB for a new one.
     #[must_use]
     pub fn archive_eager_bytes(self, bytes: u64) -> Options {
         self.naming(|kept| kept.archive_eager_bytes = Some(bytes))
     }
 
-    /// Whether commits that wait for the log's devices are acknowledged once the archive has them, if it is first: while
-    /// all devices are busy, or one stalls. The devices get the same log later, and until they have it, which the database
-    /// remembers, opening it after a crash needs the archive. Pages and checkpoints wait for the devices all the same.
-    /// Kept with the database; default: as it was, and no for a new one.
+    /// Whether the archive may acknowledge commits before the log's devices do: while all devices
+    /// are busy, or one stalls. The devices complete the same log later, and until they have, which
+    /// the database remembers, opening it after a crash needs the archive. Pages and checkpoints
+    /// wait for the devices all the same. Kept with the database; default: as it was, and no for a
+    /// new one.
     #[must_use]
     pub fn archive_completes(self, completes: bool) -> Options {
         self.naming(|kept| kept.archive_completes = Some(completes))
     }
 
-    /// Opens a database that crashed while its archive may have had commits which the log's devices lack, without that
-    /// archive. Those commits are lost. Where the archive is not needed this changes nothing. Default: no.
+    /// Opens a database that crashed while its archive may have had commits which the log's devices
+    /// lack, without that archive. Those commits are lost. Where the archive is not needed this
+    /// changes nothing. Default: no.
     #[must_use]
     pub fn archive_lost(mut self, lost: bool) -> Options {
         self.archive.lost = lost;
         self
     }
 
-    /// The longest that a little durable log waits to be archived. Kept with the database; default: as it was, and a second for
-    /// a new one.
+    /// The longest that durable log of less than [`Options::archive_eager_bytes`] waits to be
+    /// archived. Kept with the database; default: as it was, and a second for a new one.
     #[must_use]
     pub fn archive_delay(self, delay: Duration) -> Options {
         self.naming(|kept| kept.archive_delay = Some(delay))
     }
 
-    /// What happens when the online log is nearly full because the archive has not taken it. Kept with the database; default:
-    /// as it was, and [`ArchiveFull::Gap`] for a new one.
+    /// What happens when the online log is nearly full because the archive has not taken it. Kept
+    /// with the database; default: as it was, and [`ArchiveFull::Gap`] for a new one.
     #[must_use]
     pub fn archive_when_full(self, then: ArchiveFull) -> Options {
         self.naming(|kept| kept.archive_when_full = Some(then))
     }
 
-    /// How long writes wait, when the online log is nearly full, for an archive that does not move, before
-    /// [`Options::archive_when_full`] decides. One that fails is not waited for. Kept with the database; default: as it was, and
-    /// ten seconds for a new one.
+    /// How long writes wait, when the online log is nearly full, for an archive that makes no
+    /// progress, before [`Options::archive_when_full`] decides. One that fails is not waited for.
+    /// Kept with the database; default: as it was, and ten seconds for a new one.
     #[must_use]
     pub fn archive_patience(self, patience: Duration) -> Options {
         self.naming(|kept| kept.archive_patience = Some(patience))
     }
 
-    /// Puts something around every file that the archive and backups write: tests of failing, slow and crashing ones.
+    /// Wraps every file that the archive and backups write: tests of failing, slow and crashing
+    /// ones.
     #[doc(hidden)]
     #[must_use]
     pub fn wrap_archive(mut self, wrap: WrapDevice) -> Options {
@@ -155,7 +161,7 @@ impl Options {
         self
     }
 
-    /// Puts something around every file of the archive that recovery reads: tests of fast and slow ones.
+    /// Wraps every file of the archive that recovery reads: tests of fast and slow ones.
     #[doc(hidden)]
     #[must_use]
     pub fn wrap_archive_reads(mut self, wrap: WrapDevice) -> Options {

@@ -1,19 +1,21 @@
-//! What the engine calls while it works: progress of recovery, events of the log's devices, and wrappers of devices.
+//! What the engine calls while it works: progress of recovery, events of the log's devices, and
+//! wrappers of devices.
 
 use firn_base::sync::Arc;
 use firn_device::{Device, DeviceError};
 use firn_tier::PageTier;
 
-/// What recovery is doing, for people who wait.
+/// Progress of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryProgress {
     /// The step.
     pub phase: RecoveryPhase,
-    /// Bytes of log done; of redo after the database has answered, pages; for [`RecoveryPhase::Undo`], transactions.
+    /// Bytes of log done; of redo in the background, pages; for [`RecoveryPhase::Undo`],
+    /// transactions.
     pub done: u64,
-    /// Of so many.
+    /// The total, in the same unit.
     pub total: u64,
-    /// Whether the database has answered, and transactions run meanwhile.
+    /// Whether transactions run meanwhile.
     pub in_background: bool,
 }
 
@@ -31,7 +33,7 @@ pub enum RecoveryPhase {
 }
 
 impl RecoveryPhase {
-    /// A word for people.
+    /// The phase in words.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,11 +48,11 @@ impl RecoveryPhase {
 /// Called while recovery works.
 pub type ProgressFn = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
 
-/// Puts a device around one of a database's files (see [`crate::Options::wrap_devices`]).
+/// Wraps one of a database's files (see [`crate::Options::wrap_devices`]).
 pub type WrapDeviceFn =
     Arc<dyn Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync>;
 
-/// Puts a tier of the caller's between DRAM and what is below it (see [`crate::Options::wrap_tier`]).
+/// Wraps what is below DRAM (see [`crate::Options::wrap_tier`]).
 #[doc(hidden)]
 pub type WrapTierFn = Arc<dyn Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send + Sync>;
 
@@ -60,7 +62,7 @@ pub type WrapTierFn = Arc<dyn Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send 
 pub enum LogEventKind {
     /// A device failed, or could not be read at opening. Commits go on.
     Lost,
-    /// A device that failed has been dropped: nothing on it is needed any more.
+    /// A device that failed has been dropped: no log on it is needed any more.
     Dropped,
     /// A device was added.
     Added,
@@ -72,16 +74,16 @@ pub enum LogEventKind {
     Unarchived,
 }
 
-/// An event among the log's devices, for people.
+/// An event among the log's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEvent {
     /// What happened.
     pub kind: LogEventKind,
     /// The device's id; `None` if the event is about the whole log.
     pub member: Option<u32>,
-    /// A sentence.
+    /// A sentence for people.
     pub message: String,
 }
 
-/// Told what happens to the log's devices.
+/// Called with events of the log's devices.
 pub type LogEventFn = Arc<dyn Fn(&LogEvent) + Send + Sync>;

@@ -1,11 +1,14 @@
-//! Settings that a database keeps: what was named at one opening holds at every later one, until it is named anew.
+//! Settings that a database keeps: what was named at one opening holds at every later one, until it
+//! is named anew.
 //!
-//! They are those on which a promise rests that the owner of a database has made about it, so that no program may drop them by not knowing
-//! of them: whether a lost flash cache can be rebuilt, how many log devices commits need, what may become of the archive. All
-//! other options hold for one opening (`docs/guide/options.md` has the list).
+//! A promise of the database's owner rests on each of them, so that no program may drop them by not
+//! knowing of them: whether a lost flash cache can be rebuilt, how many log devices commits need,
+//! what may become of the archive. All other options hold for one opening (`docs/settings.md` has
+//! the list).
 //!
-//! On the device they are one extension of the superblock: (number varint, value varint) each, ascending by number; those that were never named
-//! are left out. They become durable with the epoch of the opening that names them.
+//! On the device they are one extension of the superblock: (number varint, value varint) each,
+//! ascending by number; settings that were never named are left out. They become durable with the
+//! epoch of the opening that names them.
 
 use crate::options::Options;
 use crate::options::archive::ArchiveFull;
@@ -39,7 +42,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl KeptSettings {
-    /// What is named here, and for the rest what is `kept`.
+    /// The settings named here, and for the others those in `kept`.
     pub fn or(self, kept: KeptSettings) -> KeptSettings {
         KeptSettings {
             cache_rebuildable: self.cache_rebuildable.or(kept.cache_rebuildable),
@@ -67,7 +70,7 @@ impl KeptSettings {
         ]
     }
 
-    /// The options' names of those that were named, with their values, for people.
+    /// The option names of the settings that were named, with their values, for people.
     pub fn named(&self) -> Vec<(&'static str, String)> {
         let text = |number, value: u64| match number {
             CACHE_REBUILDABLE => ("cache_rebuildable", (value != 0).to_string()),
@@ -135,7 +138,7 @@ fn when_full(value: u64) -> ArchiveFull {
 }
 
 impl Options {
-    /// With what the database keeps, where nothing else was named.
+    /// Completes the options with what the database keeps, where the caller named nothing else.
     pub(crate) fn with_kept(mut self, kept: KeptSettings) -> Options {
         let all = self.kept.or(kept);
         let default = Options::default();
@@ -153,7 +156,7 @@ impl Options {
         self
     }
 
-    /// With `change` made to what is named.
+    /// Applies `change` to the named settings.
     pub(crate) fn naming(mut self, change: impl FnOnce(&mut KeptSettings)) -> Options {
         change(&mut self.kept);
         self.with_kept(KeptSettings::default())
@@ -200,7 +203,7 @@ mod tests {
         let options = Options::new().cache_rebuildable(false).with_kept(kept);
         assert!(!options.cache_rebuildable && !options.archive.completes);
         assert_eq!(options.kept.cache_rebuildable, Some(false));
-        assert_eq!(options.archive.when_full, ArchiveFull::Gap, "nobody said anything else");
+        assert_eq!(options.archive.when_full, ArchiveFull::Gap, "no option names another");
         assert_eq!(
             options.kept.named(),
             [("cache_rebuildable", "false".to_owned()), ("archive_completes", "false".to_owned())]

@@ -30,14 +30,17 @@ use std::time::Duration;
 
 /// How to open or create a database. The defaults suit one SSD (deployment shape 1).
 ///
-/// An option is *fixed* when the database is created, and of no effect later; or *kept* with the database: what one opening names holds
-/// at every later one until it is named anew; or it holds *for one opening*.
+/// An option is *fixed* when the database is created, and has no effect later; or *kept* with the
+/// database: a value named at one opening holds at every later one until it is named anew; or it
+/// holds *for one opening*.
 ///
-/// * Fixed: `page_size`, `log_bytes`, and of the log's first devices `log_devices`, `log_paths`; `store_path`; of a new flash cache
-///   `cache_bytes`, `cache_path`, `cache_group_pages`, `cache_write_through`.
-/// * Kept: `log_copies`, `log_copies_required`, `cache_rebuildable`, `archive`, `archive_completes`, `archive_when_full`,
-///   `archive_patience`, `archive_delay`, `archive_eager_bytes`, `archive_segment_bytes`. [`crate::Statistics::settings`] tells
-///   those that were named.
+/// * Fixed: `page_size`, `log_bytes`, and of the log's first devices `log_devices`, `log_paths`;
+///   `store_path`; of a new flash cache `cache_bytes`, `cache_path`, `cache_group_pages`,
+///   `cache_write_through`.
+/// * Kept: `log_copies`, `log_copies_required`, `cache_rebuildable`, `archive`,
+///   `archive_completes`, `archive_when_full`, `archive_patience`, `archive_delay`,
+///   `archive_eager_bytes`, `archive_segment_bytes`. [`crate::Statistics::settings`] lists those
+///   that were named.
 /// * For one opening: all others, sizes of memory and listeners among them.
 ///
 /// ```
@@ -54,7 +57,7 @@ pub struct Options {
     pub(crate) map_bytes: Option<usize>,
     pub(crate) version_bytes: usize,
     pub(crate) log_devices: usize,
-    /// The device is asked how many there had best be; `log_devices` is the most.
+    /// The device's latency decides the number; `log_devices` is the most.
     pub(crate) probe_log_devices: bool,
     pub(crate) log_bytes: u64,
     pub(crate) log_paths: Vec<PathBuf>,
@@ -90,9 +93,10 @@ pub struct Options {
     pub(crate) break_cache_rebuild: bool,
     pub(crate) archive: ArchiveOptions,
     pub(crate) overlay_bytes: u64,
-    /// Where a database that is opened read-only keeps what it would write; `None` if it is opened for writing.
+    /// Where a database that is opened read-only keeps its writes; `None` if it is opened for
+    /// writing.
     pub(crate) overlay: Option<Arc<OverlaySpace>>,
-    /// What was named of the settings that the database keeps.
+    /// The kept settings that the caller named.
     pub(crate) kept: KeptSettings,
 }
 
@@ -164,36 +168,39 @@ impl Options {
         self.buffer_bytes = bytes;
         self
     }
-    /// DRAM for the page map, beside [`Options::buffer_bytes`]. Default: a sixteenth of the buffer's, taken from it.
+    /// DRAM for the page map, beside [`Options::buffer_bytes`]. Default: a sixteenth of the
+    /// buffer's, taken from it.
     ///
-    /// The whole map takes 25 bytes a page, 0.6 % of the store with pages of 4 KiB. If the database is so much larger than
-    /// DRAM that less of it is in memory than is used, every page read from the store or written to it costs a read of
-    /// the map, too.
+    /// The whole map takes 25 bytes a page, 0.6 % of the store with pages of 4 KiB. If the database
+    /// is so much larger than DRAM that less of the map is in memory than is used, every page read
+    /// from the store or written to it costs a read of the map, too.
     #[must_use]
     pub fn map_bytes(mut self, bytes: usize) -> Options {
         self.map_bytes = Some(bytes);
         self
     }
-    /// Bytes of DRAM for before-images of rows, and for what is kept of ended transactions while a snapshot may need
-    /// theirs; beyond it they go to undo pages. Not counted are 32 KiB for each running transaction. At most a sixteenth of
-    /// the log. Default: 16 MiB.
+    /// Bytes of DRAM for before-images of rows, and for the ended transactions that a snapshot may
+    /// still need; beyond it they go to undo pages. The 32 KiB of each running transaction are not
+    /// counted. At most a sixteenth of the log. Default: 16 MiB.
     #[must_use]
     pub fn version_bytes(mut self, bytes: usize) -> Options {
         self.version_bytes = bytes;
         self
     }
-    /// Bytes of a page: a power of two from 1024 to 65536, fixed when the database is created. Default: 4096.
+    /// Bytes of a page: a power of two from 1024 to 65536, fixed when the database is created.
+    /// Default: 4096.
     ///
-    /// A page holds three rows of any length, with what their undo needs: so it limits the length of keys (see
-    /// [`crate::Database::max_key_len`]) and of index entries. Longer values are kept apart from their rows.
+    /// A page holds three rows of any length, with what their undo needs: so it limits the length
+    /// of keys (see [`crate::Database::max_key_len`]) and of index entries. Longer values are
+    /// stored apart from their rows.
     #[must_use]
     pub fn page_size(mut self, bytes: usize) -> Options {
         self.page_size = bytes;
         self
     }
-    /// How many files the log is spread over when the database is created. Default: one if the device's
-    /// synchronous writes are fast (under 300 µs, timed at creation), else four, so that several in flight
-    /// hide their latency.
+    /// How many files the log is spread over when the database is created. Default: one if the
+    /// device's synchronous writes are fast (under 300 µs, timed at creation), else four, so that
+    /// several in flight hide their latency.
     #[must_use]
     pub fn log_devices(mut self, count: usize) -> Options {
         self.log_devices = count;
@@ -206,7 +213,8 @@ impl Options {
         self.log_bytes = bytes;
         self
     }
-    /// Where the log's files (or raw devices) are, instead of the database's directory; one log device each.
+    /// Where the log's files (or raw devices) are, instead of the database's directory; one log
+    /// device each.
     #[must_use]
     pub fn log_paths(mut self, paths: Vec<PathBuf>) -> Options {
         self.log_devices = paths.len();
@@ -214,15 +222,17 @@ impl Options {
         self.log_paths = paths;
         self
     }
-    /// What is done about log writes that take much too long, if the log has two devices or more. Default:
-    /// [`Hiding::Adaptive`]. A database created with `Off` keeps no place for the others on its log devices.
+    /// How log writes that take much too long are hedged, if the log has two devices or more.
+    /// Default: [`Hiding::Adaptive`]. A database created with `Off` reserves no area for that on
+    /// its log devices.
     #[must_use]
     pub fn log_hiding(mut self, hiding: Hiding) -> Options {
         self.log_hiding = hiding;
         self
     }
-    /// Where log goes on its devices. Default: [`LogPolicy::Array`]; the others are what it is compared with, see
-    /// `docs/papers/flashlogging.md`. A database may be opened with another policy than it was written with.
+    /// Where log goes on its devices. Default: [`LogPolicy::Array`]; the others are its
+    /// comparators, see `docs/flashlogging.md`. A database may be opened with another policy than
+    /// it was written with.
     #[must_use]
     pub fn log_policy(mut self, policy: LogPolicy) -> Options {
         self.log_policy = policy;
@@ -234,29 +244,32 @@ impl Options {
         self.log_compose = compose;
         self
     }
-    /// On how many log devices each commit is written before it is acknowledged, 1 to 8: with `copies`, the loss of any
-    /// `copies` − 1 log devices loses nothing. Room for log is that much less. Kept with the database; default: as it
-    /// was, and 1 for a new one.
+    /// Number of log devices that each commit is written to before it is acknowledged, 1 to 8: with
+    /// `copies`, the loss of any `copies` − 1 log devices loses nothing. The log's capacity shrinks
+    /// accordingly. Kept with the database; default: as it was, and 1 for a new one.
     #[must_use]
     pub fn log_copies(mut self, copies: usize) -> Options {
         self.log_copies = Some(copies);
         self
     }
-    /// Refuse commits, and opening, with fewer log devices than this. Kept with the database; default: as it was, and 1 for
-    /// a new one, so that with fewer devices than [`Options::log_copies`] it works on, and says so.
+    /// Refuses commits, and opening, with fewer log devices than this. Kept with the database;
+    /// default: as it was, and 1 for a new one, so that with fewer devices than
+    /// [`Options::log_copies`] it works on, and reports it.
     #[must_use]
     pub fn log_copies_required(self, devices: usize) -> Options {
         self.naming(|kept| kept.log_copies_required = Some(devices as u64))
     }
-    /// Told when a log device fails, is added or removed, and when the log is redundant again. Called by whichever
-    /// thread found out, so it must not use the database; [`crate::Database::log_events`] tells the same later.
+    /// Called when a log device fails, is added or removed, and when the log is redundant again, by
+    /// the thread that found out, so the listener must not use the database;
+    /// [`crate::Database::log_events`] returns the same later.
     #[must_use]
     pub fn on_log_event(mut self, listener: impl Fn(&LogEvent) + Send + Sync + 'static) -> Options {
         self.log_events = Some(Arc::new(listener));
         self
     }
-    /// Called when background work meets damage and is set aside until the next opening; by the thread that met the
-    /// damage, so the listener must not use the database. [`crate::Database::work_set_aside`] returns the same later.
+    /// Called when background work meets damage and is set aside until the next opening, by the
+    /// thread that met the damage, so the listener must not use the database.
+    /// [`crate::Database::work_set_aside`] returns the same later.
     #[must_use]
     pub fn on_set_aside(mut self, listener: impl Fn(&SetAside) + Send + Sync + 'static) -> Options {
         self.set_aside_listener = Some(Arc::new(listener));
@@ -268,111 +281,119 @@ impl Options {
         self.store_path = Some(path.into());
         self
     }
-    /// Keeps pages that leave DRAM in a flash cache of so many bytes, over a store on something slower; see
-    /// `docs/guide/cache.md`. Given at creation or at any opening: a database that has no cache gets one, one that has
-    /// one keeps it. Default: no cache.
+    /// Keeps pages that are evicted from DRAM in a flash cache of `bytes` bytes, over a store on
+    /// something slower; see `docs/cache.md`. Given at creation or at any opening: a database that
+    /// has no cache gets one, one that has one keeps it. Default: no cache.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Options {
         self.cache_bytes = Some(bytes);
         self
     }
-    /// Where a new flash cache is, instead of the database's directory. Needs [`Options::cache_bytes`].
+    /// Where a new flash cache is, instead of the database's directory. Needs
+    /// [`Options::cache_bytes`].
     #[must_use]
     pub fn cache_path(mut self, path: impl Into<PathBuf>) -> Options {
         self.cache_path = Some(path.into());
         self
     }
-    /// Who stays in the flash cache and who goes. Default: [`CachePolicy::Keeping`].
+    /// The replacement policy of the flash cache. Default: [`CachePolicy::Keeping`].
     #[must_use]
     pub fn cache_policy(mut self, policy: CachePolicy) -> Options {
         self.cache_policy = policy;
         self
     }
-    /// Pages that a new flash cache writes and replaces at a time, 1 to 1024: about an erase block of its
-    /// device. Default: what the flash's profile says ([`Options::profile_cache`]), else 64.
+    /// Pages that a new flash cache writes and replaces at a time, 1 to 1024: about an erase block
+    /// of its device. Default: what the flash's profile says ([`Options::profile_cache`]), else 64.
     #[must_use]
     pub fn cache_group_pages(mut self, pages: usize) -> Options {
         self.cache_group_pages = Some(pages);
         self
     }
-    /// Whether a new flash cache sends dirty pages to the store at once, too. It then speeds up reads only, and if
-    /// its device fails or is missing the database goes on without it. Default: no, and the device is as
-    /// precious as the store.
+    /// Whether a new flash cache also writes dirty pages to the store at once. It then speeds up
+    /// reads only, and if its device fails or is missing the database goes on without it. Default:
+    /// no, and the device is as precious as the store.
     #[must_use]
     pub fn cache_write_through(mut self, write_through: bool) -> Options {
         self.cache_write_through = write_through;
         self
     }
-    /// Whether log is kept, up to a quarter of the log's space, for all that only the flash cache holds: should its device
-    /// be lost, [`Options::without_cache`] rebuilds it. The oldest dirty pages are written to the store for that
-    /// in time, and 8 bytes of DRAM are taken for each page of the cache. Kept with the database; default: as it was, and
-    /// no for a new one.
+    /// Whether log is retained, up to a quarter of the log's space, for all pages that only the
+    /// flash cache holds: if its device is lost, [`Options::without_cache`] rebuilds them. The
+    /// oldest dirty pages are written to the store for that in time, and 8 bytes of DRAM are taken
+    /// for each page of the cache. Kept with the database; default: as it was, and no for a new
+    /// one.
     #[must_use]
     pub fn cache_rebuildable(self, keep: bool) -> Options {
         self.naming(|kept| kept.cache_rebuildable = Some(keep))
     }
-    /// Opens a database whose flash cache is lost, and gives the cache up for good: what only it held is made anew from the
-    /// store and the log. Fails, and changes nothing, if the log was not kept for that ([`Options::cache_rebuildable`]).
-    /// A cache in which nothing is the only copy is given up, too.
+    /// Opens a database whose flash cache is lost, and gives the cache up for good: pages that only
+    /// it held are rebuilt from the store and the log. Fails, and changes nothing, if the log was
+    /// not retained for that ([`Options::cache_rebuildable`]). A cache in which nothing is the only
+    /// copy is given up, too.
     #[must_use]
     pub fn without_cache(mut self, without: bool) -> Options {
         self.without_cache = without;
         self
     }
-    /// A checkpoint begins when so many bytes of log have been appended since the last one: about this much,
-    /// and at most twice as much, is read again after a crash. Default: an eighth of the log.
+    /// A checkpoint begins when this many bytes of log have been appended since the last one: about
+    /// this much, and at most twice as much, is read again after a crash. Default: an eighth of the
+    /// log.
     #[must_use]
     pub fn checkpoint_log_bytes(mut self, bytes: u64) -> Options {
         self.checkpoint_log_bytes = Some(bytes);
         self
     }
-    /// Whether the database runs threads of its own for cleaning, checkpoints and maintenance. Without them,
-    /// call [`crate::Database::step`]. Default: yes.
+    /// Whether the database runs threads of its own for cleaning, checkpoints and maintenance.
+    /// Without them, call [`crate::Database::step`]. Default: yes.
     #[must_use]
     pub fn background_threads(mut self, run: bool) -> Options {
         self.background = run;
         self
     }
-    /// Longest wait for one lock. Default: as long as it takes; deadlocks are found at once.
+    /// Longest wait for one lock. Default: unlimited; deadlocks are found at once.
     #[must_use]
     pub fn lock_deadline(mut self, limit: Duration) -> Options {
         self.lock_deadline = Some(limit);
         self
     }
-    /// How long closing waits for a device that does not answer: [`crate::Database::close`] fails then, and names it.
-    /// Default: 30 s.
+    /// How long closing waits for a device that does not complete a call:
+    /// [`crate::Database::close`] fails then, and names it. Default: 30 s.
     #[must_use]
     pub fn close_patience(mut self, patience: Duration) -> Options {
         self.close_patience = patience;
         self
     }
-    /// Whether recovery does everything before the database answers. Default: no; pages are redone when they are
-    /// touched, the rest in the background ([`crate::Database::finish_recovery`]).
+    /// Whether recovery completes before the opening returns. Default: no; pages are redone when
+    /// they are read, the others in the background ([`crate::Database::finish_recovery`]).
     #[must_use]
     pub fn eager_recovery(mut self, eager: bool) -> Options {
         self.eager_recovery = eager;
         self
     }
-    /// Bytes of DRAM, beside the buffer, for page changes that recovery has not repeated yet. What does not fit is
-    /// repeated before the database answers. Default: 64 MiB, as much log as is read with the default options.
+    /// Bytes of DRAM, beside the buffer, for page changes that recovery has not repeated yet.
+    /// Changes that do not fit are repeated before the opening returns. Default: 64 MiB, as much
+    /// log as is read with the default options.
     #[must_use]
     pub fn recovery_bytes(mut self, bytes: usize) -> Options {
         self.recovery_bytes = bytes;
         self
     }
-    /// Told what recovery is doing, before and after the database answers. Called by whichever thread does it.
+    /// Called with the progress of recovery, before and after the opening returns, by the thread
+    /// that recovers.
     #[must_use]
     pub fn on_recovery(mut self, progress: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Options {
         self.progress = Some(Arc::new(progress));
         self
     }
-    /// Puts a device of the caller's around each file of the database: one that records
-    /// ([`crate::device::Recording`]), counts, fails, or takes its time as another device would. `wrap` is given a name
-    /// (`superblock`, `log.0`, `log.1`, …, `store`, `cache`) and the file, and answers what the database shall use. It is
-    /// called once a file and opening. What the database does before (taking the files' locks, reading the superblock,
-    /// timing the device for [`Options::log_devices`]) is done to the file itself.
+    /// Wraps each file of the database in a device of the caller's: one that records
+    /// ([`crate::device::Recording`]), counts, fails, or takes its time as another device would.
+    /// `wrap` gets a name (`superblock`, `log.0`, `log.1`, …, `store`, `cache`) and the file, and
+    /// returns the device that the database uses. It is called once a file and opening. What the
+    /// database does before (taking the files' locks, reading the superblock, timing the device for
+    /// [`Options::log_devices`]) is done to the file itself.
     ///
-    /// The device that is answered must keep what [`Device`] promises; the database's durability rests on it.
+    /// The returned device must keep what [`Device`] promises; the database's durability rests on
+    /// it.
     #[must_use]
     pub fn wrap_devices(
         mut self,
@@ -381,8 +402,8 @@ impl Options {
         self.wrap_device = Some(Arc::new(wrap));
         self
     }
-    /// The profile (`firn characterize`) of the device that log and store are on. What it says counts unless an
-    /// option says otherwise; `docs/lab/tools/characterize.md` lists what is taken from it.
+    /// The profile (`firn characterize`) of the device that log and store are on. It counts unless
+    /// an option says otherwise; `docs/characterize.md` lists what is taken from it.
     #[must_use]
     pub fn profile(self, path: impl Into<PathBuf>) -> Options {
         let path = path.into();
@@ -400,8 +421,9 @@ impl Options {
         self.tuning.cache_path = Some(path.into());
         self
     }
-    /// The profile of the archive's device. Recovery reads log that both have from whichever is the faster source: the log's
-    /// devices, or the archive. Without profiles for both, they are timed if there may be much log to read.
+    /// The profile of the archive's device. Recovery reads log that both have from the faster
+    /// source: the log's devices, or the archive. Without profiles for both, they are timed if
+    /// there may be much log to read.
     #[must_use]
     pub fn profile_archive(mut self, path: impl Into<PathBuf>) -> Options {
         self.tuning.archive_path = Some(path.into());
@@ -413,24 +435,25 @@ impl Options {
         self.tuning.store_path = Some(path.into());
         self
     }
-    /// Whether creating a database in a directory begins with measuring it, for at most half a minute, unless a profile
-    /// is named. The profile is kept in the directory as `profile.toml` and counts at every opening. Default: no.
+    /// Whether creating a database in a directory begins with measuring it, for at most half a
+    /// minute, unless a profile is named. The profile is kept in the directory as `profile.toml`
+    /// and counts at every opening. Default: no.
     #[must_use]
     pub fn characterize_quick(mut self, measure: bool) -> Options {
         self.tuning.measure = measure;
         self
     }
-    /// Bytes of DRAM, beside the buffer, in which a database that is opened read-only keeps what recovery would write
-    /// to its files ([`Options::open_read_only`]). What does not fit goes to an unlinked file in the system's
-    /// directory for temporary files (`TMPDIR`). Default: 64 MiB.
+    /// Bytes of DRAM, beside the buffer, in which a database that is opened read-only keeps what
+    /// recovery would write to its files ([`Options::open_read_only`]). Beyond that an unlinked
+    /// file in the system's directory for temporary files (`TMPDIR`) is used. Default: 64 MiB.
     #[must_use]
     pub fn overlay_bytes(mut self, bytes: u64) -> Options {
         self.overlay_bytes = bytes;
         self
     }
-    /// Cuts a new page store into groups with `maps_per_group` map pages of `meta_bytes` bytes, instead of
-    /// groups of 4,032 pages: a test's database of a few pages then has several groups, and is checked in
-    /// less time. Fixed.
+    /// Cuts a new page store into groups with `maps_per_group` map pages of `meta_bytes` bytes,
+    /// instead of groups of 4,032 pages: a test's database of a few pages then has several groups,
+    /// and is checked in less time. Fixed.
     #[doc(hidden)]
     #[must_use]
     pub fn store_layout(mut self, meta_bytes: usize, maps_per_group: u32) -> Options {
@@ -444,21 +467,23 @@ impl Options {
         self.skip_wal_rule = true;
         self
     }
-    /// Forgets a part of what a flash cache held whenever it is opened, so that tests can show that they see failure.
+    /// Forgets a part of what a flash cache held whenever it is opened, so that tests can show that
+    /// they see failure.
     #[doc(hidden)]
     #[must_use]
     pub fn unsafe_break_cache_restore(mut self) -> Options {
         self.break_cache_restore = true;
         self
     }
-    /// Rebuilds a lost flash cache from too little log, so that tests can show that they see failure.
+    /// Rebuilds a lost flash cache from too little log, so that tests can show that they see
+    /// failure.
     #[doc(hidden)]
     #[must_use]
     pub fn unsafe_break_cache_rebuild(mut self) -> Options {
         self.break_cache_rebuild = true;
         self
     }
-    /// Puts a tier between DRAM and what is below it, for tests that watch the pages that pass. Called once an opening.
+    /// Wraps what is below DRAM, for tests that watch the pages that pass. Called once an opening.
     #[doc(hidden)]
     #[must_use]
     pub fn wrap_tier(
@@ -469,8 +494,8 @@ impl Options {
         self
     }
 
-    /// For a database that is only looked into: what it would write is kept aside, no thread works in the background, and
-    /// nothing is made that is not there.
+    /// For a database that is opened read-only: its writes go to an overlay, no thread works in the
+    /// background, and nothing is created.
     pub(crate) fn for_looking(mut self) -> Options {
         self.overlay = Some(Arc::new(OverlaySpace::new(self.overlay_bytes)));
         self.background = false;
@@ -497,7 +522,7 @@ impl Options {
         if self.map_bytes.is_some_and(|bytes| bytes < least / MAP_SHARE) {
             return refuse(format!("map_bytes must be at least {}", least / MAP_SHARE));
         }
-        // Asked for memory that there is not, the allocator would end the process.
+        // A request for more memory than there is would make the allocator end the process.
         let most = machine::memory_bytes();
         let map_bytes = self.map_bytes.unwrap_or(0);
         if self.buffer_bytes.saturating_add(map_bytes) as u64 > most {

@@ -1,9 +1,10 @@
-//! Settings that follow from what a device is like, and where each comes from.
+//! Settings that follow from the properties of a device, and the origin of each.
 //!
-//! What counts, in this order: an option; a profile named by an option; a profile named in the directory's `firn.toml`;
-//! the profile that was measured when the database was created ([`crate::Options::characterize_quick`], kept as
-//! `profile.toml`); for the log's width a few timed writes; a default. What a profile fixed at creation is noted beside the superblock,
-//! in `settings.toml`: for people only, nothing depends on it.
+//! What counts, in this order: an option; a profile named by an option; a profile named in the
+//! directory's `firn.toml`; the profile that was measured when the database was created
+//! ([`crate::Options::characterize_quick`], kept as `profile.toml`); for the log's width a few
+//! timed writes; a default. What a profile fixed at creation is noted beside the superblock, in
+//! `settings.toml`: for people only, nothing depends on it.
 //!
 //! ```text
 //! # DIR/firn.toml; names are relative to DIR
@@ -24,12 +25,12 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Who chose a setting.
+/// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SettingOrigin {
-    /// The caller.
+    /// An option of the caller's.
     Option,
     /// A device profile in this file.
     Profile(String),
@@ -37,7 +38,7 @@ pub enum SettingOrigin {
     Measured,
     /// A few writes, timed when the database was created.
     Timed,
-    /// Nobody: it is the default.
+    /// The default.
     Default,
     /// Named at this opening or an earlier one, and kept with the database.
     Kept,
@@ -63,44 +64,44 @@ impl std::fmt::Display for SettingOrigin {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// What is set.
+    /// Its name.
     pub name: String,
-    /// To what.
+    /// Its value.
     pub value: String,
-    /// Who chose it.
+    /// Its origin.
     pub origin: SettingOrigin,
-    /// Why, if the origin says.
+    /// The reason, if the origin gives one.
     #[serde(default)]
     pub reason: String,
 }
 
-/// A profile in force, and who named it.
+/// A profile in force, and its origin.
 #[derive(Clone, Debug)]
 struct Source {
     profile: Arc<DeviceProfile>,
     origin: SettingOrigin,
 }
 
-/// What options say of profiles, and what was found.
+/// The profiles that the options name, and those that were loaded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tuning {
     /// Named by an option.
     pub log_path: Option<PathBuf>,
-    /// As above.
+    /// Named by an option.
     pub cache_path: Option<PathBuf>,
-    /// As above.
+    /// Named by an option.
     pub store_path: Option<PathBuf>,
-    /// As above.
+    /// Named by an option.
     pub archive_path: Option<PathBuf>,
-    /// Measure when the database is created, if no profile says what its log is on.
+    /// Measure when the database is created, if there is no profile of the log's device.
     pub measure: bool,
     log: Option<Source>,
     cache: Option<Source>,
     store: Option<Source>,
     archive: Option<Source>,
-    /// Who chose the log's width, and why; if `None`, an option or nobody yet.
+    /// The log's width with its origin; `None` if an option gives it, or nothing yet.
     width: Option<Setting>,
-    /// The database was created with these options, now.
+    /// This process created the database with these options.
     created: bool,
 }
 
@@ -108,11 +109,11 @@ const FIRN_TOML: &str = "firn.toml";
 const MEASURED: &str = "profile.toml";
 const CREATED: &str = "settings.toml";
 const WIDTH: &str = "log devices";
-/// Pages of a flash cache's group if nobody says.
+/// Pages of a flash cache's group by default.
 const GROUP_PAGES: usize = 64;
-/// As [`Options::cache_group_pages`] has it.
+/// The range of [`Options::cache_group_pages`].
 const GROUP_PAGES_MAX: u64 = 1024;
-/// Fewer groups are no queue.
+/// With fewer groups the cache is no queue.
 const GROUPS_LEAST: u64 = 16;
 
 #[derive(Default, Deserialize)]
@@ -141,7 +142,7 @@ fn bad(error: &ProfileError) -> Error {
     Error::new(ErrorKind::BadArgument, error.to_string())
 }
 
-/// The text of a file that need not be there.
+/// The text of a file that may be absent.
 fn text(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -157,7 +158,8 @@ fn load(path: &Path, origin: Option<SettingOrigin>) -> Result<Source, Error> {
 }
 
 impl Options {
-    /// With the profiles that count for a database in `dir` (or one without a directory), and the log's width from them.
+    /// Loads the profiles that count for a database in `dir` (or one without a directory), and
+    /// takes the log's width from them.
     pub(crate) fn with_profiles(&self, dir: Option<&Path>) -> Result<Options, Error> {
         let mut options = self.clone();
         let mut named = Profiles {
@@ -196,13 +198,13 @@ impl Options {
             None => options.tuning.log.clone(),
         };
         options.tuning.store = source(named.store)?;
-        // What was measured is the database's directory.
+        // The measured profile is that of the database's directory.
         options.tuning.archive = named.archive.map(|path| load(&path, None)).transpose()?;
         Ok(options.with_profiled_width())
     }
 
-    /// Runs the quick measurement in `dir`, which a database is being created in, if that was asked for and no profile
-    /// counts; keeps the profile there.
+    /// Runs the quick measurement in `dir`, which a database is being created in, if the options
+    /// ask for it and no profile counts; keeps the profile there.
     pub(crate) fn with_measured_profile(self, dir: &Path) -> Result<Options, Error> {
         if !self.tuning.measure || self.tuning.log.is_some() {
             return Ok(self);
@@ -212,8 +214,8 @@ impl Options {
         self.with_profiles(Some(dir))
     }
 
-    /// Takes the log's width from the log's profile, unless an option gives it. Narrower than the profile says, if
-    /// the log is too small for so many.
+    /// Takes the log's width from the log's profile, unless an option gives it. A small log gets
+    /// fewer devices than the profile says.
     fn with_profiled_width(mut self) -> Options {
         if !self.probe_log_devices {
             return self;
@@ -235,8 +237,8 @@ impl Options {
         self.log_devices(width)
     }
 
-    /// Notes that the database in `dir` is created with these options, durably where a profile decided something that
-    /// is fixed from now on.
+    /// Notes that the database in `dir` is created with these options, durably where a profile
+    /// decided something that is fixed from now on.
     pub(crate) fn noted_as_created(mut self, dir: &Path) -> Result<Options, Error> {
         self.tuning.created = true;
         let Some(width) = self.tuning.width.clone().filter(|width| width.origin != SettingOrigin::Timed)
@@ -251,8 +253,8 @@ impl Options {
         Ok(self)
     }
 
-    /// The log's width with its origin: known if this process created the database, or if a profile decided and that was
-    /// noted then. A note that does not fit, or none, says nothing.
+    /// The log's width with its origin: known if this process created the database, or if a profile
+    /// decided and that was noted then. A note that does not fit is ignored.
     fn width_of(&self, dir: Option<&Path>, width: usize) -> Setting {
         if self.tuning.created {
             let given = || setting(WIDTH, width, &SettingOrigin::Option, "");
@@ -266,12 +268,12 @@ impl Options {
         fits.unwrap_or_else(|| setting(WIDTH, width, &SettingOrigin::Creation, "an option, or timed then"))
     }
 
-    /// What the log's devices are like, if that is known.
+    /// The profile of the log's devices, if there is one.
     pub(crate) fn log_profile(&self) -> Option<&DeviceProfile> {
         self.tuning.log.as_ref().map(|source| &*source.profile)
     }
 
-    /// What the archive's device is like, if that is known.
+    /// The profile of the archive's device, if there is one.
     pub(crate) fn archive_profile(&self) -> Option<&DeviceProfile> {
         self.tuning.archive.as_ref().map(|source| &*source.profile)
     }
@@ -280,7 +282,7 @@ impl Options {
         source.and_then(|source| source.profile.choices.as_ref())
     }
 
-    /// What the log takes for an outlier: the threshold and the usual times from the log's profile.
+    /// What counts as an outlier: the threshold and the usual times from the log's profile.
     pub(crate) fn outlier_options(&self) -> OutlierOptions {
         let default = LogOptions::default().outliers;
         let Some(source) = &self.tuning.log else { return default };
@@ -299,8 +301,8 @@ impl Options {
         }
     }
 
-    /// Pages of a group of a new flash cache: given, or as many as the flash writes best at once (but sixteen groups at
-    /// least), or the default.
+    /// Pages of a group of a new flash cache: given, or as many as the flash writes best at once
+    /// (but sixteen groups at least), or the default.
     pub(crate) fn group_pages(&self, page_size: usize) -> usize {
         let batch = Options::choices(self.tuning.cache.as_ref())
             .and_then(|choices| choices.cache_batch_bytes.as_ref());
