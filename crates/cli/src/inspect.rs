@@ -29,6 +29,7 @@ pub fn check(args: &Check) -> Result<(), Failure> {
         CheckPhase::Tree(what) => bar.set_message(what),
         CheckPhase::Table(name) => bar.set_message(format!("indexes of {name}")),
         CheckPhase::Log => bar.set_message("log"),
+        _ => {}
     })?;
     bar.finish_and_clear();
     if args.json {

@@ -65,6 +65,7 @@ impl MemoryCosts {
 
 /// What the same money buys, and what each purchase saves.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Purchase {
     /// More DRAM, in bytes.
     pub dram_bytes: u64,
@@ -93,6 +94,7 @@ pub enum Verdict {
 
 /// Advice, with the measurements that it rests on.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Advice {
     /// DRAM misses that were measured, first accesses included.
     pub misses: u64,

@@ -96,6 +96,7 @@ impl CacheMemberState {
 
 /// A flash cache.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CacheStatus {
     /// Where it is: relative to the database's directory, or absolute.
     pub path: String,

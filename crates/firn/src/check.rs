@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 /// Progress of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CheckPhase {
     /// The page map and every page image: pages checked, and their total.
     Pages(u64, u64),
@@ -29,6 +30,7 @@ pub enum CheckPhase {
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Pages allocated.
     pub pages: u64,

@@ -287,54 +287,76 @@ impl Database {
         self.begin_with(TransactionOptions { read_only: true, ..TransactionOptions::default() })
     }
 
-    /// Runs `work` in a transaction under snapshot isolation and commits it durably; after a
-    /// conflict or a deadlock runs it again. `work` may therefore run more than once.
+    /// Runs `work` in a transaction under snapshot isolation and commits it durably; if a statement
+    /// or the commit meets a conflict or a deadlock, rolls back and runs it again. `work` may
+    /// therefore run more than once.
+    ///
+    /// The error type is the caller's own: `work` may end the transaction with an error of its
+    /// domain, which rolls it back and is returned as it is. A closure that ends with `Ok(…)` must
+    /// name the type, in that expression or as the method's second type argument.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let db = firn::Database::open(dir.path().join("db"))?;
-    /// # let counters = db.create_table("counters")?;
-    /// let count = db.transact(|tx| {
-    ///     let count = match tx.get_for_update(&counters, b"visits")? {
-    ///         Some(bytes) => u64::from_le_bytes(bytes.try_into().unwrap()) + 1,
-    ///         None => 1,
-    ///     };
-    ///     tx.put(&counters, b"visits", &count.to_le_bytes())?;
-    ///     Ok(count)
-    /// })?;
-    /// assert_eq!(count, 1);
+    /// # let accounts = db.create_table("accounts")?;
+    /// #[derive(Debug, PartialEq)]
+    /// enum Refused {
+    ///     TooLittle(u64),
+    ///     Database(firn::Error),
+    /// }
+    /// impl From<firn::Error> for Refused {
+    ///     fn from(error: firn::Error) -> Refused {
+    ///         Refused::Database(error)
+    ///     }
+    /// }
+    /// db.transact(|tx| tx.put(&accounts, b"alice", &100u64.to_le_bytes()))?;
+    /// let withdraw = |amount| {
+    ///     db.transact(|tx| {
+    ///         let balance = tx.get_for_update(&accounts, b"alice")?.expect("she has an account");
+    ///         let balance = u64::from_le_bytes(balance.try_into().expect("eight bytes"));
+    ///         let rest = balance.checked_sub(amount).ok_or(Refused::TooLittle(balance))?;
+    ///         tx.put(&accounts, b"alice", &rest.to_le_bytes())?;
+    ///         Ok(rest)
+    ///     })
+    /// };
+    /// assert_eq!(withdraw(70), Ok(30));
+    /// assert_eq!(withdraw(70), Err(Refused::TooLittle(30)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Errors: those of `work` and of the commit; `Conflict` or `Deadlock` only after a hundred
-    /// attempts.
-    pub fn transact<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T, Error>) -> Result<T, Error> {
+    /// Errors: those of `work` and of the commit; after a conflict or deadlock only if a hundred
+    /// attempts met one.
+    pub fn transact<T, E: From<Error>>(
+        &self,
+        work: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.transact_with(TransactionOptions::default(), work)
     }
 
     /// As [`Database::transact`], with these transaction options.
-    pub fn transact_with<T>(
+    pub fn transact_with<T, E: From<Error>>(
         &self,
         options: TransactionOptions,
-        mut work: impl FnMut(&mut Transaction) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        mut work: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut attempt = 0;
         loop {
             let mut tx = self.begin_with(options.clone());
-            let outcome = match work(&mut tx) {
-                Ok(value) => tx.commit().map(|()| value),
-                Err(error) => tx.rollback().and(Err(error)),
+            let outcome = work(&mut tx);
+            let met_conflict = tx.met_conflict();
+            let ended = match &outcome {
+                Ok(_) => tx.commit(),
+                Err(_) => tx.rollback(),
             };
-            match outcome {
-                Err(error) if error.is_retry() && attempt < ATTEMPTS_MAX => {
-                    attempt += 1;
-                    // The first retries follow at once; later ones leave time to the other
-                    // transactions.
-                    if attempt > 3 {
-                        clock::sleep(Duration::from_micros(50 << attempt.min(10)));
-                    }
-                }
-                other => return other,
+            let again = ended.as_ref().map_or_else(Error::is_retry, |()| outcome.is_err() && met_conflict);
+            if !again || attempt == ATTEMPTS_MAX {
+                ended?;
+                return outcome;
+            }
+            attempt += 1;
+            // The first retries follow at once; later ones leave time to the other transactions.
+            if attempt > 3 {
+                clock::sleep(Duration::from_micros(50 << attempt.min(10)));
             }
         }
     }

@@ -179,7 +179,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 fn unwritable(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Failed, format!("cannot write the dump: {error}"))
+    Error::new(ErrorKind::Failed, format!("cannot write the dump: {error}")).caused_by(error)
 }
 
 fn describe(record: Record<'_>) -> String {

@@ -73,6 +73,8 @@ pub use firn_buffer::{BufferStatistics, MissCurve};
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
 pub use options::Options;
 pub use options::archive::ArchiveFull;
+#[doc(hidden)]
+pub use options::callbacks::WrapTierFn;
 pub use options::callbacks::{
     LogEvent, LogEventFn, LogEventKind, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn,
 };
@@ -84,14 +86,20 @@ pub use transaction::{Commit, Transaction};
 pub use firn_base::{Lsn, PageId, Progress, TxnId};
 pub use firn_btree::Direction;
 pub use firn_device as device;
+#[doc(hidden)]
+pub use firn_log::archive::WrapDevice as WrapArchiveFn;
 pub use firn_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
-pub use firn_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy};
+pub use firn_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy, LogSpace, LogStatistics};
 pub use firn_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, RowCount, Schema,
     TableKind, Value, ValueRef,
 };
+pub use firn_tier::TierStatistics;
 pub use firn_tier::cache::{CachePolicy, CacheShape, CacheStatistics};
-pub use firn_txn::{CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions};
+pub use firn_txn::{
+    CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions,
+    TxnStatistics as TransactionStatistics,
+};
 
 /// The README's example compiles and runs.
 #[cfg(doctest)]

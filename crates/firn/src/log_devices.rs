@@ -41,6 +41,7 @@ impl LogMemberState {
 
 /// A device of the log.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LogMember {
     /// Its id, which [`Database::remove_log_device`] takes. No id is used twice.
     pub id: u32,
@@ -61,6 +62,7 @@ pub struct LogMember {
 
 /// The log's devices and copies.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LogArrayStatus {
     /// Number of devices that each commit should be on.
     pub copies: usize,

@@ -15,6 +15,7 @@ use firn_txn::{SetAside, TxnStatistics};
 
 /// I/O since the database was opened, by tier.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct IoCounts {
     /// Of each log device.
     pub logs: Vec<DeviceCounts>,
@@ -28,6 +29,7 @@ pub struct IoCounts {
 
 /// Write operations, write bytes, read operations and read bytes of one tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IoTotal {
     /// Write calls.
     pub write_ops: u64,
@@ -86,6 +88,7 @@ impl IoCounts {
 
 /// Counters and state of an open database.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Statistics {
     /// The database's id, in hexadecimal.
     pub database: String,

@@ -218,7 +218,8 @@ impl Cursor {
     /// The next row: its key and value, which are valid until the next call. `None` at the end.
     pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<KeyValue<'a>>, Error> {
         tx.check_open()?;
-        self.inner.next(&mut tx.inner).map_err(|error| of_table(&self.table, error.into()))
+        let outcome = self.inner.next(&mut tx.inner);
+        tx.note(outcome.map_err(|error| of_table(&self.table, error.into())))
     }
     /// The same cursor, locking every row that it returns (see [`Transaction::get_for_update`]).
     #[must_use]
@@ -240,7 +241,8 @@ impl IndexCursor {
     /// The next row. `None` at the end.
     pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<firn_table::IndexRow<'a>>, Error> {
         tx.check_open()?;
-        Ok(self.inner.next(&mut tx.inner)?)
+        let outcome = self.inner.next(&mut tx.inner).map_err(Error::from);
+        tx.note(outcome)
     }
 }
 
@@ -253,6 +255,7 @@ impl TypedCursor {
     /// The next row. `None` at the end.
     pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<&'a [Value]>, Error> {
         tx.check_open()?;
-        Ok(self.inner.next(&mut tx.inner)?)
+        let outcome = self.inner.next(&mut tx.inner).map_err(Error::from);
+        tx.note(outcome)
     }
 }

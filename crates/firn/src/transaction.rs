@@ -34,11 +34,13 @@ use firn_txn::{CommitHandle, Savepoint};
 pub struct Transaction {
     pub(crate) inner: firn_txn::Transaction,
     handle: Arc<Handle>,
+    /// A statement failed with `Conflict` or `Deadlock`: run again, the transaction may succeed.
+    met_conflict: bool,
 }
 
 impl Transaction {
     pub(crate) fn new(inner: firn_txn::Transaction, handle: Arc<Handle>) -> Transaction {
-        Transaction { inner, handle }
+        Transaction { inner, handle, met_conflict: false }
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
@@ -50,7 +52,19 @@ impl Transaction {
         work: impl FnOnce(&mut firn_txn::Transaction) -> Result<T, TableError>,
     ) -> Result<T, Error> {
         self.check_open()?;
-        Ok(work(&mut self.inner)?)
+        let outcome = work(&mut self.inner).map_err(Error::from);
+        self.note(outcome)
+    }
+
+    /// Remembers whether a statement failed with `Conflict` or `Deadlock`.
+    pub(crate) fn note<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        self.met_conflict |= outcome.as_ref().is_err_and(Error::is_retry);
+        outcome
+    }
+
+    /// Whether a statement failed with `Conflict` or `Deadlock`.
+    pub(crate) fn met_conflict(&self) -> bool {
+        self.met_conflict
     }
 
     /// Runs a statement that writes: with space in the log, or not at all.
@@ -60,7 +74,8 @@ impl Transaction {
     ) -> Result<T, Error> {
         self.check_open()?;
         let inner = &mut self.inner;
-        self.handle.engine.write(|| Ok(work(inner)?))
+        let outcome = self.handle.engine.write(|| Ok(work(inner)?));
+        self.note(outcome)
     }
 
     /// Its id, once it has written or locked something.

@@ -140,7 +140,7 @@ fn a_check_beside_writers_finds_no_fault() {
                     let own = db.create_table(&name).expect("a table");
                     for _ in 0..10 {
                         let len = if rng.one_in(10) { 5000 } else { rng.below(150) as usize };
-                        let done = db.transact(|tx| {
+                        let done = db.transact::<_, firn::Error>(|tx| {
                             for _ in 0..20 {
                                 let key = [&rng.below(3000).to_be_bytes()[..], &[part as u8]].concat();
                                 if rng.one_in(3) {

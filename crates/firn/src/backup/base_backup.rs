@@ -35,6 +35,7 @@ use std::path::Path;
 
 /// Progress of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BackupProgress {
     /// Copying pages: the number copied, and about how many there are.
     Pages(u64, u64),
@@ -46,6 +47,7 @@ pub enum BackupProgress {
 
 /// What a backup holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupReport {
     /// The database's id, in hexadecimal.
     pub database: String,
@@ -299,8 +301,9 @@ fn prepare_directory(directory: &Path) -> Result<(), Error> {
 }
 
 fn refuse_not_empty(directory: &Path) -> Result<(), Error> {
-    let unusable =
-        |error: std::io::Error| Error::new(ErrorKind::Unusable, format!("{}: {error}", directory.display()));
+    let unusable = |error: std::io::Error| {
+        Error::new(ErrorKind::Unusable, format!("{}: {error}", directory.display())).caused_by(error)
+    };
     match std::fs::read_dir(directory).map_err(unusable)?.next() {
         None => Ok(()),
         Some(_) => Err(Error::new(

@@ -158,7 +158,9 @@ impl Manifest {
                 ));
             }
             Err(error) => {
-                return Err(Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())));
+                return Err(
+                    Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())).caused_by(error)
+                );
             }
         };
         match Manifest::decode(&bytes) {

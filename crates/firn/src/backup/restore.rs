@@ -66,6 +66,7 @@ pub enum RestoreTo {
 
 /// What restoring did.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RestoreReport {
     /// Id of the database in the backup, in hexadecimal.
     pub from_database: String,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 /// The state of the archive of an open database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ArchiveStatistics {
     /// Its directory.
     pub directory: PathBuf,

@@ -200,8 +200,9 @@ pub(crate) fn open_or_make(path: &Path) -> Result<Arc<dyn Device>, Error> {
 /// Whether a file has bytes behind its last whole block, which no device shows: no file of Firn's
 /// has.
 fn has_loose_end(path: &Path, device: &dyn Device) -> Result<bool, Error> {
-    let found = std::fs::metadata(path)
-        .map_err(|error| Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())))?;
+    let found = std::fs::metadata(path).map_err(|error| {
+        Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())).caused_by(error)
+    })?;
     Ok(found.is_file() && found.len() != device.len())
 }
 
@@ -370,6 +371,7 @@ pub(crate) fn unfinished_restore(dir: &Path) -> Error {
 fn remove_files(dir: &Path, interrupted: &Interrupted, options: &Options) -> Result<(), Error> {
     let within = dir.canonicalize().map_err(|error| {
         Error::new(ErrorKind::Unusable, format!("{}: cannot be looked at: {error}", dir.display()))
+            .caused_by(error)
     })?;
     let wanted: Vec<PathBuf> = own_files(dir, options).iter().map(|path| whole_path(path)).collect();
     let refuse = |path: &Path, why: &str| {
@@ -550,13 +552,16 @@ pub(crate) fn refuse_no_directory(dir: &Path) -> Result<(), Error> {
 }
 
 fn exists(path: &Path) -> Result<bool, Error> {
-    path.try_exists().map_err(|error| Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())))
+    path.try_exists().map_err(|error| {
+        Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())).caused_by(error)
+    })
 }
 
 pub(crate) fn make_directory(dir: &Path) -> Result<(), Error> {
     use std::os::unix::fs::DirBuilderExt;
     let unusable = |error: std::io::Error| {
         Error::new(ErrorKind::Unusable, format!("{}: cannot make the directory: {error}", dir.display()))
+            .caused_by(error)
     };
     if exists(dir)? {
         return if dir.is_dir() {
@@ -577,6 +582,7 @@ pub(crate) fn make_directory(dir: &Path) -> Result<(), Error> {
 fn refuse_strangers(dir: &Path) -> Result<(), Error> {
     let unusable = |error: std::io::Error| {
         Error::new(ErrorKind::Unusable, format!("{} cannot be listed: {error}", dir.display()))
+            .caused_by(error)
     };
     if !exists(dir)? {
         return Ok(());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// Cost of one part of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecoveryCost {
     /// How long it took.
     pub time: Duration,
@@ -38,6 +39,7 @@ impl RecoveryCost {
 /// What recovery did, and what is left of it; shown by `firn stat` and to the caller who opened the
 /// database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecoveryReport {
     /// Whether the database had been closed cleanly.
     pub clean: bool,
@@ -129,6 +131,7 @@ fn reads(devices: &Counted) -> [u64; 3] {
 
 /// What redo on demand has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RedoCounts {
     /// Pages that changed since the redo start and were found in the flash cache in their newest
     /// version; by its directory, without reading them.

@@ -71,7 +71,8 @@ impl Threads {
                 Ok(handle) => threads.handles.lock().push((name, handle)),
                 Err(error) => {
                     threads.stop();
-                    return Err(Error::new(ErrorKind::Failed, format!("could not start a thread: {error}")));
+                    return Err(Error::new(ErrorKind::Failed, format!("could not start a thread: {error}"))
+                        .caused_by(error));
                 }
             }
         }

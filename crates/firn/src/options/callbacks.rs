@@ -7,6 +7,7 @@ use firn_tier::PageTier;
 
 /// Progress of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecoveryProgress {
     /// The step.
     pub phase: RecoveryPhase,
@@ -21,6 +22,7 @@ pub struct RecoveryProgress {
 
 /// The steps of recovery, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecoveryPhase {
     /// Reading the log from the last checkpoint to its end.
     Scan,
@@ -76,6 +78,7 @@ pub enum LogEventKind {
 
 /// An event among the log's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogEvent {
     /// What happened.
     pub kind: LogEventKind,

@@ -583,15 +583,32 @@ impl Options {
 }
 
 impl std::fmt::Debug for Options {
+    /// The values of the options, under their names; listeners and wrappers are left out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let log_devices = (!self.probe_log_devices).then_some(self.log_devices);
         f.debug_struct("Options")
+            .field("create", &self.create)
             .field("page_size", &self.page_size)
             .field("buffer_bytes", &self.buffer_bytes)
+            .field("map_bytes", &self.map_bytes)
             .field("version_bytes", &self.version_bytes)
-            .field("log_devices", &self.log_devices)
+            .field("log_devices", &log_devices)
             .field("log_bytes", &self.log_bytes)
+            .field("log_paths", &self.log_paths)
+            .field("log_copies", &self.log_copies)
+            .field("log_copies_required", &self.log_copies_required)
+            .field("store_path", &self.store_path)
+            .field("cache_path", &self.cache_path)
+            .field("cache_bytes", &self.cache_bytes)
+            .field("cache_policy", &self.cache_policy)
+            .field("archive", &self.archive.path)
             .field("checkpoint_log_bytes", &self.checkpoint_log_bytes)
-            .field("background", &self.background)
+            .field("background_threads", &self.background)
+            .field("lock_deadline", &self.lock_deadline)
+            .field("close_patience", &self.close_patience)
+            .field("eager_recovery", &self.eager_recovery)
+            .field("recovery_bytes", &self.recovery_bytes)
+            .field("overlay_bytes", &self.overlay_bytes)
             .finish_non_exhaustive()
     }
 }

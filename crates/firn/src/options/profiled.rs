@@ -63,6 +63,7 @@ impl std::fmt::Display for SettingOrigin {
 /// A setting that devices decide, as it is in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Setting {
     /// Its name.
     pub name: String,
@@ -147,7 +148,9 @@ fn text(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display()))),
+        Err(error) => {
+            Err(Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())).caused_by(error))
+        }
     }
 }
 

@@ -19,7 +19,7 @@ fn fill(db: &Database, from: u32, to: u32, version: u32) {
             for i in chunk {
                 tx.put(&table, &i.to_be_bytes(), &value(*i, version))?;
             }
-            Ok(())
+            Ok::<_, firn::Error>(())
         })
         .expect("commits");
     }

@@ -96,7 +96,7 @@ fn client(db: &Database, table: &Table, seed: u64, no: u64) {
                 set(tx, table, from, source - amount)?;
                 set(tx, table, to, target + amount)?;
             }
-            Ok(())
+            Ok::<_, Error>(())
         })
         .expect("transfers succeed in the end");
     }

@@ -439,7 +439,7 @@ fn a_restored_database_archives_from_where_it_is_built() {
             for i in 0..20 {
                 tx.put(&table, &(chunk * 20 + i).to_be_bytes(), &[7; 5000])?;
             }
-            Ok(())
+            Ok::<_, firn::Error>(())
         })
         .unwrap();
     }

@@ -63,7 +63,7 @@ fn delete(db: &Database, table: &Table, rows: std::ops::Range<u32>, a_transactio
         db.transact(|tx| {
             (start..(start + a_transaction).min(rows.end)).try_for_each(|i| {
                 assert!(tx.delete(table, &i.to_be_bytes())?);
-                Ok(())
+                Ok::<_, firn::Error>(())
             })
         })
         .expect("committed");

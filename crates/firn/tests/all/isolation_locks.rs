@@ -90,7 +90,7 @@ fn the_error_of_a_deadlock_names_the_circle_and_transact_runs_the_victim_again()
                                 std::thread::yield_now();
                                 tx.put(table, key, &[count + 1])?;
                             }
-                            Ok(())
+                            Ok::<_, Error>(())
                         })
                         .expect("it comes through");
                     }

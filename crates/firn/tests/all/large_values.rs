@@ -264,7 +264,7 @@ fn readers_see_whole_values_while_others_replace_them() {
                         } else {
                             tx.put(table, &key, &make(n * 2 + writer))?;
                         }
-                        Ok(())
+                        Ok::<_, firn::Error>(())
                     })
                     .unwrap();
                 }
@@ -285,7 +285,7 @@ fn readers_see_whole_values_while_others_replace_them() {
                         while let Some((_, value)) = cursor.next(tx)? {
                             check(value);
                         }
-                        Ok(())
+                        Ok::<_, firn::Error>(())
                     })
                     .unwrap();
                 }
