@@ -20,6 +20,7 @@ mod crash_threads;
 mod damage_concerns_its_page;
 mod devices_can_be_wrapped;
 mod dropped_tables;
+mod examples_run;
 mod flash_cache_comes_and_goes;
 mod flash_cache_is_rebuilt;
 mod full_disk;
