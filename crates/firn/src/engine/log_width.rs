@@ -1,8 +1,9 @@
 //! The number of files that the log of a new database is spread over, if no option says.
 //!
 //! Several synchronous writes in flight hide a slow device's latency; on a fast one they only make
-//! groups of commits smaller and cost the processor more requests (`docs/benchmarks.md`, "How many
-//! log devices"). So a few synchronous writes are timed when the database is created.
+//! groups of commits smaller and cost the processor more requests
+//! (`docs/lab/2026-11-20-benchmarks.md`, "How many log devices"). So a few synchronous writes are
+//! timed when the database is created.
 
 use crate::error::Error;
 use firn_base::clock;

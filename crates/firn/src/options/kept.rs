@@ -3,8 +3,8 @@
 //!
 //! A promise of the database's owner rests on each of them, so that no program may drop them by not
 //! knowing of them: whether a lost flash cache can be rebuilt, how many log devices commits need,
-//! what may become of the archive. All other options hold for one opening (`docs/settings.md` has
-//! the list).
+//! what may become of the archive. All other options hold for one opening (`docs/guide/options.md`
+//! has the list).
 //!
 //! On the device they are one extension of the superblock: (number varint, value varint) each,
 //! ascending by number; settings that were never named are left out. They become durable with the

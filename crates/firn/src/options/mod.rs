@@ -231,8 +231,8 @@ impl Options {
         self
     }
     /// Where log goes on its devices. Default: [`LogPolicy::Array`]; the others are its
-    /// comparators, see `docs/flashlogging.md`. A database may be opened with another policy than
-    /// it was written with.
+    /// comparators, see `docs/papers/flashlogging.md`. A database may be opened with another policy
+    /// than it was written with.
     #[must_use]
     pub fn log_policy(mut self, policy: LogPolicy) -> Options {
         self.log_policy = policy;
@@ -282,8 +282,8 @@ impl Options {
         self
     }
     /// Keeps pages that are evicted from DRAM in a flash cache of `bytes` bytes, over a store on
-    /// something slower; see `docs/cache.md`. Given at creation or at any opening: a database that
-    /// has no cache gets one, one that has one keeps it. Default: no cache.
+    /// something slower; see `docs/guide/cache.md`. Given at creation or at any opening: a database
+    /// that has no cache gets one, one that has one keeps it. Default: no cache.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Options {
         self.cache_bytes = Some(bytes);
@@ -403,7 +403,7 @@ impl Options {
         self
     }
     /// The profile (`firn characterize`) of the device that log and store are on. It counts unless
-    /// an option says otherwise; `docs/characterize.md` lists what is taken from it.
+    /// an option says otherwise; `docs/lab/tools/characterize.md` lists what is taken from it.
     #[must_use]
     pub fn profile(self, path: impl Into<PathBuf>) -> Options {
         let path = path.into();
