@@ -6,7 +6,6 @@ use std::fmt;
 
 /// What a caller can do about a buffer error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum BufferErrorKind {
     /// The store is full.
     Full,

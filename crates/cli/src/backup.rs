@@ -99,6 +99,7 @@ fn follow(stop: &AtomicBool) -> impl FnMut(BackupProgress) -> ControlFlow<()> + 
             BackupProgress::Pages(done, total) => ("copying pages", done, total),
             BackupProgress::Log => ("copying the log", 1, 1),
             BackupProgress::Verifying(done, total) => ("reading it back", done, total),
+            _ => ("working", 1, 1),
         };
         bar.set_length(total);
         bar.set_position(done);

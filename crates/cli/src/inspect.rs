@@ -29,6 +29,7 @@ pub fn check(args: &Check) -> Result<(), Failure> {
         CheckPhase::Tree(what) => bar.set_message(what),
         CheckPhase::Table(name) => bar.set_message(format!("indexes of {name}")),
         CheckPhase::Log => bar.set_message("log"),
+        _ => {}
     })?;
     bar.finish_and_clear();
     if args.json {
@@ -120,7 +121,7 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
             size::show(filed)
         );
     }
-    let cost = recovery.before_answer();
+    let cost = recovery.before_transactions();
     say!(
         "  opening took {:.3} s and {} reads: {} of the log, {} of the cache, {} of the store",
         cost.time.as_secs_f64(),
@@ -287,11 +288,11 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
                      "losers_set_aside": statistics.recovery.losers_set_aside,
                      "pages_set_aside": statistics.recovery.redo.pages_set_aside, "prepared": statistics.recovery.prepared,
                      "complete": statistics.recovery.complete,
-                     "seconds": statistics.recovery.before_answer().time.as_secs_f64(),
+                     "seconds": statistics.recovery.before_transactions().time.as_secs_f64(),
                      "parts": recovery_parts_json(&statistics.recovery),
-                     "reads": {"log": statistics.recovery.before_answer().log_reads,
-                               "cache": statistics.recovery.before_answer().cache_reads,
-                               "store": statistics.recovery.before_answer().store_reads}},
+                     "reads": {"log": statistics.recovery.before_transactions().log_reads,
+                               "cache": statistics.recovery.before_transactions().cache_reads,
+                               "store": statistics.recovery.before_transactions().store_reads}},
     })
 }
 

@@ -4,7 +4,6 @@ use std::fmt;
 
 /// What a caller can do about a device error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum DeviceErrorKind {
     /// The file system or device is full.
     NoSpace,

@@ -1,10 +1,12 @@
-//! How soon after a crash a database commits, in virtual time and in reads: with redo on demand and with all of recovery
-//! before the answer, with a flash cache and without one.
+//! Measures how soon after a crash a database commits, in virtual time and in reads: with redo on
+//! demand and with all of recovery before the opening returns, with a flash cache and without one.
 //!
-//! `cargo run --release -p firndb --example first_commit [ROWS] [UPDATES]`. Equal arguments give equal figures on any machine.
+//! `cargo run --release -p firndb --example first_commit [ROWS] [UPDATES]`. Equal arguments give
+//! equal figures on any machine.
 //!
-//! The log is on an NVMe drive, the store on a disk, the cache on a SATA drive, as the shipped profiles model them. Every
-//! device is ready when the crash is; updates were to random rows, and no checkpoint came after the load.
+//! The log is on an NVMe drive, the store on a disk, the cache on a SATA drive, as the shipped
+//! profiles model them. Every device is ready when the crash is; updates were to random rows, and
+//! no checkpoint came after the load.
 
 use firn::device::{Device, MemoryDevice};
 use firn::{Database, Devices, Options, RecoveryCost};
@@ -93,7 +95,7 @@ fn show(what: &str, cost: RecoveryCost) {
 fn measure(bed: &Bed, rows: u64, cache: bool, eager: bool) {
     let begun = clock::now();
     let db = options(cache).eager_recovery(eager).open_on(bed.duplicate().devices(true)).expect("opens");
-    let answered = begun.elapsed();
+    let opened = begun.elapsed();
     commit_one(&db, rows);
     let committed = begun.elapsed();
     let first = db.recovery_report();
@@ -101,7 +103,7 @@ fn measure(bed: &Bed, rows: u64, cache: bool, eager: bool) {
     println!(
         "{}, {}: first commit after {:.3} s, {} reads ({} of the log, {} of the cache, {} of the store)",
         if cache { "flash cache" } else { "no cache" },
-        if eager { "all before the answer" } else { "redo on demand" },
+        if eager { "all before the opening returns" } else { "redo on demand" },
         committed.as_secs_f64(),
         io.log_total().read_ops + io.cache_total().read_ops + io.store_total().read_ops,
         io.log_total().read_ops,
@@ -113,7 +115,7 @@ fn measure(bed: &Bed, rows: u64, cache: bool, eager: bool) {
     show("analysis", first.analysis);
     show("page map", first.map);
     show("opening", first.opening);
-    println!("    {:<28} {:>10.3} s", "answered", answered.as_secs_f64());
+    println!("    {:<28} {:>10.3} s", "opened", opened.as_secs_f64());
     db.finish_recovery().expect("finished");
     let last = db.recovery_report();
     println!(

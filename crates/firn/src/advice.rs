@@ -1,19 +1,21 @@
-//! More DRAM or more flash: what either would save of the time that reads take.
+//! Advises whether more DRAM or more flash would save more of the time that reads take.
 //!
-//! FaCE (VLDB 2012), section 2.2, answers it with a formula: if hits grow with the logarithm of memory, flash of
-//! `(1 + d)^(store / (store - flash)) - 1` times the buffer saves as much as `d` times the buffer in more DRAM, `store` and
-//! `flash` being what a read of either costs. Here the curve of hits is measured ([`MissCurve`]) and the formula stands
-//! beside what it says.
+//! FaCE (VLDB 2012), section 2.2, gives a formula: if hits grow with the logarithm of memory, flash
+//! of `(1 + d)^(store / (store - flash)) - 1` times the buffer saves as much as `d` times the
+//! buffer in more DRAM, where `store` and `flash` are the costs of a read of either. Here the curve
+//! of hits is measured ([`MissCurve`]), and the formula's result is reported beside the measured
+//! one.
 //!
-//! A model: pages that DRAM drops go to flash and from there are forgotten, both in the order of their last use; reads
-//! are counted, writes are not (a flash cache saves writes to the store, too).
+//! The model: pages that DRAM evicts go to flash and are dropped from there, both in LRU order;
+//! reads are counted, writes are not (a flash cache saves writes to the store, too).
 
-use crate::{Database, Error, ErrorKind};
+use crate::database::Database;
+use crate::error::{Error, ErrorKind};
 use firn_buffer::MissCurve;
 use firn_profile::DeviceProfile;
 use std::path::Path;
 
-/// Below this share of the time of reads nothing is worth buying.
+/// Below this share of the read time nothing is worth buying.
 const WORTH_MIN: f64 = 0.05;
 
 /// What reads and memory cost.
@@ -21,14 +23,15 @@ const WORTH_MIN: f64 = 0.05;
 pub struct MemoryCosts {
     /// A page read from the store, in microseconds.
     pub store_read_us: f64,
-    /// A page read from flash, in microseconds. Less than from the store, or a flash cache is no use.
+    /// A page read from flash, in microseconds. It must be less than from the store, or a flash
+    /// cache is useless.
     pub flash_read_us: f64,
-    /// Bytes of flash for the price of a byte of DRAM. FaCE reckons with 10.
+    /// Bytes of flash for the price of one byte of DRAM. FaCE assumes 10.
     pub dram_price: f64,
 }
 
 impl MemoryCosts {
-    /// Of devices of these profiles, for pages of `page_size` bytes.
+    /// The costs of devices with these profiles, for pages of `page_size` bytes.
     #[must_use]
     pub fn of_profiles(
         store: &DeviceProfile,
@@ -43,7 +46,7 @@ impl MemoryCosts {
         MemoryCosts { store_read_us: read(store), flash_read_us: read(flash), dram_price }
     }
 
-    /// Of the devices that the profiles in these two files describe.
+    /// The costs of the devices that the profiles in these two files describe.
     ///
     /// Errors: `BadArgument` if a file cannot be read or is no profile.
     pub fn of_profile_files(
@@ -60,46 +63,48 @@ impl MemoryCosts {
     }
 }
 
-/// What the same money buys, and what it saves.
+/// What the same money buys, and what each purchase saves.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Purchase {
     /// More DRAM, in bytes.
     pub dram_bytes: u64,
     /// More flash, in bytes, for the same price.
     pub flash_bytes: u64,
-    /// The share of the time of reads that the DRAM saves, 0 to 1.
+    /// Share of the read time that the DRAM saves, 0 to 1.
     pub dram_saves: f64,
-    /// The share that the flash saves.
+    /// Share of the read time that the flash saves, 0 to 1.
     pub flash_saves: f64,
     /// Flash that saves as much as the DRAM; `None` if none does.
     pub flash_for_dram: Option<u64>,
-    /// The same by FaCE's formula, which supposes that there is no flash yet.
+    /// The same by FaCE's formula, which assumes that there is no flash yet.
     pub formula_flash_for_dram: f64,
 }
 
-/// What to buy.
+/// Which purchase is advised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Neither saves a twentieth of the time of reads.
+    /// Neither saves a twentieth of the read time.
     Enough,
     /// DRAM saves more for the same price.
     MoreDram,
-    /// Flash does.
+    /// Flash saves more for the same price.
     MoreFlash,
 }
 
-/// An answer.
+/// Advice, with the measurements that it rests on.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Advice {
-    /// Misses of DRAM that it rests on, those for the first time included.
+    /// DRAM misses that were measured, first accesses included.
     pub misses: u64,
-    /// Steps: a quarter, a half, once, twice and four times the DRAM of now.
+    /// Purchases of a quarter, a half, once, twice and four times the present DRAM.
     pub purchases: Vec<Purchase>,
-    /// After the step of once the DRAM of now.
+    /// The advice for the purchase of as much DRAM as there is now.
     pub verdict: Verdict,
 }
 
-/// What there is, and how it is used.
+/// The memory that there is, and how it is used.
 #[derive(Clone, Debug)]
 pub struct MemoryUse {
     /// Bytes of a page.
@@ -108,12 +113,13 @@ pub struct MemoryUse {
     pub dram_pages: u64,
     /// Pages of flash.
     pub flash_pages: u64,
-    /// How many misses more memory would answer.
+    /// How many misses the pool would have had with more memory.
     pub curve: MissCurve,
 }
 
 impl MemoryUse {
-    /// Microseconds of reads for each miss of today, with so many pages of DRAM more and so many of flash in all.
+    /// Microseconds of reads for each of today's misses, with `more_dram` more pages of DRAM and
+    /// `flash` pages of flash in all.
     fn read_us(&self, costs: &MemoryCosts, more_dram: u64, flash: u64) -> f64 {
         let in_dram = self.curve.avoided_by(more_dram);
         let on_flash = self.curve.avoided_by(more_dram + flash) - in_dram;
@@ -170,7 +176,8 @@ impl MemoryUse {
 }
 
 impl Database {
-    /// DRAM and flash for pages, and how the reads since the opening would have fared with more.
+    /// DRAM and flash for pages, and the hits that the reads since the opening would have had with
+    /// more of either.
     #[must_use]
     pub fn memory_use(&self) -> MemoryUse {
         let statistics = self.statistics();
@@ -189,8 +196,8 @@ mod tests {
 
     fn logarithmic(flash_pages: u64) -> MemoryUse {
         // Hits grow by a tenth of the misses for each factor of e in memory.
-        let answered = |frames: u64| (1.0 + frames as f64 / 1000.0).ln() / 10.0;
-        let curve = MissCurve::hypothetical(1 << 40, |frames| answered(frames).min(1.0));
+        let hits = |frames: u64| (1.0 + frames as f64 / 1000.0).ln() / 10.0;
+        let curve = MissCurve::hypothetical(1 << 40, |frames| hits(frames).min(1.0));
         MemoryUse { page_size: 4096, dram_pages: 1000, flash_pages, curve }
     }
 
@@ -212,11 +219,11 @@ mod tests {
         let memory = logarithmic(0);
         assert_eq!(memory.advise(&costs(10.0)).verdict, Verdict::MoreFlash);
         assert_eq!(memory.advise(&costs(0.5)).verdict, Verdict::MoreDram);
-        // Flash as slow as the store is worth nothing.
+        // Flash as slow as the store saves nothing.
         let slow = MemoryCosts { flash_read_us: 6000.0, ..costs(10.0) };
         let advice = memory.advise(&slow);
         assert_eq!((advice.verdict, advice.purchases[2].flash_for_dram), (Verdict::MoreDram, None));
-        // All that is ever read again fits already.
+        // All pages that are ever read again fit already.
         let curve = MissCurve::hypothetical(1 << 30, |frames| if frames < 2000 { 0.0 } else { 0.02 });
         let idle = MemoryUse { page_size: 4096, dram_pages: 1000, flash_pages: 0, curve };
         assert_eq!(idle.advise(&costs(10.0)).verdict, Verdict::Enough);

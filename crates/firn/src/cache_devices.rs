@@ -1,15 +1,17 @@
 //! The flash cache as users see and change it.
 
-use crate::cache::{self, CACHE};
-use crate::extensions::{CacheKind, CacheMember};
-use crate::files::{self, directory_of};
-use crate::log_array::Candidate;
-use crate::superblock::Superblock;
-use crate::{CachePolicy, CacheStatistics, Database, Error, ErrorKind, Options};
+use crate::database::Database;
+use crate::engine::cache::{self, CACHE};
+use crate::engine::devices::Candidate;
+use crate::engine::directory::{self, directory_of};
+use crate::engine::superblock::Superblock;
+use crate::engine::superblock_fields::{CacheKind, CacheMember};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
 use firn_base::Lsn;
 use firn_base::sync::Arc;
 use firn_device::{Device, sync_directory};
-use firn_tier::cache::{CacheId, CacheShape};
+use firn_tier::cache::{CacheId, CachePolicy, CacheShape, CacheStatistics};
 use std::path::{Path, PathBuf};
 
 /// A flash cache to be attached. See `docs/guide/cache.md`.
@@ -23,20 +25,20 @@ pub struct CacheSpec {
 }
 
 impl CacheSpec {
-    /// Of so many bytes, in the file `cache` of the database's directory, with the policy of the database's options, pages
-    /// written at a time as they are for [`Options::cache_group_pages`], written back.
+    /// A cache of `bytes` bytes in the file `cache` of the database's directory, with the policy of
+    /// the database's options, the group size of [`Options::cache_group_pages`], written back.
     #[must_use]
     pub fn new(bytes: u64) -> CacheSpec {
         CacheSpec { bytes, path: None, policy: None, group_pages: None, write_through: false }
     }
-    /// Where: a file that is made, or an empty file or raw device, or what was a cache of this database. A relative path
-    /// counts from the database's directory.
+    /// Where it is: a file that is created, or an empty file or raw device, or a former cache of
+    /// this database. A relative path counts from the database's directory.
     #[must_use]
     pub fn path(mut self, path: impl Into<PathBuf>) -> CacheSpec {
         self.path = Some(path.into());
         self
     }
-    /// Who stays and who goes, until the database is opened with another policy.
+    /// Its replacement policy, until the database is opened with another one.
     #[must_use]
     pub fn policy(mut self, policy: CachePolicy) -> CacheSpec {
         self.policy = Some(policy);
@@ -48,7 +50,7 @@ impl CacheSpec {
         self.group_pages = Some(pages);
         self
     }
-    /// Whether dirty pages go to the store at once, too.
+    /// Whether dirty pages are also written to the store at once.
     #[must_use]
     pub fn write_through(mut self, write_through: bool) -> CacheSpec {
         self.write_through = write_through;
@@ -65,22 +67,22 @@ impl CacheSpec {
     }
 }
 
-/// What a flash cache is good for.
+/// Whether a flash cache can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheMemberState {
-    /// Pages go in and out.
+    /// Pages are read from it and written to it.
     InUse,
     /// It is being detached.
     Leaving,
-    /// It failed, and the database goes on without (in write-through mode).
+    /// It failed, and the database goes on without it (write-through only).
     Lost,
-    /// It cannot be read, or is not this database's (only told of a database that is not open).
+    /// It cannot be read, or is not this database's (only of a database that is not open).
     Missing,
 }
 
 impl CacheMemberState {
-    /// A word for people.
+    /// The state in words.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -94,21 +96,23 @@ impl CacheMemberState {
 
 /// A flash cache.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CacheStatus {
     /// Where it is: relative to the database's directory, or absolute.
     pub path: String,
-    /// What it is good for.
+    /// Whether it can be used.
     pub state: CacheMemberState,
-    /// Bytes of its device, places for pages, pages written at a time; `None` if it is missing.
+    /// Bytes of its device, page slots, pages of a group; `None` if it is missing.
     pub shape: Option<CacheShape>,
-    /// Whether nothing in it is the only copy: dirty pages go to the store at once, or the log is kept for them.
+    /// Whether nothing in it is the only copy: dirty pages are written to the store at once, or the
+    /// log is retained for them.
     pub write_through: bool,
-    /// Its policy; known while the database is open.
+    /// Its policy, while the database is open.
     pub policy: Option<CachePolicy>,
-    /// What it holds; known while the database is open.
+    /// Its counters, while the database is open.
     pub statistics: Option<CacheStatistics>,
-    /// Bytes of log that are kept, or were at the last checkpoint, so that it can be rebuilt if its device is lost; `None` if it
-    /// cannot be.
+    /// Bytes of log that are retained, or were at the last checkpoint, for rebuilding it if its
+    /// device is lost; `None` if it cannot be rebuilt.
     pub rebuildable_log_bytes: Option<u64>,
     /// Why it is missing.
     pub trouble: Option<String>,
@@ -161,11 +165,13 @@ impl Database {
         Some(status)
     }
 
-    /// Puts a flash cache to use while the database works. See [`Options::cache_bytes`] for having one from the beginning.
+    /// Puts a flash cache into use while the database works. See [`Options::cache_bytes`] for
+    /// having one from the beginning.
     ///
     /// After a crash in between the database has an empty cache, or none; if none, attach it again.
     ///
-    /// Errors: `BadArgument` if there is one already, if the device holds something else, or is too small.
+    /// Errors: `BadArgument` if there is one already, if the device holds something else, or is too
+    /// small.
     pub fn attach_cache(&self, spec: &CacheSpec) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_writable()?;
@@ -181,8 +187,8 @@ impl Database {
         })?;
         let whole = dir.join(name);
         self.check_spec(spec, None)?;
-        files::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
-        let device = files::open_or_make(&whole)?;
+        directory::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
+        let device = directory::open_or_make(&whole)?;
         sync_directory(directory_of(&whole))?;
         let device = match &engine.options.wrap_device {
             Some(wrap) => wrap("cache", device)?,
@@ -191,7 +197,8 @@ impl Database {
         self.attach(device, name.to_owned(), spec)
     }
 
-    /// As [`Database::attach_cache`], for a database that was opened on devices. The spec's path is not used.
+    /// As [`Database::attach_cache`], for a database that was opened on devices. The spec's path is
+    /// not used.
     pub fn attach_cache_on(&self, device: Arc<dyn Device>, spec: &CacheSpec) -> Result<(), Error> {
         let name = device.info().name.clone();
         self.attach(device, name, spec)
@@ -204,7 +211,7 @@ impl Database {
         engine.attach_cache(Candidate { device, path }, &spec.options(&engine.options))
     }
 
-    /// Refuses what could not be made, before anything is changed.
+    /// Refuses a cache that could not be created, before anything is changed.
     fn check_spec(&self, spec: &CacheSpec, device: Option<&dyn Device>) -> Result<(), Error> {
         let engine = self.engine();
         let options = spec.options(&engine.options);
@@ -214,21 +221,24 @@ impl Database {
         Ok(cache::chosen(&options, spec.bytes, page_size).check(page_size, block)?)
     }
 
-    /// Takes the flash cache out of use while the database works: what is dirty in it goes to the store, which takes as long
-    /// as writing that many pages there. `told` how many are left. Its file is left where it is, and may be removed.
+    /// Takes the flash cache out of use while the database works: its dirty pages are written to
+    /// the store, which takes as long as writing that many pages there. `progress` is called with the
+    /// number of pages left. Its file stays where it is, and may be removed.
     ///
     /// After a crash in between it is in use as before; detach it again.
     ///
-    /// Errors: `NotFound` if there is none; those of its device and the store, after which it is in use as before.
-    pub fn detach_cache(&self, told: &mut dyn FnMut(u64)) -> Result<(), Error> {
-        self.engine().detach_cache(told).map(drop)
+    /// Errors: `NotFound` if there is none; those of its device and the store, after which it is in
+    /// use as before.
+    pub fn detach_cache(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        self.engine().detach_cache(progress).map(drop)
     }
 
-    /// Makes the flash cache larger or smaller while the database works: detaches it, and attaches one of `bytes` bytes in its
-    /// place, which begins empty. After a crash in between there may be none: attach one.
+    /// Changes the size of the flash cache while the database works: detaches it, and attaches an
+    /// empty one of `bytes` bytes in its place. After a crash in between there may be none: attach
+    /// one.
     ///
     /// Errors: as [`Database::detach_cache`] and [`Database::attach_cache`].
-    pub fn resize_cache(&self, bytes: u64, told: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    pub fn resize_cache(&self, bytes: u64, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let none = || Error::new(ErrorKind::NotFound, "the database has no flash cache");
         let status = self.cache_status().ok_or_else(none)?;
         let mut spec = CacheSpec::new(bytes);
@@ -240,35 +250,35 @@ impl Database {
         let engine = self.engine();
         let device = engine.devices.cache();
         self.check_spec(&spec, device.as_deref())?;
-        let device = engine.detach_cache(told)?;
-        // It holds nothing any more. On a raw device this does nothing.
+        let device = engine.detach_cache(progress)?;
+        // It holds nothing that is needed. On a raw device this does nothing.
         device.shrink(0)?;
         self.attach(device, status.path, &spec).map_err(|error| {
             error.within("the flash cache has been detached, and could not be attached again")
         })
     }
 
-    /// Detaches the flash cache and attaches another, while the database works. After a crash in between there may be none:
-    /// attach one.
+    /// Detaches the flash cache and attaches another, while the database works. After a crash in
+    /// between there may be none: attach one.
     ///
     /// Errors: as [`Database::detach_cache`] and [`Database::attach_cache`].
-    pub fn replace_cache(&self, spec: &CacheSpec, told: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    pub fn replace_cache(&self, spec: &CacheSpec, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         self.check_spec(spec, None)?;
-        self.detach_cache(told)?;
+        self.detach_cache(progress)?;
         self.attach_cache(spec)
             .map_err(|error| error.within("the flash cache has been detached, and the other not attached"))
     }
 }
 
-/// The flash cache of the database in `dir`, which nobody may have open; nothing is changed or recovered. `None` if there is
-/// none.
+/// The flash cache of the database in `dir`, which no process may have open; nothing is changed or
+/// recovered. `None` if there is none.
 ///
 /// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
 pub fn cache_status(dir: impl AsRef<Path>) -> Result<Option<CacheStatus>, Error> {
     let dir = dir.as_ref();
-    let (_held, superblock) = files::look_at_superblock(dir)?;
+    let (_held, superblock) = directory::look_at_superblock(dir)?;
     let of = |member: &CacheMember| {
-        let device = files::open_existing(&dir.join(&member.path));
+        let device = directory::open_existing(&dir.join(&member.path));
         CacheStatus::of(&superblock, member, device, superblock.checkpoint)
     };
     Ok(superblock.extensions.cache.as_ref().map(of))

@@ -1,8 +1,9 @@
 //! Checking a whole database: every page, tree, index and log block.
 
+use crate::database::Database;
+use crate::engine::background_recovery::REDO;
+use crate::error::Error;
 use crate::page_set::PageSet;
-use crate::rest::REDO;
-use crate::{Database, Error};
 use firn_base::record_kind::KindOwner;
 use firn_base::{Lsn, PageId, TreeId};
 use firn_btree::{PageChange, Tree};
@@ -13,14 +14,15 @@ use firn_tier::store::{CheckProgress, Store};
 use firn_txn::SetAside;
 use std::collections::BTreeMap;
 
-/// What a check is doing.
+/// Progress of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CheckPhase {
-    /// The page map and every page image; so many done of so many.
+    /// The page map and every page image: pages checked, and their total.
     Pages(u64, u64),
-    /// A tree: what it is.
+    /// A tree, by what it is.
     Tree(String),
-    /// A table against its indexes: its name.
+    /// A table against its indexes, by its name.
     Table(String),
     /// The log since the redo start.
     Log,
@@ -28,6 +30,7 @@ pub enum CheckPhase {
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Pages allocated.
     pub pages: u64,
@@ -37,20 +40,20 @@ pub struct CheckReport {
     pub cached: u64,
     /// Trees walked.
     pub trees: u64,
-    /// Entries in them.
+    /// Entries in the trees.
     pub entries: u64,
     /// Tables compared with their indexes.
     pub tables: u64,
-    /// Rows in them.
+    /// Rows in the tables.
     pub rows: u64,
     /// Log records read and decoded.
     pub log_records: u64,
-    /// Pages that are allocated and belong to nothing: space lost, no data. Those of a dropped tree that is being freed
-    /// while the check runs may be among them.
+    /// Pages that are allocated and belong to nothing: space is lost, no data. Pages of a dropped
+    /// tree that is being freed while the check runs may be among them.
     pub leaked_pages: u64,
-    /// Sentences, one for each fault.
+    /// One sentence for each fault.
     pub damage: Vec<String>,
-    /// Faults in all, those included that `damage` had no room for.
+    /// All faults, including those beyond the capacity of `damage`.
     pub faults: u64,
 }
 
@@ -64,7 +67,7 @@ impl CheckReport {
         self.faults += 1;
         self.say(sentence);
     }
-    /// Adds the sentence of a fault that is counted already.
+    /// Adds the sentence for a fault that is counted already.
     fn say(&mut self, sentence: String) {
         if self.damage.len() < DAMAGE_MAX {
             self.damage.push(sentence);
@@ -74,19 +77,19 @@ impl CheckReport {
 
 /// Most sentences in a report.
 const DAMAGE_MAX: usize = 10_000;
-/// Readings of a log that is overwritten each time before it is read.
+/// Attempts to read a log that is overwritten each time before it is read.
 const LOG_ATTEMPTS: u32 = 4;
 
-/// Which pages there are and which belong to trees: two bits a page.
+/// Which pages are allocated and which belong to trees: two bits a page.
 struct Pages<'a> {
     store: &'a Store,
     /// Allocated when the check began.
     allocated: PageSet,
-    /// Whether `allocated` has all of them.
+    /// Whether `allocated` is complete.
     all_known: bool,
     /// Seen in a tree.
     owned: PageSet,
-    /// Seen in the tree that is being walked, and not allocated.
+    /// Found in the tree that is being walked, and not allocated.
     unallocated: Vec<PageId>,
 }
 
@@ -101,13 +104,13 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// A tree holds the page, which is latched: it is neither freed nor given out just now.
+    /// A tree holds the page, which is latched: it cannot be freed or allocated now.
     fn saw(&mut self, page: PageId) {
         if self.allocated.contains(page) {
             self.owned.insert(page);
         } else if self.all_known
             && self.unallocated.len() < DAMAGE_MAX
-            // Since the check began, perhaps.
+            // Allocated since the check began, perhaps.
             && self.store.version_of(page).is_ok_and(|version| version.is_none())
         {
             self.unallocated.push(page);
@@ -116,9 +119,10 @@ impl<'a> Pages<'a> {
 }
 
 impl Database {
-    /// Walks every page, tree, index and log block and says what is wrong. Others may work meanwhile, and wait for one
-    /// request of it at most; what they change while it runs may be checked before or after that. Memory: less than
-    /// a byte a page, and up to 24 MiB for the names of large values.
+    /// Walks every page, tree, index and log block and reports what is wrong. Other threads may
+    /// work meanwhile, and wait for one of its requests at most; what they change while it runs may
+    /// be checked before or after the change. Memory: less than a byte a page, and up to 24 MiB for
+    /// the names of large values.
     ///
     /// Errors: only if the check itself could not go on.
     pub fn check(&self, progress: &mut dyn FnMut(CheckPhase)) -> Result<CheckReport, Error> {
@@ -126,9 +130,10 @@ impl Database {
         engine.check_open()?;
         let mut report = CheckReport::default();
         match engine.finish_recovery() {
-            // Of a database opened read-only, the images and the log checked are those of its files.
+            // Of a database opened read-only, the images and the log in its files are checked.
             Ok(()) if engine.is_read_only() => {}
-            // Everything dirty goes to the store or the cache, so that the images checked are the newest.
+            // All dirty pages are written to the store or the cache, so that the images checked are
+            // the newest.
             Ok(()) => match engine.checkpoint_all() {
                 Err(error) if error.concerns_a_page() => report.add(format!("the checkpoint: {error}")),
                 outcome => outcome?,
@@ -140,7 +145,7 @@ impl Database {
         // Pages may have been redone, or freed, since they were set aside.
         let set_aside = set_aside.into_iter().filter(|entry| entry.work != REDO);
         set_aside.for_each(|SetAside { work, cause }| report.add(format!("{work}: {cause}")));
-        engine.rest.all_unredone().into_iter().for_each(|error| report.add(format!("{REDO}: {error}")));
+        engine.recovery.all_unredone().into_iter().for_each(|error| report.add(format!("{REDO}: {error}")));
         let store = engine.store.check(true, &mut |step| {
             if let CheckProgress::Images(done, total) = step {
                 progress(CheckPhase::Pages(done, total));
@@ -162,7 +167,7 @@ impl Database {
         Ok(report)
     }
 
-    /// Every tree there is, by what it is.
+    /// Every tree, by what it is.
     fn all_trees(&self) -> Vec<(String, Tree)> {
         let engine = self.engine();
         let mut trees = engine.catalog.trees();
@@ -170,8 +175,8 @@ impl Database {
         trees
     }
 
-    /// Walks every tree, and compares their pages with those that the map calls allocated. Others may work meanwhile: what
-    /// looks wrong is looked at again where they may be why.
+    /// Walks every tree, and compares their pages with those that the map calls allocated. Other
+    /// threads may work meanwhile: a fault that their work may explain is checked again.
     fn check_trees(
         &self,
         report: &mut CheckReport,
@@ -182,12 +187,14 @@ impl Database {
         let mut pages = Pages::new(&engine.store);
         match engine.store.pages(&mut |page, _| pages.allocated.insert(page)) {
             Ok(()) => {}
-            // A damaged map page was reported above; which of its pages are allocated is not known then.
+            // A damaged map page was reported above; which of its pages are allocated is unknown
+            // then.
             Err(error) if error.concerns_the_page() => pages.all_known = false,
             Err(error) => return Err(error.into()),
         }
         let mut walked: BTreeMap<TreeId, String> = BTreeMap::new();
-        // Again, for trees that were made meanwhile: what is in none is to be in none at the end.
+        // Again, for trees that were created meanwhile: a page is leaked only if no tree has it at
+        // the end.
         loop {
             let before = walked.len();
             for (what, tree) in self.all_trees() {
@@ -207,7 +214,7 @@ impl Database {
                 break;
             }
         }
-        // Whatever is in no tree was in none when the walk began, if nothing has changed it since.
+        // A page that no tree has had no tree when the walk began, if nothing has changed it since.
         let Pages { allocated, owned, .. } = pages;
         let listed = engine.store.pages(&mut |page, version| {
             let lost = allocated.contains(page) && !owned.contains(page) && version < began;
@@ -219,7 +226,8 @@ impl Database {
         }
     }
 
-    /// Whether two trees are still listed under one number: not if a table was dropped or renamed meanwhile.
+    /// Whether two trees are still listed under one number: not if a table was dropped or renamed
+    /// meanwhile.
     fn are_two(&self, id: TreeId, one: &str, other: &str) -> bool {
         let listed: Vec<String> =
             self.all_trees().into_iter().filter(|(_, tree)| tree.id() == id).map(|(what, _)| what).collect();
@@ -233,8 +241,8 @@ impl Database {
         };
         report.trees += 1;
         report.entries += found.entries;
-        // A dropped tree that is freed in pieces, of which a crash has left some. The rest of it counts
-        // as leaked until the next piece is freed.
+        // A dropped tree that is freed in pieces, of which a crash has left some. Its other pages
+        // count as leaked until the next piece is freed.
         let half_freed = found.being_cleared && what.starts_with("dropped ");
         if found.faults > 0 && !half_freed && self.still_is(what, tree.id()) {
             found.damage.into_iter().for_each(|sentence| report.say(format!("{what}: {sentence}")));
@@ -245,7 +253,8 @@ impl Database {
         }
     }
 
-    /// Whether a tree is listed as what it was: not if it was dropped since, and is being freed or is gone.
+    /// Whether a tree is still listed as what it was: not if it was dropped since, and is being
+    /// freed or is gone.
     fn still_is(&self, what: &str, id: TreeId) -> bool {
         self.all_trees().iter().any(|(now, tree)| tree.id() == id && now == what)
     }
@@ -269,8 +278,9 @@ impl Database {
         }
     }
 
-    /// Reads the log from the redo start on. It is not held for that, since a log that is nearly full would have others wait:
-    /// where it is truncated and overwritten meanwhile, it is read again from the new redo start.
+    /// Reads the log from the redo start on. The check does not retain it, since writers would wait
+    /// for a log that is nearly full: where it is truncated and overwritten meanwhile, it is read
+    /// again from the new redo start.
     fn check_log(&self, report: &mut CheckReport) -> Result<(), Error> {
         let engine = self.engine();
         for _ in 0..LOG_ATTEMPTS {

@@ -1,26 +1,29 @@
 //! A database as its users hold it.
 
-use crate::assembly;
-use crate::closing;
-use crate::devices::Devices;
-use crate::engine::Engine;
-use crate::files;
-use crate::recovery;
-use crate::rest::RecoveryReport;
-use crate::superblock::{Found, Superblock};
-use crate::table::Table;
-use crate::threads::Threads;
+use crate::backup::archive::Archives;
+use crate::backup::base_backup::{self, BackupProgress, BackupReport};
+use crate::engine::devices::Devices;
+use crate::engine::directory;
+use crate::engine::recovery_report::RecoveryReport;
+use crate::engine::superblock::{Found, Superblock};
+use crate::engine::threads::Threads;
+use crate::engine::{Engine, assembly, closing, recovery};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
+use crate::table::{Table, TableSpec};
 use crate::transaction::Transaction;
-use crate::{Error, ErrorKind, IndexSpec, Isolation, Options, TableSpec, TransactionOptions};
 use firn_base::sync::Arc;
 use firn_base::{DatabaseId, Progress, clock, rng};
+use firn_table::IndexSpec;
+use firn_txn::{Isolation, TxnOptions as TransactionOptions};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An open database. Cheap to clone; usable from any thread.
 ///
-/// It is closed by [`Database::close`], or when the last handle, table and transaction is dropped. Dropping
-/// it without closing loses nothing that was committed.
+/// It is closed by [`Database::close`], or when the last handle, table and transaction is dropped.
+/// Dropping it without closing loses nothing that was committed.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -54,39 +57,42 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Nobody is left to tell; what was committed is in the log.
+        // No caller is left to report to; what was committed is in the log.
         let _ = self.close();
     }
 }
 
-/// How often [`Database::transact`] runs a transaction before it gives up.
+/// How often [`Database::transact`] runs a transaction before it returns the conflict.
 const ATTEMPTS_MAX: u32 = 100;
 
 impl Options {
     /// Opens the database in directory `path`, or creates it there.
     ///
-    /// Opening recovers what a crash left. It reads the log since the last checkpoint, and takes time in proportion to
-    /// that, never to the data. The rest is done while transactions run already: see [`Database::finish_recovery`].
+    /// Opening recovers from a crash. It reads the log since the last checkpoint, and takes time in
+    /// proportion to that, never to the data. The rest of recovery runs beside transactions: see
+    /// [`Database::finish_recovery`].
     ///
     /// Errors: `NotFound`, `Unusable`, `InUse`, `BadArgument`, `Damaged`, `Failed`, `Full`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         let path = path.as_ref();
-        let engine = files::open(path, &self)?;
+        let engine = directory::open(path, &self, &Archives)?;
         Database::start(engine, Some(path.to_path_buf()))
     }
 
-    /// Opens the database in directory `path` to look into it, and writes not a byte to its files: recovery works in memory
-    /// ([`Options::overlay_bytes`]), and what it would have written is forgotten when the database is closed. No permission
-    /// to write is needed, and any number of processes may look into a database at once; while one has it open for writing
-    /// it is `InUse`.
+    /// Opens the database in directory `path` for reading, and writes not a byte to its files:
+    /// recovery works in memory ([`Options::overlay_bytes`]), and what it would have written is
+    /// dropped when the database is closed. No permission to write is needed, and any number of
+    /// processes may open a database for reading at once; while one has it open for writing it is
+    /// `InUse`.
     ///
-    /// Transactions read; what would change the database fails with `ReadOnly`. There are no background threads. The
-    /// archive, if there is one, is read where recovery needs it, and a new flash cache is not made.
+    /// Transactions read; a call that would change the database fails with `ReadOnly`. There are no
+    /// background threads. The archive, if there is one, is read where recovery needs it, and a new
+    /// flash cache is not created.
     ///
     /// Errors: as [`Options::open`], and `NotFound` where there is no database.
     pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         let path = path.as_ref();
-        let engine = files::open_read_only(path, &self.for_looking())?;
+        let engine = directory::open_read_only(path, &self.for_looking(), &Archives)?;
         Database::start(engine, Some(path.to_path_buf()))
     }
 
@@ -102,13 +108,14 @@ impl Options {
         let members = assembly::members(&options);
         let (database, store) = (DatabaseId(rng::entropy()), "store".to_owned());
         assembly::claim_devices(database, &devices, &members, &store, &options)?;
-        let engine = assembly::create(database, devices, members, store, &options)?;
+        let engine = assembly::create(database, devices, members, store, &options, &Archives)?;
         Database::start(engine, None)
     }
 
-    /// Opens a database from its devices, instead of files in a directory. If not as many log devices are given as the
-    /// log has members, each is asked which member it is: those that are none are left alone, and a missing one is an
-    /// error unless copies of the log make up for it.
+    /// Opens a database from its devices, instead of files in a directory. If not as many log
+    /// devices are given as the log has members, the header of each is read to find its member:
+    /// devices that are no members are left alone, and a missing member is an error unless copies
+    /// of the log cover it.
     pub fn open_on(self, devices: Devices) -> Result<Database, Error> {
         let options = self.with_profiles(None)?;
         let name = &devices.superblock.info().name;
@@ -126,7 +133,7 @@ impl Options {
         };
         let options = options.for_existing(&superblock);
         let devices = devices.arranged(&superblock)?.overlaid(&options);
-        let engine = recovery::open(superblock, devices, &options)?;
+        let engine = recovery::open(superblock, devices, &options, &Archives)?;
         Database::start(engine, None)
     }
 }
@@ -137,7 +144,8 @@ impl Database {
         Options::new().open(path)
     }
 
-    /// Opens the database in directory `path` with the default options to look into it; see [`Options::open_read_only`].
+    /// Opens the database in directory `path` for reading, with the default options; see
+    /// [`Options::open_read_only`].
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Database, Error> {
         Options::new().open_read_only(path)
     }
@@ -163,16 +171,16 @@ impl Database {
         self.handle.directory.as_deref()
     }
 
-    /// What recovery did when it was opened and since, and what is left of it.
+    /// What recovery did at the opening and since, and what is left of it.
     #[must_use]
     pub fn recovery_report(&self) -> RecoveryReport {
         self.engine().recovery_report()
     }
 
-    /// Waits until recovery has nothing left to do, and helps: rolls back what had not committed, redoes the pages
-    /// that nobody has touched, takes a checkpoint. Transactions may run meanwhile.
+    /// Helps recovery until nothing is left to do: rolls back what had not committed, redoes the
+    /// pages that no transaction has touched, takes a checkpoint. Transactions may run meanwhile.
     ///
-    /// What damage keeps from being rolled back or redone is left to the next opening: see [`Database::work_set_aside`].
+    /// Work that damage prevents is left to the next opening: see [`Database::work_set_aside`].
     ///
     /// Errors: those of devices and of space.
     pub fn finish_recovery(&self) -> Result<(), Error> {
@@ -230,15 +238,16 @@ impl Database {
         engine.write(|| Ok(engine.catalog.drop_table(name)?))
     }
 
-    /// Gives a table another name. Handles of it stay good.
+    /// Renames a table. Handles of it stay valid.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_writable()?;
         engine.write(|| Ok(engine.catalog.rename_table(from, to)?))
     }
 
-    /// Adds a secondary index to a table and fills it, while others go on reading and writing. Call it with
-    /// no transaction open in this thread that has written to the table: it would wait for it for ever.
+    /// Adds a secondary index to a table and fills it, while other threads read and write the
+    /// table. Call it with no transaction open in this thread that has written to the table: the
+    /// call would wait for it for ever.
     ///
     /// Errors: `Duplicate` if rows violate a unique index, `Exists`, `BadArgument`.
     pub fn create_index(&self, table: &Table, index: IndexSpec) -> Result<(), Error> {
@@ -278,52 +287,76 @@ impl Database {
         self.begin_with(TransactionOptions { read_only: true, ..TransactionOptions::default() })
     }
 
-    /// Runs `work` in a transaction under snapshot isolation and commits it durably; after a conflict or a
-    /// deadlock runs it again. `work` may therefore run more than once.
+    /// Runs `work` in a transaction under snapshot isolation and commits it durably; if a statement
+    /// or the commit meets a conflict or a deadlock, rolls back and runs it again. `work` may
+    /// therefore run more than once.
+    ///
+    /// The error type is the caller's own: `work` may end the transaction with an error of its
+    /// domain, which rolls it back and is returned as it is. A closure that ends with `Ok(…)` must
+    /// name the type, in that expression or as the method's second type argument.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let db = firn::Database::open(dir.path().join("db"))?;
-    /// # let counters = db.create_table("counters")?;
-    /// let count = db.transact(|tx| {
-    ///     let count = match tx.get_for_update(&counters, b"visits")? {
-    ///         Some(bytes) => u64::from_le_bytes(bytes.try_into().unwrap()) + 1,
-    ///         None => 1,
-    ///     };
-    ///     tx.put(&counters, b"visits", &count.to_le_bytes())?;
-    ///     Ok(count)
-    /// })?;
-    /// assert_eq!(count, 1);
+    /// # let accounts = db.create_table("accounts")?;
+    /// #[derive(Debug, PartialEq)]
+    /// enum Refused {
+    ///     TooLittle(u64),
+    ///     Database(firn::Error),
+    /// }
+    /// impl From<firn::Error> for Refused {
+    ///     fn from(error: firn::Error) -> Refused {
+    ///         Refused::Database(error)
+    ///     }
+    /// }
+    /// db.transact(|tx| tx.put(&accounts, b"alice", &100u64.to_le_bytes()))?;
+    /// let withdraw = |amount| {
+    ///     db.transact(|tx| {
+    ///         let balance = tx.get_for_update(&accounts, b"alice")?.expect("she has an account");
+    ///         let balance = u64::from_le_bytes(balance.try_into().expect("eight bytes"));
+    ///         let rest = balance.checked_sub(amount).ok_or(Refused::TooLittle(balance))?;
+    ///         tx.put(&accounts, b"alice", &rest.to_le_bytes())?;
+    ///         Ok(rest)
+    ///     })
+    /// };
+    /// assert_eq!(withdraw(70), Ok(30));
+    /// assert_eq!(withdraw(70), Err(Refused::TooLittle(30)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Errors: those of `work` and of the commit; `Conflict` or `Deadlock` only after a hundred attempts.
-    pub fn transact<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T, Error>) -> Result<T, Error> {
+    /// Errors: those of `work` and of the commit; after a conflict or deadlock only if a hundred
+    /// attempts met one.
+    pub fn transact<T, E: From<Error>>(
+        &self,
+        work: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.transact_with(TransactionOptions::default(), work)
     }
 
-    /// As [`Database::transact`], under other options.
-    pub fn transact_with<T>(
+    /// As [`Database::transact`], with these transaction options.
+    pub fn transact_with<T, E: From<Error>>(
         &self,
         options: TransactionOptions,
-        mut work: impl FnMut(&mut Transaction) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        mut work: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut attempt = 0;
         loop {
             let mut tx = self.begin_with(options.clone());
-            let outcome = match work(&mut tx) {
-                Ok(value) => tx.commit().map(|()| value),
-                Err(error) => tx.rollback().and(Err(error)),
+            let outcome = work(&mut tx);
+            let met_conflict = tx.met_conflict();
+            let ended = match &outcome {
+                Ok(_) => tx.commit(),
+                Err(_) => tx.rollback(),
             };
-            match outcome {
-                Err(error) if error.is_retry() && attempt < ATTEMPTS_MAX => {
-                    attempt += 1;
-                    // The first tries follow at once; later ones give the others time.
-                    if attempt > 3 {
-                        clock::sleep(Duration::from_micros(50 << attempt.min(10)));
-                    }
-                }
-                other => return other,
+            let again = ended.as_ref().map_or_else(Error::is_retry, |()| outcome.is_err() && met_conflict);
+            if !again || attempt == ATTEMPTS_MAX {
+                ended?;
+                return outcome;
+            }
+            attempt += 1;
+            // The first retries follow at once; later ones leave time to the other transactions.
+            if attempt > 3 {
+                clock::sleep(Duration::from_micros(50 << attempt.min(10)));
             }
         }
     }
@@ -336,56 +369,89 @@ impl Database {
 
     /// Commits a prepared transaction, from any thread, and waits until that is durable.
     ///
-    /// Errors: `BadArgument` if there is none of this id. Never `Full`: space for the decision was set aside.
+    /// Errors: `BadArgument` if there is none of this id. Never `Full`: space for the decision was
+    /// set aside.
     pub fn commit_prepared(&self, gid: &[u8]) -> Result<(), Error> {
         self.engine().check_writable()?;
         Ok(self.engine().txns.commit_prepared(gid)?.wait()?)
     }
 
-    /// Rolls a prepared transaction back, from any thread, and waits until that is durable: it does not come back.
+    /// Rolls a prepared transaction back, from any thread, and waits until that is durable: it does
+    /// not come back.
     ///
-    /// Its rows are as before when it returns, but for those that cannot be undone just now, because the log has no space or
-    /// their pages cannot be read: these stay locked, showing others the versions before, and are undone in the background.
+    /// Its rows are as before when it returns, but for those that cannot be undone just now,
+    /// because the log has no space or their pages cannot be read: these stay locked, showing
+    /// others the versions before, and are undone in the background.
     ///
-    /// Errors: `BadArgument` if there is none of this id; `Unknown` if a log device failed at that moment: whether it
-    /// is prepared still is known after the next opening. Never `Full`: space for the decision was set aside.
+    /// Errors: `BadArgument` if there is none of this id; `Unknown` if a log device failed at that
+    /// moment: whether it is prepared still is known after the next opening. Never `Full`: space
+    /// for the decision was set aside.
     pub fn rollback_prepared(&self, gid: &[u8]) -> Result<(), Error> {
         self.engine().check_writable()?;
         Ok(self.engine().txns.rollback_prepared(gid)?.wait()?)
     }
 
-    /// Writes everything that is dirty and shortens the log: after it, opening has almost nothing to redo, but for what
-    /// recovery has not redone yet.
+    /// Writes everything that is dirty and shortens the log: after it, opening has almost nothing
+    /// to redo, but for what recovery has not redone yet.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.engine().check_writable()?;
         self.engine().checkpoint_all()
     }
 
-    /// Does a piece of background work; for databases opened without background threads. Several threads may call it; what
-    /// one of them is at, the others leave out. Of a database opened read-only: a piece of recovery.
+    /// Does one step of background work; for databases opened without background threads. Several
+    /// threads may call it; work that one of them does, the others skip. Of a database opened
+    /// read-only: one step of recovery.
     pub fn step(&self) -> Result<Progress, Error> {
         self.engine().step()
     }
 
-    /// Closes the database: writes everything, so that the next opening has nothing to redo. Open
-    /// transactions are rolled back by the next opening; handles that are left answer `Closed`.
+    /// Copies the database to `directory`, which is created and must be empty, while transactions
+    /// run, and reads the copy back. [`crate::Options::restore`] makes a database of it: as it was
+    /// at the end of the backup, or, with an archive, at any commit since. `progress` may stop it.
     ///
-    /// Errors: `Failed`, naming it, if a device does not answer for [`Options::close_patience`]. What was acknowledged is
-    /// not lost. The device, or the whole database, stays in use until the call in it has ended: opening it before is
-    /// refused with `InUse`. Dropping the last handle gives up likewise.
+    /// Errors: `Exists` if the directory holds anything; `Full` if the volume is full, or the
+    /// online log became full before the backup had copied it; `Cancelled`; `Damaged` if a page
+    /// cannot be read. The files left then are not taken for a backup.
+    pub fn backup(
+        &self,
+        directory: impl AsRef<Path>,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupReport, Error> {
+        self.check_backup_directory(directory.as_ref())?;
+        base_backup::take(self.engine(), directory.as_ref(), progress)
+    }
+
+    /// Refuses a `directory` that [`Database::backup`] would refuse, and creates nothing: to be
+    /// called before long work that ends with a backup.
+    ///
+    /// Errors: `Exists` if the directory holds anything; `BadArgument` if a backup there would mix
+    /// with something else; `Unusable` if it cannot be read.
+    pub fn check_backup_directory(&self, directory: impl AsRef<Path>) -> Result<(), Error> {
+        let directory = directory.as_ref();
+        self.engine().check_writable()?;
+        base_backup::check_directory(directory, self.directory())
+    }
+
+    /// Closes the database: writes everything, so that the next opening has nothing to redo. Open
+    /// transactions are rolled back by the next opening; the remaining handles return `Closed`.
+    ///
+    /// Errors: `Failed`, naming the device, if a device does not complete a call within
+    /// [`Options::close_patience`]. Acknowledged commits are not lost. The device, or the whole
+    /// database, stays in use until that call has ended: opening it before is refused with `InUse`.
+    /// Dropping the last handle gives up in the same way.
     pub fn close(self) -> Result<(), Error> {
         self.handle.close()
     }
 
-    /// Longest key of a row, in bytes: depends on the page size. An entry of a secondary index, its columns with
-    /// the row's key, may have so many too.
+    /// Longest key of a row, in bytes: depends on the page size. An entry of a secondary index, its
+    /// columns with the row's key, has the same limit.
     #[must_use]
     pub fn max_key_len(&self) -> usize {
         firn_txn::max_key_len(self.engine().pool.page_size())
     }
 
-    /// Longest key and value together, in bytes, of a row that is kept in one piece: depends on the page size.
-    /// Values up to [`crate::MAX_VALUE_LEN`] bytes are kept apart from their keys.
+    /// Longest key and value together, in bytes, of a row that is stored in one piece: depends on
+    /// the page size. Values up to [`crate::MAX_VALUE_LEN`] bytes are stored apart from their keys.
     #[must_use]
     pub fn max_inline_len(&self) -> usize {
         firn_txn::max_row_len(self.engine().pool.page_size())

@@ -1,12 +1,14 @@
-//! Showing what is stored, for people who look for something.
+//! Shows what is stored, for a user in search of a fault.
 
-use crate::checkpoint::Checkpoint;
-use crate::{Database, Error, ErrorKind, TypedTable, Value};
+use crate::database::Database;
+use crate::engine::checkpoint::Checkpoint;
+use crate::error::{Error, ErrorKind};
+use crate::table::TypedTable;
 use firn_base::PageId;
 use firn_base::record_kind::KindOwner;
 use firn_btree::{Direction, PageChange};
 use firn_log::{Kind, LogScan, Record};
-use firn_table::KeyRange;
+use firn_table::{KeyRange, Value};
 use firn_txn::Attachment;
 use std::fmt;
 use std::io::Write;
@@ -30,7 +32,8 @@ pub enum DumpWhat {
 impl Database {
     /// Writes what is stored to `out`, a line each.
     ///
-    /// Errors: `NotFound`; `Damaged`, after what could be shown; `Failed` if `out` cannot be written.
+    /// Errors: `NotFound`; `Damaged`, after what could be shown; `Failed` if `out` cannot be
+    /// written.
     pub fn dump(&self, what: &DumpWhat, out: &mut dyn Write) -> Result<(), Error> {
         self.engine().check_open()?;
         match what {
@@ -149,7 +152,8 @@ fn shown_name(name: &str) -> String {
     if is_word { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// A value as people write it: text in quotes, bytes in hexadecimal, moments in microseconds since 1970.
+/// A value as people write it: text in quotes, bytes in hexadecimal, times in microseconds since
+/// 1970.
 struct Shown<'a>(&'a Value);
 
 impl fmt::Display for Shown<'_> {
@@ -168,14 +172,14 @@ impl fmt::Display for Shown<'_> {
                 value.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
                 f.write_str("'")
             }
-            // Types to come.
+            // Column types of later versions.
             other => write!(f, "{other:?}"),
         }
     }
 }
 
 fn unwritable(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Failed, format!("cannot write the dump: {error}"))
+    Error::new(ErrorKind::Failed, format!("cannot write the dump: {error}")).caused_by(error)
 }
 
 fn describe(record: Record<'_>) -> String {

@@ -1,6 +1,7 @@
 //! The one error of the public interface.
 
 use firn_base::codec::Malformed;
+use firn_base::sync::Arc;
 use firn_btree::TreeError;
 use firn_buffer::{BufferError, BufferErrorKind};
 use firn_device::{DeviceError, DeviceErrorKind};
@@ -14,7 +15,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Another transaction got there first: roll back and run the transaction again.
+    /// Another transaction wrote first: roll back and run the transaction again.
     Conflict,
     /// The transaction was the victim of a deadlock: roll back and run it again.
     Deadlock,
@@ -30,9 +31,9 @@ pub enum ErrorKind {
     Exists,
     /// The table behind the handle was dropped or changed: look it up again.
     Stale,
-    /// The volume, or the log, is full, or a transaction holds more locks, or more transactions are open or prepared, than
-    /// there is space for: nothing was changed; the transaction can be rolled back, reads go on, and writes go on when there
-    /// is space again.
+    /// The volume, or the log, is full, or a transaction holds more locks, or more transactions are
+    /// open or prepared, than there is space for: nothing was changed; the transaction can be
+    /// rolled back, reads go on, and writes go on when there is space again.
     Full,
     /// The buffer is too small for the work in flight: give the database more memory.
     OutOfMemory,
@@ -40,13 +41,15 @@ pub enum ErrorKind {
     BadArgument,
     /// Stored bytes are not what was written: run `firn check`, restore from a backup.
     Damaged,
-    /// A device failed. What only reads may be tried again; after a failed write the database must be opened again.
+    /// A device failed. What only reads may be tried again; after a failed write the database must
+    /// be opened again.
     Failed,
     /// Whether the transaction committed will be known after the next opening.
     Unknown,
     /// The database is open in another process.
     InUse,
-    /// The path cannot be used: missing, no permission, or of a newer format than this program knows.
+    /// The path cannot be used: missing, no permission, or of a newer format than this program
+    /// knows.
     Unusable,
     /// The transaction was begun, or the database opened, read-only.
     ReadOnly,
@@ -81,28 +84,40 @@ impl ErrorKind {
     }
 }
 
-/// An error: what to do about it, and a sentence for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An error: its kind, which says what to do, a sentence for people, and the lower error that
+/// caused it ([`std::error::Error::source`]): that of a layer of the engine, of a device or of the
+/// operating system. The sentence contains the source's.
+///
+/// Errors are equal if kind and sentence are, whatever their sources.
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
     cause: Cause,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What the engine itself wants to know beyond the kind.
+impl PartialEq for Error {
+    fn eq(&self, other: &Error) -> bool {
+        (self.kind, &self.message, self.cause) == (other.kind, &other.message, other.cause)
+    }
+}
+impl Eq for Error {}
+
+/// What the engine distinguishes beyond the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// The log is full, which a checkpoint may mend.
+    /// The log is full, which a checkpoint may change.
     LogFull,
     /// A device could not read; nothing has changed.
     Unreadable,
-    /// The kind says it all.
+    /// Only the kind matters.
     OfItsKind,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), cause: Cause::OfItsKind }
+        Error { kind, message: message.into(), cause: Cause::OfItsKind, source: None }
     }
     pub(crate) fn damaged(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Damaged, message)
@@ -117,21 +132,27 @@ impl Error {
     pub fn is_retry(&self) -> bool {
         matches!(self.kind, ErrorKind::Conflict | ErrorKind::Deadlock)
     }
-    /// Whether it is the log that is full, which a checkpoint may mend.
+    /// Whether the log is full, which a checkpoint may change.
     pub(crate) fn is_log_full(&self) -> bool {
         self.cause == Cause::LogFull
     }
-    /// Whether it concerns some page only, whose stored image is damaged or cannot be read.
+    /// Whether it concerns a single page, whose stored image is damaged or cannot be read.
     pub(crate) fn concerns_a_page(&self) -> bool {
         self.kind == ErrorKind::Damaged || self.cause == Cause::Unreadable
     }
-    fn log_full(message: String) -> Error {
-        Error { kind: ErrorKind::Full, message, cause: Cause::LogFull }
+    /// The error of a lower layer, of this kind and cause here.
+    fn of_layer<E>(kind: ErrorKind, cause: Cause, message: &str, source: E) -> Error
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        Error { cause, ..Error::new(kind, message).caused_by(source) }
     }
-    fn unreadable(message: String) -> Error {
-        Error { kind: ErrorKind::Failed, message, cause: Cause::Unreadable }
+    /// With the error that caused it.
+    pub(crate) fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+        self.source = Some(Arc::new(source));
+        self
     }
-    /// With `context` before its sentence.
+    /// Puts `context` before its sentence.
     pub(crate) fn within(mut self, context: &str) -> Error {
         self.message = format!("{context}: {}", self.message);
         self
@@ -143,18 +164,26 @@ impl fmt::Display for Error {
         f.write_str(&self.message)
     }
 }
-impl std::error::Error for Error {}
-
-impl From<TxnError> for Error {
-    fn from(error: TxnError) -> Error {
-        from_txn(error.kind, error.message)
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
     }
 }
 
-fn from_txn(kind: TxnErrorKind, message: String) -> Error {
+// Each kind of a lower layer is matched by name: a new one does not compile before its meaning here
+// is decided.
+
+impl From<TxnError> for Error {
+    fn from(error: TxnError) -> Error {
+        let (kind, cause) = of_txn(error.kind);
+        Error::of_layer(kind, cause, &error.message.clone(), error)
+    }
+}
+
+fn of_txn(kind: TxnErrorKind) -> (ErrorKind, Cause) {
     let kind = match kind {
-        TxnErrorKind::LogFull => return Error::log_full(message),
-        TxnErrorKind::Unreadable => return Error::unreadable(message),
+        TxnErrorKind::LogFull => return (ErrorKind::Full, Cause::LogFull),
+        TxnErrorKind::Unreadable => return (ErrorKind::Failed, Cause::Unreadable),
         TxnErrorKind::Conflict => ErrorKind::Conflict,
         TxnErrorKind::Deadlock => ErrorKind::Deadlock,
         TxnErrorKind::Timeout => ErrorKind::Timeout,
@@ -166,25 +195,25 @@ fn from_txn(kind: TxnErrorKind, message: String) -> Error {
         TxnErrorKind::Unknown => ErrorKind::Unknown,
         TxnErrorKind::ReadOnly => ErrorKind::ReadOnly,
         TxnErrorKind::Closed => ErrorKind::Closed,
-        _ => ErrorKind::Failed,
+        // The table layer turns `Dropped` into its own kind; here it is a failure of the engine.
+        TxnErrorKind::Failed | TxnErrorKind::Dropped => ErrorKind::Failed,
     };
-    Error::new(kind, message)
+    (kind, Cause::OfItsKind)
 }
 
 impl From<TableError> for Error {
     fn from(error: TableError) -> Error {
-        let kind = match error.kind {
-            TableErrorKind::Transaction(kind) => return from_txn(kind, error.message),
-            TableErrorKind::Duplicate => ErrorKind::Duplicate,
-            TableErrorKind::NotFound => ErrorKind::NotFound,
-            TableErrorKind::Exists => ErrorKind::Exists,
-            TableErrorKind::Dropped | TableErrorKind::Stale => ErrorKind::Stale,
-            TableErrorKind::BadArgument => ErrorKind::BadArgument,
-            TableErrorKind::Damaged => ErrorKind::Damaged,
-            TableErrorKind::TooNew => ErrorKind::Unusable,
-            _ => ErrorKind::Failed,
+        let (kind, cause) = match error.kind {
+            TableErrorKind::Transaction(kind) => of_txn(kind),
+            TableErrorKind::Duplicate => (ErrorKind::Duplicate, Cause::OfItsKind),
+            TableErrorKind::NotFound => (ErrorKind::NotFound, Cause::OfItsKind),
+            TableErrorKind::Exists => (ErrorKind::Exists, Cause::OfItsKind),
+            TableErrorKind::Dropped | TableErrorKind::Stale => (ErrorKind::Stale, Cause::OfItsKind),
+            TableErrorKind::BadArgument => (ErrorKind::BadArgument, Cause::OfItsKind),
+            TableErrorKind::Damaged => (ErrorKind::Damaged, Cause::OfItsKind),
+            TableErrorKind::TooNew => (ErrorKind::Unusable, Cause::OfItsKind),
         };
-        Error::new(kind, error.message)
+        Error::of_layer(kind, cause, &error.message.clone(), error)
     }
 }
 
@@ -196,43 +225,48 @@ impl From<TreeError> for Error {
 
 impl From<BufferError> for Error {
     fn from(error: BufferError) -> Error {
-        let kind = match error.kind {
-            BufferErrorKind::LogFull => return Error::log_full(error.message),
-            BufferErrorKind::Unreadable => return Error::unreadable(error.message),
-            BufferErrorKind::Full => ErrorKind::Full,
-            BufferErrorKind::NoFrame => ErrorKind::OutOfMemory,
-            BufferErrorKind::Damaged | BufferErrorKind::NotAllocated => ErrorKind::Damaged,
-            _ => ErrorKind::Failed,
+        let (kind, cause) = match error.kind {
+            BufferErrorKind::LogFull => (ErrorKind::Full, Cause::LogFull),
+            BufferErrorKind::Unreadable => (ErrorKind::Failed, Cause::Unreadable),
+            BufferErrorKind::Full => (ErrorKind::Full, Cause::OfItsKind),
+            BufferErrorKind::NoFrame => (ErrorKind::OutOfMemory, Cause::OfItsKind),
+            BufferErrorKind::Damaged | BufferErrorKind::NotAllocated => {
+                (ErrorKind::Damaged, Cause::OfItsKind)
+            }
+            BufferErrorKind::Failed | BufferErrorKind::BadArgument => (ErrorKind::Failed, Cause::OfItsKind),
         };
-        Error::new(kind, error.message)
+        Error::of_layer(kind, cause, &error.message.clone(), error)
     }
 }
 
 impl From<TierError> for Error {
     fn from(error: TierError) -> Error {
-        let kind = match error.kind {
-            TierErrorKind::LogFull => return Error::log_full(error.message),
-            TierErrorKind::Unreadable => return Error::unreadable(error.message),
-            TierErrorKind::Full => ErrorKind::Full,
-            TierErrorKind::Damaged | TierErrorKind::NotAllocated => ErrorKind::Damaged,
-            TierErrorKind::BadArgument => ErrorKind::BadArgument,
-            TierErrorKind::TooNew => ErrorKind::Unusable,
-            _ => ErrorKind::Failed,
+        let (kind, cause) = match error.kind {
+            TierErrorKind::LogFull => (ErrorKind::Full, Cause::LogFull),
+            TierErrorKind::Unreadable => (ErrorKind::Failed, Cause::Unreadable),
+            TierErrorKind::Full => (ErrorKind::Full, Cause::OfItsKind),
+            TierErrorKind::Damaged | TierErrorKind::NotAllocated => (ErrorKind::Damaged, Cause::OfItsKind),
+            TierErrorKind::BadArgument => (ErrorKind::BadArgument, Cause::OfItsKind),
+            TierErrorKind::TooNew => (ErrorKind::Unusable, Cause::OfItsKind),
+            // The caller below retries after the second and third; they do not come this far.
+            TierErrorKind::Failed | TierErrorKind::LogBufferFull | TierErrorKind::Unprepared => {
+                (ErrorKind::Failed, Cause::OfItsKind)
+            }
         };
-        Error::new(kind, error.message)
+        Error::of_layer(kind, cause, &error.message.clone(), error)
     }
 }
 
 impl From<LogError> for Error {
     fn from(error: LogError) -> Error {
-        let kind = match error.kind {
-            LogErrorKind::Full => return Error::log_full(error.message),
-            LogErrorKind::Damaged => ErrorKind::Damaged,
-            LogErrorKind::BadArgument => ErrorKind::BadArgument,
-            LogErrorKind::Closed => ErrorKind::Closed,
-            _ => ErrorKind::Failed,
+        let (kind, cause) = match error.kind {
+            LogErrorKind::Full => (ErrorKind::Full, Cause::LogFull),
+            LogErrorKind::Damaged => (ErrorKind::Damaged, Cause::OfItsKind),
+            LogErrorKind::BadArgument => (ErrorKind::BadArgument, Cause::OfItsKind),
+            LogErrorKind::Closed => (ErrorKind::Closed, Cause::OfItsKind),
+            LogErrorKind::Failed | LogErrorKind::BufferFull => (ErrorKind::Failed, Cause::OfItsKind),
         };
-        Error::new(kind, error.message)
+        Error::of_layer(kind, cause, &error.message.clone(), error)
     }
 }
 
@@ -243,14 +277,31 @@ impl From<DeviceError> for Error {
             DeviceErrorKind::OutOfRange => ErrorKind::Damaged,
             DeviceErrorKind::Locked => ErrorKind::InUse,
             DeviceErrorKind::Unusable => ErrorKind::Unusable,
-            _ => ErrorKind::Failed,
+            DeviceErrorKind::Failed => ErrorKind::Failed,
         };
-        Error::new(kind, error.message)
+        Error::of_layer(kind, Cause::OfItsKind, &error.message.clone(), error)
     }
 }
 
 impl From<Malformed> for Error {
     fn from(error: Malformed) -> Error {
-        Error::damaged(error.to_string())
+        Error::damaged(error.to_string()).caused_by(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn the_source_is_the_error_of_the_layer_that_failed() {
+        let lower = DeviceError::new(DeviceErrorKind::NoSpace, "the volume is full");
+        let error = Error::from(lower.clone()).within("writing a page");
+        assert_eq!(error.kind(), ErrorKind::Full);
+        assert_eq!(error.to_string(), "writing a page: the volume is full");
+        let source = error.source().expect("the device's");
+        assert_eq!(source.downcast_ref::<DeviceError>(), Some(&lower));
+        assert!(Error::damaged("of its own").source().is_none());
     }
 }

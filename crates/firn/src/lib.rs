@@ -19,100 +19,87 @@
 //! * [`Database`]: open, tables, transactions that run again after conflicts, close.
 //! * [`Database::open_read_only`]: looking into a database, which leaves its files as they are.
 //! * [`Transaction`]: reads, writes, scans, savepoints, commit (waiting or not), two-phase commit.
-//! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with secondary indexes.
+//! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with
+//!   secondary indexes.
 //! * [`Options`]: memory, log, placement; the defaults suit one SSD.
 //!
-//! What is promised: a commit that returned is there after any crash; a transaction is there whole or not at
-//! all; readers never wait for writers (except under serializable isolation). What the medium may do to
-//! that is in `docs/fault-model.md`.
+//! What is promised: a commit that returned is there after any crash; a transaction is there whole
+//! or not at all; readers never wait for writers (except under serializable isolation). What the
+//! medium may do to that is in `docs/fault-model.md`.
 //!
-//! Place in the stack: the top. This crate alone sees all floors: it opens, recovers, takes checkpoints and
-//! runs the threads; it decides how much log is kept.
+//! Place in the stack: the top. This crate alone sees all layers: it opens, recovers, takes
+//! checkpoints and runs the threads; it decides how much log is retained. Within it, imports lead
+//! downward only:
+//!
+//! ```text
+//! database, transaction, table, statistics, check, dump, …   the facade: what users hold
+//! backup/     the archive of the log, base backups, restoring
+//! engine/     opening, recovery, checkpoints, devices, threads
+//! options/, error, ranks                                      leaves that all of them use
+//! ```
 #![forbid(unsafe_code)]
 
 mod advice;
-mod analysis;
-mod archive;
-mod archive_options;
-mod assembly;
 mod backup;
-mod cache;
 mod cache_devices;
-mod cache_life;
 mod check;
-mod checkpoint;
-mod checkpointer;
-mod claim;
-mod closing;
 mod database;
-mod devices;
 mod dump;
-mod early_log;
 mod engine;
 mod error;
-mod extensions;
-mod files;
 #[cfg(doctest)]
 mod guide;
-mod keep;
-mod kept_reads;
-mod kept_settings;
-mod log_array;
 mod log_devices;
-mod log_loss;
-mod log_source;
-mod log_space;
-mod log_width;
-mod making;
 mod options;
 mod page_set;
-mod pending;
-mod places;
 mod ranks;
-mod recovery;
-mod redo;
-mod rest;
-mod restore;
-mod settings;
-mod stat;
-mod superblock;
+mod statistics;
 mod table;
-mod threads;
 mod transaction;
 
 pub use advice::{Advice, MemoryCosts, MemoryUse, Purchase, Verdict};
-pub use archive::{ArchiveStatistics, survey_archive};
-pub use archive_options::ArchiveFull;
-pub use backup::{BackupProgress, BackupReport, verify_backup};
+pub use backup::archive::survey_archive;
+pub use backup::base_backup::{BackupProgress, BackupReport, verify_backup};
+pub use backup::restore::{RestoreReport, RestoreTo};
 pub use cache_devices::{CacheMemberState, CacheSpec, CacheStatus, cache_status};
 pub use check::{CheckPhase, CheckReport};
 pub use database::Database;
-pub use devices::Devices;
 pub use dump::DumpWhat;
+pub use engine::archiver::ArchiveStatistics;
+pub use engine::devices::Devices;
+pub use engine::recovery_report::{RecoveryCost, RecoveryReport, RedoCounts};
 pub use error::{Error, ErrorKind};
 pub use firn_buffer::{BufferStatistics, MissCurve};
-pub use log_array::{LogEvent, LogEventFn, LogEventKind};
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
-pub use options::{Options, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn};
-pub use pending::RedoCounts;
-pub use rest::{RecoveryCost, RecoveryReport};
-pub use restore::{RestoreReport, RestoreTo};
-pub use settings::{Setting, SettingOrigin};
-pub use stat::{IoCounts, IoTotal, Statistics};
+pub use options::Options;
+pub use options::archive::ArchiveFull;
+#[doc(hidden)]
+pub use options::callbacks::WrapTierFn;
+pub use options::callbacks::{
+    LogEvent, LogEventFn, LogEventKind, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn,
+};
+pub use options::profiled::{Setting, SettingOrigin};
+pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};
 pub use transaction::{Commit, Transaction};
 
 pub use firn_base::{Lsn, PageId, Progress, TxnId};
 pub use firn_btree::Direction;
 pub use firn_device as device;
+#[doc(hidden)]
+pub use firn_log::archive::WrapDevice as WrapArchiveFn;
 pub use firn_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
-pub use firn_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy};
+pub use firn_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy, LogSpace, LogStatistics};
 pub use firn_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, RowCount, Schema,
     TableKind, Value, ValueRef,
 };
+pub use firn_tier::TierStatistics;
 pub use firn_tier::cache::{CachePolicy, CacheShape, CacheStatistics};
-pub use firn_txn::{CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions};
+pub use firn_txn::{
+    CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions,
+    TxnStatistics as TransactionStatistics,
+};
 
 /// The README's example compiles and runs.
 #[cfg(doctest)]

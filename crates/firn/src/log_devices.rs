@@ -1,16 +1,18 @@
 //! The log's devices as users see and change them.
 
-use crate::files::{self, directory_of};
-use crate::log_array::{Candidate, LogEvent};
-use crate::superblock::Superblock;
-use crate::{Database, Error, ErrorKind};
+use crate::database::Database;
+use crate::engine::devices::Candidate;
+use crate::engine::directory::{self, directory_of};
+use crate::engine::superblock::Superblock;
+use crate::error::{Error, ErrorKind};
+use crate::options::callbacks::LogEvent;
 use firn_base::Lsn;
 use firn_base::sync::Arc;
 use firn_device::{Device, sync_directory};
 use firn_log::{DeviceContents, MemberId, MemberState, MemberStatus};
 use std::path::Path;
 
-/// What a log device is good for.
+/// Whether a log device can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogMemberState {
@@ -20,12 +22,12 @@ pub enum LogMemberState {
     Leaving,
     /// It failed; log on it may still be needed.
     Failed,
-    /// It cannot be read (only told of a database that is not open).
+    /// It cannot be read (only of a database that is not open).
     Missing,
 }
 
 impl LogMemberState {
-    /// A word for people.
+    /// The state in words.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,18 +41,20 @@ impl LogMemberState {
 
 /// A device of the log.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LogMember {
-    /// Its id, which [`Database::remove_log_device`] takes. Ids are never given twice.
+    /// Its id, which [`Database::remove_log_device`] takes. No id is used twice.
     pub id: u32,
     /// Where it is: relative to the database's directory, or absolute.
     pub path: String,
-    /// What it is good for.
+    /// Whether it can be used.
     pub state: LogMemberState,
-    /// Bytes of log that it holds at most.
+    /// Capacity in bytes of log.
     pub capacity_bytes: u64,
-    /// Bytes that it can take until log is given back.
+    /// Bytes that it can take until log is truncated.
     pub room_bytes: u64,
-    /// Bytes of log ever written to it, padding included, in all lives of the database: a measure of its wear.
+    /// Bytes of log ever written to it, padding included, in all epochs of the database: a measure
+    /// of its wear.
     pub written_bytes: u64,
     /// Why it is missing.
     pub trouble: Option<String>,
@@ -58,16 +62,17 @@ pub struct LogMember {
 
 /// The log's devices and copies.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LogArrayStatus {
-    /// On how many devices each commit is to be.
+    /// Number of devices that each commit should be on.
     pub copies: usize,
-    /// On how many new commits are now: fewer if there are fewer devices.
+    /// Number of devices that new commits are on: fewer if there are fewer devices.
     pub copies_now: usize,
-    /// Log is needed from here on.
+    /// Log is needed from this LSN on.
     pub needed_from: Lsn,
-    /// From here on all log has the copies it should have; `None` if not even new log has.
+    /// From this LSN on all log has the copies it should have; `None` if not even new log has.
     pub redundant_from: Option<Lsn>,
-    /// How many devices could be lost now without losing anything.
+    /// Devices that could be lost now without losing anything.
     pub may_lose: usize,
     /// The devices.
     pub members: Vec<LogMember>,
@@ -114,17 +119,20 @@ impl Database {
         LogArrayStatus::of(&superblock, Some(engine.log.copies().1), members)
     }
 
-    /// What happened to the log's devices since the database was opened, oldest first; of more than 64 events the last.
+    /// What happened to the log's devices since the database was opened, oldest first; of more than
+    /// 64 events the last.
     #[must_use]
     pub fn log_events(&self) -> Vec<LogEvent> {
         self.engine().array.events()
     }
 
-    /// Adds a device to the log while it is in use: a file that is made, or an empty file or raw device that is there; a
-    /// former log device of this database may be given, too. A relative path counts from the database's directory.
-    /// Answers its id. It gets the size of the smallest device of the log.
+    /// Adds a device to the log while it is in use: a file that is created, or an empty file or raw
+    /// device; a former log device of this database may be given, too. A relative path counts from
+    /// the database's directory. Returns its id. It gets the size of the smallest device of the
+    /// log.
     ///
-    /// After a crash in between it is either a device of the log or not; if it is not, add it again.
+    /// After a crash in between it is either a device of the log or not; if it is not, add it
+    /// again.
     ///
     /// Errors: `BadArgument` if it holds something else, `InUse`, `Unusable`, `Full`, `Failed`.
     pub fn add_log_device(&self, path: impl AsRef<Path>) -> Result<u32, Error> {
@@ -144,8 +152,8 @@ impl Database {
             )
         })?;
         let whole = dir.join(name);
-        files::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
-        let device = files::open_or_make(&whole)?;
+        directory::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
+        let device = directory::open_or_make(&whole)?;
         sync_directory(directory_of(&whole))?;
         let id = self.add(device, name.to_owned())?;
         Ok(id)
@@ -178,20 +186,22 @@ impl Database {
         Ok(engine.add_log_device(Candidate { device, path })?.0)
     }
 
-    /// Removes a device from the log while it is in use: it gets no more log, and once a checkpoint has made what is on
-    /// it needless, it is a device of the log no more. Its file is left where it is.
+    /// Removes a device from the log while it is in use: it gets no more log, and leaves the log
+    /// once a checkpoint has made what is on it needless. Its file stays where it is.
     ///
     /// After a crash in between it is still a device of the log; remove it again.
     ///
-    /// Errors: `NotFound`; `BadArgument` if it is the last one (or [`crate::Options::log_copies_required`] are needed);
-    /// `Full` if the others have too little room, or if the archive or a backup needs log that is on it for longer than
-    /// 30 s; it then stays in use.
+    /// Errors: `NotFound`; `BadArgument` if it is the last one (or
+    /// [`crate::Options::log_copies_required`] are needed); `Full` if the others have too little
+    /// capacity, or if the archive or a backup needs log that is on it for longer than 30 s; it
+    /// then stays in use.
     pub fn remove_log_device(&self, id: u32) -> Result<(), Error> {
         self.engine().remove_log_device(MemberId(id))
     }
 
-    /// Adds the device at `path` and removes device `id`; answers the new one's id. See
-    /// [`Database::add_log_device`] and [`Database::remove_log_device`]; if the removal fails, both are in use.
+    /// Adds the device at `path` and removes device `id`; returns the new one's id. See
+    /// [`Database::add_log_device`] and [`Database::remove_log_device`]; if the removal fails, both
+    /// are in use.
     pub fn replace_log_device(&self, id: u32, path: impl AsRef<Path>) -> Result<u32, Error> {
         let engine = self.engine();
         if engine.log.member_statuses().iter().all(|status| status.member.0 != id) {
@@ -216,15 +226,16 @@ fn of_status(status: &MemberStatus, path: &str, state: LogMemberState) -> LogMem
     }
 }
 
-/// The log's devices of the database in `dir`, which nobody may have open; nothing is changed or recovered.
+/// The log's devices of the database in `dir`, which no process may have open; nothing is changed
+/// or recovered.
 ///
 /// Errors: `NotFound`, `InUse`, `Damaged`, `Unusable`.
 pub fn log_status(dir: impl AsRef<Path>) -> Result<LogArrayStatus, Error> {
     let dir = dir.as_ref();
-    let (_held, superblock) = files::look_at_superblock(dir)?;
+    let (_held, superblock) = directory::look_at_superblock(dir)?;
     let identity = superblock.log_identity();
-    let member = |(place, member): (usize, &crate::superblock::Member)| {
-        let found = files::open_existing(&dir.join(&member.path))
+    let member = |(place, member): (usize, &crate::engine::superblock::Member)| {
+        let found = directory::open_existing(&dir.join(&member.path))
             .and_then(|device| Ok(MemberStatus::read(device, &identity, place, superblock.log_start())?));
         match found {
             Ok(status) => of_status(&status, &member.path, LogMemberState::InUse),

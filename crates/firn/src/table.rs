@@ -1,9 +1,11 @@
 //! Tables, ranges and cursors as users hold them.
 
 use crate::database::Handle;
+use crate::error::{Error, ErrorKind};
 use crate::transaction::Transaction;
-use crate::{Direction, Error, ErrorKind, IndexSpec, KeyRange, RowCount, Schema, TableKind, Value, ValueRef};
 use firn_base::sync::Arc;
+use firn_btree::Direction;
+use firn_table::{IndexSpec, KeyRange, RowCount, Schema, TableKind, Value, ValueRef};
 use std::ops::Bound;
 
 /// What a new table is like.
@@ -32,8 +34,8 @@ impl TableSpec {
     }
 }
 
-/// A table, as rows of bytes in the order of their keys. Cheap to clone; usable from any thread. Read and
-/// write it through a [`Transaction`].
+/// A table, as rows of bytes in the order of their keys. Cheap to clone; usable from any thread.
+/// Read and write it through a [`Transaction`].
 #[derive(Clone)]
 pub struct Table {
     pub(crate) inner: firn_table::Table,
@@ -68,8 +70,9 @@ impl Table {
     pub fn approximate_rows(&self) -> Result<u64, Error> {
         Ok(self.inner.approximate_rows()?)
     }
-    /// How many rows it has: counted if that takes no more than reading some thousand pages, else estimated to within
-    /// 10 % from a sample of its leaves, which [`RowCount::is_exact`] tells. Deleted rows do not count.
+    /// How many rows it has: counted if that takes no more than reading some thousand pages, else
+    /// estimated to within 10 % from a sample of its leaves, which [`RowCount::is_exact`] tells.
+    /// Deleted rows do not count.
     pub fn count_rows(&self, tx: &mut Transaction) -> Result<RowCount, Error> {
         tx.read(|txn| self.inner.count_rows(txn)).map_err(|error| of_table(&self.inner, error))
     }
@@ -170,8 +173,9 @@ impl TypedTable {
     pub fn delete(&self, tx: &mut Transaction, key: &[ValueRef<'_>]) -> Result<bool, Error> {
         tx.write(|txn| self.inner.delete(txn, key))
     }
-    /// Rows whose primary keys lie between two bounds, each given by values of the first key columns: an
-    /// included bound takes in every key that begins with it, an excluded one leaves them out.
+    /// Rows whose primary keys lie between two bounds, each given by values of the first key
+    /// columns: an included bound takes in every key that begins with it, an excluded one leaves
+    /// them out.
     pub fn scan(
         &self,
         low: Bound<&[ValueRef<'_>]>,
@@ -195,14 +199,14 @@ impl TypedTable {
 /// A row: its key and its value.
 pub type KeyValue<'a> = (&'a [u8], &'a [u8]);
 
-/// Rows of a range of a table. Owned: holds no latch and no lock between calls, and finds its place again
-/// by key.
+/// Rows of a range of a table. Owned: holds no latch and no lock between calls, and finds its place
+/// again by key.
 pub struct Cursor {
     pub(crate) inner: firn_table::Cursor,
     pub(crate) table: firn_table::Table,
 }
 
-/// The error, with the table's name before its sentence if it speaks of damage: pages have numbers only.
+/// Adds the table's name to an error about damage: pages have numbers only.
 pub(crate) fn of_table(table: &firn_table::Table, error: Error) -> Error {
     match table.name() {
         Ok(name) if error.kind() == ErrorKind::Damaged => error.within(&format!("table {name:?}")),
@@ -211,17 +215,18 @@ pub(crate) fn of_table(table: &firn_table::Table, error: Error) -> Error {
 }
 
 impl Cursor {
-    /// The next row: its key and value, which live until the next call. `None` at the end.
+    /// The next row: its key and value, which are valid until the next call. `None` at the end.
     pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<KeyValue<'a>>, Error> {
         tx.check_open()?;
-        self.inner.next(&mut tx.inner).map_err(|error| of_table(&self.table, error.into()))
+        let outcome = self.inner.next(&mut tx.inner);
+        tx.note(outcome.map_err(|error| of_table(&self.table, error.into())))
     }
-    /// The same cursor, locking every row that it answers (see [`Transaction::get_for_update`]).
+    /// The same cursor, locking every row that it returns (see [`Transaction::get_for_update`]).
     #[must_use]
     pub fn for_update(self) -> Cursor {
         Cursor { inner: self.inner.for_update(), table: self.table }
     }
-    /// Forgets the rows read ahead: what this transaction has written since is seen.
+    /// Forgets the rows read ahead, so that what this transaction has written since is seen.
     pub fn refresh(&mut self) {
         self.inner.refresh();
     }
@@ -234,9 +239,10 @@ pub struct IndexCursor {
 
 impl IndexCursor {
     /// The next row. `None` at the end.
-    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<crate::IndexRow<'a>>, Error> {
+    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<firn_table::IndexRow<'a>>, Error> {
         tx.check_open()?;
-        Ok(self.inner.next(&mut tx.inner)?)
+        let outcome = self.inner.next(&mut tx.inner).map_err(Error::from);
+        tx.note(outcome)
     }
 }
 
@@ -249,6 +255,7 @@ impl TypedCursor {
     /// The next row. `None` at the end.
     pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<&'a [Value]>, Error> {
         tx.check_open()?;
-        Ok(self.inner.next(&mut tx.inner)?)
+        let outcome = self.inner.next(&mut tx.inner).map_err(Error::from);
+        tx.note(outcome)
     }
 }

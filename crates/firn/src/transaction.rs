@@ -1,17 +1,19 @@
 //! Transactions as users hold them.
 
 use crate::database::Handle;
+use crate::error::Error;
 use crate::table::{Cursor, Index, IndexCursor, Table, of_table};
-use crate::{Direction, Error, KeyRange, Savepoint};
 use firn_base::sync::Arc;
 use firn_base::{Lsn, TxnId};
-use firn_table::TableError;
-use firn_txn::CommitHandle;
+use firn_btree::Direction;
+use firn_table::{KeyRange, TableError};
+use firn_txn::{CommitHandle, Savepoint};
 
-/// A running transaction. Owned and `Send`; used from one thread at a time. Dropping it rolls it back.
+/// A running transaction. Owned and `Send`; used from one thread at a time. Dropping it rolls it
+/// back.
 ///
-/// A statement that fails has changed nothing; after `Conflict` or `Deadlock` the whole transaction must be
-/// rolled back and run again, which [`crate::Database::transact`] does.
+/// A statement that fails has changed nothing; after `Conflict` or `Deadlock` the whole transaction
+/// must be rolled back and run again, which [`crate::Database::transact`] does.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -32,11 +34,13 @@ use firn_txn::CommitHandle;
 pub struct Transaction {
     pub(crate) inner: firn_txn::Transaction,
     handle: Arc<Handle>,
+    /// A statement failed with `Conflict` or `Deadlock`: run again, the transaction may succeed.
+    met_conflict: bool,
 }
 
 impl Transaction {
     pub(crate) fn new(inner: firn_txn::Transaction, handle: Arc<Handle>) -> Transaction {
-        Transaction { inner, handle }
+        Transaction { inner, handle, met_conflict: false }
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
@@ -48,17 +52,30 @@ impl Transaction {
         work: impl FnOnce(&mut firn_txn::Transaction) -> Result<T, TableError>,
     ) -> Result<T, Error> {
         self.check_open()?;
-        Ok(work(&mut self.inner)?)
+        let outcome = work(&mut self.inner).map_err(Error::from);
+        self.note(outcome)
     }
 
-    /// Runs a statement that writes: with room in the log, or not at all.
+    /// Remembers whether a statement failed with `Conflict` or `Deadlock`.
+    pub(crate) fn note<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        self.met_conflict |= outcome.as_ref().is_err_and(Error::is_retry);
+        outcome
+    }
+
+    /// Whether a statement failed with `Conflict` or `Deadlock`.
+    pub(crate) fn met_conflict(&self) -> bool {
+        self.met_conflict
+    }
+
+    /// Runs a statement that writes: with space in the log, or not at all.
     pub(crate) fn write<T>(
         &mut self,
         mut work: impl FnMut(&mut firn_txn::Transaction) -> Result<T, TableError>,
     ) -> Result<T, Error> {
         self.check_open()?;
         let inner = &mut self.inner;
-        self.handle.engine.write(|| Ok(work(inner)?))
+        let outcome = self.handle.engine.write(|| Ok(work(inner)?));
+        self.note(outcome)
     }
 
     /// Its id, once it has written or locked something.
@@ -78,8 +95,8 @@ impl Transaction {
         self.read(|txn| table.inner.get(txn, key, value)).map_err(|error| of_table(&table.inner, error))
     }
 
-    /// Reads a row that is about to be written: until this transaction ends, others can neither write nor
-    /// lock it, even if there is none.
+    /// Reads a row that is about to be written: until this transaction ends, others can neither
+    /// write nor lock it, even if there is none.
     ///
     /// Errors: `Conflict` if another transaction changed it since this one's snapshot; `Deadlock`,
     /// `Timeout`, `Cancelled`, `ReadOnly`.
@@ -99,15 +116,16 @@ impl Transaction {
             .map_err(|error| of_table(&table.inner, error))
     }
 
-    /// Inserts a row, or replaces it; whether there was one.
+    /// Inserts a row, or replaces it; returns whether there was one.
     ///
-    /// A key has at most [`crate::Database::max_key_len`] bytes, a value [`crate::MAX_VALUE_LEN`]. A value too
-    /// long to stand beside its key ([`crate::Database::max_inline_len`]) costs one more read of a tree, and
-    /// about 1.3 times its length of pages; what it replaces is freed in the background once no snapshot sees
-    /// it. A value may be longer than the log: room is made while it is written.
+    /// A key has at most [`crate::Database::max_key_len`] bytes, a value [`crate::MAX_VALUE_LEN`].
+    /// A value too long to stand beside its key ([`crate::Database::max_inline_len`]) costs one
+    /// more read of a tree, and about 1.3 times its length of pages; the value it replaces is freed
+    /// in the background once no snapshot sees it. A value may be longer than the log: checkpoints
+    /// free log while it is written.
     ///
-    /// Errors of all writes: `Conflict` and `Deadlock` (run the transaction again), `Duplicate` (a unique
-    /// index), `Timeout`, `Cancelled`, `ReadOnly`, `BadArgument` (too long), `Full`.
+    /// Errors of all writes: `Conflict` and `Deadlock` (run the transaction again), `Duplicate` (a
+    /// unique index), `Timeout`, `Cancelled`, `ReadOnly`, `BadArgument` (too long), `Full`.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         self.write(|txn| table.inner.put(txn, key, value)).map_err(|error| of_table(&table.inner, error))
     }
@@ -135,8 +153,8 @@ impl Transaction {
         Cursor { inner: table.inner.scan(range, direction), table: table.inner.clone() }
     }
 
-    /// Looks up a row by all columns of a unique index: its primary key and its bytes; false if there is
-    /// none.
+    /// Looks up a row by all columns of a unique index: its primary key and its bytes; false if
+    /// there is none.
     pub fn get_by_index(
         &mut self,
         index: &Index,
@@ -159,28 +177,29 @@ impl Transaction {
         self.inner.savepoint()
     }
 
-    /// Undoes everything done since the savepoint. Explicit locks stay; rows that are as they were are free for
-    /// others, but under serializable isolation.
+    /// Undoes everything done since the savepoint. Explicit locks stay; rows that are as they were
+    /// are free for other transactions, except under serializable isolation.
     ///
-    /// Errors: `BadArgument`, and nothing is undone, if another transaction made the savepoint; `Full` if the log has no room
-    /// for it. The next statement, or the commit, goes on with it first, or fails likewise.
+    /// Errors: `BadArgument`, and nothing is undone, if another transaction made the savepoint;
+    /// `Full` if the log has no space for it. The next statement, or the commit, continues the undo
+    /// first, or fails likewise.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), Error> {
         self.check_open()?;
         Ok(self.inner.rollback_to(savepoint)?)
     }
 
-    /// Commits, and waits until the commit is durable. A transaction that only read waits until what it saw
-    /// is durable.
+    /// Commits, and waits until the commit is durable. A transaction that only read waits until
+    /// what it saw is durable.
     ///
-    /// Errors: `Unknown` if a log device failed at that moment: whether it committed is known after the next
-    /// opening. After any other error nothing was committed.
+    /// Errors: `Unknown` if a log device failed at that moment: whether it committed is known after
+    /// the next opening. After any other error nothing was committed.
     pub fn commit(self) -> Result<(), Error> {
         self.check_open()?;
         Ok(self.inner.commit()?)
     }
 
-    /// Commits without waiting: the changes are visible and ordered when it returns, and durable when the
-    /// handle says so.
+    /// Commits without waiting: the changes are visible and ordered when it returns, and durable
+    /// when the handle says so.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -201,20 +220,23 @@ impl Transaction {
         Ok(commit)
     }
 
-    /// Rolls everything back. What the log has no room for, because somebody else holds it, is undone in the background
-    /// once it has: until then the rows stay locked, and show others the versions before.
+    /// Rolls everything back. Changes for which the log has no space, because an archive or a
+    /// backup retains it, are undone in the background once it has: until then the rows stay
+    /// locked, and other transactions see the versions before.
     pub fn rollback(self) -> Result<(), Error> {
         Ok(self.inner.rollback()?)
     }
 
-    /// Two-phase commit, first phase. When it returns, the transaction survives crashes, with its rows
-    /// locked and showing others the versions before, until [`crate::Database::commit_prepared`] or
-    /// [`crate::Database::rollback_prepared`] is called with `gid`, from any thread, now or after a later opening
-    /// of the database. What it has read for update stays locked as long.
+    /// Two-phase commit, first phase. When it returns, the transaction survives crashes, with its
+    /// rows locked and other transactions seeing the versions before, until
+    /// [`crate::Database::commit_prepared`] or [`crate::Database::rollback_prepared`] is called
+    /// with `gid`, from any thread, now or after a later opening of the database. Rows it has read
+    /// for update stay locked as long.
     ///
-    /// Errors, after which it is rolled back: `BadArgument` if `gid` is empty, over 256 bytes or taken, or nothing was
-    /// written; `Full` if so many transactions are prepared, or this one has locked so many rows for update without writing
-    /// them, that there is no space to list them in checkpoints, or if the log is full.
+    /// Errors, after which it is rolled back: `BadArgument` if `gid` is empty, over 256 bytes or
+    /// taken, or nothing was written; `Full` if checkpoints have no space to list more prepared
+    /// transactions, or the rows that this one has locked for update without writing them, or if
+    /// the log is full.
     pub fn prepare(self, gid: &[u8]) -> Result<(), Error> {
         self.check_open()?;
         Ok(self.inner.prepare(gid)?.wait()?)
@@ -227,7 +249,7 @@ impl std::fmt::Debug for Transaction {
     }
 }
 
-/// A commit that is ordered and visible, and durable soon. Dropping it changes nothing.
+/// A commit that is ordered and visible, and will be durable. Dropping it changes nothing.
 #[derive(Clone, Debug)]
 pub struct Commit {
     inner: CommitHandle,
@@ -245,7 +267,7 @@ impl Commit {
     pub fn wait(&self) -> Result<(), Error> {
         Ok(self.inner.wait()?)
     }
-    /// Its place in the order of commits, in bytes of log.
+    /// Its position in the order of commits, in bytes of log.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.inner.lsn()

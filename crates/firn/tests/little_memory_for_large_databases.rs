@@ -1,5 +1,5 @@
-//! What opening and checking cost in memory, and that a check finds no fault beside those who write. The allocator of this
-//! program counts.
+//! What opening and checking cost in memory, and that a check finds no fault beside writers. The
+//! allocator of this program counts.
 
 use firn::device::MemoryDevice;
 use firn::{Devices, Options, Progress};
@@ -66,8 +66,8 @@ fn check_of(pages: u64) -> (u64, usize) {
     let options = options().page_size(1024).buffer_bytes(1 << 20);
     let db = options.create_on(devices()).expect("created");
     let tables: Vec<_> = (0..3).map(|n| db.create_table(&format!("t{n}")).expect("a table")).collect();
-    // Ascending keys leave full leaves: some eight rows each. The values stay in their rows: names of large ones have a budget of
-    // their own.
+    // Ascending keys leave full leaves: some eight rows each. The values stay in their rows: names
+    // of large ones have a budget of their own.
     for first in (0..pages * 8).step_by(500) {
         let mut tx = db.begin();
         for key in first..first + 500 {
@@ -99,7 +99,8 @@ fn a_check_takes_less_than_two_bytes_a_page() {
     assert!(grown < 2 * (many - few) as usize, "{least} bytes for {few} pages, {most} for {many}");
 }
 
-/// From 1 GiB to 10 GiB of pages: `cargo test --release -p firndb --test little_memory_for_large_databases -- --ignored`.
+/// From 1 GiB to 10 GiB of pages: `cargo test --release -p firndb --test
+/// little_memory_for_large_databases -- --ignored`.
 #[test]
 #[ignore = "writes 11 GiB into memory"]
 fn a_check_takes_less_than_two_bytes_a_page_of_large_databases() {
@@ -119,7 +120,8 @@ fn opening_does_not_touch_the_buffer() {
     db.close().expect("closed");
 }
 
-/// Tables come and go, rows and large values are written and deleted, pages are evicted, and checks run all the while.
+/// Tables come and go, rows and large values are written and deleted, pages are evicted, and checks
+/// run all the while.
 #[test]
 fn a_check_beside_writers_finds_no_fault() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -140,7 +142,7 @@ fn a_check_beside_writers_finds_no_fault() {
                     let own = db.create_table(&name).expect("a table");
                     for _ in 0..10 {
                         let len = if rng.one_in(10) { 5000 } else { rng.below(150) as usize };
-                        let done = db.transact(|tx| {
+                        let done = db.transact::<_, firn::Error>(|tx| {
                             for _ in 0..20 {
                                 let key = [&rng.below(3000).to_be_bytes()[..], &[part as u8]].concat();
                                 if rng.one_in(3) {

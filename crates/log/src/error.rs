@@ -5,7 +5,6 @@ use std::fmt;
 
 /// What a caller can do about a log error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum LogErrorKind {
     /// The log has no space for this class of record until it is truncated.
     Full,

@@ -7,7 +7,6 @@ use std::fmt;
 
 /// What a caller can do about a table error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum TableErrorKind {
     /// A row with this primary key, or with these values of a unique index, is there already. The
     /// statement changed nothing; the transaction can continue.

@@ -6,7 +6,6 @@ use std::fmt;
 
 /// What a caller can do about a tier error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum TierErrorKind {
     /// No space for another page: delete something or make the volume larger.
     Full,

@@ -7,7 +7,6 @@ use std::fmt;
 
 /// What a caller can do about a transaction error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum TxnErrorKind {
     /// Another transaction changed what this one read or wants to write: roll back and try again.
     Conflict,

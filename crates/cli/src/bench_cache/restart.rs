@@ -246,7 +246,7 @@ impl Bench<'_> {
             "pages_current_in_flash": found.report.redo.pages_current,
             "pages_from_flash": found.report.redo.pages_from_cache,
             "pages_from_store": found.report.redo.pages_from_store,
-            "reads_before_answer": found.report.before_answer().reads(), "before_transactions_per_second": round(found.before_per_second),
+            "reads_before_answer": found.report.before_transactions().reads(), "before_transactions_per_second": round(found.before_per_second),
             "before_hit_rate": round(found.before_hit_rate),
             "course": found.course.iter().map(|(rate, hits)| json!([round(*rate), round(*hits)])).collect::<Vec<_>>(),
         }));

@@ -1,9 +1,11 @@
-//! What a backup says of itself. Its bytes: `docs/format/backup.md`.
+//! The manifest: what a backup says of itself. Its bytes: `docs/format/backup.md`.
 //!
-//! The file is made first, saying that the backup is not complete, and written again last, when all else is durable
-//! and verified. A backup without a whole manifest that says so is none.
+//! The file is created first, saying that the backup is not complete, and written again last, when
+//! everything else is durable and verified. A directory without a whole manifest that says
+//! *complete* is no backup.
 
-use crate::{Error, ErrorKind};
+use crate::engine::separate_directories::MANIFEST;
+use crate::error::{Error, ErrorKind};
 use firn_base::codec::{Malformed, Reader, Writer};
 use firn_base::{DatabaseId, Lsn, PageId, crc32c};
 use firn_device::{AlignedBuf, Device, Durability, Fill};
@@ -13,15 +15,13 @@ const MAGIC: &[u8; 8] = b"FIRNBKUP";
 const VERSION: u32 = 1;
 const BYTES: usize = 4096;
 const HEADER: usize = 24;
-/// Before the manifest is complete.
+/// State before the manifest is complete.
 const INCOMPLETE: u32 = 0;
 const COMPLETE: u32 = 1;
 
-/// The file's name in the backup's directory.
-pub(crate) const MANIFEST: &str = "backup.firn";
 /// The pages' file.
 pub(crate) const PAGES: &str = "pages.firn";
-/// The directory of the log that the backup brings along.
+/// The directory of the backup's log.
 pub(crate) const LOG: &str = "log";
 
 /// What a complete backup says.
@@ -33,7 +33,7 @@ pub(crate) struct Manifest {
     pub undo_root: PageId,
     /// LSN of a checkpoint record at or after `from`.
     pub checkpoint: Lsn,
-    /// Log is repeated from here on.
+    /// Redo starts here.
     pub from: Lsn,
     /// No page holds a change at or after this LSN: the earliest that can be restored to.
     pub end: Lsn,
@@ -82,7 +82,7 @@ impl Manifest {
         bytes
     }
 
-    /// The state and, of a complete one, the fields.
+    /// The state and, if it is complete, the fields.
     fn decode(bytes: &[u8]) -> Result<(u32, u32, Option<Manifest>), Malformed> {
         let mut reader = Reader::new(bytes);
         if reader.array::<8>()? != *MAGIC {
@@ -115,7 +115,7 @@ impl Manifest {
             log_devices: reader.varint()?,
         };
         let sound = manifest.page_size.is_power_of_two()
-            && crate::options::PAGE_SIZES.contains(&manifest.page_size)
+            && crate::options::limits::PAGE_SIZES.contains(&manifest.page_size)
             && manifest.from <= manifest.checkpoint
             && manifest.checkpoint < manifest.end;
         if sound {
@@ -133,19 +133,20 @@ impl Manifest {
         Ok(device.write(0, &buf, Durability::Durable)?)
     }
 
-    /// Says that a backup was begun here.
+    /// Writes that a backup was begun here.
     pub fn write_incomplete(&self, device: &dyn Device) -> Result<(), Error> {
         self.write(device, INCOMPLETE)
     }
 
-    /// Says that the backup is whole.
+    /// Writes that the backup is whole.
     pub fn write_complete(&self, device: &dyn Device) -> Result<(), Error> {
         self.write(device, COMPLETE)
     }
 
     /// Reads the manifest of the backup in `directory`.
     ///
-    /// Errors: `NotFound` if there is no backup; `Unusable` if it is not complete or of a newer format.
+    /// Errors: `NotFound` if there is no backup; `Unusable` if it is not complete or of a newer
+    /// format.
     pub fn read(directory: &Path) -> Result<Manifest, Error> {
         let path = directory.join(MANIFEST);
         let bytes = match std::fs::read(&path) {
@@ -157,7 +158,9 @@ impl Manifest {
                 ));
             }
             Err(error) => {
-                return Err(Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())));
+                return Err(
+                    Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())).caused_by(error)
+                );
             }
         };
         match Manifest::decode(&bytes) {

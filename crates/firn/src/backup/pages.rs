@@ -1,9 +1,9 @@
 //! The pages of a backup: batches of images, each with its page's number, version and checksum.
 //!
-//! A batch is a header of one unit and its images, padded to units. Batches are numbered from 0, so that a missing
-//! or misplaced one is noticed; how many there are is in the manifest.
+//! A batch is a header of one unit and its images, padded to units. Batches are numbered from 0, so
+//! that a missing or misplaced one is noticed; how many there are is in the manifest.
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use firn_base::codec::{Reader, Writer};
 use firn_base::sync::Arc;
 use firn_base::{Crc32c, Lsn, PageId, crc32c};
@@ -18,7 +18,7 @@ pub(crate) const BATCH_PAGES: usize = 64;
 const ENTRY: usize = 20;
 const HEADER: usize = 24;
 const _: () = assert!(HEADER + BATCH_PAGES * ENTRY <= UNIT);
-/// The file grows by so much at a time.
+/// The file grows in steps of this many bytes.
 const GROW_BYTES: u64 = 16 << 20;
 
 /// One page of a batch.
@@ -152,7 +152,7 @@ impl PagesReader {
         Ok(())
     }
 
-    /// Checks the header and takes its entries; how many there are.
+    /// Checks the header and takes its entries; returns their number.
     fn decode_head(&mut self) -> Option<usize> {
         let mut reader = Reader::new(&self.buf[..UNIT]);
         if reader.array::<8>().ok()? != *MAGIC {
@@ -180,7 +180,7 @@ impl PagesReader {
         self.entries.len()
     }
 
-    /// One of them.
+    /// A page of the batch read last.
     pub fn page(&self, index: usize) -> (PageEntry, &[u8]) {
         let at = UNIT + index * self.page_size;
         (self.entries[index], &self.buf[at..at + self.page_size])

@@ -1,5 +1,5 @@
-//! What was committed is there after closing and opening, after dropping without closing, and in memory
-//! devices as in files.
+//! What was committed is there after closing and opening, after dropping without closing, and in
+//! memory devices as in files.
 
 use firn::{Database, Direction, ErrorKind, KeyRange, Options};
 

@@ -1,4 +1,5 @@
-//! A database with a flash cache in a directory: made with it or later, found again, missing, foreign, older.
+//! A database with a flash cache in a directory: made with it or later, found again, missing,
+//! foreign, older.
 
 use firn::{CachePolicy, Database, ErrorKind, Options};
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ fn fill(db: &Database, from: u32, to: u32, version: u32) {
             for i in chunk {
                 tx.put(&table, &i.to_be_bytes(), &value(*i, version))?;
             }
-            Ok(())
+            Ok::<_, firn::Error>(())
         })
         .expect("commits");
     }
@@ -177,8 +178,9 @@ fn caches_that_pages_enter_when_they_are_read_are_found_again_and_can_be_missed(
     }
 }
 
-/// Spoils every leaf of the table in the older half of the groups of a cache's file, but for those next to the front, which are
-/// written back ahead. (Without what leads to the leaves, no row at all could be read.)
+/// Spoils every leaf of the table in the older half of the groups of a cache's file, but for those
+/// next to the front, which are written back ahead. (Without what leads to the leaves, no row at
+/// all could be read.)
 fn spoil_groups(path: &Path) -> usize {
     let mut bytes = fs::read(path).expect("read");
     let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
@@ -213,7 +215,7 @@ fn pages_lost_in_it_say_so_with_their_table_and_the_rest_goes_on() {
     db.close().expect("closed");
     assert!(spoil_groups(&path.join("cache")) > 3);
     let db = options().open(&path).expect("opened");
-    // The ring goes round.
+    // The ring wraps around.
     let others = db.table("others").expect("a table");
     for chunk in (0..6000u32).collect::<Vec<_>>().chunks(50) {
         db.transact(|tx| {
@@ -243,7 +245,8 @@ fn pages_lost_in_it_say_so_with_their_table_and_the_rest_goes_on() {
         }
     }
     assert!(!told.is_empty(), "nothing was told of what was lost");
-    // Where the threads' timing had the root written into these groups, everything hangs on one lost page.
+    // Where the threads' timing had the root written into these groups, everything hangs on one
+    // lost page.
     assert!(read > 0 || told.len() == 1, "no row can be read: {told:?}");
     let report = db.check(&mut |_| {}).expect("checked");
     let notices = report.damage.iter().filter(|sentence| sentence.contains("is lost")).count() as u64;

@@ -1,5 +1,5 @@
-//! While the archive holds the log (`ArchiveFull::Refuse`), no checkpoint makes room. What is open then can be rolled
-//! back all the same, and whatever was refused meanwhile has not used up the room for it.
+//! While the archive holds the log (`ArchiveFull::Refuse`), no checkpoint frees space. What is open
+//! then can be rolled back all the same, and refused statements have not used up the space for it.
 
 use crate::backup_support::{Gate, Mode, rows_of, wait_for_archive};
 use crate::histories_support::Disks;
@@ -44,7 +44,7 @@ fn filled(db: &Database, clients: u32) -> Table {
             (0..60)
                 .try_for_each(|number| tx.put(&table, &key(client, number), &value(number, false)).map(drop))
         };
-        db.transact(put).expect("there is room");
+        db.transact(put).expect("there is space");
     }
     archive_all(db);
     table
@@ -55,13 +55,13 @@ fn open_changes(db: &Database, table: &Table, clients: u32) -> Vec<Transaction> 
     let mut open: Vec<Transaction> = (0..clients).map(|_| db.begin()).collect();
     for number in 0..60 {
         for (client, tx) in (0..).zip(&mut open) {
-            tx.put(table, &key(client, number), &value(number, true)).expect("there is room");
+            tx.put(table, &key(client, number), &value(number, true)).expect("there is space");
         }
     }
     open
 }
 
-/// Commits until the log is full; answers what was said then.
+/// Commits until the log is full; returns the error.
 fn fill(db: &Database, table: &Table) -> firn::Error {
     for i in 0..100_000u32 {
         if let Err(error) = db.transact(|tx| tx.put(table, &key(1000, i % 50), &[i as u8; 400])) {
@@ -106,7 +106,7 @@ fn what_was_open_when_the_log_became_full_is_rolled_back() {
     let refused = fill(&db, &table);
     assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
     for tx in open {
-        tx.rollback().expect("there is room to undo");
+        tx.rollback().expect("there is space to undo");
     }
     assert_undone(&db, 4);
     gate.set(Mode::Open);
@@ -116,7 +116,8 @@ fn what_was_open_when_the_log_became_full_is_rolled_back() {
     db.close().expect("closed");
 }
 
-/// Refused statements took two checkpoints each, and spilled before-images: with records of their own.
+/// Refused statements took two checkpoints each, and spilled before-images: with records of their
+/// own.
 #[test]
 fn work_that_is_refused_does_not_use_up_the_room_for_undoing() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -138,7 +139,7 @@ fn work_that_is_refused_does_not_use_up_the_room_for_undoing() {
     let grown = db.statistics().log_end.since(before);
     assert!(grown < LOG / 16, "{grown} bytes of log from work that was refused");
     for tx in open {
-        tx.rollback().expect("there is room to undo");
+        tx.rollback().expect("there is space to undo");
     }
     assert_undone(&db, 3);
     gate.set(Mode::Open);

@@ -1,5 +1,6 @@
-//! The whole engine, its own threads and eight clients, in the simulator: one seed is one run, to the byte of
-//! every device; another seed is another run; and in every one of them money is neither made nor lost.
+//! The whole engine, its own threads and eight clients, in the simulator: one seed is one run, to
+//! the byte of every device; another seed is another run; and in every one of them money is neither
+//! made nor lost.
 
 use crate::support::bed::Bed;
 use firn::device::{Device, DeviceError, Durability};
@@ -96,14 +97,14 @@ fn client(db: &Database, table: &Table, seed: u64, no: u64) {
                 set(tx, table, from, source - amount)?;
                 set(tx, table, to, target + amount)?;
             }
-            Ok(())
+            Ok::<_, Error>(())
         })
         .expect("transfers succeed in the end");
     }
 }
 
-/// Clients against each other, a crash of the process under them as seen from a copy of the devices, a
-/// recovery of that copy, a close.
+/// Clients against each other, a crash of the process under them as seen from a copy of the
+/// devices, a recovery of that copy, a close.
 fn life(bed: &Bed, seed: u64) {
     let db = options().create_on(slow(bed, seed)).expect("creates");
     let table = db.create_table("accounts").expect("creates");
@@ -201,7 +202,8 @@ fn runs_by_priorities_and_without_preemption_replay_too() {
     replay(seeds(2), Policy::Fair);
 }
 
-/// Within one process addresses repeat more than they do between two, where the system draws them anew.
+/// Within one process addresses repeat more than they do between two, where the system draws them
+/// anew.
 #[test]
 fn another_process_replays_the_same_run() {
     let told = || {
@@ -222,7 +224,7 @@ fn another_process_replays_the_same_run() {
     assert_eq!(told(), told());
 }
 
-/// Real files take no virtual time and answer alike, so a database in a directory replays, too.
+/// Real files take no virtual time and behave alike, so a database in a directory replays, too.
 #[test]
 fn a_database_in_files_replays_too() {
     let run = || {

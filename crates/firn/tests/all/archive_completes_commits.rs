@@ -1,4 +1,5 @@
-//! Commits are answered by the archive while the log's devices are slow; a crash then needs the archive, and says so.
+//! The archive acknowledges commits while the log's devices are slow; a crash then needs the
+//! archive, and says so.
 
 use crate::backup_support;
 use crate::backup_support::{Gate, Mode, commit_one, rows_of, wait_for_archive};
@@ -9,7 +10,7 @@ use firn::{Database, Devices, ErrorKind, Hiding, Options, Table};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A database on devices of which a crash may leave anything, and whose log may be told to stall.
+/// A database on devices of which a crash may leave anything, and whose log can be made to stall.
 struct Bed {
     plan: CrashPlan,
     faults: FaultPlan,
@@ -76,7 +77,8 @@ fn left_with(plan: &CrashPlan, survival: Survival) -> Devices {
     Devices { superblock, logs, store: next(), cache: None }
 }
 
-/// Clients commit until `until` says that it is enough; answers the highest number that each was told is durable.
+/// Clients commit until `until` returns true; returns the highest number that was acknowledged to
+/// each.
 fn run(db: &Database, table: &Table, until: &(dyn Fn() -> bool + Sync)) -> Vec<u64> {
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..12u64)
@@ -113,8 +115,8 @@ fn early_writes(db: &Database) -> u64 {
     db.archive_statistics().unwrap().early_writes
 }
 
-/// A database whose archive answered commits while its log was slow, after a power cut: the devices as they were left, and
-/// what was acknowledged.
+/// A database whose archive acknowledged commits while its log was slow, after a power cut: the
+/// devices as they were left, and what was acknowledged.
 fn cut_off() -> (Bed, Vec<u64>) {
     let bed = Bed::new();
     let db = bed.options().create_on(bed.devices()).unwrap();
@@ -179,7 +181,8 @@ fn an_archive_that_is_needed_and_missing_stops_the_opening_unless_it_is_said_to_
     let db = bed.options().archive(&away).open_on(left_by(&bed.plan)).unwrap();
     assert_has(&db, &acknowledged);
     drop(db);
-    // Given up, its commits are lost, and the database goes on; the archive that comes back is of another history.
+    // Given up, its commits are lost, and the database goes on; the archive that comes back is of
+    // another history.
     let devices = left_by(&bed.plan);
     let db = small_without_archive().archive_lost(true).open_on(devices.clone()).unwrap();
     let table = db.table("rows").unwrap();
@@ -229,9 +232,10 @@ fn by_option_the_archive_follows_the_devices_and_is_never_needed() {
     assert_has(&db, &acknowledged);
 }
 
-/// Cause: pages, map and flash cache went by what the archive had made durable. Effect: with the archive lost after a
-/// crash, pages that an earlier checkpoint had covered carried versions beyond the end of the devices' log, and were
-/// damaged, or the store refused to open. Mend: what is written below DRAM waits for the log's devices.
+/// Cause: pages, map and flash cache went by what the archive had made durable. Effect: with the
+/// archive lost after a crash, pages that an earlier checkpoint had covered carried versions beyond
+/// the end of the devices' log, and were damaged, or the store refused to open. Mend: what is
+/// written below DRAM waits for the log's devices.
 #[test]
 fn an_archive_that_is_lost_takes_only_the_commits_that_it_alone_had() {
     const ROWS: u64 = 2000;
@@ -283,7 +287,8 @@ fn an_archive_that_is_lost_takes_only_the_commits_that_it_alone_had() {
     drop(db);
     let away = bed.archive.path().with_extension("away");
     std::fs::rename(bed.archive.path(), &away).unwrap();
-    // The process is gone and the power is not: what reached a device is there, be it synced or not.
+    // The process is gone and the power is not: what reached a device is there, be it synced or
+    // not.
     let devices = left_with(&bed.plan, Survival::Everything);
     let error = tight(small_without_archive()).open_on(devices.clone()).unwrap_err();
     assert!(error.to_string().contains("archive_lost"), "it was needed: {error}");

@@ -1,4 +1,5 @@
-//! An archive that is slow, full or gone: commits go on; what it lacks is reported, and made up for while that can be.
+//! An archive that is slow, full or gone: commits go on; what it lacks is reported, and made up for
+//! while that can be.
 
 use crate::backup_support::{Gate, Mode, commit_one, go_on, rows_of, small, wait_for_archive};
 use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
@@ -7,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Slow, full and gone: while the log has room, commits go on, and the archive catches up afterwards.
+/// Slow, full and gone: while the log has space, commits go on, and the archive catches up
+/// afterwards.
 #[test]
 fn an_archive_that_lags_is_reported_and_catches_up() {
     for mode in [Mode::Shut, Mode::Failing, Mode::Full] {
@@ -61,7 +63,8 @@ fn before_anything_is_archived_all_log_is_behind() {
     assert!(db.archive_statistics().unwrap().archived.is_some_and(|archived| archived >= last));
 }
 
-/// When the log is full for the archive's sake, commits go on and the gap is final, reported, and closed by a new backup.
+/// When the log is full for the archive's sake, commits go on and the gap is final, reported, and
+/// closed by a new backup.
 #[test]
 fn a_gap_is_final_reported_and_closed_by_a_new_backup() {
     for mode in [Mode::Shut, Mode::Failing] {
@@ -103,8 +106,8 @@ fn a_gap_is_final_reported_and_closed_by_a_new_backup() {
     }
 }
 
-/// Log rots before it is archived. That is a gap, whatever was asked for: it was once read again and again, for ever, and the log
-/// filled up meanwhile.
+/// Log rots before it is archived. That is a gap, whatever was asked for: it was once read again
+/// and again, for ever, and the log filled up meanwhile.
 #[test]
 fn log_that_is_damaged_before_it_is_archived_is_a_gap() {
     for then in [ArchiveFull::Gap, ArchiveFull::Refuse] {
@@ -217,8 +220,9 @@ fn members(db: &Database) -> Vec<u32> {
     db.log_array().members.iter().map(|member| member.id).collect()
 }
 
-/// Cause: a device that failed was dropped once recovery needed nothing on it. Effect: log that the archive still lacked
-/// could never be read again. Mend: it is kept for the archive, as long as it can be read.
+/// Cause: a device that failed was dropped once recovery needed nothing on it. Effect: log that the
+/// archive still lacked could never be read again. Mend: it is kept for the archive, as long as it
+/// can be read.
 #[test]
 fn a_log_device_that_failed_is_kept_while_the_archive_needs_what_is_on_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -245,8 +249,9 @@ fn a_log_device_that_failed_is_kept_while_the_archive_needs_what_is_on_it() {
     assert_eq!(rows_of(&small().open(path("restored")).unwrap(), "rows"), rows_of(&db, "rows"));
 }
 
-/// Log that the archive lacks and that cannot be read: a gap, at once where the device is gone, and after its patience where
-/// places are bad, even where a full log is refused rather than a gap made: it would be full for ever.
+/// Log that the archive lacks and that cannot be read: a gap, at once where the device is gone, and
+/// after its patience where places are bad, even where a full log is refused rather than a gap
+/// made: it would be full for ever.
 #[test]
 fn log_that_cannot_be_read_any_more_is_a_gap_and_stops_no_writes() {
     for gone in [true, false] {

@@ -1,4 +1,5 @@
-//! Backups are taken while writers run; a restored database is exactly what the other was at a commit.
+//! Backups are taken while writers run; a restored database is exactly what the other was at a
+//! commit.
 
 use crate::backup_support::{Rows, commit_one, go_on, rows_of, small, wait_for_archive};
 use firn::{Database, ErrorKind, Lsn, Options, RestoreTo, Table, verify_backup};
@@ -125,7 +126,8 @@ fn a_backup_of_a_database_with_a_flash_cache_is_a_state_that_was() {
     backup_beside_writers(small().cache_path("cache").cache_bytes(4 << 20));
 }
 
-/// Sets a flag when it goes, by a panic too: nobody waits for ever for those whom the flag ends.
+/// Sets a flag when it is dropped, by a panic too, so that no thread waits for ever for those that
+/// the flag ends.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -368,7 +370,8 @@ fn commits_prepared_at_the_target_wait_and_open_ones_are_gone() {
     assert_eq!(rows_of(&restored, "rows").len(), 2);
 }
 
-/// The database is closed, and later opened, while the archive cannot be reached: what it lacks is kept.
+/// The database is closed, and later opened, while the archive cannot be reached: what it lacks is
+/// kept.
 #[test]
 fn an_archive_that_is_away_for_a_life_gets_what_it_missed() {
     let dir = tempfile::tempdir().unwrap();
@@ -426,8 +429,8 @@ fn an_older_copy_of_the_database_is_refused_its_archive() {
     small().no_archive().open(&copy).unwrap().close().unwrap();
 }
 
-/// The log of building the pages goes round a small log many times, and is given up: the archive of the new
-/// database begins behind it.
+/// The log of building the pages wraps around a small log many times, and is given up: the archive
+/// of the new database begins behind it.
 #[test]
 fn a_restored_database_archives_from_where_it_is_built() {
     let dir = tempfile::tempdir().unwrap();
@@ -439,7 +442,7 @@ fn a_restored_database_archives_from_where_it_is_built() {
             for i in 0..20 {
                 tx.put(&table, &(chunk * 20 + i).to_be_bytes(), &[7; 5000])?;
             }
-            Ok(())
+            Ok::<_, firn::Error>(())
         })
         .unwrap();
     }

@@ -1,5 +1,6 @@
-//! Absurd options, keys and values at and over their limits, odd names: refused with an error that says what
-//! the limit is, or stored and found again. Nothing panics, and nothing refused leaves a trace.
+//! Absurd options, keys and values at and over their limits, odd names: refused with an error that
+//! says what the limit is, or stored and found again. Nothing panics, and nothing refused leaves a
+//! trace.
 
 use crate::bad_support::{Disks, case, quiet};
 use firn::device::{Device, Durability, Fill, MemoryDevice};
@@ -79,7 +80,8 @@ fn more_than_memory_can_name_on_a_device_in_memory() {
     }
 }
 
-/// Devices that were handed in are looked at where others put something, before they are written to.
+/// Devices that were handed in are looked at where others put something, before they are written
+/// to.
 #[test]
 fn devices_that_hold_something_are_left_alone() {
     for at in [512u64, 64 << 10, (8 << 20) - 512] {
@@ -199,7 +201,8 @@ fn generous_options_are_taken() {
     assert_eq!(db.snapshot().get(&table, b"k").expect("read").as_deref(), Some(&b"v"[..]));
 }
 
-/// The largest number up to `most` for which `accepts`, which holds for 0 and no longer from some number on.
+/// The largest number up to `most` for which `accepts`, which holds for 0 and no longer from some
+/// number on.
 fn largest(most: usize, mut accepts: impl FnMut(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, most + 1);
     while low + 1 < high {
@@ -455,8 +458,8 @@ fn devices_that_do_not_fit() {
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
 }
 
-/// A savepoint is a number among its transaction's changes: another transaction once went back to that number of its
-/// own.
+/// A savepoint is a number among its transaction's changes: another transaction once went back to
+/// that number of its own.
 #[test]
 fn savepoints_and_cursors_of_another_transaction() {
     let spec = TableSpec::raw().with_index(IndexSpec::ranges("i", false, vec![IndexPart::Key(0..1)]));

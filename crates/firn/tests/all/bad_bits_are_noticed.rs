@@ -1,4 +1,5 @@
-//! A flipped bit anywhere on any device costs an error at most: never a panic, a hang, or a wrong answer.
+//! A flipped bit anywhere on any device costs an error at most: never a panic, a hang, or a wrong
+//! result.
 //!
 //! `FIRN_SEEDS=20` flips other bits, and more of them.
 
@@ -71,7 +72,8 @@ fn in_the_log_of_a_sealed_database() {
     }
 }
 
-/// The window: the last request before an abrupt end has nothing behind it that says it was durable.
+/// The window: the last request before an abrupt end has nothing behind it that says it was
+/// durable.
 #[test]
 fn in_the_log_of_a_database_that_ended_abruptly() {
     let sample = sample(3, Ending::Abrupt);
@@ -98,8 +100,8 @@ fn in_the_store_of_a_database_that_has_to_recover() {
     assert_eq!(tally.unfinished, 0, "a check goes on past damage: {tally:?}");
 }
 
-/// Damage concerns the tables it is in; with threads at work, and left-over work of every kind for them, in this incarnation and
-/// those after it.
+/// Damage concerns the tables it is in; with threads at work, and left-over work of every kind for
+/// them, in this incarnation and those after it.
 #[test]
 fn in_the_store_of_a_database_with_work_to_do() {
     let sample = busy_sample(8);
@@ -150,7 +152,8 @@ fn in_one_copy_of_the_superblock() {
     }
 }
 
-/// One flipped bit in the newer slot once asked for a backup, though the other was whole: it counted fewer groups.
+/// One flipped bit in the newer slot once asked for a backup, though the other was whole: it
+/// counted fewer groups.
 #[test]
 fn in_one_slot_of_the_stores_header() {
     let mut sample = sample(8, Ending::Closed);

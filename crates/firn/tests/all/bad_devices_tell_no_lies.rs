@@ -1,5 +1,5 @@
-//! Devices that lose, misplace, tear, spoil or repeat what they are told, silently: while the database is
-//! open and after it was opened again, every answer is right or an error.
+//! Devices that lose, misplace, tear, spoil or repeat writes, silently: while the database is
+//! open and after it was opened again, every result is right or an error.
 //!
 //! One seed again: `FIRN_SEED=7`; more seeds: `FIRN_SEEDS=100000`.
 
@@ -30,8 +30,8 @@ fn for_seeds(count: u64, test: impl Fn(u64)) {
     }
 }
 
-/// Cause: both copies were read by one call, and one slot of the store's header was older than the other. Effect: one bad
-/// sector, or one flipped bit, stopped every opening.
+/// Cause: both copies were read by one call, and one slot of the store's header was older than the
+/// other. Effect: one bad sector, or one flipped bit, stopped every opening.
 #[test]
 fn one_bad_sector_in_a_header_is_survived_and_mended_by_the_next_write() {
     let sample = sample(11, Ending::Sealed);
@@ -155,7 +155,7 @@ fn a_write_goes_wrong(seed: u64, device: &str) -> bool {
     } else {
         let crashed = run.disks.duplicate();
         drop(run.db);
-        // What nobody vouches for yet may be gone: the last request before the end.
+        // What is not acknowledged yet may be gone: the last request before the end.
         examine(&crashed, &[&run.model, &run.before_last])
     };
     !verdict.is_whole()
@@ -188,8 +188,8 @@ fn reads_that_are_spoilt_now_and_then() {
     for_seeds(80, spoilt_reads);
 }
 
-/// Cause: a stale leaf, not where its parent said, sent a scan back to where it came from. Effect: it went
-/// round for ever. Mend: a scan that does not get ahead has met damage.
+/// Cause: a stale leaf, not where its parent said, sent a scan back to where it came from. Effect:
+/// it went round for ever. Mend: a scan that does not get ahead has met damage.
 #[test]
 fn a_scan_of_a_tree_that_leads_in_circles_ends() {
     for seed in [129, 346] {
@@ -216,7 +216,8 @@ fn spoilt_reads(seed: u64) {
     drop(run.db.check(&mut |_| {}));
     let crashed = run.disks.duplicate();
     drop(run.db);
-    // Recovery from devices that are spoilt when they are read, and then from the same ones, healed.
+    // Recovery from devices that are spoilt when they are read, and then from the same ones,
+    // healed.
     let plan = FaultPlan::new(seed);
     plan.one_in(20, Calls::Reads, Fault::BitRot { bits: 3 });
     let again = crashed.duplicate();
@@ -249,7 +250,7 @@ fn a_device_that_is_gone() {
                 Err(error) => {
                     assert!(
                         matches!(error.kind(), ErrorKind::Failed | ErrorKind::Unknown),
-                        "a failed device is told: {error:?}"
+                        "a failed device is reported: {error:?}"
                     );
                     apply(&mut attempt, &mut tracked);
                     after = Some((attempt, error.kind()));

@@ -1,5 +1,6 @@
-//! Files that are cut, blank, foreign, swapped, missing or of another kind are refused with an error that
-//! names them; a refused opening changes nothing, so that putting the right file back is all it takes.
+//! Files that are cut, blank, foreign, swapped, missing or of another kind are refused with an
+//! error that names them; a refused opening changes nothing, so that putting the right file back is
+//! all it takes.
 
 use crate::bad_support::*;
 use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
@@ -69,8 +70,8 @@ impl Template {
         }
     }
 
-    /// Does something to the files; opening must be refused with an error of `kind` that contains all
-    /// `words`, and change nothing; with the files put back the database is whole.
+    /// Does something to the files; opening must be refused with an error of `kind` that contains
+    /// all `words`, and change nothing; with the files put back the database is whole.
     fn refused(&self, what: &str, kind: ErrorKind, words: &[&str], spoil: impl FnOnce(&Path)) -> Error {
         case(what, || {
             self.restore();
@@ -182,7 +183,8 @@ fn missing() {
     template.refused("the superblock is missing", ErrorKind::Damaged, &["superblock", "log.0"], |dir| {
         fs::remove_file(dir.join("superblock")).expect("removed");
     });
-    // Also for those who would not create one, and with options under which other files would be made.
+    // Also for options that would not create one, and with options under which other files would be
+    // made.
     let error = quiet().create(false).open(template.path()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     let error = quiet().log_devices(1).open(template.path()).expect_err("refused");
@@ -289,7 +291,7 @@ fn an_older_superblock_over_newer_files() {
     let old = template.files["superblock"].clone();
     let mut model = template.model.clone();
     let mut rng = Rng::new(10);
-    // As many lives as take the log around its ring.
+    // As many openings as take the log around its ring.
     for _ in 0..6 {
         let db = quiet().open(template.path()).expect("opens");
         for _ in 0..60 {
@@ -367,8 +369,9 @@ fn of_a_newer_format_version() {
     });
 }
 
-/// A process that is stopped between making the superblock's file and marking it, or loses the file's lock to another that
-/// opens it at that moment, leaves it empty: whoever opens it next creates the database.
+/// A process that is stopped between making the superblock's file and marking it, or loses the
+/// file's lock to another that opens it at that moment, leaves it empty: the process that opens it
+/// next creates the database.
 #[test]
 fn a_creation_that_wrote_nothing_is_begun_anew() {
     for bytes in [0, 512, 4096, 32768] {
@@ -460,7 +463,8 @@ fn mark(files: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The mark's names were once removed as they stood there: a directory from somebody else removed any file of whoever opened it.
+/// The mark's names were once removed as they stood there: a directory from another user removed
+/// any file of the user that opened it.
 #[test]
 fn a_mark_alone_removes_no_file() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -508,8 +512,8 @@ fn a_mark_alone_removes_no_file() {
     }
 }
 
-/// A creation is interrupted before it makes its log's file; another database makes a file of that name meanwhile. The first
-/// one, begun anew, once unlinked the other's log under it.
+/// A creation is interrupted before it makes its log's file; another database makes a file of that
+/// name meanwhile. The first one, begun anew, once unlinked the other's log under it.
 #[test]
 fn a_file_that_another_database_made_meanwhile_is_left_to_it() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -526,7 +530,7 @@ fn a_file_that_another_database_made_meanwhile_is_left_to_it() {
     other.transact(|tx| tx.put(&table, b"k", b"v")).expect("committed");
     drop(table);
     other.close().expect("closed");
-    let error = options().open(&first).expect_err("refused, though nobody has it open");
+    let error = options().open(&first).expect_err("refused, though no process has it open");
     assert_eq!(error.kind(), ErrorKind::Unusable, "{error}");
     assert!(error.to_string().contains("ssd.log"), "{error}");
     let other = quiet().open(&second).expect("it opens");

@@ -1,5 +1,5 @@
-//! A device that hangs holds up closing a database for a stated time and no longer. Its file stays in use until the late
-//! write has landed.
+//! A device that hangs holds up closing a database for a stated time and no longer. Its file stays
+//! in use until the late write has landed.
 
 use crate::support::bed::Bed;
 use firn::device::{
@@ -82,7 +82,8 @@ fn hang(plan: &FaultPlan, device: &str, calls: Calls) {
     plan.add(FaultRule { calls, device, when: When::From(0), fault: Fault::Stall(HANGS) });
 }
 
-/// A checkpoint of a client is inside of the call when the closing begins: no call begins after that.
+/// A checkpoint of a client is inside of the call when the closing begins: no call begins after
+/// that.
 #[test]
 fn a_call_that_hung_before_the_closing_began_ends_it_in_time() {
     for (hung, calls) in [
@@ -155,7 +156,8 @@ fn a_read_that_hangs_ends_the_closing_in_time_and_is_named() {
     run.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// One device is stuck; that calls to another one begin and end does not make the closing wait for it longer.
+/// One device is stuck; that calls to another one begin and end does not make the closing wait for
+/// it longer.
 #[test]
 fn a_device_that_hangs_beside_another_at_work_ends_the_closing_in_time() {
     let run = sim::run(SimOptions::seeded(13), || {
@@ -186,7 +188,8 @@ fn a_device_that_hangs_beside_another_at_work_ends_the_closing_in_time() {
     run.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// A log device that has failed is no device that hangs: closing takes as long as the others need, and succeeds.
+/// A log device that has failed is no device that hangs: closing takes as long as the others need,
+/// and succeeds.
 #[test]
 fn a_failed_log_device_does_not_end_a_long_closing() {
     for fault in [Fault::Fail(DeviceErrorKind::Failed), Fault::FailLate(DeviceErrorKind::Failed)] {
@@ -216,7 +219,8 @@ fn a_failed_log_device_does_not_end_a_long_closing() {
     }
 }
 
-/// Closing waits for an archive for a time of its own. It is none of the database's devices, and none of these is accused of it.
+/// Closing waits for an archive for a time of its own. It is none of the database's devices, and
+/// none of these is accused of it.
 #[test]
 fn an_archive_that_hangs_is_left_behind() {
     let dir = tempfile::tempdir().unwrap();
@@ -291,7 +295,8 @@ impl Device for Gated {
     }
 }
 
-/// The hung write's file is in use until the write has landed; where copies cover it the others are not.
+/// The hung write's file is in use until the write has landed; where copies cover it the others are
+/// not.
 #[test]
 fn a_file_in_which_a_write_hangs_stays_in_use_until_it_has_landed() {
     for copies in [1, 2] {

@@ -1,9 +1,9 @@
-//! Whatever a power cut leaves, at any moment and in any mixture of sectors: the database opens, holds every
-//! acknowledged commit and nothing that was not committed, and is not damaged. The same after a second cut
-//! while it recovers.
+//! Whatever a power cut leaves, at any moment and in any mixture of sectors: the database opens,
+//! holds every acknowledged commit and nothing that was not committed, and is not damaged. The same
+//! after a second cut while it recovers.
 //!
-//! The usual run takes a sample of moments and mixtures, `many_images` more. Two tests break the engine
-//! on purpose, to show that this one sees it.
+//! The usual run takes a sample of moments and mixtures, `many_images` more. Two tests break the
+//! engine on purpose, to show that this one sees it.
 
 use crate::support::bed::Bed;
 use crate::support::images::{Record, Tally, Walk, record};
@@ -89,7 +89,8 @@ fn many_images() {
     walk_all(Walk { images, again_one_in: 5, go_on_one_in: 10, seed });
 }
 
-/// A power cut during a creation leaves nothing that is taken for a database with contents; after it, all.
+/// A power cut during a creation leaves nothing that is taken for a database with contents; after
+/// it, all.
 #[test]
 fn a_creation_is_there_whole_or_not_at_all() {
     let options = || scripts::named("inserts over two log devices").options_for();

@@ -1,8 +1,10 @@
-//! Whatever a power cut leaves of a database with a flash cache, at any moment and in any mixture of sectors: the
-//! database opens, holds every acknowledged commit and nothing that was not committed, and is not damaged.
+//! Whatever a power cut leaves of a database with a flash cache, at any moment and in any mixture
+//! of sectors: the database opens, holds every acknowledged commit and nothing that was not
+//! committed, and is not damaged.
 //!
-//! The caches are as small as can be, so that groups, laps, replacements, segments and checkpoints follow each other
-//! within one script. The usual run takes a sample of moments and mixtures, `many_images` more.
+//! The caches are as small as can be, so that groups, laps, replacements, segments and checkpoints
+//! follow each other within one script. The usual run takes a sample of moments and mixtures,
+//! `many_images` more.
 
 use crate::support;
 use crate::support::caches::{CACHES, Cache, roomy};

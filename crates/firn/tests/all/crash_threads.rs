@@ -1,7 +1,9 @@
-//! Threads that commit side by side over several log devices, with the engine's own threads at work: after a
-//! power cut at any moment each thread finds all that it was told, whole, and nothing that it never wrote.
+//! Threads that commit side by side over several log devices, with the engine's own threads at
+//! work: after a power cut at any moment each thread finds everything acknowledged to it, whole,
+//! and nothing that it never wrote.
 //!
-//! Which writes overlap differs from run to run; what was recorded is judged, not what might have been.
+//! Which writes overlap differs from run to run; what was recorded is judged, not what might have
+//! been.
 
 use crate::support::bed::Bed;
 use crate::support::watchdog::Watchdog;
@@ -12,7 +14,8 @@ use firn_base::rng::Rng;
 use std::time::Duration;
 
 const THREADS: u64 = 4;
-/// In a mark: below it the number of a transaction, above it the thread and whether it was acknowledged.
+/// In a mark: below it the number of a transaction, above it the thread and whether it was
+/// acknowledged.
 const NUMBERS: u64 = 1 << 32;
 
 fn options(logs: usize) -> Options {

@@ -1,6 +1,7 @@
-//! Damage to a page concerns the rows and tables on it: transactions that cannot be rolled back because of it keep their rows locked, pages
-//! that cannot be redone cannot be read, and everything else goes on, in this incarnation of the database and in every later
-//! one, for looking into it as well. A file that is restored in place is as if nothing had been.
+//! Damage to a page concerns the rows and tables on it: transactions that cannot be rolled back
+//! because of it keep their rows locked, pages that cannot be redone cannot be read, and everything
+//! else goes on, in this incarnation of the database and in every later one, for looking into it as
+//! well. A file that is restored in place is as if nothing had been.
 //!
 //! Each test runs without background threads, and with them where they have a part in it.
 
@@ -95,7 +96,8 @@ fn rot(bed: &Bed, offsets: &[usize]) {
     }
 }
 
-/// Turns the bits back that [`rot`] turned in a store of `before`, but for places that were written since.
+/// Turns the bits back that [`rot`] turned in a store of `before`, but for places that were written
+/// since.
 fn heal(bed: &Bed, offsets: &[usize], before: &[u8]) {
     let now = bytes_of(bed);
     let is_as_it_rotted = |at: &usize| {
@@ -107,7 +109,8 @@ fn heal(bed: &Bed, offsets: &[usize], before: &[u8]) {
     rot(bed, &offsets.iter().copied().filter(is_as_it_rotted).collect::<Vec<_>>());
 }
 
-/// Wherever the store has these bytes: in the newest image of their page, and in places that are free by now.
+/// Wherever the store has these bytes: in the newest image of their page, and in places that are
+/// free by now.
 fn places_of(bed: &Bed, wanted: &[u8]) -> Vec<usize> {
     let bytes = bytes_of(bed);
     bytes
@@ -131,7 +134,7 @@ fn nodes_of(bed: &Bed, tree: u32, levels: std::ops::RangeInclusive<u8>) -> Vec<u
     of_tree.map(|(number, _)| number * 1024 + 1000).collect()
 }
 
-/// What the listener was told.
+/// What the listener was called with.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<SetAside>>>);
 
@@ -195,8 +198,8 @@ fn look_into(options: &Options, bed: &Bed) {
     db.close().expect("closed");
 }
 
-/// A transaction that never ends changes rows of both tables, on some twenty pages, which the store has; then a crash. What it
-/// leaves, a place on the page of row 705 of `a`, and the log's end.
+/// A transaction that never ends changes rows of both tables, on some twenty pages, which the store
+/// has; then a crash. What it leaves, a place on the page of row 705 of `a`, and the log's end.
 fn crashed_with_a_loser() -> (Bed, Vec<usize>, firn::Lsn) {
     let bed = Bed::new(1);
     let (db, a, b) = filled(&quiet(), &bed);
@@ -248,7 +251,7 @@ fn a_loser_on_a_damaged_page_keeps_what_is_on_it_and_nothing_else() {
         assert!(set_aside.0.iter().all(|entry| entry.cause.contains("page")), "{set_aside:?}");
         assert_eq!(told.list(), set_aside.0, "each was reported once");
         if threads {
-            // Nobody reads the damaged page over and over.
+            // No thread reads the damaged page over and over.
             std::thread::sleep(Duration::from_millis(100));
             let reads = || db.io_counts().store.reads.ops;
             let before = reads();
@@ -405,7 +408,7 @@ fn a_rollback_whose_read_fails_is_tried_again() {
         tx.rollback().expect("it has no effect any more");
         assert!(plan.fired() > 0, "a read failed");
         if failures > 1 {
-            // Who needs the row tries in vain. Nothing else is refused.
+            // A transaction that needs the row tries in vain. Nothing else is refused.
             let error = put(&db, "a", 705, "mine").expect_err("cannot be read");
             assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
             assert!(!error.to_string().contains("opened again"), "{error}");
@@ -413,7 +416,7 @@ fn a_rollback_whose_read_fails_is_tried_again() {
             plan.heal();
         }
         assert_eq!(get(&db, "a", 705).expect("readable"), Some(value(705, "first")));
-        put(&db, "a", 705, "mine").expect("who waits for it undoes it");
+        put(&db, "a", 705, "mine").expect("the waiter undoes it");
         assert_eq!(db.work_set_aside().1, 0, "{:?}", db.work_set_aside());
         drop(a);
         db.close().expect("closed");
@@ -423,7 +426,8 @@ fn a_rollback_whose_read_fails_is_tried_again() {
     }
 }
 
-/// Before-images that lie on rotten pages of the undo tree: so whoever reads their rows is told, and so is whoever waits for them.
+/// Before-images that lie on rotten pages of the undo tree: so readers of their rows get an error,
+/// and so do waiters.
 #[test]
 fn rotten_before_images_concern_the_rows_they_belong_to() {
     let options = quiet().version_bytes(0);
@@ -479,8 +483,8 @@ fn rotten_before_images_concern_the_rows_they_belong_to() {
     }
 }
 
-/// A database that crashed with changes of table `a` that the store does not have, and a place on the page of row 700, which is
-/// among them.
+/// A database that crashed with changes of table `a` that the store does not have, and a place on
+/// the page of row 700, which is among them.
 fn crashed_with_redo() -> (Bed, Vec<usize>) {
     let bed = Bed::new(1);
     let (db, a, _) = filled(&quiet(), &bed);
@@ -495,7 +499,7 @@ fn a_page_that_cannot_be_redone_stays_as_it_is_until_it_can() {
     let (bed, places) = crashed_with_redo();
     rot(&bed, &places);
     look_into(&quiet(), &bed);
-    // Within the budget, over it, and before the answer.
+    // Within the budget, over it, and before the opening returns.
     let ways = [quiet(), quiet().recovery_bytes(0), quiet().eager_recovery(true)];
     for (options, threads) in ways.iter().flat_map(|options| [(options, false), (options, true)]) {
         let bed = bed.duplicate();
@@ -529,8 +533,8 @@ fn a_page_that_cannot_be_redone_stays_as_it_is_until_it_can() {
     }
 }
 
-/// The image can be read again while the database runs: those who ask for the page get it redone, from memory, or if its
-/// changes took more than recovery may use, from the log.
+/// The image can be read again while the database runs: readers of the page get it redone, from
+/// memory, or if its changes took more than recovery may use, from the log.
 #[test]
 fn a_page_that_can_be_read_again_is_redone_when_it_is_asked_for() {
     let (bed, places) = crashed_with_redo();
@@ -556,8 +560,9 @@ fn a_page_that_can_be_read_again_is_redone_when_it_is_asked_for() {
     }
 }
 
-/// Cause: a page whose changes took more memory than recovery may use was damaged until the next opening if the one read of it
-/// failed. Effect: a device that was away for a moment when the database was opened took all such pages with it.
+/// Cause: a page whose changes took more memory than recovery may use was damaged until the next
+/// opening if the one read of it failed. Effect: a device that was away for a moment when the
+/// database was opened took all such pages with it.
 #[test]
 fn reads_that_failed_at_the_opening_damage_nothing() {
     let (bed, _) = crashed_with_redo();
@@ -600,8 +605,8 @@ fn reads_that_failed_at_the_opening_damage_nothing() {
     }
 }
 
-/// Cause: what was pending of a page did not end when the page was freed. Effect: backups were refused, and the database was
-/// not closed cleanly, because of a page that no table had any more.
+/// Cause: what was pending of a page did not end when the page was freed. Effect: backups were
+/// refused, and the database was not closed cleanly, because of a page that no table had any more.
 #[test]
 fn a_page_that_is_freed_keeps_nothing_waiting() {
     let (bed, places) = crashed_with_redo();
@@ -632,7 +637,8 @@ fn a_page_that_is_freed_keeps_nothing_waiting() {
     }
 }
 
-/// No log is kept for it for ever; and what is given up is not taken for the older version that is stored.
+/// No log is kept for it for ever; and what is given up is not taken for the older version that is
+/// stored.
 #[test]
 fn a_page_that_cannot_be_redone_is_given_up_when_the_log_is_full() {
     let (bed, places) = crashed_with_redo();
@@ -656,7 +662,8 @@ fn a_page_that_cannot_be_redone_is_given_up_when_the_log_is_full() {
         assert_eq!(db.recovery_report().redo.pages_set_aside, 0, "{:?}", db.recovery_report());
         assert_damaged(get(&db, "a", 700));
         db.close().expect("closed");
-        // The stored image is whole once more. It is the one from before the changes that were given up.
+        // The stored image is whole once more. It is the one from before the changes that were
+        // given up.
         rot(&bed, &places);
         let db = opened(&options, &bed);
         assert!(db.recovery_report().clean, "{:?}", db.recovery_report());
@@ -693,7 +700,8 @@ fn a_page_that_the_log_has_whole_needs_no_image() {
     }
 }
 
-/// The root of a tree that grows is written whole by one record. What came before that is not needed.
+/// The root of a tree that grows is written whole by one record. What came before that is not
+/// needed.
 #[test]
 fn a_page_that_is_overwritten_needs_no_image() {
     let bed = Bed::new(1);
@@ -729,7 +737,7 @@ fn a_damaged_leaf_of_the_catalog_concerns_the_tables_defined_there() {
         db.create_table(&format!("table {number}")).expect("created");
     }
     db.drop_table("table 59").expect("dropped");
-    // It is to be undone in a table that nobody will know, and in one that is there.
+    // It is to be undone in a table that no catalog will list, and in one that is there.
     let mut loser = db.begin();
     loser.put(&db.table("table 30").expect("there"), &key(1), &value(1, "lost")).expect("written");
     loser.put(&b, &key(1), &value(1, "lost")).expect("written");

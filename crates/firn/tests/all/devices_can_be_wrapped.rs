@@ -1,4 +1,5 @@
-//! A caller's device around each file sees what the database does, and its refusal is an error, not a panic.
+//! A caller's device around each file sees what the database does, and its refusal is an error, not
+//! a panic.
 
 use firn::device::trace::{TraceEvent, TraceOp, TraceReader};
 use firn::device::{DeviceError, DeviceErrorKind, Recording};

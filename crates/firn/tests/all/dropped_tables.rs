@@ -1,5 +1,6 @@
-//! Dropping a table always works: the pages that can be reached come back, whatever of the table is damaged and however
-//! full the log is; the rest of the database goes on, now and after every opening.
+//! Dropping a table always works: the pages that can be reached come back, whatever of the table is
+//! damaged and however full the log is; the rest of the database goes on, now and after every
+//! opening.
 
 use crate::backup_support::{Gate, Mode, rows_of};
 use crate::bad_support::{Disks, contents, flip};
@@ -24,7 +25,8 @@ fn pages(db: &Database) -> u64 {
 mod of_damaged_trees {
     use super::*;
 
-    /// Trees of the first table created: its rows, its large values, its index; of the second the next three.
+    /// Trees of the first table created: its rows, its large values, its index; of the second the
+    /// next three.
     const ROWS: u32 = 16;
     const LARGE: u32 = 17;
     const INDEX: u32 = 18;
@@ -53,15 +55,15 @@ mod of_damaged_trees {
                     }
                     tx.put(&table, &chunk.to_be_bytes(), &large(chunk)).map(drop)
                 })
-                .expect("room");
+                .expect("there is space");
             }
         }
         db.close().expect("closed");
         disks
     }
 
-    /// Flips a bit in every image of the tree's nodes that `wanted` chooses by level and order, in whatever version; returns in
-    /// how many.
+    /// Flips a bit in every image of the tree's nodes that `wanted` chooses by level and order, in
+    /// whatever version; returns in how many.
     fn damage(disks: &Disks, tree: u32, mut wanted: impl FnMut(u8, usize) -> bool) -> usize {
         let bytes = contents(&disks.store);
         let mut found = 0;
@@ -100,8 +102,8 @@ mod of_damaged_trees {
         .expect("written");
     }
 
-    /// Drops the damaged table with threads at work; returns what was set aside, and how many pages a check then finds
-    /// leaked.
+    /// Drops the damaged table with threads at work; returns what was set aside, and how many pages
+    /// a check then finds leaked.
     fn drop_and_reopen(disks: &Disks) -> (Vec<SetAside>, u64) {
         let heard: Arc<Mutex<Vec<SetAside>>> = Arc::default();
         let hears = heard.clone();
@@ -180,7 +182,8 @@ mod of_damaged_trees {
         let top = highest_level(&disks, LARGE);
         assert!(top >= 2, "the tree of large values has {top} levels above its leaves");
         let mut damaged = 0;
-        // Every second one, in every version there is of it: some of them may be hit more than once.
+        // Every second one, in every version there is of it: some of them may be hit more than
+        // once.
         damage(&disks, LARGE, |level, number| {
             let hit = level == 1 && number % 2 == 0;
             damaged += usize::from(hit);
@@ -200,7 +203,7 @@ mod of_damaged_trees {
         let db = options().background_threads(false).create_on(disks.devices()).expect("created");
         for name in ["bad", "good"] {
             let table = db.create_table(name).expect("created");
-            db.transact(|tx| tx.put(&table, b"key", b"value").map(drop)).expect("room");
+            db.transact(|tx| tx.put(&table, b"key", b"value").map(drop)).expect("there is space");
         }
         db.close().expect("closed");
         damage(&disks, ROWS, |_, _| true);
@@ -279,7 +282,7 @@ mod in_a_small_log {
         fill(&db, "dropped", rows);
         assert!(pages(&db) > empty + u64::from(rows) / 8);
         db.drop_table("dropped").expect("dropped");
-        // Nobody writes anything.
+        // No client writes anything.
         wait_until("the last page", || pages(&db) == empty);
         db.transact(|tx| tx.put(&kept, b"key", b"value").map(drop)).expect("it goes on");
         db.close().expect("closed");
@@ -322,8 +325,8 @@ mod in_a_small_log {
         comes_back_by_steps(1 << 20, 1_200_000);
     }
 
-    /// Deletes leave ghosts; the drop begins to clear the tree and finds the log full; then the log is given back, and
-    /// whoever removes the ghosts comes first.
+    /// Deletes leave ghosts; the drop begins to clear the tree and finds the log full; then the log
+    /// is given back, and the thread that removes the ghost records comes first.
     #[test]
     fn a_full_log_delays_it_and_ghosts_of_the_table_are_forgotten() {
         for threads in [false, true] {
@@ -349,11 +352,13 @@ mod in_a_small_log {
             }
             let table = db.table("dropped").expect("there");
             for number in 0..100u32 {
-                db.transact(|tx| tx.delete(&table, &(number * 29).to_be_bytes()).map(drop)).expect("room");
+                db.transact(|tx| tx.delete(&table, &(number * 29).to_be_bytes()).map(drop))
+                    .expect("there is space");
             }
             drop(table);
             db.drop_table("dropped").expect("dropped");
-            // With threads not before: removing the ghosts takes log beside the deletes, and these would be refused.
+            // With threads not before: removing the ghosts takes log beside the deletes, and these
+            // would be refused.
             gate.set(Mode::Full);
             let refused = (0..100_000u32)
                 .find_map(|i| db.transact(|tx| tx.put(&kept, &[i as u8], &[i as u8; VALUE]).map(drop)).err());
@@ -404,8 +409,8 @@ mod of_cached_pages {
         Arc::new(Emulated::new(inner, &profiles::get(profile).expect("shipped"), 1).expect("emulated"))
     }
 
-    /// Clients read and change rows that do not fit into DRAM; meanwhile a table of `dropped` pages, most of which are in the
-    /// cache, is dropped or kept.
+    /// Clients read and change rows that do not fit into DRAM; meanwhile a table of `dropped`
+    /// pages, most of which are in the cache, is dropped or kept.
     fn run(dropped: u32, drops: bool) -> Met {
         let simulation = SimOptions { step_limit: u64::MAX, ..SimOptions::measuring(1, 4) };
         let outcome = sim::run(simulation, move || {

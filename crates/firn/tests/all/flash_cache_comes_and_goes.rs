@@ -1,5 +1,6 @@
-//! The flash cache while a database is in use: it is attached, detached, resized and replaced. At every moment of that the
-//! power may fail, or a call; whatever was acknowledged is there afterwards.
+//! The flash cache while a database is in use: it is attached, detached, resized and replaced. At
+//! every moment of that the power may fail, or a call; whatever was acknowledged is there
+//! afterwards.
 
 use crate::support::bed::Bed;
 use firn::device::{
@@ -66,7 +67,8 @@ fn verify(db: &Database, acknowledged: u32, attempted: u32) {
     assert!(report.is_clean(), "{:?}", report.damage);
 }
 
-/// Attaches a cache, works, makes it smaller, works, detaches it, works. `told` of each acknowledged commit.
+/// Attaches a cache, works, makes it smaller, works, detaches it, works. `told` is called for each
+/// acknowledged commit.
 fn come_and_go(
     db: &Database,
     device: Arc<dyn Device>,
@@ -294,7 +296,7 @@ fn it_comes_and_goes_while_clients_work() {
     assert!(cache_status(&path).unwrap().is_none());
 }
 
-/// Until the cache took so many pages.
+/// Until the cache took that many pages.
 fn wait_for(db: &Database, pages: u64) {
     let taken = || {
         let cache = db.statistics().cache.unwrap();

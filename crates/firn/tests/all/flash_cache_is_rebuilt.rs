@@ -1,5 +1,5 @@
-//! The flash cache's device is lost. If log was kept for it, whatever only it held is made anew, at any moment of a power cut;
-//! if not, the database says so and stays as it is.
+//! The flash cache's device is lost. If log was kept for it, whatever only it held is made anew, at
+//! any moment of a power cut; if not, the database says so and stays as it is.
 
 use crate::support::caches;
 use crate::support::images::{Tally, Walk, record};
@@ -131,7 +131,7 @@ fn log_is_kept_for_it_and_bounded() {
     fill(&db, 3000, 12);
     assert!(db.cache_status().unwrap().rebuildable_log_bytes.is_some());
     db.close().unwrap();
-    // Told otherwise it keeps no more log, now and later.
+    // With the option off it retains no more log, now and later.
     let kept = |options: Options| {
         let db = options.open(&path).unwrap();
         let kept = db.cache_status().unwrap().rebuildable_log_bytes;
@@ -144,8 +144,8 @@ fn log_is_kept_for_it_and_bounded() {
     verify(&Options::new().open(&path).unwrap(), 3000, 12);
 }
 
-/// It once had to be asked for at every opening: one look with other options (`firn stat`) and the log that was kept for the
-/// cache was given back, for good.
+/// It once had to be asked for at every opening: one look with other options (`firn stat`) and the
+/// log that was kept for the cache was given back, for good.
 #[test]
 fn an_opening_that_does_not_ask_for_it_does_not_end_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -167,8 +167,9 @@ fn an_opening_that_does_not_ask_for_it_does_not_end_it() {
     verify(&db, 3000, 2);
 }
 
-/// A commit of its own takes a block, however few bytes it has: by their number alone, the log would be full long before
-/// the cache had to give any of it up. Checkpoints that somebody asks for again and again do not fill it either.
+/// A commit of its own takes a block, however few bytes it has: by their number alone, the log
+/// would be full long before the cache had to give any of it up. Checkpoints that a client requests
+/// again and again do not fill it either.
 #[test]
 fn small_commits_and_many_checkpoints_never_fill_the_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -202,7 +203,8 @@ fn what_no_log_was_kept_for_is_not_given_up() {
         error.kind() == ErrorKind::Unusable && error.to_string().contains("cannot be given up"),
         "{error}"
     );
-    // Nothing has changed. Asked for now, log is kept for what comes, and what is there goes to the store.
+    // Nothing has changed. Asked for now, log is kept for what comes, and what is there goes to the
+    // store.
     let db = options().cache_rebuildable(true).open(&path).unwrap();
     verify(&db, 3000, 1);
     fill(&db, 500, 1);

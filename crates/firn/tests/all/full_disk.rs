@@ -1,6 +1,6 @@
-//! A disk, or a log, without room is an error that can be lived with: the statement changes nothing, the
-//! transaction rolls back or commits what it has, reads go on, deleting makes room, room that returns is used at
-//! once, and a database that is full opens.
+//! A disk, or a log, without space is an error that an application can handle: the statement
+//! changes nothing, the transaction rolls back or commits what it has, reads go on, deleting frees
+//! space, space that returns is used at once, and a database that is full opens.
 
 use crate::bad_support::{Disks, quiet};
 use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
@@ -21,7 +21,8 @@ fn insert(tx: &mut Transaction, table: &Table, number: u32) -> Result<(), Error>
     tx.insert(table, &number.to_be_bytes(), &value(number))
 }
 
-/// Inserts rows from `from` on, some hundred a transaction, until there is no room; how far it came.
+/// Inserts rows from `from` on, some hundred a transaction, until there is no space; returns how
+/// far it came.
 fn fill(db: &Database, table: &Table, from: u32) -> (u32, Error) {
     let mut next = from;
     loop {
@@ -43,7 +44,7 @@ fn delete_in_pieces(db: &Database, table: &Table, end: u32) {
     for first in (0..end).step_by(300) {
         let numbers = first..(first + 300).min(end);
         db.transact(|tx| delete(tx, table, numbers.clone()))
-            .expect("deleting needs no room that was not kept for it");
+            .expect("deleting needs no space that was not reserved for it");
     }
 }
 
@@ -108,7 +109,8 @@ fn a_transaction_meets_the_end_of_the_disk() {
     };
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     assert!(error.to_string().contains("store"), "which device: {error}");
-    // The statement that failed changed nothing; its transaction reads what it wrote, and others what they saw.
+    // The statement that failed changed nothing; its transaction reads what it wrote, and others
+    // what they saw.
     assert_eq!(tx.get(&table, &next.to_be_bytes()).expect("readable"), None);
     assert_eq!(tx.get(&table, &(next - 1).to_be_bytes()).expect("readable"), Some(value(next - 1)));
     assert_eq!(count(&db, &table), 100);
@@ -119,11 +121,11 @@ fn a_transaction_meets_the_end_of_the_disk() {
             .expect_err("still full");
         assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     }
-    tx.rollback().expect("rolling back needs no room that was not kept for it");
+    tx.rollback().expect("rolling back needs no space that was not reserved for it");
     assert_eq!(count(&db, &table), 100);
-    db.checkpoint().expect("a checkpoint needs no room that was not kept for it");
+    db.checkpoint().expect("a checkpoint needs no space that was not reserved for it");
     settle(&db);
-    // What was rolled back made room.
+    // The rollback freed space.
     db.transact(|tx| (100..1000).try_for_each(|number| insert(tx, &table, number))).expect("committed");
     assert_eq!(count(&db, &table), 1000);
     assert_clean(&db);
@@ -140,7 +142,7 @@ fn what_fits_can_be_committed() {
     while insert(&mut tx, &table, next).is_ok() {
         next += 1;
     }
-    tx.commit().expect("a commit needs no room in the store");
+    tx.commit().expect("a commit needs no space in the store");
     assert_eq!(count(&db, &table), next);
     drop((table, db));
     let db = small().open_on(limited(&disks, &plan)).expect("a full database opens");
@@ -168,7 +170,8 @@ fn deleting_dropping_and_reopening_on_a_full_disk() {
     db.close().expect("a full database closes");
     let db = small().open_on(limited(&disks, &plan)).expect("a full database opens");
     let table = db.table("t").expect("there");
-    // Deleting makes room. All at once it may not be possible: before-images of long transactions spill to pages.
+    // Deleting frees space. All at once it may not be possible: before-images of long transactions
+    // spill to pages.
     let all_at_once = db.transact(|tx| delete(tx, &table, 0..filled));
     if let Err(error) = all_at_once {
         assert_eq!(error.kind(), ErrorKind::Full, "{error}");
@@ -176,14 +179,14 @@ fn deleting_dropping_and_reopening_on_a_full_disk() {
         delete_in_pieces(&db, &table, filled / 2);
     } else {
         db.transact(|tx| (filled / 2..filled).try_for_each(|number| insert(tx, &table, number)))
-            .expect("room");
+            .expect("there is space");
     }
     assert_eq!(count(&db, &table), filled - filled / 2);
     settle(&db);
     let (refilled, _) = fill(&db, &table, filled);
-    assert!(refilled > filled, "deleted rows made no room");
+    assert!(refilled > filled, "deleted rows freed no space");
     // So does dropping a table.
-    db.drop_table("other").expect("dropping needs no room that was not kept for it");
+    db.drop_table("other").expect("dropping needs no space that was not reserved for it");
     settle(&db);
     db.checkpoint().expect("a checkpoint");
     let (more, _) = fill(&db, &table, refilled);
@@ -207,7 +210,7 @@ fn room_that_returns_is_used_at_once() {
         }
         plan.heal();
         db.transact(|tx| (filled..filled + 3000).try_for_each(|number| insert(tx, &table, number)))
-            .expect("room");
+            .expect("there is space");
         assert_eq!(count(&db, &table), filled + 3000);
         drop(table);
         db.close().expect("closed");
@@ -227,14 +230,14 @@ fn a_transaction_larger_than_the_log() {
         let table = db.create_table("t").expect("a table");
         db.transact(|tx| (0..50).try_for_each(|number| insert(tx, &table, number))).expect("committed");
         let mut tx = db.begin();
-        // Five times the log. Checkpoints may make room for it; if they do not, it says so.
+        // Five times the log. Checkpoints may free space for it; if they do not, it says so.
         let outcome = (50..10_000).try_for_each(|number| insert(&mut tx, &table, number));
         if let Err(error) = &outcome {
             assert_eq!(error.kind(), ErrorKind::Full, "{error}");
-            assert!(error.to_string().contains("log"), "which room: {error}");
+            assert!(error.to_string().contains("log"), "which space: {error}");
         }
         assert_eq!(count(&db, &table), 50, "others go on reading");
-        tx.rollback().expect("room was kept for rolling back");
+        tx.rollback().expect("space was reserved for rolling back");
         assert_eq!(count(&db, &table), 50);
         db.transact(|tx| (50..100).try_for_each(|number| insert(tx, &table, number))).expect("work goes on");
         drop(table);
@@ -307,9 +310,9 @@ fn a_real_file_system_without_room() {
     };
     let path = disk.path().join("db");
     let options = || Options::new().buffer_bytes(2 << 20).log_devices(2).log_bytes(2 << 20);
-    // No room to create it: nothing half-made stands in the way later.
+    // No space to create it: nothing half-made stands in the way later.
     let ballast_path = ballast(&disk.path(), 1);
-    let error = options().open(&path).expect_err("no room");
+    let error = options().open(&path).expect_err("no space");
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     std::fs::remove_file(&ballast_path).expect("removed");
     let db = options().open(&path).expect("created");
@@ -323,7 +326,7 @@ fn a_real_file_system_without_room() {
     let more_ballast = disk.path().join("more");
     let _ = std::fs::write(&more_ballast, vec![1; 8 << 20]);
     std::thread::sleep(Duration::from_millis(300));
-    db.checkpoint().expect("a checkpoint needs no room that was not kept for it");
+    db.checkpoint().expect("a checkpoint needs no space that was not reserved for it");
     drop(table);
     db.close().expect("closed");
     let db = options().open(&path).expect("a full database opens");
@@ -334,7 +337,7 @@ fn a_real_file_system_without_room() {
     std::fs::remove_file(&ballast_path).expect("removed");
     std::fs::remove_file(&more_ballast).expect("removed");
     db.transact(|tx| (filled..filled + 4000).try_for_each(|number| insert(tx, &table, number)))
-        .expect("room again");
+        .expect("space again");
     assert_eq!(count(&db, &table), filled - filled / 2 + 4000);
     drop(table);
     db.close().expect("closed");

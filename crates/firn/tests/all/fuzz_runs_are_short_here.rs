@@ -1,9 +1,9 @@
-//! The fuzzers' functions on a stable compiler: each runs the corpus that lies beside the fuzzers, and then
-//! for a second or so on random bytes and on mutated files of the corpus.
+//! The fuzzers' functions on a stable compiler: each runs the corpus that lies beside the fuzzers,
+//! and then for a second or so on random bytes and on mutated files of the corpus.
 //!
-//! A seed is a file of the corpus that is checked in. `seed-accepted-*` must get through (the record fits its
-//! page, the database opens), `seed-refused-*` must not: a change of a format that leaves the seeds behind
-//! fails here. `fuzz_seeds` makes them anew.
+//! A seed is a file of the corpus that is checked in. `seed-accepted-*` must get through (the
+//! record fits its page, the database opens), `seed-refused-*` must not: a change of a format that
+//! leaves the seeds behind fails here. `fuzz_seeds` makes them anew.
 //!
 //! `FIRN_FUZZ_SECONDS=600` runs each longer, `FIRN_SEED=7` replays one seed of the random numbers.
 

@@ -1,11 +1,12 @@
-//! Makes the seeds of the fuzzers (`fuzz/corpus/*/seed-*`): small inputs from which a fuzzer needs few steps
-//! to reach what it is for. They are inputs as [`harness`] reads them, named by whether they get through.
+//! Makes the seeds of the fuzzers (`fuzz/corpus/*/seed-*`): small inputs from which a fuzzer needs
+//! few steps to reach what it is for. They are inputs as [`harness`] reads them, named by whether
+//! they get through.
 //!
 //!     cargo test -p firndb --test all fuzz_seeds -- --ignored
 //!
-//! Run it after a change of a format; `fuzz_runs_are_short_here` says when seeds do not reach their targets
-//! any more. It removes `seed-accepted-*` and `seed-refused-*` and leaves other seeds: those were found by a
-//! fuzzer, and stay as they are.
+//! Run it after a change of a format; `fuzz_runs_are_short_here` says when seeds do not reach their
+//! targets any more. It removes `seed-accepted-*` and `seed-refused-*` and leaves other seeds:
+//! those were found by a fuzzer, and stay as they are.
 
 use crate::fuzz_runs_are_short_here::corpus_path;
 use crate::fuzz_runs_are_short_here::harness::{self, Disks};
@@ -61,8 +62,9 @@ fn whole(device: &MemoryDevice) -> Vec<u8> {
     bytes
 }
 
-/// One record of each kind that trees write, with the page as it was before, from the log of a database that
-/// splits, changes, sweeps and merges leaves, rolls back, and drops a table; and a checkpoint.
+/// One record of each kind that trees write, with the page as it was before, from the log of a
+/// database that splits, changes, sweeps and merges leaves, rolls back, and drops a table; and a
+/// checkpoint.
 fn page_seeds() -> Vec<Seed> {
     const NAMES: [&str; 12] = [
         "insert",
@@ -148,7 +150,8 @@ fn page_seeds() -> Vec<Seed> {
 type BlockPiece<'a> = (u16, u16, &'a [u8]);
 /// Bytes to lay over both copies of the superblock: the first byte in them, and the bytes.
 type SuperblockPiece = (u8, Vec<u8>);
-/// Bytes to lay over two slots of the store's metadata: these, the first byte in them, and the bytes.
+/// Bytes to lay over two slots of the store's metadata: these, the first byte in them, and the
+/// bytes.
 type StorePiece = ([u8; 2], u16, Vec<u8>);
 
 fn log_seeds() -> Vec<Seed> {
@@ -257,15 +260,16 @@ fn superblock_seeds() -> Vec<Seed> {
 }
 
 fn store_seeds() -> Vec<Seed> {
-    // As the harness counts slots: header, totals, bitmap page, first and second map page; two of each.
+    // As the harness counts slots: header, totals, bitmap page, first and second map page; two of
+    // each.
     const HEADER: [u8; 2] = [0, 1];
     const TOTALS: [u8; 2] = [2, 3];
     const BITMAP: [u8; 2] = [4, 5];
     const MAP: [u8; 2] = [6, 7];
     const SECOND_MAP: [u8; 2] = [8, 9];
     const BODY: u16 = 64;
-    // Page 0 has no entry in use; page 1 is in the map's second entry of 24 bytes: state and version, then
-    // place and checksum.
+    // Page 0 has no entry in use; page 1 is in the map's second entry of 24 bytes: state and
+    // version, then place and checksum.
     const ENTRY: u16 = BODY + 24;
     let max = [0xff; 8];
     let scripts: Vec<(&str, Vec<StorePiece>)> = vec![

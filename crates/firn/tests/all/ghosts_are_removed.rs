@@ -1,4 +1,5 @@
-//! Every deleted row is taken out of its page in bounded time, whatever happened in between, and its pages come back.
+//! Every deleted row is taken out of its page in bounded time, whatever happened in between, and
+//! its pages come back.
 //!
 //! The steps are driven until none has anything to do: that is the bounded time.
 
@@ -63,7 +64,7 @@ fn delete(db: &Database, table: &Table, rows: std::ops::Range<u32>, a_transactio
         db.transact(|tx| {
             (start..(start + a_transaction).min(rows.end)).try_for_each(|i| {
                 assert!(tx.delete(table, &i.to_be_bytes())?);
-                Ok(())
+                Ok::<_, firn::Error>(())
             })
         })
         .expect("committed");
@@ -122,7 +123,8 @@ fn after_the_database_was_closed_at_once() {
     });
 }
 
-/// Some of the deletions are older than the last checkpoint, some are only in the log, one is prepared.
+/// Some of the deletions are older than the last checkpoint, some are only in the log, one is
+/// prepared.
 #[test]
 fn after_a_crash() {
     within(LIMIT, || {
@@ -138,7 +140,8 @@ fn after_a_crash() {
         }
         tx.prepare(b"half").expect("prepared");
         settle(&db);
-        // Twice: what was dirty at the first is written by the second, and redo starts after the deletions.
+        // Twice: what was dirty at the first is written by the second, and redo starts after the
+        // deletions.
         db.checkpoint().expect("a checkpoint");
         db.checkpoint().expect("a checkpoint");
         delete(&db, &table, 3_500..6_000, 100);
@@ -152,7 +155,8 @@ fn after_a_crash() {
     });
 }
 
-/// A table that grows at one end and is emptied at the other: no insert ever comes back to the old leaves.
+/// A table that grows at one end and is emptied at the other: no insert ever comes back to the old
+/// leaves.
 #[test]
 fn of_a_queue_across_crashes() {
     within(LIMIT, || {
@@ -216,8 +220,9 @@ fn when_a_rolled_back_insert_has_brought_it_back() {
     });
 }
 
-/// Cause: a transaction found by recovery has no list of its keys any more, and a sweep that passes its rows, which are no ghosts
-/// then, forgot their ranges. Effect: ghosts that its rollback put back were in no range after another crash, and stayed for ever.
+/// Cause: a transaction found by recovery has no list of its keys any more, and a sweep that passes
+/// its rows, which are no ghosts then, forgot their ranges. Effect: ghosts that its rollback put
+/// back were in no range after another crash, and stayed for ever.
 #[test]
 fn when_one_that_recovery_found_has_brought_it_back() {
     within(LIMIT, || {
@@ -258,7 +263,8 @@ fn when_one_that_recovery_found_has_brought_it_back() {
     });
 }
 
-/// Rows are deleted all over a table while a snapshot is open, much more than is remembered one by one.
+/// Rows are deleted all over a table while a snapshot is open, much more than is remembered one by
+/// one.
 #[test]
 fn with_a_bounded_memory_of_where_they_are() {
     within(LIMIT, || {

@@ -1,4 +1,5 @@
-//! The judge of histories finds what is wrong with histories made by hand, and nothing in good ones.
+//! The judge of histories finds what is wrong with histories made by hand, and nothing in good
+//! ones.
 
 use firn_workloads::history::Phenomenon::{self, *};
 use firn_workloads::history::{Element, Event, Txn, judge};
@@ -127,7 +128,8 @@ fn stale_reads_against_time() {
     assert!(found(&[writer, reader], &[(1, 0)], &[]).contains(&GSingle));
 }
 
-/// A history in which each of `count` transactions reads a list and appends to it, several at a time on different lists.
+/// A history in which each of `count` transactions reads a list and appends to it, several at a
+/// time on different lists.
 fn long_history(count: u32) -> (Vec<Txn>, BTreeMap<u32, Vec<Element>>) {
     const LISTS: u32 = 400;
     let mut last: BTreeMap<u32, Vec<Element>> = BTreeMap::new();
@@ -153,7 +155,8 @@ fn long_histories_are_judged_in_linear_time() {
     let (mut txns, last) = long_history(20_000);
     let began = std::time::Instant::now();
     assert_eq!(judge(&txns, &last).0.keys().copied().collect::<Vec<_>>(), []);
-    // A single stale read deep inside: of a version that another had replaced before the reader began.
+    // A single stale read deep inside: of a version that another had replaced before the reader
+    // began.
     let at = 15_000;
     let Event::Read(_, list, true) = &mut txns[at].events[2] else { panic!("a scan") };
     list.pop().expect("a version to miss");

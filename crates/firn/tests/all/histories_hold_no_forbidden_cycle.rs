@@ -1,6 +1,6 @@
 //! Threads run random transactions against each other; the history they saw is judged by its direct
-//! serialization graph. No level shows what it forbids, and snapshot isolation, provoked, shows the write
-//! skew that it allows.
+//! serialization graph. No level shows what it forbids, and snapshot isolation, provoked, shows the
+//! write skew that it allows.
 //!
 //! One seed again: `FIRN_SEED=7` (the threads' timing is not repeated); more: `FIRN_SEEDS=1000`.
 
@@ -24,7 +24,7 @@ fn encode(list: &[Element]) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Vec<Element> {
     let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
-    assert!(bytes.len().is_multiple_of(8), "a list that nobody wrote");
+    assert!(bytes.len().is_multiple_of(8), "a list that no transaction wrote");
     bytes.chunks(8).map(|pair| (number(&pair[..4]), number(&pair[4..]))).collect()
 }
 

@@ -1,6 +1,6 @@
-//! Which isolation level lets which anomaly happen: each is provoked by a scripted interleaving, at each
-//! level, and must happen, or not, as the table says. That weak levels do show the weaker anomalies proves
-//! that the scripts see them.
+//! Which isolation level lets which anomaly happen: each is provoked by a scripted interleaving, at
+//! each level, and must happen, or not, as the table says. That weak levels do show the weaker
+//! anomalies proves that the scripts see them.
 //!
 //! After Adya's thesis (2000) and the Hermitage tests of Kleppmann.
 
@@ -161,7 +161,7 @@ const TABLE: &[Anomaly] = &[
     },
     Anomaly {
         name: "G-single across a savepoint",
-        what: "what a write told of its row is not true any more after the write is undone",
+        what: "what a write reported of its row is not true any more after the write is undone",
         script: "1 save; 1 put z 30; 1 undo; 2 insert z 40; 2 commit; 1 get z; 1 commit",
         happened: |o| o.of(1, "put") == ["false"] && o.of(1, "get") == ["40"],
         happens: READ_COMMITTED,
@@ -228,7 +228,11 @@ fn every_level_forbids_what_the_table_says() {
                 assert!(fair, "transaction {who} ended with {end:?} in {}", anomaly.name);
             }
             let survivors = outcome.ends.values().filter(|end| **end == End::Committed).count();
-            assert!(survivors > 0, "{} under {level:?}: somebody gets through: {outcome:?}", anomaly.name);
+            assert!(
+                survivors > 0,
+                "{} under {level:?}: some transaction gets through: {outcome:?}",
+                anomaly.name
+            );
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

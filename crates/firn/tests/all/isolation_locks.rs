@@ -1,4 +1,4 @@
-//! Locks: who waits for whom, how waits end, and who never waits.
+//! Locks: which transaction waits for which, how waits end, and which never waits.
 
 use crate::histories_support::script::{End, run, run_on, two_rows};
 use crate::histories_support::{busy, create, quiet, scan, within};
@@ -45,7 +45,7 @@ fn a_deadlock_has_one_victim_and_the_others_go_on() {
         assert_eq!(
             outcome.ends[&2],
             End::Refused(ErrorKind::Deadlock),
-            "who closes the circle is the victim"
+            "the transaction that closes the circle is the victim"
         );
         assert_eq!(outcome.ends[&1], End::Committed);
         assert_eq!(outcome.rows, "x=11 y=21");
@@ -90,7 +90,7 @@ fn the_error_of_a_deadlock_names_the_circle_and_transact_runs_the_victim_again()
                                 std::thread::yield_now();
                                 tx.put(table, key, &[count + 1])?;
                             }
-                            Ok(())
+                            Ok::<_, Error>(())
                         })
                         .expect("it comes through");
                     }
@@ -220,7 +220,7 @@ fn readers_do_not_wait_for_writers_unless_they_are_serializable() {
         }
         tx.commit().expect("committed");
     }
-    assert_eq!(db.statistics().txn.lock_waits, waits, "nobody waited");
+    assert_eq!(db.statistics().txn.lock_waits, waits, "no transaction waited");
     is_timeout(serializable(&db).get(&table, b"x"));
     is_timeout(serializable(&db).get(&table, b"z"));
     is_timeout(serializable(&db).get(&table, b"w"));
@@ -282,7 +282,7 @@ fn a_serializable_scan_that_was_not_finished_locks_what_it_has_read() {
         }
         let mut writer = impatient(&db, Isolation::Snapshot);
         is_timeout(writer.insert(&table, &key(read), b"x"));
-        writer.insert(&table, &key(far), b"x").expect("nobody has been there");
+        writer.insert(&table, &key(far), b"x").expect("no transaction has been there");
     }
 }
 
@@ -382,7 +382,8 @@ fn a_first_statement_that_waited_goes_on_with_what_it_waited_for() {
         assert_eq!(outcome.of(2, "get"), ["12"], "{script}");
         assert!(!outcome.waited.is_empty(), "{script}");
     }
-    // It had been shown something: a conflict, as soon as the other has committed. If it rolls back, none.
+    // It had been shown something: a conflict, as soon as the other has committed. If it rolls
+    // back, none.
     let outcome = run(Isolation::Snapshot, "2 get y; 1 put x 11; 2 put x 12; 1 commit; 2 commit");
     assert_eq!(outcome.ends[&2], End::Refused(ErrorKind::Conflict), "{outcome:?}");
     let outcome = run(Isolation::Snapshot, "2 get y; 1 put x 11; 2 put x 12; 1 rollback; 2 commit");
@@ -450,8 +451,8 @@ fn thousands_of_locks_become_one_and_still_lock() {
     impatient(&db, Isolation::Snapshot).insert(&table, &78u32.to_be_bytes(), b"x").expect("free");
 }
 
-/// A commit of a transaction that only read is told durable when what it saw is. A serializable one once was
-/// at once.
+/// A commit of a transaction that only read is acknowledged when what it saw is durable. A
+/// serializable one once was at once.
 #[test]
 fn readers_wait_until_what_they_saw_is_durable() {
     for level in LEVELS {

@@ -1,5 +1,5 @@
-//! Transactions that stay open long: they do not pin the log, they keep what they need, and they can be
-//! ended well in any way.
+//! Transactions that stay open long: they do not pin the log, they keep what they need, and they
+//! can be ended well in any way.
 
 use crate::histories_support::{Disks, quiet, scan, within};
 use firn::{Database, Direction, KeyRange, Options, Table};
@@ -28,8 +28,8 @@ fn write_log_over(db: &Database, table: &Table, times: u64) {
     }
 }
 
-/// A transaction that writes while the log goes round several times, ended by `end`, which answers the
-/// database that is left and whether the transaction should be in it.
+/// A transaction that writes while the log wraps around several times, ended by `end`, which
+/// returns the database that is left and whether the transaction should be in it.
 fn long_transaction(
     version_bytes: usize,
     end: impl FnOnce(Database, Disks, firn::Transaction) -> (Database, bool),
@@ -127,7 +127,8 @@ fn it_is_prepared_and_committed_in_a_later_life() {
     });
 }
 
-/// Rows that change all the time under an old snapshot: their old versions go to undo pages and come back.
+/// Rows that change all the time under an old snapshot: their old versions go to undo pages and
+/// come back.
 #[test]
 fn an_old_snapshot_sees_through_many_versions() {
     within(Duration::from_secs(120), || {
@@ -156,14 +157,15 @@ fn an_old_snapshot_sees_through_many_versions() {
         snapshots.clear();
         while db.step().expect("a step") == firn::Progress::Worked {}
         let txn = db.statistics().txn;
-        assert_eq!((txn.version_bytes, txn.kept), (0, 0), "nobody needs them any more");
+        assert_eq!((txn.version_bytes, txn.kept), (0, 0), "no snapshot needs them any more");
         let report = db.check(&mut |_| {}).expect("can be checked");
         assert_eq!(report.damage, Vec::<String>::new());
     });
 }
 
-/// What is kept for a snapshot moves to the undo tree as a whole. It once left its buffers behind, and a state for each
-/// commit, which nothing counted: 833 bytes a commit, for as long as the snapshot was open.
+/// What is kept for a snapshot moves to the undo tree as a whole. It once left its buffers behind,
+/// and a state for each commit, which nothing counted: 833 bytes a commit, for as long as the
+/// snapshot was open.
 #[test]
 fn the_memory_that_an_old_snapshot_costs_does_not_grow_with_the_commits() {
     within(Duration::from_secs(300), || {

@@ -1,5 +1,6 @@
-//! Two-phase commit: a prepared transaction survives closing and crashes, keeps its rows locked, shows
-//! others the versions before, and is ended by its id from any thread, in any life of the database.
+//! Two-phase commit: a prepared transaction survives closing and crashes, keeps its rows locked,
+//! shows others the versions before, and is ended by its id from any thread, in any life of the
+//! database.
 
 use crate::histories_support::{Disks, quiet, scan, within};
 use firn::{
@@ -162,8 +163,8 @@ fn a_commit_of_a_prepared_transaction_survives_a_crash_right_after_it() {
     assert_eq!(world.db.prepared(), Vec::<Vec<u8>>::new());
 }
 
-/// It once came back prepared: nothing had waited for the log, and who heard of a rollback had no reason to decide
-/// again.
+/// It once came back prepared: nothing had waited for the log, and a caller that was told of a
+/// rollback had no reason to decide again.
 #[test]
 fn a_rollback_of_a_prepared_transaction_survives_a_crash_right_after_it() {
     let world = World::new();
@@ -299,8 +300,8 @@ fn rows_read_for_update_stay_locked_through_crashes_and_checkpoints() {
     }
 }
 
-/// 200 of them once had a list that no group of a small log could hold: the checkpoint failed and poisoned the database,
-/// after each opening again.
+/// 200 of them once had a list that no group of a small log could hold: the checkpoint failed and
+/// poisoned the database, after each opening again.
 #[test]
 fn as_many_are_prepared_as_checkpoints_can_list_and_the_next_one_is_refused() {
     let mut world = World::new();

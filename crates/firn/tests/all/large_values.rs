@@ -1,5 +1,5 @@
-//! Values of up to many MiB: larger than the log, crashed at random places, on a volume that fills up, and
-//! freed when nobody can see them any more.
+//! Values of up to many MiB: larger than the log, crashed at random places, on a volume that fills
+//! up, and freed when no snapshot can see them any more.
 
 use firn::device::MemoryDevice;
 use firn::{
@@ -57,7 +57,8 @@ fn assert_clean(db: &Database) {
     assert_eq!(report.damage, Vec::<String>::new());
 }
 
-/// Background work until nothing is left to do. Freeing waits for a fence: it is idle once in between.
+/// Background work until nothing is left to do. Freeing waits for a fence: it is idle once in
+/// between.
 fn settle(db: &Database) {
     let mut idle = 0;
     while idle < 5 {
@@ -235,7 +236,8 @@ fn what_was_marked_before_a_crash_is_freed_after_it() {
     assert!(report.is_clean() && report.pages < empty + 20, "{} pages of {empty}", report.pages);
 }
 
-/// With threads in the background: readers see whole values while others replace, delete and free them.
+/// With threads in the background: readers see whole values while others replace, delete and free
+/// them.
 #[test]
 fn readers_see_whole_values_while_others_replace_them() {
     let disks = Disks::new(u64::MAX);
@@ -264,7 +266,7 @@ fn readers_see_whole_values_while_others_replace_them() {
                         } else {
                             tx.put(table, &key, &make(n * 2 + writer))?;
                         }
-                        Ok(())
+                        Ok::<_, firn::Error>(())
                     })
                     .unwrap();
                 }
@@ -285,7 +287,7 @@ fn readers_see_whole_values_while_others_replace_them() {
                         while let Some((_, value)) = cursor.next(tx)? {
                             check(value);
                         }
-                        Ok(())
+                        Ok::<_, firn::Error>(())
                     })
                     .unwrap();
                 }

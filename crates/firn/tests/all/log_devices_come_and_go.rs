@@ -1,5 +1,6 @@
-//! The log's devices while a database is in use: they are added, removed and replaced, they fail, they are missing.
-//! At every moment of that the power may fail, or a call; whatever was acknowledged is there afterwards.
+//! The log's devices while a database is in use: they are added, removed and replaced, they fail,
+//! they are missing. At every moment of that the power may fail, or a call; whatever was
+//! acknowledged is there afterwards.
 
 use crate::support::bed::Bed;
 use firn::device::{
@@ -252,9 +253,9 @@ fn a_log_device_fails_and_commits_go_on_without_it() {
     }
 }
 
-/// Cause: what decides about a failed log device was installed once recovery was done. Effect: a device that can be read
-/// and not written, as a worn-out SSD, failed every opening after a crash, though others had copies of all it held. Mend:
-/// it is there from the new epoch's first write on.
+/// Cause: what decides about a failed log device was installed once recovery was done. Effect: a
+/// device that can be read and not written, as a worn-out SSD, failed every opening after a crash,
+/// though others had copies of all it held. Mend: it is there from the new epoch's first write on.
 #[test]
 fn a_log_device_that_cannot_be_written_is_dropped_by_the_opening() {
     let mut failed_while_opening = 0;
@@ -302,7 +303,8 @@ fn a_log_device_that_cannot_be_written_is_dropped_by_the_opening() {
             assert!(db.log_events().iter().any(|event| event.message.contains("failed on purpose")));
             let left: Vec<u32> = if logs == 2 { vec![1] } else { vec![1, 3] };
             assert_eq!(db.log_array().members.iter().map(|member| member.id).collect::<Vec<_>>(), left);
-            // The superblock says so, too: after a power cut the others are enough, and it is not asked for.
+            // The superblock says so, too: after a power cut the others are enough, and it is not
+            // asked for.
             let image = bed.duplicate();
             drop(db);
             let db = reopened().open_on(without(&image.plain(), 1)).unwrap();
@@ -314,7 +316,7 @@ fn a_log_device_that_cannot_be_written_is_dropped_by_the_opening() {
     assert!(failed_while_opening > 5, "{failed_while_opening} openings met the failure");
 }
 
-/// Whenever it is said that all log is on so many devices again, there are so many.
+/// Whenever an event says that all log is on two devices again, it is.
 fn two_fail_at_once(seed: u64, logs: usize, copies: usize) {
     let bed = Bed::new(logs);
     let plan = FaultPlan::new(seed);
@@ -374,8 +376,9 @@ fn two_fail_at_once(seed: u64, logs: usize, copies: usize) {
     verify(&db, 72);
 }
 
-/// Cause: each of the two noted what was left when it failed, and wrote that down whenever its turn came. Effect: the
-/// superblock promised a copy more than there was. Mend: what is left is counted under the superblock's lock.
+/// Cause: each of the two noted what was left when it failed, and wrote that down whenever its turn
+/// came. Effect: the superblock promised a copy more than there was. Mend: what is left is counted
+/// under the superblock's lock.
 #[test]
 fn two_log_devices_that_fail_together_leave_no_promise_that_is_not_kept() {
     for (logs, copies) in [(3, 2), (4, 2), (4, 3)] {
@@ -403,7 +406,8 @@ fn what_was_committed_with_too_few_copies_is_never_silently_lost() {
     let array = db.log_array();
     assert_eq!((array.copies, array.copies_now, array.redundant_from), (2, 1, None));
     assert!(array.is_degraded() && array.may_lose == 0);
-    // The power fails. The device that was lost is back, and the other is gone: it alone has the last commits.
+    // The power fails. The device that was lost is back, and the other is gone: it alone has the
+    // last commits.
     let image = bed.duplicate();
     let error = reopened().open_on(without(&image.duplicate().plain(), 0)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
@@ -471,7 +475,8 @@ fn a_device_that_comes_back_under_its_old_name_is_not_what_it_was() {
     for n in 6..12 {
         commit(&db, n).unwrap();
     }
-    // As it was as a member, under the name that it had: whole blocks of this database, of LSNs that are gone.
+    // As it was as a member, under the name that it had: whole blocks of this database, of LSNs
+    // that are gone.
     std::fs::copy(dir.path().join("old"), path.join("log.0")).unwrap();
     assert_eq!(db.add_log_device("log.0").unwrap(), 4);
     for n in 12..16 {

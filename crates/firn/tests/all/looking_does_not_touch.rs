@@ -1,4 +1,5 @@
-//! A database opened read-only is recovered in memory: not a byte of its files, its archive and their metadata changes.
+//! A database opened read-only is recovered in memory: not a byte of its files, its archive and
+//! their metadata changes.
 
 use firn::device::{Device, DeviceError, Durability, Fill, Io, IoOp, MemoryDevice};
 use firn::{
@@ -10,7 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Name, bytes, and what the file system says of a file: inode, mode, modification and change times.
+/// Name, bytes, and what the file system says of a file: inode, mode, modification and change
+/// times.
 type State = BTreeMap<PathBuf, (Vec<u8>, [i64; 7])>;
 
 fn state(dir: &Path) -> State {
@@ -60,8 +62,8 @@ fn row(number: u32) -> Vec<u8> {
     format!("row {number} ").repeat(6).into_bytes()
 }
 
-/// A database in `DIR/db` with an archive in `DIR/archive`, and files as a crash leaves them: with transactions that had
-/// not committed, one that is prepared, and pages that had not been written.
+/// A database in `DIR/db` with an archive in `DIR/archive`, and files as a crash leaves them: with
+/// transactions that had not committed, one that is prepared, and pages that had not been written.
 fn crashed(dir: &Path, options: Options) {
     let live = dir.join("live");
     let db = options.archive("../archive").background_threads(false).open(live.join("db")).unwrap();
@@ -280,7 +282,8 @@ fn devices_are_only_read() {
     let (rows, report) = count(crashed.clone());
     assert_eq!(rows.unwrap(), RowCount { rows: 401, is_exact: true });
     assert!(report.is_clean(), "{:?}", report.damage);
-    // A bit of a row turns over: its page is told, the rest is there, and nothing is written all the same.
+    // A bit of a row turns over: its page is reported, the rest is there, and nothing is written
+    // all the same.
     let len = store.len() as usize;
     let mut bytes = vec![0; len];
     store.read(0, &mut bytes).unwrap();

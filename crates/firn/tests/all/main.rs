@@ -1,4 +1,5 @@
-//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+//! The tests of this crate's public interface, in one program: each file is one promise or one way
+//! to break it.
 
 mod a_database_survives_reopening;
 mod a_flash_cache_in_files;
@@ -20,6 +21,7 @@ mod crash_threads;
 mod damage_concerns_its_page;
 mod devices_can_be_wrapped;
 mod dropped_tables;
+mod examples_run;
 mod flash_cache_comes_and_goes;
 mod flash_cache_is_rebuilt;
 mod full_disk;

@@ -1,7 +1,7 @@
-//! Random statements on several tables give the answers of sorted maps: through savepoints, rollbacks,
-//! commits waited for and not, two-phase commits, checkpoints, clean closes and crashes; with pages,
-//! buffers and version budgets so small that everything splits, is evicted and spills. Snapshots that are
-//! kept open go on seeing what they saw.
+//! Random statements on several tables return what sorted maps return: through savepoints,
+//! rollbacks, commits waited for and not, two-phase commits, checkpoints, clean closes and crashes;
+//! with pages, buffers and version budgets so small that everything splits, is evicted and spills.
+//! Snapshots that are kept open go on seeing what they saw.
 //!
 //! One seed again: `FIRN_SEED=7`; more seeds: `FIRN_SEEDS=100000`.
 
@@ -43,8 +43,8 @@ struct Run {
     tables: Vec<Table>,
     /// What is committed.
     committed: Model,
-    /// States that a crash may go back to; the last is `committed`. More than one while commits are not
-    /// known to be durable.
+    /// States that a crash may go back to; the last is `committed`. More than one while commits are
+    /// not known to be durable.
     possible: Vec<Model>,
     writer: Option<Writer>,
     /// Snapshots and what they must see.
@@ -53,7 +53,7 @@ struct Run {
     long: bool,
     /// Whether some values are larger than a page.
     large: bool,
-    /// Whether every step is told, for people: `FIRN_TRACE=1`.
+    /// Whether every step is printed: `FIRN_TRACE=1`.
     trace: bool,
 }
 
@@ -67,7 +67,8 @@ fn random_options(rng: &mut Rng) -> (usize, usize, Options) {
         .log_devices(logs)
         .log_bytes((256 << 10) * logs as u64)
         .checkpoint_log_bytes(64 << 10)
-        // A wait is in vain in one thread, and one that may not last undoes no loser: so recovery has undone them all.
+        // A wait is in vain in one thread, and one that may not last undoes no loser: so recovery
+        // has undone them all.
         .lock_deadline(Duration::ZERO)
         .eager_recovery(true)
         .background_threads(false);
@@ -450,7 +451,8 @@ impl Run {
             self.db.rollback_prepared(&gid).expect("rolled back");
         }
         assert_eq!(self.db.commit_prepared(&gid).expect_err("ended").kind(), ErrorKind::BadArgument);
-        // A rollback is not waited for: a crash may bring the prepared transaction back. So make it durable.
+        // A rollback is not waited for: a crash may bring the prepared transaction back. So make it
+        // durable.
         self.db.checkpoint().expect("a checkpoint");
         self.all_is_durable();
     }
@@ -502,7 +504,7 @@ impl Run {
         self.writer = None;
         self.tables.clear();
         if self.rng.one_in(3) {
-            // The memory for versions may differ between two lives.
+            // The memory for versions may differ between two openings.
             self.options = self.options.clone().version_bytes([0, 2000, 1 << 20][self.rng.below(3) as usize]);
         }
         let mut db = self.options.clone().open_on(disks.devices()).expect("opens");

@@ -1,11 +1,11 @@
-//! Threads run random statements against each other and note every answer. Then the order of commits, as
-//! the commits' LSNs tell it, must explain all of them:
+//! Threads run random statements against each other and note every result. Then the order of
+//! commits, as the commits' LSNs tell it, must explain all of them:
 //!
-//! * *serializable*: the transactions run again in that order, one after the other, on sorted maps give the
-//!   same answers;
-//! * *snapshot*: each transaction's answers are those of the state after some commit not older than what had
-//!   been acknowledged when it began, and nobody else committed a write to its rows since; a transaction
-//!   that only read says which commit that is.
+//! * *serializable*: the transactions run again in that order, one after the other, on sorted maps
+//!   give the same results;
+//! * *snapshot*: each transaction's results are those of the state after some commit not older than
+//!   what had been acknowledged when it began, and no other transaction committed a write to its
+//!   rows since; a transaction that only read says which commit that is.
 //!
 //! One seed again: `FIRN_SEED=7` (the threads' timing is not repeated); more: `FIRN_SEEDS=1000`.
 
@@ -21,8 +21,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Table 0 has no index; table 1 has a unique one on the first two bytes of its values, and a plain one on
-/// the third.
+/// Table 0 has no index; table 1 has a unique one on the first two bytes of its values, and a plain
+/// one on the third.
 type State = [Rows; 2];
 type Found = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -132,7 +132,7 @@ fn apply(state: &mut State, writes: &[Write]) {
     }
 }
 
-/// What a statement must answer, and does to the state.
+/// What a statement must return, and does to the state.
 fn answer_of(state: &mut State, statement: &Statement) -> Answer {
     let pair = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
     match statement {

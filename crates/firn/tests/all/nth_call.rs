@@ -1,9 +1,9 @@
-//! Every I/O call of every script goes wrong once, or for ever from there on: what the database answers is a
-//! clean error, and when the devices work again everything is there that was acknowledged, nothing that
-//! was refused, and no damage.
+//! Every I/O call of every script goes wrong once, or for ever from there on: what the database
+//! returns is a clean error, and when the devices work again everything is there that was
+//! acknowledged, nothing that was refused, and no damage.
 //!
-//! A script runs once without faults, which counts its calls; then once for each call, fault and way. The usual
-//! run takes a sample of the calls of each script, `every_call` all of them.
+//! A script runs once without faults, which counts its calls; then once for each call, fault and
+//! way. The usual run takes a sample of the calls of each script, `every_call` all of them.
 
 use crate::support;
 use crate::support::bed::Bed;
@@ -84,7 +84,7 @@ fn chosen(calls: u64, sample: Option<u64>) -> Vec<u64> {
     }
 }
 
-/// Runs with the i-th call going wrong; answers what must not be.
+/// Runs with the i-th call going wrong; returns what must not be.
 fn run_one(script: &Script, start: &Start, way: &Way, call: u64) -> Result<(), String> {
     let plan = FaultPlan::new(call);
     let when = if way.for_ever { When::From(call) } else { When::Nth(call) };
@@ -199,7 +199,8 @@ fn many_calls_over_flash_caches() {
     run_cached(std::env::var("FIRN_CALLS").map_or(40, |text| text.parse().expect("a number")));
 }
 
-/// An hour. `FIRN_CALLS` restricts it to so many calls of each script and way, `FIRN_SCRIPT` to one script.
+/// An hour. `FIRN_CALLS` restricts it to that many calls of each script and way, `FIRN_SCRIPT` to
+/// one script.
 #[test]
 #[ignore = "takes an hour"]
 fn every_call() {

@@ -1,5 +1,5 @@
-//! A transaction that cannot be undone, because a device failed, never ends; who waits for its rows is told,
-//! and does not wait for ever.
+//! A transaction that cannot be undone, because a device failed, never ends; a waiter for its rows
+//! gets an error, and does not wait for ever.
 
 use crate::support::bed::Bed;
 use firn::device::{Calls, DeviceErrorKind, FaultPlan};

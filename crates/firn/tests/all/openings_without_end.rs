@@ -1,5 +1,6 @@
-//! A database may be opened any number of times while its archive is away, and recovered any number of times without
-//! getting to the end: it opens the next time, too, with all its data, and its superblock stays small.
+//! A database may be opened any number of times while its archive is away, and recovered any number
+//! of times without getting to the end: it opens the next time, too, with all its data, and its
+//! superblock stays small.
 //!
 //! The long ones: `cargo test --release -p firndb --test all openings_without_end -- --ignored`
 
@@ -106,8 +107,8 @@ fn opened_ten_thousand_times_while_the_archive_is_away() {
     }
 }
 
-/// Each opening commits a little. The archive loses its hold at last, and says so; or, where it must not, writes are refused,
-/// and reading goes on.
+/// Each opening commits a little. The archive loses its hold at last, and says so; or, where it
+/// must not, writes are refused, and reading goes on.
 fn open_change_and_close(openings: u64, log_bytes: u64, then: ArchiveFull) {
     let away = Away::new(log_bytes, then);
     let mut model = away.model.clone();
@@ -128,7 +129,8 @@ fn open_change_and_close(openings: u64, log_bytes: u64, then: ArchiveFull) {
             verify(&db, &model);
         }
         gaps += db.archive_statistics().expect("it has an archive").gaps.len();
-        // A log that is full for the archive's sake may have no place for the checkpoint at the end.
+        // A log that is full for the archive's sake may have no place for the checkpoint at the
+        // end.
         match db.close() {
             Err(error) if then == ArchiveFull::Gap || error.kind() != ErrorKind::Full => {
                 panic!("closing number {opening}: {error}")

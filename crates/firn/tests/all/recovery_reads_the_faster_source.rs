@@ -1,5 +1,6 @@
-//! Recovery reads log that the archive has, too, from the faster source, by the profiles of both; and damaged log of the
-//! devices from the archive. In virtual time: bytes and times are equal on any machine.
+//! Recovery reads log that the archive has, too, from the faster source, by the profiles of both;
+//! and damaged log of the devices from the archive. In virtual time: bytes and times are equal on
+//! any machine.
 
 use crate::backup_support::{rows_of, wait_for_archive};
 use firn::device::{Device, Durability, MemoryDevice};
@@ -68,7 +69,7 @@ impl Left {
         }
     }
 
-    /// Without so many blocks of log on each device, from the middle of what is written on.
+    /// Without that many blocks of log on each device, from the middle of what is written on.
     fn damaged(self, blocks: usize) -> Left {
         for device in &self.devices[1..3] {
             let mut bytes = firn::device::AlignedBuf::zeroed(device.len() as usize);
@@ -96,8 +97,8 @@ fn profile(name: &str, directory: &Path) -> PathBuf {
     path
 }
 
-/// Opens it with log and archive on devices of these kinds, in virtual time; answers what recovery says, and the bytes of
-/// the log's devices that it read before it answered.
+/// Opens it with log and archive on devices of these kinds, in virtual time; returns what recovery
+/// reports, and the bytes of the log's devices that it read before transactions ran.
 fn opened(left: &Left, log: &'static str, archive: &'static str, named: bool) -> (RecoveryReport, u64) {
     let left = left.duplicate();
     let places = tempfile::tempdir().unwrap();
@@ -141,7 +142,11 @@ fn recovery_reads_the_archive_if_that_is_faster_and_the_devices_if_they_are() {
     let (slow, read_slow) = opened(&left, "flash-a", "nvme", false);
     let (fast, read_fast) = opened(&left, "flash-a", "nvme", true);
     assert!(!slow.clean && slow.log_bytes > 15 << 20, "{slow:?}");
-    assert_eq!((slow.archive_first, slow.from_archive), (0, 0), "nobody knows: the devices have it all");
+    assert_eq!(
+        (slow.archive_first, slow.from_archive),
+        (0, 0),
+        "neither rate is known: the devices have it all"
+    );
     assert!(fast.archive_first > fast.log_bytes * 9 / 10, "{fast:?}");
     assert_eq!((fast.log_bytes, fast.records, fast.from_archive), (slow.log_bytes, slow.records, 0));
     // The newest section of each stream is read in any case.

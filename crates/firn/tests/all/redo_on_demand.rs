@@ -1,7 +1,8 @@
-//! After a crash the database takes transactions before its pages are redone: each is redone when it is touched, the
-//! rest in the background, and nobody can tell.
+//! After a crash the database takes transactions before its pages are redone: each is redone when
+//! it is touched, the rest in the background, and nobody can tell.
 //!
-//! Databases are opened without threads of their own, so that a test says when background work is done.
+//! Databases are opened without threads of their own, so that a test says when background work is
+//! done.
 
 use crate::support::bed::Bed;
 use crate::support::caches;
@@ -33,8 +34,9 @@ fn value(i: u32, version: u32) -> Vec<u8> {
 
 const ROWS: u32 = 4000;
 
-/// A database with rows on some hundred pages, all written; then changes of every tenth row that no page in the store
-/// has, and two transactions that never end. What a crash leaves of it, and what is committed.
+/// A database with rows on some hundred pages, all written; then changes of every tenth row that no
+/// page in the store has, and two transactions that never end. What a crash leaves of it, and what
+/// is committed.
 fn crashed(options: &Options) -> (Bed, Rows) {
     let bed = Bed::new(1);
     let db = options.clone().create_on(bed.plain()).expect("created");
@@ -363,7 +365,8 @@ fn recovery_tells_what_it_does() {
     assert!(redo.last().is_some_and(|step| step.done == step.total), "{redo:?}");
 }
 
-/// Where the store holds the page with this row as it was at the checkpoint, and a bit of it turned.
+/// Where the store holds the page with this row as it was at the checkpoint, and a bit of it
+/// turned.
 fn rot_page_of(bed: &Bed, row: u32) {
     let needle = key(row)[6..].to_vec();
     let wanted = [needle, value(row, 0)].map(|part| part.to_vec());
@@ -383,7 +386,7 @@ fn rot_page_of(bed: &Bed, row: u32) {
 fn damage_found_late_concerns_its_page_and_serves_nothing_wrong() {
     let (bed, rows) = crashed(&quiet());
     rot_page_of(&bed, 2110);
-    // Before the answer, if asked so.
+    // Before the opening returns, if the option says so.
     let db = quiet().eager_recovery(true).open_on(bed.duplicate().plain()).expect("it opens all the same");
     assert!(db.recovery_report().complete && db.recovery_report().redo.pages_set_aside == 1);
     drop(db);
@@ -442,7 +445,7 @@ fn pages_are_redone_from_the_flash_cache() {
     assert_sound(&db);
 }
 
-/// Nobody sees a page between its read and its redo, whoever asks for it at the same moment.
+/// No thread sees a page between its read and its redo, however many read it at the same moment.
 #[test]
 fn threads_that_ask_for_one_page_at_once_all_see_it_redone() {
     for round in 0..4 {
@@ -494,7 +497,8 @@ fn the_log_is_read_once_if_it_fits_into_memory() {
     assert_sound(&db);
 }
 
-/// Takes the checkpoint that is due: answers the log's end before it, and where redo would start after it.
+/// Takes the checkpoint that is due: returns the log's end before it, and where redo would start
+/// after it.
 fn after_a_checkpoint(options: &Options) -> (firn_base::Lsn, firn_base::Lsn) {
     let bed = Bed::new(1);
     let options = options.clone().checkpoint_log_bytes(256 << 10);

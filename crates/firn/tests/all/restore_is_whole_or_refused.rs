@@ -1,4 +1,5 @@
-//! A restore that was interrupted is never taken for a database; two histories of one database are never joined.
+//! A restore that was interrupted is never taken for a database; two histories of one database are
+//! never joined.
 
 use crate::backup_support::{commit_one, go_on, rows_of, small, wait_for_archive};
 use firn::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
@@ -6,8 +7,8 @@ use firn::{ErrorKind, RestoreTo};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Before, `open` took the mark of an interrupted restore for that of an interrupted creation, and made an empty database
-/// in place of the one that was wanted.
+/// Before, `open` took the mark of an interrupted restore for that of an interrupted creation, and
+/// made an empty database in place of the one that was wanted.
 #[test]
 fn a_directory_in_which_restoring_was_interrupted_is_not_opened_and_restored_anew() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,7 +96,8 @@ fn the_archive_of_another_history_is_not_restored_from() {
     assert_eq!(rows_of(&small().open(path("whole")).unwrap(), "rows"), rows);
 }
 
-/// Before, an archive without a word of this database was ignored: later commits were missing, and nothing said so.
+/// Before, an archive without a word of this database was ignored: later commits were missing, and
+/// nothing said so.
 #[test]
 fn an_archive_that_adds_nothing_is_refused_and_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! A transaction may be larger than the log, and so may what undoing it writes: a rollback then waits for
-//! checkpoints like any other work, at run time and at the next opening, and never makes a database that
-//! cannot be opened.
+//! A transaction may be larger than the log, and so may what undoing it writes: a rollback then
+//! waits for checkpoints like any other work, at run time and at the next opening, and never makes
+//! a database that cannot be opened.
 
 use crate::histories_support::Disks;
 use firn::{Database, ErrorKind, Options, Table};
@@ -38,7 +38,7 @@ fn filled(disks: &Disks, options: &Options) -> (Database, Table) {
 fn change_all(tx: &mut firn::Transaction, table: &Table) {
     for round in 1..5 {
         for row in 0..ROWS {
-            tx.put(table, &row.to_be_bytes(), &value(row, round)).expect("checkpoints make room");
+            tx.put(table, &row.to_be_bytes(), &value(row, round)).expect("checkpoints free space");
         }
     }
 }
@@ -117,18 +117,18 @@ fn recovery_rolls_back_what_is_larger_than_the_log() {
     assert_unchanged(&db, &table);
 }
 
-/// Deletions are nearly all undo: a checkpoint that had to spill half a log of them found no room for it, and
-/// neither the transaction nor any later opening could end.
+/// Deletions are nearly all undo: a checkpoint that had to spill half a log of them found no space
+/// for it, and neither the transaction nor any later opening could end.
 #[test]
 fn before_images_in_memory_never_outgrow_what_a_checkpoint_can_spill() {
     for crash in [false, true] {
         let disks = Disks::new(1);
         let options = options(false).version_bytes(16 << 20);
         let (db, table) = filled(&disks, &options);
-        db.checkpoint().expect("room");
+        db.checkpoint().expect("there is space");
         let mut tx = db.begin();
         for row in 0..ROWS {
-            tx.delete(&table, &row.to_be_bytes()).expect("checkpoints make room");
+            tx.delete(&table, &row.to_be_bytes()).expect("checkpoints free space");
         }
         if crash {
             db.transact(|other| other.put(&table, b"other", b"row"))

@@ -1,5 +1,6 @@
-//! A whole database in memory, few threads, few transactions: small enough for Miri, which finds races, weak orders and
-//! undefined behaviour that the processor at hand does not show. How to run it: `docs/testing.md`.
+//! A whole database in memory, few threads, few transactions: small enough for Miri, which finds
+//! races, weak orders and undefined behaviour that the processor at hand does not show. How to run
+//! it: `docs/testing.md`.
 
 use firn::{Database, Devices, Isolation, Options, TransactionOptions};
 use firn_base::sync::Arc;
@@ -62,8 +63,8 @@ fn no_increment_is_lost_and_all_are_there_after_opening() {
     assert_eq!(sum(&db), THREADS * turns);
 }
 
-/// That tables are freed by one thread at a time, which removes no ghosts meanwhile, was once a comment: `step` of two
-/// threads did both.
+/// That tables are freed by one thread at a time, which removes no ghosts meanwhile, was once a
+/// comment: `step` of two threads did both.
 #[test]
 fn steps_of_several_threads_do_not_meet() {
     // A log that is never full: steps of a full one may say so.

@@ -1,4 +1,5 @@
-//! A database that one process has open is refused to every other, until the first one ends, in whatever way.
+//! A database that one process has open is refused to every other, until the first one ends, in
+//! whatever way.
 
 use firn::{ErrorKind, Options};
 use std::io::{BufRead, BufReader, Write};
@@ -12,8 +13,8 @@ fn options() -> Options {
     Options::new().buffer_bytes(2 << 20).log_devices(2).log_bytes(2 << 20)
 }
 
-/// Not a test by itself: what a child process does. Opens the database, says how that went, and holds it
-/// until its input ends.
+/// Not a test by itself: what a child process does. Opens the database, says how that went, and
+/// holds it until its input ends.
 #[test]
 fn child() {
     let Ok(path) = std::env::var(CHILD) else { return };
@@ -36,7 +37,8 @@ struct Process {
     _output: BufReader<ChildStdout>,
 }
 
-/// Runs this test's own program as a child that opens the database; returns when it has said how that went.
+/// Runs this test's own program as a child that opens the database; returns when it has said how
+/// that went.
 fn process(path: &Path) -> Process {
     let mut child = Command::new(std::env::current_exe().expect("known"))
         .args(["--exact", "two_processes_are_refused::child", "--nocapture", "--test-threads=1"])

@@ -1,8 +1,8 @@
-//! What the tests of bad input share: a sample database with a model beside it, and the examination of what
-//! is left after something was done to its devices.
+//! What the tests of bad input share: a sample database with a model beside it, and the examination
+//! of what is left after something was done to its devices.
 //!
-//! The examination asserts what holds for *any* damage: opening answers with an error that says what is
-//! wrong, or every read answers what the model says or with an error; a check tells of whatever a read
+//! The examination asserts what holds for *any* damage: opening returns an error that says what is
+//! wrong, or every read returns what the model says or an error; a check reports whatever a read
 //! stumbled over; nothing panics.
 use firn::device::{Device, Durability, MemoryDevice};
 use firn::{
@@ -46,7 +46,7 @@ impl Disks {
             cache: None,
         }
     }
-    /// A copy with a life of its own: what a crash now would leave, if nobody writes meanwhile.
+    /// An independent copy: what a crash now would leave, if no thread writes meanwhile.
     pub fn duplicate(&self) -> Disks {
         Disks {
             superblock: Arc::new(self.superblock.duplicate()),
@@ -126,8 +126,9 @@ pub fn sample(seed: u64, ending: Ending) -> Sample {
 /// A table that is dropped in a busy sample, and not freed yet.
 pub const DOOMED: &str = "doomed";
 
-/// A database that crashed with background work of every kind left: pages to be redone, a transaction to be rolled back
-/// that wrote to each table, deleted rows to be removed, a dropped table to be freed.
+/// A database that crashed with background work of every kind left: pages to be redone, a
+/// transaction to be rolled back that wrote to each table, deleted rows to be removed, a dropped
+/// table to be freed.
 pub fn busy_sample(seed: u64) -> Sample {
     let disks = Disks::new(2);
     let db = quiet().create_on(disks.devices()).expect("created");
@@ -177,8 +178,9 @@ pub enum BusyVerdict {
     Opened(Vec<String>),
 }
 
-/// Opens what is on the devices with threads and gives these time for what they have to do; twice. Each time every table that can
-/// be read must hold what the model says and take writes, whatever became of the others. Then drops the others.
+/// Opens what is on the devices with threads and gives these time for what they have to do; twice.
+/// Each time every table that can be read must hold what the model says and take writes, whatever
+/// became of the others. Then drops the others.
 pub fn examine_busy(disks: &Disks, model: &Model) -> BusyVerdict {
     let mut damaged = Vec::new();
     for incarnation in 0..3 {
@@ -359,7 +361,8 @@ pub fn examine_reads(db: &Database, models: &[&Model]) -> Vec<Error> {
     errors
 }
 
-/// Reads every table both ways, by key and by index. The errors; `Err` if an answer is wrong.
+/// Reads every table both ways, by key and by index. Returns the errors; `Err` if a result is
+/// wrong.
 fn read_everything(db: &Database, model: &Model) -> Result<Vec<Error>, String> {
     let mut errors = Vec::new();
     for (name, rows) in model {

@@ -1,4 +1,5 @@
-//! What the tests of models, isolation and histories share: databases in memory, seeds, and a watchdog.
+//! What the tests of models, isolation and histories share: databases in memory, seeds, and a
+//! watchdog.
 pub mod script;
 
 use firn::device::MemoryDevice;
@@ -38,8 +39,8 @@ impl Disks {
     pub fn store(&self) -> &MemoryDevice {
         &self.store
     }
-    /// What a crash now would leave: every byte written, and nothing that is only in memory. To be called
-    /// while nobody writes.
+    /// What a crash now would leave: every byte written, and nothing that is only in memory. To be
+    /// called while no client writes.
     pub fn crashed(&self) -> Disks {
         Disks {
             superblock: Arc::new(self.superblock.duplicate()),
@@ -78,7 +79,7 @@ pub fn scan(
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut cursor = tx.scan(table, range, direction);
     let mut rows = Vec::new();
-    while let Some((key, value)) = cursor.next(tx).expect("a scan that nobody disturbs") {
+    while let Some((key, value)) = cursor.next(tx).expect("an undisturbed scan") {
         rows.push((key.to_vec(), value.to_vec()));
     }
     rows
@@ -91,8 +92,8 @@ pub fn number_from(variable: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}; it must be a number")))
 }
 
-/// Runs `test` for `count` seeds, or as many as `FIRN_SEEDS` says, or for the one that `FIRN_SEED` names;
-/// says which seed failed and how to run it again.
+/// Runs `test` for `count` seeds, or as many as `FIRN_SEEDS` says, or for the one that `FIRN_SEED`
+/// names; says which seed failed and how to run it again.
 pub fn for_seeds(count: u64, test: impl Fn(u64) + std::panic::RefUnwindSafe) {
     if let Some(seed) = number_from("FIRN_SEED") {
         return test(seed);
@@ -105,8 +106,8 @@ pub fn for_seeds(count: u64, test: impl Fn(u64) + std::panic::RefUnwindSafe) {
     }
 }
 
-/// Runs `test` in a thread of its own, and ends the whole process with a message if it takes longer than
-/// `limit`: a hang is a failure, and a thread that hangs cannot be ended otherwise.
+/// Runs `test` in a thread of its own, and ends the whole process with a message if it takes longer
+/// than `limit`: a hang is a failure, and a thread that hangs cannot be ended otherwise.
 pub fn within(limit: Duration, test: impl FnOnce() + Send + 'static) {
     let began = Instant::now();
     let name = std::thread::current().name().unwrap_or("a test").to_owned();

@@ -1,8 +1,9 @@
-//! Scripted interleavings: several transactions, each in a thread of its own, given one statement at a time.
+//! Scripted interleavings: several transactions, each in a thread of its own, given one statement
+//! at a time.
 //!
 //! A script is a list of steps `who what`, ended by semicolons:
 //!
-//! | step | what it does | what it answers |
+//! | step | what it does | what it returns |
 //! |---|---|---|
 //! | `1 get x` | reads a row | its value, or `none` |
 //! | `1 lock x` | reads it for update | its value, or `none` |
@@ -14,9 +15,10 @@
 //! | `1 save`, `1 undo` | makes a savepoint, goes back to it | `done` |
 //! | `1 commit`, `1 rollback` | ends | `done` |
 //!
-//! A step that waits for a lock is known by the engine's own count of waits; the script goes on without it,
-//! and later steps of its transaction queue behind it. A statement that is refused (conflict, deadlock,
-//! timeout) rolls its transaction back and ends it; a duplicate only answers `duplicate`.
+//! A step that waits for a lock is known by the engine's own count of waits; the script goes on
+//! without it, and later steps of its transaction queue behind it. A statement that is refused
+//! (conflict, deadlock, timeout) rolls its transaction back and ends it; a duplicate only returns
+//! `duplicate`.
 
 use super::{create, quiet, within};
 use firn::{
@@ -44,7 +46,7 @@ pub enum End {
 /// What came of a script.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Who, what, and what was answered, in the order of the answers.
+    /// Transaction, step and result, in the order of the results.
     pub answers: Vec<(usize, String, String)>,
     /// Steps that waited for a lock.
     pub waited: Vec<(usize, String)>,
@@ -54,7 +56,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What the transaction's steps beginning with `verb` answered, in order.
+    /// The results of the transaction's steps beginning with `verb`, in order.
     pub fn of(&self, who: usize, verb: &str) -> Vec<&str> {
         let wanted = |what: &str| what.split(' ').next() == Some(verb) || what == verb;
         self.answers
@@ -91,7 +93,7 @@ pub fn run(isolation: Isolation, script: &'static str) -> Outcome {
     within(LIMIT, move || {
         let (db, table) = two_rows();
         let options = TransactionOptions { isolation, ..Default::default() };
-        done.send(run_on(&db, &table, &options, script)).expect("somebody waits");
+        done.send(run_on(&db, &table, &options, script)).expect("the caller waits");
     });
     outcome.recv().expect("within() ended well")
 }
@@ -158,7 +160,7 @@ impl Conductor<'_> {
         true
     }
 
-    /// Takes in the answer of the step being performed; false if there is none yet.
+    /// Takes in the result of the step being performed; false if there is none yet.
     fn collect(&mut self, who: usize, patience: Duration) -> bool {
         let worker = self.workers.get_mut(&who).expect("it plays");
         if worker.queue.is_empty() {
@@ -185,7 +187,7 @@ impl Conductor<'_> {
         true
     }
 
-    /// Gives those who wait the time to see that they need not wait any more.
+    /// Gives waiting transactions the time to see that they need not wait any more.
     fn let_others_go_on(&mut self, but: usize) {
         let waiting: Vec<usize> = self.workers.keys().copied().filter(|who| *who != but).collect();
         for who in waiting {

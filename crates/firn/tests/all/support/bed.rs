@@ -19,7 +19,7 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Empty devices, with so many for the log.
+    /// Empty devices, with `logs` for the log.
     pub fn new(logs: usize) -> Bed {
         Bed::with_store_of(logs, u64::MAX)
     }
@@ -66,7 +66,8 @@ impl Bed {
         self.map(&|device| device.clone())
     }
 
-    /// Failing as `plan` says, until `off` is set: then nothing reaches the plan or the devices any more.
+    /// Failing as `plan` says, until `off` is set: then nothing reaches the plan or the devices any
+    /// more.
     pub fn faulty(&self, plan: &FaultPlan, off: &Arc<AtomicBool>) -> Devices {
         self.map(&|device| {
             let faulty = Arc::new(Faulty::new(device.clone(), plan));

@@ -1,5 +1,5 @@
-//! Flash caches under the scripts: as small as can be, so that groups, laps, replacements, segments and checkpoints
-//! follow each other within one of them.
+//! Flash caches under the scripts: as small as can be, so that groups, laps, replacements, segments
+//! and checkpoints follow each other within one of them.
 
 use firn::{CachePolicy, Options};
 

@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// How densely a record is walked.
 #[derive(Clone, Copy)]
 pub struct Walk {
-    /// About so many images of one script.
+    /// About this many images of one script.
     pub images: usize,
-    /// One image in so many is crashed again while it recovers.
+    /// One image in this many is crashed again while it recovers.
     pub again_one_in: u64,
-    /// One image in so many is worked on after it was verified.
+    /// One image in this many is worked on after it was verified.
     pub go_on_one_in: u64,
     pub seed: u64,
 }
@@ -82,8 +82,8 @@ pub fn record(script: &Script, options: Options, plan: CrashPlan, wrap: Wrap<'_>
 pub type Wrap<'a> = &'a dyn Fn(firn::Devices) -> firn::Devices;
 
 impl Record {
-    /// What an image at this moment may hold: from the newest state that was acknowledged to the newest
-    /// that was attempted.
+    /// What an image at this moment may hold: from the newest state that was acknowledged to the
+    /// newest that was attempted.
     fn allowed(&self, replay: &CrashReplay) -> &[Arc<State>] {
         let marks = replay.marks();
         let of = |odd: u64| marks.iter().rev().find(|&&mark| mark % 2 == odd).map(|mark| (mark / 2) as usize);

@@ -1,8 +1,9 @@
-//! What the tests of failing devices and of crashes share: devices to open on, a model of what a database
-//! must hold, sessions that run scripts on both side by side, and walks over crash images.
+//! What the tests of failing devices and of crashes share: devices to open on, a model of what a
+//! database must hold, sessions that run scripts on both side by side, and walks over crash images.
 //!
-//! Every script is deterministic: databases are opened without background threads, and random choices come
-//! from seeds. A failure names the script, the fault or the event, and the seed, which replay it.
+//! Every script is deterministic: databases are opened without background threads, and random
+//! choices come from seeds. A failure names the script, the fault or the event, and the seed, which
+//! replay it.
 
 pub mod bed;
 pub mod caches;
@@ -12,7 +13,7 @@ pub mod scripts;
 pub mod session;
 pub mod watchdog;
 
-/// What went wrong in some of many cases: counted in full, told for the first few.
+/// What went wrong in some of many cases: counted in full, described for the first few.
 #[derive(Debug, Default)]
 pub struct Failures {
     count: usize,

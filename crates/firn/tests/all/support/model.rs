@@ -23,8 +23,8 @@ pub struct State {
 }
 
 impl State {
-    /// Reads all of a database. Outer errors are the database's; an inner one says how an index and its
-    /// table disagree.
+    /// Reads all of a database. Outer errors are the database's; an inner one says how an index and
+    /// its table disagree.
     pub fn read(db: &Database) -> Result<Result<State, String>, Error> {
         let mut state = State { prepared: db.prepared().into_iter().collect(), ..State::default() };
         let mut tx = db.snapshot();
@@ -99,8 +99,8 @@ fn read_index(tx: &mut firn::Transaction, index: &firn::Index) -> Result<Rows, E
     Ok(rows)
 }
 
-/// The states that a database went through, and which of them it may be in after a crash: the newest
-/// acknowledged one and all later ones, since the log keeps the order of commits.
+/// The states that a database went through, and which of them it may be in after a crash: the
+/// newest acknowledged one and all later ones, since the log keeps the order of commits.
 #[derive(Clone, Debug)]
 pub struct History {
     states: Vec<Arc<State>>,
@@ -114,7 +114,7 @@ impl History {
     pub fn newest(&self) -> &Arc<State> {
         self.states.last().expect("there is a first")
     }
-    /// A commit begins that leads to `state`; answers the state's number.
+    /// A commit begins that leads to `state`; returns the state's number.
     pub fn attempt(&mut self, state: State) -> usize {
         self.states.push(Arc::new(state));
         self.states.len() - 1
@@ -160,8 +160,8 @@ pub fn find(allowed: &[Arc<State>], found: &State) -> Result<usize, String> {
     })
 }
 
-/// Opens the database on `bed`, compares it with what is allowed and checks all of it. Answers which of the
-/// allowed states it is in.
+/// Opens the database on `bed`, compares it with what is allowed and checks all of it. Returns
+/// which of the allowed states it is in.
 pub fn verify(bed: &Bed, options: &Options, allowed: &[Arc<State>]) -> Result<usize, String> {
     let db = options.clone().open_on(bed.plain()).map_err(|e| format!("does not open: {e}"))?;
     verify_open(&db, allowed)
@@ -177,7 +177,8 @@ fn verify_open(db: &Database, allowed: &[Arc<State>]) -> Result<usize, String> {
     Ok(place)
 }
 
-/// As [`verify`], then goes on: background work to its end, a commit, a close, and everything again.
+/// As [`verify`], then goes on: background work to its end, a commit, a close, and everything
+/// again.
 pub fn verify_and_go_on(bed: &Bed, options: &Options, allowed: &[Arc<State>]) -> Result<usize, String> {
     let explain = |what: &'static str| move |e: Error| format!("{what}: {e}");
     let db = options.clone().open_on(bed.plain()).map_err(explain("does not open"))?;

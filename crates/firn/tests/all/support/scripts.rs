@@ -1,5 +1,5 @@
-//! The scripts that both harnesses run: each shows one way in which a database is used, on devices and
-//! budgets small enough that its I/O calls can be gone through one by one.
+//! The scripts that both harnesses run: each shows one way in which a database is used, on devices
+//! and budgets small enough that its I/O calls can be gone through one by one.
 
 use super::bed::Bed;
 use super::session::{Session, by_group, by_unique};
@@ -61,7 +61,7 @@ impl Script {
     /// The options for this script's log devices.
     pub fn options_for(&self) -> Options {
         let logs = self.logs;
-        // Whoever waits in a test of one thread would wait for himself.
+        // A waiter in a test of one thread would wait for itself.
         let deadline = std::time::Duration::from_millis(50);
         let options =
             (self.options)().log_devices(logs).log_bytes(logs as u64 * LOG_BYTES).lock_deadline(deadline);
@@ -97,7 +97,7 @@ const LOG_BYTES: u64 = 256 << 10;
 fn tiny() -> Options {
     Options::new().page_size(1024).buffer_bytes(64 << 10).version_bytes(4 << 10).background_threads(false)
 }
-/// The same with room for all pages.
+/// The same with space for all pages.
 fn roomy() -> Options {
     tiny().buffer_bytes(512 << 10)
 }
@@ -536,7 +536,8 @@ fn lives() -> Vec<Script> {
                 leave_open(session);
             },
             |session| {
-                // Nothing has been done in the background yet; a row of the loser is among those written.
+                // Nothing has been done in the background yet; a row of the loser is among those
+                // written.
                 session.transact(|work| work.put("t", &key(20), &value(20, 7, 60)));
                 for t in 0..8u32 {
                     session.transact(|work| {

@@ -1,5 +1,5 @@
-//! A database and its model, driven by one script. Whatever fails is noted, and the script goes on, as a
-//! program would that reports errors and keeps running.
+//! A database and its model, driven by one script. Whatever fails is noted, and the script goes on,
+//! as a program would that reports errors and keeps running.
 
 use super::bed::Bed;
 use super::model::{History, State};
@@ -27,7 +27,7 @@ pub struct Session {
     options: Options,
     db: Option<Database>,
     pub history: History,
-    /// Since an answer was `Unknown`, the model does not know what the open database shows.
+    /// Since a result was `Unknown`, the model does not know what the open database shows.
     uncertain: bool,
     prepared: BTreeMap<Vec<u8>, Effects>,
     /// Errors met, which only failing devices (and full ones) may cause.
@@ -224,8 +224,8 @@ impl Session {
         self.open();
     }
 
-    /// Ends without closing: what is on the devices stays, the rest is gone. Where crashes are replayed from
-    /// the record this does nothing: they come everywhere.
+    /// Ends without closing: what is on the devices stays, the rest is gone. Where crashes are
+    /// replayed from the record this does nothing: they come everywhere.
     pub fn crash(&mut self) {
         match &mut self.ground {
             Ground::Plain(bed) => {
@@ -426,7 +426,8 @@ impl Session {
             self.uncertain = true;
             self.note("rollback of a prepared transaction", &error);
         }
-        // A rollback is not waited for: it may be gone after a crash, and the transaction prepared again.
+        // A rollback is not waited for: it may be gone after a crash, and the transaction prepared
+        // again.
     }
 
     // ---- definitions, and everything else ----
@@ -609,7 +610,8 @@ impl Work {
             }
         }
     }
-    /// As [`Work::put`], but goes on when the device is full: the statement has then changed nothing.
+    /// As [`Work::put`], but goes on when the device is full: the statement has then changed
+    /// nothing.
     pub fn put_if_room(&mut self, table: &str, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         match self.put(table, key, value) {
             Ok(()) => Ok(true),

@@ -1,5 +1,5 @@
-//! Ends the test when one case takes too long: a hang must be a failure with a name, not a test that never
-//! ends.
+//! Ends the test when one case takes too long: a hang must be a failure with a name, not a test
+//! that never ends.
 
 use std::process;
 use std::sync::{Arc, Mutex};

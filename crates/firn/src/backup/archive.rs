@@ -1,0 +1,576 @@
+//! The archive of an open database: takes durable log and appends it to segment files, in steps
+//! that the archiver thread or a test drives.
+//!
+//! FlashLogging, section 3.7: log is archived as soon as there are 32 KiB of it. If commits wait
+//! for log that the devices have not completed yet, the archive's copy acknowledges them
+//! (`archive_needed.rs` has the rule); otherwise only log that is on the devices is archived.
+//! Commits never wait for the archive. The online log is retained until it is archived; when it is
+//! nearly full all the same, `log_space.rs` decides.
+//!
+//! Invariants:
+//! * log that the devices may lack is written only after the superblock says so, and only behind
+//!   log that this writer has written: the archive reaches at least to the LSN that the superblock
+//!   names;
+//! * the archive's hold on the log ([`LogRetention`]) is never past what is archived durably;
+//! * an archiver that finds its hold revoked skips the log in between, and the next segment's
+//!   header says so;
+//! * a failed write ends the segment; the archiver follows the log again from the last whole
+//!   record;
+//! * log that its devices cannot deliver for as long as the archive's patience becomes a gap,
+//!   whatever `ArchiveFull` says of a full log: it would be retained for ever.
+//!
+//! Locks: `work` is held during the archive's I/O, and no commit waits for it; `status` is held
+//! briefly. Order: `work` → `superblock` → `holds`; `work` → `status`.
+//!
+//! How it fails: commits are not affected. The failure is in [`ArchiveStatistics`], and the step is
+//! tried again after a pause.
+
+use crate::engine::Engine;
+use crate::engine::archiver::{ArchiveStatistics, Archiver, OpenArchive};
+use crate::engine::log_retention::LogRetention;
+use crate::engine::superblock::Superblock;
+use crate::error::{Error, ErrorKind};
+use crate::options::archive::{ArchiveFull, ArchiveOptions};
+use crate::ranks;
+use firn_base::clock::{self, Moment};
+use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firn_base::sync::{Condvar, Mutex};
+use firn_base::{DatabaseId, Lsn, Progress};
+use firn_log::archive::{ArchiveWriter, EpochMark};
+use firn_log::{LogError, LogErrorKind, LogTail};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Largest write of log, in bytes.
+const WRITE_BYTES: usize = 256 << 10;
+/// Pause after a failure: doubled with each, up to the second value.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+
+/// How often the archiver looks for log although `append` has not signalled it: shortest and
+/// longest pause.
+const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+
+/// The archive of an open database.
+pub(crate) struct Archive {
+    directory: PathBuf,
+    options: ArchiveOptions,
+    database: DatabaseId,
+    work: Mutex<Work>,
+    status: Mutex<ArchiveStatistics>,
+    /// The database is being closed: the archiver thread ends. Set under `status`.
+    closing: AtomicBool,
+    /// Locked alone or under `status`.
+    failing_since: Mutex<Option<Moment>>,
+    /// With `status`: signalled after a write to the archive, and after a failure.
+    moved: Condvar,
+    /// LSN at which there is enough log to archive.
+    wanted: AtomicU64,
+    /// The database was opened read-only: nothing is archived, and no log is retained for the
+    /// archive.
+    only_looks: bool,
+}
+
+struct Work {
+    /// `None` while the directory cannot be used.
+    writer: Option<ArchiveWriter>,
+    tail: Option<LogTail>,
+    bytes: Vec<u8>,
+    /// When log of less than `eager_bytes` began to wait.
+    waiting_since: Option<Moment>,
+    /// The writer has written since it began to follow the log.
+    has_written: bool,
+    /// When log was last archived before the devices had completed it.
+    early_at: Option<Moment>,
+    not_before: Option<Moment>,
+    pause: Duration,
+    /// Since when the next log to archive cannot be read.
+    unreadable_since: Option<Moment>,
+}
+
+impl Archive {
+    /// The archive at `path`, and its hold on the log, which ends at `log_end`. A directory that
+    /// cannot be used now is tried again later.
+    ///
+    /// Errors: `BadArgument` if it is another database's, or holds more log than this database has.
+    pub fn open(
+        superblock: &Superblock,
+        path: Option<String>,
+        log_end: Lsn,
+        options: &ArchiveOptions,
+        retention: &LogRetention,
+    ) -> Result<Option<Archive>, Error> {
+        let Some(path) = path else { return Ok(None) };
+        let directory = options.resolve(&path);
+        if options.path.is_some() {
+            // The caller named it in this opening: it may not exist yet.
+            crate::engine::directory::make_directory(&directory)?;
+        }
+        let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
+        let writer = match open_writer(&directory, superblock.database, options) {
+            Ok(writer) => Some(writer),
+            Err(error) if error.kind == LogErrorKind::BadArgument => return Err(archive_error(error)),
+            Err(error) => {
+                status.failing = Some(error.message);
+                None
+            }
+        };
+        if let Some(writer) = &writer {
+            refuse_the_future(writer, superblock, log_end)?;
+            status.archived = writer.end();
+        }
+        // Log that is archived already need not be retained; of an archive that cannot be read
+        // nothing is known.
+        let archived = writer.as_ref().and_then(ArchiveWriter::resume).unwrap_or(Lsn::ZERO);
+        retention.hold_archive(archived.max(superblock.log_start()));
+        retention.set_archive_gap(superblock.extensions.archive_gap);
+        Ok(Some(Archive::with(superblock, writer, status, options, false)))
+    }
+
+    /// The archive at `path`, of which only the state is shown: nothing is created, written or
+    /// held.
+    pub fn look(
+        superblock: &Superblock,
+        path: Option<&str>,
+        log_end: Lsn,
+        options: &ArchiveOptions,
+    ) -> Option<Archive> {
+        let directory = options.resolve(path?);
+        let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
+        let opened = open_writer(&directory, superblock.database, options).map_err(archive_error);
+        match opened.and_then(|writer| refuse_the_future(&writer, superblock, log_end).map(|()| writer)) {
+            Ok(writer) => status.archived = writer.end(),
+            Err(error) => status.failing = Some(error.to_string()),
+        }
+        let kept_from = superblock.log_start();
+        let given_up = superblock.extensions.archive_gap;
+        // Between an epoch's start and the end of the epoch before it nothing was ever written.
+        let begins_an_epoch = superblock.epochs.iter().any(|(_, start)| *start == kept_from);
+        let missing = given_up.or(status.archived.filter(|_| !begins_an_epoch));
+        if let Some(from) = missing.filter(|from| *from < kept_from) {
+            status.gaps.push((status.archived.map_or(from, |end| end.min(from)), kept_from));
+        }
+        Some(Archive::with(superblock, None, status, options, true))
+    }
+
+    fn with(
+        superblock: &Superblock,
+        writer: Option<ArchiveWriter>,
+        status: ArchiveStatistics,
+        options: &ArchiveOptions,
+        only_looks: bool,
+    ) -> Archive {
+        let failing_since = status.failing.is_some().then(clock::now);
+        Archive {
+            directory: status.directory.clone(),
+            options: options.clone(),
+            database: superblock.database,
+            work: ranks::ARCHIVE.mutex(Work {
+                writer,
+                tail: None,
+                bytes: Vec::new(),
+                waiting_since: None,
+                has_written: false,
+                early_at: None,
+                not_before: None,
+                pause: PAUSE.0,
+                unreadable_since: None,
+            }),
+            status: Mutex::new(status),
+            closing: AtomicBool::new(false),
+            failing_since: Mutex::new(failing_since),
+            moved: Condvar::new(),
+            wanted: AtomicU64::new(0),
+            only_looks,
+        }
+    }
+
+    fn advance(&self, engine: &Engine, work: &mut Work, all: bool) -> Result<Progress, LogError> {
+        if work.writer.is_none() {
+            let writer = open_writer(&self.directory, self.database, &self.options)?;
+            refuse_the_future(&writer, &engine.superblock.lock(), engine.log.end())
+                .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
+            work.writer = Some(writer);
+        }
+        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience) {
+            // Retried for ever, it would never be archived, and all log behind it would be
+            // retained.
+            work.unreadable_since = None;
+            engine.give_up_archiving("the log's devices cannot be read where the archive is to go on");
+        }
+        if work.tail.is_none() || engine.retention.archive().is_none() {
+            work.tail = Some(self.follow(engine, work)?);
+        }
+        let (Some(writer), Some(tail)) = (&mut work.writer, &mut work.tail) else {
+            unreachable!("both were just made")
+        };
+        let (pos, end) = (tail.pos(), engine.log.end());
+        let (behind, ahead) = (tail.behind(), end.0.saturating_sub(pos.0));
+        self.wanted.store(pos.0.saturating_add(self.options.eager_bytes).max(end.0 + 1), Ordering::Relaxed);
+        if behind == 0 {
+            work.waiting_since = None;
+        }
+        let until = end.min(pos.advance(WRITE_BYTES as u64));
+        // At the start of an epoch `pos` may be past the end of the archive: a crash before the
+        // next write finds the archive ending there.
+        let reached = writer.end().unwrap_or(Lsn::ZERO).min(pos);
+        let early = !all
+            && self.options.completes
+            && work.has_written
+            && ahead > behind.max(self.options.eager_bytes - 1)
+            && engine.log.is_awaited()
+            && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
+        if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
+            return Ok(Progress::Idle);
+        }
+        let piece = match early {
+            true => tail.next_appended(WRITE_BYTES, until, &mut work.bytes),
+            false => tail.next(WRITE_BYTES, Lsn::MAX, &mut work.bytes),
+        };
+        work.unreadable_since = match piece {
+            Ok(_) => None,
+            Err(_) => work.unreadable_since.or_else(|| Some(clock::now())),
+        };
+        let Some(piece) = piece? else { return Ok(Progress::Idle) };
+        writer.append(piece, &work.bytes, clock::unix_time_us())?;
+        if early {
+            engine.log.archived(tail.boundary());
+            work.early_at = Some(clock::now());
+        }
+        work.has_written = true;
+        work.waiting_since = None;
+        (work.not_before, work.pause) = (None, PAUSE.0);
+        engine.retention.advance_archive(tail.needed());
+        // If there is a gap before this, the segment's header says so.
+        engine.retention.set_archive_gap(None);
+        let mut status = self.status.lock();
+        status.archived = writer.end();
+        status.writes += 1;
+        status.early_writes += u64::from(early);
+        status.bytes += work.bytes.len() as u64;
+        status.failing = None;
+        *self.failing_since.lock() = None;
+        drop(status);
+        self.moved.notify_all();
+        Ok(Progress::Worked)
+    }
+
+    /// Whether log that is on the devices is due for archiving: there is enough of it, or it has
+    /// waited long enough.
+    fn is_due(options: &ArchiveOptions, behind: u64, all: bool, waiting: &mut Option<Moment>) -> bool {
+        if behind == 0 {
+            return false;
+        }
+        let since = *waiting.get_or_insert_with(clock::now);
+        behind >= options.eager_bytes || all || since.elapsed() >= options.delay
+    }
+
+    /// Clears `archive_needed` in the superblock once nothing was archived early for a while.
+    fn take_word_back(&self, engine: &Engine, work: &mut Work) {
+        if work.early_at.is_some_and(|at| at.elapsed() >= self.options.delay)
+            && let Ok(true) = engine.settle_archive()
+        {
+            work.early_at = None;
+        }
+    }
+
+    /// Begins to follow the log at the archive's end, or, if that log is gone, where the log
+    /// begins.
+    fn follow(&self, engine: &Engine, work: &mut Work) -> Result<LogTail, LogError> {
+        let writer = work.writer.as_mut().expect("the caller has opened it");
+        work.has_written = false;
+        self.expect(engine, true);
+        // Neither the hold nor the log that it retains changes under the superblock's lock.
+        let (identity, from) = {
+            let superblock = engine.superblock.lock();
+            let held = engine.retention.archive().unwrap_or_else(|| {
+                // The hold was revoked: the log before it may be gone. Durable log always ends with
+                // a whole group.
+                let on_devices = engine.log.on_devices();
+                engine.retention.hold_archive(on_devices);
+                on_devices
+            });
+            (superblock.log_identity(), held)
+        };
+        let archived = writer.resume();
+        let from = match archived {
+            Some(archived) if archived >= from => {
+                writer.rewind();
+                engine.retention.advance_archive(archived);
+                archived
+            }
+            Some(archived) if !self.is_only_a_jump(engine, archived, from) => {
+                self.note_gap(archived, from);
+                writer.skip_to(from);
+                from
+            }
+            Some(archived) => archived,
+            None => from,
+        };
+        Ok(LogTail::new(engine.log.clone(), identity, from))
+    }
+
+    /// Sets whether the log may expect the archive to acknowledge commits.
+    fn expect(&self, engine: &Engine, works: bool) {
+        engine.log.expect_archived(works && self.options.completes);
+    }
+
+    fn note_gap(&self, from: Lsn, to: Lsn) {
+        let mut status = self.status.lock();
+        match status.gaps.last_mut() {
+            // Nothing was archived between the two gaps.
+            Some(last) if from <= last.1 => *last = (last.0.min(from), last.1.max(to)),
+            _ => status.gaps.push((from, to)),
+        }
+        status.archived = Some(to);
+    }
+
+    /// Whether nothing was ever written between the archive's end and `from`: the log before this
+    /// epoch ended there.
+    fn is_only_a_jump(&self, engine: &Engine, archived: Lsn, from: Lsn) -> bool {
+        let mark = engine.log.epoch_mark();
+        archived >= mark.previous_end && from <= mark.start
+    }
+
+    fn failed(&self, engine: &Engine, work: &mut Work, error: &LogError) {
+        if let Some(writer) = &mut work.writer {
+            writer.rewind();
+        }
+        work.tail = None;
+        self.expect(engine, false);
+        self.wanted.store(u64::MAX, Ordering::Relaxed);
+        if error.kind == LogErrorKind::BadArgument {
+            // The directory holds another database's archive by now: open it afresh each time.
+            work.writer = None;
+        }
+        work.not_before = clock::now().after(work.pause);
+        work.pause = (work.pause * 2).min(PAUSE.1);
+        let mut status = self.status.lock();
+        status.failing = Some(error.message.clone());
+        self.failing_since.lock().get_or_insert_with(clock::now);
+        drop(status);
+        self.moved.notify_all();
+    }
+}
+
+impl Archiver for Archive {
+    fn step(&self, engine: &Engine, all: bool) -> Progress {
+        if self.only_looks {
+            return Progress::Idle;
+        }
+        let Some(mut work) = self.work.try_lock() else {
+            // The thread that archives sets what is wanted next; until then, look again after a
+            // while.
+            self.wanted.store(u64::MAX, Ordering::Relaxed);
+            return Progress::Idle;
+        };
+        self.take_word_back(engine, &mut work);
+        if !all && work.not_before.is_some_and(|moment| moment > clock::now()) {
+            return Progress::Idle;
+        }
+        match self.advance(engine, &mut work, all) {
+            Ok(progress) => progress,
+            Err(error) => {
+                self.failed(engine, &mut work, &error);
+                Progress::Idle
+            }
+        }
+    }
+
+    fn wait(&self, engine: &Engine) {
+        let limit = (self.options.delay / 4).clamp(LOOK.0, LOOK.1);
+        engine.log.wait_for_log(Lsn(self.wanted.load(Ordering::Relaxed)), limit);
+    }
+
+    fn stop_waiting(&self) {
+        let _status = self.status.lock();
+        self.closing.store(true, Ordering::Relaxed);
+        self.moved.notify_all();
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    fn wait_beyond(&self, seen: Option<Lsn>) -> bool {
+        let mut status = self.status.lock();
+        let begun = clock::now();
+        loop {
+            if status.archived > seen {
+                return true;
+            }
+            if self.is_closing() {
+                return false;
+            }
+            let since = self.failing_since.lock().unwrap_or(begun);
+            match since.after(self.options.patience) {
+                Some(deadline) if !self.moved.wait_until(&mut status, deadline) => {
+                    return status.archived > seen;
+                }
+                Some(_) => {}
+                None => self.moved.wait(&mut status),
+            }
+        }
+    }
+
+    fn finish(&self, engine: &Engine, limit: Duration) {
+        let begun = clock::now();
+        while begun.elapsed() < limit {
+            if self.step(engine, true) == Progress::Worked {
+                continue;
+            }
+            // Idle: all is archived, or the archive fails, or another thread is caught in a write.
+            let Some(mut work) = self.work.try_lock() else {
+                clock::sleep(Duration::from_millis(1));
+                continue;
+            };
+            if let Some(writer) = &mut work.writer {
+                // A seal only tells an end from damage; the next opening begins a new segment in
+                // any case.
+                let _ = writer.seal();
+            }
+            return;
+        }
+    }
+
+    fn archived(&self) -> Option<Lsn> {
+        self.status.lock().archived
+    }
+
+    fn is_away(&self) -> bool {
+        self.work.lock().writer.is_none()
+    }
+
+    fn trouble(&self) -> String {
+        let status = self.status.lock();
+        match &status.failing {
+            Some(message) => format!("the archive in {} fails ({message})", self.directory.display()),
+            None => format!("the archive in {} is too slow", self.directory.display()),
+        }
+    }
+
+    fn statistics(&self, engine: &Engine) -> ArchiveStatistics {
+        let mut status = self.status.lock().clone();
+        // Log that was given up, of which the archive has not noted the gap yet: it may be away.
+        let until = engine.retention.archive().unwrap_or_else(|| engine.superblock.lock().log_start());
+        if let Some(from) = engine.retention.archive_gap().filter(|from| *from < until)
+            && !status.gaps.iter().any(|gap| gap.0 <= from && from < gap.1)
+        {
+            status.gaps.push((from, until));
+        }
+        let EpochMark { start, previous_end, .. } = engine.log.epoch_mark();
+        let durable = engine.log.durable();
+        // While nothing is known to be archived, all log that is retained counts.
+        let archived = status.archived.unwrap_or(until);
+        // An epoch starts somewhat beyond the end of the one before: the LSNs in between hold no
+        // log.
+        let before = previous_end.0.saturating_sub(archived.0);
+        status.behind_bytes = match self.only_looks {
+            // Log that was appended since lies in the overlay, and will never be archived.
+            true => before,
+            false => before + durable.0.saturating_sub(archived.max(start).0),
+        };
+        status
+    }
+
+    fn when_full(&self) -> ArchiveFull {
+        self.options.when_full
+    }
+}
+
+/// Opens [`Archive`]s for the engine.
+pub(crate) struct Archives;
+
+impl OpenArchive for Archives {
+    fn open(
+        &self,
+        superblock: &Superblock,
+        path: Option<String>,
+        log_end: Lsn,
+        options: &ArchiveOptions,
+        retention: &LogRetention,
+    ) -> Result<Option<Box<dyn Archiver>>, Error> {
+        let archive = Archive::open(superblock, path, log_end, options, retention)?;
+        Ok(archive.map(|archive| Box::new(archive) as Box<dyn Archiver>))
+    }
+
+    fn open_read_only(
+        &self,
+        superblock: &Superblock,
+        path: Option<&str>,
+        log_end: Lsn,
+        options: &ArchiveOptions,
+    ) -> Option<Box<dyn Archiver>> {
+        let archive = Archive::look(superblock, path, log_end, options)?;
+        Some(Box::new(archive))
+    }
+}
+
+fn open_writer(
+    directory: &Path,
+    database: DatabaseId,
+    options: &ArchiveOptions,
+) -> Result<ArchiveWriter, LogError> {
+    ArchiveWriter::open(options.files(directory), database, options.segment_bytes)
+}
+
+/// Refuses an archive that holds log which this database lacks, or log in an epoch of another
+/// history: the database is an older copy of itself, and would write a second history into the
+/// archive.
+fn refuse_the_future(writer: &ArchiveWriter, superblock: &Superblock, log_end: Lsn) -> Result<(), Error> {
+    let Some((end, mark)) = writer.end().zip(writer.mark()) else { return Ok(()) };
+    let known = superblock.epochs.iter().find(|(epoch, _)| *epoch == mark.epoch);
+    // Log of an epoch beyond the next one's start: it was given up when the next one began.
+    let next = superblock.epochs.iter().find(|(epoch, _)| *epoch > mark.epoch);
+    let other_history = known.is_some_and(|(_, start)| *start != mark.start)
+        || mark.epoch > superblock.epoch()
+        || next.is_some_and(|(_, start)| end > *start);
+    if end <= log_end && !other_history {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::BadArgument,
+        format!(
+            "the archive holds log up to LSN {end} of epoch {}, which this database does not have (its log ends at \
+             {log_end}): this is an older copy of the database, or its log devices have lost what they had. Open it with another archive directory, or restore \
+             from the archive instead",
+            mark.epoch
+        ),
+    ))
+}
+
+/// Converts a log error of the archive: the archive's full volume is not a full log.
+pub(crate) fn archive_error(error: LogError) -> Error {
+    match error.kind {
+        LogErrorKind::Full => Error::new(ErrorKind::Full, error.message),
+        _ => Error::from(error),
+    }
+}
+
+/// Reads the archive in `directory`: its segments, where log is missing, and what is damaged; with
+/// `verify`, every record. It may be in use. `progress` is called with the number of segments read
+/// and their total.
+///
+/// Errors: `NotFound` if there is no such directory, or no archived log in it; `Failed`. Damage is
+/// part of the result.
+pub fn survey_archive(
+    directory: impl AsRef<Path>,
+    verify: bool,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<firn_log::archive::Survey, Error> {
+    let directory = directory.as_ref();
+    if !directory.is_dir() {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{}: there is no such directory", directory.display()),
+        ));
+    }
+    let found = firn_log::archive::survey(directory, verify, progress).map_err(archive_error)?;
+    if found.database.is_none() && found.damage.is_empty() {
+        let message = format!(
+            "{} holds no archived log (log-….firn): it is no archive, or nothing has been archived yet",
+            directory.display()
+        );
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    Ok(found)
+}

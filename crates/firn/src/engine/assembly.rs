@@ -1,0 +1,245 @@
+//! Assembles a database from its devices: creates one, and has what opening shares with that.
+
+use crate::engine::archive_needed::ArchiveNeed;
+use crate::engine::archiver::OpenArchive;
+use crate::engine::background_recovery::BackgroundRecovery;
+use crate::engine::creation_mark::{self, Interrupted, Making};
+use crate::engine::devices::{Counted, Devices};
+use crate::engine::log_device_failure::Losses;
+use crate::engine::log_retention::LogRetention;
+use crate::engine::superblock::{Member, Superblock};
+use crate::engine::superblock_fields::Extensions;
+use crate::engine::{Engine, Parts, cache, claim};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
+use crate::options::limits::MAP_SHARE;
+use firn_base::sync::Arc;
+use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock};
+use firn_btree::Tree;
+use firn_buffer::{BufferPool, PoolOptions};
+use firn_device::Fill;
+use firn_log::{Log, LogClass, LogOptions, MemberId};
+use firn_table::{Catalog, SYSTEM_TREE};
+use firn_tier::store::{Policy, Store, StoreOptions};
+use firn_tier::{CacheSwitch, PageTier};
+use firn_txn::{ManagerOptions, TxnManager};
+
+/// The tree of before-images that were spilled from memory.
+pub(crate) const UNDO_TREE: TreeId = TreeId(2);
+/// Ids of tables' trees begin here.
+pub(crate) const FIRST_USER_TREE: TreeId = TreeId(16);
+
+pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions {
+    let map_budget_bytes = options.map_bytes.unwrap_or(options.buffer_bytes / MAP_SHARE);
+    StoreOptions { page_size, map_budget_bytes }
+}
+
+pub(crate) fn log_options(options: &Options) -> LogOptions {
+    let default = LogOptions::default();
+    let share = (options.log_bytes / 8).clamp(64 << 10, default.buffer_bytes as u64);
+    // A group may take half of the buffer.
+    let share = share.max(2 * firn_btree::group_bytes_max(options.page_size)) as usize;
+    LogOptions {
+        buffer_bytes: share,
+        request_bytes: default.request_bytes.min(share / 2),
+        workers: options.background,
+        hiding: options.log_hiding,
+        policy: options.log_policy,
+        compose: options.log_compose,
+        copies: options.log_copies.unwrap_or(1),
+        copies_required: options.log_copies_required,
+        outliers: options.outlier_options(),
+        close_patience: options.close_patience,
+        ..default
+    }
+}
+
+impl Options {
+    /// For an existing database: options that its creation fixed are as they were fixed then, and
+    /// kept settings are as the database keeps them, unless the caller names them.
+    pub(crate) fn for_existing(&self, superblock: &Superblock) -> Options {
+        let (log_bytes, log_devices) = (superblock.log_bytes(), superblock.members.len());
+        let page_size = superblock.page_size;
+        let options = Options { log_bytes, log_devices, page_size, ..self.clone() };
+        options.with_kept(superblock.extensions.settings)
+    }
+}
+
+/// Hands the log to the store.
+pub(crate) fn attach(options: &Options, store: &Store, log: &Arc<Log>) {
+    match options.skip_wal_rule {
+        false => store.attach(log.clone()),
+        true => store.attach_breaking_the_wal_rule(log.clone()),
+    }
+}
+
+/// The buffer over the tier below.
+pub(crate) fn pool(
+    options: &Options,
+    tier: &Arc<CacheSwitch>,
+    log: &Arc<Log>,
+) -> Result<Arc<BufferPool>, Error> {
+    let tier: Arc<dyn PageTier> = match &options.wrap_tier {
+        Some(wrap) => wrap(tier.clone()),
+        None => tier.clone(),
+    };
+    let budget_bytes = match options.map_bytes {
+        Some(_) => options.buffer_bytes,
+        None => options.buffer_bytes - options.buffer_bytes / MAP_SHARE,
+    };
+    let pool_options = PoolOptions { budget_bytes };
+    let pool = if options.skip_wal_rule {
+        BufferPool::new_breaking_the_wal_rule(tier, log.clone(), pool_options)
+    } else {
+        BufferPool::new(tier, log.clone(), pool_options)
+    };
+    Ok(Arc::new(pool?))
+}
+
+/// For a log of `log_bytes`. Before-images in DRAM are limited to a small part of it: recovery
+/// finds them in the log, and needs as much space again to spill them.
+pub(crate) fn manager_options(options: &Options, log_bytes: u64) -> ManagerOptions {
+    let most = usize::try_from(log_bytes / 16).unwrap_or(usize::MAX);
+    ManagerOptions { version_budget_bytes: options.version_bytes.min(most) }
+}
+
+/// Claims the devices for the database that is to be created on them. Marks the superblock's device
+/// first.
+///
+/// Errors: `BadArgument` if one of them holds anything, except what an interrupted creation left
+/// there.
+pub(crate) fn claim_devices(
+    database: DatabaseId,
+    devices: &Devices,
+    members: &[Member],
+    store_path: &str,
+    options: &Options,
+) -> Result<(), Error> {
+    let names = file_names(members, store_path, cache::path(None, options));
+    let cache = devices.cache.iter().filter(|_| options.cache_bytes.is_some());
+    let others = || devices.logs.iter().chain([&devices.store]).chain(cache.clone());
+    let interrupted = creation_mark::interrupted_on(&devices.superblock)?;
+    for device in others() {
+        claim::refuse_contents(&**device, &interrupted.ids)?;
+    }
+    // The mark has two ids at most: the new one, and the one that all devices bear before they get
+    // it.
+    let before = interrupted.ids.first().copied();
+    for device in others() {
+        before.map_or(Ok(()), |before| claim::claim(&**device, before))?;
+    }
+    let made = Interrupted { ids: [database].into_iter().chain(before).collect(), files: names };
+    creation_mark::mark(&devices.superblock, Making::Creating, &made)?;
+    for device in others() {
+        claim::claim(&**device, database)?;
+    }
+    Ok(())
+}
+
+/// Creates a database on devices that were marked and claimed for it. `members` and `store_path`
+/// are what the superblock will say of their paths. The database exists once the superblock is
+/// written, at the very end.
+pub(crate) fn create(
+    database: DatabaseId,
+    devices: Devices,
+    members: Vec<Member>,
+    store_path: String,
+    options: &Options,
+    archives: &dyn OpenArchive,
+) -> Result<Arc<Engine>, Error> {
+    options.check()?;
+    let copies = options.log_copies.unwrap_or(1);
+    if copies.max(options.log_copies_required) > members.len() {
+        return Err(Error::new(
+            ErrorKind::BadArgument,
+            format!(
+                "log_copies is {copies} and log_copies_required {}, but the log is to have {} devices only",
+                options.log_copies_required,
+                members.len()
+            ),
+        ));
+    }
+    let devices = Counted::new(devices, &members);
+    let mut superblock = Superblock {
+        database,
+        sequence: 0,
+        page_size: options.page_size,
+        created_us: clock::unix_time_us(),
+        catalog_root: PageId(0),
+        undo_root: PageId(0),
+        checkpoint: Lsn::FIRST,
+        redo_start: Lsn::FIRST,
+        clean: false,
+        epochs: vec![(Epoch(1), Lsn::FIRST)],
+        members,
+        store_path,
+        store_version: Lsn::ZERO,
+        extensions: Extensions {
+            archive: options.archive_text()?,
+            settings: options.kept,
+            ..Extensions::default()
+        },
+        in_doubt: false,
+    };
+    superblock.want_copies(copies as u8, Lsn::FIRST, copies as u8);
+    let retention = LogRetention::default();
+    // Before anything is written: the directory may hold another database's archive.
+    let archive =
+        archives.open(&superblock, options.archive_text()?, Lsn::FIRST, &options.archive, &retention)?;
+    let archive_need = ArchiveNeed::new(options.archive_text()?);
+    for (log, member) in devices.logs().iter().zip(&superblock.members) {
+        log.grow(member.bytes, Fill::Written)?;
+    }
+    let log = Log::create(devices.logs(), superblock.log_identity(), Epoch(1), log_options(options))?;
+    let store = Arc::new(Store::create_with(
+        devices.store(),
+        superblock.database,
+        store_options(options, options.page_size),
+        options.store_layout,
+        Policy::default(),
+    )?);
+    let cache = cache::make(&mut superblock, &devices, &store, options)?;
+    attach(options, &store, &log);
+    let tier = Arc::new(CacheSwitch::new(store.clone(), cache));
+    let pool = pool(options, &tier, &log)?;
+    let catalog_tree = Tree::create(pool.clone(), SYSTEM_TREE, LogClass::System, &[])?;
+    let undo_tree = Tree::create(pool.clone(), UNDO_TREE, LogClass::System, &[])?;
+    superblock.catalog_root = catalog_tree.root();
+    superblock.undo_root = undo_tree.root();
+    let txns = TxnManager::new(
+        pool.clone(),
+        undo_tree,
+        TxnId(1),
+        FIRST_USER_TREE,
+        manager_options(options, superblock.log_bytes()),
+    );
+    let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
+    let recovery = BackgroundRecovery::nothing();
+    let losses = Losses::new(superblock, Arc::new(devices), options);
+    log.on_device_lost(losses.handler());
+    let parts =
+        Parts { losses, log, store, tier, pool, txns, catalog, retention, archive, archive_need, recovery };
+    let engine = Engine::new(parts, options);
+    engine.checkpoint_all()?;
+    Ok(engine)
+}
+
+/// The files that a creation makes, except for the superblock.
+pub(crate) fn file_names(members: &[Member], store_path: &str, cache_path: Option<String>) -> Vec<String> {
+    let logs = members.iter().map(|member| member.path.clone());
+    logs.chain([store_path.to_owned()]).chain(cache_path).collect()
+}
+
+/// The log's members for `options`, all files in the database's directory unless paths were given.
+pub(crate) fn members(options: &Options) -> Vec<Member> {
+    let each = options.log_bytes / options.log_devices as u64 / 4096 * 4096;
+    (0..options.log_devices)
+        .map(|index| {
+            let path = match options.log_paths.get(index) {
+                Some(path) => path.to_string_lossy().into_owned(),
+                None => format!("log.{index}"),
+            };
+            Member { id: MemberId(index as u32 + 1), path, bytes: each }
+        })
+        .collect()
+}

@@ -1,0 +1,178 @@
+//! The flash cache of a database: created with it or later, opened again, and left out when it was
+//! given up.
+
+use crate::engine::claim;
+use crate::engine::devices::Counted;
+use crate::engine::superblock::Superblock;
+use crate::engine::superblock_fields::{CacheKind, CacheMember};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
+use firn_base::sync::Arc;
+use firn_base::{Lsn, rng};
+use firn_tier::PageCache;
+use firn_tier::cache::{CacheId, CacheOptions, CachePolicy, EntryCache, FlashCache, LazyCleaning};
+use firn_tier::store::Store;
+use std::ops::Range;
+
+/// Name of the cache's file, where no path was given.
+pub(crate) const CACHE: &str = "cache";
+
+/// The path of the cache of a database, or where it is to be created. `None` without one.
+pub(crate) fn path(superblock: Option<&Superblock>, options: &Options) -> Option<String> {
+    let remembered = superblock
+        .and_then(|superblock| superblock.extensions.cache.as_ref())
+        .map(|cache| cache.path.clone());
+    let wanted = || {
+        options.cache_bytes?;
+        let path = options.cache_path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        Some(path.unwrap_or_else(|| CACHE.to_owned()))
+    };
+    remembered.or_else(wanted)
+}
+
+/// Opens the cache that the superblock names. `log` is the range of log that recovery reads. `None`
+/// if there is none, or if it failed and held nothing that the store lacks.
+pub(crate) fn open(
+    superblock: &Superblock,
+    devices: &Counted,
+    store: &Arc<Store>,
+    options: &Options,
+    log: Range<Lsn>,
+) -> Result<Option<Arc<dyn PageCache>>, Error> {
+    let Some(member) = &superblock.extensions.cache else { return Ok(None) };
+    let device = match devices.cache() {
+        Some(device) => device,
+        None if member.write_through => return Ok(None),
+        None => {
+            return Err(Error::new(
+                ErrorKind::Unusable,
+                format!(
+                    "the flash cache {} is missing: it holds pages that nothing else has. Put it in place",
+                    member.path
+                ),
+            ));
+        }
+    };
+    let (database, id) = (superblock.database, CacheId(member.id));
+    let opened: Result<Arc<dyn PageCache>, _> = match member.kind {
+        CacheKind::Volatile => {
+            LazyCleaning::open(device, store.clone(), database, id).map(|cache| Arc::new(cache) as _)
+        }
+        CacheKind::Flash => {
+            let chosen = options.cache_policy;
+            let policy = if chosen.is_multi_version_fifo() { chosen } else { CachePolicy::default() };
+            FlashCache::open(device, store.clone(), database, id, policy, member.durable, log).map(|cache| {
+                if options.break_cache_restore {
+                    cache.forget_dirty_images();
+                }
+                Arc::new(cache) as _
+            })
+        }
+        CacheKind::Listed | CacheKind::Unlisted => {
+            let listed = member.kind == CacheKind::Listed;
+            let policy = if listed { CachePolicy::Temperature } else { CachePolicy::ReadLru };
+            EntryCache::open(device, store.clone(), database, id, policy).map(|cache| Arc::new(cache) as _)
+        }
+    };
+    match opened {
+        Ok(cache) => {
+            if options.cache_rebuildable {
+                cache.keep_rebuildable(superblock.extensions.cache_from);
+            }
+            Ok(Some(cache))
+        }
+        // Nothing in it is the only copy.
+        Err(_) if member.write_through => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives the cache up, if the options say so: one change of the superblock, in memory, forgets the
+/// cache and moves the redo start back to where redo upon the store alone restores everything. The
+/// change becomes durable with the next epoch; the rest is ordinary recovery.
+pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<(), Error> {
+    let Some(member) = superblock.extensions.cache.as_ref().filter(|_| options.without_cache) else {
+        return Ok(());
+    };
+    match superblock.extensions.cache_from {
+        Some(_) if options.break_cache_rebuild => {}
+        Some(from) => superblock.redo_start = from.min(superblock.redo_start),
+        None if member.write_through => {}
+        None => {
+            return Err(Error::new(
+                ErrorKind::Unusable,
+                format!(
+                    "the flash cache {} cannot be given up: it holds pages that nothing else has, and the log was not kept \
+                     for them (cache_rebuildable). Put it in place, or restore a backup",
+                    member.path
+                ),
+            ));
+        }
+    }
+    superblock.extensions.cache = None;
+    superblock.extensions.cache_from = None;
+    Ok(())
+}
+
+/// The options of a cache of `bytes` bytes.
+pub(crate) fn chosen(options: &Options, bytes: u64, page_size: usize) -> CacheOptions {
+    CacheOptions {
+        bytes,
+        policy: options.cache_policy,
+        group_pages: options.group_pages(page_size),
+        write_through: options.cache_write_through,
+    }
+}
+
+/// Creates a cache if the options ask for one and there is none, and notes it in the superblock,
+/// which the caller writes before the first page goes into the cache. Forgets one that was given
+/// up.
+pub(crate) fn make(
+    superblock: &mut Superblock,
+    devices: &Counted,
+    store: &Arc<Store>,
+    options: &Options,
+) -> Result<Option<Arc<dyn PageCache>>, Error> {
+    superblock.extensions.cache = None;
+    superblock.extensions.cache_from = None;
+    let (Some(bytes), Some(path)) = (options.cache_bytes, path(None, options)) else { return Ok(None) };
+    if options.without_cache {
+        return Ok(None);
+    }
+    let Some(device) = devices.cache() else {
+        return Err(Error::new(
+            ErrorKind::BadArgument,
+            "the options ask for a flash cache, and no device was given for it",
+        ));
+    };
+    // The claim of a creation: the cache's device must be blank.
+    claim::release(&*device, superblock.database)?;
+    let id = CacheId(rng::entropy());
+    let chosen = chosen(options, bytes, superblock.page_size);
+    let (store, database) = (store.clone(), superblock.database);
+    let kind = match options.cache_policy {
+        CachePolicy::LazyCleaning => CacheKind::Volatile,
+        CachePolicy::Temperature => CacheKind::Listed,
+        CachePolicy::ReadLru => CacheKind::Unlisted,
+        _ => CacheKind::Flash,
+    };
+    let cache: Arc<dyn PageCache> = match kind {
+        CacheKind::Flash => Arc::new(FlashCache::create(device, store, database, id, chosen)?),
+        CacheKind::Volatile => Arc::new(LazyCleaning::create(device, store, database, id, chosen)?),
+        CacheKind::Listed | CacheKind::Unlisted => {
+            Arc::new(EntryCache::create(device, store, database, id, chosen)?)
+        }
+    };
+    superblock.extensions.cache = Some(CacheMember {
+        id: id.0,
+        path,
+        kind,
+        write_through: options.cache_write_through || kind != CacheKind::Flash,
+        durable: 0,
+    });
+    if options.cache_rebuildable {
+        cache.keep_rebuildable(None);
+        superblock.extensions.cache_from = Some(superblock.redo_start);
+    }
+    Ok(Some(cache))
+}

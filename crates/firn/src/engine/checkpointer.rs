@@ -1,0 +1,214 @@
+//! When checkpoints are due, and how threads request them and wait for them. What a checkpoint does
+//! is in `checkpoint.rs`.
+
+use crate::error::{Error, ErrorKind};
+use crate::ranks;
+use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firn_base::sync::{Condvar, Mutex};
+use firn_base::{Lsn, clock};
+use std::time::Duration;
+
+/// Requests for checkpoints, and their outcomes.
+pub(crate) struct Checkpointer {
+    /// Bytes of log between two checkpoints.
+    interval: u64,
+    /// The log's end at the beginning of the last checkpoint.
+    pub(crate) last: AtomicU64,
+    /// Held while a checkpoint is taken.
+    pub(crate) running: Mutex<()>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// A checkpoint was requested, however little log there is.
+    wanted: AtomicBool,
+}
+
+/// How urgently background work needs log to be freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pressure {
+    /// There is enough for now: after a checkpoint that freed nothing, no other is requested before
+    /// the log's beginning has moved.
+    Filling,
+    /// It cannot go on: a checkpoint is requested whenever anything has changed.
+    Short,
+}
+
+/// The state of the log when background work last requested a checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// The log's end, its oldest byte, and the LSN that archive or backups held.
+    pub seen: Option<(Lsn, Lsn, Option<Lsn>)>,
+    /// Requests in that state.
+    pub times: u32,
+    /// Checkpoints that had ended then.
+    pub ended: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether a thread serves requests.
+    served: bool,
+    requested: bool,
+    stopped: bool,
+    /// Checkpoints that have ended, successfully or not.
+    ended: u64,
+    /// How the last one ended.
+    failure: Option<Error>,
+}
+
+impl Checkpointer {
+    pub fn new(interval: u64, last: Lsn) -> Checkpointer {
+        Checkpointer {
+            interval,
+            last: AtomicU64::new(last.0),
+            running: ranks::CHECKPOINT.mutex(()),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// Bytes of log between two checkpoints.
+    pub fn interval(&self) -> u64 {
+        self.interval
+    }
+
+    /// Whether enough log has been written since the last checkpoint for another one.
+    pub fn is_due(&self, log_end: Lsn) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+            || log_end.since(Lsn(self.last.load(Ordering::Relaxed))) >= self.interval
+    }
+
+    /// Requests a checkpoint if one is due.
+    pub fn consider(&self, log_end: Lsn) {
+        if self.is_due(log_end) {
+            self.request();
+        }
+    }
+
+    /// Called when a checkpoint begins, which serves all requests so far.
+    pub fn begun(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// Requests a checkpoint, and makes one due.
+    pub fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+        self.request();
+    }
+
+    /// Requests a checkpoint.
+    pub fn request(&self) {
+        let mut state = self.state.lock();
+        if !state.requested {
+            state.requested = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends the thread that waits in [`Checkpointer::wait_for_request`].
+    pub fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// No checkpoint thread any more: callers take checkpoints inline.
+    pub fn run_inline(&self) {
+        self.state.lock().served = false;
+    }
+
+    /// Whether a thread serves requests.
+    pub fn is_served(&self) -> bool {
+        self.state.lock().served
+    }
+
+    /// Blocks until a checkpoint is requested; false when the thread should end.
+    pub fn wait_for_request(&self) -> bool {
+        let mut state = self.state.lock();
+        state.served = true;
+        while !state.requested && !state.stopped {
+            self.changed.wait(&mut state);
+        }
+        state.requested = false;
+        !state.stopped
+    }
+
+    /// Requests a checkpoint and blocks until one that began after the call has ended.
+    pub fn wait_for_next(&self, limit: Duration) -> Result<(), Error> {
+        let deadline = clock::now().after(limit);
+        let mut state = self.state.lock();
+        // The running one may have begun too early to help.
+        let target = state.ended + if self.running.is_locked() { 2 } else { 1 };
+        while state.ended < target && !state.stopped {
+            // Only once: a notification wakes the other waiters here, too, and they would wake this
+            // one.
+            if !state.requested {
+                state.requested = true;
+                self.changed.notify_all();
+            }
+            match deadline {
+                Some(deadline) if !self.changed.wait_until(&mut state, deadline) => {
+                    return Err(Error::new(
+                        ErrorKind::Full,
+                        format!("the log is full, and a checkpoint did not end within {} s", limit.as_secs()),
+                    ));
+                }
+                Some(_) => {}
+                None => self.changed.wait(&mut state),
+            }
+        }
+        if state.stopped {
+            return Err(Error::new(ErrorKind::Closed, "the database has been closed"));
+        }
+        match &state.failure {
+            Some(failure) => Err(failure.clone().within("the log is full and a checkpoint failed")),
+            None => Ok(()),
+        }
+    }
+
+    /// Checkpoints that have ended, successfully or not.
+    pub fn ended_so_far(&self) -> u64 {
+        self.state.lock().ended
+    }
+
+    pub fn ended(&self, outcome: &Result<(), Error>) {
+        let mut state = self.state.lock();
+        state.ended += 1;
+        state.failure = outcome.as_ref().err().cloned();
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_base::sim::{self, SimOptions};
+    use firn_base::sync::{Arc, thread};
+
+    #[test]
+    fn those_who_wait_for_a_checkpoint_do_not_wake_each_other() {
+        for seed in 0..20 {
+            let options = SimOptions { step_limit: 100_000, ..SimOptions::seeded(seed) };
+            let outcome = sim::run(options, || {
+                let checkpointer = Arc::new(Checkpointer::new(1, Lsn(0)));
+                let served = checkpointer.clone();
+                let server = thread::spawn("server", move || {
+                    while served.wait_for_request() {
+                        let running = served.running.lock();
+                        clock::sleep(Duration::from_millis(10));
+                        served.ended(&Ok(()));
+                        drop(running);
+                    }
+                });
+                thread::scope(|scope| {
+                    for _ in 0..4 {
+                        scope.spawn(|| checkpointer.wait_for_next(Duration::from_secs(1)).expect("it ends"));
+                    }
+                });
+                checkpointer.stop();
+                server.expect("a thread").join().expect("no panic");
+            });
+            let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}"));
+            assert!(outcome.steps < 1000, "seed {seed}: {} steps for four waits", outcome.steps);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! To which database a file belongs, while a creation makes it.
+//!
+//! A creation draws the new database's id first, and notes it with the names of the files in the
+//! superblock's mark (`creation_mark.rs`). Each file it makes begins with a *claim*, which bears
+//! that id, before anything else is written to it; the headers of log and store replace it, last,
+//! and a flash cache's first. So whatever a crash leaves of a creation, a file of it is empty, or
+//! all zeros, or bears the id; any other file belongs to something else, whatever the mark says.
+//!
+//! ```text
+//!  0  8B   FIRNMINE
+//!  8  u32  CRC32C of the id
+//! 12  16B  the id of the database that is being created
+//! ```
+
+use crate::error::{Error, ErrorKind};
+use firn_base::{DatabaseId, crc32c};
+use firn_device::{AlignedBuf, Device, DeviceError, Durability, Fill, find_contents, find_contents_anywhere};
+use firn_log::DeviceContents;
+
+const MAGIC: &[u8; 8] = b"FIRNMINE";
+
+fn block_of(device: &dyn Device) -> AlignedBuf {
+    AlignedBuf::zeroed(device.info().logical_block.max(4096))
+}
+
+/// Claims an empty device for the database that is being created.
+pub(crate) fn claim(device: &dyn Device, database: DatabaseId) -> Result<(), DeviceError> {
+    let mut block = block_of(device);
+    block[..8].copy_from_slice(MAGIC);
+    block[8..12].copy_from_slice(&crc32c(&database.0).to_le_bytes());
+    block[12..28].copy_from_slice(&database.0);
+    device.grow(block.len() as u64, Fill::Written)?;
+    device.write(0, &block, Durability::Durable)
+}
+
+/// Removes the claim, if there is one of this database: the caller needs a blank device.
+pub(crate) fn release(device: &dyn Device, database: DatabaseId) -> Result<(), DeviceError> {
+    if claimed_by(device)? == Some(database) {
+        device.write(0, &block_of(device), Durability::Durable)?;
+    }
+    Ok(())
+}
+
+fn claimed_by(device: &dyn Device) -> Result<Option<DatabaseId>, DeviceError> {
+    let mut block = block_of(device);
+    if device.len() < block.len() as u64 {
+        return Ok(None);
+    }
+    device.read(0, &mut block)?;
+    let id = DatabaseId(block[12..28].try_into().expect("sixteen bytes"));
+    let whole = block[..8] == *MAGIC && block[8..12] == crc32c(&id.0).to_le_bytes();
+    Ok(whole.then_some(id))
+}
+
+/// Whether the device bears the id of `database`.
+fn bears(device: &dyn Device, database: DatabaseId) -> Result<bool, Error> {
+    let claimed = claimed_by(device)? == Some(database);
+    let member = || -> Result<bool, Error> {
+        let contents = DeviceContents::of(device)?;
+        Ok(matches!(contents, DeviceContents::Member { database: of, .. } if of == database))
+    };
+    Ok(claimed
+        || firn_tier::store::owner(device) == Some(database)
+        || firn_tier::cache::owner(device) == Some(database)
+        || member()?)
+}
+
+fn bears_any(device: &dyn Device, ids: &[DatabaseId]) -> Result<bool, Error> {
+    for id in ids {
+        if bears(device, *id)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether `device` provably belongs to a creation that drew one of `ids`: it bears that, or
+/// nothing was written to it.
+pub(crate) fn is_of(device: &dyn Device, ids: &[DatabaseId]) -> Result<bool, Error> {
+    Ok(bears_any(device, ids)? || find_contents_anywhere(device)?.is_none())
+}
+
+/// Refuses a device that is to become part of a new database and holds anything except what an
+/// interrupted creation that drew one of `ids` left.
+pub(crate) fn refuse_contents(device: &dyn Device, ids: &[DatabaseId]) -> Result<(), Error> {
+    let Some(offset) = find_contents(device)? else { return Ok(()) };
+    if bears_any(device, ids)? {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::BadArgument,
+        format!(
+            "{} is not empty: there is something at offset {offset}. A database is created on empty devices only: erase it, or \
+             give another",
+            device.info().name
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_device::MemoryDevice;
+
+    const ID: DatabaseId = DatabaseId([7; 16]);
+
+    #[test]
+    fn only_what_bears_the_id_or_nothing_at_all_is_a_creations_own() {
+        let device = MemoryDevice::new("m");
+        let other = DatabaseId([8; 16]);
+        assert_eq!(is_of(&device, &[]), Ok(true), "empty");
+        device.grow(1 << 20, Fill::Written).expect("there is memory");
+        assert_eq!((is_of(&device, &[]), is_of(&device, &[ID])), (Ok(true), Ok(true)), "zeros");
+        claim(&device, ID).expect("claimed");
+        assert_eq!((is_of(&device, &[other, ID]), is_of(&device, &[])), (Ok(true), Ok(false)));
+        assert_eq!(is_of(&device, &[other]), Ok(false), "another's");
+        assert!(refuse_contents(&device, &[ID]).is_ok() && refuse_contents(&device, &[other]).is_err());
+        release(&device, other).expect("not touched");
+        assert_eq!(claimed_by(&device), Ok(Some(ID)));
+        release(&device, ID).expect("released");
+        assert_eq!(is_of(&device, &[]), Ok(true), "zeros again");
+        device.write(512 << 10, &[1; 512], Durability::Durable).expect("within");
+        assert_eq!(is_of(&device, &[ID]), Ok(false), "another's");
+    }
+
+    #[test]
+    fn a_claim_has_golden_bytes_and_a_rotten_one_is_none() {
+        let device = MemoryDevice::new("m");
+        claim(&device, ID).expect("claimed");
+        let mut block = [0; 512];
+        device.read(0, &mut block).expect("within");
+        assert_eq!(block[..12], *b"FIRNMINE\x32\xa1\xf5\x55");
+        assert_eq!(block[12..28], [7; 16]);
+        assert!(block[28..].iter().all(|&byte| byte == 0));
+        block[13] ^= 1;
+        device.write(0, &block, Durability::Durable).expect("within");
+        assert_eq!(claimed_by(&device), Ok(None));
+    }
+}

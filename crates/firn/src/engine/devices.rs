@@ -1,0 +1,194 @@
+//! The devices of one database.
+
+use crate::engine::superblock::{Member, Superblock};
+use crate::error::Error;
+use crate::options::Options;
+use firn_base::sync::{Arc, Mutex};
+use firn_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind, Overlay};
+use firn_log::{DeviceContents, MemberId};
+
+/// The devices of a database, plain or wrapped by devices that count, fail, crash or delay.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// Where everything else is found.
+    pub superblock: Arc<dyn Device>,
+    /// The log, in the order of its members.
+    pub logs: Vec<Arc<dyn Device>>,
+    /// The page store.
+    pub store: Arc<dyn Device>,
+    /// The flash cache over the store, if there is one.
+    pub cache: Option<Arc<dyn Device>>,
+}
+
+impl Devices {
+    /// Arranges the log's devices in the order of its members.
+    pub(crate) fn arranged(self, superblock: &Superblock) -> Result<Devices, Error> {
+        let members = &superblock.members;
+        let mut spare = superblock.redundancy().least_from(superblock.redo_start) - 1;
+        let as_many = self.logs.len() == members.len();
+        if as_many && spare == 0 {
+            return Ok(self);
+        }
+        let mut failed = None;
+        let known: Vec<Option<MemberId>> = self
+            .logs
+            .iter()
+            .map(|log| {
+                member_of(&**log, superblock).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    None
+                })
+            })
+            .collect();
+        if as_many && members.iter().all(|member| known.contains(&Some(member.id))) {
+            // If their order is wrong, the log returns an error.
+            return Ok(self);
+        }
+        let mut logs: Vec<Arc<dyn Device>> = Vec::new();
+        for member in members {
+            if let Some(place) = known.iter().position(|id| *id == Some(member.id)) {
+                logs.push(self.logs[place].clone());
+                continue;
+            }
+            let missing = format!(
+                "the database has {} log devices, and {} were given: device {} ({}) is not among them",
+                members.len(),
+                self.logs.len(),
+                member.id.0,
+                member.path
+            );
+            if spare == 0 {
+                // It may be the one whose header could not be read.
+                return Err(match failed {
+                    Some(error) => error.within(&missing),
+                    None => Error::damaged(missing),
+                });
+            }
+            spare -= 1;
+            let why = DeviceError::new(DeviceErrorKind::Failed, missing);
+            logs.push(Arc::new(AbsentDevice::new(&member.path, why)));
+        }
+        Ok(Devices { logs, ..self })
+    }
+
+    /// Wraps each device as the options say; the log's devices are `members`.
+    pub(crate) fn wrapped(self, members: &[Member], options: &Options) -> Result<Devices, Error> {
+        let Some(wrap) = &options.wrap_device else { return Ok(self.overlaid(options)) };
+        let log = |(log, member): (_, &Member)| wrap(&log_name(member.id), log);
+        let wrapped = Devices {
+            superblock: wrap("superblock", self.superblock)?,
+            logs: self.logs.into_iter().zip(members).map(log).collect::<Result<_, _>>()?,
+            store: wrap("store", self.store)?,
+            cache: self.cache.map(|cache| wrap("cache", cache)).transpose()?,
+        };
+        Ok(wrapped.overlaid(options))
+    }
+
+    /// Of a database opened read-only: puts an overlay over each device, outermost, so that nothing
+    /// below is ever written.
+    pub(crate) fn overlaid(self, options: &Options) -> Devices {
+        let Some(space) = &options.overlay else { return self };
+        let over = |base| Arc::new(Overlay::new(base, space.clone())) as Arc<dyn Device>;
+        Devices {
+            superblock: over(self.superblock),
+            logs: self.logs.into_iter().map(over).collect(),
+            store: over(self.store),
+            cache: self.cache.map(over),
+        }
+    }
+}
+
+/// A device to be added, and its name in messages and in the superblock.
+pub(crate) struct Candidate {
+    pub device: Arc<dyn Device>,
+    pub path: String,
+}
+
+/// The member that a device's header names.
+fn member_of(device: &dyn Device, superblock: &Superblock) -> Result<Option<MemberId>, Error> {
+    Ok(match DeviceContents::of(device)? {
+        DeviceContents::Member { database, member, .. } if database == superblock.database => Some(member),
+        _ => None,
+    })
+}
+
+/// The name of a log device for [`Options::wrap_devices`].
+pub(crate) fn log_name(id: MemberId) -> String {
+    // The first is member 1, and was always called `log.0`.
+    format!("log.{}", id.0.saturating_sub(1))
+}
+
+/// The log's devices, which may change.
+#[derive(Debug, Default)]
+pub(crate) struct LogDevices {
+    /// In the order in which they became members.
+    list: Mutex<Vec<(MemberId, Arc<Counting>)>>,
+}
+
+impl LogDevices {
+    pub fn list(&self) -> Vec<(MemberId, Arc<Counting>)> {
+        self.list.lock().clone()
+    }
+
+    pub fn push(&self, id: MemberId, device: Arc<Counting>) {
+        self.list.lock().push((id, device));
+    }
+
+    pub fn remove(&self, id: MemberId) {
+        self.list.lock().retain(|(member, _)| *member != id);
+    }
+}
+
+/// The devices, each with its counters.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub superblock: Arc<Counting>,
+    pub logs: LogDevices,
+    pub store: Arc<Counting>,
+    /// Changes when a cache is attached or detached.
+    cache: Mutex<Option<Arc<Counting>>>,
+}
+
+impl Counted {
+    /// The log's devices are `members`.
+    pub fn new(devices: Devices, members: &[Member]) -> Counted {
+        assert_eq!(devices.logs.len(), members.len(), "there is a device for each member");
+        let logs = devices.logs.into_iter().zip(members);
+        let logs = logs.map(|(log, member)| (member.id, Arc::new(Counting::new(log)))).collect();
+        Counted {
+            superblock: Arc::new(Counting::new(devices.superblock)),
+            logs: LogDevices { list: Mutex::new(logs) },
+            store: Arc::new(Counting::new(devices.store)),
+            cache: Mutex::new(devices.cache.map(|cache| Arc::new(Counting::new(cache)))),
+        }
+    }
+
+    /// All devices at present.
+    pub fn each(&self) -> Vec<Arc<Counting>> {
+        let logs = self.logs.list().into_iter().map(|(_, log)| log);
+        [self.superblock.clone(), self.store.clone()]
+            .into_iter()
+            .chain(logs)
+            .chain(self.cache_counted())
+            .collect()
+    }
+
+    pub fn superblock(&self) -> Arc<dyn Device> {
+        self.superblock.clone()
+    }
+    pub fn logs(&self) -> Vec<Arc<dyn Device>> {
+        self.logs.list().into_iter().map(|(_, log)| log as Arc<dyn Device>).collect()
+    }
+    pub fn store(&self) -> Arc<dyn Device> {
+        self.store.clone()
+    }
+    pub fn cache(&self) -> Option<Arc<dyn Device>> {
+        self.cache_counted().map(|cache| cache as Arc<dyn Device>)
+    }
+    pub fn cache_counted(&self) -> Option<Arc<Counting>> {
+        self.cache.lock().clone()
+    }
+    pub fn set_cache(&self, cache: Option<Arc<Counting>>) {
+        *self.cache.lock() = cache;
+    }
+}

@@ -1,0 +1,199 @@
+//! Chooses whether recovery reads log from the archive or from the log's devices, where both have
+//! it: from the source that is read faster (FlashLogging, 3.7).
+//!
+//! The choice affects speed only, so it may be wrong: log that the faster source lacks comes from
+//! the other ([`firn_log::LogSources::archive_first`]). The profiles tell how fast each is; without
+//! profiles for both, both are timed, unless there is too little log for that to pay.
+
+use crate::engine::archive_needed::ArchiveTail;
+use crate::engine::superblock::{Member, Superblock};
+use crate::options::Options;
+use crate::options::archive::ArchiveOptions;
+use firn_base::sync::{Arc, thread};
+use firn_base::{Lsn, clock};
+use firn_device::{AlignedBuf, Device};
+use firn_log::ArchiveUse;
+use firn_log::archive::ArchiveFiles;
+use firn_profile::DeviceProfile;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of one read, as the scan reads.
+const READ: usize = 256 << 10;
+/// Timing one source reads no more than these bytes, and stops earlier after this time.
+const TIMED: (u64, Duration) = (2 << 20, Duration::from_millis(20));
+/// With less log than this, likely to be read, nothing is timed.
+const WORTH_TIMING: u64 = 64 << 20;
+
+/// Expected rates in bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rates {
+    /// Of all log devices together.
+    devices: f64,
+    archive: f64,
+}
+
+impl Rates {
+    /// Whether the archive is the faster source. If both are equal, the devices are: they have all
+    /// log.
+    fn is_archive_first(self) -> bool {
+        self.archive > self.devices
+    }
+}
+
+/// The sequential read rate of a device with this profile, in bytes a second.
+fn rate_of(profile: &DeviceProfile) -> Option<f64> {
+    let us = profile.model.read_sequential.us(READ as u64);
+    let most = profile.model.read_mb_s.map_or(f64::MAX, |most| most * 1e6);
+    (us > 0.0).then(|| (READ as f64 / us * 1e6).min(most))
+}
+
+/// The number of drives that the members are on: files in one directory share one. Devices that the
+/// caller handed in (there is no `base` directory) count as a drive each.
+fn drives(members: &[Member], base: Option<&Path>) -> usize {
+    let Some(base) = base else { return members.len() };
+    let parents = members.iter().map(|member| base.join(&member.path).parent().map(Path::to_path_buf));
+    parents.collect::<BTreeSet<_>>().len()
+}
+
+/// How an opening uses the archive, and up to which LSN it is read first.
+pub(crate) fn archive_use(
+    superblock: &Superblock,
+    logs: &[Arc<dyn Device>],
+    tail: &ArchiveTail,
+    options: &Options,
+) -> (ArchiveUse, Option<Lsn>) {
+    let (files, archive, until) = match tail {
+        ArchiveTail::GivenUp(lost_from) => return (ArchiveUse::Lost(*lost_from), None),
+        ArchiveTail::There(archived, from) => {
+            (archived.files().clone(), ArchiveUse::Needed(archived.clone()), *from)
+        }
+        ArchiveTail::NotNeeded => match archive_files(&options.archive, superblock) {
+            Some(files) => (files.clone(), ArchiveUse::Copy(files), Lsn::MAX),
+            None => return (ArchiveUse::None, None),
+        },
+    };
+    let reads_log = !superblock.clean && superblock.redo_start < until;
+    let first = reads_log && rates(superblock, logs, &files, options).is_some_and(Rates::is_archive_first);
+    (archive, first.then_some(until))
+}
+
+/// The archive that the superblock or the options name, if it holds anything and is not to be
+/// forgotten. The one in the options goes first: the archive may have been moved.
+fn archive_files(options: &ArchiveOptions, superblock: &Superblock) -> Option<ArchiveFiles> {
+    let given = options.path.as_deref().and_then(Path::to_str);
+    let known = superblock.extensions.archive.as_deref().filter(|_| !options.none);
+    let mut directories = given.into_iter().chain(known).map(|path| options.resolve(path));
+    directories.find_map(|directory| {
+        let files = directory.is_dir().then(|| options.files(&directory))?;
+        matches!(files.newest(), Ok(Some(_))).then_some(files)
+    })
+}
+
+/// The expected rates of the log's devices and of the archive in `files`; `None` if unknown.
+fn rates(
+    superblock: &Superblock,
+    logs: &[Arc<dyn Device>],
+    files: &ArchiveFiles,
+    options: &Options,
+) -> Option<Rates> {
+    let log = options.log_profile().and_then(rate_of);
+    let archive = options.archive_profile().and_then(rate_of);
+    if let (Some(log), Some(archive)) = (log, archive) {
+        return Some(Rates {
+            devices: log * drives(&superblock.members, options.archive.base.as_deref()) as f64,
+            archive,
+        });
+    }
+    // About one interval between checkpoints will be read, an eighth of the log.
+    if superblock.log_bytes() / 8 < WORTH_TIMING {
+        return None;
+    }
+    let archive = match archive {
+        Some(archive) => archive,
+        None => timed(&*files.newest().ok()??),
+    };
+    Some(Rates { devices: side_by_side(logs), archive })
+}
+
+/// The rate of all log devices, read side by side, in bytes a second.
+fn side_by_side(logs: &[Arc<dyn Device>]) -> f64 {
+    if let [only] = logs {
+        return timed(&**only);
+    }
+    thread::scope(|scope| {
+        let threads: Vec<_> = logs.iter().map(|log| scope.spawn(|| timed(&**log))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
+    })
+}
+
+/// The sequential read rate of a device from its middle on, in bytes a second. Zero if it cannot be
+/// read.
+fn timed(device: &dyn Device) -> f64 {
+    let mut buf = AlignedBuf::zeroed(READ);
+    let begin = device.len() / 2 / READ as u64 * READ as u64;
+    let begun = clock::now();
+    let mut read = 0;
+    while read < TIMED.0 && begun.elapsed() < TIMED.1 && begin + read + READ as u64 <= device.len() {
+        if device.read(begin + read, &mut buf).is_err() {
+            return 0.0;
+        }
+        read += READ as u64;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    if seconds > 0.0 { read as f64 / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_base::sim::{self, SimOptions};
+    use firn_device::{AbsentDevice, DeviceError, DeviceErrorKind, Fill, MemoryDevice};
+    use firn_emulate::{Emulated, profiles};
+    use firn_log::MemberId;
+
+    #[test]
+    fn files_in_one_directory_share_a_drive() {
+        let members = |paths: &[&str]| -> Vec<Member> {
+            let member =
+                |(path, id): (&&str, u32)| Member { id: MemberId(id), path: (*path).to_owned(), bytes: 0 };
+            paths.iter().zip(1..).map(member).collect()
+        };
+        let base = Some(Path::new("/a"));
+        assert_eq!(drives(&members(&["log.0", "/a/log.1", "/b/log.2"]), base), 2);
+        assert_eq!(drives(&members(&["log.0", "log.1"]), base), 1);
+        assert_eq!(drives(&members(&["log.0", "log.1"]), None), 2, "devices that were handed in");
+    }
+
+    #[test]
+    fn devices_are_timed_side_by_side_and_as_fast_as_their_profile_says() {
+        let run = sim::run(SimOptions::measuring(1, 2), || {
+            let drive = |name: &str, seed| -> Arc<dyn Device> {
+                let memory = MemoryDevice::new("drive");
+                memory.grow(16 << 20, Fill::Reserved).expect("there is memory");
+                let profile = profiles::get(name).expect("it ships");
+                Arc::new(Emulated::new(Arc::new(memory), &profile, seed).expect("a sound profile"))
+            };
+            let known = |name| rate_of(&profiles::get(name).expect("it ships")).expect("it has reads");
+            for (name, drives) in [("flash-a", 1), ("flash-a", 2), ("sata-ssd", 4)] {
+                let logs: Vec<_> = (0..drives).map(|seed| drive(name, seed)).collect();
+                let (found, known) = (side_by_side(&logs), known(name) * drives as f64);
+                assert!((0.7..1.3).contains(&(found / known)), "{drives} of {name}: {found} for {known}");
+            }
+            assert!(timed(&*drive("nvme", 1)) > timed(&*drive("flash-a", 1)));
+            let gone = AbsentDevice::new("gone", DeviceError::new(DeviceErrorKind::Failed, "unplugged"));
+            assert!(timed(&gone) < 1.0, "nothing is expected of it");
+        });
+        if let Err(failure) = run {
+            panic!("{failure}");
+        }
+    }
+
+    #[test]
+    fn the_faster_source_is_first_and_of_equals_the_devices() {
+        assert!(Rates { devices: 1.0, archive: 1.1 }.is_archive_first());
+        assert!(!Rates { devices: 1.0, archive: 1.0 }.is_archive_first());
+        assert!(!Rates { devices: 0.0, archive: 0.0 }.is_archive_first());
+    }
+}

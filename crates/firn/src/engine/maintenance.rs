@@ -1,0 +1,142 @@
+//! Background work in steps: cleaning, purging, freeing what was dropped, upkeep of store and
+//! cache.
+
+use crate::engine::Engine;
+use crate::engine::checkpointer::Pressure;
+use crate::error::Error;
+use firn_base::Progress;
+use firn_base::clock;
+use std::time::Duration;
+
+/// The kinds of maintenance.
+#[derive(Clone, Copy)]
+pub(crate) enum Upkeep {
+    Versions,
+    Drops,
+    FreeSpace,
+    GivingBack,
+    Cache,
+}
+
+impl Upkeep {
+    pub const KINDS: usize = Upkeep::Cache as usize + 1;
+
+    /// As a phrase for reports.
+    fn name(self) -> &'static str {
+        match self {
+            Upkeep::Versions => "removing versions and deleted rows that no snapshot sees",
+            Upkeep::Drops => "freeing dropped tables and large values",
+            Upkeep::FreeSpace => "looking for free space in the store",
+            Upkeep::GivingBack => "giving free space of the store back",
+            Upkeep::Cache => "upkeep of the flash cache",
+        }
+    }
+}
+
+/// Groups of pages of dropped tables freed by one step of maintenance, each of some 32 pages and
+/// half a kilobyte of log: the other work of a step may wait for devices, this hardly does.
+const DROP_STEPS: u32 = 16;
+/// How long upkeep that met damage rests before it is tried again.
+const DAMAGE_REST: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// One small step of each kind of background work; for databases without threads of their own.
+    ///
+    /// Errors: that of the first kind that failed, after the others had their turn: checkpoints and
+    /// the archive may be what helps. A full log is no error: the delayed work is tried again by a
+    /// later step.
+    pub fn step(&self) -> Result<Progress, Error> {
+        self.check_open()?;
+        let recovered = self.recovery_step()?;
+        if self.is_read_only() {
+            // Only what recovery needs to write is worth space in the overlay.
+            return Ok(recovered);
+        }
+        let cleaned = self.pool.clean_step().map_err(Error::from);
+        let maintained = self.maintenance_step();
+        let checkpointed = match self.checkpointer.is_due(self.log.end()) {
+            true => self.checkpoint().map(|()| Progress::Worked),
+            false => Ok(Progress::Idle),
+        };
+        let mut progress = recovered.or(self.archive_step());
+        for outcome in [cleaned, maintained, checkpointed] {
+            match outcome {
+                Err(error) if error.is_log_full() => {}
+                outcome => progress = progress.or(outcome?),
+            }
+        }
+        if progress == Progress::Idle {
+            // Without threads the log has no workers to seal it when it falls idle.
+            progress = self.log.step();
+        }
+        Ok(progress)
+    }
+
+    /// Purges versions and ghost records, frees dropped tables, learns free space and returns some.
+    /// Does nothing if another thread is at it.
+    pub fn maintenance_step(&self) -> Result<Progress, Error> {
+        self.txns.check_usable()?;
+        let Some(_maintaining) = self.maintaining.try_lock() else { return Ok(Progress::Idle) };
+        // Every step is taken, whatever the outcome of those before it.
+        let outcomes = [
+            self.upkeep(Upkeep::Versions, || Ok(self.txns.maintenance_step()?)),
+            self.undo_put_off(),
+            self.upkeep(Upkeep::Drops, || self.drop_steps()),
+            self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step()?)),
+            self.upkeep(Upkeep::GivingBack, || Ok(self.store.give_back_step()?)),
+            self.upkeep(Upkeep::Cache, || Ok(self.tier.step()?)),
+        ];
+        self.consider_checkpoint();
+        outcomes.into_iter().try_fold(Progress::Idle, |all, outcome| Ok(all.or(outcome?)))
+    }
+
+    /// Frees some of what was dropped, while there is enough log.
+    fn drop_steps(&self) -> Result<Progress, Error> {
+        let mut progress = Progress::Idle;
+        // A loser may still have changes to undo in a tree that has been dropped.
+        if self.losers_to_undo() {
+            return Ok(progress);
+        }
+        for _ in 0..DROP_STEPS {
+            if !self.has_log_for_housekeeping() {
+                break;
+            }
+            match self.catalog.drop_step().map_err(Error::from) {
+                Ok(Progress::Worked) => progress = Progress::Worked,
+                Ok(Progress::Idle) => break,
+                Err(error) if error.is_log_full() => {
+                    self.ask_for_log_space(Pressure::Short);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Whether losers are left to be rolled back before the next opening.
+    fn losers_to_undo(&self) -> bool {
+        self.txns.losers_left() > self.txns.losers_set_aside()
+    }
+
+    /// One step of one kind of upkeep. A kind that met damage which it could not pass over rests
+    /// for a while, so that the same page is not read over and over; the others go on.
+    fn upkeep(
+        &self,
+        kind: Upkeep,
+        step: impl FnOnce() -> Result<Progress, Error>,
+    ) -> Result<Progress, Error> {
+        let resting = self.resting.lock()[kind as usize];
+        if resting.is_some_and(|until| clock::now() < until) {
+            return Ok(Progress::Idle);
+        }
+        match step() {
+            Err(error) if error.concerns_a_page() => {
+                self.resting.lock()[kind as usize] = clock::now().after(DAMAGE_REST);
+                self.background_failed(kind.name(), &error);
+                Ok(Progress::Idle)
+            }
+            outcome => outcome,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Analysis hands every page change to the collector here; what the tiers may lack becomes
+//! [`Pending`].
+
+use crate::engine::page_changes::PageChanges;
+use crate::engine::pending::Pending;
+use firn_base::hash::FixedMap;
+use firn_base::{Lsn, PageId};
+use firn_btree::PageChange;
+use firn_log::Kind;
+use firn_tier::Cached;
+use firn_tier::store::PageEvent;
+use std::collections::BTreeSet;
+
+/// Collects pending changes from the log, in its order.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    budget: usize,
+    pub bytes: usize,
+    pages: FixedMap<PageId, PageChanges>,
+    pub given_up: BTreeSet<PageId>,
+}
+
+impl Collector {
+    /// With a budget of about `budget` bytes.
+    pub fn new(budget: usize) -> Collector {
+        Collector { budget, bytes: 0, pages: FixedMap::default(), given_up: BTreeSet::new() }
+    }
+
+    /// Adds the next change in the log.
+    pub fn change(&mut self, lsn: Lsn, kind: Kind, change: &PageChange<'_>) {
+        if change.frees() || change.overwrites() {
+            self.forget(change.page);
+        }
+        if change.frees() || self.given_up.contains(&change.page) {
+            return;
+        }
+        let mut fresh = false;
+        let changes = self.pages.entry(change.page).or_insert_with(|| {
+            fresh = true;
+            PageChanges::new(lsn)
+        });
+        let before = if fresh { 0 } else { changes.size() };
+        assert!(fresh || changes.last < lsn, "the log is read in its order");
+        changes.push(lsn, kind, change);
+        self.bytes += changes.size() - before;
+        if self.bytes > self.budget {
+            self.give_up_some();
+        }
+    }
+
+    /// Takes an event of the page map, which the page map and the cache have taken before. `cached`
+    /// returns what the cache holds of a page: while it holds one, only its image counts.
+    pub fn event(&mut self, event: PageEvent, cached: &dyn Fn(PageId) -> Cached) {
+        match event {
+            PageEvent::Life(page) | PageEvent::Freed(page) => self.forget(page),
+            PageEvent::Stored { page, version } => match cached(page) {
+                Cached::No => self.is_below(page, version),
+                Cached::As(version) => self.is_below(page, version),
+                Cached::Somehow => {}
+            },
+        }
+    }
+
+    /// The tiers have the page in this version.
+    fn is_below(&mut self, page: PageId, version: Lsn) {
+        let Some(changes) = self.pages.get_mut(&page) else { return };
+        let before = changes.size();
+        if changes.forget_to(version) {
+            self.bytes -= before - changes.size();
+        } else {
+            self.forget(page);
+        }
+    }
+
+    fn forget(&mut self, page: PageId) {
+        if let Some(changes) = self.pages.remove(&page) {
+            self.bytes -= changes.size();
+        }
+    }
+
+    /// Gives up the pages with the most bytes, until half of the budget is free.
+    fn give_up_some(&mut self) {
+        let mut sizes: Vec<(usize, PageId)> =
+            self.pages.iter().map(|(page, changes)| (changes.size(), *page)).collect();
+        sizes.sort_unstable();
+        while self.bytes > self.budget / 2
+            && let Some((_, page)) = sizes.pop()
+        {
+            self.forget(page);
+            self.given_up.insert(page);
+        }
+    }
+
+    /// Ends the collection after the last record; the cache knows the versions of `known` pages.
+    /// Returns the pending changes, and the pages that are to be redone from the log before
+    /// anything is read.
+    pub fn finish(mut self, cached: &dyn Fn(PageId) -> Cached, known: u64) -> (Pending, BTreeSet<PageId>) {
+        let mut pages: Vec<PageId> = self.pages.keys().copied().collect();
+        pages.sort_unstable();
+        let mut behind = 0;
+        for page in pages {
+            if let Cached::As(version) = cached(page) {
+                self.is_below(page, version);
+                behind += u64::from(self.pages.contains_key(&page));
+            }
+        }
+        (Pending::new(self.pages, known.saturating_sub(behind)), self.given_up)
+    }
+}

@@ -1,0 +1,507 @@
+//! Recovery: the one place that sees all layers.
+//!
+//! 1. the superblock says where the log is, which epochs are valid, and where redo starts;
+//! 2. the log is scanned to its end, all devices side by side;
+//! 3. *analysis* (`analysis.rs`) brings the page map up to date, rebuilds the open transactions and
+//!    collects the page changes that the tiers may lack, in one pass;
+//! 4. a higher epoch is made durable in the superblock, and only then is the log opened for
+//!    appending;
+//! 5. the open transactions are taken over, and the catalog is read.
+//!
+//! Then transactions run. *Redo* of a page when it is read, *undo* of what had not committed, and
+//! redo of the other pages are in `background_recovery.rs`. Prepared transactions stay.
+//!
+//! A crash at any point leaves a database that the next recovery starts from the same superblock,
+//! with perhaps one epoch more: redo and undo are idempotent.
+
+use crate::engine::analysis::{analyse, at_checkpoint, cached};
+use crate::engine::archive_needed::{ArchiveNeed, ArchiveTail};
+use crate::engine::archiver::{Archiver, OpenArchive};
+use crate::engine::background_recovery::{self, BackgroundRecovery};
+use crate::engine::devices::{Counted, Devices};
+use crate::engine::log_device_failure::Losses;
+use crate::engine::log_retention::LogRetention;
+use crate::engine::pending::Pending;
+use crate::engine::pending_log::PendingLog;
+use crate::engine::recovery_report::{Meter, RecoveryReport};
+use crate::engine::redo::{Pages, UnredonePages, redo};
+use crate::engine::scan_cache::ScanCache;
+use crate::engine::superblock::EPOCHS_HELD_LONG_MAX;
+use crate::engine::superblock::EPOCHS_HELD_MAX;
+use crate::engine::superblock::EPOCHS_LEFT_MAX;
+use crate::engine::superblock::EPOCHS_WRITING_MAX;
+use crate::engine::superblock::Superblock;
+use crate::engine::{Engine, Parts, assembly, cache, log_source};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
+use crate::options::archive::ArchiveFull;
+use crate::options::callbacks::{RecoveryPhase, RecoveryProgress};
+use firn_base::sync::{Arc, thread};
+use firn_base::{Lsn, rng};
+use firn_btree::Tree;
+use firn_buffer::BufferPool;
+use firn_log::{ArchiveUse, Log, LogErrorKind, LogOptions, LogScan, LogSources, MemberId};
+use firn_table::{Catalog, SYSTEM_TREE};
+use firn_tier::store::Store;
+use firn_tier::{CacheSwitch, PageCache};
+use firn_txn::{Analysis, LoserReport, TxnError, TxnManager};
+
+/// Most LSNs that are skipped before an epoch: there are enough for 2^40 openings.
+const EPOCH_LEAP_MAX: u64 = 4 << 20;
+
+/// Opens a database from its devices.
+pub(crate) fn open(
+    superblock: Superblock,
+    devices: Devices,
+    options: &Options,
+    archives: &dyn OpenArchive,
+) -> Result<Arc<Engine>, Error> {
+    options.check()?;
+    // A database that crashes again and again before recovery is complete adds an epoch each time.
+    let eager_recovery = options.eager_recovery || superblock.recoveries_begun() > EPOCHS_LEFT_MAX;
+    let options = &Options { eager_recovery, ..options.clone() };
+    let (mut opening, scan) = Opening::find(superblock, devices, options, archives)?;
+    let analysed = opening.analyse(&scan)?;
+    let (log, losses) = opening.open_log(&scan)?;
+    let engine = opening.assemble(scan, log, losses, analysed)?;
+    engine.revoke_hold_of_absent_archive();
+    if engine.is_as_at_its_checkpoint() {
+        engine.end_recovery();
+    } else if options.eager_recovery || engine.has_nothing_to_recover() {
+        match engine.finish_recovery() {
+            // The pages concerned are not readable. Everything else is, and a check for damage must
+            // be able to open the database.
+            Err(error) if error.concerns_a_page() => engine.background_failed("recovering", &error),
+            outcome => outcome?,
+        }
+    }
+    Ok(engine)
+}
+
+/// A database that is being opened, with what was found so far.
+struct Opening<'a> {
+    options: &'a Options,
+    /// As it was found, and as the log was opened with; later changes are made in [`Losses`].
+    superblock: Superblock,
+    devices: Arc<Counted>,
+    store: Arc<Store>,
+    cache: Option<Arc<dyn PageCache>>,
+    archive: Option<Box<dyn Archiver>>,
+    retention: LogRetention,
+    archive_need: ArchiveNeed,
+    tail: ArchiveTail,
+    /// The archive's directory as the superblock had it.
+    had_archive: Option<String>,
+    /// Members of the log that could not be read, with a sentence for the user.
+    lost: Vec<(MemberId, String)>,
+    /// The superblock as it was found, before the changes of every opening.
+    found: Superblock,
+    /// The last record of the log that analysis has reached.
+    last_record: Option<Lsn>,
+    /// What was read of the log.
+    reads: ScanCache,
+    recovery: RecoveryReport,
+    meter: Meter,
+}
+
+impl<'a> Opening<'a> {
+    /// Opens the store, finds the log's end, and restores the cache's directory.
+    fn find(
+        mut superblock: Superblock,
+        devices: Devices,
+        options: &'a Options,
+        archives: &dyn OpenArchive,
+    ) -> Result<(Opening<'a>, LogScan), Error> {
+        let devices = Arc::new(Counted::new(devices, &superblock.members));
+        let found = superblock.clone();
+        cache::give_up(&mut superblock, options)?;
+        let store_options = assembly::store_options(options, superblock.page_size);
+        let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
+        store.expect_metadata(superblock.store_version)?;
+        let tail = ArchiveTail::find(&superblock, &options.archive)?;
+        let anew = options.archive.none || options.archive.path.is_some();
+        let archive_need = ArchiveNeed::new(if anew {
+            options.archive_text()?
+        } else {
+            superblock.extensions.archive.clone()
+        });
+        let (archive_use, archive_first) =
+            log_source::archive_use(&superblock, &devices.logs(), &tail, options);
+        let had_archive = superblock.extensions.archive.clone();
+        if matches!(tail, ArchiveTail::NotNeeded) {
+            superblock.extensions.archive.clone_from(&archive_need.archive);
+        }
+        if archive_need.archive != had_archive {
+            // The gap belongs to the other archive.
+            superblock.extensions.archive_gap = None;
+        }
+        let mut meter = Meter::new(&devices);
+        let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
+        let archive_use = (&archive_use, archive_first);
+        let reads = ScanCache::of(devices.logs(), options.recovery_bytes);
+        let scan = find_log(&reads, &mut superblock, archive_use, options.background, &progress)?;
+        let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
+        let retention = LogRetention::default();
+        // What a crash cut off in the archive lies beyond the log's end.
+        let archive_end = match tail {
+            ArchiveTail::There(..) => scan.next_epoch_start(),
+            ArchiveTail::NotNeeded | ArchiveTail::GivenUp(_) => scan.end(),
+        };
+        let archive = match options.overlay {
+            Some(_) => archives.open_read_only(
+                &superblock,
+                archive_need.archive.as_deref(),
+                archive_end,
+                &options.archive,
+            ),
+            None => archives.open(
+                &superblock,
+                archive_need.archive.clone(),
+                archive_end,
+                &options.archive,
+                &retention,
+            )?,
+        };
+        let mut recovery = RecoveryReport {
+            clean: superblock.clean,
+            log_bytes: scan.end().since(superblock.redo_start),
+            from_archive: scan.from_archive(),
+            archive_first: scan.archive_first(),
+            ..RecoveryReport::default()
+        };
+        recovery.scan = meter.lap(&devices);
+        let log_range = superblock.redo_start..scan.end();
+        let cache = cache::open(&superblock, &devices, &store, options, log_range)?;
+        recovery.cache = meter.lap(&devices);
+        let opening = Opening {
+            options,
+            superblock,
+            devices,
+            store,
+            cache,
+            archive,
+            retention,
+            archive_need,
+            tail,
+            had_archive,
+            lost,
+            found,
+            last_record: None,
+            reads,
+            recovery,
+            meter,
+        };
+        Ok((opening, scan))
+    }
+
+    /// Reads the log into page map, open transactions and pending changes.
+    fn analyse(&mut self, scan: &LogScan) -> Result<Analysed, Error> {
+        let tiers = (&*self.store, self.cache.as_deref());
+        let superblock = &self.superblock;
+        let mut transactions = Analysis::new(at_checkpoint(scan, superblock)?);
+        self.reads.serve();
+        let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
+        let recovery = &mut self.recovery;
+        let (changes, last_record) =
+            analyse(scan, superblock, tiers, &mut transactions, self.options, recovery, report)?;
+        self.last_record = last_record;
+        self.reads.end();
+        self.recovery.analysis = self.meter.lap(&self.devices);
+        self.store.finish_redo(scan.end())?;
+        self.recovery.map = self.meter.lap(&self.devices);
+        let cache = self.cache.as_deref();
+        let known = cache.map_or(0, PageCache::versions_known);
+        let (pending, over_budget) = changes.finish(&|page| cached(cache, page), known);
+        Ok(Analysed { transactions, pending: Arc::new(pending), now: Pages::Only(over_budget) })
+    }
+
+    /// Makes a higher epoch durable, and opens the log in it: from here on a log device may fail,
+    /// if copies cover it.
+    fn open_log(&mut self, scan: &LogScan) -> Result<(Arc<Log>, Arc<Losses>), Error> {
+        self.bound_epochs(scan);
+        let (options, superblock) = (self.options, &mut self.superblock);
+        let start = begin_epoch(scan.next_epoch_start());
+        let epoch = superblock.open_epoch(start);
+        superblock.clean = false;
+        superblock.extensions.settings = options.kept;
+        let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
+        let now = copies.min(superblock.members.len());
+        superblock.want_copies(copies as u8, start, now as u8);
+        if self.cache.is_none() {
+            self.cache = cache::make(superblock, &self.devices, &self.store, options)?;
+        }
+        superblock.write(&self.devices.superblock()).map_err(|error| self.explain(error))?;
+        let losses = Losses::new(self.superblock.clone(), self.devices.clone(), options);
+        let on_device_lost = Some(losses.handler());
+        let log_options = LogOptions { copies, on_device_lost, ..assembly::log_options(options) };
+        let log = scan.open_log(epoch, start, log_options)?;
+        if !log.is_covered() || matches!(self.tail, ArchiveTail::GivenUp(_)) {
+            self.archive_need.keep_until(start);
+        }
+        if !log.is_covered() {
+            losses.amend(|superblock| {
+                // There was no space for more copies of log that a crash left on too few devices.
+                superblock.array_mut().redundancy.thin_before(start);
+                if scan.from_archive() > 0 && superblock.extensions.archive_needed.is_none() {
+                    // Log that is damaged on the devices is in the archive alone.
+                    superblock.extensions.archive_needed = Some(scan.from_archive_until());
+                    superblock.extensions.archive = self.had_archive.take();
+                }
+                Ok(())
+            })?;
+        }
+        assembly::attach(options, &self.store, &log);
+        Ok((log, losses))
+    }
+
+    /// Bounds the superblock's table of epochs, whatever retains the log: it needs capacity for
+    /// this opening's epoch, and for that of the next one.
+    fn bound_epochs(&mut self, scan: &LogScan) {
+        let superblock = &mut self.superblock;
+        superblock.forget_epochs_without_log(scan.newest_epoch());
+        superblock.prune_epochs();
+        let epochs = superblock.epochs.len();
+        let Some(archive) = self.archive.as_ref().filter(|_| epochs > EPOCHS_HELD_MAX) else { return };
+        let held = self.retention.archive().is_some_and(|held| held < superblock.redo_start);
+        let may_go = archive.when_full() == ArchiveFull::Gap;
+        if held && may_go && (archive.is_away() || epochs > EPOCHS_HELD_LONG_MAX) {
+            self.retention.revoke_archive();
+            superblock.extensions.archive_gap = self.retention.archive_gap();
+            superblock.extensions.log_start =
+                superblock.extensions.cache_from.filter(|from| *from < superblock.redo_start);
+            superblock.prune_epochs();
+        }
+    }
+
+    /// Adds the remedy to the error of a superblock that the opening could not write.
+    fn explain(&self, error: Error) -> Error {
+        let holds = self.superblock.log_start() < self.superblock.redo_start;
+        match &self.archive {
+            Some(archive) if holds && self.superblock.epochs.len() > EPOCHS_WRITING_MAX => error.within(&format!(
+                "log of {} openings is kept until it is archived, and {}: make the archive reachable, allow a gap \
+                 (ArchiveFull::Gap), or forget the archive (Options::no_archive)",
+                self.superblock.epochs.len(),
+                archive.trouble()
+            )),
+            _ => error,
+        }
+    }
+
+    /// Assembles the layers, and takes the open transactions over.
+    fn assemble(
+        mut self,
+        scan: LogScan,
+        log: Arc<Log>,
+        losses: Arc<Losses>,
+        analysed: Analysed,
+    ) -> Result<Arc<Engine>, Error> {
+        let options = self.options;
+        let Analysed { transactions, pending, now } = analysed;
+        let tier = Arc::new(CacheSwitch::new(self.store.clone(), self.cache.clone()));
+        let pool = assembly::pool(options, &tier, &log)?;
+        pending.read_from(PendingLog { log: log.clone(), identity: self.superblock.log_identity() });
+        pool.redo_with(pending.clone());
+        let (from, log_bytes) = (self.superblock.redo_start, self.recovery.log_bytes);
+        let as_found = self.is_as_found(&scan, &log);
+        let unredone = UnredonePages::default();
+        self.recovery.redone = redo_now(&scan, from, &now, options, &pool, &unredone, &|lsn| {
+            report(options, RecoveryPhase::Redo, lsn.since(from), log_bytes);
+        })?;
+        let unredone = unredone.take();
+        let damage: Vec<TxnError> =
+            unredone.iter().map(|page| background_recovery::damage(page.page, &page.error)).collect();
+        pending.add_failed(from, unredone);
+        drop(scan);
+        if let Some(cache) = &self.cache {
+            cache.end_recovery();
+        }
+        let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, self.superblock.undo_root);
+        let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, self.superblock.catalog_root);
+        let (next_txn, next_tree) = (transactions.next_txn(), transactions.next_tree());
+        let manager_options = assembly::manager_options(options, self.superblock.log_bytes());
+        let txns = TxnManager::new(pool.clone(), undo_tree, next_txn, next_tree, manager_options);
+        let LoserReport { losers, prepared } = txns.adopt(transactions);
+        (self.recovery.losers, self.recovery.prepared) = (losers, prepared);
+        if !options.background {
+            txns.have_waiters_undo();
+        }
+        damage.iter().for_each(|error| txns.set_aside(background_recovery::REDO, error));
+        // The catalog reads by snapshot: it does not see the losers' changes.
+        let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
+        self.recovery.opening = self.meter.lap(&self.devices);
+        let background = BackgroundRecovery::of(self.recovery, Some(pending), options);
+        let Opening { store, archive, retention, archive_need, lost, .. } = self;
+        let parts = Parts {
+            losses,
+            log,
+            store,
+            tier,
+            pool,
+            txns,
+            catalog,
+            retention,
+            archive,
+            archive_need,
+            recovery: background,
+        };
+        let engine = Engine::new(parts, options);
+        if as_found {
+            engine.note_unchanged();
+        }
+        lost.into_iter().for_each(|(id, message)| engine.report_lost_at_opening(id, message));
+        Ok(engine)
+    }
+}
+
+impl Opening<'_> {
+    /// Whether the log ends with the checkpoint that the superblock names, and this opening has
+    /// changed nothing but the epoch: then another checkpoint would be equal.
+    fn is_as_found(&self, scan: &LogScan, log: &Log) -> bool {
+        let except_epoch = |superblock: &Superblock| Superblock {
+            sequence: 0,
+            clean: false,
+            epochs: Vec::new(),
+            ..superblock.clone()
+        };
+        let same = except_epoch(&self.found) == except_epoch(&self.superblock);
+        // Only a checkpoint clears `archive_needed`.
+        let settled = self.superblock.extensions.archive_needed.is_none();
+        same && settled
+            && self.last_record == Some(self.superblock.checkpoint)
+            && log.is_covered()
+            && !scan.has_thin_log()
+    }
+}
+
+/// The result of analysis.
+struct Analysed {
+    transactions: Analysis,
+    pending: Arc<Pending>,
+    /// Pages to be redone before anything is read.
+    now: Pages,
+}
+
+/// Reports progress to the caller that opens the database.
+fn report(options: &Options, phase: RecoveryPhase, done: u64, total: u64) {
+    if let Some(progress) = &options.progress {
+        progress(RecoveryProgress { phase, done, total, in_background: false });
+    }
+}
+
+/// Redoes pages that are not left for later, before anything is read.
+fn redo_now(
+    scan: &LogScan,
+    from: Lsn,
+    pages: &Pages,
+    options: &Options,
+    pool: &Arc<BufferPool>,
+    unredone: &UnredonePages,
+    report: &dyn Fn(Lsn),
+) -> Result<u64, Error> {
+    if pages.is_empty() {
+        return Ok(0);
+    }
+    // A database without threads of its own recovers without any too: its I/O has one order, which
+    // tests of failing devices replay.
+    let workers =
+        if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
+    redo(&mut scan.records(from), pages, workers, pool, Some(unredone), &mut |lsn| {
+        report(lsn);
+        Ok(())
+    })
+}
+
+/// Where an epoch begins that may begin at `least`: somewhat further on, by a random distance. If a
+/// copy of these files is opened, too, its log and archive can be told from this database's,
+/// whatever else they have in common.
+fn begin_epoch(least: Lsn) -> Lsn {
+    let drawn = u32::from_le_bytes(rng::entropy()[..4].try_into().expect("four bytes"));
+    Log::start_at(least.advance(u64::from(drawn) % EPOCH_LEAP_MAX))
+}
+
+/// Removes the members that could not be read, durably with the next epoch: other members have
+/// their log. Returns them, with a sentence for the user.
+fn forget_lost(
+    scan: &LogScan,
+    superblock: &mut Superblock,
+    devices: &Counted,
+    options: &Options,
+) -> Result<Vec<(MemberId, String)>, Error> {
+    let mut dropped = Vec::new();
+    for (id, error) in scan.lost() {
+        superblock.array_mut().redundancy.lose_member();
+        superblock.members.retain(|member| member.id != *id);
+        devices.logs.remove(*id);
+        dropped.push((
+            *id,
+            format!(
+                "log device {} is missing or cannot be read: {error}. Others have all that it had: it has been dropped from \
+                 the log, and is to be added anew when it is back",
+                id.0
+            ),
+        ));
+    }
+    if let ([], [(_, error), ..]) = (&superblock.members[..], scan.lost()) {
+        let message = format!("no log device can be read any more: {error}");
+        return Err(Error::new(ErrorKind::Failed, message));
+    }
+    if superblock.members.len() < options.log_copies_required {
+        return Err(Error::new(
+            ErrorKind::Unusable,
+            format!(
+                "the log has {} devices left, and log_copies_required asks for {}: {}",
+                superblock.members.len(),
+                options.log_copies_required,
+                dropped.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
+            ),
+        ));
+    }
+    Ok(dropped)
+}
+
+/// Finds the log: all that is retained, if the archive may need it.
+fn find_log(
+    reads: &ScanCache,
+    superblock: &mut Superblock,
+    (archive, archive_first): (&ArchiveUse, Option<Lsn>),
+    threads: bool,
+    progress: &dyn Fn(u64, u64),
+) -> Result<LogScan, Error> {
+    let scan = |superblock: &Superblock, from| {
+        let sources = LogSources::new(reads.devices(), superblock.log_identity(), from);
+        let sources = sources.with_archive(archive.clone()).with_archive_first(archive_first);
+        let sources = sources.with_threads(threads).with_kept_reads(reads.forgetting());
+        let sources = sources.closed_after(superblock.clean.then_some(superblock.checkpoint));
+        LogScan::find(sources, &mut |done, total| progress(done, total))
+    };
+    let from = superblock.log_start();
+    if from < superblock.redo_start {
+        match scan(superblock, from) {
+            // Damage of log that recovery does not need affects the archive only, which will report
+            // it.
+            Err(error)
+                if error.kind == LogErrorKind::Damaged
+                    || superblock.redundancy().least_from(superblock.redo_start) > 1 =>
+            {
+                superblock.extensions.log_start = None;
+                superblock.extensions.cache_from = None;
+            }
+            other => return Ok(other?),
+        }
+    }
+    Ok(scan(superblock, superblock.redo_start)?)
+}
+
+/// Rolls back what had not committed: for restoring.
+pub(crate) fn undo(
+    engine: &Engine,
+    losers: u64,
+    report: &dyn Fn(RecoveryPhase, u64, u64),
+) -> Result<(), Error> {
+    let mut done = 0;
+    while engine.txns.rollback_loser()? {
+        done += 1;
+        report(RecoveryPhase::Undo, done, losers);
+    }
+    Ok(())
+}

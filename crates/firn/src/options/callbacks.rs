@@ -1,0 +1,92 @@
+//! What the engine calls while it works: progress of recovery, events of the log's devices, and
+//! wrappers of devices.
+
+use firn_base::sync::Arc;
+use firn_device::{Device, DeviceError};
+use firn_tier::PageTier;
+
+/// Progress of recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoveryProgress {
+    /// The step.
+    pub phase: RecoveryPhase,
+    /// Bytes of log done; of redo in the background, pages; for [`RecoveryPhase::Undo`],
+    /// transactions.
+    pub done: u64,
+    /// The total, in the same unit.
+    pub total: u64,
+    /// Whether transactions run meanwhile.
+    pub in_background: bool,
+}
+
+/// The steps of recovery, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecoveryPhase {
+    /// Reading the log from the last checkpoint to its end.
+    Scan,
+    /// Finding open transactions and bringing the page map up to date.
+    Analysis,
+    /// Repeating page changes that had not been written.
+    Redo,
+    /// Undoing transactions that had not committed.
+    Undo,
+}
+
+impl RecoveryPhase {
+    /// The phase in words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RecoveryPhase::Scan => "reading the log",
+            RecoveryPhase::Analysis => "analysis",
+            RecoveryPhase::Redo => "redo",
+            RecoveryPhase::Undo => "undo",
+        }
+    }
+}
+
+/// Called while recovery works.
+pub type ProgressFn = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
+
+/// Wraps one of a database's files (see [`crate::Options::wrap_devices`]).
+pub type WrapDeviceFn =
+    Arc<dyn Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync>;
+
+/// Wraps what is below DRAM (see [`crate::Options::wrap_tier`]).
+#[doc(hidden)]
+pub type WrapTierFn = Arc<dyn Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send + Sync>;
+
+/// What happened to the log's devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogEventKind {
+    /// A device failed, or could not be read at opening. Commits go on.
+    Lost,
+    /// A device that failed has been dropped: no log on it is needed any more.
+    Dropped,
+    /// A device was added.
+    Added,
+    /// A device was removed.
+    Removed,
+    /// All log that is needed has as many copies again as it should have.
+    Redundant,
+    /// Log that only the archive still needed cannot be read any more: the archive has a gap.
+    Unarchived,
+}
+
+/// An event among the log's devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogEvent {
+    /// What happened.
+    pub kind: LogEventKind,
+    /// The device's id; `None` if the event is about the whole log.
+    pub member: Option<u32>,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// Called with events of the log's devices.
+pub type LogEventFn = Arc<dyn Fn(&LogEvent) + Send + Sync>;

@@ -1,0 +1,212 @@
+//! Settings that a database keeps: what was named at one opening holds at every later one, until it
+//! is named anew.
+//!
+//! A promise of the database's owner rests on each of them, so that no program may drop them by not
+//! knowing of them: whether a lost flash cache can be rebuilt, how many log devices commits need,
+//! what may become of the archive. All other options hold for one opening (`docs/guide/options.md`
+//! has the list).
+//!
+//! On the device they are one extension of the superblock: (number varint, value varint) each,
+//! ascending by number; settings that were never named are left out. They become durable with the
+//! epoch of the opening that names them.
+
+use crate::options::Options;
+use crate::options::archive::ArchiveFull;
+use firn_base::codec::{Malformed, Reader, Writer};
+use std::time::Duration;
+
+const CACHE_REBUILDABLE: u64 = 1;
+const LOG_COPIES_REQUIRED: u64 = 2;
+const ARCHIVE_COMPLETES: u64 = 3;
+const ARCHIVE_WHEN_FULL: u64 = 4;
+const ARCHIVE_PATIENCE: u64 = 5;
+const ARCHIVE_DELAY: u64 = 6;
+const ARCHIVE_EAGER_BYTES: u64 = 7;
+const ARCHIVE_SEGMENT_BYTES: u64 = 8;
+
+/// Settings that were named; `None`: the default, or as the database has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeptSettings {
+    pub cache_rebuildable: Option<bool>,
+    pub log_copies_required: Option<u64>,
+    pub archive_completes: Option<bool>,
+    pub archive_when_full: Option<ArchiveFull>,
+    pub archive_patience: Option<Duration>,
+    pub archive_delay: Option<Duration>,
+    pub archive_eager_bytes: Option<u64>,
+    pub archive_segment_bytes: Option<u64>,
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl KeptSettings {
+    /// The settings named here, and for the others those in `kept`.
+    pub fn or(self, kept: KeptSettings) -> KeptSettings {
+        KeptSettings {
+            cache_rebuildable: self.cache_rebuildable.or(kept.cache_rebuildable),
+            log_copies_required: self.log_copies_required.or(kept.log_copies_required),
+            archive_completes: self.archive_completes.or(kept.archive_completes),
+            archive_when_full: self.archive_when_full.or(kept.archive_when_full),
+            archive_patience: self.archive_patience.or(kept.archive_patience),
+            archive_delay: self.archive_delay.or(kept.archive_delay),
+            archive_eager_bytes: self.archive_eager_bytes.or(kept.archive_eager_bytes),
+            archive_segment_bytes: self.archive_segment_bytes.or(kept.archive_segment_bytes),
+        }
+    }
+
+    /// Those that were named, by number.
+    fn values(&self) -> [(u64, Option<u64>); 8] {
+        [
+            (CACHE_REBUILDABLE, self.cache_rebuildable.map(u64::from)),
+            (LOG_COPIES_REQUIRED, self.log_copies_required),
+            (ARCHIVE_COMPLETES, self.archive_completes.map(u64::from)),
+            (ARCHIVE_WHEN_FULL, self.archive_when_full.map(|then| u64::from(then == ArchiveFull::Refuse))),
+            (ARCHIVE_PATIENCE, self.archive_patience.map(micros)),
+            (ARCHIVE_DELAY, self.archive_delay.map(micros)),
+            (ARCHIVE_EAGER_BYTES, self.archive_eager_bytes),
+            (ARCHIVE_SEGMENT_BYTES, self.archive_segment_bytes),
+        ]
+    }
+
+    /// The option names of the settings that were named, with their values, for people.
+    pub fn named(&self) -> Vec<(&'static str, String)> {
+        let text = |number, value: u64| match number {
+            CACHE_REBUILDABLE => ("cache_rebuildable", (value != 0).to_string()),
+            LOG_COPIES_REQUIRED => ("log_copies_required", value.to_string()),
+            ARCHIVE_COMPLETES => ("archive_completes", (value != 0).to_string()),
+            ARCHIVE_WHEN_FULL => ("archive_when_full", format!("{:?}", when_full(value))),
+            ARCHIVE_PATIENCE => ("archive_patience", format!("{:?}", Duration::from_micros(value))),
+            ARCHIVE_DELAY => ("archive_delay", format!("{:?}", Duration::from_micros(value))),
+            ARCHIVE_EAGER_BYTES => ("archive_eager_bytes", value.to_string()),
+            _ => ("archive_segment_bytes", value.to_string()),
+        };
+        self.values().into_iter().filter_map(|(number, value)| Some(text(number, value?))).collect()
+    }
+
+    /// The extension's field; `None` if nothing was named.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let mut field = Vec::new();
+        for (number, value) in self.values() {
+            if let Some(value) = value {
+                field.put_varint(number);
+                field.put_varint(value);
+            }
+        }
+        (!field.is_empty()).then_some(field)
+    }
+
+    pub fn decode(field: &[u8]) -> Result<KeptSettings, Malformed> {
+        let reader = &mut Reader::new(field);
+        let (mut kept, mut last) = (KeptSettings::default(), 0);
+        while !reader.is_empty() {
+            let (number, value) = (reader.varint()?, reader.varint()?);
+            if number <= last {
+                return Err(Malformed { what: "settings out of order" });
+            }
+            last = number;
+            let flag = match value {
+                0 | 1 => Ok(value != 0),
+                _ => Err(Malformed { what: "a setting with an impossible value" }),
+            };
+            match number {
+                CACHE_REBUILDABLE => kept.cache_rebuildable = Some(flag?),
+                LOG_COPIES_REQUIRED => kept.log_copies_required = Some(value),
+                ARCHIVE_COMPLETES => kept.archive_completes = Some(flag?),
+                ARCHIVE_WHEN_FULL => {
+                    flag?;
+                    kept.archive_when_full = Some(when_full(value));
+                }
+                ARCHIVE_PATIENCE => kept.archive_patience = Some(Duration::from_micros(value)),
+                ARCHIVE_DELAY => kept.archive_delay = Some(Duration::from_micros(value)),
+                ARCHIVE_EAGER_BYTES => kept.archive_eager_bytes = Some(value),
+                ARCHIVE_SEGMENT_BYTES => kept.archive_segment_bytes = Some(value),
+                _ => {
+                    return Err(Malformed {
+                        what: "a setting that this program does not know; use a newer one",
+                    });
+                }
+            }
+        }
+        Ok(kept)
+    }
+}
+
+fn when_full(value: u64) -> ArchiveFull {
+    if value == 0 { ArchiveFull::Gap } else { ArchiveFull::Refuse }
+}
+
+impl Options {
+    /// Completes the options with what the database keeps, where the caller named nothing else.
+    pub(crate) fn with_kept(mut self, kept: KeptSettings) -> Options {
+        let all = self.kept.or(kept);
+        let default = Options::default();
+        self.kept = all;
+        self.cache_rebuildable = all.cache_rebuildable.unwrap_or(default.cache_rebuildable);
+        self.log_copies_required =
+            all.log_copies_required.map_or(default.log_copies_required, |devices| devices as usize);
+        let archive = &mut self.archive;
+        archive.completes = all.archive_completes.unwrap_or(default.archive.completes);
+        archive.when_full = all.archive_when_full.unwrap_or(default.archive.when_full);
+        archive.patience = all.archive_patience.unwrap_or(default.archive.patience);
+        archive.delay = all.archive_delay.unwrap_or(default.archive.delay);
+        archive.eager_bytes = all.archive_eager_bytes.unwrap_or(default.archive.eager_bytes);
+        archive.segment_bytes = all.archive_segment_bytes.unwrap_or(default.archive.segment_bytes);
+        self
+    }
+
+    /// Applies `change` to the named settings.
+    pub(crate) fn naming(mut self, change: impl FnOnce(&mut KeptSettings)) -> Options {
+        change(&mut self.kept);
+        self.with_kept(KeptSettings::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_round_trip_and_have_golden_bytes() {
+        assert_eq!(KeptSettings::default().encode(), None);
+        let some = KeptSettings {
+            cache_rebuildable: Some(true),
+            archive_when_full: Some(ArchiveFull::Refuse),
+            archive_delay: Some(Duration::from_micros(300)),
+            ..KeptSettings::default()
+        };
+        let field = some.encode().expect("three were named");
+        assert_eq!(field, b"\x01\x01\x04\x01\x06\xac\x02");
+        assert_eq!(KeptSettings::decode(&field), Ok(some));
+        let all = KeptSettings {
+            cache_rebuildable: Some(false),
+            log_copies_required: Some(3),
+            archive_completes: Some(false),
+            archive_when_full: Some(ArchiveFull::Gap),
+            archive_patience: Some(Duration::MAX),
+            archive_delay: Some(Duration::ZERO),
+            archive_eager_bytes: Some(u64::MAX),
+            archive_segment_bytes: Some(1 << 20),
+        };
+        let most = Duration::from_micros(u64::MAX);
+        let read = KeptSettings::decode(&all.encode().expect("all were named"));
+        assert_eq!(read, Ok(KeptSettings { archive_patience: Some(most), ..all }));
+        for senseless in [&b"\x01\x02"[..], b"\x01\x01\x01\x01", b"\x09\x00", b"\x00\x00", b"\x05"] {
+            assert!(KeptSettings::decode(senseless).is_err(), "{senseless:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_named_goes_before_what_is_kept() {
+        let kept = Options::new().cache_rebuildable(true).archive_completes(false).kept;
+        let options = Options::new().cache_rebuildable(false).with_kept(kept);
+        assert!(!options.cache_rebuildable && !options.archive.completes);
+        assert_eq!(options.kept.cache_rebuildable, Some(false));
+        assert_eq!(options.archive.when_full, ArchiveFull::Gap, "no option names another");
+        assert_eq!(
+            options.kept.named(),
+            [("cache_rebuildable", "false".to_owned()), ("archive_completes", "false".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! Ranges and shares that options are checked against and that the engine is assembled with.
+
+/// Page sizes, of which the powers of two: a smaller page would hold no row of a useful length.
+pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<usize> = 1024..=65536;
+
+/// Share of the buffer's budget that goes to the page map's cache, as a divisor: a fully cached map
+/// needs 24 bytes a page, 0.6 % of pages of 4 KiB.
+pub(crate) const MAP_SHARE: usize = 16;
+
+/// Bytes of the smallest log device for pages of `page_size` bytes.
+///
+/// Records that belong together are appended as one group, and the longest must fit a log with a
+/// single device left: a quarter of its capacity for blocks, of which section headers and the area
+/// for outliers take up to three eighths.
+pub(crate) fn log_device_least(page_size: usize) -> u64 {
+    let blocks = 4 * firn_btree::group_bytes_max(page_size);
+    (blocks * 8 / 5).next_multiple_of(4096).max(256 << 10)
+}
