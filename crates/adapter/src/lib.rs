@@ -1,11 +1,16 @@
-//! Firn as one of the engines that workloads drive.
+//! Firn as one of the engines that workloads drive: the traits of [`firn_workloads`] over a [`firn::Database`].
+//!
+//! Place in the tree: used by the TPC-C run, the laboratory and `bench/compare`. Its dependencies stay few:
+//! the example `hotpath` is built in release mode by the gate.
+
+#![forbid(unsafe_code)]
 
 use firn::{
     Database, Direction, ErrorKind, Index, Isolation, KeyRange, Table, TableSpec, TransactionOptions,
 };
 use firn_workloads::{
-    Access, Charged, Commit, CommitMode, Engine, EngineError, IndexId, Outcome, Part, PendingCommit, Retry,
-    Scan, Schema, Session, TableId, Transaction, Visit, Visitor,
+    Access, Commit, CommitMode, Engine, EngineError, IndexId, Outcome, Part, PendingCommit, Retry, Scan,
+    Schema, Session, TableId, Transaction, Visit, Visitor,
 };
 
 /// A Firn database with a workload's tables.
@@ -61,12 +66,6 @@ pub trait OnFirn: Engine {
 impl OnFirn for FirnEngine {
     fn database(&self) -> &Database {
         &self.db
-    }
-}
-
-impl OnFirn for Charged<FirnEngine> {
-    fn database(&self) -> &Database {
-        &self.inner().db
     }
 }
 

@@ -1,9 +1,10 @@
 //! `firn cache`: the flash cache of a database, shown and changed.
 
-use crate::output::{say, write_json};
-use crate::{Failure, progress, size};
 use clap::{Args, Subcommand};
 use firn::{CachePolicy, CacheSpec, CacheStatus, Database, Options};
+use firndb_console::output::write_json;
+use firndb_console::say;
+use firndb_console::{Failure, progress, size};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

@@ -1,14 +1,17 @@
 //! `firn characterize`: measures a device and writes what it is like.
 
-use crate::output::say;
-use crate::{Failure, characterize_compare, characterize_pictures, characterize_report};
-use crate::{interrupt, output, progress, size};
+use crate::characterize_compare;
+use crate::characterize_pictures;
+use crate::characterize_report;
 use clap::Args;
 use firn_characterize::{
     Cell, Consent, Effort, Error, Head, Measurements, Plan, Stop, Target, TargetOptions, measure,
 };
 use firn_profile::DeviceProfile;
 use firn_workloads::wall;
+use firndb_console::Failure;
+use firndb_console::say;
+use firndb_console::{interrupt, output, progress, size};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,13 +65,11 @@ pub struct CharacterizeArgs {
     pub compare: Option<Vec<String>>,
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        match error {
-            Error::BadArgument(message) => Failure::bad_argument(message),
-            Error::Interrupted => Failure::interrupted(error.to_string()),
-            _ => Failure::new(error.to_string()),
-        }
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::BadArgument(message) => Failure::bad_argument(message),
+        Error::Interrupted => Failure::interrupted(error.to_string()),
+        _ => Failure::new(error.to_string()),
     }
 }
 
@@ -99,7 +100,7 @@ pub fn run(args: &CharacterizeArgs) -> Result<(), Failure> {
     let head = Head::of(path, &target, plan.effort, &args.name, &started);
     drop(target);
 
-    let profile = firn_characterize::profile(&measured, head)?;
+    let profile = firn_characterize::profile(&measured, head).map_err(failure)?;
     profile.save(&out).map_err(|error| Failure::new(error.to_string()))?;
     characterize_report::print(&profile, &measured);
     if let Some(dir) = &args.pictures {
@@ -196,7 +197,7 @@ fn prepare(args: &CharacterizeArgs, path: &Path, plan: &Plan, stop: &Stop) -> Re
     };
     let target = Target::open(path, &options, &mut told, stop);
     bar.finish_and_clear();
-    let target = target?;
+    let target = target.map_err(failure)?;
     for note in target.notes() {
         eprintln!("firn: note: {note}");
     }
@@ -214,5 +215,5 @@ fn measure_with_bar(target: &Target, plan: &Plan, stop: &Stop) -> Result<Measure
     };
     let measured = measure(target, plan, &mut told, stop);
     bar.finish_and_clear();
-    Ok(measured?)
+    measured.map_err(failure)
 }

@@ -1,8 +1,8 @@
 //! Pictures of what was measured, as SVG: throughput over request size, and the distribution of latencies.
 
-use crate::Failure;
 use firn_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose};
 use firn_profile::DeviceProfile;
+use firndb_console::Failure;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -94,7 +94,7 @@ fn throughput_over_size(path: &Path, title: &str, curves: &[Curve]) -> Result<()
         points().fold((f64::MAX, 0.0f64), |(least, most), point| (least.min(point.0), most.max(point.0)));
     let x = if ends.0 > ends.1 { 9.0..21.0 } else { ends.0 - 0.3..ends.1 + 0.3 };
     let y = range(points().map(|point| point.1));
-    let bytes = |power: &f64| crate::size::show(1 << power.round() as u32).replace(".0", "");
+    let bytes = |power: &f64| firndb_console::size::show(1 << power.round() as u32).replace(".0", "");
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE).map_err(text)?;
     let mut chart = ChartBuilder::on(&root)

@@ -1,11 +1,11 @@
 //! What `firn characterize` prints, and its JSON.
 
 use crate::characterize::CharacterizeArgs;
-use crate::output::say;
-use crate::{commit_of_source, size, table};
 use firn_characterize::{Measured, Measurements, Op, Pattern, Purpose};
 use firn_profile::{Choice, DeviceProfile};
 use firn_workloads::results::config_hash;
+use firndb_console::say;
+use firndb_console::{commit_of_source, size, table};
 use serde_json::{Value, json};
 use std::fmt::Display;
 

@@ -1,11 +1,12 @@
 //! Looking into a database: check, stat, dump.
 
 use crate::args::{Check, Dump, Stat};
-use crate::output::{self, say};
-use crate::{Failure, backup, progress, size, table};
+use crate::backup;
 use firn::{
     CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, RowCount, Statistics,
 };
+use firndb_console::report::recovery_parts_json;
+use firndb_console::{Failure, output, progress, say, size, table};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -293,15 +294,6 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
                                "cache": statistics.recovery.before_answer().cache_reads,
                                "store": statistics.recovery.before_answer().store_reads}},
     })
-}
-
-/// What opening cost, part by part.
-pub(crate) fn recovery_parts_json(recovery: &firn::RecoveryReport) -> Vec<Value> {
-    let part = |(name, cost): (&str, firn::RecoveryCost)| {
-        json!({"part": name, "seconds": cost.time.as_secs_f64(), "log_reads": cost.log_reads,
-               "cache_reads": cost.cache_reads, "store_reads": cost.store_reads})
-    };
-    recovery.parts().into_iter().map(part).collect()
 }
 
 fn cache_json(cache: &CacheStatistics) -> Value {

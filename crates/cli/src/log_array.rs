@@ -1,9 +1,10 @@
 //! `firn log`: the devices of a database's log, shown and changed.
 
-use crate::output::{say, write_json};
-use crate::{Failure, progress, size, table};
 use clap::{Args, Subcommand};
 use firn::{Database, LogArrayStatus, LogMemberState, Options};
+use firndb_console::output::write_json;
+use firndb_console::say;
+use firndb_console::{Failure, progress, size, table};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,10 @@
 //! `firn profiles`: the device profiles that ship, and what one of them says.
 
-use crate::output::say;
-use crate::{Failure, output, table};
 use clap::Args;
 use firn_emulate::{Load, Model, profiles};
 use firn_profile::{DeviceProfile, Figure, Op, Origin, Pattern, ProfileError, Unit};
+use firndb_console::say;
+use firndb_console::{Failure, output, table};
 use serde::Serialize;
 use std::path::PathBuf;
 

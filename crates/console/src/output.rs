@@ -51,10 +51,10 @@ pub fn line(text: std::fmt::Arguments<'_>) {
 }
 
 /// As `println!`, without its panic.
+#[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
 }
-pub(crate) use say;
 
 /// Whether something was not written, because that failed or the reader has gone away.
 pub fn is_troubled() -> bool {

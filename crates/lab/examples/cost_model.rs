@@ -6,11 +6,10 @@
 //! `docs/lab/tools/virtual-time.md` tells the method and the figures.
 //!
 //! ```sh
-//! cargo run --release -p firndb-cli --example cost_model          # needs valgrind; some minutes
+//! cargo run --release -p firndb-lab --example cost_model          # needs valgrind; some minutes
 //! ```
 
 use firn::{Isolation, Options};
-use firn_cli::adapter::FirnEngine;
 use firn_workloads::tpcc::{
     self, ClientOptions, LoadOptions, Mix, Population, Scale, Terminals, TpccClient, When,
 };
@@ -18,6 +17,7 @@ use firn_workloads::{
     Access, Attempt, Client, Commit, CommitMode, Engine, EngineError, IndexId, Outcome, Scan, Schema,
     Session, TableId, Transaction, Visitor,
 };
+use firndb_adapter::FirnEngine;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::process::Command;
@@ -247,7 +247,7 @@ fn tally(name: &'static str, rows: u64) {
 /// The functions that callgrind tells apart: none is inlined, and no two are alike.
 mod counted {
     use super::*;
-    use firn_cli::adapter::FirnTransaction;
+    use firndb_adapter::FirnTransaction;
     use std::hint::black_box;
 
     #[inline(never)]
@@ -334,7 +334,7 @@ struct CountedSession<'e> {
     inner: <FirnEngine as Engine>::Session<'e>,
 }
 struct CountedTransaction<'s> {
-    inner: firn_cli::adapter::FirnTransaction<'s>,
+    inner: firndb_adapter::FirnTransaction<'s>,
     access: Access,
 }
 

@@ -1,16 +1,17 @@
-//! `firn sim`: whole databases under faults and power cuts, from a seed.
+//! `firn lab sim`: whole databases under faults and power cuts, from a seed.
 
-use crate::output::{say, write_json};
-use crate::{Failure, interrupt, progress};
 use clap::Args;
 use firn_sim::swarm::{SwarmReport, swarm};
 use firn_sim::{Scenario, Verdict};
+use firndb_console::output::write_json;
+use firndb_console::say;
+use firndb_console::{Failure, interrupt, progress};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// `firn sim`.
+/// `firn lab sim`.
 #[derive(Args, Debug)]
 pub struct Sim {
     /// Run this seed, and tell what happens
@@ -76,7 +77,7 @@ impl Sim {
             (self.going_round, " --going-round"),
         ];
         let flags: String = flags.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag).collect();
-        format!("firn sim --seed {seed}{flags}{hours}")
+        format!("firn lab sim --seed {seed}{flags}{hours}")
     }
 }
 

@@ -1,4 +1,4 @@
-//! A swarm small enough for every build; `firn sim` runs larger ones.
+//! A swarm small enough for every build; `firn lab sim` runs larger ones.
 
 use firn_sim::swarm::swarm;
 use firn_sim::{Canary, Scenario, run};
@@ -11,7 +11,7 @@ fn nothing_is_wrong_in_the_first_seeds() {
         let verdict = run(&Scenario::new(seed));
         assert!(
             verdict.wrong.is_empty(),
-            "firn sim --seed {seed}\n{}\n{}\n{:?}",
+            "firn lab sim --seed {seed}\n{}\n{}\n{:?}",
             Scenario::new(seed),
             verdict.narrative.join("\n"),
             verdict.wrong
@@ -63,7 +63,7 @@ fn nothing_is_wrong_in_as_many_seeds_as_there_is_time_for() {
         swarm(first..u64::MAX, Some(limit), workers, Scenario::new, |_, verdict| verdict.wrong.is_empty());
     eprintln!("{} seeds, {} commits, {} power cuts", report.seeds, report.total.committed, report.total.cuts);
     let (seed, wrong) = report.failures.first().cloned().unwrap_or_default();
-    assert!(report.failures.is_empty(), "firn sim --seed {seed}\n{}", wrong.join("\n"));
+    assert!(report.failures.is_empty(), "firn lab sim --seed {seed}\n{}", wrong.join("\n"));
     assert!(report.total.cuts > 0 && report.total.committed > 0, "the swarm did nothing");
 }
 
@@ -117,7 +117,7 @@ fn nothing_is_wrong_in_hours_over_the_smallest_caches() {
         true
     });
     eprintln!("{} seeds: {:?}", report.seeds, report.total);
-    assert!(report.failures.is_empty(), "firn sim --hours {hours}: {:?}", report.failures);
+    assert!(report.failures.is_empty(), "firn lab sim --hours {hours}: {:?}", report.failures);
     let virtual_hours = report.total.time.as_secs() / 3600;
     assert!(virtual_hours >= hours * report.seeds / 2, "{virtual_hours} hours only");
 }
@@ -156,7 +156,7 @@ fn any_commit_since_a_backup_can_be_restored() {
     let mut restored = 0;
     for seed in 0..10 {
         let verdict = run(&Scenario::new(seed).restoring());
-        assert!(verdict.wrong.is_empty(), "firn sim --restoring --seed {seed}: {:?}", verdict.wrong);
+        assert!(verdict.wrong.is_empty(), "firn lab sim --restoring --seed {seed}: {:?}", verdict.wrong);
         restored += verdict.summary.restored;
     }
     assert!(restored >= 5, "only {restored} states were restored");

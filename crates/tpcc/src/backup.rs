@@ -1,11 +1,12 @@
 //! A backup in the middle of a TPC-C run.
 
-use crate::adapter::OnFirn;
-use crate::args::Tpcc;
-use crate::output::say;
-use crate::{Failure, backup};
+use crate::args::TpccArgs;
 use firn_base::clock;
 use firn_base::sync::thread;
+use firndb_adapter::OnFirn;
+use firndb_console::Failure;
+use firndb_console::report::backup_sentence;
+use firndb_console::say;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Runs `work`; if a backup was asked for, takes it beside it, begun when a quarter of the time is over.
 pub fn beside<T>(
     engine: &impl OnFirn,
-    args: &Tpcc,
+    args: &TpccArgs,
     stop: &AtomicBool,
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -45,7 +46,7 @@ pub fn beside<T>(
         (outcome, backup.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let outcome = outcome?;
-    say!("{}", backup::sentence(&taken?, to));
+    say!("{}", backup_sentence(&taken?, to));
     Ok(outcome)
 }
 

@@ -1,9 +1,9 @@
 //! The report of a TPC-C run, for people.
 
-use crate::{size, table};
 use firn::{Database, IoCounts, IoTotal};
 use firn_workloads::results::TpccResult;
 use firn_workloads::{RunReport, tpcc};
+use firndb_console::{size, table};
 use std::fmt::Write;
 
 /// A number of things, in words.

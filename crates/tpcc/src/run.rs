@@ -1,20 +1,20 @@
-//! `firn tpcc`: the main job. Loads, runs, checks and reports.
+//! The run itself: loads, measures, checks and reports.
 
-use crate::adapter::OnFirn;
-use crate::args::{CommitName, IsolationName, ScaleName, Tpcc};
-use crate::output::{say, write_json};
+use crate::args::{CommitName, IsolationName, ScaleName, TpccArgs};
+use crate::backup;
+use crate::machine::Machine;
+use crate::report;
+use crate::tables;
 use crate::tape::Tapes;
-use crate::tpcc_machine::{self, Machine};
-use crate::{
-    Failure, advice, commit_of_source, interrupt, progress, size, tpcc_backup, tpcc_sim, tpcc_table,
-    whole_tables,
-};
 use firn::{Database, IoCounts, Isolation, Options};
 use firn_base::clock;
 use firn_base::sync::thread;
 use firn_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult};
 use firn_workloads::tpcc::{self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When};
 use firn_workloads::{CommitMode, DriverOptions, Length, LiveRate, RunReport};
+use firndb_adapter::OnFirn;
+use firndb_console::output::write_json;
+use firndb_console::{Failure, commit_of_source, interrupt, progress, say, size};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,16 +24,8 @@ use std::time::{Duration, Instant};
 /// Commits that an asynchronous client may have outstanding.
 const ASYNC_WINDOW: usize = 1024;
 
-/// Runs the command.
-pub fn run(args: &Tpcc) -> Result<(), Failure> {
-    let machine = Machine::of(args)?;
-    match machine {
-        Some(machine) if machine.is_simulated() => tpcc_sim::run(args, machine),
-        machine => run_on_files(args, machine.map(Arc::new)),
-    }
-}
-
-fn run_on_files(args: &Tpcc, machine: Option<Arc<Machine>>) -> Result<(), Failure> {
+/// Runs on files, in real time, behind the emulated devices of `machine` if there is one.
+pub fn run_on_files(args: &TpccArgs, machine: Option<Arc<dyn Machine>>) -> Result<(), Failure> {
     let stop = interrupt::install()?;
     let tapes = args.trace.as_deref().map(Tapes::in_directory).transpose()?;
     let mut options = options(args)?;
@@ -47,12 +39,12 @@ fn run_on_files(args: &Tpcc, machine: Option<Arc<Machine>>) -> Result<(), Failur
     let opening = clock::now();
     let db = options.open(&args.dir)?;
     report_recovery(&db, opening);
-    let engine = whole_tables::open(db, isolation(args))?;
+    let engine = tables::open(db, isolation(args))?;
     let outcome = prepare(&engine, args, stop).and_then(|population| match population {
         Some(population) => measure_and_report(&engine, args, stop, population, machine.as_deref()),
         None => Ok(()),
     });
-    // Whatever happened, what is committed is written out before the process ends.
+    // After a failure, too, the database is closed: what is committed is written out before the process ends.
     let closing = progress::spinner("writing what is dirty");
     let closed = engine.into_database().close();
     closing.finish_and_clear();
@@ -67,7 +59,7 @@ fn run_on_files(args: &Tpcc, machine: Option<Arc<Machine>>) -> Result<(), Failur
     Ok(())
 }
 
-fn options(args: &Tpcc) -> Result<Options, Failure> {
+fn options(args: &TpccArgs) -> Result<Options, Failure> {
     let mut options =
         Options::new().create(!args.no_load && !args.check_only).on_recovery(progress::recovery());
     options = with_memory(options, args)?;
@@ -75,33 +67,33 @@ fn options(args: &Tpcc) -> Result<Options, Failure> {
         options = options.log_devices(count as usize);
     }
     if let Some(directory) = &args.archive {
-        options = options.archive(tpcc_backup::absolute(directory)?);
+        options = options.archive(backup::absolute(directory)?);
     }
     if !args.log_path.is_empty() {
-        let paths: Result<Vec<_>, _> = args.log_path.iter().map(|path| tpcc_backup::absolute(path)).collect();
+        let paths: Result<Vec<_>, _> = args.log_path.iter().map(|path| backup::absolute(path)).collect();
         options = options.log_paths(paths?);
     }
     options = with_cache(options, args)?;
     if let Some(path) = &args.store_path {
-        options = options.store_path(tpcc_backup::absolute(path)?);
+        options = options.store_path(backup::absolute(path)?);
     }
     Ok(options)
 }
 
 /// With the flash cache that the arguments ask for.
-pub(crate) fn with_cache(options: Options, args: &Tpcc) -> Result<Options, Failure> {
+pub fn with_cache(options: Options, args: &TpccArgs) -> Result<Options, Failure> {
     let mut options = options.cache_policy(args.cache_policy);
     if let Some(bytes) = args.cache {
         options = options.cache_bytes(bytes);
     }
     if let Some(path) = &args.cache_path {
-        options = options.cache_path(tpcc_backup::absolute(path)?);
+        options = options.cache_path(backup::absolute(path)?);
     }
     Ok(options)
 }
 
 /// With the DRAM that the arguments give.
-pub(crate) fn with_memory(options: Options, args: &Tpcc) -> Result<Options, Failure> {
+pub fn with_memory(options: Options, args: &TpccArgs) -> Result<Options, Failure> {
     let bytes = |name: &str, bytes: u64| {
         usize::try_from(bytes).map_err(|_| Failure::bad_argument(format!("{name} is too large")))
     };
@@ -112,7 +104,8 @@ pub(crate) fn with_memory(options: Options, args: &Tpcc) -> Result<Options, Fail
     }
 }
 
-pub(crate) fn isolation(args: &Tpcc) -> Isolation {
+/// The isolation level that the arguments name.
+pub fn isolation(args: &TpccArgs) -> Isolation {
     match args.isolation {
         IsolationName::Snapshot => Isolation::Snapshot,
         IsolationName::Serializable => Isolation::Serializable,
@@ -123,7 +116,7 @@ fn report_recovery(db: &Database, since: clock::Moment) {
     let recovery = db.recovery_report();
     if !recovery.clean {
         say!(
-            "recovery answered in {:.2} s: {} of log read, {} pages to be redone, {} transactions to be rolled back",
+            "recovery took {:.2} s: {} of log read, {} pages to be redone, {} transactions to be rolled back",
             since.elapsed().as_secs_f64(),
             size::show(recovery.log_bytes),
             recovery.redo.pages_pending,
@@ -133,9 +126,9 @@ fn report_recovery(db: &Database, since: clock::Moment) {
 }
 
 /// Loads and checks, as far as the arguments ask for it; answers the population to run on, if a run is asked for.
-pub(crate) fn prepare(
+pub fn prepare(
     engine: &impl OnFirn,
-    args: &Tpcc,
+    args: &TpccArgs,
     stop: &AtomicBool,
 ) -> Result<Option<Population>, Failure> {
     if let Some(to) = &args.backup_to {
@@ -148,7 +141,7 @@ pub(crate) fn prepare(
                 say!(
                     "{} holds {}; going on with that",
                     args.dir.display(),
-                    tpcc_table::count(found.scale.warehouses.into(), "warehouse")
+                    report::count(found.scale.warehouses.into(), "warehouse")
                 );
             }
             (found, false)
@@ -175,18 +168,18 @@ pub(crate) fn prepare(
 }
 
 /// Runs the clients, checks what they left, and reports. `machine` is what it takes place on, if not this one.
-pub(crate) fn measure_and_report(
+pub fn measure_and_report(
     engine: &impl OnFirn,
-    args: &Tpcc,
+    args: &TpccArgs,
     stop: &AtomicBool,
     population: Population,
-    machine: Option<&Machine>,
+    machine: Option<&dyn Machine>,
 ) -> Result<(), Failure> {
     let time = match args.transactions {
         Some(count) => format!("{count} transactions each"),
         None => format!("{} s after {} s of warm-up", args.seconds, args.warmup),
     };
-    say!("running {}: {time}", tpcc_table::count(args.clients.into(), "client"));
+    say!("running {}: {time}", report::count(args.clients.into(), "client"));
     let began = Instant::now();
     let config = config(engine, args, population, machine);
     let mut head = Conditions::now("firn-tpcc/1", commit_of_source(), config, args.seed);
@@ -197,7 +190,7 @@ pub(crate) fn measure_and_report(
         machine.measure(true);
     }
     let before = engine.database().memory_use().curve;
-    let measured = tpcc_backup::beside(engine, args, stop, || measure(engine, args, stop));
+    let measured = backup::beside(engine, args, stop, || measure(engine, args, stop));
     if let Some(machine) = machine {
         machine.measure(false);
     }
@@ -207,13 +200,10 @@ pub(crate) fn measure_and_report(
     memory.curve = memory.curve.since(&before);
     let conditions = if args.no_check { Vec::new() } else { consistency(engine, When::AfterRun)? };
     let mut result = result_of(engine, (head, args, population), &report, &counts, &conditions);
-    result.simulation = tpcc_machine::simulation(began.elapsed().as_secs_f64());
-    say!("\n{}", tpcc_table::of(&result, engine.database(), &counts.io, &report));
+    result.simulation = machine.and_then(|machine| machine.simulation(began.elapsed().as_secs_f64()));
+    say!("\n{}", report::of(&result, engine.database(), &counts.io, &report));
     if let Some(machine) = machine {
-        say!("\n{}", machine.sentences());
-        if let Some(price) = args.advise {
-            say!("\n{}", advice::of(&memory, &machine.memory_costs(engine.database(), price)));
-        }
+        machine.paragraphs(engine.database(), &memory).iter().for_each(|text| say!("\n{text}"));
     }
     if let Some(path) = &args.json {
         write_json(path, &result)?;
@@ -227,7 +217,7 @@ pub(crate) fn measure_and_report(
     Ok(())
 }
 
-fn load(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<Population, Failure> {
+fn load(engine: &impl OnFirn, args: &TpccArgs, stop: &AtomicBool) -> Result<Population, Failure> {
     let scale = match args.scale {
         ScaleName::Full => Scale::full(args.warehouses),
         ScaleName::Tiny => Scale::tiny(args.warehouses),
@@ -253,7 +243,7 @@ fn load(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<Populati
     bar.finish_and_clear();
     say!(
         "loaded {} in {:.1} s, {} on devices",
-        tpcc_table::count(args.warehouses.into(), "warehouse"),
+        report::count(args.warehouses.into(), "warehouse"),
         started.elapsed().as_secs_f64(),
         size::show(engine.database().size_on_devices())
     );
@@ -264,7 +254,7 @@ fn load(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<Populati
 const WAREHOUSE_BYTES: u64 = 80 << 20;
 
 /// Refuses a population that is sure not to fit where the store is, rather than filling that up first.
-fn refuse_more_than_there_is(db: &Database, args: &Tpcc, scale: Scale) -> Result<(), Failure> {
+fn refuse_more_than_there_is(db: &Database, args: &TpccArgs, scale: Scale) -> Result<(), Failure> {
     let Some(directory) = db.directory().filter(|_| scale.is_full()) else { return Ok(()) };
     let store = args.store_path.as_deref().and_then(Path::parent).unwrap_or(directory);
     let store = if store.as_os_str().is_empty() { Path::new(".") } else { store };
@@ -272,7 +262,7 @@ fn refuse_more_than_there_is(db: &Database, args: &Tpcc, scale: Scale) -> Result
     match firn::device::available_bytes(store) {
         Some(free) if free < needed => Err(Failure::new(format!(
             "{} need at least {}, and the file system of {} has {} free: load fewer, or name another directory",
-            tpcc_table::count(scale.warehouses.into(), "warehouse"),
+            report::count(scale.warehouses.into(), "warehouse"),
             size::show(needed),
             store.display(),
             size::show(free)
@@ -326,7 +316,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How often the bar's rate is renewed.
 const SHOW: Duration = Duration::from_millis(500);
 
-fn driver_options(args: &Tpcc) -> DriverOptions {
+fn driver_options(args: &TpccArgs) -> DriverOptions {
     let time = Duration::from_secs(args.seconds);
     let mut driver = DriverOptions::new(args.clients as usize, time);
     (driver.warm_up, driver.length) = match args.transactions {
@@ -343,7 +333,7 @@ fn driver_options(args: &Tpcc) -> DriverOptions {
 }
 
 /// Runs the clients; answers what they did, and what the engine counted meanwhile.
-fn measure(engine: &impl OnFirn, args: &Tpcc, stop: &AtomicBool) -> Result<(RunReport, Counts), Failure> {
+fn measure(engine: &impl OnFirn, args: &TpccArgs, stop: &AtomicBool) -> Result<(RunReport, Counts), Failure> {
     let clients = ClientOptions { mix: tpcc::Mix::default(), terminals: Terminals::Drawn, seed: args.seed };
     let total = match args.transactions {
         Some(count) => count * u64::from(args.clients),
@@ -391,7 +381,12 @@ fn report_consistency(conditions: &[Condition]) -> Result<ConsistencyResult, Fai
 }
 
 /// The whole effective configuration.
-fn config(engine: &impl OnFirn, args: &Tpcc, population: Population, machine: Option<&Machine>) -> Value {
+fn config(
+    engine: &impl OnFirn,
+    args: &TpccArgs,
+    population: Population,
+    machine: Option<&dyn Machine>,
+) -> Value {
     let settings: serde_json::Map<String, Value> =
         engine.settings().into_iter().map(|(name, value)| (name, Value::String(value))).collect();
     json!({
@@ -400,13 +395,13 @@ fn config(engine: &impl OnFirn, args: &Tpcc, population: Population, machine: Op
         "transactions_per_client": args.transactions, "buffer_bytes": args.buffer, "map_bytes": args.map,
         "cache_bytes": args.cache, "cache_policy": args.cache.map(|_| args.cache_policy.name()),
         "isolation": engine.isolation(), "commit": format!("{:?}", args.commit).to_lowercase(),
-        "engine": settings, "machine": machine.map(Machine::config),
+        "engine": settings, "machine": machine.map(|machine| machine.config()),
     })
 }
 
 fn result_of(
     engine: &impl OnFirn,
-    (head, args, population): (Conditions, &Tpcc, Population),
+    (head, args, population): (Conditions, &TpccArgs, Population),
     report: &RunReport,
     counts: &Counts,
     conditions: &[Condition],

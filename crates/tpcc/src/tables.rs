@@ -1,9 +1,9 @@
 //! TPC-C's tables with a whole population in them, or empty: never half of one.
 
-use crate::Failure;
-use crate::adapter::FirnEngine;
 use firn::{Database, ErrorKind, Isolation};
 use firn_workloads::tpcc::{self, Population};
+use firndb_adapter::FirnEngine;
+use firndb_console::Failure;
 
 /// Opens TPC-C's tables in `db`. What a load left that was cut off is dropped, so that the next one finds
 /// empty tables.

@@ -1,10 +1,10 @@
 //! Recording what a database asks of its files, one trace a file.
 
-use crate::output::say;
-use crate::{Failure, size};
 use firn::Options;
 use firn::device::{DeviceError, DeviceErrorKind, Recording};
 use firn_base::clock;
+use firndb_console::say;
+use firndb_console::{Failure, size};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -5,11 +5,11 @@
 //! cent can be seen; of two measurements the lower one counts. `table.txt` holds the counts of the code as it is checked in.
 //!
 //! ```sh
-//! cargo run --release -p firndb-cli --example hotpath              # measures, and prints a table
-//! cargo run --release -p firndb-cli --example hotpath -- --check   # fails if a count rose by more than 2 %
-//! cargo run --release -p firndb-cli --example hotpath -- --write   # writes a new table.txt
-//! cargo run --release -p firndb-cli --example hotpath -- --simulate # with misses of caches and branches
-//! cargo run --release -p firndb-cli --example hotpath -- --keep /tmp/counts # keeps the dumps
+//! cargo run --release -p firndb-adapter --example hotpath              # measures, and prints a table
+//! cargo run --release -p firndb-adapter --example hotpath -- --check   # fails if a count rose by more than 2 %
+//! cargo run --release -p firndb-adapter --example hotpath -- --write   # writes a new table.txt
+//! cargo run --release -p firndb-adapter --example hotpath -- --simulate # with misses of caches and branches
+//! cargo run --release -p firndb-adapter --example hotpath -- --keep /tmp/counts # keeps the dumps
 //! ```
 //!
 //! A count that rises is either mended or written down, with the reason, in the commit that changes `table.txt`. Needs

@@ -2,11 +2,11 @@
 
 use crate::Error;
 use firn::{Database, Direction, Isolation, KeyRange, Options, Table};
-use firn_cli::adapter::FirnEngine;
 use firn_workloads::tpcc::{
     self, ClientOptions, KINDS, LoadOptions, Mix, Population, Scale, Terminals, TpccClient, When,
 };
 use firn_workloads::{Attempt, Client, Commit, CommitMode, EngineError, PendingCommit, Random};
+use firndb_adapter::FirnEngine;
 use std::ops::Bound;
 use std::path::Path;
 

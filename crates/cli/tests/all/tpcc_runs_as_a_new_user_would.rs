@@ -150,3 +150,17 @@ fn a_load_that_was_cut_off_begins_anew() {
     run(&db, &format!("{SMALL} --transactions 20")).ended(0).says("loaded 2 warehouses");
     run(&db, "check {db}").ended(0).says("no damage found");
 }
+
+#[test]
+fn log_and_store_lie_where_the_arguments_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let [db, one, two, store] = ["db", "one", "two", "store-elsewhere"].map(|name| dir.path().join(name));
+    let places =
+        format!("--log-path {} --log-path {} --store-path {}", one.display(), two.display(), store.display());
+    run(&db, &format!("tpcc --dir {{db}} --scale tiny --buffer 8M --transactions 20 {places}")).ended(0);
+    for file in [&one, &two, &store] {
+        assert!(std::fs::metadata(file).unwrap().len() > 1 << 20, "{}", file.display());
+    }
+    // Where they are is kept in the database.
+    run(&db, "tpcc --dir {db} --no-load --transactions 20").ended(0).says("every row is whole");
+}

@@ -1,8 +1,8 @@
 //! A panel as an SVG picture.
 
 use super::figure::{Figure, Panel};
-use crate::Failure;
-use crate::output::say;
+use firndb_console::Failure;
+use firndb_console::say;
 use plotters::prelude::*;
 use std::path::Path;
 

@@ -1,11 +1,11 @@
 //! Measurements in virtual time.
 
-use crate::Failure;
 use firn_base::sim::{self, SimOptions};
 use firn_base::sync::Arc;
 use firn_device::MemoryDevice;
 use firn_emulate::Emulated;
 use firn_profile::DeviceProfile;
+use firndb_console::Failure;
 use std::sync::Mutex;
 use std::time::Duration;
 

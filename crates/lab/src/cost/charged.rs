@@ -5,10 +5,14 @@
 //! one of the simulation's cores ([`firn_base::sim::charge`]); outside of a simulation it has no
 //! effect.
 
-use crate::cost_model::{CostModel, STANDARD_MIX};
-use crate::engine::{Access, Commit, CommitMode, Engine, Outcome, Scan, Session, Transaction, Visitor};
-use crate::schema::{IndexId, Schema, TableId};
+use super::model::{CostModel, STANDARD_MIX};
+use firn::Database;
 use firn_base::sim;
+use firn_workloads::{
+    Access, Commit, CommitMode, Engine, IndexId, Outcome, Scan, Schema, Session, TableId, Transaction,
+    Visitor,
+};
+use firndb_adapter::{FirnEngine, OnFirn};
 use std::time::Duration;
 
 /// Charges are accumulated, since each may cost the simulator a thread switch: up to this, or up to
@@ -100,6 +104,12 @@ impl<E: Engine> Engine for Charged<E> {
     }
     fn session(&self) -> Outcome<Self::Session<'_>> {
         Ok(ChargedSession { inner: self.inner.session()?, cost: self.cost, granule: granule(&self.cost) })
+    }
+}
+
+impl OnFirn for Charged<FirnEngine> {
+    fn database(&self) -> &Database {
+        self.inner.database()
     }
 }
 

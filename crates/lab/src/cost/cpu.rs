@@ -1,6 +1,6 @@
 //! `--cpu`: what the engine's work costs on a simulated machine.
 
-use firn_workloads::{CostModel, STANDARD_MIX};
+use super::model::{CostModel, STANDARD_MIX};
 use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;

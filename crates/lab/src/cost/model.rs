@@ -37,8 +37,8 @@ pub struct Work {
     pub rows: f64,
 }
 
-/// TPC-C's standard mix over a population of full scale. Printed by the example `cost_model` of the
-/// command's crate.
+/// TPC-C's standard mix over a population of full scale. Printed by this crate's example
+/// `cost_model`.
 pub const STANDARD_MIX: Work = Work { reads: 21.09, writes: 17.37, scans: 1.194, rows: 13.59 };
 
 /// Share of New-Orders that commit among the transactions of the standard mix: 45 %, less those

@@ -1,17 +1,19 @@
-//! `firn emulate`: mounts a file system whose files behave as if they lay on another device, and shows what it does.
+//! `firn lab emulate`: mounts a file system whose files behave as if they lay on another device, and shows what it does.
 
-use crate::emulate_report::{self, Report};
-use crate::output::say;
-use crate::{Failure, progress, size};
+mod report;
+
 use clap::Args;
 use firn_emulate_fs::{EXTENT, EmulateError, Mounted, script, timing_of};
 use firn_profile::DeviceProfile;
+use firndb_console::say;
+use firndb_console::{Failure, progress, size};
+use report::Report;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// `firn emulate`.
+/// `firn lab emulate`.
 #[derive(Args, Debug)]
 pub struct Emulate {
     /// An empty directory
@@ -155,7 +157,7 @@ fn watch(mounted: &Mounted, signals: &mut Signals) -> Result<(), Failure> {
         if stops > 1 || (stops == 1 && mounted.try_unmount().map_err(failure)?) {
             break;
         }
-        line.set_message(emulate_report::line(&mounted.counts()));
+        line.set_message(report::line(&mounted.counts()));
         std::thread::sleep(REFRESH);
     }
     line.finish_and_clear();

@@ -1,11 +1,12 @@
-//! What `firn emulate` shows while it runs and when it ends.
+//! What `firn lab emulate` shows while it runs and when it ends.
 
-use crate::emulate::Emulate;
-use crate::output::{say, write_json};
-use crate::{Failure, commit_of_source, size, table};
+use super::Emulate;
 use firn_emulate_fs::{Counts, Ending, Kind, KindCounts};
 use firn_profile::DeviceProfile;
 use firn_workloads::results::Conditions;
+use firndb_console::output::write_json;
+use firndb_console::say;
+use firndb_console::{Failure, commit_of_source, size, table};
 use serde::Serialize;
 use serde_json::json;
 

@@ -1,11 +1,12 @@
-//! `firn nand cost`: equations 2.1 and 2.2 of Myers's thesis beside simulation, as a table and as a picture.
+//! `firn lab nand cost`: equations 2.1 and 2.2 of Myers's thesis beside simulation, as a table and as a picture.
 
-use crate::nand::{Cost as Args, nanoseconds};
-use crate::output::{say, write_json};
-use crate::{Failure, commit_of_source, table};
+use super::{Cost as Args, failure, nanoseconds};
 use firn_emulate::nand::curve::{self, CurvePoint};
 use firn_emulate::nand::{FlashTimes, Geometry};
 use firn_workloads::results::Conditions;
+use firndb_console::output::write_json;
+use firndb_console::say;
+use firndb_console::{Failure, commit_of_source, table};
 use plotters::prelude::*;
 use serde_json::json;
 use std::path::Path;
@@ -29,7 +30,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let all = args.curve || args.svg.is_some();
     let shares = if all { curve::all_shares(&geometry) } else { SHARES.to_vec() };
-    let points = curve::simulate(&geometry, &times, &shares, args.seed)?;
+    let points = curve::simulate(&geometry, &times, &shares, args.seed).map_err(failure)?;
     let worst = points.iter().flat_map(deviations).fold(0.0, |worst: f64, it| worst.max(it.abs()));
     say!("{}", text(&points));
     say!("\nSimulation is within {:.2} % of equations 2.1 (naive) and 2.2 (dynamic).", worst * 100.0);

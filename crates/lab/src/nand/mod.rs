@@ -1,15 +1,19 @@
-//! `firn nand`: simulated flash on the command line.
+//! `firn lab nand`: simulated flash on the command line.
 
-use crate::{Failure, nand_cost, nand_replay, size};
+mod cost;
+mod replay;
+mod report;
+
 use clap::{Args, Subcommand, ValueEnum};
 use firn_emulate::blkparse::{BlkAction, BlkDevice};
 use firn_emulate::nand::replay::Pace;
 use firn_emulate::nand::{
     FlashTimes, Geometry, NandConfig, NandError, Translation, VictimPolicy, WearLevelling,
 };
-use std::path::PathBuf;
+use firndb_console::{Failure, size};
+use std::path::{Path, PathBuf};
 
-/// `firn nand`.
+/// `firn lab nand`.
 #[derive(Debug, Subcommand)]
 pub enum Nand {
     /// Replay a recorded trace into simulated flash; report write amplification, wear and time
@@ -19,11 +23,18 @@ pub enum Nand {
 }
 
 impl Nand {
-    /// Runs the command.
+    /// The result file that the arguments name.
+    pub fn results(&self) -> Option<&Path> {
+        match self {
+            Nand::Replay(args) => args.json.as_deref(),
+            Nand::Cost(args) => args.json.as_deref(),
+        }
+    }
+
     pub fn run(&self) -> Result<(), Failure> {
         match self {
-            Nand::Replay(replay) => nand_replay::run(replay),
-            Nand::Cost(cost) => nand_cost::run(cost),
+            Nand::Replay(replay) => replay::run(replay),
+            Nand::Cost(cost) => cost::run(cost),
         }
     }
 }
@@ -123,7 +134,7 @@ pub struct Chips {
     pub transfer_us: f64,
 }
 
-/// `firn nand replay`.
+/// `firn lab nand replay`.
 #[derive(Args, Debug)]
 pub struct Replay {
     /// The trace: of firn tpcc --trace, or the text output of blkparse
@@ -184,7 +195,7 @@ pub struct Replay {
     pub json: Option<PathBuf>,
 }
 
-/// `firn nand cost`.
+/// `firn lab nand cost`.
 #[derive(Args, Debug)]
 pub struct Cost {
     /// Every live share from 0 to 0.95 that whole pages allow, instead of a few
@@ -213,12 +224,10 @@ pub struct Cost {
     pub json: Option<PathBuf>,
 }
 
-impl From<NandError> for Failure {
-    fn from(error: NandError) -> Failure {
-        match error {
-            NandError::BadConfig(message) => Failure::bad_argument(message),
-            other => Failure::new(other.to_string()),
-        }
+fn failure(error: NandError) -> Failure {
+    match error {
+        NandError::BadConfig(message) => Failure::bad_argument(message),
+        other => Failure::new(other.to_string()),
     }
 }
 
@@ -275,7 +284,7 @@ impl Replay {
                     size::show(touched)
                 ))
             }
-            other => other.into(),
+            other => failure(other),
         })?;
         config.times = self.chips.times()?;
         config.erase_limit = self.erase_limit;

@@ -1,12 +1,14 @@
-//! `firn nand replay`: a trace, twice: once to see what it touches, then into the flash.
+//! `firn lab nand replay`: a trace, twice: once to see what it touches, then into the flash.
 
-use crate::nand::{FormatName, Replay as Args};
-use crate::output::{say, write_json};
-use crate::{Failure, interrupt, nand_report, progress, size};
-use firn::device::trace::{HEADER, TraceError, TraceEvent, TraceReader};
+use super::report;
+use super::{FormatName, Replay as Args, failure};
+use firn_device::trace::{HEADER, TraceError, TraceEvent, TraceReader};
 use firn_emulate::blkparse::BlkparseReader;
 use firn_emulate::nand::NandError;
 use firn_emulate::nand::replay::{DensePages, Replay, TraceShape};
+use firndb_console::output::write_json;
+use firndb_console::say;
+use firndb_console::{Failure, interrupt, progress, size};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,12 +65,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         )));
     }
     let filled = (config.logical_bytes() as f64 * args.fill) as u64;
-    let replay = Replay::new(config, args.pace(), filled)?;
+    let replay = Replay::new(config, args.pace(), filled).map_err(failure)?;
     let mut replayed = Replayed { shape, replay, operations: 0 };
     go(args, &mut replayed, stop)?;
-    say!("{}", nand_report::text(&replayed));
+    say!("{}", report::text(&replayed));
     if let Some(path) = &args.json {
-        write_json(path, &nand_report::json(args, &replayed))?;
+        write_json(path, &report::json(args, &replayed))?;
     }
     Ok(())
 }
@@ -122,7 +124,7 @@ fn go(args: &Args, replayed: &mut Replayed, stop: &AtomicBool) -> Result<(), Fai
                         bar.finish_and_clear();
                         return Ok(());
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => return Err(failure(error)),
                 }
             }
             replayed.operations += u64::from(!event.failed);

@@ -1,10 +1,10 @@
 //! What a replay into simulated flash prints.
 
-use crate::nand::Replay as Args;
-use crate::nand_replay::Replayed;
-use crate::{commit_of_source, size, table};
+use super::Replay as Args;
+use super::replay::Replayed;
 use firn_emulate::nand::NandReport;
 use firn_workloads::results::Conditions;
+use firndb_console::{commit_of_source, size, table};
 use serde_json::{Value, json};
 
 /// Mean of a sum of nanoseconds, in microseconds.

@@ -3,7 +3,7 @@
 //! Lines are shorter than the size up to which a pipe's writes are whole (`PIPE_BUF`), so a killed child leaves
 //! no half line, and what it wrote is still read after its death.
 
-use crate::Failure;
+use firndb_console::Failure;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 

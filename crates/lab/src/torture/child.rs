@@ -1,13 +1,14 @@
 //! The process that is killed: runs the ledger and TPC-C and tells of every commit after it returned.
 
-use crate::adapter::FirnEngine;
-use crate::args::TortureChild;
+use super::args::TortureChild;
 use crate::torture::acknowledgement::Message;
 use crate::torture::ledger::Ledger;
-use crate::{Failure, whole_tables};
 use firn::{Commit, Database, Isolation, Options};
 use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Population, Scale, Terminals, TpccClient};
 use firn_workloads::{Attempt, Client, CommitMode, DriverOptions, EngineError, Outcome};
+use firndb_adapter::FirnEngine;
+use firndb_console::Failure;
+use firndb_tpcc::tables;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub fn run(args: &TortureChild) -> Result<(), Failure> {
     }
     let db = options.open(&args.dir)?;
     let ledger = Ledger::open(&db)?;
-    let engine = whole_tables::open(db.clone(), Isolation::Snapshot)?;
+    let engine = tables::open(db.clone(), Isolation::Snapshot)?;
     let population = match Population::of(&engine)? {
         Some(found) => found,
         None => tpcc::load(&engine, &LoadOptions::new(Scale::tiny(args.warehouses), args.seed), &|_| ())?,
@@ -57,7 +58,7 @@ pub fn run(args: &TortureChild) -> Result<(), Failure> {
 
 /// The other threads would go on for ever; the parent sees the exit status and this sentence.
 fn give_up(failure: &Failure) -> ! {
-    eprintln!("firn torture: a client failed: {failure}");
+    eprintln!("firn lab torture: a client failed: {failure}");
     std::process::exit(1);
 }
 
@@ -112,7 +113,7 @@ fn transfers(db: &Database, ledger: &Ledger, args: &TortureChild, client: u16) -
 fn transactions(engine: &FirnEngine, population: Population, args: &TortureChild) -> Outcome<()> {
     let driver = DriverOptions::new(args.tpcc_clients.into(), FOR_EVER);
     let clients =
-        ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed: args.seed ^ args.life };
+        ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed: args.seed ^ args.run };
     let make =
         |number| Ok(Telling { kind: 0, client: TpccClient::new(engine, population, &clients, number)? });
     firn_workloads::drive(&driver, &tpcc::KINDS, &AtomicBool::new(false), make, &mut |_| ())?;

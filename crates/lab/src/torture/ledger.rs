@@ -11,9 +11,9 @@
 //! * the rows are exactly those of each client's last [`KEPT`] transfers, byte for byte;
 //! * each account's balance and count are the sums over all transfers up to the heads.
 
-use crate::Failure;
 use firn::{Database, Direction, IndexPart, IndexSpec, KeyRange, Table, TableSpec, Transaction};
 use firn_workloads::Random;
+use firndb_console::Failure;
 use std::collections::BTreeMap;
 
 /// Accounts; few enough that clients meet.

@@ -1,11 +1,11 @@
 //! One life of a child process: how it is set up, and when it is killed.
 
 use super::acknowledgement::Received;
+use super::args::TortureKill;
 use super::database;
-use crate::Failure;
-use crate::args::TortureKill;
 use firn::CachePolicy;
 use firn_workloads::Random;
+use firndb_console::Failure;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -110,10 +110,10 @@ impl Life<'_> {
     fn start(&self, random: &mut Random) -> Result<Child, Failure> {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
-        command.args(["torture", "child", "--dir"]).arg(database(self.args));
+        command.args(["lab", "torture", "child", "--dir"]).arg(database(self.args));
         let numbers = [
             ("--seed", self.seed),
-            ("--life", random.next_u64() >> 1),
+            ("--run", random.next_u64() >> 1),
             ("--clients", self.args.clients.into()),
             ("--tpcc-clients", self.args.tpcc_clients.into()),
             ("--warehouses", self.args.warehouses.into()),

@@ -1,4 +1,4 @@
-//! `firn torture kill`: kills the process that commits, again and again, and compares what is left with what
+//! `firn lab torture kill`: kills the process that commits, again and again, and compares what is left with what
 //! was acknowledged.
 //!
 //! A round is one to four lives of a child process (see [`child`]), each ended by SIGKILL at a drawn moment:
@@ -10,18 +10,20 @@
 //! loss of what the operating system or the device had not made durable; that is the crash simulator's part.
 
 mod acknowledgement;
-pub mod child;
+pub mod args;
+mod child;
 mod ledger;
 mod life;
 mod tpcc_book;
 
-use crate::args::TortureKill;
-use crate::output::say;
-use crate::{Failure, commit_of_source, interrupt, progress, size, whole_tables};
 use acknowledgement::Received;
+use args::{Torture, TortureKill};
 use firn::{CachePolicy, ErrorKind, Isolation, Options};
 use firn_workloads::Random;
 use firn_workloads::results::Conditions;
+use firndb_console::say;
+use firndb_console::{Failure, commit_of_source, interrupt, progress, size};
+use firndb_tpcc::tables;
 use ledger::Book;
 use life::{Life, Setting};
 use serde_json::{Value, json};
@@ -74,8 +76,14 @@ struct Totals {
     recovery_seconds_max: f64,
 }
 
-/// Runs the command.
-pub fn kill(args: &TortureKill) -> Result<(), Failure> {
+pub fn run(command: &Torture) -> Result<(), Failure> {
+    match command {
+        Torture::Kill(args) => kill(args),
+        Torture::Child(args) => child::run(args),
+    }
+}
+
+fn kill(args: &TortureKill) -> Result<(), Failure> {
     let stop = interrupt::install()?;
     make_directory(args)?;
     let db = database(args);
@@ -130,7 +138,7 @@ pub fn kill(args: &TortureKill) -> Result<(), Failure> {
             serde_json::to_value(&conditions).map_err(|error| Failure::new(error.to_string()))?;
         result["rounds"] = Value::Array(rows);
         result["failures"] = json!(0);
-        crate::output::write_json(path, &result)?;
+        firndb_console::output::write_json(path, &result)?;
     }
     if !args.keep {
         std::fs::remove_dir_all(&args.dir)?;
@@ -212,7 +220,7 @@ fn verify(
     let mut unacknowledged = 0;
     if known.ready {
         unacknowledged += known.book.verify(&db, &received.transfers, transfers_in_flight)?;
-        let engine = whole_tables::open(db.clone(), Isolation::Snapshot)?;
+        let engine = tables::open(db.clone(), Isolation::Snapshot)?;
         let in_flight = lives * u64::from(args.tpcc_clients);
         unacknowledged += known.tpcc.verify(&engine, &received.tpcc, in_flight)?;
     }

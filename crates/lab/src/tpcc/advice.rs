@@ -1,7 +1,7 @@
 //! More DRAM or more flash, for people.
 
-use crate::{size, table};
 use firn::{MemoryCosts, MemoryUse, Verdict};
+use firndb_console::{size, table};
 
 /// What more of either would save, as a table and a sentence.
 pub fn of(memory: &MemoryUse, costs: &MemoryCosts) -> String {

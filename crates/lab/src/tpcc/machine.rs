@@ -1,19 +1,20 @@
-//! What a run of TPC-C takes place on, if it is not this machine as it is: emulated devices, in virtual or in real time.
+//! The emulated devices below a TPC-C run, in virtual or in real time.
 
-use crate::args::Tpcc;
-use crate::cpu::Cpu;
-use crate::{Failure, tpcc_table};
-use firn::device::{Device, DeviceError, DeviceErrorKind};
-use firn::{Database, MemoryCosts};
+use super::{Tpcc, advice};
+use crate::cost::cpu::Cpu;
+use firn::{Database, MemoryCosts, MemoryUse};
 use firn_base::sim;
+use firn_device::{Device, DeviceError, DeviceErrorKind};
 use firn_emulate::{Emulated, profiles};
 use firn_profile::{DeviceProfile, VariantName};
 use firn_workloads::results::config_hash;
+use firndb_console::Failure;
+use firndb_tpcc::{Machine, report};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Emulated devices of one database, by the profiles that the arguments name.
-pub struct Machine {
+pub struct EmulatedMachine {
     logs: Vec<Named>,
     data: Named,
     /// Of the flash cache, whether there is one or not.
@@ -24,6 +25,8 @@ pub struct Machine {
     simulated: bool,
     cores: u32,
     cpu: Cpu,
+    /// Of a byte of DRAM in bytes of flash, if the report is to advise which to buy.
+    dram_price: Option<f64>,
     /// Those made so far. Never held across a scheduling point: a simulated thread would keep its turn.
     devices: Mutex<Vec<Arc<Emulated>>>,
 }
@@ -63,31 +66,24 @@ fn named(text: &str) -> Result<Named, Failure> {
     Ok(Named { name: text.to_owned(), profile })
 }
 
-impl Machine {
-    /// What the arguments describe; `None` if it is this machine. Nothing is made yet.
-    pub fn of(args: &Tpcc) -> Result<Option<Machine>, Failure> {
-        let simulated = &args.simulated;
-        if !simulated.sim && !simulated.emulate {
-            return Ok(None);
-        }
+impl EmulatedMachine {
+    /// What the arguments describe; no device is made yet.
+    pub fn of(args: &Tpcc) -> Result<EmulatedMachine, Failure> {
+        let machine = &args.machine;
         let logs: Vec<Named> =
-            simulated.profile_log.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
-        Ok(Some(Machine {
-            cache: simulated.profile_cache.as_deref().map_or_else(|| Ok(logs[0].clone()), named)?,
-            cached: args.cache.is_some(),
+            machine.profile_log.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
+        Ok(EmulatedMachine {
+            cache: machine.profile_cache.as_deref().map_or_else(|| Ok(logs[0].clone()), named)?,
+            cached: args.run.cache.is_some(),
             logs,
-            data: named(&simulated.profile_data)?,
-            seed: args.seed,
-            simulated: simulated.sim,
-            cores: simulated.sim_cores,
-            cpu: simulated.cpu,
+            data: named(&machine.profile_data)?,
+            seed: args.run.seed,
+            simulated: machine.sim,
+            cores: machine.sim_cores,
+            cpu: machine.cpu,
+            dram_price: machine.advise,
             devices: Mutex::default(),
-        }))
-    }
-
-    /// Log devices.
-    pub fn log_devices(&self) -> usize {
-        self.logs.len()
+        })
     }
 
     /// What computing costs, in virtual time.
@@ -95,13 +91,44 @@ impl Machine {
         self.cpu
     }
 
-    /// Whether time is virtual.
-    pub fn is_simulated(&self) -> bool {
+    fn devices(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Emulated>>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What reads cost here, if a byte of DRAM costs as much as `dram_price` of flash.
+    fn memory_costs(&self, db: &Database, dram_price: f64) -> MemoryCosts {
+        let page_size = db.statistics().page_size;
+        MemoryCosts::of_profiles(&self.data.profile, &self.cache.profile, page_size, dram_price)
+    }
+
+    /// The devices and what computing costs.
+    fn sentences(&self) -> String {
+        let logs: Vec<&str> = self.logs.iter().map(|named| named.name.as_str()).collect();
+        let cache = if self.cached { format!(", flash cache on {}", self.cache.name) } else { String::new() };
+        let devices = format!("log on {}, data on {}{cache}", logs.join(" and "), self.data.name);
+        if !self.simulated {
+            return format!(
+                "Emulated devices in real time: {devices}. Loading and checking took none of their time."
+            );
+        }
+        format!(
+            "Simulated, in virtual time: {devices}; {}.\n{}. Loading and checking are free.",
+            report::count(self.cores.into(), "core"),
+            first_upper(&self.cpu.sentence(self.cores)),
+        )
+    }
+}
+
+impl Machine for EmulatedMachine {
+    fn is_simulated(&self) -> bool {
         self.simulated
     }
 
-    /// The emulated device in front of a database's file of this name; idle, and free until [`Machine::measure`].
-    pub fn wrap(&self, name: &str, inner: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
+    fn log_devices(&self) -> usize {
+        self.logs.len()
+    }
+
+    fn wrap(&self, name: &str, inner: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
         let log = name.strip_prefix("log.").and_then(|index| index.parse::<usize>().ok());
         let (profile, seed) = match log {
             Some(index) => match self.logs.get(index) {
@@ -133,48 +160,18 @@ impl Machine {
         Ok(device)
     }
 
-    /// Whether devices take their time: while clients run they do, before and afterwards they don't.
-    pub fn measure(&self, measured: bool) {
+    fn measure(&self, measured: bool) {
         let devices = self.devices().clone();
         devices.iter().for_each(|device| device.run_free(!measured));
     }
 
-    fn devices(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Emulated>>> {
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What reads cost here, if a byte of DRAM costs as much as `dram_price` of flash.
-    pub fn memory_costs(&self, db: &Database, dram_price: f64) -> MemoryCosts {
-        let page_size = db.statistics().page_size;
-        MemoryCosts::of_profiles(&self.data.profile, &self.cache.profile, page_size, dram_price)
-    }
-
-    /// The profiles, in few words.
-    pub fn profiles(&self) -> String {
+    fn profiles(&self) -> String {
         let logs: Vec<&str> = self.logs.iter().map(|named| named.name.as_str()).collect();
         let cache = if self.cached { format!("; cache {}", self.cache.name) } else { String::new() };
         format!("log {}; data {}{cache}", logs.join(", "), self.data.name)
     }
 
-    /// Sentences for the report's reader.
-    pub fn sentences(&self) -> String {
-        let logs: Vec<&str> = self.logs.iter().map(|named| named.name.as_str()).collect();
-        let cache = if self.cached { format!(", flash cache on {}", self.cache.name) } else { String::new() };
-        let devices = format!("log on {}, data on {}{cache}", logs.join(" and "), self.data.name);
-        if !self.simulated {
-            return format!(
-                "Emulated devices in real time: {devices}. Loading and checking took none of their time."
-            );
-        }
-        format!(
-            "Simulated, in virtual time: {devices}; {}.\n{}. Loading and checking are free.",
-            tpcc_table::count(self.cores.into(), "core"),
-            first_upper(&self.cpu.sentence(self.cores)),
-        )
-    }
-
-    /// For the configuration in result files: everything that decides the figures.
-    pub fn config(&self) -> Value {
+    fn config(&self) -> Value {
         let of = |named: &Named| {
             let text = serde_json::to_value(&named.profile).unwrap_or_default();
             json!({ "profile": named.name, "hash": config_hash(&text) })
@@ -189,17 +186,21 @@ impl Machine {
         }
         config
     }
-}
 
-/// How far the simulation that the caller is in has come, for result files; `None` outside of one.
-pub fn simulation(real_seconds: f64) -> Option<Value> {
-    sim::is_active().then(|| {
-        let virtual_seconds = firn_base::clock::now().since(firn_base::clock::Moment::ZERO).as_secs_f64();
-        json!({
-            "virtual_seconds": virtual_seconds, "real_seconds": real_seconds, "steps": sim::steps(),
-            "trace_hash": format!("{:016x}", sim::trace_hash()),
+    fn simulation(&self, real_seconds: f64) -> Option<Value> {
+        sim::is_active().then(|| {
+            let virtual_seconds = firn_base::clock::now().since(firn_base::clock::Moment::ZERO).as_secs_f64();
+            json!({
+                "virtual_seconds": virtual_seconds, "real_seconds": real_seconds, "steps": sim::steps(),
+                "trace_hash": format!("{:016x}", sim::trace_hash()),
+            })
         })
-    })
+    }
+
+    fn paragraphs(&self, db: &Database, memory: &MemoryUse) -> Vec<String> {
+        let advice = self.dram_price.map(|price| advice::of(memory, &self.memory_costs(db, price)));
+        std::iter::once(self.sentences()).chain(advice).collect()
+    }
 }
 
 fn first_upper(sentence: &str) -> String {

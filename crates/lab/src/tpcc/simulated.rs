@@ -1,14 +1,14 @@
-//! `firn tpcc --sim`: TPC-C in virtual time, on emulated devices that keep their bytes in memory.
+//! TPC-C in virtual time, on emulated devices that keep their bytes in memory.
 
-use crate::adapter::FirnEngine;
-use crate::args::Tpcc;
-use crate::output::say;
-use crate::tpcc_machine::Machine;
-use crate::{Failure, interrupt, tpcc, whole_tables};
+use super::Tpcc;
+use super::machine::EmulatedMachine;
+use crate::cost::charged::Charged;
 use firn::{Devices, Options};
 use firn_base::sim::{self, SimOptions};
 use firn_device::{Device, MemoryDevice};
-use firn_workloads::Charged;
+use firndb_adapter::FirnEngine;
+use firndb_console::{Failure, interrupt, say};
+use firndb_tpcc::{Machine, tables};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 const TIME_LIMIT: Duration = Duration::from_secs(1000 * 3600);
 
 /// Runs the command on `machine`.
-pub fn run(args: &Tpcc, machine: Machine) -> Result<(), Failure> {
+pub fn run(args: &Tpcc, machine: EmulatedMachine) -> Result<(), Failure> {
     let stop = interrupt::install()?;
     let options = SimOptions {
         time_limit: TIME_LIMIT,
         step_limit: u64::MAX,
-        // A twentieth of the simulator's time. What threads wait for is told without it, and a run can be had again.
+        // A twentieth of the simulator's time. What threads wait for is reported without it, and a run can be repeated.
         history: 0,
-        ..SimOptions::measuring(args.seed, args.simulated.sim_cores as usize)
+        ..SimOptions::measuring(args.run.seed, args.machine.sim_cores as usize)
     };
     let began = Instant::now();
     // Not the body's value: that would be lost with a simulation whose other threads fail.
@@ -49,21 +49,21 @@ pub fn run(args: &Tpcc, machine: Machine) -> Result<(), Failure> {
 }
 
 /// What runs inside the simulation.
-fn body(args: &Tpcc, machine: &Machine, stop: &AtomicBool) -> Result<(), Failure> {
+fn body(args: &Tpcc, machine: &EmulatedMachine, stop: &AtomicBool) -> Result<(), Failure> {
     let memory = |name: &str| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name)) };
     let wrapped = |name: &str| machine.wrap(name, memory(name)).map_err(firn::Error::from);
     let logs: Result<Vec<_>, _> =
         (0..machine.log_devices()).map(|at| wrapped(&format!("log.{at}"))).collect();
     let store = wrapped("store")?;
-    let cache = args.cache.map(|_| wrapped("cache")).transpose()?;
+    let cache = args.run.cache.map(|_| wrapped("cache")).transpose()?;
     let devices = Devices { superblock: memory("superblock"), logs: logs?, store, cache };
-    let options = tpcc::with_cache(tpcc::with_memory(Options::new(), args)?, args)?;
+    let options = firndb_tpcc::with_cache(firndb_tpcc::with_memory(Options::new(), &args.run)?, &args.run)?;
     let db = options.create_on(devices)?;
-    let engine: FirnEngine = whole_tables::open(db, tpcc::isolation(args))?;
+    let engine: FirnEngine = tables::open(db, firndb_tpcc::isolation(&args.run))?;
     let measured = (|| {
-        let Some(population) = tpcc::prepare(&engine, args, stop)? else { return Ok(engine) };
-        let engine = Charged::new(engine, machine.cpu().model(args.simulated.sim_cores));
-        let outcome = tpcc::measure_and_report(&engine, args, stop, population, Some(machine));
+        let Some(population) = firndb_tpcc::prepare(&engine, &args.run, stop)? else { return Ok(engine) };
+        let engine = Charged::new(engine, machine.cpu().model(args.machine.sim_cores));
+        let outcome = firndb_tpcc::measure_and_report(&engine, &args.run, stop, population, Some(machine));
         let engine = engine.into_inner();
         outcome.map(|()| engine)
     })();

@@ -1,4 +1,4 @@
-//! `firn bench log`: equal arguments give equal results, every target stands in them, and what makes no sense is refused.
+//! `firn lab bench log`: equal arguments give equal results, every target stands in them, and what makes no sense is refused.
 
 use crate::support::run;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 fn results(dir: &Path, name: &str, arguments: &str) -> Value {
     let json = dir.join(name);
-    run(dir, &format!("bench log {arguments} --json {}", json.display())).ended(0);
+    run(dir, &format!("lab bench log {arguments} --json {}", json.display())).ended(0);
     let mut result: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let head = result.as_object_mut().unwrap();
     assert!(head.remove("started_at").is_some() && head.remove("seconds").is_some());
@@ -62,13 +62,13 @@ fn the_real_device_is_measured_and_nothing_is_left_there() {
 fn arguments_that_make_no_sense_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for (arguments, said) in [
-        ("bench log", "--figure"),
-        ("bench log --figure 6", "possible values"),
-        ("bench log --figure 7 --all", "cannot be used"),
-        ("bench log --figure 11 --real --dir .", "modern"),
-        ("bench log --figure 16 --real", "--dir"),
-        ("bench log --figure 16 --dir .", "--real"),
-        ("bench log --figure 11 --seconds 0", "0.01"),
+        ("lab bench log", "--figure"),
+        ("lab bench log --figure 6", "possible values"),
+        ("lab bench log --figure 7 --all", "cannot be used"),
+        ("lab bench log --figure 11 --real --dir .", "modern"),
+        ("lab bench log --figure 16 --real", "--dir"),
+        ("lab bench log --figure 16 --dir .", "--real"),
+        ("lab bench log --figure 11 --seconds 0", "0.01"),
     ] {
         run(dir.path(), arguments).ended(2).warns(said);
     }

@@ -1,4 +1,4 @@
-//! `firn emulate` as its users run it: mounted, used, and ended in each of its ways.
+//! `firn lab emulate` as its users run it: mounted, used, and ended in each of its ways.
 
 use crate::support::{Ran, firn, run};
 use std::io::{BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running `firn emulate`.
+/// A running `firn lab emulate`.
 struct Emulation {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -33,7 +33,12 @@ impl Place {
     /// Starts it and waits until it is mounted; `None`, with the reason printed, where mounting doesn't work.
     fn emulate(&self, arguments: &[&str]) -> Option<Emulation> {
         let mut command = firn();
-        command.arg("emulate").args(arguments).arg("--backing").arg(self.backing()).arg(self.mount_point());
+        command
+            .args(["lab", "emulate"])
+            .args(arguments)
+            .arg("--backing")
+            .arg(self.backing())
+            .arg(self.mount_point());
         // Of a group of its own, so that signals to it are to nobody else.
         let mut child = command
             .process_group(0)
@@ -82,7 +87,7 @@ impl Emulation {
         self.out.read_to_string(&mut said).expect("UTF-8");
         let mut stderr = Vec::new();
         self.child.stderr.take().expect("piped").read_to_end(&mut stderr).expect("readable");
-        Ran::of(std::process::Output { status, stdout: said.into_bytes(), stderr }, "emulate".to_owned())
+        Ran::of(std::process::Output { status, stdout: said.into_bytes(), stderr }, "lab emulate".to_owned())
     }
 }
 
@@ -142,14 +147,14 @@ fn bad_arguments_are_refused_before_anything_is_mounted() {
     let place = Place::new();
     let mount_point = place.mount_point();
     let refused = |arguments: &str, part: &str| {
-        run(&mount_point, &format!("emulate {arguments} {{db}}")).ended(2).warns(part);
+        run(&mount_point, &format!("lab emulate {arguments} {{db}}")).ended(2).warns(part);
     };
     refused("--profile no-such-device", "shipped profiles are");
     refused("--profile nvme --size 900T", "is more than");
     refused("--profile nvme --fault stall", "line 1, column 6");
     refused("--profile nvme --fault power-cut", "needs --backing");
     refused("--profile nvme --fault-file /no/such/script", "/no/such/script");
-    run(Path::new("/no/such/mount"), "emulate --profile nvme {db}").ended(2).warns("does not exist");
+    run(Path::new("/no/such/mount"), "lab emulate --profile nvme {db}").ended(2).warns("does not exist");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! `firn torture kill`, short: what was acknowledged survives SIGKILL, and the verification sees it when not.
+//! `firn lab torture kill`, short: what was acknowledged survives SIGKILL, and the verification sees it when not.
 //!
-//! The long run is `firn torture kill` itself; see `docs/testing.md`.
+//! The long run is `firn lab torture kill` itself; see `docs/testing.md`.
 
 use crate::support::run;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use serde_json::Value;
 fn what_was_acknowledged_survives_and_the_rest_is_there_whole_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
-    let command = "torture kill --dir {db} --rounds 12 --longest-ms 500 --fresh-every 5 --seed 42 --json";
+    let command = "lab torture kill --dir {db} --rounds 12 --longest-ms 500 --fresh-every 5 --seed 42 --json";
     let ran = run(&dir.path().join("t"), &format!("{command} {}", json.display())).ended(0);
     ran.says("12 rounds").says("no loss, no half transaction, no damage");
     assert!(!dir.path().join("t").exists(), "nothing is left behind");
@@ -27,7 +27,8 @@ fn what_was_acknowledged_survives_and_the_rest_is_there_whole_or_not_at_all() {
 fn a_loss_is_seen() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("t");
-    let ran = run(&db, "torture kill --dir {db} --rounds 40 --longest-ms 200 --acknowledge-early").ended(1);
+    let ran =
+        run(&db, "lab torture kill --dir {db} --rounds 40 --longest-ms 200 --acknowledge-early").ended(1);
     ran.warns("LOST: client").warns("is kept in");
     assert!(db.join("db").join("superblock").exists(), "what failed can be looked at");
 }
@@ -36,6 +37,6 @@ fn a_loss_is_seen() {
 fn a_directory_of_somebody_elses_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("precious"), b"data").unwrap();
-    run(dir.path(), "torture kill --dir {db}").ended(2).warns("choose another --dir");
+    run(dir.path(), "lab torture kill --dir {db}").ended(2).warns("choose another --dir");
     assert_eq!(std::fs::read(dir.path().join("precious")).unwrap(), b"data");
 }

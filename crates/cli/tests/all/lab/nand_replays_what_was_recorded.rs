@@ -23,7 +23,7 @@ fn a_recorded_run_is_replayed_through_every_translation_layer() {
         ("dynamic", "greedy", 2),
     ] {
         let command = format!(
-            "nand replay {{db}}.traces/log.0.trace --ftl {layer} --gc {gc} --warm-up {} --repeat {rounds} \
+            "lab nand replay {{db}}.traces/log.0.trace --ftl {layer} --gc {gc} --warm-up {} --repeat {rounds} \
              --pace closed --page 16k --json {{db}}.json",
             rounds - 1
         );
@@ -54,20 +54,20 @@ fn traces_of_blkparse_are_told_by_their_look() {
     // Far apart on a large disk: 64 pages, written again and again.
     let text: String = (0..2000).map(|number| line(number, (number * 37 % 64) * 80_000_000)).collect();
     std::fs::write(&trace, text + "\nCPU1 (sdb):\n Writes Queued: 2000\n").expect("written");
-    run(&trace, "nand replay {db}").ended(2).warns("--dense leaves out what lies untouched");
-    run(&trace, "nand replay {db} --dense --json {db}.json").ended(0).says("256.0 KiB");
+    run(&trace, "lab nand replay {db}").ended(2).warns("--dense leaves out what lies untouched");
+    run(&trace, "lab nand replay {db} --dense --json {db}.json").ended(0).says("256.0 KiB");
     let results = json(&dir.path().join("trace.json"));
     assert_eq!(results["host"]["writes"], 2000);
     assert_eq!(results["config"]["capacity_bytes"], 64 * 4096);
-    run(&trace, "nand replay {db} --action completed").ended(1).warns("no operation to replay");
-    run(&trace, "nand replay {db} --dense --erase-limit 1").ended(0).says("worn out after");
+    run(&trace, "lab nand replay {db} --action completed").ended(1).warns("no operation to replay");
+    run(&trace, "lab nand replay {db} --dense --erase-limit 1").ended(0).says("worn out after");
 }
 
 #[test]
 fn broken_traces_are_refused_with_the_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let trace = dir.path().join("trace");
-    run(&trace, "nand replay {db}").ended(1).warns("No such file");
+    run(&trace, "lab nand replay {db}").ended(1).warns("No such file");
     for (text, sentence) in [
         ("firn-trace 1\n0 0 W 0 4096 -\n0 0 W 0 many -\n", "line 3: bytes is \"many\""),
         ("firn-trace 1\n0 0 S 0 0 !\n", "no operation to replay (1 had failed"),
@@ -75,19 +75,19 @@ fn broken_traces_are_refused_with_the_line() {
         ("", "no operation to replay"),
     ] {
         std::fs::write(&trace, text).expect("written");
-        run(&trace, "nand replay {db}").ended(1).warns(sentence);
+        run(&trace, "lab nand replay {db}").ended(1).warns(sentence);
     }
     std::fs::write(&trace, "firn-trace 1\n0 0 W 0 8192 -\n").expect("written");
-    run(&trace, "nand replay {db} --capacity 4096").ended(2).warns("give at least --capacity 8192");
-    run(&trace, "nand replay {db} --page 1000").ended(2).warns("a power of two");
-    run(&trace, "nand replay {db} --chips 0").ended(2).warns("chips is 0");
+    run(&trace, "lab nand replay {db} --capacity 4096").ended(2).warns("give at least --capacity 8192");
+    run(&trace, "lab nand replay {db} --page 1000").ended(2).warns("a power of two");
+    run(&trace, "lab nand replay {db} --chips 0").ended(2).warns("chips is 0");
 }
 
 #[test]
 fn the_cost_of_writes_lies_on_the_equations_and_is_drawn() {
     let dir = tempfile::tempdir().expect("a directory");
     let db = dir.path().join("curve");
-    let command = "nand cost --pages-per-block 16 --svg {db}.svg --json {db}.json";
+    let command = "lab nand cost --pages-per-block 16 --svg {db}.svg --json {db}.json";
     run(&db, command).ended(0).says("Simulation is within");
     let results = json(&db.with_extension("json"));
     assert_eq!(results["targets"][0]["met"], true, "{}", results["targets"]);

@@ -1,10 +1,10 @@
-//! `firn bench cache`: equal arguments give equal results; what makes no sense is refused.
+//! `firn lab bench cache`: equal arguments give equal results; what makes no sense is refused.
 
 use crate::support::run;
 use serde_json::Value;
 use std::path::Path;
 
-const TINY: &str = "bench cache --table 3 --size tiny --percent 20 --policy lc,gsc --seconds 0.5";
+const TINY: &str = "lab bench cache --table 3 --size tiny --percent 20 --policy lc,gsc --seconds 0.5";
 
 /// The results without what tells of the moment and the machine.
 fn results(path: &Path) -> Value {
@@ -51,7 +51,7 @@ fn a_table_is_measured_beside_the_paper_and_again_alike() {
 fn a_kill_and_a_restart_are_measured() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("json");
-    let line = format!("bench cache --table 6 --size tiny --quick --json {}", json.display());
+    let line = format!("lab bench cache --table 6 --size tiny --quick --json {}", json.display());
     run(dir.path(), &line).ended(0).says("Table 6").says("Figure 6");
     let rows = results(&json)["rows"].as_array().unwrap().clone();
     assert_eq!(rows.len(), 2, "with a cache and without: {rows:?}");
@@ -65,12 +65,12 @@ fn a_kill_and_a_restart_are_measured() {
 fn arguments_that_make_no_sense_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for (arguments, says) in [
-        ("bench cache", "required"),
-        ("bench cache --table 7", "invalid value"),
-        ("bench cache --all --table 3", "cannot be used with"),
-        ("bench cache --table 3 --seconds 0", "--seconds must be"),
-        ("bench cache --table 3 --percent 0.1", "--percent takes"),
-        ("bench cache --table 3 --policy arc", "there is no cache policy \"arc\""),
+        ("lab bench cache", "required"),
+        ("lab bench cache --table 7", "invalid value"),
+        ("lab bench cache --all --table 3", "cannot be used with"),
+        ("lab bench cache --table 3 --seconds 0", "--seconds must be"),
+        ("lab bench cache --table 3 --percent 0.1", "--percent takes"),
+        ("lab bench cache --table 3 --policy arc", "there is no cache policy \"arc\""),
     ] {
         let ran = run(dir.path(), arguments).ended(2);
         assert!(ran.err.contains(says), "{arguments}: {}", ran.err);

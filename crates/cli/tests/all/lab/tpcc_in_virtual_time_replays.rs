@@ -1,10 +1,10 @@
-//! `firn tpcc --sim`: equal arguments give equal figures in every process; what makes no sense is refused.
+//! `firn lab tpcc --sim`: equal arguments give equal figures in every process; what makes no sense is refused.
 
 use crate::support::{Ran, firn, run};
 use serde_json::Value;
 use std::path::Path;
 
-const SMALL: &str = "tpcc --sim --scale tiny --warehouses 2 --clients 4 --seconds 3 --warmup 1 \
+const SMALL: &str = "lab tpcc --sim --scale tiny --warehouses 2 --clients 4 --seconds 3 --warmup 1 \
                      --profile-log flash-a --profile-log flash-a --profile-data disk-10k --buffer 8M";
 
 /// The report without what depends on the machine: the line that tells of real time.
@@ -61,7 +61,7 @@ fn results_carry_what_decides_the_figures() {
 /// Commits a second on one log device.
 fn rate(dir: &Path, arguments: &str) -> f64 {
     let json = dir.join("rate");
-    let common = "tpcc --sim --scale tiny --seconds 3 --warmup 1 --profile-data nvme";
+    let common = "lab tpcc --sim --scale tiny --seconds 3 --warmup 1 --profile-data nvme";
     run(dir, &format!("{common} --json {} {arguments}", json.display())).ended(0);
     results(&json)["transactions_per_second"].as_f64().unwrap()
 }
@@ -95,7 +95,7 @@ fn a_band_has_two_ends() {
 #[test]
 fn what_makes_no_sense_is_refused_with_status_2() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = |arguments: &str| run(dir.path(), &format!("tpcc {arguments}")).ended(2);
+    let refused = |arguments: &str| run(dir.path(), &format!("lab tpcc {arguments}")).ended(2);
     refused("--sim --profile-log flesh").warns("flash-a").warns("flesh");
     refused("--sim --profile-data /nonexistent.toml").warns("/nonexistent.toml");
     refused("--sim --profile-log x25-e@fast --profile-data nvme@middle").warns("nvme@middle");
@@ -124,7 +124,8 @@ fn what_makes_no_sense_is_refused_with_status_2() {
 fn real_files_take_as_long_as_an_emulated_device() {
     let dir = tempfile::tempdir().unwrap();
     let (db, json) = (dir.path().join("db"), dir.path().join("json"));
-    let common = format!("tpcc --dir {{db}} --scale tiny --clients 1 --buffer 8M --json {}", json.display());
+    let common =
+        format!("lab tpcc --dir {{db}} --scale tiny --clients 1 --buffer 8M --json {}", json.display());
     let disks = "--emulate --profile-log disk-10k --profile-data nvme";
     run(&db, &format!("{common} {disks} --transactions 60")).ended(0).says("Emulated devices in real time");
     let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
@@ -139,18 +140,4 @@ fn real_files_take_as_long_as_an_emulated_device() {
     let two = run(&db, &format!("{common} --emulate --profile-data nvme --transactions 5"));
     two.ended(0);
     assert!(firn().arg("check").arg(&db).output().unwrap().status.success());
-}
-
-#[test]
-fn log_and_store_lie_where_the_arguments_say() {
-    let dir = tempfile::tempdir().unwrap();
-    let [db, one, two, store] = ["db", "one", "two", "store-elsewhere"].map(|name| dir.path().join(name));
-    let places =
-        format!("--log-path {} --log-path {} --store-path {}", one.display(), two.display(), store.display());
-    run(&db, &format!("tpcc --dir {{db}} --scale tiny --buffer 8M --transactions 20 {places}")).ended(0);
-    for file in [&one, &two, &store] {
-        assert!(std::fs::metadata(file).unwrap().len() > 1 << 20, "{}", file.display());
-    }
-    // Where they are is kept in the database.
-    run(&db, "tpcc --dir {db} --no-load --transactions 20").ended(0).says("every row is whole");
 }

@@ -4,12 +4,12 @@
 //! here, a page there. This device stores the bytes where it is told and takes the time of such an engine: every page of a
 //! request is a request of its own, at a place that has nothing to do with its neighbour's.
 
-use crate::Failure;
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::{AtomicBool, Ordering};
 use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp, MemoryDevice};
 use firn_emulate::{Model, Pacer, Request, Statistics};
 use firn_profile::DeviceProfile;
+use firndb_console::Failure;
 
 const PAGE: u64 = 4096;
 

@@ -6,9 +6,9 @@
 use super::in_place::InPlace;
 use super::meter::{Counts, Meter};
 use super::population::{Population, Size, options};
-use crate::Failure;
-use crate::adapter::FirnEngine;
 use crate::bench::simulation::simulate;
+use crate::cost::charged::Charged;
+use crate::cost::model::CostModel;
 use firn::{CachePolicy, Devices, Isolation, Statistics};
 use firn_base::clock::{self, Moment};
 use firn_base::sync::Arc;
@@ -16,7 +16,9 @@ use firn_device::{Device, MemoryDevice};
 use firn_emulate::Emulated;
 use firn_profile::DeviceProfile;
 use firn_workloads::tpcc::{self, ClientOptions, Mix, Terminals};
-use firn_workloads::{Charged, CostModel, DriverOptions, LiveRate};
+use firn_workloads::{DriverOptions, LiveRate};
+use firndb_adapter::FirnEngine;
+use firndb_console::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! `firn bench cache`: the tables and figures of FaCE (VLDB 2012) measured again, in virtual time, on Firn.
+//! `firn lab bench cache`: the tables and figures of FaCE (VLDB 2012) measured again, in virtual time, on Firn.
 //!
 //! Every measurement is a simulation: the real engine on emulated devices, its work charged by a stated cost model. Equal
 //! arguments give equal results, to the byte of the JSON but for its date and its length.
@@ -13,12 +13,12 @@ mod sizes;
 
 use crate::bench::figure::{Figure, round};
 use crate::bench::picture;
-use crate::output::write_json;
-use crate::{Failure, commit_of_source, interrupt, progress};
 use clap::{Args, ValueEnum};
 use firn::CachePolicy;
 use firn_profile::DeviceProfile;
 use firn_workloads::results::{BenchResult, Conditions};
+use firndb_console::output::write_json;
+use firndb_console::{Failure, commit_of_source, interrupt, progress};
 use indicatif::ProgressBar;
 use machine::{CacheCell, Cell, DRAM_PERCENT, Data, Found, NO_CHECKPOINT};
 use population::{Population, Size};
@@ -42,7 +42,7 @@ pub enum SizeName {
     Tiny,
 }
 
-/// `firn bench cache`.
+/// `firn lab bench cache`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchCache {
     /// A table of the paper; again for more
@@ -198,7 +198,7 @@ impl Bench<'_> {
     }
 
     fn profile(&self, name: &str) -> Result<DeviceProfile, Failure> {
-        crate::tpcc_machine::profile(name)
+        crate::tpcc::machine::profile(name)
     }
 
     fn disks(&self) -> Result<Data, Failure> {

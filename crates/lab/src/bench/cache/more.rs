@@ -3,9 +3,9 @@
 use super::Bench;
 use super::machine::{Cell, DRAM_PERCENT, Data};
 use super::sizes::{MLC, title};
-use crate::Failure;
 use crate::bench::figure::{Figure, Panel, Point};
 use firn::CachePolicy;
+use firndb_console::Failure;
 use std::time::Duration;
 
 /// New-Orders a minute that the paper prints for one to five times 2 GB of flash.

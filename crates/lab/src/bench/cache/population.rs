@@ -5,13 +5,13 @@
 //! 100,000 items and 3,000 customers; 4096 items and 130 customers, a power of two or nearly so, keep what is hot
 //! together as it is in the whole table.
 
-use crate::Failure;
-use crate::adapter::FirnEngine;
 use crate::bench::simulation::simulate;
 use firn::{Devices, Hiding, Isolation, Options};
 use firn_base::sync::Arc;
 use firn_device::MemoryDevice;
 use firn_workloads::tpcc::{self, LoadOptions, Scale};
+use firndb_adapter::FirnEngine;
+use firndb_console::Failure;
 
 /// Of online log: more than any run fills between two checkpoints.
 const LOG_BYTES: u64 = 4 << 30;

@@ -2,9 +2,9 @@
 
 use super::Bench;
 use super::machine::{Data, Found};
-use crate::Failure;
 use crate::bench::figure::{Figure, Panel, Point};
 use firn::CachePolicy;
+use firndb_console::Failure;
 
 /// The sizes of tables 3 and 4: 2, 4, 6, 8 and 10 GB of 50.
 const PRINTED_PERCENTS: [f64; 5] = [4.0, 8.0, 12.0, 16.0, 20.0];

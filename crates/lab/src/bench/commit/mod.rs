@@ -1,20 +1,50 @@
-//! `firn bench commit`: small durable commits beside the raw device's synchronous writes, in turn.
+//! `firn lab bench commit`: small durable commits beside the raw device's synchronous writes, in turn.
 //!
 //! In every round each client count is measured on Firn and on raw files, one right after the other and in
 //! alternating order; ratios are taken within a round, then their median over rounds. The raw writes are as
 //! many in flight as the log has at most for so many clients, and as large as the log's median write (rounded
 //! down to a power of two, which can only favour the raw device).
 
-use crate::adapter::FirnEngine;
-use crate::args::BenchCommit;
-use crate::raw_device::{RawFiles, RawRun};
-use crate::{Failure, bench_commit_report, interrupt, progress};
+use firndb_adapter::FirnEngine;
+mod raw_device;
+mod report;
+
+use clap::Args;
 use firn::{IoCounts, Isolation, Options};
 use firn_workloads::commit_bench::{self, CommitOptions};
 use firn_workloads::{DriverOptions, Length, RunReport};
-use std::path::Path;
+use firndb_console::{Failure, interrupt, progress};
+use raw_device::{RawFiles, RawRun};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// `firn lab bench commit`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchCommit {
+    /// Where the database and the raw file are made, and removed again
+    #[arg(long, default_value = ".")]
+    pub dir: PathBuf,
+    /// Client counts, in turn
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32])]
+    pub clients: Vec<u32>,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// How often each measurement is made; medians are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Log devices [as many as the device's latency asks for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub log_devices: Option<u32>,
+    /// Measure 8 clients also beside N threads that spin [2 if N is not given]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "2",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub spinners: Option<u32>,
+    /// Write the results to this file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
 
 /// Keys that commits are drawn from.
 const KEYS: u64 = 100_000;
@@ -73,7 +103,7 @@ pub fn run(args: &BenchCommit) -> Result<(), Failure> {
     if rounds.iter().all(Vec::is_empty) {
         return Err(Failure::interrupted("stopped before a round was measured: there is nothing to show"));
     }
-    bench_commit_report::report(args, head, &rounds)?;
+    report::report(args, head, &rounds)?;
     match interrupted {
         true => Err(Failure::interrupted(
             "stopped before all was measured: the figures are of the rounds that were complete",
@@ -125,7 +155,7 @@ impl<'a> Bench<'a> {
     }
 
     fn all(&mut self) -> Result<Measured, Failure> {
-        let mut head = bench_commit_report::head(self.args, &self.engine);
+        let mut head = report::head(self.args, &self.engine);
         let started = std::time::Instant::now();
         let mut rounds: Rounds = self.args.clients.iter().map(|_| Vec::new()).collect();
         let bar = progress::bar("measuring", u64::from(self.args.rounds) * self.args.clients.len() as u64);

@@ -3,8 +3,8 @@
 //! As the log has it: a file for each stream, of a log file's default size, pre-written, opened with the same
 //! flags, written by the same call, sequentially, round and round.
 
-use crate::Failure;
 use firn::device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill};
+use firndb_console::Failure;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
-//! What `firn bench commit` shows and writes.
+//! What `firn lab bench commit` shows and writes.
 
-use crate::adapter::FirnEngine;
-use crate::args::BenchCommit;
-use crate::bench_commit::{Round, Rounds, Run, SPINNING_CLIENTS};
-use crate::output::{say, write_json};
-use crate::{Failure, commit_of_source, size, table};
+use super::{BenchCommit, Round, Rounds, Run, SPINNING_CLIENTS};
 use firn_workloads::results::{BenchResult, Conditions, Target};
 use firn_workloads::{Engine, commit_bench};
+use firndb_adapter::FirnEngine;
+use firndb_console::output::write_json;
+use firndb_console::say;
+use firndb_console::{Failure, commit_of_source, size, table};
 use serde_json::{Value, json};
 
 /// Spinning threads that the target names.

@@ -5,9 +5,9 @@ use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Cpu, Logs};
 use super::stream::{Size, StreamCell};
 use super::tpcc_figures::{CLIENTS, DRIVES, row};
-use crate::{Failure, size};
 use firn::{Compose, Hiding, LogPolicy};
 use firn_profile::DeviceProfile;
+use firndb_console::{Failure, size};
 use serde_json::json;
 use std::time::Duration;
 

@@ -6,9 +6,9 @@
 
 use super::devices::Partition;
 use super::stream::Fault;
-use crate::Failure;
-use crate::adapter::FirnEngine;
 use crate::bench::simulation::{self, emulated};
+use crate::cost::charged::Charged;
+use crate::cost::model::CostModel;
 use firn::{Compose, Devices, Hiding, Isolation, LogPolicy, Options};
 use firn_base::sync::Arc;
 use firn_device::{Device, MemoryDevice};
@@ -17,7 +17,9 @@ use firn_log::LogStatistics;
 use firn_log::archive::WrapDevice;
 use firn_profile::DeviceProfile;
 use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals};
-use firn_workloads::{Charged, CostModel, DriverOptions, Latency};
+use firn_workloads::{DriverOptions, Latency};
+use firndb_adapter::FirnEngine;
+use firndb_console::Failure;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::AtomicBool;

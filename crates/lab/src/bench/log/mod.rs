@@ -1,4 +1,4 @@
-//! `firn bench log`: the figures of FlashLogging (SIGMOD 2009) measured again, in virtual time, on Firn.
+//! `firn lab bench log`: the figures of FlashLogging (SIGMOD 2009) measured again, in virtual time, on Firn.
 //!
 //! Every measurement is a simulation: the real engine or the real log, on emulated devices, its work charged by a
 //! stated cost model. Equal arguments give equal results, to the byte of the JSON but for its date and its length.
@@ -15,12 +15,12 @@ mod stream;
 mod tpcc_figures;
 
 use crate::bench::{figure, picture};
-use crate::output::write_json;
-use crate::{Failure, commit_of_source, interrupt, progress};
 use clap::Args;
 use figure::Figure;
 use firn_profile::DeviceProfile;
 use firn_workloads::results::{BenchResult, Conditions};
+use firndb_console::output::write_json;
+use firndb_console::{Failure, commit_of_source, interrupt, progress};
 use indicatif::ProgressBar;
 use machine::{Cell, Cpu, Found, Populations};
 use serde_json::json;
@@ -32,7 +32,7 @@ use stream::{StreamCell, StreamFound};
 /// The figures that can be measured.
 const FIGURES: [&str; 11] = ["5", "7", "11", "12", "13", "14", "15", "16", "17", "modern", "compose"];
 
-/// `firn bench log`.
+/// `firn lab bench log`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchLog {
     /// A figure of the paper; again for more
@@ -158,7 +158,7 @@ impl Bench<'_> {
 
     /// The shipped profile of this name.
     fn profile(&self, name: &str) -> Result<DeviceProfile, Failure> {
-        crate::tpcc_machine::profile(name)
+        crate::tpcc::machine::profile(name)
     }
 
     fn seed(&self) -> u64 {
@@ -201,7 +201,10 @@ impl Bench<'_> {
     }
 
     fn cpus(&self) -> Vec<Cpu> {
-        vec![Cpu { name: "paper", factor: crate::cpu::paper_factor() }, Cpu { name: "firn", factor: 1.0 }]
+        vec![
+            Cpu { name: "paper", factor: crate::cost::cpu::paper_factor() },
+            Cpu { name: "firn", factor: 1.0 },
+        ]
     }
 
     /// Says what is being measured; an error if Ctrl-C came.

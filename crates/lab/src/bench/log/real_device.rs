@@ -3,13 +3,13 @@
 use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
 use super::stream::{failed, identity};
-use crate::args::BenchCommit;
-use crate::{Failure, bench_commit};
+use crate::bench::commit::{self, BenchCommit};
 use firn_base::rng::Rng;
 use firn_base::sync::Arc;
 use firn_base::{Epoch, Lsn};
 use firn_device::{AlignedBuf, Device, FileDevice, FileOptions, Fill};
 use firn_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
+use firndb_console::Failure;
 use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
@@ -73,7 +73,7 @@ pub fn widths(bench: &Bench) -> Result<Figure, Failure> {
         let mut running = Vec::new();
         for (at, args) in arguments.iter().enumerate() {
             bench.measuring("making a database".into())?;
-            running.push(bench_commit::Bench::new(args, &dir.join(at.to_string()), bench.stop)?);
+            running.push(commit::Bench::new(args, &dir.join(at.to_string()), bench.stop)?);
         }
         let chosen = running[0].log_devices();
         let mut found: Vec<Width> = running.iter().map(|_| Width::default()).collect();

@@ -2,7 +2,6 @@
 //! devices that stall where that is asked for.
 
 use super::machine::{Logs, simulate};
-use crate::Failure;
 use firn::{Compose, Hiding, LogPolicy};
 use firn_base::rng::Rng;
 use firn_base::sync::{Arc, Mutex, thread};
@@ -10,6 +9,7 @@ use firn_base::{DatabaseId, Epoch, Lsn, clock, sim};
 use firn_device::{Device, Fill, MemoryDevice};
 use firn_log::{Kind, Log, LogClass, LogIdentity, LogOptions, LogStatistics, MemberId, Record};
 use firn_workloads::{Latency, LatencyRecorder};
+use firndb_console::Failure;
 use std::time::Duration;
 
 /// Of each device.
