@@ -1,7 +1,8 @@
-//! Firn as one of the engines that workloads drive: the traits of [`firn_workloads`] over a [`firn::Database`].
+//! Firn as one of the engines that workloads drive: the traits of [`firn_workloads`] over a
+//! [`firn::Database`].
 //!
-//! Place in the tree: used by the TPC-C run, the laboratory and `bench/compare`. Its dependencies stay few:
-//! the example `hotpath` is built in release mode by the gate.
+//! Place in the tree: used by the TPC-C run, the laboratory and `bench/compare`. Its dependencies
+//! stay few: the example `hotpath` is built in release mode by the gate.
 
 #![forbid(unsafe_code)]
 

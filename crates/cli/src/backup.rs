@@ -5,8 +5,7 @@ use clap::{Args, Subcommand};
 use firn::{ArchiveSurvey, BackupProgress, BackupReport, Database, Lsn, Options, RestoreTo};
 use firndb_console::output::write_json;
 use firndb_console::report::backup_sentence;
-use firndb_console::say;
-use firndb_console::{Failure, interrupt, moment, progress, size, table};
+use firndb_console::{Failure, interrupt, moment, progress, say, size, table};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -62,7 +61,8 @@ pub enum Archive {
     Verify(ArchiveDir),
     /// Show how far a database's archive is
     Status(ArchiveStatus),
-    /// Let a database do without its archive, which is lost; after a crash, commits that only it had are given up
+    /// Let a database do without its archive, which is lost; after a crash, commits that only it
+    /// had are given up
     Forget(ArchiveStatus),
 }
 

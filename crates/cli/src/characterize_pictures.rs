@@ -1,4 +1,5 @@
-//! Pictures of what was measured, as SVG: throughput over request size, and the distribution of latencies.
+//! Pictures of what was measured, as SVG: throughput over request size, and the distribution of
+//! latencies.
 
 use firn_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose};
 use firn_profile::DeviceProfile;
@@ -6,7 +7,7 @@ use firndb_console::Failure;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Told apart by people who do not tell red from green (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const COLORS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
@@ -22,7 +23,7 @@ const NINES_MOST: f64 = 5.0;
 /// A curve: what it shows, and its points.
 type Curve = (String, Vec<(f64, f64)>);
 
-/// Draws all pictures into a directory that exists; answers their files.
+/// Draws all pictures into a directory that exists; returns their files.
 pub fn draw(dir: &Path, profile: &DeviceProfile, measured: &Measurements) -> Result<Vec<PathBuf>, Failure> {
     let throughput = dir.join(format!("{}-throughput.svg", profile.name));
     let latency = dir.join(format!("{}-latency.svg", profile.name));

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Opens what is there and changes nothing: it is recovered in memory, each page as it is looked at, so that one that is
-/// damaged is no obstacle before; and nothing moves meanwhile.
+/// Opens what is there and changes nothing: it is recovered in memory, each page as it is looked
+/// at, so that one that is damaged is no obstacle before; and nothing moves meanwhile.
 pub fn look(dir: &Path) -> Result<Database, Failure> {
     Ok(Options::new().on_recovery(progress::recovery()).open_read_only(dir)?)
 }
@@ -334,6 +334,7 @@ pub fn dump(args: &Dump) -> Result<(), Failure> {
     // What is left was refused already.
     drop(out.into_parts());
     db.close()?;
-    // Output that failed is told when the command ends; `firn dump DIR --log | head` has seen what it wanted.
+    // Output that failed is reported when the command ends; `firn dump DIR --log | head` has seen
+    // what it wanted.
     if output::is_troubled() { Ok(()) } else { dumped }
 }

@@ -1,7 +1,9 @@
-//! The `firn` command: what operators use, and behind the feature `lab` the laboratory (`crates/lab`).
+//! The `firn` command: what operators use, and behind the feature `lab` the laboratory
+//! (`crates/lab`).
 //!
-//! Output is for people unless `--json FILE` asks for more. Errors are sentences on standard error; the exit
-//! status is 2 for bad arguments, 1 for failures (damage found among them) and 130 after Ctrl-C.
+//! Output is for people unless `--json FILE` asks for more. Errors are sentences on standard error;
+//! the exit status is 2 for bad arguments, 1 for failures (damage found among them) and 130 after
+//! Ctrl-C.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -29,8 +31,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     outcome.and(output::finish())
 }
 
-/// Writes what the command line's parser has to say; the exit status is then 2 for bad arguments, 0 for help that was asked
-/// for.
+/// Writes what the command line's parser has to say; the exit status is then 2 for bad arguments, 0
+/// for help that was asked for.
 pub fn explain(error: &clap::Error) -> std::process::ExitCode {
     use std::process::ExitCode;
     if error.use_stderr() {

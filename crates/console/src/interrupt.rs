@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Takes over Ctrl-C (and SIGTERM); answers the flag it sets.
+/// Takes over Ctrl-C (and SIGTERM); returns the flag it sets.
 pub fn install() -> Result<&'static AtomicBool, Failure> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {

@@ -2,7 +2,8 @@
 
 use firn_workloads::wall;
 
-/// Parses `2026-11-20T10:12:00Z`, with or without a fraction of a second, as microseconds since 1970.
+/// Parses `2026-11-20T10:12:00Z`, with or without a fraction of a second, as microseconds since
+/// 1970.
 pub fn parse(text: &str) -> Option<u64> {
     let (date, time) = text.strip_suffix('Z')?.split_once(['T', ' '])?;
     let (time, fraction) = time.split_once('.').unwrap_or((time, ""));

@@ -1,8 +1,10 @@
-//! Standard output and result files: the one place that notices when what a command says cannot be written.
+//! Standard output and result files: the one place that notices when what a command says cannot be
+//! written.
 //!
-//! A reader that goes away (`firn stat DIR | head -1`) is no failure: what it would have read is dropped, and the command's
-//! work goes on to its end. Anything else that standard output says (a full disk, say) makes the command fail, once, when
-//! it ends ([`finish`]): its work is done then, and what it says of it is not whole.
+//! A reader that goes away (`firn stat DIR | head -1`) is no failure: what it would have read is
+//! dropped, and the command's work goes on to its end. Anything else that standard output says (a
+//! full disk, say) makes the command fail, once, when it ends ([`finish`]): its work is done then,
+//! and what it says of it is not whole.
 
 use crate::Failure;
 use std::io::{self, ErrorKind, Write};
@@ -26,7 +28,7 @@ fn note(error: &io::Error) {
     let mut trouble = trouble();
     match error.kind() {
         ErrorKind::BrokenPipe => trouble.reader_gone = true,
-        // Whoever gets it tries again.
+        // The caller tries again.
         ErrorKind::Interrupted => {}
         _ => drop(trouble.failed.get_or_insert_with(|| error.to_string())),
     }
@@ -84,8 +86,8 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("{}: the results cannot be written there: {error}", path.display()))
 }
 
-/// The file that results are to go to, found writable before the command begins its work. If the command ends without
-/// results, one that was made for them is removed again.
+/// The file that results are to go to, found writable before the command begins its work. If the
+/// command ends without results, one that was made for them is removed again.
 pub struct ResultFile<'a> {
     path: &'a Path,
     is_new: bool,

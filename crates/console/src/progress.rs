@@ -22,7 +22,7 @@ pub fn spinner(title: &str) -> ProgressBar {
     bar
 }
 
-/// What recovery tells before the database answers, as a bar a phase.
+/// Shows recovery's progress until the opening returns, as one bar for each phase.
 pub fn recovery() -> impl Fn(RecoveryProgress) + Send + Sync {
     let current: Mutex<Option<(RecoveryPhase, ProgressBar)>> = Mutex::new(None);
     move |step| {

@@ -1,8 +1,10 @@
-//! Measures what Firn's work costs, for `CostModel::FIRN`: TPC-C in memory, commits not waited for, one client.
+//! Measures what Firn's work costs, for `CostModel::FIRN`: TPC-C in memory, commits not waited for,
+//! one client.
 //!
-//! Instructions are counted by Valgrind's callgrind, which is exact and repeatable, for each kind of operation that a
-//! transaction asks of the engine, and become time at a stated rate; the same run without Valgrind shows this machine's.
-//! Nothing is fitted but scans, whose cost is a constant and so much for each row: least squares over the kinds of scans that TPC-C makes.
+//! Instructions are counted by Valgrind's callgrind, which is exact and repeatable, for each kind
+//! of operation that a transaction asks of the engine, and become time at a stated rate; the same
+//! run without Valgrind shows this machine's. Nothing is fitted but scans, whose cost is a constant
+//! and a cost for each row: least squares over the kinds of scans that TPC-C makes.
 //! `docs/lab/tools/virtual-time.md` tells the method and the figures.
 //!
 //! ```sh
@@ -25,7 +27,8 @@ use std::sync::Mutex;
 
 type Error = Box<dyn std::error::Error>;
 
-/// Transactions of the two runs that are subtracted from each other, so that opening and warming up cancel.
+/// Transactions of the two runs that are subtracted from each other, so that opening and warming up
+/// cancel.
 const COUNTED: [u64; 2] = [500, 2500];
 /// The same without Valgrind, for the rate of instructions.
 const TIMED: [u64; 2] = [20_000, 120_000];
@@ -127,7 +130,8 @@ fn costs(run: &Run, total: f64) {
     println!("  rows    {:>8.3}", scans.iter().map(|scan| scan.2).sum::<f64>() / transactions);
 }
 
-/// A constant for a scan and one for a row: least squares of the costs of all kinds, each weighted by its calls.
+/// A constant for a scan and one for a row: least squares of the costs of all kinds, each weighted
+/// by its calls.
 fn line_through(scans: &[(&str, f64, f64, f64)]) -> (f64, f64) {
     let weight: f64 = scans.iter().map(|scan| scan.1).sum();
     let mean_x = scans.iter().map(|scan| scan.2).sum::<f64>() / weight;
@@ -142,7 +146,8 @@ fn line_through(scans: &[(&str, f64, f64, f64)]) -> (f64, f64) {
     (mean_y - slope * mean_x, slope)
 }
 
-/// Runs `count` transactions in a process of their own on a copy of the database, and reads what was counted.
+/// Runs `count` transactions in a process of their own on a copy of the database, and reads what
+/// was counted.
 fn child(master: &Path, count: u64, counted: bool) -> Result<Run, Error> {
     let scratch = tempfile::tempdir()?;
     let dir = scratch.path().join("db");
@@ -207,7 +212,8 @@ fn instructions(trace: &Path, run: &mut Run) -> Result<(), Error> {
     Ok(())
 }
 
-/// The child: opens the database, reads all of it, runs transactions, prints how often it called what.
+/// The child: opens the database, reads all of it, runs transactions, prints how often it called
+/// what.
 fn run(dir: &Path, count: u64) -> Result<(), Error> {
     let engine = open(dir)?;
     tpcc::check(&engine, When::AfterLoad)?;
@@ -273,9 +279,9 @@ mod counted {
     }
 
     macro_rules! statements {
-        ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => { $(
+        ($($name:ident($($argument:ident: $type:ty),*) -> $returned:ty;)*) => { $(
             #[inline(never)]
-            pub fn $name(inner: &mut FirnTransaction<'_>, $($argument: $type),*) -> Outcome<$answer> {
+            pub fn $name(inner: &mut FirnTransaction<'_>, $($argument: $type),*) -> Outcome<$returned> {
                 inner.$name($($argument),*)
             }
         )* };

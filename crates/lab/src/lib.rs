@@ -1,19 +1,26 @@
-//! The laboratory, reached as `firn lab`: what measures, simulates and tortures the engine, and no operator needs.
+//! The laboratory, reached as `firn lab`: what measures, simulates and tortures the engine, and no
+//! operator needs.
 //!
-//! Place in the tree: above the engine and beside `crates/cli`, which offers [`Lab`] under its feature `lab`. It
-//! may use any crate below it, tool crates with rich dependencies too; nothing else depends on it.
+//! Place in the tree: above the engine and beside `crates/cli`, which offers [`Lab`] under its
+//! feature `lab`. It may use any crate below it, tool crates with rich dependencies too; nothing
+//! else depends on it.
 //!
-//! * [`bench`]: small durable commits on a real device; the figures of FlashLogging and FaCE in virtual time;
-//! * [`tpcc`]: TPC-C on emulated devices, in virtual or in real time, with the [`cost`] model of processors;
+//! * [`bench`]: small durable commits on a real device; the figures of FlashLogging and FaCE in
+//!   virtual time;
+//! * [`tpcc`]: TPC-C on emulated devices, in virtual or in real time, with the [`cost`] model of
+//!   processors;
 //! * [`sim`]: whole databases under faults and power cuts, each from a seed (`crates/sim`);
-//! * [`torture`]: processes killed while they commit, and what survives compared with what was acknowledged;
-//! * [`emulate`]: a file system whose files behave as if they lay on another device (`crates/emulate-fs`);
+//! * [`torture`]: processes killed while they commit, and what survives compared with what was
+//!   acknowledged;
+//! * [`emulate`]: a file system whose files behave as if they lay on another device
+//!   (`crates/emulate-fs`);
 //! * [`nand`]: traces replayed into simulated flash (`crates/emulate`).
 //!
-//! Invariant: a figure depends on arguments and seed alone wherever time is virtual. Result files name the
-//! command, its configuration, the seed and the commit of the source.
+//! Invariant: a figure depends on arguments and seed alone wherever time is virtual. Result files
+//! name the command, its configuration, the seed and the commit of the source.
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs)]
 
 mod bench;
 mod cost;
@@ -34,7 +41,7 @@ pub enum Lab {
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Run TPC-C on emulated devices, in virtual or in real time
-    Tpcc(tpcc::Tpcc),
+    Tpcc(Box<tpcc::Tpcc>),
     /// Run whole databases under faults and power cuts, in virtual time, each from a seed
     Sim(sim::Sim),
     /// Look for lost or half transactions

@@ -4,8 +4,7 @@ use clap::Args;
 use firn_sim::swarm::{SwarmReport, swarm};
 use firn_sim::{Scenario, Verdict};
 use firndb_console::output::write_json;
-use firndb_console::say;
-use firndb_console::{Failure, interrupt, progress};
+use firndb_console::{Failure, interrupt, progress, say};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +16,21 @@ pub struct Sim {
     /// Run this seed, and tell what happens
     #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "minutes"])]
     pub seed: Option<u64>,
-    /// Run these seeds, for example 0..1000; with 1000.. from there on, until Ctrl-C or --minutes end it
+    /// Run these seeds, for example 0..1000; with 1000.. from there on, until Ctrl-C or --minutes
+    /// end it
     #[arg(long, value_name = "A..[B]", value_parser = parse_range)]
     pub seeds: Option<(u64, u64)>,
-    /// Stop after so many minutes [without --seeds: 1]
+    /// Stop after this number of minutes [without --seeds: 1]
     #[arg(long, value_name = "M")]
     pub minutes: Option<f64>,
     /// Simulations at the same time [one a processor]
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
-    /// Break the write-ahead rule, and stop at the first seed that notices; the exit status is 1 if none does
+    /// Break the write-ahead rule, and stop at the first seed that notices; the exit status is 1 if
+    /// none does
     #[arg(long)]
     pub canary: bool,
-    /// So many hours of virtual time a seed, over the smallest flash caches
+    /// Run this number of hours of virtual time a seed, over the smallest flash caches
     #[arg(long, value_name = "H", conflicts_with = "canary", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub hours: Option<u64>,
     /// The smallest of logs, which go round and round for hours of virtual time
@@ -81,7 +82,6 @@ impl Sim {
     }
 }
 
-/// Runs the command.
 pub fn run(args: &Sim) -> Result<(), Failure> {
     match args.seed {
         Some(seed) => one(args, seed),

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// Isolation levels that TPC-C may run at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IsolationName {
-    /// Each transaction sees the database as it was at its first read; of two that write one row, the first wins
+    /// Each transaction sees the database as it was at its first read; of two that write one row,
+    /// the first wins
     Snapshot,
     /// As if transactions had run one after the other
     Serializable,
@@ -77,19 +78,22 @@ pub struct TpccArgs {
     /// Check the consistency conditions, run nothing
     #[arg(long)]
     pub check_only: bool,
-    /// Do not check the consistency conditions after loading and running: that reads the whole database
+    /// Do not check the consistency conditions after loading and running: that reads the whole
+    /// database
     #[arg(long, conflicts_with = "check_only")]
     pub no_check: bool,
     /// Files of log of a new database, written at once [as many as the device's latency asks for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub log_devices: Option<u32>,
-    /// Where a new database's log is, instead of in --dir: a file or raw device; again for each log device
+    /// Where a new database's log is, instead of in --dir: a file or raw device; again for each log
+    /// device
     #[arg(long, value_name = "PATH", conflicts_with = "log_devices")]
     pub log_path: Vec<PathBuf>,
     /// Where a new database's page store is, instead of in --dir: a file or raw device
     #[arg(long, value_name = "PATH")]
     pub store_path: Option<PathBuf>,
-    /// Bytes of a new flash cache between DRAM and the page store, for example 2G (see docs/guide/cache.md); none if not given
+    /// Bytes of a new flash cache between DRAM and the page store, for example 2G (see
+    /// docs/guide/cache.md); none if not given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
     /// Where a new flash cache is, instead of in --dir: a file or raw device
@@ -98,7 +102,8 @@ pub struct TpccArgs {
     /// What stays in the flash cache: keep, gsc, select, gr, fifo, lc, tac, exadata
     #[arg(long, value_name = "NAME", value_parser = cache_policy, default_value = "keep")]
     pub cache_policy: CachePolicy,
-    /// Record the requests to each of the database's files, as DIR/NAME.trace (see firn lab nand replay)
+    /// Record the requests to each of the database's files, as DIR/NAME.trace (see firn lab nand
+    /// replay)
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Archive all log in this directory (see docs/guide/archive-and-backup.md)

@@ -4,9 +4,8 @@ use crate::args::TpccArgs;
 use firn_base::clock;
 use firn_base::sync::thread;
 use firndb_adapter::OnFirn;
-use firndb_console::Failure;
 use firndb_console::report::backup_sentence;
-use firndb_console::say;
+use firndb_console::{Failure, say};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,8 @@ use std::time::Duration;
 /// How often the wait for the middle of the run looks whether it is over already.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Runs `work`; if a backup was asked for, takes it beside it, begun when a quarter of the time is over.
+/// Runs `work`; if a backup was asked for, takes it beside it, begun when a quarter of the time is
+/// over.
 pub fn beside<T>(
     engine: &impl OnFirn,
     args: &TpccArgs,

@@ -22,6 +22,7 @@ pub trait Machine: Send + Sync {
     fn config(&self) -> Value;
     /// Virtual time, steps and trace of the simulation around the caller; `None` outside of one.
     fn simulation(&self, real_seconds: f64) -> Option<Value>;
-    /// What the report's reader has to know of the machine, and what its costs say of the memory use.
+    /// What the report's reader has to know of the machine, and what its costs say of the memory
+    /// use.
     fn paragraphs(&self, db: &Database, memory: &MemoryUse) -> Vec<String>;
 }

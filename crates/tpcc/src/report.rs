@@ -11,7 +11,6 @@ pub fn count(number: u64, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
-/// The whole report.
 pub fn of(result: &TpccResult, db: &Database, io: &IoCounts, report: &RunReport) -> String {
     let statistics = db.statistics();
     let commits = result.commits.max(1) as f64;

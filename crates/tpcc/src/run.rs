@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Commits that an asynchronous client may have outstanding.
+/// Commits that an asynchronous client may have in flight.
 const ASYNC_WINDOW: usize = 1024;
 
 /// Runs on files, in real time, behind the emulated devices of `machine` if there is one.
@@ -44,7 +44,8 @@ pub fn run_on_files(args: &TpccArgs, machine: Option<Arc<dyn Machine>>) -> Resul
         Some(population) => measure_and_report(&engine, args, stop, population, machine.as_deref()),
         None => Ok(()),
     });
-    // After a failure, too, the database is closed: what is committed is written out before the process ends.
+    // After a failure, too, the database is closed: what is committed is written out before the
+    // process ends.
     let closing = progress::spinner("writing what is dirty");
     let closed = engine.into_database().close();
     closing.finish_and_clear();
@@ -125,7 +126,8 @@ fn report_recovery(db: &Database, since: clock::Moment) {
     }
 }
 
-/// Loads and checks, as far as the arguments ask for it; answers the population to run on, if a run is asked for.
+/// Loads and checks, as far as the arguments ask for it; returns the population to run on, if a run
+/// is asked for.
 pub fn prepare(
     engine: &impl OnFirn,
     args: &TpccArgs,
@@ -167,7 +169,8 @@ pub fn prepare(
     Ok(Some(population))
 }
 
-/// Runs the clients, checks what they left, and reports. `machine` is what it takes place on, if not this one.
+/// Runs the clients, checks what they left, and reports. `machine` is what it takes place on, if
+/// not this one.
 pub fn measure_and_report(
     engine: &impl OnFirn,
     args: &TpccArgs,
@@ -253,7 +256,8 @@ fn load(engine: &impl OnFirn, args: &TpccArgs, stop: &AtomicBool) -> Result<Popu
 /// Bytes of a full warehouse on its device, at least.
 const WAREHOUSE_BYTES: u64 = 80 << 20;
 
-/// Refuses a population that is sure not to fit where the store is, rather than filling that up first.
+/// Refuses a population that is sure not to fit where the store is, rather than filling that up
+/// first.
 fn refuse_more_than_there_is(db: &Database, args: &TpccArgs, scale: Scale) -> Result<(), Failure> {
     let Some(directory) = db.directory().filter(|_| scale.is_full()) else { return Ok(()) };
     let store = args.store_path.as_deref().and_then(Path::parent).unwrap_or(directory);
@@ -299,7 +303,7 @@ impl Counts {
             cache_misses: self.cache_misses - earlier.cache_misses,
         }
     }
-    /// Share of page accesses answered from DRAM.
+    /// Share of page accesses that were hits in DRAM.
     fn hit_rate(&self) -> f64 {
         let all = self.buffer_hits + self.buffer_misses;
         if all == 0 { 1.0 } else { self.buffer_hits as f64 / all as f64 }
@@ -332,7 +336,7 @@ fn driver_options(args: &TpccArgs) -> DriverOptions {
     driver
 }
 
-/// Runs the clients; answers what they did, and what the engine counted meanwhile.
+/// Runs the clients; returns what they did, and what the engine counted meanwhile.
 fn measure(engine: &impl OnFirn, args: &TpccArgs, stop: &AtomicBool) -> Result<(RunReport, Counts), Failure> {
     let clients = ClientOptions { mix: tpcc::Mix::default(), terminals: Terminals::Drawn, seed: args.seed };
     let total = match args.transactions {
@@ -380,7 +384,6 @@ fn report_consistency(conditions: &[Condition]) -> Result<ConsistencyResult, Fai
     Err(Failure::new(format!("{} of the consistency conditions do not hold", result.failed.len())))
 }
 
-/// The whole effective configuration.
 fn config(
     engine: &impl OnFirn,
     args: &TpccArgs,

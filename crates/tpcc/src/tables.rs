@@ -5,8 +5,8 @@ use firn_workloads::tpcc::{self, Population};
 use firndb_adapter::FirnEngine;
 use firndb_console::Failure;
 
-/// Opens TPC-C's tables in `db`. What a load left that was cut off is dropped, so that the next one finds
-/// empty tables.
+/// Opens TPC-C's tables in `db`. What a load left that was cut off is dropped, so that the next one
+/// finds empty tables.
 pub fn open(db: Database, isolation: Isolation) -> Result<FirnEngine, Failure> {
     let engine = FirnEngine::new(db, tpcc::schema(), isolation)?;
     if Population::of(&engine)?.is_some() || is_empty(engine.database())? {

@@ -3,8 +3,7 @@
 use firn::Options;
 use firn::device::{DeviceError, DeviceErrorKind, Recording};
 use firn_base::clock;
-use firndb_console::say;
-use firndb_console::{Failure, size};
+use firndb_console::{Failure, say, size};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! Runs the workload under callgrind, and reads what it counted.
 //!
-//! Callgrind writes one dump after each measured function, with the executions of every instruction. Which of them have a
-//! lock prefix (or are an exchange with memory, which locks without one) objdump knows.
+//! Callgrind writes one dump after each measured function, with the executions of every
+//! instruction. Which of them have a lock prefix (or are an exchange with memory, which locks
+//! without one) objdump knows.
 
 use crate::Error;
 use crate::workload::measured::NAMES;

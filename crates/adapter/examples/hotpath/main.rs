@@ -1,8 +1,10 @@
-//! The yardstick: instructions and lock-prefixed instructions of the client's thread, counted by callgrind.
+//! The yardstick: instructions and lock-prefixed instructions of the client's thread, counted by
+//! callgrind.
 //!
-//! A database that lies in DRAM as a whole is read once and warmed up; then each operation runs in a function of its own,
-//! and callgrind counts nothing else. Counts do not depend on the load of the machine, so that a change of a few per
-//! cent can be seen; of two measurements the lower one counts. `table.txt` holds the counts of the code as it is checked in.
+//! A database that lies in DRAM as a whole is read once and warmed up; then each operation runs in
+//! a function of its own, and callgrind counts nothing else. Counts do not depend on the load of
+//! the machine, so that a change of a few per cent can be seen; of two measurements the lower one
+//! counts. `table.txt` holds the counts of the code as it is checked in.
 //!
 //! ```sh
 //! cargo run --release -p firndb-adapter --example hotpath              # measures, and prints a table
@@ -12,8 +14,8 @@
 //! cargo run --release -p firndb-adapter --example hotpath -- --keep /tmp/counts # keeps the dumps
 //! ```
 //!
-//! A count that rises is either mended or written down, with the reason, in the commit that changes `table.txt`. Needs
-//! valgrind and objdump; where they are missing `--check` says so and succeeds.
+//! A count that rises is either mended or written down, with the reason, in the commit that changes
+//! `table.txt`. Needs valgrind and objdump; where they are missing `--check` says so and succeeds.
 
 mod callgrind;
 mod workload;
@@ -164,7 +166,8 @@ fn least(one: Vec<(String, Counts)>, other: Vec<(String, Counts)>) -> Vec<(Strin
     pairs.map(|(one, other)| if one.1.instructions <= other.1.instructions { one } else { other }).collect()
 }
 
-/// A sentence for each count that rose too much, and for each operation that the table and the program do not share.
+/// A sentence for each count that rose too much, and for each operation that the table and the
+/// program do not share.
 fn rises(expected: &[(String, Row)], counts: &[(String, Counts)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, before) in expected {

@@ -28,7 +28,7 @@ fn arguments_that_make_no_sense_end_with_status_2_and_a_sentence() {
     ] {
         run(none, arguments).ended(2).warns(sentence);
     }
-    // Told by the engine, not by the command line.
+    // Refused by the engine, not by the command line's parser.
     let dir = tempfile::tempdir().unwrap();
     run(&dir.path().join("db"), "tpcc --dir {db} --buffer 1000")
         .ended(2)
@@ -151,7 +151,7 @@ fn a_database_in_use_is_left_alone() {
     let open = firn::Database::open(&db).unwrap();
     let begun = std::time::Instant::now();
     run(&db, "stat {db}").ended(1).warns("is in use");
-    assert!(begun.elapsed() < std::time::Duration::from_secs(2), "the answer does not take long");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(2), "the refusal does not take long");
     open.close().unwrap();
     run(&db, "stat {db}").ended(0);
 }

@@ -4,7 +4,6 @@ use firn_workloads::results::Target;
 use firndb_console::table;
 use serde_json::{Value, json};
 
-/// One measured point.
 #[derive(Clone, Debug)]
 pub struct Point {
     /// Where it is drawn.
@@ -17,7 +16,6 @@ pub struct Point {
     pub range: Option<(f64, f64)>,
 }
 
-/// One curve.
 #[derive(Clone, Debug)]
 pub struct Series {
     pub name: String,
@@ -59,7 +57,6 @@ pub struct Figure {
     pub panels: Vec<Panel>,
     pub beside: Vec<Beside>,
     pub targets: Vec<Target>,
-    /// Raw measurements.
     pub rows: Vec<Value>,
     /// Sentences that belong to the figure.
     pub notes: Vec<String>,
@@ -83,14 +80,14 @@ impl Figure {
         Figure { kind: "Table", ..Figure::new(number, title) }
     }
 
-    /// Adds a target: at least so much.
+    /// Adds a target: at least this value.
     pub fn at_least(&mut self, name: impl Into<String>, value: f64, target: f64) {
         let met = value >= target;
         let value = Some(round(value));
         self.targets.push(Target { name: name.into(), value, target, better: "higher", met, reason: None });
     }
 
-    /// Adds a target: at most so much.
+    /// Adds a target: at most this value.
     pub fn at_most(&mut self, name: impl Into<String>, value: f64, target: f64) {
         let met = value <= target;
         let value = Some(round(value));
@@ -121,7 +118,6 @@ impl Figure {
         })
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         let mut text = format!("{} {}: {}\n", self.kind, self.number, self.title);
         for panel in &self.panels {

@@ -1,7 +1,7 @@
 //! `firn lab bench`: durable commits on a real device, and papers' figures measured again.
 //!
-//! [`cache`] and [`log`] share figures and tables beside a paper's ([`figure`]), their pictures ([`picture`]) and
-//! simulations that measure ([`simulation`]).
+//! [`cache`] and [`log`] share figures and tables beside a paper's ([`figure`]), their pictures
+//! ([`picture`]) and simulations that measure ([`simulation`]).
 
 mod cache;
 mod commit;

@@ -1,12 +1,11 @@
 //! A panel as an SVG picture.
 
 use super::figure::{Figure, Panel};
-use firndb_console::Failure;
-use firndb_console::say;
+use firndb_console::{Failure, say};
 use plotters::prelude::*;
 use std::path::Path;
 
-/// Told apart by people who do not tell red from green (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const COLORS: [RGBColor; 11] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -9,7 +9,7 @@ use firndb_console::Failure;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Runs `body` as a simulation of `cores` processors; answers what it answered, and the run's trace hash.
+/// Runs `body` as a simulation of `cores` processors; returns its value and the run's trace hash.
 pub fn simulate<T: Send + 'static>(
     seed: u64,
     cores: usize,
@@ -23,15 +23,15 @@ pub fn simulate<T: Send + 'static>(
         ..SimOptions::measuring(seed, cores)
     };
     // The body's thread has ended before this function goes on: the lock is never waited for.
-    let answer: std::sync::Arc<Mutex<Option<Result<T, Failure>>>> = std::sync::Arc::default();
-    let for_body = answer.clone();
+    let outcome: std::sync::Arc<Mutex<Option<Result<T, Failure>>>> = std::sync::Arc::default();
+    let for_body = outcome.clone();
     let ran = sim::run(options, move || {
         let result = body();
         *for_body.lock().expect("only the body locks it") = Some(result);
     });
     let ran = ran.map_err(|failure| Failure::new(failure.to_string()))?;
-    let result = answer.lock().expect("the body has ended").take();
-    let value = result.ok_or_else(|| Failure::new("the simulation ended without an answer"))??;
+    let result = outcome.lock().expect("the body has ended").take();
+    let value = result.ok_or_else(|| Failure::new("the simulation ended without a value"))??;
     Ok((value, ran.trace_hash))
 }
 

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
 
-/// New-Orders a minute that FlashLogging's server (two cores, SIGMOD 2009, section 5.1) is taken to do with its ideal log:
-/// the geometric mean of [`PAPER_LEAST`] and [`PAPER_MOST`]. The text prints no transaction rate; `docs/lab/tools/virtual-time.md` has
-/// the derivation, from the disk's 6 ms a write and from disk-based logging being at 11.2 % to 29.9 % of the ideal.
+/// New-Orders a minute that FlashLogging's server (two cores, SIGMOD 2009, section 5.1) is taken to
+/// do with its ideal log: the geometric mean of [`PAPER_LEAST`] and [`PAPER_MOST`]. The text prints
+/// no transaction rate; `docs/lab/tools/virtual-time.md` has the derivation, from the disk's 6 ms a
+/// write and from disk-based logging being at 11.2 % to 29.9 % of the ideal.
 const PAPER: f64 = 60_000.0;
 /// If one client with a disk's log does 29.9 % of the ideal.
 const PAPER_LEAST: f64 = 35_000.0;
@@ -24,10 +25,10 @@ pub fn paper_factor() -> f64 {
 /// A setting of the cost model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cpu {
-    /// Firn's measured cost, so many times.
+    /// Firn's measured cost, times this factor.
     Firn(f64),
-    /// As if a machine with two such cores and a log that never holds it up did so many New-Orders a minute: the papers'
-    /// time. The name it was asked for by.
+    /// As if a machine with two such cores, on which no commit waits for the log, did this number
+    /// of New-Orders a minute: the papers' time. First the name by which it was asked for.
     Paper(&'static str, f64),
     /// The same, with a rate of the user's own, and all cores of the simulated machine.
     Ideal(f64),
@@ -73,7 +74,7 @@ impl fmt::Display for Cpu {
 }
 
 impl Cpu {
-    /// The costs on a machine of so many cores.
+    /// The costs on a machine of `cores` cores.
     pub fn model(self, cores: u32) -> CostModel {
         match self {
             Cpu::Firn(factor) => CostModel::FIRN.times(factor),

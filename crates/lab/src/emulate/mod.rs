@@ -1,12 +1,12 @@
-//! `firn lab emulate`: mounts a file system whose files behave as if they lay on another device, and shows what it does.
+//! `firn lab emulate`: mounts a file system whose files behave as if they lay on another device,
+//! and shows what it does.
 
 mod report;
 
 use clap::Args;
 use firn_emulate_fs::{EXTENT, EmulateError, Mounted, script, timing_of};
 use firn_profile::DeviceProfile;
-use firndb_console::say;
-use firndb_console::{Failure, progress, size};
+use firndb_console::{Failure, progress, say, size};
 use report::Report;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -25,7 +25,8 @@ pub struct Emulate {
     /// Space on the device; a file takes whole MiB of it
     #[arg(long, default_value = "1G", value_parser = size::parse)]
     pub size: u64,
-    /// Where the bytes are kept, and stay; can be mounted again [a temporary directory, removed at the end]
+    /// Where the bytes are kept, and stay; can be mounted again [a temporary directory, removed at
+    /// the end]
     #[arg(long, value_name = "DIR")]
     pub backing: Option<PathBuf>,
     /// Every read and write goes to the device, past the kernel's page cache
@@ -34,7 +35,8 @@ pub struct Emulate {
     /// Other users may use the files, too
     #[arg(long)]
     pub allow_other: bool,
-    /// What goes wrong, for example "stall 5s at 10s, eio reads 1M..2M of db/wal from 3s, power-cut at 20s"
+    /// What goes wrong, for example "stall 5s at 10s, eio reads 1M..2M of db/wal from 3s, power-cut
+    /// at 20s"
     #[arg(long, value_name = "SCRIPT")]
     pub fault: Vec<String>,
     /// As --fault, from a file, with a clause a line
@@ -51,14 +53,13 @@ pub struct Emulate {
 /// How often the line of counters is refreshed, and signals are looked for.
 const REFRESH: Duration = Duration::from_millis(100);
 
-/// Runs the command.
 pub fn run(args: &Emulate) -> Result<(), Failure> {
     let profile = firn_emulate::profiles::find(&args.profile)
         .map_err(|error| Failure::bad_argument(format!("--profile {}: {error}", args.profile)))?;
     let options = options(args, &profile)?;
     let timing = timing_of(&profile, args.seed)
         .map_err(|error| Failure::bad_argument(format!("--profile {}: {error}", args.profile)))?;
-    // Before anything is mounted: a signal in between would leave a mount that nobody ends.
+    // Before anything is mounted: a signal in between would leave a mount behind.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])
         .map_err(|error| Failure::new(format!("cannot take over signals: {error}")))?;
     let report = Report::begin(args, &profile);
@@ -134,7 +135,7 @@ fn announce(args: &Emulate, profile: &DeviceProfile, mounted: &Mounted) {
     );
 }
 
-/// Until somebody ends it: by signal, by unmounting, or by cutting the power.
+/// Runs until it is ended: by a signal, by unmounting, or by a power cut.
 fn watch(mounted: &Mounted, signals: &mut Signals) -> Result<(), Failure> {
     let line = progress::spinner("");
     let mut stops = 0;

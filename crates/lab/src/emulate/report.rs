@@ -5,8 +5,7 @@ use firn_emulate_fs::{Counts, Ending, Kind, KindCounts};
 use firn_profile::DeviceProfile;
 use firn_workloads::results::Conditions;
 use firndb_console::output::write_json;
-use firndb_console::say;
-use firndb_console::{Failure, commit_of_source, size, table};
+use firndb_console::{Failure, commit_of_source, say, size, table};
 use serde::Serialize;
 use serde_json::json;
 
@@ -56,7 +55,6 @@ struct Results<'a> {
     was_busy: bool,
 }
 
-/// A report under way.
 pub struct Report {
     conditions: Conditions,
 }

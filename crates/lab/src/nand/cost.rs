@@ -1,12 +1,12 @@
-//! `firn lab nand cost`: equations 2.1 and 2.2 of Myers's thesis beside simulation, as a table and as a picture.
+//! `firn lab nand cost`: equations 2.1 and 2.2 of Myers's thesis beside simulation, as a table and
+//! as a picture.
 
 use super::{Cost as Args, failure, nanoseconds};
 use firn_emulate::nand::curve::{self, CurvePoint};
 use firn_emulate::nand::{FlashTimes, Geometry};
 use firn_workloads::results::Conditions;
 use firndb_console::output::write_json;
-use firndb_console::say;
-use firndb_console::{Failure, commit_of_source, table};
+use firndb_console::{Failure, commit_of_source, say, table};
 use plotters::prelude::*;
 use serde_json::json;
 use std::path::Path;
@@ -16,7 +16,6 @@ const SHARES: [f64; 7] = [0.0, 0.25, 0.5, 0.75, 0.875, 0.9375, 0.953_125];
 /// How far simulation may lie off the equations.
 const TOLERANCE: f64 = 0.02;
 
-/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let geometry = Geometry { pages_per_block: args.pages_per_block, ..Geometry::myers() };
     let times = FlashTimes {

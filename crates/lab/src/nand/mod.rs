@@ -77,7 +77,7 @@ pub enum WearName {
 /// Formats of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FormatName {
-    /// Told by its first line
+    /// Recognized by its first line
     Auto,
     /// Recorded by Firn
     Firn,

@@ -7,8 +7,7 @@ use firn_emulate::blkparse::BlkparseReader;
 use firn_emulate::nand::NandError;
 use firn_emulate::nand::replay::{DensePages, Replay, TraceShape};
 use firndb_console::output::write_json;
-use firndb_console::say;
-use firndb_console::{Failure, interrupt, progress, size};
+use firndb_console::{Failure, interrupt, progress, say, size};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,13 +36,11 @@ fn events(args: &Args) -> Result<Events, Failure> {
 pub struct Replayed {
     /// Operations of the trace.
     pub shape: TraceShape,
-    /// The flash.
     pub replay: Replay,
     /// Operations that were asked of it, over all repetitions, until it was worn out if it was.
     pub operations: u64,
 }
 
-/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if !(0.0..=1.0).contains(&args.fill) {
         return Err(Failure::bad_argument(format!("--fill is {}; it is a share from 0 to 1", args.fill)));
@@ -75,7 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the whole trace; answers what it touches, in bytes from the beginning.
+/// Reads the whole trace; returns what it touches, in bytes from the beginning.
 fn survey(args: &Args) -> Result<(TraceShape, u64), Failure> {
     let spinner = progress::spinner("reading the trace");
     let (mut shape, mut dense) = (TraceShape::default(), DensePages::default());

@@ -1,7 +1,8 @@
-//! What a child tells its parent through a pipe: one short line for each commit, after the commit returned.
+//! What a child tells its parent through a pipe: one short line for each commit, after the commit
+//! returned.
 //!
-//! Lines are shorter than the size up to which a pipe's writes are whole (`PIPE_BUF`), so a killed child leaves
-//! no half line, and what it wrote is still read after its death.
+//! Lines are shorter than the size up to which a pipe's writes are whole (`PIPE_BUF`), so a killed
+//! child leaves no half line, and what it wrote is still read after its death.
 
 use firndb_console::Failure;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Kinds of TPC-C transactions that are counted: places in `firn_workloads::tpcc::KINDS`.
 const KINDS: usize = firn_workloads::tpcc::KINDS.len();
 
-/// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Everything is there to run on; sent once, after what was made for it is durable.
@@ -43,7 +43,7 @@ impl Message {
         words.next().is_none().then_some(message)
     }
 
-    /// Sends it on standard output; an error means that nobody listens any more.
+    /// Sends it on standard output; an error means that the parent has closed the pipe.
     pub fn send(self) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         out.write_all(self.line().as_bytes())?;
@@ -51,27 +51,26 @@ impl Message {
     }
 }
 
-/// What was received over all lives since the last verification.
+/// What was received from all children since the last verification.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// Whether a child has ever been ready.
     pub ready: bool,
     /// By client: its last transfer known durable.
     pub transfers: Vec<u64>,
-    /// By kind.
+    /// By kind of transaction.
     pub tpcc: [u64; KINDS],
     /// Messages of commits.
     pub commits: u64,
 }
 
 impl Received {
-    /// Nothing yet.
     pub fn new(clients: u16) -> Received {
         Received { ready: false, transfers: vec![0; usize::from(clients)], tpcc: [0; KINDS], commits: 0 }
     }
 
-    /// Reads until the pipe ends. Meanwhile `commits` shows how many messages of commits there were, and
-    /// `ready` how many of [`Message::Ready`].
+    /// Reads until the pipe ends. Meanwhile `commits` shows how many messages of commits there
+    /// were, and `ready` how many of [`Message::Ready`].
     pub fn read(&mut self, pipe: impl Read, commits: &AtomicU64, ready: &AtomicU64) -> Result<(), Failure> {
         let mut lines = BufReader::new(pipe);
         let mut line = String::new();

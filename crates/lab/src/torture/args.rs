@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// `firn lab torture`.
 #[derive(Debug, Subcommand)]
 pub enum Torture {
-    /// Kill the process that commits, again and again; compare what is left with what was acknowledged
+    /// Kill the process that commits, again and again; compare what is left with what was
+    /// acknowledged
     Kill(TortureKill),
     /// The process that is killed
     #[command(hide = true)]
@@ -47,7 +48,8 @@ pub struct TortureKill {
     /// Warehouses of the small population
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub warehouses: u32,
-    /// Give each database a flash cache of this size, for example 4M, of a drawn policy; none if not given
+    /// Give each database a flash cache of this size, for example 4M, of a drawn policy; none if
+    /// not given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
     /// Start again with an empty directory after this number of rounds

@@ -1,4 +1,5 @@
-//! The process that is killed: runs the ledger and TPC-C and tells of every commit after it returned.
+//! The process that is killed: runs the ledger and TPC-C, and acknowledges each commit to its
+//! parent once it has returned.
 
 use super::args::TortureChild;
 use crate::torture::acknowledgement::Message;
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Longer than anybody lets it live.
+/// Longer than a parent lets a child run.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 /// Online log of a new database: small, so that it is gone around many times.
 const LOG_BYTES: u64 = 24 << 20;

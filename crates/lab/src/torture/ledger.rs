@@ -1,13 +1,15 @@
-//! The ledger: transfers between accounts whose every byte follows from a seed, so that after a crash what
-//! must be there can be computed and compared.
+//! The ledger: transfers between accounts whose every byte follows from a seed, so that after a
+//! crash what must be there can be computed and compared.
 //!
-//! Transfer `n` of client `c` moves amounts between a few accounts, writes one row a line, deletes the rows of
-//! transfer `n - KEPT` and sets the client's head to `n`, all in one transaction. A client runs its
-//! transfers in order, so what survives a crash of one client's is a prefix, and the head says how long it
-//! is. Some transfers first write rubbish and roll it back, to a savepoint or altogether.
+//! Transfer `n` of client `c` moves amounts between a few accounts, writes one row a line, deletes
+//! the rows of transfer `n - KEPT` and sets the client's head to `n`, all in one transaction. A
+//! client runs its transfers in order, so what survives a crash of one client's is a prefix, and
+//! the head says how long it is. Some transfers first write rubbish and roll it back, to a
+//! savepoint or altogether.
 //!
 //! What [`Book::verify`] asserts of a database:
-//! * every head is at least the last transfer acknowledged, and at most what can have been in flight beyond;
+//! * every head is at least the last transfer acknowledged, and at most what can have been in
+//!   flight beyond;
 //! * the rows are exactly those of each client's last [`KEPT`] transfers, byte for byte;
 //! * each account's balance and count are the sums over all transfers up to the heads.
 
@@ -93,7 +95,6 @@ fn line_key(client: u16, number: u64, line: usize) -> [u8; 11] {
     key
 }
 
-/// The ledger's tables.
 pub struct Ledger {
     accounts: Table,
     lines: Table,
@@ -195,7 +196,7 @@ fn number(bytes: &[u8], what: &str) -> Result<u64, Failure> {
     Ok(u64::from_le_bytes(bytes.map_err(|_| Failure::new(format!("{what} is not of eight bytes")))?))
 }
 
-/// What the ledger's database must hold: kept by whoever watches from outside.
+/// What the ledger's database must hold: kept by the parent, which watches from outside.
 #[derive(Clone, Debug)]
 pub struct Book {
     seed: u64,
@@ -206,7 +207,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// Of an empty ledger.
+    /// The book of an empty ledger.
     pub fn new(seed: u64, clients: u16) -> Book {
         Book { seed, heads: vec![0; usize::from(clients)], accounts: BTreeMap::new() }
     }
@@ -216,32 +217,34 @@ impl Book {
         self.heads.iter().sum()
     }
 
-    /// Client `client` was told that transfer `number` is durable. (Sums follow when it is verified.)
+    /// Client `client` has acknowledged that transfer `number` is durable. (Sums follow when it is
+    /// verified.)
     pub fn last_known(&self, client: u16) -> u64 {
         self.heads[usize::from(client)]
     }
 
-    /// Compares a database with what must be in it. `acknowledged` is by client; beyond it up to `in_flight`
-    /// transfers of a client may be there. Answers how many there were that nobody had been told of.
+    /// Compares a database with what must be in it. `acknowledged` is by client; beyond it up to
+    /// `in_flight` transfers of a client may be there. Returns how many there were that had not
+    /// been acknowledged.
     pub fn verify(&mut self, db: &Database, acknowledged: &[u64], in_flight: u64) -> Result<u64, Failure> {
         let ledger = Ledger::open(db)?;
         let mut tx = db.snapshot();
         let mut unacknowledged = 0;
         for (client, &acknowledged) in acknowledged.iter().enumerate() {
-            let told = acknowledged.max(self.heads[client]);
+            let known = acknowledged.max(self.heads[client]);
             let head = ledger.head(&mut tx, client as u16)?;
-            if head < told {
+            if head < known {
                 return Err(Failure::new(format!(
-                    "LOST: client {client} was told that transfer {told} is durable, and the database ends at {head}"
+                    "LOST: client {client} acknowledged transfer {known} as durable, and the database ends at {head}"
                 )));
             }
-            if head > told + in_flight {
+            if head > known + in_flight {
                 return Err(Failure::new(format!(
-                    "client {client} was told of {told} transfers and had at most {in_flight} more in flight; \
+                    "client {client} acknowledged {known} transfers and had at most {in_flight} more in flight; \
                      the database has {head}"
                 )));
             }
-            unacknowledged += head - told;
+            unacknowledged += head - known;
             for number in self.heads[client] + 1..=head {
                 for (account, amount) in Transfer::of(self.seed, client as u16, number).movements() {
                     let (balance, count) = self.accounts.entry(account).or_default();

@@ -1,31 +1,32 @@
-//! `firn lab torture kill`: kills the process that commits, again and again, and compares what is left with what
-//! was acknowledged.
+//! `firn lab torture kill`: kills the process that commits, again and again, and compares what is
+//! left with what was acknowledged.
 //!
-//! A round is one to four lives of a child process (see [`child`]), each ended by SIGKILL at a drawn moment:
-//! while it opens or recovers, right after a drawn number of acknowledgements, or after a drawn time. Then the
-//! database is opened here, and verified: the ledger ([`ledger`]), the counts and conditions of TPC-C
-//! ([`tpcc_book`]), and every page, tree, index and log block (`firn check`).
+//! A round is one to four runs of a child process (see [`child`]), each ended by SIGKILL at a drawn
+//! moment: while it opens or recovers, right after a drawn number of acknowledgements, or after a
+//! drawn time. Then the database is opened here, and verified: the ledger ([`ledger`]), the counts
+//! and conditions of TPC-C ([`tpcc_book`]), and every page, tree, index and log block (`firn
+//! check`).
 //!
-//! What a kill shows: that nothing a commit promised is kept only in the process. What it cannot show is the
-//! loss of what the operating system or the device had not made durable; that is the crash simulator's part.
+//! What a kill shows: that nothing a commit promised is kept only in the process. What it cannot
+//! show is the loss of what the operating system or the device had not made durable; that is the
+//! crash simulator's part.
 
 mod acknowledgement;
 pub mod args;
 mod child;
+mod child_run;
 mod ledger;
-mod life;
 mod tpcc_book;
 
 use acknowledgement::Received;
 use args::{Torture, TortureKill};
+use child_run::{ChildRun, Setting};
 use firn::{CachePolicy, ErrorKind, Isolation, Options};
 use firn_workloads::Random;
 use firn_workloads::results::Conditions;
-use firndb_console::say;
-use firndb_console::{Failure, commit_of_source, interrupt, progress, size};
+use firndb_console::{Failure, commit_of_source, interrupt, progress, say, size};
 use firndb_tpcc::tables;
 use ledger::Book;
-use life::{Life, Setting};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +35,8 @@ use tpcc_book::TpccBook;
 
 /// A file that says that a directory is this command's own.
 const MARK: &str = "made-by-firn-torture";
-/// Most lives of a round.
-const LIVES_MAX: u64 = 4;
+/// Most child processes of a round.
+const KILLS_MAX: u64 = 4;
 /// Log devices of databases, drawn for each.
 const LOG_DEVICES: [u32; 4] = [1, 2, 4, 7];
 
@@ -58,14 +59,14 @@ struct Known {
     /// Whether a child was ever ready: before, the database need not even be there.
     ready: bool,
     log_devices: u32,
-    /// Of its flash cache.
+    /// Policy of its flash cache.
     policy: Option<CachePolicy>,
 }
 
 /// What happened, over all rounds.
 #[derive(Default)]
 struct Totals {
-    lives: u64,
+    kills: u64,
     acknowledged: u64,
     unacknowledged: u64,
     recoveries: u64,
@@ -163,7 +164,7 @@ fn make_directory(args: &TortureKill) -> Result<(), Failure> {
     }
 }
 
-/// Lets children live and die, and verifies what they left.
+/// Starts and kills children, and verifies what they left.
 fn one_round(
     args: &TortureKill,
     (seed, stop): (u64, &AtomicBool),
@@ -176,24 +177,24 @@ fn one_round(
     for client in 0..args.clients {
         received.transfers[usize::from(client)] = known.book.last_known(client);
     }
-    let lives = random.between(1, LIVES_MAX);
+    let kills = random.between(1, KILLS_MAX);
     let mut transfers_in_flight = 0;
-    for _ in 0..lives {
+    for _ in 0..kills {
         let setting = Setting::draw(random, known.log_devices, known.policy);
         transfers_in_flight += u64::from(setting.window) + 1;
         let longest = Duration::from_millis(args.longest_ms);
-        let life = Life { args, seed, setting: &setting, fresh: !received.ready, longest };
-        life.live_and_die(random, &mut received)?;
+        let child = ChildRun { args, seed, setting: &setting, fresh: !received.ready, longest };
+        child.start_and_kill(random, &mut received)?;
         if stop.load(Ordering::SeqCst) {
             break;
         }
     }
     known.ready = received.ready;
-    totals.lives += lives;
+    totals.kills += kills;
     totals.acknowledged += received.commits;
-    let verified = verify(args, known, &received, (transfers_in_flight, lives), totals)?;
+    let verified = verify(args, known, &received, (transfers_in_flight, kills), totals)?;
     Ok(json!({
-        "lives": lives, "acknowledged": received.commits, "log_devices": known.log_devices,
+        "kills": kills, "acknowledged": received.commits, "log_devices": known.log_devices,
         "cache_policy": known.policy.map(CachePolicy::name),
         "transfers": known.book.transfers(), "verified": verified,
     }))
@@ -203,7 +204,7 @@ fn verify(
     args: &TortureKill,
     known: &mut Known,
     received: &Received,
-    (transfers_in_flight, lives): (u64, u64),
+    (transfers_in_flight, kills): (u64, u64),
     totals: &mut Totals,
 ) -> Result<Value, Failure> {
     let opening = Instant::now();
@@ -221,7 +222,7 @@ fn verify(
     if known.ready {
         unacknowledged += known.book.verify(&db, &received.transfers, transfers_in_flight)?;
         let engine = tables::open(db.clone(), Isolation::Snapshot)?;
-        let in_flight = lives * u64::from(args.tpcc_clients);
+        let in_flight = kills * u64::from(args.tpcc_clients);
         unacknowledged += known.tpcc.verify(&engine, &received.tpcc, in_flight)?;
     }
     totals.unacknowledged += unacknowledged;
@@ -246,12 +247,12 @@ fn report(rows: &[Value], totals: &Totals, seconds: f64) {
     say!(
         "{} rounds in {seconds:.0} s: {} processes killed, {} recoveries verified, {} creations cut off",
         rows.len(),
-        totals.lives,
+        totals.kills,
         totals.recoveries,
         totals.unfinished_creations
     );
     say!(
-        "{} commits acknowledged, all of them there; {} more survived that nobody had been told of, whole",
+        "{} commits acknowledged, all of them there; {} more survived unacknowledged, whole",
         totals.acknowledged,
         totals.unacknowledged
     );

@@ -1,5 +1,5 @@
-//! What TPC-C's tables must hold, as far as acknowledgements say it: New-Orders and Payments leave a trace
-//! each, so their numbers are known exactly.
+//! What TPC-C's tables must hold, as far as acknowledgements say it: New-Orders and Payments leave
+//! a trace each, so their numbers are known exactly.
 
 use firn_workloads::tpcc::{self, DISTRICTS, KINDS, Population, When, keys, rows, tables};
 use firn_workloads::{Access, Engine, EngineError, Outcome, Scan, Session, Transaction, Visit};
@@ -14,8 +14,8 @@ pub struct TpccBook {
 }
 
 impl TpccBook {
-    /// Compares a database with what was acknowledged since the last verification; up to `in_flight`
-    /// transactions may be there beyond. Answers how many were.
+    /// Compares a database with what was acknowledged since the last verification; up to
+    /// `in_flight` transactions may be there beyond. Returns how many were.
     pub fn verify(
         &mut self,
         engine: &FirnEngine,
@@ -43,7 +43,7 @@ impl TpccBook {
         }
         if unacknowledged > in_flight {
             return Err(Failure::new(format!(
-                "there are {unacknowledged} New-Orders and Payments that nobody was told of; at most {in_flight} \
+                "there are {unacknowledged} New-Orders and Payments that were not acknowledged; at most {in_flight} \
                  were in flight"
             )));
         }

@@ -21,13 +21,14 @@ pub struct EmulatedMachine {
     cache: Named,
     cached: bool,
     seed: u64,
-    /// In virtual time.
+    /// Whether time is virtual.
     simulated: bool,
     cores: u32,
     cpu: Cpu,
     /// Of a byte of DRAM in bytes of flash, if the report is to advise which to buy.
     dram_price: Option<f64>,
-    /// Those made so far. Never held across a scheduling point: a simulated thread would keep its turn.
+    /// Those made so far. Never held across a scheduling point: a simulated thread would keep its
+    /// turn.
     devices: Mutex<Vec<Arc<Emulated>>>,
 }
 
@@ -43,8 +44,8 @@ pub fn profile(name: &str) -> Result<DeviceProfile, Failure> {
     profiles::find(name).map_err(|error| Failure::bad_argument(error.to_string()))
 }
 
-/// The profile of this name, or in this file; `@fast` or `@slow` behind it takes all that is not known of the device
-/// at that end of its band.
+/// The profile of this name, or in this file; `@fast` or `@slow` behind it takes all that is not
+/// known of the device at that end of its band.
 fn named(text: &str) -> Result<Named, Failure> {
     let (name, end) = match text.rsplit_once('@') {
         Some((name, "fast")) => (name, Some(VariantName::Fast)),

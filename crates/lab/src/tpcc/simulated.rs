@@ -22,7 +22,8 @@ pub fn run(args: &Tpcc, machine: EmulatedMachine) -> Result<(), Failure> {
     let options = SimOptions {
         time_limit: TIME_LIMIT,
         step_limit: u64::MAX,
-        // A twentieth of the simulator's time. What threads wait for is reported without it, and a run can be repeated.
+        // A twentieth of the simulator's time. What threads wait for is reported without it, and a
+        // run can be repeated.
         history: 0,
         ..SimOptions::measuring(args.run.seed, args.machine.sim_cores as usize)
     };

@@ -1,4 +1,5 @@
-//! `firn lab bench log`: equal arguments give equal results, every target stands in them, and what makes no sense is refused.
+//! `firn lab bench log`: equal arguments give equal results, every target stands in them, and what
+//! makes no sense is refused.
 
 use crate::support::run;
 use serde_json::Value;

@@ -30,7 +30,8 @@ impl Place {
         self.0.path().join("backing")
     }
 
-    /// Starts it and waits until it is mounted; `None`, with the reason printed, where mounting doesn't work.
+    /// Starts it and waits until it is mounted; `None`, with the reason printed, where mounting
+    /// doesn't work.
     fn emulate(&self, arguments: &[&str]) -> Option<Emulation> {
         let mut command = firn();
         command
@@ -39,7 +40,7 @@ impl Place {
             .arg("--backing")
             .arg(self.backing())
             .arg(self.mount_point());
-        // Of a group of its own, so that signals to it are to nobody else.
+        // Of a group of its own, so that signals reach no other process.
         let mut child = command
             .process_group(0)
             .stdout(Stdio::piped())
@@ -172,7 +173,8 @@ fn firn_itself_survives_a_power_cut_on_it() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("firn is there");
-    // In the midst of transactions, however long opening takes: the log is written for a second first.
+    // In the midst of transactions, however long opening takes: the log is written for a second
+    // first.
     let writes = || std::fs::metadata(place.backing().join("db/log.0")).and_then(|log| log.modified()).ok();
     let (begun, before) = (Instant::now(), writes());
     while writes() == before && begun.elapsed() < Duration::from_secs(60) {

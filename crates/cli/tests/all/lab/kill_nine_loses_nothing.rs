@@ -1,4 +1,5 @@
-//! `firn lab torture kill`, short: what was acknowledged survives SIGKILL, and the verification sees it when not.
+//! `firn lab torture kill`, short: what was acknowledged survives SIGKILL, and the verification
+//! sees it when not.
 //!
 //! The long run is `firn lab torture kill` itself; see `docs/testing.md`.
 

@@ -1,4 +1,5 @@
-//! `firn lab`: bad arguments, result files and interruptions, as a user meets them who has not read the code.
+//! `firn lab`: bad arguments, result files and interruptions, as a user meets them who has not read
+//! the code.
 
 use crate::support::{Ran, firn, run};
 use serde_json::Value;

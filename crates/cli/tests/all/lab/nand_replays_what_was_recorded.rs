@@ -37,7 +37,8 @@ fn a_recorded_run_is_replayed_through_every_translation_layer() {
             layer != "naive" || amplification > 4.0,
             "a static map rewrites whole blocks: {amplification}"
         );
-        // The load is in the trace as well: more than the measured part of the run wrote, each time.
+        // The load is in the trace as well: more than the measured part of the run wrote, each
+        // time.
         let written = of_flash["host"]["write_bytes"].as_u64().expect("written");
         let measured = of_engine["io"]["log"]["write_bytes"].as_u64().expect("counted");
         assert!(measured > 0 && written > rounds * measured, "{layer}: {written} of {measured}");

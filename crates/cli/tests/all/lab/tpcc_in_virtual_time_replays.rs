@@ -1,4 +1,5 @@
-//! `firn lab tpcc --sim`: equal arguments give equal figures in every process; what makes no sense is refused.
+//! `firn lab tpcc --sim`: equal arguments give equal figures in every process; what makes no sense
+//! is refused.
 
 use crate::support::{Ran, firn, run};
 use serde_json::Value;
@@ -69,12 +70,14 @@ fn rate(dir: &Path, arguments: &str) -> f64 {
 #[test]
 fn devices_and_computing_cost_what_they_are_said_to() {
     let dir = tempfile::tempdir().unwrap();
-    // A disk turns 10,000 times a minute: with one client a commit waits for a turn, or the part of one that is left.
+    // A disk turns 10,000 times a minute: with one client a commit waits for a turn, or the part of
+    // one that is left.
     let disk = rate(dir.path(), "--clients 1 --profile-log disk-10k");
     assert!((150.0..400.0).contains(&disk), "{disk}");
     let ideal = rate(dir.path(), "--clients 1 --profile-log disk-10k-wce");
     assert!(ideal > 5.0 * disk, "{ideal} and {disk}");
-    // Computing alone limits many clients on an ideal log, within what conflicts and waits for one device take.
+    // Computing alone limits many clients on an ideal log, within what conflicts and waits for one
+    // device take.
     let many = "--warehouses 8 --clients 16 --profile-log disk-10k-wce";
     let slow = rate(dir.path(), &format!("{many} --cpu ideal=20000"));
     let slower = rate(dir.path(), &format!("{many} --cpu ideal=10000"));

@@ -1,8 +1,9 @@
 //! A device's time for a store that writes each page over its old version.
 //!
-//! Firn's store writes pages to free places, in runs as long as there are. The engines of the paper wrote in place: a page
-//! here, a page there. This device stores the bytes where it is told and takes the time of such an engine: every page of a
-//! request is a request of its own, at a place that has nothing to do with its neighbour's.
+//! Firn's store writes pages to free places, in runs as long as there are. The engines of the paper
+//! wrote in place: a page here, a page there. This device stores the bytes at the offsets it is
+//! given and takes the time of such an engine: every page of a request is a request of its own, at
+//! a place that has nothing to do with its neighbour's.
 
 use firn_base::sync::Arc;
 use firn_base::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,9 @@
-//! One run of TPC-C in virtual time: the real engine over an emulated disk array and an emulated flash drive.
+//! One run of TPC-C in virtual time: the real engine over an emulated disk array and an emulated
+//! flash drive.
 //!
-//! Until the cache has been filled twice over, devices take no time; then they do, and after a while it is measured. No checkpoint
-//! falls into a run unless it is asked for: one that did would cost lazy cleaning most.
+//! Until the cache has been filled twice over, devices take no time; then they do, and after a
+//! while it is measured. No checkpoint falls into a run unless it is asked for: one that did would
+//! cost lazy cleaning most.
 
 use super::in_place::InPlace;
 use super::meter::{Counts, Meter};
@@ -22,9 +24,10 @@ use firndb_console::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of the paper's processor.
+/// Cores of the paper's processor.
 pub const CORES: usize = 4;
-/// DRAM for pages, in the paper's proportion: 200 MB of a database of 50 GB, as the paper counts it.
+/// DRAM for pages, in the paper's proportion: 200 MB of a database of 50 GB, as the paper counts
+/// it.
 pub const DRAM_PERCENT: f64 = 0.4;
 /// The array's capacity over the database's: 1,170 GB over 50 GB.
 const ARRAY_OVER_DATABASE: f64 = 1170.0 / 50.0;
@@ -33,7 +36,7 @@ const SEALED_PAGE: u64 = 4096 + 32;
 const PAGE: u64 = 4096;
 /// What a pool needs at least: only tiny databases, which measure nothing, have it.
 const DRAM_LEAST: usize = 512 << 10;
-/// A cache with room for few groups of the usual size, likewise.
+/// A cache with space for few groups of the usual size, likewise.
 const SMALL_CACHE: u64 = 4 << 20;
 /// Pages taken in before it is measured, in units of the cache.
 const FILLED_TIMES: u64 = 2;
@@ -57,32 +60,31 @@ pub enum Data {
     FlashInPlace(DeviceProfile),
 }
 
-/// A flash cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheCell {
     pub policy: CachePolicy,
     pub profile: DeviceProfile,
-    /// Of the database.
+    /// In per cent of the database.
     pub percent: f64,
 }
 
-/// A configuration to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     pub size: Size,
     pub data: Data,
     pub cache: Option<CacheCell>,
-    /// Of the database.
+    /// In per cent of the database.
     pub dram_percent: f64,
     /// Where redo logs go.
     pub log: DeviceProfile,
-    /// Whether each client keeps to a warehouse of its own, as the terminals of BenchmarkSQL, the paper's tool, do.
+    /// Whether each client keeps to a warehouse of its own, as the terminals of BenchmarkSQL, the
+    /// paper's tool, do.
     pub pinned: bool,
     /// Log between two checkpoints.
     pub checkpoint_bytes: u64,
     /// Whether it is measured once the cache has been filled, or once all that is used is in DRAM.
     pub fills: bool,
-    /// Measured, in virtual time.
+    /// Virtual time that is measured.
     pub time: Duration,
     pub seed: u64,
 }
@@ -108,7 +110,6 @@ impl Cell {
     }
 }
 
-/// What a run measured.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub seconds: f64,
@@ -121,14 +122,14 @@ pub struct Found {
     /// Of all dirty pages that left DRAM, those that the store was spared.
     pub write_reduction: f64,
     pub duplicates: f64,
-    /// Pages a transaction.
+    /// Pages missed in a transaction.
     pub misses: f64,
     pub dirty_out: f64,
     pub write_backs: f64,
     pub flash: DeviceFound,
     pub store: DeviceFound,
     pub map_reads: f64,
-    /// Of the clients' time.
+    /// Share of the clients' time in lock waits.
     pub lock_wait_share: f64,
     /// Attempts repeated, a transaction.
     pub retries: f64,
@@ -149,7 +150,7 @@ pub struct DeviceFound {
     pub busy_us: f64,
     /// Pages a second.
     pub pages: f64,
-    /// A transaction.
+    /// Reads in a transaction.
     pub reads: f64,
     pub writes: f64,
     pub write_bytes: f64,
@@ -227,7 +228,8 @@ fn emulated(memory: &Arc<MemoryDevice>, profile: &DeviceProfile, seed: u64) -> R
 }
 
 impl Machine {
-    /// Emulated devices over the bytes of `population`; they take no time yet. To be made inside the simulation.
+    /// Emulated devices over the bytes of `population`; they take no time yet. To be made inside
+    /// the simulation.
     pub fn new(cell: &Cell, population: Population) -> Result<(Machine, Devices), Failure> {
         let bytes = population.bytes;
         let memories =
@@ -289,7 +291,7 @@ pub fn open(cell: &Cell, devices: Devices, bytes: u64) -> Result<FirnEngine, Fai
     open_with(cell, devices, bytes, false)
 }
 
-/// Likewise; after a crash with all of recovery done before it answers, if `eager`.
+/// Likewise; after a crash with all of recovery done before the opening returns, if `eager`.
 pub fn open_with(cell: &Cell, devices: Devices, bytes: u64, eager: bool) -> Result<FirnEngine, Failure> {
     let share = |percent: f64| (bytes as f64 * percent / 100.0) as u64;
     let mut options = options((share(cell.dram_percent) as usize).max(DRAM_LEAST))
@@ -332,7 +334,8 @@ pub fn is_warm(cell: &Cell, engine: &Charged<FirnEngine>, live: &LiveRate) -> bo
     }
 }
 
-/// Follows a run: when the cache is full devices begin to take time, when things have settled it is measured.
+/// Follows a run: when the cache is full devices begin to take time, when things have settled it is
+/// measured.
 struct Course<'a> {
     cell: &'a Cell,
     machine: &'a Machine,
@@ -385,7 +388,6 @@ impl Course<'_> {
     }
 }
 
-/// Runs one configuration.
 pub fn run(cell: &Cell, population: &Population, interrupted: &'static AtomicBool) -> Result<Found, Failure> {
     let began = Instant::now();
     let population = population.duplicate();
@@ -463,7 +465,8 @@ fn found(cell: &Cell, before: &Sample, after: &Sample, new_orders: f64, bytes: u
         let (hits, misses) = (is.hits - was.hits, is.misses - was.misses);
         found.hit_rate = hits as f64 / (hits + misses).max(1) as f64;
         let (dirty, back) = (is.dirty_enqueued - was.dirty_enqueued, is.write_backs - was.write_backs);
-        // None goes into a cache that is filled by reads, or only beside the store: it spares the store nothing.
+        // None goes into a cache that is filled by reads, or only beside the store: it spares the
+        // store nothing.
         let spares = cell.cache.as_ref().is_some_and(|cache| !cache.policy.caches_on_entry());
         found.write_reduction = if spares { 1.0 - back as f64 / dirty.max(1) as f64 } else { 0.0 };
         found.duplicates = is.duplicate_share();

@@ -5,7 +5,7 @@ use firn_base::sync::{Arc, Mutex};
 use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
 use std::time::Duration;
 
-/// A write of so many bytes is a large one.
+/// A write of at least this number of bytes is a large one.
 const LARGE: u64 = 64 << 10;
 
 /// What was asked of a device since it was made.
@@ -25,7 +25,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What came since `earlier`.
+    /// Requests since `earlier`.
     pub fn since(&self, earlier: &Counts) -> Counts {
         Counts {
             reads: self.reads - earlier.reads,

@@ -1,7 +1,9 @@
-//! `firn lab bench cache`: the tables and figures of FaCE (VLDB 2012) measured again, in virtual time, on Firn.
+//! `firn lab bench cache`: the tables and figures of FaCE (VLDB 2012) measured again, in virtual
+//! time, on Firn.
 //!
-//! Every measurement is a simulation: the real engine on emulated devices, its work charged by a stated cost model. Equal
-//! arguments give equal results, to the byte of the JSON but for its date and its length.
+//! Every measurement is a simulation: the real engine on emulated devices, its work charged by a
+//! stated cost model. Equal arguments give equal results, to the byte of the JSON but for its date
+//! and its length.
 
 mod in_place;
 mod machine;
@@ -49,7 +51,8 @@ pub struct BenchCache {
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(TABLES),
           required_unless_present_any = ["all", "figure"])]
     pub table: Vec<String>,
-    /// A figure of the paper, or `overhead`: what the cache costs where it cannot help; again for more
+    /// A figure of the paper, or `overhead`: what the cache costs where it cannot help; again for
+    /// more
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(FIGURES))]
     pub figure: Vec<String>,
     /// All tables and figures
@@ -70,7 +73,8 @@ pub struct BenchCache {
     /// Clients work on all warehouses alike, instead of one of its own each
     #[arg(long)]
     pub everywhere: bool,
-    /// The disks take the time of writes in runs, as Firn's store makes them, instead of in place as the paper's
+    /// The disks take the time of writes in runs, as Firn's store makes them, instead of in place
+    /// as the paper's
     #[arg(long)]
     pub runs: bool,
     /// Virtual seconds of each run [20, or 5 with --quick]
@@ -90,7 +94,6 @@ pub struct BenchCache {
     pub json: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(args: &BenchCache) -> Result<(), Failure> {
     check(args)?;
     if let Some(dir) = &args.pictures {

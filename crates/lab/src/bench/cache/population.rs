@@ -1,9 +1,10 @@
 //! The database that every measurement begins with a copy of.
 //!
-//! The paper's has 500 warehouses on 59 GB, for 50 clients. Ours has as many warehouses a client, each with fewer rows, so that
-//! it fits into memory. Item and customer numbers are drawn as the specification says, with constants that belong to
-//! 100,000 items and 3,000 customers; 4096 items and 130 customers, a power of two or nearly so, keep what is hot
-//! together as it is in the whole table.
+//! The paper's has 500 warehouses on 59 GB, for 50 clients. Ours has as many warehouses a client,
+//! each with fewer rows, so that it fits into memory. Item and customer numbers are drawn as the
+//! specification says, with constants that belong to 100,000 items and 3,000 customers; 4096 items
+//! and 130 customers, a power of two or nearly so, keep what is hot together as it is in the whole
+//! table.
 
 use crate::bench::simulation::simulate;
 use firn::{Devices, Hiding, Isolation, Options};
@@ -15,7 +16,7 @@ use firndb_console::Failure;
 
 /// Of online log: more than any run fills between two checkpoints.
 const LOG_BYTES: u64 = 4 << 30;
-/// While loading.
+/// DRAM for pages while loading.
 const LOAD_BUFFER: usize = 96 << 20;
 /// For the page map of any of these databases.
 const MAP_BYTES: usize = 64 << 20;
@@ -31,7 +32,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// For figures.
+    /// For the figures of the report.
     pub const FULL: Size =
         Size { name: "full", scale: Scale { warehouses: 200, items: 4096, customers: 130 }, clients: 20 };
     /// Half of it, for a look.
@@ -48,7 +49,7 @@ pub struct Population {
     pub log: MemoryDevice,
     pub store: MemoryDevice,
     pub cache: MemoryDevice,
-    /// Of its pages.
+    /// Bytes of its pages.
     pub bytes: u64,
 }
 
@@ -65,8 +66,8 @@ impl Population {
     }
 }
 
-/// What all databases of these measurements have in common. The page map is in DRAM: the paper's engine has none that
-/// would have to be read.
+/// What all databases of these measurements have in common. The page map is in DRAM: the paper's
+/// engine has none that would have to be read.
 pub fn options(buffer_bytes: usize) -> Options {
     Options::new()
         .buffer_bytes(buffer_bytes)

@@ -1,10 +1,11 @@
 //! Table 6 and figure 6: a kill in the middle between two checkpoints, and what comes after it.
 //!
-//! Transactions begin as soon as the database answers; pages are redone when they are touched, and the rest in the background.
-//! Beside it the same crash is recovered from as the paper's engine does: all of redo and undo before anything else.
+//! Transactions begin as soon as the opening returns; pages are redone when they are touched, and
+//! the rest in the background. Beside it the same crash is recovered from as the paper's engine
+//! does: all of redo and undo before anything else.
 //!
-//! The process is killed, not the power: what had been written is there. Reading and repeating the log is charged no processor
-//! time.
+//! The process is killed, not the power: what had been written is there. Reading and repeating the
+//! log is charged no processor time.
 
 use super::Bench;
 use super::machine::{CORES, Cell, Machine, driver, is_warm, open, open_with};
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 /// Seconds between checkpoints, and what the paper printed for FaCE+GSC and for disks only.
 const INTERVALS: [(f64, f64, f64); 3] = [(60.0, 93.0, 604.0), (120.0, 118.0, 786.0), (180.0, 188.0, 823.0)];
-/// With `--quick`.
+/// The same with `--quick`.
 const QUICK: f64 = 20.0;
 /// 4 GB of the paper's 50.
 const PERCENT: f64 = 8.0;
@@ -42,7 +43,6 @@ struct Killed {
     hit_rate: f64,
 }
 
-/// A restart.
 #[derive(Clone, Debug)]
 struct Found {
     before_per_second: f64,
@@ -51,7 +51,7 @@ struct Found {
     seconds: f64,
     /// And until nothing is left to be redone, beside those transactions.
     all_seconds: f64,
-    /// From the beginning of opening until it answers, if all of recovery is done before.
+    /// From the beginning of opening until it returns, if all of recovery is done before.
     eager_seconds: f64,
     report: RecoveryReport,
     /// Transactions a second and hit rate in each second since opening began.
@@ -69,8 +69,8 @@ impl Found {
         percent(redo.pages_from_cache, redo.pages_from_store)
     }
 
-    /// Of the pages that the log names and that were not up to date in the store, those found in flash, up to date or not, %: what
-    /// an engine reads that redoes every page.
+    /// Of the pages that the log names and that were not up to date in the store, those found in
+    /// flash, up to date or not, %: what an engine reads that redoes every page.
     fn found_in_flash(&self) -> f64 {
         let redo = &self.report.redo;
         percent(redo.pages_from_cache + redo.pages_current, redo.pages_from_store)
@@ -209,7 +209,8 @@ fn restarted(cell: &Cell, killed: Killed, interrupted: &AtomicBool) -> Result<Fo
     Ok(found)
 }
 
-/// How long it takes to open what is left by a kill, with all of recovery done before the answer.
+/// How long it takes to open what is left by a kill, with all of recovery done before the opening
+/// returns.
 fn eager(cell: &Cell, left: Population) -> Result<f64, Failure> {
     let bytes = left.bytes;
     let (machine, devices) = Machine::new(cell, left)?;
@@ -304,7 +305,7 @@ pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
             let redo = &found.report.redo;
             table.notes.push(format!(
                 "interval {interval} s, {name}: {}. Pages redone from flash {}, from disks {}, current in flash {}; all \
-                 before the answer {:.2} s",
+                 before the opening returns {:.2} s",
                 found.parts(),
                 redo.pages_from_cache,
                 redo.pages_from_store,
@@ -338,7 +339,7 @@ pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
         15.0,
     );
     table.at_most(
-        "all before the answer, with the cache over without, %, most over intervals",
+        "all before the opening returns, with the cache over without, %, most over intervals",
         slowest_eager,
         15.0,
     );

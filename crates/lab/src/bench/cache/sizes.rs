@@ -241,7 +241,7 @@ fn compare(
         last.tpm / in_place.tpm,
         ssd_target,
     );
-    // As busy as they are without a cache, the arms would do so much.
+    // As busy as they are without a cache, the arms would reach this rate.
     let bound = |ours: &Found| none.per_second * none.store.busy_us / ours.store.busy_us;
     let reached = least(pairs.iter().map(|(_, ours, _)| ours.per_second / bound(ours)));
     figure.at_least(

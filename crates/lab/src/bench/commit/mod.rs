@@ -1,9 +1,11 @@
-//! `firn lab bench commit`: small durable commits beside the raw device's synchronous writes, in turn.
+//! `firn lab bench commit`: small durable commits beside the raw device's synchronous writes, in
+//! turn.
 //!
-//! In every round each client count is measured on Firn and on raw files, one right after the other and in
-//! alternating order; ratios are taken within a round, then their median over rounds. The raw writes are as
-//! many in flight as the log has at most for so many clients, and as large as the log's median write (rounded
-//! down to a power of two, which can only favour the raw device).
+//! In every round each client count is measured on Firn and on raw files, one right after the other
+//! and in alternating order; ratios are taken within a round, then their median over rounds. The
+//! raw writes are as many in flight as the log has at most for that number of clients, and as large
+//! as the log's median write (rounded down to a power of two, which can only favour the raw
+//! device).
 
 use firndb_adapter::FirnEngine;
 mod raw_device;
@@ -66,7 +68,6 @@ pub struct Run {
 }
 
 impl Run {
-    /// Median latency in microseconds.
     pub fn p50_us(&self) -> f64 {
         self.report.kinds[0].latency.p50
     }
@@ -76,13 +77,11 @@ impl Run {
 pub struct Round {
     /// With nothing else running.
     pub idle: Run,
-    /// The raw device.
     pub raw: RawRun,
     /// Beside spinning threads, if that was asked for.
     pub spinning: Option<Run>,
 }
 
-/// Runs the command.
 pub fn run(args: &BenchCommit) -> Result<(), Failure> {
     if !(args.seconds > 0.0 && args.seconds < 1e6) {
         return Err(Failure::bad_argument("--seconds must be a positive number below a million"));
@@ -178,8 +177,8 @@ impl<'a> Bench<'a> {
         Ok(Measured { head, rounds, interrupted })
     }
 
-    /// One client count. Every second round the order is the other one; `write_bytes` is what the round before
-    /// found.
+    /// One client count. Every second round the order is the other one; `write_bytes` is what the
+    /// round before found.
     pub fn round(&mut self, number: u32, clients: u32, write_bytes: Option<usize>) -> Result<Round, Failure> {
         let streams = clients.min(self.log_devices) as usize;
         let spinners = self.args.spinners.filter(|_| clients == SPINNING_CLIENTS);
@@ -194,7 +193,7 @@ impl<'a> Bench<'a> {
         Ok(Round { idle, raw, spinning })
     }
 
-    /// With so many threads of equal priority that do nothing but run.
+    /// Beside this number of threads of equal priority that spin.
     fn beside_spinners(&self, count: u32, clients: u32) -> Result<Run, Failure> {
         let spinning = AtomicBool::new(true);
         std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! The raw device's synchronous writes: what a commit costs if the engine costs nothing.
 //!
-//! As the log has it: a file for each stream, of a log file's default size, pre-written, opened with the same
-//! flags, written by the same call, sequentially, round and round.
+//! As the log has it: a file for each stream, of a log file's default size, pre-written, opened
+//! with the same flags, written by the same call, sequentially, round and round.
 
 use firn::device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill};
 use firndb_console::Failure;
@@ -14,20 +14,17 @@ use std::time::{Duration, Instant};
 pub struct RawRun {
     /// Writes in flight.
     pub streams: usize,
-    /// Bytes of one.
     pub write_bytes: usize,
     /// Writes a second, all streams together.
     pub writes_per_second: f64,
     /// Of one write, in microseconds.
     pub p50_us: f64,
-    /// As above.
     pub p99_us: f64,
 }
 
 /// Bytes of a file: a fourth of the default log.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Files to write to.
 pub struct RawFiles {
     files: Vec<FileDevice>,
     /// Where the next write of each begins: a run goes on where the last one ended.
@@ -47,8 +44,8 @@ impl RawFiles {
         Ok(RawFiles { next: vec![0; files.len()], files })
     }
 
-    /// Writes `bytes` at a time (rounded up to whole blocks) from `streams` threads, each to its own file, for
-    /// `time` after a fifth of it that is not counted, or until `interrupt`.
+    /// Writes `bytes` at a time (rounded up to whole blocks) from `streams` threads, each to its
+    /// own file, for `time` after a fifth of it that is not counted, or until `interrupt`.
     pub fn run(
         &mut self,
         streams: usize,
@@ -110,7 +107,7 @@ fn sleep(time: Duration, interrupt: &AtomicBool) {
     }
 }
 
-/// Writes until `stop`; answers how many nanoseconds each write took while `counting`.
+/// Writes until `stop`; returns how many nanoseconds each write took while `counting`.
 fn stream(
     file: &FileDevice,
     next: &mut u64,

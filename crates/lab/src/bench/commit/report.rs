@@ -5,8 +5,7 @@ use firn_workloads::results::{BenchResult, Conditions, Target};
 use firn_workloads::{Engine, commit_bench};
 use firndb_adapter::FirnEngine;
 use firndb_console::output::write_json;
-use firndb_console::say;
-use firndb_console::{Failure, commit_of_source, size, table};
+use firndb_console::{Failure, commit_of_source, say, size, table};
 use serde_json::{Value, json};
 
 /// Spinning threads that the target names.

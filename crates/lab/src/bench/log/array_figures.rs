@@ -17,8 +17,8 @@ const SPLITTING: [(&str, &str); 3] =
 
 /// Figure 5: requests of 4 KiB on two drives, whole, and split into two of 2 KiB.
 ///
-/// Requests are composed at the flush call, one for each, so that none grows by waiting; the split ones are those of a
-/// striped log with units of 2 KiB.
+/// Requests are composed at the flush call, one for each, so that none grows by waiting; the split
+/// ones are those of a striped log with units of 2 KiB.
 pub fn splitting(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::new("5", "requests of 4 KiB on two drives, whole and split into two");
     let requesters: &[usize] = if bench.is_quick() { &[2, 8, 32] } else { &[2, 4, 8, 16, 32] };
@@ -87,7 +87,8 @@ struct Comparison<'a> {
 struct Ratios {
     /// By stripe unit.
     striped: Vec<(u32, f64)>,
-    /// The array's own, with hiding on. Striping can hide nothing: what belongs to a device no other may write.
+    /// The array's own, with hiding on. Striping can hide nothing: what belongs to a device no
+    /// other may write.
     hiding: f64,
 }
 

@@ -6,8 +6,8 @@ use firn_emulate::{Model, Pacer, Request};
 use firn_profile::DeviceProfile;
 use firndb_console::Failure;
 
-/// Equal parts of one device's time: the bytes of each lie apart, in memory of its own, and the requests of all
-/// go to one model. So one drive becomes several virtual ones (FlashLogging, 5.4).
+/// Equal parts of one device's time: the bytes of each lie apart, in memory of its own, and the
+/// requests of all go to one model. So one drive becomes several virtual ones (FlashLogging, 5.4).
 #[derive(Debug)]
 pub struct Partition {
     memory: MemoryDevice,

@@ -1,8 +1,8 @@
 //! One TPC-C run in virtual time: the real engine on emulated log devices.
 //!
-//! The papers' databases lie in memory, and nothing but the log is to limit: the page store's device takes no time. The
-//! population is loaded once for each number of log devices, on devices that take no time, and every run begins
-//! with a copy of it.
+//! The papers' databases lie in memory, and nothing but the log is to limit: the page store's
+//! device takes no time. The population is loaded once for each number of log devices, on devices
+//! that take no time, and every run begins with a copy of it.
 
 use super::devices::Partition;
 use super::stream::Fault;
@@ -27,10 +27,11 @@ use std::time::{Duration, Instant};
 
 /// Warehouses of the paper's database.
 pub const WAREHOUSES: u32 = 20;
-/// The paper's population would take minutes to load and gigabytes to hold, and the log does not see its size: rows and
-/// log records are the specification's, the tables are shorter.
+/// The paper's population would take minutes to load and gigabytes to hold, and the log does not
+/// see its size: rows and log records are the specification's, the tables are shorter.
 const SCALE: Scale = Scale { warehouses: WAREHOUSES, items: 4000, customers: 60 };
-/// Of online log, on all devices together. The paper has 900 MB, of which a run here would fill a small part.
+/// Of online log, on all devices together. The paper has 900 MB, of which a run here would fill a
+/// small part.
 const LOG_BYTES: u64 = 256 << 20;
 const BUFFER_BYTES: usize = 192 << 20;
 /// The paper's server has two cores.
@@ -39,18 +40,17 @@ pub const CORES: usize = 2;
 /// What a transaction costs in processor time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cpu {
-    /// In tables and files.
+    /// Its name in tables and files.
     pub name: &'static str,
     /// How many times as slow as Firn's own measured cost.
     pub factor: f64,
 }
 
-/// The log's devices.
 #[derive(Clone, Debug)]
 pub enum Logs {
-    /// So many devices of a kind.
+    /// This number of devices of a kind.
     Each(DeviceProfile, usize),
-    /// One device, cut into so many.
+    /// One device, cut into this number of partitions.
     Partitions(DeviceProfile, usize),
 }
 
@@ -107,18 +107,17 @@ impl EmulatedLogs {
     }
 }
 
-/// A configuration to measure.
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub logs: Logs,
     pub policy: LogPolicy,
     pub compose: Compose,
     pub hiding: Hiding,
-    /// The disk of the archive, if there is one. It answers commits when it is first.
+    /// The disk of the archive, if there is one. It acknowledges commits when it is first.
     pub archive: Option<DeviceProfile>,
     pub clients: usize,
     pub cpu: Cpu,
-    /// Measured, in virtual time.
+    /// Virtual time that is measured.
     pub time: Duration,
     pub seed: u64,
 }
@@ -131,7 +130,6 @@ impl Cell {
     }
 }
 
-/// What a run measured.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// New-Orders a minute (the paper's NOTPM).
@@ -140,14 +138,15 @@ pub struct Found {
     pub new_order: Latency,
     pub log: LogStatistics,
     pub log_bytes_per_commit: f64,
-    /// Writes of the archive that answered commits which the log's devices did not have yet.
+    /// Writes of the archive that acknowledged commits which the log's devices did not have yet.
     pub early_writes: u64,
     /// Every scheduling point of the run.
     pub trace_hash: u64,
     pub real: Duration,
 }
 
-/// Empty of everything but a loaded population, by the number of log devices and whether they have areas for re-issues.
+/// Empty of everything but a loaded population, by the number of log devices and whether they have
+/// areas for re-issues.
 #[derive(Default)]
 pub struct Populations {
     loaded: BTreeMap<(usize, bool), Population>,
@@ -178,7 +177,8 @@ fn options(count: usize, hiding: Hiding) -> Options {
         .log_hiding(hiding)
 }
 
-/// Runs `body` as a simulation of the paper's processors; answers what it answered, and the run's trace hash.
+/// Runs `body` as a simulation of the paper's processors; returns its value and the run's trace
+/// hash.
 pub fn simulate<T: Send + 'static>(
     seed: u64,
     body: impl FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -194,7 +194,6 @@ impl Populations {
         }
     }
 
-    /// Runs one configuration.
     pub fn run(&mut self, cell: &Cell) -> Result<Found, Failure> {
         let began = Instant::now();
         let areas = cell.logs.count() > 1 && cell.hiding != Hiding::Off;
@@ -238,8 +237,8 @@ fn load(count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
     Ok(population)
 }
 
-/// A disk for the archive: its files are in a temporary directory, and take the time that the profile says. One segment is
-/// written at a time.
+/// A disk for the archive: its files are in a temporary directory, and take the time that the
+/// profile says. One segment is written at a time.
 struct ArchiveDisk {
     directory: tempfile::TempDir,
     wrap: WrapDevice,

@@ -1,7 +1,9 @@
-//! `firn lab bench log`: the figures of FlashLogging (SIGMOD 2009) measured again, in virtual time, on Firn.
+//! `firn lab bench log`: the figures of FlashLogging (SIGMOD 2009) measured again, in virtual time,
+//! on Firn.
 //!
-//! Every measurement is a simulation: the real engine or the real log, on emulated devices, its work charged by a
-//! stated cost model. Equal arguments give equal results, to the byte of the JSON but for its date and its length.
+//! Every measurement is a simulation: the real engine or the real log, on emulated devices, its
+//! work charged by a stated cost model. Equal arguments give equal results, to the byte of the JSON
+//! but for its date and its length.
 
 mod array_figures;
 mod devices;
@@ -51,7 +53,8 @@ pub struct BenchLog {
     /// Equal seeds give equal results
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// In real time: the figure `modern` through emulated volumes, 16 and 17 on the device under --dir
+    /// In real time: the figure `modern` through emulated volumes, 16 and 17 on the device under
+    /// --dir
     #[arg(long, conflicts_with = "all")]
     pub real: bool,
     /// Where --real makes its files, and removes them again
@@ -68,7 +71,6 @@ pub struct BenchLog {
     pub json: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(args: &BenchLog) -> Result<(), Failure> {
     if args.seconds.is_some_and(|seconds| !(0.01..=3600.0).contains(&seconds)) {
         return Err(Failure::bad_argument("--seconds must be a number from 0.01 to 3600"));

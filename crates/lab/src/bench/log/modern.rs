@@ -1,4 +1,5 @@
-//! What the paper could not measure: three network volumes, one of which misbehaves; and when to compose requests.
+//! What the paper could not measure: three network volumes, one of which misbehaves; and when to
+//! compose requests.
 
 use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
@@ -10,7 +11,8 @@ use firndb_console::Failure;
 use serde_json::json;
 use std::time::Duration;
 
-/// One of three volumes has spikes of 100 ms in 1 % of its requests, or stands still for five seconds.
+/// One of three volumes has spikes of 100 ms in 1 % of its requests, or stands still for five
+/// seconds.
 pub fn misbehaving(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::new("modern", "three network volumes, one of which misbehaves");
     let time = Duration::from_secs(if bench.is_quick() { 8 } else { 30 });

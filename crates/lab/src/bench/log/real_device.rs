@@ -16,9 +16,7 @@ use std::time::Instant;
 
 /// Names of targets, as they stand also where they are not measured.
 pub const SCAN_TARGET: &str = "recovery scan on the real device / its raw sequential reads";
-/// As above.
 pub const WIDTH_TARGET: &str = "real device, 32 clients: the chosen log width / one log device";
-/// As above.
 pub const RAW_TARGET: &str =
     "real device, 32 clients: commits / (raw writes of as many streams x mean group)";
 
@@ -49,7 +47,8 @@ struct Width {
     group: Vec<f64>,
 }
 
-/// Figure 17: durable commits of 32 clients over the number of log devices on one real drive, beside raw writes.
+/// Figure 17: durable commits of 32 clients over the number of log devices on one real drive,
+/// beside raw writes.
 ///
 /// All widths are measured in every round, one after the other; ratios are of medians over rounds.
 pub fn widths(bench: &Bench) -> Result<Figure, Failure> {
@@ -148,7 +147,7 @@ fn written(dir: &Path, count: usize, bytes: u64, seed: u64) -> Result<(Vec<Arc<F
     Ok((files, written))
 }
 
-/// Reads so many bytes of each file, all side by side; bytes a second.
+/// Reads `each` bytes of every file, all in parallel; returns bytes a second.
 fn raw_reads(files: &[Arc<FileDevice>], each: u64) -> Result<f64, Failure> {
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -169,7 +168,8 @@ fn raw_reads(files: &[Arc<FileDevice>], each: u64) -> Result<f64, Failure> {
     Ok(bytes as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Figure 16: the recovery scan beside raw sequential reads of the same files, as many side by side.
+/// Figure 16: the recovery scan beside raw sequential reads of the same files, as many side by
+/// side.
 pub fn scans(bench: &Bench) -> Result<Figure, Failure> {
     in_dir(bench, |dir| {
         let mut figure = Figure::new("16", "bandwidth of the recovery scan on a real drive");

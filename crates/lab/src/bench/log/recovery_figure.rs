@@ -13,8 +13,8 @@ use firn_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
 use firndb_console::Failure;
 use serde_json::json;
 
-/// Appends log of TPC-C's kind to devices that take no time, and answers their contents. The requests go round the
-/// devices, as they do where all are equally fast.
+/// Appends log of TPC-C's kind to devices that take no time, and returns their contents. The
+/// requests go round the devices, as they do where all are equally fast.
 fn written(count: usize, bytes: u64, seed: u64) -> Result<Vec<MemoryDevice>, Failure> {
     let (devices, _) = simulate(seed, move || {
         let memories: Vec<Arc<MemoryDevice>> =

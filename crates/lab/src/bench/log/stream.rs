@@ -1,5 +1,5 @@
-//! The log by itself in virtual time: threads that append and wait, as in FlashLogging's micro-benchmarks (3.3, 5.2), with
-//! devices that stall where that is asked for.
+//! The log by itself in virtual time: threads that append and wait, as in FlashLogging's
+//! micro-benchmarks (3.3, 5.2), with devices that stall where that is asked for.
 
 use super::machine::{Logs, simulate};
 use firn::{Compose, Hiding, LogPolicy};
@@ -12,17 +12,18 @@ use firn_workloads::{Latency, LatencyRecorder};
 use firndb_console::Failure;
 use std::time::Duration;
 
-/// Of each device.
+/// Bytes of each log device.
 const DEVICE_BYTES: u64 = 64 << 20;
-/// The payload of a log block: a request of so many bytes of stream for each 512 is aligned.
+/// The payload of a log block: a request with this number of bytes of stream for each 512 is
+/// aligned.
 const PAYLOAD: u64 = 472;
 
 /// What is appended at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// Requests of exactly so many bytes of log blocks, a multiple of 512.
+    /// Requests of exactly this number of bytes of log blocks, a multiple of 512.
     Fixed(u64),
-    /// New-Orders and Payments of TPC-C write about so much.
+    /// New-Orders and Payments of TPC-C write about this much.
     Tpcc,
 }
 
@@ -32,11 +33,10 @@ pub struct Fault {
     pub device: usize,
     /// Share of its requests that take so long.
     pub spikes: Option<(f64, Duration)>,
-    /// From when to when it does not answer, from the clients' begin on.
+    /// From when to when it completes nothing, counted from the clients' begin.
     pub frozen: Option<(Duration, Duration)>,
 }
 
-/// A configuration to measure.
 #[derive(Clone, Debug)]
 pub struct StreamCell {
     pub logs: Logs,
@@ -54,7 +54,6 @@ pub struct StreamCell {
     pub seed: u64,
 }
 
-/// What was measured.
 #[derive(Clone, Debug)]
 pub struct StreamFound {
     pub per_second: f64,
@@ -97,7 +96,6 @@ pub fn failed(error: firn_log::LogError) -> Failure {
     Failure::new(error.to_string())
 }
 
-/// Measures one configuration.
 pub fn run(cell: &StreamCell) -> Result<StreamFound, Failure> {
     let cell = cell.clone();
     simulate(cell.seed, move || measured(&cell)).map(|(found, _)| found)
@@ -169,7 +167,8 @@ fn measured(cell: &StreamCell) -> Result<StreamFound, Failure> {
     })
 }
 
-/// Appends once and waits; answers the bytes of log blocks if `counts` says so of it.
+/// Appends once and waits until that is durable; returns the bytes of log blocks if `counts` says
+/// so of it.
 fn append(
     log: &Log,
     size: Size,

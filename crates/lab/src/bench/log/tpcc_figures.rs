@@ -1,4 +1,5 @@
-//! Figures 11 and 12: TPC-C over the number of clients, on one and two flash drives, a disk, and the ideal log.
+//! Figures 11 and 12: TPC-C over the number of clients, on one and two flash drives, a disk, and
+//! the ideal log.
 
 use super::Bench;
 use super::figure::{Figure, Panel, Point, round};

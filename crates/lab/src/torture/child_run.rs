@@ -1,4 +1,4 @@
-//! One life of a child process: how it is set up, and when it is killed.
+//! One run of a child process: how it is set up, and when it is killed.
 
 use super::acknowledgement::Received;
 use super::args::TortureKill;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 /// How long a child may take to be ready, or to say anything, before it counts as hung.
 const HANG: Duration = Duration::from_secs(60);
-/// How often the parent looks at the child: short, so that a kill follows an acknowledgement closely.
+/// How often the parent polls the child: short, so that a kill follows an acknowledgement closely.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// What differs from life to life.
+/// What differs from one run of a child to the next.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// DRAM for pages: small, so that pages are written out all the time.
@@ -29,7 +29,6 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Draws one.
     pub fn draw(random: &mut Random, log_devices: u32, policy: Option<CachePolicy>) -> Setting {
         Setting {
             buffer: random.between(2, 24) << 20,
@@ -41,43 +40,41 @@ impl Setting {
     }
 }
 
-/// When a life ends.
+/// When a child is killed.
 #[derive(Clone, Copy, Debug)]
-enum EndsAfter {
-    /// So long after its start: while it opens, recovers or, if there was nothing, creates.
+enum KillAfter {
+    /// At this time after its start: while it opens, recovers or, if there was nothing, creates.
     Start(Duration),
-    /// As soon as so many commits have been acknowledged.
+    /// As soon as this number of commits has been acknowledged.
     Acknowledgements(u64),
-    /// So long after it was ready.
+    /// At this time after it was ready.
     Ready(Duration),
 }
 
-impl EndsAfter {
-    fn draw(random: &mut Random, fresh: bool, longest: Duration) -> EndsAfter {
+impl KillAfter {
+    fn draw(random: &mut Random, fresh: bool, longest: Duration) -> KillAfter {
         let part = |random: &mut Random, of: Duration| {
             Duration::from_micros(random.between(0, of.as_micros().max(1) as u64))
         };
         match random.between(0, 9) {
             0 | 1 => {
                 let opening = if fresh { 600 } else { 60 };
-                EndsAfter::Start(part(random, Duration::from_millis(opening)))
+                KillAfter::Start(part(random, Duration::from_millis(opening)))
             }
             2..=6 => {
                 let magnitude = random.between(0, 12);
-                EndsAfter::Acknowledgements(random.between(1, 1 << magnitude))
+                KillAfter::Acknowledgements(random.between(1, 1 << magnitude))
             }
-            _ => EndsAfter::Ready(part(random, longest)),
+            _ => KillAfter::Ready(part(random, longest)),
         }
     }
 }
 
-/// A life to be lived.
-pub struct Life<'a> {
-    /// The command's arguments.
+/// A child that is to be started and killed.
+pub struct ChildRun<'a> {
     pub args: &'a TortureKill,
-    /// Of the ledger.
+    /// Seed of the ledger.
     pub seed: u64,
-    /// How the child is set up.
     pub setting: &'a Setting,
     /// Whether everything has still to be made.
     pub fresh: bool,
@@ -85,17 +82,17 @@ pub struct Life<'a> {
     pub longest: Duration,
 }
 
-impl Life<'_> {
+impl ChildRun<'_> {
     /// Starts a child, kills it at a drawn moment, and notes what it had acknowledged.
-    pub fn live_and_die(&self, random: &mut Random, received: &mut Received) -> Result<(), Failure> {
-        let end = EndsAfter::draw(random, self.fresh, self.longest);
+    pub fn start_and_kill(&self, random: &mut Random, received: &mut Received) -> Result<(), Failure> {
+        let end = KillAfter::draw(random, self.fresh, self.longest);
         let mut child = self.start(random)?;
         let pipe = child.stdout.take().ok_or_else(|| Failure::new("the child has no pipe"))?;
         let (commits, ready) = (&AtomicU64::new(0), &AtomicU64::new(0));
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || received.read(pipe, commits, ready));
             let ended = self.watch(&mut child, end, commits, ready);
-            // Whatever was found, nothing of the child is left behind.
+            // After a failure, too, no child process is left behind.
             let killed = child.kill().and_then(|()| child.wait());
             let read = match reader.join() {
                 Ok(read) => read,
@@ -135,11 +132,11 @@ impl Life<'_> {
         Ok(command.spawn()?)
     }
 
-    /// Returns when the child shall die; an error if it died by itself or hangs.
+    /// Returns when it is time to kill the child; an error if the child ended by itself or hangs.
     fn watch(
         &self,
         child: &mut Child,
-        end: EndsAfter,
+        end: KillAfter,
         commits: &AtomicU64,
         ready: &AtomicU64,
     ) -> Result<(), Failure> {
@@ -153,9 +150,9 @@ impl Life<'_> {
                 ready_at = Some(Instant::now());
             }
             let over = match end {
-                EndsAfter::Start(time) => started.elapsed() >= time,
-                EndsAfter::Acknowledgements(count) => commits.load(Ordering::Acquire) >= count,
-                EndsAfter::Ready(time) => ready_at.is_some_and(|at| at.elapsed() >= time),
+                KillAfter::Start(time) => started.elapsed() >= time,
+                KillAfter::Acknowledgements(count) => commits.load(Ordering::Acquire) >= count,
+                KillAfter::Ready(time) => ready_at.is_some_and(|at| at.elapsed() >= time),
             };
             if over
                 || ready_at
