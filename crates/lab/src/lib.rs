@@ -5,16 +5,16 @@
 //! feature `lab`. It may use any crate below it, tool crates with rich dependencies too; nothing
 //! else depends on it.
 //!
-//! * [`bench`]: small durable commits on a real device; the figures of FlashLogging and FaCE in
+//! * `bench`: small durable commits on a real device; the figures of FlashLogging and FaCE in
 //!   virtual time;
-//! * [`tpcc`]: TPC-C on emulated devices, in virtual or in real time, with the [`cost`] model of
+//! * `tpcc`: TPC-C on emulated devices, in virtual or in real time, with the `cost` model of
 //!   processors;
-//! * [`sim`]: whole databases under faults and power cuts, each from a seed (`crates/sim`);
-//! * [`torture`]: processes killed while they commit, and what survives compared with what was
+//! * `sim`: whole databases under faults and power cuts, each from a seed (`crates/sim`);
+//! * `torture`: processes killed while they commit, and what survives compared with what was
 //!   acknowledged;
-//! * [`emulate`]: a file system whose files behave as if they lay on another device
+//! * `emulate`: a file system whose files behave as if they lay on another device
 //!   (`crates/emulate-fs`);
-//! * [`nand`]: traces replayed into simulated flash (`crates/emulate`).
+//! * `nand`: traces replayed into simulated flash (`crates/emulate`).
 //!
 //! Invariant: a figure depends on arguments and seed alone wherever time is virtual. Result files
 //! name the command, its configuration, the seed and the commit of the source.
