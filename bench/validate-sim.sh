@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Holds TPC-C in virtual time against the same engine in real time, on emulated devices of the same
 # profiles:
-#   real  firn tpcc --emulate: real threads, clock and files, each behind a device that takes its profile's time
-#   fuse  firn tpcc on files of `firn emulate` mounts: the kernel's I/O path and another emulation of the same profiles
+#   real  firn lab tpcc --emulate: real threads, clock and files, each behind a device that takes its profile's time
+#   fuse  firn tpcc on files of `firn lab emulate` mounts: the kernel's I/O path and another emulation of the same profiles
 # In turn, several rounds; prints transactions a second and the medians of real and fuse over
 # virtual. Exit status 1 if one is more than 15 % off.
 #
@@ -58,7 +58,7 @@ rate() {
 # Mounts: profile, name.
 mount_one() {
   mkdir -p "$work/$2" "$work/$2.backing"
-  "${urgent[@]}" "$firn" emulate --profile "$1" --size 1G --backing "$work/$2.backing" "$work/$2" >"$work/$2.out" 2>&1 &
+  "${urgent[@]}" "$firn" lab emulate --profile "$1" --size 1G --backing "$work/$2.backing" "$work/$2" >"$work/$2.out" 2>&1 &
   mounts+=("$work/$2")
   for _ in $(seq 100); do
     mountpoint -q "$work/$2" && return
@@ -105,13 +105,13 @@ while IFS='|' read -r name logs data load; do
   for log in $logs; do profiles="$profiles --profile-log $log"; done
   # One run: equal arguments give equal figures.
   # shellcheck disable=SC2086
-  virtual=$(rate "$firn" tpcc --sim $load $time $profiles)
+  virtual=$(rate "$firn" lab tpcc --sim $load $time $profiles)
   : >"$work/reals"
   : >"$work/fuses"
   for _ in $(seq "$rounds"); do
     rm -rf "$work/db"
     # shellcheck disable=SC2086
-    rate "${urgent[@]}" "$firn" tpcc --emulate --dir "$work/db" $load $time $profiles >>"$work/reals"
+    rate "${urgent[@]}" "$firn" lab tpcc --emulate --dir "$work/db" $load $time $profiles >>"$work/reals"
     fuse "$logs" "$data" "$load"
     echo "$fuse_rate" >>"$work/fuses"
   done

@@ -1,9 +1,10 @@
 //! Functions from any bytes to nothing at all, or to a panic, which is a fault.
 //!
-//! Decoders behind a checksum are reached by making the checksum right: the bytes are laid over a valid
-//! structure, which is then sealed again. Each function returns whether the bytes got through, so that a test
-//! can tell that a seed still reaches what it was made for. Used by the fuzzers of this directory, and on
-//! stable by `crates/firn/tests/all/fuzz_runs_are_short_here.rs`, which includes this file.
+//! Decoders behind a checksum are reached by making the checksum right: the bytes are laid over a
+//! valid structure, which is then sealed again. Each function returns whether the bytes got
+//! through, so that a test can tell that a seed still reaches what it was made for. Used by the
+//! fuzzers of this directory, and on stable by `crates/firn/tests/all/fuzz_runs_are_short_here.rs`,
+//! which includes this file.
 
 use firn::device::{Device, Durability, MemoryDevice};
 use firn::{Database, Devices, Direction, ErrorKind, KeyRange, Options, Savepoint, Table, Transaction};
@@ -17,17 +18,17 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 pub const PAGE: usize = 1024;
-/// Bytes of a metadata page of the store, and map pages in a group: a group has 144 places for pages instead
-/// of 4,032, so that the few pages of these databases lie in several groups, and a check does not spend its
-/// time on empty map entries.
+/// Bytes of a metadata page of the store, and map pages in a group: a group has 144 places for
+/// pages instead of 4,032, so that the few pages of these databases lie in several groups, and a
+/// check does not spend its time on empty map entries.
 const META: usize = 512;
 const MAPS: u32 = 8;
 /// Both slots of the first group's bitmap page and of each of its map pages.
 const GROUP_SLOTS: u8 = 2 * (1 + MAPS as u8);
 /// Bytes of a log block.
 pub const BLOCK: u64 = 512;
-/// Of the log that [`log`] scans: sixteen sections of four blocks, two of them for outliers. Its records
-/// share blocks or are longer than one, and fill two thirds of the others.
+/// Of the log that [`log`] scans: sixteen sections of four blocks, two of them for outliers. Its
+/// records share blocks or are longer than one, and fill two thirds of the others.
 const LOG_BYTES: u64 = (2 + 16 * 4) * BLOCK;
 const LOG_RECORDS: u8 = 16;
 
@@ -89,7 +90,8 @@ pub fn template() -> Disks {
         .duplicate()
 }
 
-/// Opens, reads everything, writes, checks, closes: each may fail, none may panic. Returns whether it opens.
+/// Opens, reads everything, writes, checks, closes: each may fail, none may panic. Returns whether
+/// it opens.
 fn use_it(disks: &Disks) -> bool {
     let Ok(db) = options().open_on(disks.devices()) else { return false };
     for name in db.table_names() {
@@ -134,7 +136,8 @@ pub fn page(data: &[u8]) -> bool {
     fits
 }
 
-/// Blocks of a log: bytes laid over some, which are sealed again. Returns whether records are found.
+/// Blocks of a log: bytes laid over some, which are sealed again. Returns whether records are
+/// found.
 pub fn log(data: &[u8]) -> bool {
     let device: Arc<dyn Device> = Arc::new(log_template());
     let mut reader = Reader::new(data);
@@ -188,7 +191,8 @@ pub fn log_template() -> MemoryDevice {
         .duplicate()
 }
 
-/// Lays `piece` over a structure of `len` bytes at `offset`, from its byte `at` on, and seals it again.
+/// Lays `piece` over a structure of `len` bytes at `offset`, from its byte `at` on, and seals it
+/// again.
 fn overlay(
     device: &Arc<dyn Device>,
     offset: u64,
@@ -205,7 +209,8 @@ fn overlay(
     device.write(offset, &bytes, Durability::Durable).expect("inside the device");
 }
 
-/// A superblock: bytes laid over it, in both copies, and sealed again. Returns whether the database opens.
+/// A superblock: bytes laid over it, in both copies, and sealed again. Returns whether the database
+/// opens.
 pub fn superblock(data: &[u8]) -> bool {
     let disks = template();
     let mut reader = Reader::new(data);
@@ -224,14 +229,15 @@ pub fn superblock(data: &[u8]) -> bool {
     use_it(&disks)
 }
 
-/// The store's header and metadata: bytes laid over a slot, and sealed again. Returns whether the database
-/// opens.
+/// The store's header and metadata: bytes laid over a slot, and sealed again. Returns whether the
+/// database opens.
 pub fn store(data: &[u8]) -> bool {
     let disks = template();
     let device: Arc<dyn Device> = disks.store.clone();
     let mut reader = Reader::new(data);
     while let (Ok(which), Ok(at), Ok(piece)) = (reader.u8(), reader.u16(), reader.blob()) {
-        // Header and totals lie 64 KiB apart, the first group's metadata pages behind them one by one.
+        // Header and totals lie 64 KiB apart, the first group's metadata pages behind them one by
+        // one.
         let (offset, len, checksum_at) = match which % (4 + GROUP_SLOTS) {
             slot @ 0..=1 => (u64::from(slot) << 16, 4096, 64),
             slot @ 2..=3 => (u64::from(slot) << 16, META, 60),
@@ -249,8 +255,8 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Savepoints, with the rows there were.
 type Marks = Vec<(Savepoint, Rows)>;
 
-/// Statements, transactions, crashes and closings of a database, as the bytes say, beside a sorted map.
-/// Returns whether a row was committed.
+/// Statements, transactions, crashes and closings of a database, as the bytes say, beside a sorted
+/// map. Returns whether a row was committed.
 pub fn operations(data: &[u8]) -> bool {
     let mut disks = Disks::new();
     let mut db = options().create_on(disks.devices()).expect("created");

@@ -1,9 +1,11 @@
 //! `firn backup`, `firn restore` and `firn archive`.
 
-use crate::output::{say, write_json};
-use crate::{Failure, inspect, interrupt, moment, progress, size, table};
+use crate::inspect;
 use clap::{Args, Subcommand};
 use firn::{ArchiveSurvey, BackupProgress, BackupReport, Database, Lsn, Options, RestoreTo};
+use firndb_console::output::write_json;
+use firndb_console::report::backup_sentence;
+use firndb_console::{Failure, interrupt, moment, progress, say, size, table};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -59,7 +61,8 @@ pub enum Archive {
     Verify(ArchiveDir),
     /// Show how far a database's archive is
     Status(ArchiveStatus),
-    /// Let a database do without its archive, which is lost; after a crash, commits that only it had are given up
+    /// Let a database do without its archive, which is lost; after a crash, commits that only it
+    /// had are given up
     Forget(ArchiveStatus),
 }
 
@@ -120,26 +123,11 @@ pub fn backup(args: &Backup) -> Result<(), Failure> {
             (report?, to)
         }
     };
-    say!("{}", sentence(&report, at));
+    say!("{}", backup_sentence(&report, at));
     match &args.json {
         Some(path) => write_json(path, &backup_json(&report)),
         None => Ok(()),
     }
-}
-
-/// What a backup is, for people.
-pub fn sentence(report: &BackupReport, at: &Path) -> String {
-    format!(
-        "the backup in {} is whole: {} pages ({}) of database {}, and log from LSN {} to {end}; it can be restored to \
-         LSN {end} ({}) and, with the archive, to any later commit",
-        at.display(),
-        report.pages,
-        size::show(report.page_bytes),
-        report.database,
-        report.from,
-        moment::show(report.times_us.1),
-        end = report.end
-    )
 }
 
 fn backup_json(report: &BackupReport) -> serde_json::Value {

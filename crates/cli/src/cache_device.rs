@@ -1,26 +1,29 @@
 //! `firn cache`: the flash cache of a database, shown and changed.
 
-use crate::output::{say, write_json};
-use crate::{Failure, progress, size};
 use clap::{Args, Subcommand};
 use firn::{CachePolicy, CacheSpec, CacheStatus, Database, Options};
+use firndb_console::output::write_json;
+use firndb_console::{Failure, progress, say, size};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// What to do with the flash cache.
 #[derive(Debug, Subcommand)]
 pub enum Cache {
-    /// Show the flash cache: where it is, of what kind, and whether it is there; changes and recovers nothing
+    /// Show the flash cache: where it is, of what kind, and whether it is there; changes and
+    /// recovers nothing
     Status(Status),
     /// Put a flash cache to use: a file that is made, or an empty file or raw device
     Attach(Attach),
-    /// Write to the store what only the flash cache has, and use it no more; its file is left where it is
+    /// Write to the store what only the flash cache has, and use it no more; its file is left where
+    /// it is
     Detach(Detach),
     /// Make the flash cache larger or smaller; it begins empty
     Resize(Resize),
     /// Detach the flash cache and attach another
     Replace(Attach),
-    /// Give up a flash cache that is lost: what only it held is made anew from the store and the log, if that was kept for it
+    /// Give up a flash cache that is lost: what only it held is made anew from the store and the
+    /// log, if that was kept for it
     Abandon(Detach),
 }
 
@@ -45,7 +48,7 @@ pub struct Attach {
     /// Where it is to be; a relative path counts from the database's directory
     #[arg(long, value_name = "FILE")]
     pub path: Option<PathBuf>,
-    /// Who stays and who goes: a name from docs/guide/cache.md (gsc, gr, fifo, lc, …)
+    /// What stays and what is evicted: a name from docs/guide/cache.md (gsc, gr, fifo, lc, …)
     #[arg(long, value_parser = policy)]
     pub policy: Option<CachePolicy>,
     /// Pages written and replaced at a time
@@ -94,15 +97,14 @@ impl Attach {
     }
 }
 
-/// Runs one of them.
 pub fn run(command: &Cache) -> Result<(), Failure> {
     match command {
         Cache::Status(args) => status(args),
         Cache::Attach(args) => change(&args.dir, |db, _| db.attach_cache(&args.spec())),
-        Cache::Detach(args) => change(&args.dir, |db, told| db.detach_cache(told)),
-        Cache::Resize(args) => change(&args.dir, |db, told| db.resize_cache(args.bytes, told)),
+        Cache::Detach(args) => change(&args.dir, |db, progress| db.detach_cache(progress)),
+        Cache::Resize(args) => change(&args.dir, |db, progress| db.resize_cache(args.bytes, progress)),
         Cache::Abandon(args) => abandon(&args.dir),
-        Cache::Replace(args) => change(&args.dir, |db, told| db.replace_cache(&args.spec(), told)),
+        Cache::Replace(args) => change(&args.dir, |db, progress| db.replace_cache(&args.spec(), progress)),
     }
 }
 

@@ -1,14 +1,15 @@
 //! `firn characterize`: measures a device and writes what it is like.
 
-use crate::output::say;
-use crate::{Failure, characterize_compare, characterize_pictures, characterize_report};
-use crate::{interrupt, output, progress, size};
+use crate::characterize_compare;
+use crate::characterize_pictures;
+use crate::characterize_report;
 use clap::Args;
 use firn_characterize::{
     Cell, Consent, Effort, Error, Head, Measurements, Plan, Stop, Target, TargetOptions, measure,
 };
 use firn_profile::DeviceProfile;
 use firn_workloads::wall;
+use firndb_console::{Failure, interrupt, output, progress, say, size};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,8 @@ use std::time::Duration;
 /// `firn characterize`.
 #[derive(Args, Debug)]
 pub struct CharacterizeArgs {
-    /// A directory on the file system to measure, or a block device; a file is left as it is, its directory measured
+    /// A directory on the file system to measure, or a block device; a file is left as it is, its
+    /// directory measured
     #[arg(required_unless_present = "compare")]
     pub path: Option<PathBuf>,
     /// Measure for under 30 seconds instead of about six minutes
@@ -50,7 +52,8 @@ pub struct CharacterizeArgs {
     /// Equal seeds choose equal places
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Measure only this, as a result's description has it ("read random 4096 B, 16 in flight"); writes no profile
+    /// Measure only this, as a result's description has it ("read random 4096 B, 16 in flight");
+    /// writes no profile
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["out", "pictures"])]
     pub only: Option<String>,
     /// With --only: for so long
@@ -62,17 +65,14 @@ pub struct CharacterizeArgs {
     pub compare: Option<Vec<String>>,
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        match error {
-            Error::BadArgument(message) => Failure::bad_argument(message),
-            Error::Interrupted => Failure::interrupted(error.to_string()),
-            _ => Failure::new(error.to_string()),
-        }
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::BadArgument(message) => Failure::bad_argument(message),
+        Error::Interrupted => Failure::interrupted(error.to_string()),
+        _ => Failure::new(error.to_string()),
     }
 }
 
-/// Runs the command.
 pub fn run(args: &CharacterizeArgs) -> Result<(), Failure> {
     if let Some([first, second]) = args.compare.as_deref() {
         return characterize_compare::run(first, second);
@@ -99,7 +99,7 @@ pub fn run(args: &CharacterizeArgs) -> Result<(), Failure> {
     let head = Head::of(path, &target, plan.effort, &args.name, &started);
     drop(target);
 
-    let profile = firn_characterize::profile(&measured, head)?;
+    let profile = firn_characterize::profile(&measured, head).map_err(failure)?;
     profile.save(&out).map_err(|error| Failure::new(error.to_string()))?;
     characterize_report::print(&profile, &measured);
     if let Some(dir) = &args.pictures {
@@ -189,14 +189,14 @@ fn prepare(args: &CharacterizeArgs, path: &Path, plan: &Plan, stop: &Stop) -> Re
     let consent = Consent { destroy_contents: args.destroy_contents, i_am_sure: args.i_am_sure.clone() };
     let options = TargetOptions { area: args.area, prepare: plan.prepare, consent, keep: args.keep };
     let bar = progress::bar("writing the area", 0);
-    let mut told = |written: u64, wanted: u64| {
+    let mut progress = |written: u64, wanted: u64| {
         bar.set_length(wanted);
         bar.set_position(written);
         bar.set_message(size::show(written));
     };
-    let target = Target::open(path, &options, &mut told, stop);
+    let target = Target::open(path, &options, &mut progress, stop);
     bar.finish_and_clear();
-    let target = target?;
+    let target = target.map_err(failure)?;
     for note in target.notes() {
         eprintln!("firn: note: {note}");
     }
@@ -206,13 +206,13 @@ fn prepare(args: &CharacterizeArgs, path: &Path, plan: &Plan, stop: &Stop) -> Re
 /// The bar's remaining time is the sum of the budgets that are left.
 fn measure_with_bar(target: &Target, plan: &Plan, stop: &Stop) -> Result<Measurements, Failure> {
     let bar = progress::bar("measuring", 0);
-    let mut told = |step: firn_characterize::Step| {
+    let mut progress = |step: firn_characterize::Step| {
         bar.set_length(step.total.as_millis() as u64);
         bar.set_position(step.done.as_millis() as u64);
         let left = step.total.saturating_sub(step.done);
         bar.set_message(format!("{} ({} s planned)", step.what, left.as_secs()));
     };
-    let measured = measure(target, plan, &mut told, stop);
+    let measured = measure(target, plan, &mut progress, stop);
     bar.finish_and_clear();
-    Ok(measured?)
+    measured.map_err(failure)
 }

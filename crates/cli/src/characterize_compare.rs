@@ -1,13 +1,11 @@
 //! `firn characterize --compare A B`: two profiles side by side, measured or shipped.
 
 use crate::characterize_report::show_us;
-use crate::output::say;
-use crate::{Failure, size, table};
 use comfy_table::Table;
 use firn_emulate::profiles;
 use firn_profile::{DeviceProfile, MeasuredRow, ModelSection, Op, Pattern, ServiceTable};
+use firndb_console::{Failure, say, size, table};
 
-/// Runs the command.
 pub fn run(first: &str, second: &str) -> Result<(), Failure> {
     let load = |name: &str| profiles::find(name).map_err(|error| Failure::bad_argument(error.to_string()));
     let (a, b) = (load(first)?, load(second)?);

@@ -1,12 +1,13 @@
-//! Pictures of what was measured, as SVG: throughput over request size, and the distribution of latencies.
+//! Pictures of what was measured, as SVG: throughput over request size, and the distribution of
+//! latencies.
 
-use crate::Failure;
 use firn_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose};
 use firn_profile::DeviceProfile;
+use firndb_console::Failure;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Told apart by people who do not tell red from green (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const COLORS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
@@ -22,7 +23,7 @@ const NINES_MOST: f64 = 5.0;
 /// A curve: what it shows, and its points.
 type Curve = (String, Vec<(f64, f64)>);
 
-/// Draws all pictures into a directory that exists; answers their files.
+/// Draws all pictures into a directory that exists; returns their files.
 pub fn draw(dir: &Path, profile: &DeviceProfile, measured: &Measurements) -> Result<Vec<PathBuf>, Failure> {
     let throughput = dir.join(format!("{}-throughput.svg", profile.name));
     let latency = dir.join(format!("{}-latency.svg", profile.name));
@@ -94,7 +95,7 @@ fn throughput_over_size(path: &Path, title: &str, curves: &[Curve]) -> Result<()
         points().fold((f64::MAX, 0.0f64), |(least, most), point| (least.min(point.0), most.max(point.0)));
     let x = if ends.0 > ends.1 { 9.0..21.0 } else { ends.0 - 0.3..ends.1 + 0.3 };
     let y = range(points().map(|point| point.1));
-    let bytes = |power: &f64| crate::size::show(1 << power.round() as u32).replace(".0", "");
+    let bytes = |power: &f64| firndb_console::size::show(1 << power.round() as u32).replace(".0", "");
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE).map_err(text)?;
     let mut chart = ChartBuilder::on(&root)

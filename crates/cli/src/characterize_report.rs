@@ -1,15 +1,13 @@
 //! What `firn characterize` prints, and its JSON.
 
 use crate::characterize::CharacterizeArgs;
-use crate::output::say;
-use crate::{commit_of_source, size, table};
 use firn_characterize::{Measured, Measurements, Op, Pattern, Purpose};
 use firn_profile::{Choice, DeviceProfile};
 use firn_workloads::results::config_hash;
+use firndb_console::{commit_of_source, say, size, table};
 use serde_json::{Value, json};
 use std::fmt::Display;
 
-/// Prints the summary.
 pub fn print(profile: &DeviceProfile, measured: &Measurements) {
     say!("{}", profile.title);
     say!("{}", profile.source);
@@ -163,7 +161,6 @@ pub fn json(
     })
 }
 
-/// One cell's results.
 pub fn row(one: &Measured) -> Value {
     let (cell, tally) = (&one.cell, &one.tally);
     let latency = |latency: &firn_characterize::Distribution| {
@@ -196,8 +193,8 @@ pub fn row(one: &Measured) -> Value {
     })
 }
 
-/// A distribution without the points that stand within half a percent, and a twentieth of what is missing to all, of the
-/// one before: a few hundred are left of tens of thousands.
+/// A distribution without the points that stand within half a percent, and a twentieth of what is
+/// missing to all, of the one before: a few hundred are left of tens of thousands.
 fn thinned(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let last = points.len().saturating_sub(1);
     let (mut index, mut kept) = (0, 0.0);

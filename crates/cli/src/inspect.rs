@@ -1,17 +1,18 @@
 //! Looking into a database: check, stat, dump.
 
 use crate::args::{Check, Dump, Stat};
-use crate::output::{self, say};
-use crate::{Failure, backup, progress, size, table};
+use crate::backup;
 use firn::{
     CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, RowCount, Statistics,
 };
+use firndb_console::report::recovery_parts_json;
+use firndb_console::{Failure, output, progress, say, size, table};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Opens what is there and changes nothing: it is recovered in memory, each page as it is looked at, so that one that is
-/// damaged is no obstacle before; and nothing moves meanwhile.
+/// Opens what is there and changes nothing: it is recovered in memory, each page as it is looked
+/// at, so that one that is damaged is no obstacle before; and nothing moves meanwhile.
 pub fn look(dir: &Path) -> Result<Database, Failure> {
     Ok(Options::new().on_recovery(progress::recovery()).open_read_only(dir)?)
 }
@@ -296,15 +297,6 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
     })
 }
 
-/// What opening cost, part by part.
-pub(crate) fn recovery_parts_json(recovery: &firn::RecoveryReport) -> Vec<Value> {
-    let part = |(name, cost): (&str, firn::RecoveryCost)| {
-        json!({"part": name, "seconds": cost.time.as_secs_f64(), "log_reads": cost.log_reads,
-               "cache_reads": cost.cache_reads, "store_reads": cost.store_reads})
-    };
-    recovery.parts().into_iter().map(part).collect()
-}
-
 fn cache_json(cache: &CacheStatistics) -> Value {
     json!({
         "slots": cache.slots, "slots_used": cache.slots_used, "pages_valid": cache.pages_valid,
@@ -343,6 +335,7 @@ pub fn dump(args: &Dump) -> Result<(), Failure> {
     // What is left was refused already.
     drop(out.into_parts());
     db.close()?;
-    // Output that failed is told when the command ends; `firn dump DIR --log | head` has seen what it wanted.
+    // Output that failed is reported when the command ends; `firn dump DIR --log | head` has seen
+    // what it wanted.
     if output::is_troubled() { Ok(()) } else { dumped }
 }

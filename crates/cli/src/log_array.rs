@@ -1,16 +1,17 @@
 //! `firn log`: the devices of a database's log, shown and changed.
 
-use crate::output::{say, write_json};
-use crate::{Failure, progress, size, table};
 use clap::{Args, Subcommand};
 use firn::{Database, LogArrayStatus, LogMemberState, Options};
+use firndb_console::output::write_json;
+use firndb_console::{Failure, progress, say, size, table};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// What to do with the log's devices.
 #[derive(Debug, Subcommand)]
 pub enum Log {
-    /// Show the log's devices, their room and wear, and how many could be lost; changes and recovers nothing
+    /// Show the log's devices, their capacity and wear, and how many could be lost; changes and
+    /// recovers nothing
     Status(Status),
     /// Add a device: a file that is made, or an empty file or raw device
     Add(Add),
@@ -61,7 +62,6 @@ pub struct Replace {
     pub path: PathBuf,
 }
 
-/// Runs one of them.
 pub fn run(command: &Log) -> Result<(), Failure> {
     match command {
         Log::Status(args) => status(args),
@@ -88,7 +88,7 @@ fn status(args: &Status) -> Result<(), Failure> {
     if let Some(path) = &args.json {
         write_json(path, &as_json(&status))?;
     }
-    let mut rows = table::new(&["device", "path", "state", "holds at most", "room", "written in all"]);
+    let mut rows = table::new(&["device", "path", "state", "holds at most", "free", "written in all"]);
     for member in &status.members {
         rows.add_row([
             member.id.to_string(),

@@ -1,10 +1,9 @@
 //! `firn profiles`: the device profiles that ship, and what one of them says.
 
-use crate::output::say;
-use crate::{Failure, output, table};
 use clap::Args;
 use firn_emulate::{Load, Model, profiles};
 use firn_profile::{DeviceProfile, Figure, Op, Origin, Pattern, ProfileError, Unit};
+use firndb_console::{Failure, output, say, table};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -21,7 +20,8 @@ pub struct Profiles {
     pub json: Option<PathBuf>,
 }
 
-/// Requests of each load that is shown: what takes milliseconds on the device takes microseconds in the model.
+/// Requests of each load that is shown: what takes milliseconds on the device takes microseconds in
+/// the model.
 const REQUESTS: usize = 6000;
 
 /// What a device does, as its emulation shows it.
@@ -58,7 +58,6 @@ struct Shown<'a> {
     figures: Vec<Compared>,
 }
 
-/// Runs the command.
 pub fn run(arguments: &Profiles) -> Result<(), Failure> {
     match &arguments.profile {
         None => list(arguments),

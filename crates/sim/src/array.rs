@@ -1,7 +1,8 @@
-//! What a seed draws of the log's array and of the archive: copies, devices that come, go and are lost, an archive that is
-//! slow, fails, is full or missing, and backups to restore from.
+//! What a seed draws of the log's array and of the archive: copies, devices that come, go and are
+//! lost, an archive that is slow, fails, is full or missing, and backups to restore from.
 //!
-//! Drawn from a generator of its own, so that the rest of a scenario is what it was before there was this.
+//! Drawn from a generator of its own, so that the rest of a scenario is what it was before there
+//! was this.
 
 use crate::scenario::Round;
 use crate::shelf::ARCHIVE;
@@ -18,13 +19,12 @@ pub(crate) const ARCHIVE_GONE: &str = "the archive is gone";
 pub struct ArchiveSetup {
     /// Longest time of a call.
     pub slowest: Duration,
-    /// Log is archived as soon as there is so much.
+    /// Log is archived as soon as there is this much.
     pub eager_bytes: u64,
-    /// Bytes of a segment.
     pub segment_bytes: u64,
     /// Bytes that it can take in a round.
     pub limit: u64,
-    /// Whether it answers commits.
+    /// Whether its writes acknowledge commits.
     pub completes: bool,
     /// When the log is full for its sake.
     pub when_full: ArchiveFull,
@@ -39,7 +39,6 @@ pub struct ArraySetup {
     pub lenient: bool,
     /// Empty devices that may join.
     pub spares: usize,
-    /// The archive.
     pub archive: Option<ArchiveSetup>,
     /// The round in which a backup is taken, to be restored from at the end.
     pub backup: Option<usize>,
@@ -47,7 +46,6 @@ pub struct ArraySetup {
     pub restores: Vec<RestoreWhat>,
 }
 
-/// What is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreWhat {
     /// The state after some commit.
@@ -56,7 +54,6 @@ pub enum RestoreWhat {
     BeforeCommit,
     /// The earliest state that can be.
     BackupEnd,
-    /// Everything.
     End,
     /// The state at some moment.
     Moment,
@@ -82,7 +79,7 @@ pub struct ArrayRound {
     pub troubles: Vec<(&'static str, FaultRule)>,
     /// The round begins with an opening without the archive.
     pub archive_missing: bool,
-    /// The clock on the wall is set, by so many microseconds, each so long after the time before.
+    /// Steps of the wall clock in microseconds, each at its time after the step before.
     pub clock: Vec<(Duration, i64)>,
     /// A log device is lost while the power is off, of which others have all that it had.
     pub lost_device: Option<usize>,
@@ -106,7 +103,7 @@ impl ArchiveSetup {
 }
 
 impl ArraySetup {
-    /// Nothing of it.
+    /// A round without any of it.
     #[must_use]
     pub fn plain() -> ArraySetup {
         ArraySetup { copies: 1, lenient: false, spares: 0, archive: None, backup: None, restores: Vec::new() }
@@ -147,7 +144,8 @@ impl ArraySetup {
 }
 
 impl ArraySetup {
-    /// A backup in the first round, an archive with room for everything, and four states to restore.
+    /// A backup in the first round, an archive with space for everything, and four states to
+    /// restore.
     pub fn take_backup(&mut self, seed: u64, rounds: &mut [Round]) {
         use RestoreWhat::{BeforeCommit, Commit, End, Moment};
         let rng = &mut Rng::new(seed ^ 0xBAC0_0BAC);
@@ -163,7 +161,8 @@ impl ArraySetup {
         }
     }
 
-    /// What is restored, and what becomes of the clock: of their own, so that what else a seed stands for stays.
+    /// What is restored, and what becomes of the clock: of their own, so that what else a seed
+    /// stands for stays.
     fn draw_restores(&mut self, seed: u64, rounds: &mut [Round]) {
         use RestoreWhat::{BackupEnd, BeforeCommit, Commit, End, Moment};
         let rng = &mut Rng::new(seed ^ 0x4E57_04E5);

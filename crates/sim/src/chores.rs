@@ -1,7 +1,8 @@
-//! What an operator does beside the clients: a table that is dropped and created again, masses of deleted rows, and a
-//! snapshot that is held through a whole round.
+//! What an operator does beside the clients: a table that is dropped and created again, masses of
+//! deleted rows, and a snapshot that is held through a whole round.
 //!
-//! Drawn from a generator of its own, so that the rest of a scenario is what it was before there was this.
+//! Drawn from a generator of its own, so that the rest of a scenario is what it was before there
+//! was this.
 
 use crate::client::Tables;
 use crate::scenario::Round;
@@ -15,14 +16,15 @@ use std::time::Duration;
 
 /// The table that comes and goes.
 const SCRATCH: &str = "scratch";
-/// How long the holder of a snapshot waits between its first two readings, and at most: an operator may wait for a minute
-/// until a log device can leave.
+/// How long the holder of a snapshot waits between its first two readings, and at most: an operator
+/// may wait for a minute until a log device can leave.
 const SNAPSHOT_NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(500));
 
 /// What a round does beside its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChoresRound {
-    /// Steps that the table which comes and goes takes: it is created, filled, emptied, filled, dropped, and again.
+    /// Steps that the table which comes and goes takes: it is created, filled, emptied, filled,
+    /// dropped, and again.
     pub scratch_steps: u32,
     /// Rows that it is filled with.
     pub scratch_rows: u32,
@@ -67,7 +69,8 @@ pub(crate) fn draw(seed: u64, logs: usize, copies: usize, rounds: &mut [Round]) 
     }
 }
 
-/// The table that comes and goes: none, or its rows, each with the number of the step that wrote it.
+/// The table that comes and goes: none, or its rows, each with the number of the step that wrote
+/// it.
 type State = Option<BTreeMap<u32, u32>>;
 
 /// What is known of that table.
@@ -79,10 +82,8 @@ pub struct Scratch {
     steps: u32,
 }
 
-/// Why the operator stopped.
 #[derive(Debug)]
 pub enum ChoreError {
-    /// A call failed.
     Failed(Error),
     /// The database returned what it must not.
     Wrong(String),
@@ -95,7 +96,8 @@ impl From<Error> for ChoreError {
 }
 
 impl Scratch {
-    /// Takes `steps` steps. The step that fails may have been taken or not, unless its error says that it was not.
+    /// Takes `steps` steps. The step that fails may have been taken or not, unless its error says
+    /// that it was not.
     pub fn work(&mut self, db: &Database, steps: u32, rows: u32, rng: &mut Rng) -> Result<(), ChoreError> {
         for _ in 0..steps {
             clock::sleep(Duration::from_micros(rng.below(2000)));
@@ -153,7 +155,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// Compares with what an opening found; a sentence if it is neither what was acknowledged nor what was attempted.
+    /// Compares with what an opening found; a sentence if it is neither what was acknowledged nor
+    /// what was attempted.
     pub fn compare(&mut self, db: &Database) -> Result<Option<String>, Error> {
         let found = match db.table(SCRATCH) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -213,7 +216,8 @@ fn difference(found: &State, expected: &State) -> String {
     format!("{SCRATCH} was acknowledged with {} and has {}", name(expected), name(found))
 }
 
-/// Reads all lists by one snapshot, again and again until `ended`; every reading must be like the first.
+/// Reads all lists by one snapshot, again and again until `ended`; every reading must be like the
+/// first.
 pub fn hold_a_snapshot(
     db: &Database,
     tables: &Tables,

@@ -67,7 +67,6 @@ impl Tables {
         &self.lists[key as usize % 2]
     }
 
-    /// All lists.
     pub fn read_lists(&self, tx: &mut Transaction, keys: u32) -> Result<Lists, Error> {
         (0..keys)
             .map(|key| {
@@ -110,18 +109,13 @@ fn decode(bytes: &[u8]) -> Vec<Element> {
     bytes.chunks_exact(8).map(|pair| (number(&pair[..4]), number(&pair[4..]))).collect()
 }
 
-/// What a client needs.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Its number.
     pub client: usize,
-    /// The database.
     pub db: Database,
-    /// Its tables.
     pub tables: Tables,
-    /// Shared numbers.
     pub counters: Arc<Counters>,
-    /// Of all transactions.
+    /// Isolation level of all transactions.
     pub isolation: Isolation,
     /// How many lists there are.
     pub keys: u32,
@@ -129,19 +123,18 @@ pub struct Client {
     pub pause: Duration,
 }
 
-/// Why a client stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// All its transactions are done.
     Done,
     /// The database took no more.
     Refused(Error),
-    /// The database answered what it must not.
+    /// The database returned what it must not.
     Wrong(String),
 }
 
 impl Client {
-    /// Runs `count` transactions; answers all of them in their order.
+    /// Runs `count` transactions; returns all of them in their order.
     pub fn run(&self, count: u64, rng: &mut Rng) -> (Vec<Entry>, Stop) {
         let mut entries: Vec<Entry> = Vec::new();
         // Commits not waited for yet, with their places among the entries.
@@ -167,7 +160,8 @@ impl Client {
         (entries, stop)
     }
 
-    /// One transaction. An error carries its entry, if its fate is open, and why the client must stop.
+    /// One transaction. An error carries its entry, if its fate is open, and why the client must
+    /// stop.
     fn transaction(
         &self,
         rng: &mut Rng,
@@ -267,8 +261,9 @@ impl Client {
     }
 }
 
-/// Commits a prepared transaction or rolls it back. That it is refused with an error after which it might be tried again is
-/// wrong: all that the decision takes was set aside before the transaction was prepared.
+/// Commits a prepared transaction or rolls it back. That it is refused with an error after which it
+/// might be tried again is wrong: all that the decision takes was set aside before the transaction
+/// was prepared.
 pub(crate) fn decide(db: &Database, txn: u32, commit: bool) -> Result<(), Trouble> {
     let (gid, doing) = (gid_of(txn), if commit { "commit_prepared" } else { "rollback_prepared" });
     let decided = if commit { db.commit_prepared(&gid) } else { db.rollback_prepared(&gid) };
@@ -278,7 +273,8 @@ pub(crate) fn decide(db: &Database, txn: u32, commit: bool) -> Result<(), Troubl
     })
 }
 
-/// Whether an error of this kind, of a decision over a prepared transaction, is a matter of faults, which are judged apart.
+/// Whether an error of this kind, of a decision over a prepared transaction, is a matter of faults,
+/// which are judged apart.
 fn may_refuse_a_decision(kind: ErrorKind) -> bool {
     use ErrorKind::{Conflict, Deadlock, Full, Timeout};
     !matches!(kind, Full | Conflict | Deadlock | Timeout)
@@ -309,7 +305,7 @@ fn settle(entries: &mut [Entry], pending: &mut Vec<(usize, Commit)>) {
 pub(crate) enum Trouble {
     /// An error, which may be excused.
     Error(Error),
-    /// What must not be.
+    /// A result that breaks a promise.
     Wrong(String),
 }
 

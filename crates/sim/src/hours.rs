@@ -1,5 +1,6 @@
-//! Hours of virtual time over the smallest flash caches: laps, replacements, segments and checkpoints follow each other for
-//! as long as a machine may run between two openings, on devices that take up to seconds a call.
+//! Hours of virtual time over the smallest flash caches: laps, replacements, segments and
+//! checkpoints follow each other for as long as a machine may run between two openings, on devices
+//! that take up to seconds a call.
 
 use crate::array::{ArrayRound, ArraySetup};
 use crate::scenario::{CacheChange, CacheSetup, End, Round, Scenario, Severity, device_names};
@@ -21,7 +22,7 @@ const POLICIES: [CachePolicy; 8] = [
 const GROUP_PAGES: usize = 4;
 
 impl Scenario {
-    /// A scenario of so many hours of virtual time.
+    /// A scenario of `hours` hours of virtual time.
     #[must_use]
     pub fn of_hours(seed: u64, hours: u64) -> Scenario {
         let mut scenario = Scenario::new(seed);
@@ -57,7 +58,8 @@ impl Scenario {
 
 /// A cache of 8 to 24 groups: there are none of fewer than 8, each a segment of its own.
 fn smallest(rng: &mut Rng, policy: CachePolicy) -> CacheSetup {
-    // Lazy cleaning has a least size of its own; of groups there must be room for eight with their headers.
+    // Lazy cleaning has a least size of its own; of groups there must be space for eight with their
+    // headers.
     let least = if policy == CachePolicy::LazyCleaning { 200 } else { 64 };
     CacheSetup {
         policy,
@@ -67,8 +69,8 @@ fn smallest(rng: &mut Rng, policy: CachePolicy) -> CacheSetup {
     }
 }
 
-/// Minutes, until a power cut; or some transactions, until a close. How many there can be is bounded by the judge of the
-/// history, which looks at all of them at once.
+/// Minutes, until a power cut; or some transactions, until a close. How many there can be is
+/// bounded by the judge of the history, which looks at all of them at once.
 fn round(rng: &mut Rng, names: &[String], rebuildable: bool, cache: CacheSetup) -> Round {
     let mut round = Round::draw(rng, names);
     // What spoils the data would end the run early.

@@ -1,8 +1,9 @@
 //! What the database held after each commit, by LSN: what restoring to any of them must give.
 //!
-//! The order of commits is that of their records' ends. Of most commits the very LSN is known, of the others two LSNs between
-//! which it lies: a state is answered only where that is enough. The shared lists only grow, so that as they are found
-//! in the end, each holds those that it held before.
+//! The order of commits is that of their records' ends. Of most commits the very LSN is known, of
+//! the others two LSNs between which it lies: a state is returned only where that is enough. The
+//! shared lists only grow, so that as they are found in the end, each holds those that it held
+//! before.
 
 use crate::ledger::{Lists, RowChanges, Rows, apply};
 use firn::Lsn;
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Span(pub Lsn, pub Lsn);
 
 impl Span {
-    /// Known exactly.
+    /// An LSN that is known exactly.
     #[must_use]
     pub fn exactly(lsn: Lsn) -> Span {
         Span(lsn, lsn)
@@ -40,7 +41,8 @@ impl Journal {
         self.commits.keys().all(|(Span(least, most), _)| *most <= lsn || *least > lsn)
     }
 
-    /// What was there after the last commit up to `lsn`, of lists that are `lists` now; `None` if that is not known.
+    /// What was there after the last commit up to `lsn`, of lists that are `lists` now; `None` if
+    /// that is not known.
     #[must_use]
     pub fn state_at(&self, lsn: Lsn, lists: &Lists, clients: usize) -> Option<(Lists, Vec<Rows>)> {
         if !self.is_plain(lsn) {
@@ -58,7 +60,8 @@ impl Journal {
         Some((lists.collect(), rows))
     }
 
-    /// Ends of commit records from `from` on, of those that are known exactly, and whose states are.
+    /// Ends of commit records from `from` on, of those that are known exactly, and whose states
+    /// are.
     #[must_use]
     pub fn known_since(&self, from: Lsn) -> Vec<Lsn> {
         let exact = self.commits.keys().filter(|(at, _)| at.0 == at.1 && at.0 >= from);
@@ -91,7 +94,7 @@ mod tests {
             at(300),
             Some((Lists::from([(9, vec![(1, 0), (3, 0), (3, 1)])]), vec![Rows::from([(5, vec![3])])]))
         );
-        assert_eq!(at(310), None, "nobody knows whether the last one lies before");
+        assert_eq!(at(310), None, "it is not known whether the last one lies before");
         assert_eq!(at(330), Some((lists.clone(), vec![Rows::new()])));
         assert_eq!(journal.known_since(Lsn(101)), [Lsn(300)]);
         assert!(journal.goes_beyond(Lsn(300)) && !journal.goes_beyond(Lsn(330)));

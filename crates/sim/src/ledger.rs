@@ -1,9 +1,10 @@
-//! What the database must hold: what clients were told, and what they could not be told.
+//! What the database must hold: what was acknowledged to clients, and what could not be.
 //!
-//! Each transaction appends elements to shared lists ([`firn_workloads::history`] judges those) and may
-//! change rows that belong to its client alone. A commit that was acknowledged must be there for ever. A
-//! commit whose fate is unknown, because the power or a device failed under it, is there or not,
-//! and then for ever; those of one client in their order, since their commit records lie so in the log.
+//! Each transaction appends elements to shared lists ([`firn_workloads::history`] judges those) and
+//! may change rows that belong to its client alone. A commit that was acknowledged must be there
+//! for ever. A commit whose fate is unknown, because the power or a device failed under it, is
+//! there or not, and then for ever; those of one client in their order, since their commit records
+//! lie so in the log.
 
 use crate::journal::{Journal, Span};
 use firn_workloads::history::{Element, Event, Txn};
@@ -19,24 +20,20 @@ pub type Lists = BTreeMap<u32, Vec<Element>>;
 /// What became of a transaction, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Acknowledged.
     Committed,
-    /// Rolled back, or refused.
     Aborted,
-    /// The next opening will tell.
+    /// The next opening decides.
     Unknown,
 }
 
 /// A transaction that has ended, or will never be heard of.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Whose.
     pub client: usize,
     /// What it did to lists.
     pub txn: Txn,
     /// What it did to rows.
     pub rows: RowChanges,
-    /// What became of it.
     pub fate: Fate,
     /// It was acknowledged as prepared; whether it was to be committed then.
     pub prepared: Option<bool>,
@@ -79,7 +76,7 @@ pub struct Ledger {
     lists: Lists,
 }
 
-/// Makes changes.
+/// Applies the changes to the rows.
 pub(crate) fn apply(rows: &mut Rows, changes: &RowChanges) {
     for (&number, contents) in changes {
         match contents {
@@ -114,8 +111,9 @@ impl Ledger {
         entry.txn.committed = entry.fate == Fate::Committed;
         match entry.fate {
             Fate::Committed => {
-                // What is there for certain comes after what may be there: the log is durable in its order. A
-                // transaction that left nothing in the log says nothing of those before it.
+                // What is there for certain comes after what may be there: the log is durable in
+                // its order. A transaction that left nothing in the log says nothing of those
+                // before it.
                 if entry.has_effects() {
                     for earlier in std::mem::take(&mut self.unknown[entry.client]) {
                         self.keep(earlier, true);
@@ -152,8 +150,8 @@ impl Ledger {
         }
     }
 
-    /// Notes which transactions an opening found prepared. What was acknowledged as prepared and is not among
-    /// them has been decided: by an opening, or else by its client.
+    /// Notes which transactions an opening found prepared. What was acknowledged as prepared and is
+    /// not among them has been decided: by an opening, or else by its client.
     pub fn found_prepared(&mut self, found: &[u32]) {
         for entry in self.unknown.iter().flatten() {
             if let Some(commit) = entry.prepared
@@ -167,8 +165,9 @@ impl Ledger {
         }
     }
 
-    /// Notes that an opening is about to commit a prepared transaction or to roll it back. If that fails, it may have been
-    /// done or not, until an opening finds the transaction prepared again or gone.
+    /// Notes that an opening is about to commit a prepared transaction or to roll it back. If that
+    /// fails, it may have been done or not, until an opening finds the transaction prepared again
+    /// or gone.
     pub fn deciding(&mut self, txn: u32, commit: bool) {
         self.decisions.insert(txn, Decision { commit, acknowledged: false });
     }
@@ -185,8 +184,8 @@ impl Ledger {
         &self.journal
     }
 
-    /// Compares the database, as it was found after an opening, with what must be there, and settles the
-    /// fates that were unknown. A sentence for each difference.
+    /// Compares the database, as it was found after an opening, with what must be there, and
+    /// settles the fates that were unknown. A sentence for each difference.
     pub fn compare(&mut self, lists: &Lists, rows: &[Rows]) -> Vec<String> {
         let mut differences = Vec::new();
         self.lists.clone_from(lists);
@@ -225,7 +224,7 @@ impl Ledger {
                 decided.is_none_or(|decision| decision.commit == (at < count))
                     && standing(&entry.txn).iter().all(|element| present.contains(element) == (at < count))
             });
-            // The least that explains what was found: of those that changed nothing nobody can tell.
+            // The least that explains what was found: those that changed nothing leave no trace.
             if lists_agree && &expected == found {
                 survived = survived.or(Some(count));
             }
@@ -295,7 +294,7 @@ pub fn contents(txn: u32, part: u32, len: usize) -> Vec<u8> {
 fn describe(contents: &[u8]) -> String {
     match contents.first_chunk::<4>() {
         Some(txn) => format!("of transaction {} ({} bytes)", u32::from_be_bytes(*txn), contents.len()),
-        None => format!("{} bytes that nobody wrote", contents.len()),
+        None => format!("{} bytes that no client wrote", contents.len()),
     }
 }
 
@@ -362,8 +361,9 @@ mod tests {
         assert!(with(None).compare(&absent.0, &absent.1).is_empty());
     }
 
-    /// Seed 106997: an opening rolled a prepared transaction back and then could not be read; the next one, which did not find
-    /// it prepared any more, took it for committed, as its client had meant to.
+    /// Seed 106997: an opening rolled a prepared transaction back and then could not be read; the
+    /// next one, which did not find it prepared any more, took it for committed, as its client had
+    /// meant to.
     #[test]
     fn what_an_opening_decided_outlasts_later_openings() {
         let (there, absent) = ((lists(&[1]), [rows(&[(5, 1)])]), (lists(&[]), [rows(&[])]));
@@ -382,7 +382,8 @@ mod tests {
         assert_eq!(decided(true).compare(&absent.0, &absent.1).len(), 1, "rolled back against the decision");
     }
 
-    /// A decision that failed may have been taken, or not; an opening that does not find the transaction prepared tells.
+    /// A decision that failed may have been taken, or not; an opening that does not find the
+    /// transaction prepared tells.
     #[test]
     fn a_decision_that_failed_may_have_taken_effect() {
         let (there, absent) = ((lists(&[1]), [rows(&[(5, 1)])]), (lists(&[]), [rows(&[])]));

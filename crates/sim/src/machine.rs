@@ -24,7 +24,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine whose devices hold `contents`, in the order of [`device_names`], and then its spares.
+    /// A machine whose devices hold `contents`, in the order of [`device_names`], and then its
+    /// spares.
     #[must_use]
     pub fn switched_on(scenario: &Scenario, contents: Vec<Vec<u8>>, rng: &mut Rng) -> Machine {
         let spares = scenario.array.spares;
@@ -46,7 +47,7 @@ impl Machine {
         Machine { media, logs: scenario.log_devices, spares, faults, archive_faults, archive }
     }
 
-    /// Empty devices.
+    /// A machine with empty devices.
     #[must_use]
     pub fn blank(scenario: &Scenario) -> Vec<Vec<u8>> {
         let names = device_names(scenario.log_devices, scenario.cache.is_some());
@@ -104,7 +105,7 @@ impl Machine {
         self.archive_faults.add(rule);
     }
 
-    /// Nothing new goes wrong.
+    /// Clears all fault rules.
     pub fn heal(&self) {
         self.faults.heal();
         self.archive_faults.heal();

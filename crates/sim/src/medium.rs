@@ -1,12 +1,13 @@
 //! A storage medium that a power cut can hit at any moment.
 //!
-//! Beside what is read now, a medium knows of each 512-byte sector what would be there after a power cut:
-//! the durable bytes, or those of any write that no sync has covered yet, those in flight included. A cut
-//! draws one of them for each such sector, in any mixture, as [`firn::device::crash`] defines it, and
-//! ends the medium: every later call fails, those that were under way too. What is left is a new medium.
+//! Beside what is read now, a medium knows of each 512-byte sector what would be there after a
+//! power cut: the durable bytes, or those of any write that no sync has covered yet, those in
+//! flight included. A cut draws one of them for each such sector, in any mixture, as
+//! [`firn::device::crash`] defines it, and ends the medium: every later call fails, those that were
+//! under way too. What is left is a new medium.
 //!
-//! Calls take the time that the [`Timing`] says, in the clock of the simulation. A write is in flight
-//! from its call to its end: it can be torn in between, and is read only afterwards.
+//! Calls take the time that the [`Timing`] says, in the clock of the simulation. A write is in
+//! flight from its call to its end: it can be torn in between, and is read only afterwards.
 //!
 //! Locks: `state` is a leaf; nothing sleeps under it.
 
@@ -24,9 +25,8 @@ const SECTOR: usize = firn::device::crash::SECTOR_BYTES;
 /// What is asked of a device, for its timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Reading so many bytes at this offset.
+    /// Reading this number of bytes at this offset.
     Read(u64, usize),
-    /// Writing them.
     Write(u64, usize, Durability),
     /// Making writes durable.
     Sync,
@@ -41,11 +41,9 @@ pub trait Timing: Send + std::fmt::Debug {
 /// Every call takes between `least` and `most`, drawn by the seed, whatever else goes on.
 #[derive(Debug)]
 pub struct Uniform {
-    /// Shortest.
+    /// Shortest time of a call.
     pub least: Duration,
-    /// Longest.
     pub most: Duration,
-    /// Draws.
     pub rng: Rng,
 }
 
@@ -124,7 +122,7 @@ impl Medium {
         Arc::new(Medium { info, state: Mutex::new(state) })
     }
 
-    /// The power fails: answers what is left. Every call fails from now on.
+    /// The power fails: every call fails from now on. Returns what is left.
     pub fn cut(&self, survival: Survival, rng: &mut Rng) -> Vec<u8> {
         let mut state = self.state.lock();
         state.gone = true;
@@ -152,7 +150,8 @@ impl Medium {
         self.state.lock().newest.clone()
     }
 
-    /// Flips `bits` bits of what is stored, somewhere but in `spared`; answers where. Nothing if it is empty.
+    /// Flips `bits` bits of what is stored, anywhere outside `spared`; returns where. Nothing if it
+    /// is empty.
     pub fn rot(&self, bits: u32, spared: &Range<u64>, rng: &mut Rng) -> Vec<u64> {
         let mut state = self.state.lock();
         let len = state.now.len() as u64;

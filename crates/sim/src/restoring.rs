@@ -1,8 +1,9 @@
 //! At a run's end: states since the backup are restored from it and the archive, and compared.
 //!
-//! To any commit, to the LSN just before one, to moments by the clock on the wall (which goes backwards at times), and
-//! to the end. What is restored to an LSN must be the state after the last commit up to it, exactly. Of a
-//! moment: no commit in it was made later, by its own record, and the next one was.
+//! To any commit, to the LSN just before one, to moments by the clock on the wall (which goes
+//! backwards at times), and to the end. What is restored to an LSN must be the state after the last
+//! commit up to it, exactly. Of a moment: no commit in it was made later, by its own record, and
+//! the next one was.
 
 use crate::array::RestoreWhat;
 use crate::client::Tables;
@@ -15,11 +16,9 @@ use firn_base::rng::Rng;
 
 /// What restoring works with.
 pub struct Restoring<'a> {
-    /// The scenario.
     pub scenario: &'a Scenario,
     /// Where backup and archive are.
     pub shelf: &'a Shelf,
-    /// All commits.
     pub journal: &'a Journal,
     /// The lists as they were found in the end.
     pub lists: &'a Lists,
@@ -100,25 +99,27 @@ impl Restoring<'_> {
             RestoreTo::Lsn(lsn) => lsn,
             RestoreTo::End | RestoreTo::Time(_) => report.lsn,
         };
-        let told = format!("{target:?} was restored, which is LSN {}", report.lsn);
+        let done = format!("{target:?} was restored, which is LSN {}", report.lsn);
         if report.lsn > lsn {
-            return Restored::Wrong(format!("{told}: that is too much"));
+            return Restored::Wrong(format!("{done}: that is too much"));
         }
         if target == RestoreTo::End && !self.gaps && self.journal.goes_beyond(report.lsn) {
-            return Restored::Wrong(format!("{told}, and there were later commits, which were archived"));
+            return Restored::Wrong(format!("{done}, and there were later commits, which were archived"));
         }
         if let RestoreTo::Time(time) = target
             && let Some(wrong) = self.judge_time(time, report)
         {
-            return Restored::Wrong(format!("{told}: {wrong}"));
+            return Restored::Wrong(format!("{done}: {wrong}"));
         }
         match self.journal.state_at(lsn, self.lists, self.scenario.clients as usize) {
             Some(expected) if expected != *found => Restored::Wrong(format!(
-                "{told}, and differs from what was there: {}",
+                "{done}, and differs from what was there: {}",
                 differing(&expected, found)
             )),
-            Some(_) => Restored::Well(told),
-            None => Restored::Lacking(format!("{told}; nobody knows of all commits on which side they lie")),
+            Some(_) => Restored::Well(done),
+            None => {
+                Restored::Lacking(format!("{done}; of some commits it is not known on which side they lie"))
+            }
         }
     }
 
@@ -146,14 +147,14 @@ impl Restoring<'_> {
     }
 
     fn judge_refusal(&self, target: RestoreTo, error: &Error) -> Restored {
-        let told = error.to_string().replace(&*self.shelf.place("").to_string_lossy(), "");
-        let told = format!("restoring to {target:?}: {told}");
-        let before = matches!(target, RestoreTo::Time(_)) && told.contains("before the backup's end");
+        let sentence = error.to_string().replace(&*self.shelf.place("").to_string_lossy(), "");
+        let sentence = format!("restoring to {target:?}: {sentence}");
+        let before = matches!(target, RestoreTo::Time(_)) && sentence.contains("before the backup's end");
         // Only what was archived can be restored.
-        if before || (self.gaps && told.contains("archive")) {
-            Restored::Lacking(told)
+        if before || (self.gaps && sentence.contains("archive")) {
+            Restored::Lacking(sentence)
         } else {
-            Restored::Wrong(told)
+            Restored::Wrong(sentence)
         }
     }
 }

@@ -1,9 +1,9 @@
 //! One seed: rounds of clients, faults and power cuts, and what must be true after each.
 //!
-//! A round opens the database (perhaps the power fails during that), compares it with what the clients
-//! know, lets them work, and ends with a close, a dropped handle or a power cut. After the last the devices
-//! are healed; then `check` must find nothing, and the whole history of all rounds must hold no
-//! phenomenon that its isolation level forbids.
+//! A round opens the database (perhaps the power fails during that), compares it with what the
+//! clients know, lets them work, and ends with a close, a dropped handle or a power cut. After the
+//! last the devices are healed; then `check` must find nothing, and the whole history of all rounds
+//! must hold no phenomenon that its isolation level forbids.
 
 mod opening;
 
@@ -28,10 +28,8 @@ use firn_workloads::history::{Phenomenon, judge};
 use opening::Opened;
 use std::time::Duration;
 
-/// What a run did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Commits acknowledged.
     pub committed: u64,
     /// Transactions rolled back or refused.
     pub aborted: u64,
@@ -39,7 +37,6 @@ pub struct Summary {
     pub unknown: [u64; 2],
     /// Device calls that went wrong on purpose.
     pub faults: u64,
-    /// Power cuts.
     pub cuts: u64,
     /// Openings that found a database to recover.
     pub recoveries: u64,
@@ -47,15 +44,15 @@ pub struct Summary {
     pub restored: u64,
     /// Pages read below DRAM that were compared with what had been written.
     pub pages_compared: u64,
-    /// How often the log went round while clients worked: bytes written to its devices, over what these hold.
+    /// How often the log went round while clients worked: bytes written to its devices, over what
+    /// these hold.
     pub laps: f64,
     /// Whether damage was done and reported, which ends a run early.
     pub damaged: bool,
-    /// Virtual time.
     pub time: Duration,
     /// Scheduling decisions, and their hash: equal for equal seeds.
     pub steps: u64,
-    /// Of the scheduling decisions.
+    /// Hash of the scheduling decisions.
     pub trace: u64,
 }
 
@@ -70,7 +67,6 @@ pub struct Verdict {
     pub wrong: Vec<String>,
 }
 
-/// Runs the scenario.
 #[must_use]
 pub fn run(scenario: &Scenario) -> Verdict {
     let findings = std::sync::Arc::new(std::sync::Mutex::new(Verdict {
@@ -180,10 +176,11 @@ impl Story {
         self.wrong.push(sentence);
     }
 
-    /// Whether an error may be: of damage only after damage, of failure only after a fault or a cut.
+    /// Whether an error may be: of damage only after damage, of failure only after a fault or a
+    /// cut.
     fn judge_error(&mut self, doing: &str, error: &Error, excused: bool) {
-        let told = error.to_string().replace(&*self.shelf.place("").to_string_lossy(), "");
-        self.say(format!("{doing}: {told}"));
+        let sentence = error.to_string().replace(&*self.shelf.place("").to_string_lossy(), "");
+        self.say(format!("{doing}: {sentence}"));
         let bad = match error.kind() {
             ErrorKind::Damaged => !self.spoilt,
             // Damage that was met poisons a database.
@@ -196,7 +193,7 @@ impl Story {
             _ => true,
         };
         if bad {
-            self.accuse(format!("{doing}: {told}"));
+            self.accuse(format!("{doing}: {sentence}"));
         }
     }
 
@@ -290,8 +287,9 @@ impl Story {
         round.array.troubles.iter().for_each(|(_, rule)| machine.trouble_archive(rule.clone()));
         let backup = backup.then(|| self.back_up(&db));
         let mut left = self.work(round, &machine, db, tables);
-        // The last request of the log has nothing behind it that says it was durable: what it loses without a word nobody
-        // can tell (`docs/fault-model.md`, the window that the seal leaves).
+        // The last request of the log has nothing behind it that says it was durable: a loss there
+        // that raises no error cannot be detected (`docs/fault-model.md`, the window that the seal
+        // leaves).
         let spared = round.rot.map_or(0..0, |(device, _)| machine.newest(device));
         if let Some(backup) = backup {
             self.backup = backup.join().expect("a backup does not panic");
@@ -317,7 +315,8 @@ impl Story {
         Some(dark.cut(Survival::None, &mut self.rng))
     }
 
-    /// Switches the power off after a while, from a thread of its own. The answer's flag says that it is off.
+    /// Switches the power off after a while, from a thread of its own. The returned flag says that
+    /// it is off.
     fn switch(&mut self, machine: &Machine, after: Duration, survival: Survival) -> Switch {
         let left = Arc::new(Mutex::new(None));
         let off = Arc::new(AtomicBool::new(false));
@@ -341,7 +340,8 @@ impl Story {
         thread::spawn("backup", body).expect("a thread")
     }
 
-    /// Opens the database while its archive is away: that works, or it says that the archive is needed.
+    /// Opens the database while its archive is away: that works, or it says that the archive is
+    /// needed.
     fn opening_without_archive(&mut self, contents: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
         self.shelf.hide_archive(true);
@@ -578,7 +578,8 @@ impl Story {
         Chores { churn, hold, fail, ended }
     }
 
-    /// Does to the flash cache what the round asks for, in a thread of its own; answers what came of it.
+    /// Does to the flash cache what the round asks for, in a thread of its own; returns what came
+    /// of it.
     fn change_cache(
         &mut self,
         round: &Round,
@@ -606,7 +607,8 @@ impl Story {
                     Err(error) => match error.kind() {
                         // Too small for its groups.
                         ErrorKind::BadArgument => true,
-                        // It was lost, and a checkpoint has dropped it since the look at its status.
+                        // It was lost, and a checkpoint has dropped it since the look at its
+                        // status.
                         ErrorKind::NotFound => db.cache_status().is_none(),
                         _ => false,
                     },

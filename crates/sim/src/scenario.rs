@@ -15,14 +15,13 @@ use std::time::Duration;
 pub enum Severity {
     /// Everything acknowledged survives, and no error speaks of damage.
     Survived,
-    /// Errors may speak of damage; no answer is ever wrong.
+    /// Errors may speak of damage; no result is ever wrong.
     Detected,
 }
 
 /// One thing that goes wrong in a round.
 #[derive(Clone, Debug)]
 pub struct Trouble {
-    /// For people.
     pub name: &'static str,
     /// The rule for the devices.
     pub rule: FaultRule,
@@ -32,14 +31,13 @@ pub struct Trouble {
     pub lasting: bool,
 }
 
-/// How a round ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The database is closed; then the power fails, which must not matter.
     Close,
     /// The handle is dropped in the middle of things, without a close.
     Drop,
-    /// The power fails after so much time.
+    /// The power fails after this time.
     PowerCut(Duration, Survival),
 }
 
@@ -50,24 +48,23 @@ pub enum CacheChange {
     Attach(CacheSetup),
     /// It is emptied into the store and taken out of use.
     Detach,
-    /// It is detached, and attached with room for so many pages.
+    /// It is detached, and attached with space for this number of pages.
     Resize(u64),
 }
 
 /// From opening to the end of power.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// What is done to the flash cache, each so long after what was done before it.
+    /// Changes of the flash cache, each at its time after the one before.
     pub cache_changes: Vec<(Duration, CacheChange)>,
-    /// Clients run so many transactions each.
     pub transactions: u64,
-    /// What goes wrong.
     pub troubles: Vec<Trouble>,
-    /// A power cut so long after the beginning of the opening, which then comes before anything else.
+    /// A power cut at this time after the beginning of the opening, which then comes before
+    /// anything else.
     pub cut_in_recovery: Option<(Duration, Survival)>,
-    /// How it ends.
     pub end: End,
-    /// The flash cache's device is lost while the power is off, and the database is opened without it, if log was kept.
+    /// The flash cache's device is lost while the power is off, and the database is opened without
+    /// it, if log was kept.
     pub cache_lost: bool,
     /// Bits that flip in the medium of this number, while the power is off.
     pub rot: Option<(usize, u32)>,
@@ -80,7 +77,7 @@ pub struct Round {
 /// A flash cache over the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSetup {
-    /// Who stays.
+    /// Admission and replacement.
     pub policy: CachePolicy,
     /// Pages that it holds, about.
     pub pages: u64,
@@ -93,23 +90,19 @@ pub struct CacheSetup {
 /// Everything that follows from a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed.
     pub seed: u64,
-    /// Bytes of a page.
     pub page_size: usize,
     /// Pages in DRAM.
     pub frames: usize,
     /// Bytes for before-images.
     pub version_bytes: usize,
-    /// Log devices.
     pub log_devices: usize,
-    /// Bytes of each.
+    /// Bytes of each log device.
     pub log_bytes_each: u64,
     /// How the log hides outliers.
     pub hiding: Hiding,
     /// Copies, changes of the log's devices, the archive.
     pub array: ArraySetup,
-    /// The flash cache.
     pub cache: Option<CacheSetup>,
     /// Whether log is kept for rebuilding it.
     pub cache_rebuildable: bool,
@@ -121,19 +114,17 @@ pub struct Scenario {
     pub clients: u64,
     /// Rows and lists that they work on.
     pub keys: u32,
-    /// Of all transactions.
+    /// Isolation level of all transactions.
     pub isolation: Isolation,
     /// Longest wait for a lock.
     pub lock_deadline: Option<Duration>,
-    /// Processor cores.
     pub cores: usize,
-    /// A thread loses its turn once in so many chances.
+    /// A thread loses its turn once in this number of chances.
     pub preempt_one_in: u32,
-    /// One wait in so many ends without a cause; 0: none.
+    /// One wait in this number ends without a cause; 0: none.
     pub spurious_one_in: u32,
     /// How threads are chosen.
     pub policy: Policy,
-    /// The rounds.
     pub rounds: Vec<Round>,
     /// Longest time that a client thinks before a transaction.
     pub pause: Duration,
@@ -161,7 +152,8 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
 }
 
 impl Scenario {
-    /// Whether a database may be closed before its archive has all: the archive goes away, and nothing waits for it.
+    /// Whether a database may be closed before its archive has all: the archive goes away, and
+    /// nothing waits for it.
     #[must_use]
     pub fn may_leave_gaps(&self) -> bool {
         self.array.archive.is_some_and(|archive| archive.when_full == ArchiveFull::Gap)
@@ -195,7 +187,8 @@ impl Scenario {
         let array = ArraySetup::draw(seed, log_devices, &mut rounds);
         chores::draw(seed, log_devices, array.copies, &mut rounds);
         if array.lenient || array.copies > 1 || array.archive.is_some_and(|archive| archive.completes) {
-            // A log device that is given up because others have what recovery needs may have had older log alone.
+            // A log device that is given up because others have what recovery needs may have had
+            // older log alone.
             rounds.iter_mut().for_each(|round| round.cache_lost = false);
         }
         Scenario {
@@ -242,7 +235,8 @@ impl Scenario {
         }
     }
 
-    /// The same with a backup taken in the first round, an archive that has room, no damage, and states to restore.
+    /// The same with a backup taken in the first round, an archive with space, no damage, and
+    /// states to restore.
     #[must_use]
     pub fn restoring(mut self) -> Scenario {
         self.array.take_backup(self.seed, &mut self.rounds);
@@ -254,8 +248,8 @@ impl Scenario {
         self
     }
 
-    /// The same with the smallest of logs, which goes round many times in tens of minutes of virtual time: clients think,
-    /// background threads wake up, the log falls idle and is sealed.
+    /// The same with the smallest of logs, which goes round many times in tens of minutes of
+    /// virtual time: clients think, background threads wake up, the log falls idle and is sealed.
     #[must_use]
     pub fn going_round(mut self) -> Scenario {
         let rng = &mut Rng::new(self.seed ^ 0x20F0_1A95);
@@ -304,8 +298,8 @@ impl Scenario {
         self
     }
 
-    /// The same over a flash cache that is written back, with a part of its recovery broken, and nothing else that goes
-    /// wrong than what shows it.
+    /// The same over a flash cache that is written back, with a part of its recovery broken, and
+    /// nothing else that goes wrong than what shows it.
     #[must_use]
     pub fn with_broken_cache(mut self, canary: Canary) -> Scenario {
         self = self.with_canary();
@@ -332,7 +326,8 @@ impl Scenario {
             .version_bytes(self.version_bytes)
             .log_devices(self.log_devices)
             .log_bytes(self.log_bytes_each * self.log_devices as u64)
-            // Else a device that fails is not given up: the machine of the next round has all of them.
+            // Else a device that fails is not given up: the machine of the next round has all of
+            // them.
             .log_copies_required(if self.array.lenient { 1 } else { self.log_devices })
             .log_copies(self.array.copies)
             .log_hiding(self.hiding);
@@ -443,7 +438,8 @@ impl Round {
             |rng: &mut Rng| pick(rng, &[Survival::None, Survival::Ended, Survival::Any, Survival::Any]);
         let troubles: Vec<Trouble> =
             (0..pick(rng, &[0, 0, 0, 1, 1, 2])).map(|_| Trouble::draw(rng, names)).collect();
-        // What a device loses of the last request before a crash, nothing can vouch for: docs/fault-model.md.
+        // What a device loses of the last request before a crash, nothing can vouch for:
+        // docs/fault-model.md.
         let vouched = troubles.iter().all(|trouble| !trouble.lasting);
         let end = match rng.below(6) {
             0 => End::Close,
@@ -516,8 +512,9 @@ impl Trouble {
         Trouble { name, rule: FaultRule { calls, device, when, fault }, severity, lasting: false }
     }
 
-    /// A write of the superblock or the log that is acknowledged and not done, or done elsewhere. What nothing can
-    /// notice of the store's is for `bad_devices_tell_no_lies`, which knows its layout.
+    /// A write of the superblock or the log that is acknowledged and not done, or done elsewhere.
+    /// What nothing can notice of the store's is for `bad_devices_tell_no_lies`, which knows its
+    /// layout.
     fn lasting(rng: &mut Rng, names: &[String]) -> Trouble {
         let of_store = names.iter().position(|name| name == "store").expect("there is a store");
         let device = Some(names[rng.below(of_store as u64) as usize].clone());

@@ -1,17 +1,20 @@
 //! What was written below DRAM, remembered beside it: whatever is read there must be no older.
 //!
-//! A [`Shadow`] outlives power cuts; [`Shadow::watch`] puts it between the buffer and the tiers of one life of a database. It
-//! notes the version and the checksum of each page that the tiers take, and looks at each page that they give.
+//! A [`Shadow`] outlives power cuts; [`Shadow::watch`] puts it between the buffer and the tiers of
+//! one opening of a database. It notes the version and the checksum of each page that the tiers
+//! take, and compares each page that they return.
 //!
-//! * In the life in which it was written, a page is read in that version or a later one; of equal versions, with equal
-//!   bytes.
-//! * In a later life the tiers may be behind: redo makes up for it. But nothing is written below DRAM before its log is durable,
-//!   so what was written before a crash is there again after redo, or redo makes it. A page that is read older than that is
-//!   *owed*: it is written in that version or a later one before it is read again. Else redo has missed something, and
-//!   wrong rows would be seen only by who happened to look for them.
-//! * A free, or a new life of the page's number, ends what is known of it.
+//! * In the opening in which it was written, a page is read in that version or a later one; of
+//!   equal versions, with equal bytes.
+//! * In a later opening the tiers may be behind: redo makes up for it. But nothing is written below
+//!   DRAM before its log is durable, so what was written before a crash is there again after redo,
+//!   or redo makes it. A page that is read older than that is *owed*: it is written in that version
+//!   or a later one before it is read again. Else redo has missed something, and only clients that
+//!   read the wrong rows would notice.
+//! * A free, or a new incarnation of the page's number, ends what is known of it.
 //!
-//! The lock is the standard library's, and never held across a scheduling point: to watch changes no run.
+//! The lock is the standard library's, and never held across a scheduling point: to watch changes
+//! no run.
 
 use firn::{Lsn, PageId};
 use firn_base::checksum::crc32c;
@@ -30,25 +33,25 @@ const FAULTS_MAX: usize = 8;
 struct Known {
     /// The newest version that was written.
     version: Lsn,
-    /// Of its bytes.
+    /// Checksum of its bytes.
     sum: u32,
-    /// The life in which it was written.
-    life: u64,
-    /// In a later life an older one was read.
+    /// The opening in which it was written.
+    opening: u64,
+    /// In a later opening an older version was read.
     owed: bool,
 }
 
 #[derive(Debug, Default)]
 struct Pages {
-    life: u64,
+    opening: u64,
     known: BTreeMap<PageId, Known>,
-    /// Somebody reads behind the buffer's back: a page that is owed may be read twice.
+    /// A backup reads, too, past the buffer: a page that is owed may be read twice.
     lenient: bool,
     compared: u64,
     faults: Vec<String>,
 }
 
-/// What was written below DRAM, over the lives of a database.
+/// What was written below DRAM, over all openings of a database.
 #[derive(Clone, Debug, Default)]
 pub struct Shadow(Arc<Mutex<Pages>>);
 
@@ -57,11 +60,11 @@ impl Shadow {
         self.0.lock().expect("nothing panics under it")
     }
 
-    /// The tiers of a new life, watched.
+    /// The tiers of a new opening, watched.
     #[must_use]
     pub fn watch(&self, tier: Arc<dyn PageTier>) -> Arc<dyn PageTier> {
         let mut pages = self.pages();
-        pages.life += 1;
+        pages.opening += 1;
         pages.known.values_mut().for_each(|known| known.owed = false);
         Arc::new(Watched { tier, shadow: self.clone() })
     }
@@ -95,7 +98,7 @@ impl Pages {
     fn read(&mut self, page: PageId, found: Found, data: &[u8], before: Option<Known>) {
         let Some(before) = before else { return };
         self.compared += 1;
-        let life = self.life;
+        let opening = self.opening;
         let (version, place) = (found.version, if found.cached { "the cache" } else { "the store" });
         if version == before.version && crc32c(data) != before.sum {
             self.accuse(format!(
@@ -105,7 +108,7 @@ impl Pages {
         if version >= before.version {
             return;
         }
-        if before.life == life {
+        if before.opening == opening {
             return self.accuse(format!(
                 "page {page} was read from {place} in version {version}; version {} had been written",
                 before.version
@@ -134,14 +137,14 @@ impl Pages {
                 before.version
             ));
         }
-        let known = Known { version, sum: crc32c(write.data), life: self.life, owed: false };
+        let known = Known { version, sum: crc32c(write.data), opening: self.opening, owed: false };
         if self.known.get(&page).is_none_or(|there| there.version <= version) {
             self.known.insert(page, known);
         }
     }
 }
 
-/// The tiers of one life, with somebody who looks on.
+/// The tiers of one opening, watched.
 struct Watched {
     tier: Arc<dyn PageTier>,
     shadow: Shadow,
@@ -222,7 +225,7 @@ impl PageTier for Watched {
 mod tests {
     use super::*;
 
-    /// Says of every page what it is told to say, and takes everything.
+    /// Returns the same version and bytes for every page, as set, and takes everything.
     struct Puppet(Mutex<(Lsn, u8)>);
 
     impl PageTier for Puppet {
@@ -271,15 +274,15 @@ mod tests {
         }
     }
 
-    struct Life {
+    struct Opening {
         puppet: Arc<Puppet>,
         tier: Arc<dyn PageTier>,
     }
 
-    impl Life {
-        fn of(shadow: &Shadow) -> Life {
+    impl Opening {
+        fn of(shadow: &Shadow) -> Opening {
             let puppet = Arc::new(Puppet(Mutex::new((Lsn(0), 0))));
-            Life { tier: shadow.watch(puppet.clone()), puppet }
+            Opening { tier: shadow.watch(puppet.clone()), puppet }
         }
         fn read(&self, version: u64, byte: u8) {
             *self.puppet.0.lock().expect("no panic under it") = (Lsn(version), byte);
@@ -313,19 +316,19 @@ mod tests {
     }
 
     #[test]
-    fn an_older_version_and_other_bytes_of_the_same_are_told() {
+    fn an_older_version_and_other_bytes_of_the_same_are_reported() {
         let shadow = Shadow::default();
-        let life = Life::of(&shadow);
-        life.read(10, 1);
-        life.write(20, 2);
-        life.read(20, 2);
-        life.read(30, 3);
+        let opening = Opening::of(&shadow);
+        opening.read(10, 1);
+        opening.write(20, 2);
+        opening.read(20, 2);
+        opening.read(30, 3);
         assert!(shadow.take_faults().is_empty());
-        life.read(10, 1);
+        opening.read(10, 1);
         assert!(the_only_fault(&shadow).contains("version 20 had been written"));
-        life.read(20, 3);
+        opening.read(20, 3);
         assert!(the_only_fault(&shadow).contains("other bytes"));
-        life.write(15, 2);
+        opening.write(15, 2);
         assert!(the_only_fault(&shadow).contains("left DRAM"));
         assert_eq!(shadow.compared(), 4);
     }
@@ -333,36 +336,36 @@ mod tests {
     #[test]
     fn after_a_crash_redo_has_one_chance() {
         let shadow = Shadow::default();
-        Life::of(&shadow).write(20, 2);
-        let life = Life::of(&shadow);
-        life.read(10, 1);
-        life.write(20, 2);
-        life.read(20, 2);
+        Opening::of(&shadow).write(20, 2);
+        let opening = Opening::of(&shadow);
+        opening.read(10, 1);
+        opening.write(20, 2);
+        opening.read(20, 2);
         assert!(shadow.take_faults().is_empty());
-        let life = Life::of(&shadow);
-        life.read(10, 1);
+        let opening = Opening::of(&shadow);
+        opening.read(10, 1);
         // A crash in between: again once.
-        let life = Life::of(&shadow);
-        life.read(10, 1);
+        let opening = Opening::of(&shadow);
+        opening.read(10, 1);
         shadow.be_lenient(true);
-        life.read(10, 1);
+        opening.read(10, 1);
         assert!(shadow.take_faults().is_empty());
         shadow.be_lenient(false);
-        life.read(10, 1);
+        opening.read(10, 1);
         assert!(the_only_fault(&shadow).contains("redo has missed it"));
-        life.write(15, 1);
+        opening.write(15, 1);
         assert!(the_only_fault(&shadow).contains("left DRAM"));
     }
 
     #[test]
     fn a_page_that_was_freed_may_begin_anew() {
         let shadow = Shadow::default();
-        let life = Life::of(&shadow);
-        life.write(20, 2);
-        life.free();
-        life.read(10, 0);
-        life.write(12, 1);
-        life.read(12, 1);
+        let opening = Opening::of(&shadow);
+        opening.write(20, 2);
+        opening.free();
+        opening.read(10, 0);
+        opening.write(12, 1);
+        opening.read(12, 1);
         assert!(shadow.take_faults().is_empty());
     }
 }

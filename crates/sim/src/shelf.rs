@@ -1,9 +1,10 @@
-//! The archive of a simulated machine: files of a directory, written through a device that takes its time, fails, fills up,
-//! and loses its power with the others.
+//! The archive of a simulated machine: files of a directory, written through a device that takes
+//! its time, fails, fills up, and loses its power with the others.
 //!
-//! The files are real, in memory where the system has a place for that; what is written to them is durable when the
-//! write ends. A power cut leaves of each write in flight a number of its first blocks, as the seed draws, and ends the
-//! devices of that machine: what a thread of it does later reaches the files no more.
+//! The files are real, in memory where the system has a place for that; what is written to them is
+//! durable when the write ends. A power cut leaves of each write in flight a number of its first
+//! blocks, as the seed draws, and ends the devices of that machine: what a thread of it does later
+//! reaches the files no more.
 //!
 //! Locks: `state` is held while a file is written, which takes no time of the simulation.
 
@@ -27,7 +28,6 @@ pub struct Shelf {
 static SHELVES: AtomicU64 = AtomicU64::new(0);
 
 impl Shelf {
-    /// An empty one.
     #[must_use]
     pub fn new() -> Shelf {
         let memory = Path::new("/dev/shm");
@@ -105,7 +105,6 @@ impl Power {
         Arc::new(Shelved { info, file, power: self.clone() })
     }
 
-    /// The power fails.
     pub fn cut(&self, rng: &mut Rng) {
         let mut state = self.0.lock();
         state.gone = true;

@@ -7,10 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a swarm did.
 #[derive(Clone, Debug, Default)]
 pub struct SwarmReport {
-    /// Seeds run.
     pub seeds: u64,
     /// Sums over all of them; `trace` and `damaged` mean nothing here.
     pub total: Summary,
@@ -20,8 +18,8 @@ pub struct SwarmReport {
     pub failures: Vec<(u64, Vec<String>)>,
 }
 
-/// Runs the scenarios of `seeds`, for at most `limit`, on `workers` threads; `after` is told of each verdict and
-/// answers whether to go on.
+/// Runs the scenarios of `seeds`, for at most `limit`, on `workers` threads; `after` gets each
+/// verdict and returns whether to go on.
 pub fn swarm(
     seeds: Range<u64>,
     limit: Option<Duration>,

@@ -1,4 +1,4 @@
-//! A swarm small enough for every build; `firn sim` runs larger ones.
+//! A swarm small enough for every build; `firn lab sim` runs larger ones.
 
 use firn_sim::swarm::swarm;
 use firn_sim::{Canary, Scenario, run};
@@ -11,7 +11,7 @@ fn nothing_is_wrong_in_the_first_seeds() {
         let verdict = run(&Scenario::new(seed));
         assert!(
             verdict.wrong.is_empty(),
-            "firn sim --seed {seed}\n{}\n{}\n{:?}",
+            "firn lab sim --seed {seed}\n{}\n{}\n{:?}",
             Scenario::new(seed),
             verdict.narrative.join("\n"),
             verdict.wrong
@@ -38,8 +38,9 @@ fn a_broken_write_ahead_rule_is_noticed() {
     assert!(noticed.is_some(), "the simulator does not see failure");
 }
 
-/// What only a flash cache has, forgotten at an opening; what it had, made anew from too little log. Nearly every seed notices
-/// each, by rows or by errors; it does not take many until one does by a page that is read.
+/// What only a flash cache has, forgotten at an opening; what it had, made anew from too little
+/// log. Nearly every seed notices each, by rows or by errors; it does not take many until one does
+/// by a page that is read.
 #[test]
 fn a_flash_cache_that_comes_back_wrong_is_noticed() {
     for canary in [Canary::CacheRestore, Canary::CacheRebuild] {
@@ -49,7 +50,8 @@ fn a_flash_cache_that_comes_back_wrong_is_noticed() {
     }
 }
 
-/// As many seeds as `FIRN_SIM_SECONDS` hold, or 15 seconds, on all processors; from `FIRN_SEED` on, or 2000.
+/// As many seeds as `FIRN_SIM_SECONDS` hold, or 15 seconds, on all processors; from `FIRN_SEED` on,
+/// or 2000.
 #[test]
 fn nothing_is_wrong_in_as_many_seeds_as_there_is_time_for() {
     let number = |name: &str, default: u64| {
@@ -63,7 +65,7 @@ fn nothing_is_wrong_in_as_many_seeds_as_there_is_time_for() {
         swarm(first..u64::MAX, Some(limit), workers, Scenario::new, |_, verdict| verdict.wrong.is_empty());
     eprintln!("{} seeds, {} commits, {} power cuts", report.seeds, report.total.committed, report.total.cuts);
     let (seed, wrong) = report.failures.first().cloned().unwrap_or_default();
-    assert!(report.failures.is_empty(), "firn sim --seed {seed}\n{}", wrong.join("\n"));
+    assert!(report.failures.is_empty(), "firn lab sim --seed {seed}\n{}", wrong.join("\n"));
     assert!(report.total.cuts > 0 && report.total.committed > 0, "the swarm did nothing");
 }
 
@@ -72,35 +74,37 @@ fn nothing_is_wrong_in(seed: u64) {
     assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
 }
 
-/// A log that fails by a write for which nobody waits (here a background one) ends the waits for rows of prepared
-/// transactions, which cannot be finished any more.
+/// A log that fails by a write for which no client waits (here a background one) ends the waits for
+/// rows of prepared transactions, which cannot be finished any more.
 #[test]
 fn seed_1182_ends() {
     nothing_is_wrong_in(1182);
 }
 
-/// A log device lost a write, and the archive, which has it, was refused as if the files were an older copy. That may be
-/// said where damage was done, and not otherwise.
+/// A log device lost a write, and the archive, which has it, was refused as if the files were an
+/// older copy. That may be said where damage was done, and not otherwise.
 #[test]
 fn seed_40195_speaks_of_lost_log_only_where_a_write_was_lost() {
     nothing_is_wrong_in(40195);
 }
 
-/// Removing a log device took one checkpoint after the other while an archive that was gone held the log, until not even
-/// an opening found room for one.
+/// Removing a log device took one checkpoint after the other while an archive that was gone held
+/// the log, until not even an opening found space for one.
 #[test]
-fn seed_20209_leaves_room_for_checkpoints() {
+fn seed_20209_leaves_space_for_checkpoints() {
     nothing_is_wrong_in(20209);
 }
 
-/// The power fails between the word that the archive may have more than the devices and its first write of an epoch.
+/// The power fails between the word that the archive may have more than the devices and its first
+/// write of an epoch.
 #[test]
 fn seed_62423_ends() {
     nothing_is_wrong_in(62423);
 }
 
-/// Hours of virtual time over the smallest flash caches, in each policy: `FIRN_HOURS` (1) a seed, `FIRN_COUNT` (8) seeds from
-/// `FIRN_SEED` (0) on. Commands and results: `docs/lab/tools/simulated-databases.md`.
+/// Hours of virtual time over the smallest flash caches, in each policy: `FIRN_HOURS` (1) a seed,
+/// `FIRN_COUNT` (8) seeds from `FIRN_SEED` (0) on. Commands and results:
+/// `docs/lab/tools/simulated-databases.md`.
 #[test]
 #[ignore = "minutes"]
 fn nothing_is_wrong_in_hours_over_the_smallest_caches() {
@@ -117,52 +121,54 @@ fn nothing_is_wrong_in_hours_over_the_smallest_caches() {
         true
     });
     eprintln!("{} seeds: {:?}", report.seeds, report.total);
-    assert!(report.failures.is_empty(), "firn sim --hours {hours}: {:?}", report.failures);
+    assert!(report.failures.is_empty(), "firn lab sim --hours {hours}: {:?}", report.failures);
     let virtual_hours = report.total.time.as_secs() / 3600;
     assert!(virtual_hours >= hours * report.seeds / 2, "{virtual_hours} hours only");
 }
 
-/// Log kept for a flash cache, and a device that is to leave the log: checkpoints that freed nothing filled the log, and
-/// the database could not be opened any more.
+/// Log kept for a flash cache, and a device that is to leave the log: checkpoints that freed
+/// nothing filled the log, and the database could not be opened any more.
 #[test]
 fn seed_95109_is_not_filled_by_its_checkpoints() {
     nothing_is_wrong_in(95109);
 }
 
-/// A log worker called a client, and the client could take no log, again and again, while a device that had failed was settled.
+/// A log worker woke a client, and the client could take no log, again and again, while a device
+/// that had failed was settled.
 #[test]
-fn seed_140020_calls_nobody_in_vain() {
+fn seed_140020_wakes_no_client_in_vain() {
     nothing_is_wrong_in(140_020);
 }
 
-/// A page that was written into the flash cache again while pages were gathered for the store was gathered twice, and the map
-/// did not fit its second record.
+/// A page that was written into the flash cache again while pages were gathered for the store was
+/// gathered twice, and the map did not fit its second record.
 #[test]
 fn seed_122288_writes_a_page_back_once() {
     nothing_is_wrong_in(122_288);
 }
 
-/// An archive that stays full and holds the log: housekeeping and checkpoints that freed nothing used up the room in
-/// which a transaction was to be rolled back, and the database refused work.
+/// An archive that stays full and holds the log: housekeeping and checkpoints that freed nothing
+/// used up the space in which a transaction was to be rolled back, and the database refused work.
 #[test]
 fn seed_71159_can_undo() {
     nothing_is_wrong_in(71159);
 }
 
-/// A backup taken while clients work, and states restored to commits, to just before one, to moments by a clock that is
-/// set back, and to the end: each must be exactly what was there.
+/// A backup taken while clients work, and states restored to commits, to just before one, to
+/// moments by a clock that is set back, and to the end: each must be exactly what was there.
 #[test]
 fn any_commit_since_a_backup_can_be_restored() {
     let mut restored = 0;
     for seed in 0..10 {
         let verdict = run(&Scenario::new(seed).restoring());
-        assert!(verdict.wrong.is_empty(), "firn sim --restoring --seed {seed}: {:?}", verdict.wrong);
+        assert!(verdict.wrong.is_empty(), "firn lab sim --restoring --seed {seed}: {:?}", verdict.wrong);
         restored += verdict.summary.restored;
     }
     assert!(restored >= 5, "only {restored} states were restored");
 }
 
-/// The smallest of logs, for minutes of virtual time: it goes round, falls idle, is sealed, and is cut off.
+/// The smallest of logs, for minutes of virtual time: it goes round, falls idle, is sealed, and is
+/// cut off.
 #[test]
 fn a_small_log_goes_round_and_round() {
     let (mut laps, mut cuts) = (0.0, 0);

@@ -9,9 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-mod charged;
 pub mod commit_bench;
-mod cost_model;
 mod driver;
 mod engine;
 pub mod history;
@@ -26,8 +24,6 @@ mod schema;
 pub mod tpcc;
 pub mod wall;
 
-pub use charged::{Charged, ChargedSession, ChargedTransaction};
-pub use cost_model::{CostModel, STANDARD_MIX, Work};
 pub use driver::{Attempt, Client, DriverOptions, Length, LiveRate, drive};
 pub use engine::{
     Access, Commit, CommitMode, Engine, EngineError, KeyRange, Outcome, PendingCommit, Retry, Scan, Session,

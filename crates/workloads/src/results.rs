@@ -322,7 +322,7 @@ pub struct Target {
     pub reason: Option<String>,
 }
 
-/// A bench's results, as `firn bench --json` writes them.
+/// A bench's results, as `firn lab bench --json` writes them.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchResult<R: Serialize> {
     /// The conditions of the run.

@@ -1,4 +1,5 @@
-//! `firn cache`, as somebody uses it who gets a flash device, a larger one, and gives it back.
+//! `firn cache`, as an operator uses it to attach a flash device, replace it by a larger one, and
+//! detach it.
 
 use crate::support::run;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `firn log`, as somebody uses it who replaces a worn device.
+//! `firn log`, as an operator uses it to replace a worn device.
 
 use crate::support::run;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The commands that look leave a database as it is, whoever runs them and however it was left.
+//! The commands that inspect leave a database as it is, under any user and however it was left.
 
 use crate::support::{Ran, loaded, run};
 use std::collections::BTreeMap;
@@ -7,7 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Bytes of every file below `dir`, and inode, mode, length, modification and change time of all there is.
+/// Bytes of every file below `dir`, and inode, mode, length, modification and change time of all
+/// there is.
 fn state(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, [i64; 7])> {
     let mut found = BTreeMap::new();
     let mut todo = vec![dir.to_path_buf()];
@@ -79,7 +80,7 @@ fn a_crashed_database_is_shown_and_left_as_it_crashed() {
         run(&archive, "archive verify {db}").ended(0).says("records read");
         assert!(state(dir.path()) == before);
     }
-    // It recovers as if nobody had looked.
+    // It recovers as if it had never been inspected.
     let opened = firn::Database::open(&db).unwrap();
     let table = opened.table("rows").unwrap();
     assert_eq!(opened.snapshot().get(&table, b"key").unwrap().as_deref(), Some(&b"value"[..]));
@@ -119,7 +120,7 @@ fn no_permission_to_write_is_needed() {
     for (command, sentence) in LOOKING {
         as_nobody(command).unwrap().ended(0).says(sentence);
     }
-    // Who may not write is one who may not write.
+    // A user without write permission cannot run it.
     let refused = as_nobody("tpcc --dir {db} --no-load").unwrap().ended(1);
     assert!(refused.err.contains("Permission denied"), "{}", refused.err);
     assert!(state(dir.path()) == before);

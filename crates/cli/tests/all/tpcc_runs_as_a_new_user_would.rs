@@ -38,7 +38,7 @@ fn what_is_not_there_is_not_made_up() {
     run(&db, "check {db}").ended(1);
     run(&db, "dump {db}").ended(1);
     assert!(!db.exists(), "looking at a directory does not make it");
-    // A database of somebody else's.
+    // A database that this command did not make.
     firn::Database::open(&db).unwrap().close().unwrap();
     run(&db, "tpcc --dir {db} --no-load").ended(1).warns("run without --no-load");
 }
@@ -66,7 +66,8 @@ fn results_have_every_key() {
     for key in ["commits", "memory_peak_bytes", "database_bytes"] {
         assert!(result[key].as_u64().unwrap() > 0, "{key}");
     }
-    // Every client ran its hundred: they committed, or were rolled back because the input asks for it.
+    // Every client ran its hundred: they committed, or were rolled back because the input asks for
+    // it.
     let of = |key: &str| result["aborts"][key].as_u64().unwrap();
     assert_eq!(result["commits"].as_u64().unwrap() + of("user"), 300);
     assert!(of("conflict") < 10_000 && of("deadlock") < 10_000);
@@ -149,4 +150,18 @@ fn a_load_that_was_cut_off_begins_anew() {
     run(&db, "tpcc --dir {db} --check-only").ended(1).warns("holds no loaded TPC-C database");
     run(&db, &format!("{SMALL} --transactions 20")).ended(0).says("loaded 2 warehouses");
     run(&db, "check {db}").ended(0).says("no damage found");
+}
+
+#[test]
+fn log_and_store_lie_where_the_arguments_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let [db, one, two, store] = ["db", "one", "two", "store-elsewhere"].map(|name| dir.path().join(name));
+    let places =
+        format!("--log-path {} --log-path {} --store-path {}", one.display(), two.display(), store.display());
+    run(&db, &format!("tpcc --dir {{db}} --scale tiny --buffer 8M --transactions 20 {places}")).ended(0);
+    for file in [&one, &two, &store] {
+        assert!(std::fs::metadata(file).unwrap().len() > 1 << 20, "{}", file.display());
+    }
+    // Where they are is kept in the database.
+    run(&db, "tpcc --dir {db} --no-load --transactions 20").ended(0).says("every row is whole");
 }

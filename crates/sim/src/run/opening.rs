@@ -1,4 +1,5 @@
-//! The judge of an opening: what the database must hold when it has been opened, and what damage may keep from being read.
+//! The judge of an opening: what the database must hold when it has been opened, and what damage
+//! may keep from being read.
 
 use super::Story;
 use crate::client::{Tables, Trouble, decide, transaction_of};
@@ -78,8 +79,8 @@ impl Story {
         Ok((tables, State { lists, rows, scratch }))
     }
 
-    /// Damage concerns the tables that have it: after background work has met it, the others can be read as before, and a
-    /// table of its own takes writes.
+    /// Damage concerns the tables that have it: after background work has met it, the others can be
+    /// read as before, and a table of its own takes writes.
     fn damage_stays_where_it_is(&mut self, db: &Database) {
         const NAMES: [&str; 3] = ["even", "odd", "rows"];
         let before = NAMES.map(|name| every_row(db, name));

@@ -32,7 +32,8 @@ impl Ran {
             command,
         }
     }
-    /// It ended with this status; a message there is a sentence that begins with the command's name.
+    /// It ended with this status; a message there is a sentence that begins with the command's
+    /// name.
     #[track_caller]
     pub fn ended(self, code: i32) -> Ran {
         let Ran { out, err, command, .. } = &self;

@@ -1,0 +1,138 @@
+//! Runs the workload under callgrind, and reads what it counted.
+//!
+//! Callgrind writes one dump after each measured function, with the executions of every
+//! instruction. Which of them have a lock prefix (or are an exchange with memory, which locks
+//! without one) objdump knows.
+
+use crate::Error;
+use crate::workload::measured::NAMES;
+use std::collections::{HashMap, HashSet};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Command;
+
+/// The module of the functions that are counted.
+const MEASURED: &str = "hotpath::workload::measured::operation::";
+
+/// What one operation cost, all its runs together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    pub runs: u64,
+    pub instructions: u64,
+    /// Instructions with a lock prefix.
+    pub locked: u64,
+    /// Other events, by callgrind's names; only where caches and branches are simulated.
+    pub others: Vec<(String, u64)>,
+}
+
+impl Counts {
+    /// Of `total`, the part of one run.
+    pub fn each(&self, total: u64) -> f64 {
+        total as f64 / self.runs as f64
+    }
+}
+
+/// Counts every operation on the databases in `dir`, in the order in which they run.
+pub fn count(dir: &Path, simulate: bool) -> Result<Vec<(String, Counts)>, Error> {
+    let dumps = dir.join("dump");
+    let mut command = Command::new("valgrind");
+    command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", dumps.display()));
+    command.args(["--collect-atstart=no", "--dump-instr=yes", "--compress-strings=no", "--compress-pos=no"]);
+    command.arg(format!("--toggle-collect={MEASURED}*"));
+    // A pattern is not understood here.
+    command.args(NAMES.iter().map(|name| format!("--dump-after={MEASURED}{name}")));
+    if simulate {
+        command.args(["--cache-sim=yes", "--branch-sim=yes"]);
+    }
+    let output = command.arg(std::env::current_exe()?).arg("run").arg(dir).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    if !output.status.success() {
+        return Err(format!("{text}\n{}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    let mut locked = Locked::default();
+    let mut counted = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let ["counted", name, runs] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(format!("the workload said: {line}").into());
+        };
+        let mut counts = read_dump(&dumps.with_extension(number.to_string()), &mut locked)?;
+        counts.runs = runs.parse()?;
+        if counts.instructions == 0 {
+            return Err(format!("callgrind counted nothing of {name}").into());
+        }
+        counted.push((name.to_owned(), counts));
+    }
+    Ok(counted)
+}
+
+/// Reads one dump.
+fn read_dump(path: &Path, locked: &mut Locked) -> Result<Counts, Error> {
+    let file = std::fs::File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut events: Vec<String> = Vec::new();
+    let mut sums: Vec<u64> = Vec::new();
+    let mut object = String::new();
+    let mut counts = Counts::default();
+    let mut is_call = false;
+    for line in BufReader::new(file).lines() {
+        let line = line?;
+        if let Some(names) = line.strip_prefix("events: ") {
+            events = names.split(' ').map(str::to_owned).collect();
+            sums = vec![0; events.len()];
+        } else if let Some(name) = line.strip_prefix("ob=") {
+            name.clone_into(&mut object);
+        } else if line.starts_with("calls=") {
+            is_call = true;
+        } else if line.starts_with("0x") {
+            // The line after `calls=` is the cost of the callee, which stands with the callee, too.
+            if std::mem::take(&mut is_call) {
+                continue;
+            }
+            let mut fields = line.split(' ');
+            let address = fields.next().and_then(|field| u64::from_str_radix(&field[2..], 16).ok());
+            let address = address.ok_or_else(|| format!("no address in {line:?}"))?;
+            fields.next(); // the source line
+            for (at, field) in fields.enumerate() {
+                let count: u64 = field.parse()?;
+                sums[at] += count;
+                if at == 0 && locked.contains(&object, address)? {
+                    counts.locked += count;
+                }
+            }
+        }
+    }
+    counts.instructions = sums.first().copied().unwrap_or(0);
+    counts.others = events.into_iter().zip(sums).skip(1).collect();
+    Ok(counts)
+}
+
+/// Addresses of locked instructions, by object.
+#[derive(Default)]
+struct Locked(HashMap<String, HashSet<u64>>);
+
+impl Locked {
+    fn contains(&mut self, object: &str, address: u64) -> Result<bool, Error> {
+        if !self.0.contains_key(object) {
+            // Code that is in no file (the kernel's) cannot be looked at.
+            let found = if Path::new(object).is_file() { disassemble(object)? } else { HashSet::new() };
+            self.0.insert(object.to_owned(), found);
+        }
+        Ok(self.0[object].contains(&address))
+    }
+}
+
+/// The addresses of an object's locked instructions.
+fn disassemble(object: &str) -> Result<HashSet<u64>, Error> {
+    let output = Command::new("objdump").args(["-d", "--no-show-raw-insn", object]).output()?;
+    if !output.status.success() {
+        return Err(format!("objdump {object}: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let locked = text.lines().filter_map(|line| {
+        let (address, instruction) = line.trim_start().split_once(':')?;
+        let instruction = instruction.trim_start();
+        let locks = instruction.starts_with("lock ")
+            || (instruction.starts_with("xchg ") && instruction.contains('('));
+        if locks { u64::from_str_radix(address, 16).ok() } else { None }
+    });
+    Ok(locked.collect())
+}

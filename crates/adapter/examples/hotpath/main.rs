@@ -1,0 +1,214 @@
+//! The yardstick: instructions and lock-prefixed instructions of the client's thread, counted by
+//! callgrind.
+//!
+//! A database that lies in DRAM as a whole is read once and warmed up; then each operation runs in
+//! a function of its own, and callgrind counts nothing else. Counts do not depend on the load of
+//! the machine, so that a change of a few per cent can be seen; of two measurements the lower one
+//! counts. `table.txt` holds the counts of the code as it is checked in.
+//!
+//! ```sh
+//! cargo run --release -p firndb-adapter --example hotpath              # measures, and prints a table
+//! cargo run --release -p firndb-adapter --example hotpath -- --check   # fails if a count rose by more than 2 %
+//! cargo run --release -p firndb-adapter --example hotpath -- --write   # writes a new table.txt
+//! cargo run --release -p firndb-adapter --example hotpath -- --simulate # with misses of caches and branches
+//! cargo run --release -p firndb-adapter --example hotpath -- --keep /tmp/counts # keeps the dumps
+//! ```
+//!
+//! A count that rises is either mended or written down, with the reason, in the commit that changes
+//! `table.txt`. Needs valgrind and objdump; where they are missing `--check` says so and succeeds.
+
+mod callgrind;
+mod workload;
+
+use callgrind::Counts;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+type Error = Box<dyn std::error::Error>;
+
+/// How much a count may rise before `--check` fails.
+const RISE_MAX: f64 = 0.02;
+
+/// The checked-in counts.
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hotpath/table.txt");
+
+/// What was counted of one operation, each time it ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Row {
+    instructions: f64,
+    locked: f64,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("hotpath: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode, Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["run", dir] => return workload::run(Path::new(dir)).map(|()| ExitCode::SUCCESS),
+        [] => print(&measure(false)?),
+        ["--simulate"] => print(&measure(true)?),
+        ["--keep", dir] => {
+            std::fs::create_dir_all(dir)?;
+            print(&measure_in(Path::new(dir), false)?);
+            println!("the dumps are {dir}/dump.*, in this order: callgrind_annotate shows them by function");
+        }
+        ["--write"] => {
+            let counts = least(measure(false)?, measure(false)?);
+            print(&counts);
+            std::fs::write(TABLE, render(&counts)?)?;
+        }
+        ["--check"] => return check(),
+        _ => return Err("usage: hotpath [--check | --write | --simulate | --keep DIR]".into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Loads the databases and counts each operation on them.
+fn measure(simulate: bool) -> Result<Vec<(String, Counts)>, Error> {
+    measure_in(tempfile::tempdir()?.path(), simulate)
+}
+
+/// The same in a directory, which keeps databases and dumps.
+fn measure_in(dir: &Path, simulate: bool) -> Result<Vec<(String, Counts)>, Error> {
+    eprintln!("loading");
+    workload::load(dir)?;
+    eprintln!("counting (a minute)");
+    callgrind::count(dir, simulate)
+}
+
+fn row(counts: &Counts) -> Row {
+    Row { instructions: counts.each(counts.instructions), locked: counts.each(counts.locked) }
+}
+
+fn print(counts: &[(String, Counts)]) {
+    println!("{:<24}{:>14}{:>12}", "operation", "instructions", "locked");
+    for (name, counted) in counts {
+        let Row { instructions, locked } = row(counted);
+        println!("{name:<24}{instructions:>14.0}{locked:>12.1}");
+        for (event, count) in &counted.others {
+            println!("{:<24}{:>14.1}", format!("  {event}"), counted.each(*count));
+        }
+    }
+}
+
+/// The compiler, by which counts are comparable.
+fn compiler() -> Result<String, Error> {
+    let output = std::process::Command::new("rustc").arg("--version").output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+fn render(counts: &[(String, Counts)]) -> Result<String, Error> {
+    let mut text = format!("# {}\n# operation, instructions, lock-prefixed instructions\n", compiler()?);
+    for (name, counted) in counts {
+        let Row { instructions, locked } = row(counted);
+        text.push_str(&format!("{name} {instructions:.0} {locked:.1}\n"));
+    }
+    Ok(text)
+}
+
+/// Reads the checked-in table: the compiler, and the row of each operation.
+fn read_table() -> Result<(String, Vec<(String, Row)>), Error> {
+    let text = std::fs::read_to_string(PathBuf::from(TABLE))?;
+    let compiler =
+        text.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap_or_default().to_owned();
+    let mut rows = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let [name, instructions, locked] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(format!("table.txt has a line that is no row: {line}").into());
+        };
+        rows.push((name.to_owned(), Row { instructions: instructions.parse()?, locked: locked.parse()? }));
+    }
+    Ok((compiler, rows))
+}
+
+/// Compares the counts of now with the checked-in ones.
+fn check() -> Result<ExitCode, Error> {
+    for tool in ["valgrind", "objdump"] {
+        if std::process::Command::new(tool).arg("--version").output().is_err() {
+            println!("hotpath: skipped, since {tool} is not installed");
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let (made_with, expected) = read_table()?;
+    if compiler()? != made_with {
+        println!("hotpath: skipped, since table.txt was made with {made_with} and this is {}", compiler()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut counts = measure(false)?;
+    if !rises(&expected, &counts).is_empty() {
+        // What the engine's own threads did in between moves the counts of TPC-C by up to 1.5 %.
+        counts = least(counts, measure(false)?);
+    }
+    print(&counts);
+    let worse = rises(&expected, &counts);
+    for line in &worse {
+        println!("{line}");
+    }
+    if worse.is_empty() {
+        println!("hotpath: no count rose by more than {:.0} %", RISE_MAX * 100.0);
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("Mend the cause, or write a new table (--write) and say in the commit why it may cost more.");
+    Ok(ExitCode::FAILURE)
+}
+
+/// Of each operation the measurement with fewer instructions.
+fn least(one: Vec<(String, Counts)>, other: Vec<(String, Counts)>) -> Vec<(String, Counts)> {
+    let pairs = one.into_iter().zip(other);
+    pairs.map(|(one, other)| if one.1.instructions <= other.1.instructions { one } else { other }).collect()
+}
+
+/// A sentence for each count that rose too much, and for each operation that the table and the
+/// program do not share.
+fn rises(expected: &[(String, Row)], counts: &[(String, Counts)]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, before) in expected {
+        let Some((_, counted)) = counts.iter().find(|(other, _)| other == name) else {
+            lines.push(format!("{name}: in table.txt, and not measured"));
+            continue;
+        };
+        let now = row(counted);
+        for (what, before, now) in
+            [("instructions", before.instructions, now.instructions), ("locked", before.locked, now.locked)]
+        {
+            // Of few locked instructions a single one is more than the limit.
+            if now > before * (1.0 + RISE_MAX) + 0.5 {
+                lines.push(format!("{name}: {what} rose from {before:.1} to {now:.1}"));
+            }
+        }
+    }
+    for (name, _) in counts.iter().filter(|(name, _)| expected.iter().all(|(other, _)| other != name)) {
+        lines.push(format!("{name}: measured, and not in table.txt"));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(instructions: u64, locked: u64) -> Counts {
+        Counts { runs: 10, instructions, locked, others: Vec::new() }
+    }
+
+    #[test]
+    fn a_count_that_rises_by_more_than_two_per_cent_is_named() {
+        let expected = vec![("get".to_owned(), Row { instructions: 1000.0, locked: 10.0 })];
+        let now = |instructions, locked| vec![("get".to_owned(), counted(instructions, locked))];
+        assert!(rises(&expected, &now(10_000, 100)).is_empty());
+        assert!(rises(&expected, &now(10_190, 103)).is_empty());
+        assert_eq!(rises(&expected, &now(10_300, 100)), ["get: instructions rose from 1000.0 to 1030.0"]);
+        assert_eq!(rises(&expected, &now(10_000, 120)), ["get: locked rose from 10.0 to 12.0"]);
+        assert_eq!(rises(&expected, &[]).len(), 1);
+        assert_eq!(rises(&[], &now(1, 1)).len(), 1);
+        assert_eq!(least(now(10_300, 90), now(10_000, 100)), now(10_000, 100));
+    }
+}

@@ -1,0 +1,260 @@
+//! What is counted: the databases, and the operations on them.
+
+use crate::Error;
+use firn::{Database, Direction, Isolation, KeyRange, Options, Table};
+use firn_workloads::tpcc::{
+    self, ClientOptions, KINDS, LoadOptions, Mix, Population, Scale, Terminals, TpccClient, When,
+};
+use firn_workloads::{Attempt, Client, Commit, CommitMode, EngineError, PendingCommit, Random};
+use firndb_adapter::FirnEngine;
+use std::ops::Bound;
+use std::path::Path;
+
+/// Transactions of TPC-C that run before any is counted.
+const WARM_UP: u64 = 500;
+/// Transactions of the mix that are counted.
+const MIX_COUNT: u64 = 2000;
+/// Transactions of each kind that are counted.
+const KIND_COUNT: u64 = 200;
+/// Rows of the table of small rows: keys of 8 bytes, values of 100.
+const ROWS: u64 = 200_000;
+const VALUE_LEN: usize = 100;
+/// How often each operation on a row is counted.
+const ROW_COUNT: u64 = 4000;
+
+/// The functions that callgrind counts: one for each operation, none inlined, no two alike.
+pub mod measured {
+    macro_rules! operations {
+        ($($name:ident)*) => {
+            /// Callgrind finds them by this module's name.
+            mod operation {
+                $(
+                    #[inline(never)]
+                    pub fn $name(work: &mut dyn FnMut()) {
+                        // Equal bodies would be made one function.
+                        std::hint::black_box(stringify!($name));
+                        work();
+                        std::hint::black_box(stringify!($name));
+                    }
+                )*
+            }
+            /// All of them.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+            /// The function of an operation.
+            pub fn by_name(name: &str) -> fn(&mut dyn FnMut()) {
+                match name {
+                    $(stringify!($name) => operation::$name,)*
+                    _ => panic!("no function is called {name}"),
+                }
+            }
+        };
+    }
+    operations! {
+        mix new_order payment order_status delivery stock_level
+        get update get_for_update_and_update insert_random insert_ascending
+        first_of_range ten_of_range begin_update_commit_async
+    }
+}
+
+/// Counts `runs` runs of an operation, all made by one call of `work`.
+fn count(name: &str, runs: u64, work: &mut dyn FnMut()) {
+    // In the order in which callgrind writes its dumps.
+    println!("counted {name} {runs}");
+    measured::by_name(name)(work);
+}
+
+fn options() -> Options {
+    Options::new().buffer_bytes(1 << 30).log_devices(1).version_bytes(256 << 20)
+}
+
+fn row_key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn from(key: &[u8]) -> KeyRange {
+    KeyRange::new(Bound::Included(key), Bound::Unbounded)
+}
+
+/// Makes both databases.
+pub fn load(dir: &Path) -> Result<(), Error> {
+    let engine = FirnEngine::new(options().open(dir.join("tpcc"))?, tpcc::schema(), Isolation::Snapshot)?;
+    tpcc::load(&engine, &LoadOptions::new(Scale::full(1), 7), &|_| ())?;
+    engine.into_database().close()?;
+
+    let db = options().open(dir.join("rows"))?;
+    let table = db.create_table("rows")?;
+    // Even numbers: the odd ones are left for rows to be inserted between them.
+    for first in (0..ROWS).step_by(1000) {
+        db.transact(|tx| {
+            (first..first + 1000)
+                .try_for_each(|number| tx.insert(&table, &row_key(2 * number), &[number as u8; VALUE_LEN]))
+        })?;
+    }
+    Ok(db.close()?)
+}
+
+/// Runs everything; callgrind counts what is in [`measured`].
+pub fn run(dir: &Path) -> Result<(), Error> {
+    run_tpcc(&dir.join("tpcc"))?;
+    run_rows(&dir.join("rows"))
+}
+
+fn run_tpcc(dir: &Path) -> Result<(), Error> {
+    let engine = FirnEngine::new(options().open(dir)?, tpcc::schema(), Isolation::Snapshot)?;
+    // Reads every row.
+    tpcc::check(&engine, When::AfterLoad)?;
+    let population = Population::of(&engine)?.ok_or("no population")?;
+    let client = |number, mix| {
+        let options = ClientOptions { mix, terminals: Terminals::Drawn, seed: 7 };
+        TpccClient::new(&engine, population, &options, number)
+    };
+    let mut mixed = client(0, Mix::default())?;
+    settle(run_transactions(&mut mixed, WARM_UP)?)?;
+    counted_transactions("mix", &mut mixed, MIX_COUNT)?;
+    for (kind, name) in KINDS.iter().enumerate() {
+        let mut shares = [0; 5];
+        shares[kind] = 1;
+        let mut client = client(1 + kind, Mix(shares))?;
+        settle(run_transactions(&mut client, KIND_COUNT / 10)?)?;
+        counted_transactions(name, &mut client, KIND_COUNT)?;
+    }
+    drop(mixed);
+    Ok(engine.into_database().close()?)
+}
+
+fn counted_transactions(name: &str, client: &mut impl Client, runs: u64) -> Result<(), Error> {
+    let mut outcome = Ok(Vec::new());
+    count(name, runs, &mut || outcome = run_transactions(client, runs));
+    settle(outcome?)
+}
+
+/// Runs transactions with asynchronous commits, and returns the commits.
+fn run_transactions(client: &mut impl Client, runs: u64) -> Result<Vec<Box<dyn PendingCommit>>, EngineError> {
+    let mut outstanding = Vec::with_capacity(runs as usize);
+    for _ in 0..runs {
+        client.draw();
+        if let Attempt::Committed(Commit::Pending(pending)) = client.attempt(CommitMode::Async)? {
+            outstanding.push(pending);
+        }
+    }
+    Ok(outstanding)
+}
+
+fn settle(outstanding: Vec<Box<dyn PendingCommit>>) -> Result<(), Error> {
+    outstanding.into_iter().try_for_each(|pending| pending.wait())?;
+    Ok(())
+}
+
+fn run_rows(dir: &Path) -> Result<(), Error> {
+    let db = options().open(dir)?;
+    let table = db.table("rows")?;
+    let mut read = db.snapshot();
+    let mut rows = read.scan(&table, KeyRange::all(), Direction::Forward);
+    let mut found = 0;
+    while rows.next(&mut read)?.is_some() {
+        found += 1;
+    }
+    drop((rows, read));
+    if found != ROWS {
+        return Err(format!("{found} rows instead of {ROWS}").into());
+    }
+    // Each once without being counted, and once counted.
+    for warm in [true, false] {
+        for (name, operation) in OPERATIONS {
+            row_operation(&db, &table, name, *operation, warm)?;
+        }
+    }
+    Ok(db.close()?)
+}
+
+type Operation = fn(&Database, &mut firn::Transaction, &Table, &mut Draws, u64) -> Result<(), firn::Error>;
+
+/// Operations within one transaction each, which has begun before.
+const OPERATIONS: &[(&str, Operation)] = &[
+    ("get", |_, tx, table, draws, _| {
+        let found = tx.get_into(table, &row_key(draws.even()), &mut draws.value)?;
+        assert!(found && draws.value.len() == VALUE_LEN, "a row that was loaded");
+        Ok(())
+    }),
+    ("first_of_range", |_, tx, table, draws, _| {
+        let mut rows = tx.scan(table, from(&row_key(draws.even())), Direction::Forward);
+        assert!(rows.next(tx)?.is_some(), "a row that was loaded");
+        Ok(())
+    }),
+    ("ten_of_range", |_, tx, table, draws, _| {
+        let first = draws.even() % (2 * ROWS - 100);
+        let mut rows = tx.scan(table, from(&row_key(first)), Direction::Forward);
+        for _ in 0..10 {
+            assert!(rows.next(tx)?.is_some(), "ten rows that were loaded");
+        }
+        Ok(())
+    }),
+    ("update", |_, tx, table, draws, number| {
+        let value = draws.value_for(number);
+        assert!(tx.update(table, &row_key(draws.even()), &value)?, "a row that was loaded");
+        Ok(())
+    }),
+    ("get_for_update_and_update", |_, tx, table, draws, number| {
+        let key = row_key(draws.even());
+        assert!(tx.get_for_update_into(table, &key, &mut draws.value)?, "a row that was loaded");
+        let value = draws.value_for(number);
+        tx.update(table, &key, &value).map(drop)
+    }),
+    ("insert_random", |_, tx, table, draws, number| {
+        let (key, value) = (row_key(draws.fresh_odd(number)), draws.value_for(number));
+        tx.insert(table, &key, &value)
+    }),
+    ("insert_ascending", |_, tx, table, draws, number| {
+        let value = draws.value_for(number);
+        tx.insert(table, &row_key((1 << 40) + (u64::from(draws.pass) << 30) + number), &value)
+    }),
+    ("begin_update_commit_async", |db, _, table, draws, number| {
+        let value = draws.value_for(number);
+        let mut tx = db.begin();
+        assert!(tx.update(table, &row_key(draws.even()), &value)?, "a row that was loaded");
+        tx.commit_async().map(drop)
+    }),
+];
+
+/// Keys and values, drawn from a seed.
+struct Draws {
+    random: Random,
+    value: Vec<u8>,
+    pass: u8,
+}
+
+impl Draws {
+    fn even(&mut self) -> u64 {
+        2 * self.random.between(0, ROWS - 1)
+    }
+    /// Odd numbers all over the table, none twice: `ROWS` and the step have no common factor.
+    fn fresh_odd(&self, number: u64) -> u64 {
+        2 * ((number + ROW_COUNT * u64::from(self.pass)) * 77_773 % ROWS) + 1
+    }
+    fn value_for(&self, number: u64) -> [u8; VALUE_LEN] {
+        [number as u8 ^ self.pass; VALUE_LEN]
+    }
+}
+
+fn row_operation(
+    db: &Database,
+    table: &Table,
+    name: &str,
+    operation: Operation,
+    warm: bool,
+) -> Result<(), Error> {
+    let mut draws =
+        Draws { random: Random::stream(7, u64::from(warm)), value: Vec::new(), pass: u8::from(warm) };
+    let mut tx = db.begin();
+    let mut outcome = Ok(());
+    let mut work = || {
+        outcome = (0..ROW_COUNT).try_for_each(|number| operation(db, &mut tx, table, &mut draws, number));
+    };
+    match warm {
+        true => work(),
+        false => count(name, ROW_COUNT, &mut work),
+    }
+    outcome?;
+    tx.commit()?;
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! `firn lab`, run as its users run it.
+
+mod bench_log_measures_and_replays;
+mod emulate_mounts_and_ends_in_order;
+mod kill_nine_loses_nothing;
+mod lab_commands_end_in_sentences;
+mod nand_replays_what_was_recorded;
+mod the_cache_bench_measures_alike;
+mod tpcc_in_virtual_time_replays;

@@ -1,0 +1,78 @@
+//! `firn lab bench cache`: equal arguments give equal results; what makes no sense is refused.
+
+use crate::support::run;
+use serde_json::Value;
+use std::path::Path;
+
+const TINY: &str = "lab bench cache --table 3 --size tiny --percent 20 --policy lc,gsc --seconds 0.5";
+
+/// The results without what tells of the moment and the machine.
+fn results(path: &Path) -> Value {
+    let mut result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    for key in ["started_at", "seconds"] {
+        assert!(result.as_object_mut().unwrap().remove(key).is_some(), "{key}");
+    }
+    result
+}
+
+#[test]
+fn a_table_is_measured_beside_the_paper_and_again_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let measured = |name: &str, more: &str| {
+        let json = dir.path().join(name);
+        let ran = run(dir.path(), &format!("{TINY} --json {} {more}", json.display())).ended(0);
+        (ran.out, results(&json))
+    };
+    let (text, result) = measured("first", "");
+    assert_eq!(measured("again", ""), (text.clone(), result.clone()));
+    assert_ne!(measured("other", "--seed 2").1["rows"], result["rows"]);
+
+    assert!(text.contains("Table 3: read hits and write reductions"), "{text}");
+    assert_eq!((&result["bench"], &result["simulated"]), (&"cache".into(), &true.into()));
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "one a policy: {rows:?}");
+    for row in rows {
+        let of = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"));
+        assert!(of("commits") > 50.0 && of("transactions_per_second") > 100.0, "{row}");
+        assert!((0.05..=1.0).contains(&of("hit_rate")), "{row}");
+        assert!((0.0..=1.0).contains(&of("write_reduction")), "{row}");
+        assert!(row["flash"]["utilization"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["store"]["busy_us_per_transaction"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    // 20 % is the paper's 10 GB: LC's and GSC's hit rates and write reductions.
+    let paper: Vec<f64> =
+        result["paper"].as_array().unwrap().iter().map(|cell| cell["paper"].as_f64().unwrap()).collect();
+    assert_eq!(paper, [89.3, 83.7, 78.6, 73.9]);
+    let targets = result["targets"].as_array().unwrap();
+    assert!(targets.iter().any(|target| target["target"] == 74.0), "{targets:?}");
+}
+
+#[test]
+fn a_kill_and_a_restart_are_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("json");
+    let line = format!("lab bench cache --table 6 --size tiny --quick --json {}", json.display());
+    run(dir.path(), &line).ended(0).says("Table 6").says("Figure 6");
+    let rows = results(&json)["rows"].as_array().unwrap().clone();
+    assert_eq!(rows.len(), 2, "with a cache and without: {rows:?}");
+    for row in rows {
+        assert!(row["log_bytes"].as_u64().unwrap() > 0, "there was something to repeat: {row}");
+        assert!(row["course"].as_array().unwrap().len() >= 15, "{row}");
+    }
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (arguments, says) in [
+        ("lab bench cache", "required"),
+        ("lab bench cache --table 7", "invalid value"),
+        ("lab bench cache --all --table 3", "cannot be used with"),
+        ("lab bench cache --table 3 --seconds 0", "--seconds must be"),
+        ("lab bench cache --table 3 --percent 0.1", "--percent takes"),
+        ("lab bench cache --table 3 --policy arc", "there is no cache policy \"arc\""),
+    ] {
+        let ran = run(dir.path(), arguments).ended(2);
+        assert!(ran.err.contains(says), "{arguments}: {}", ran.err);
+    }
+}

@@ -1,0 +1,148 @@
+//! A device's time for a store that writes each page over its old version.
+//!
+//! Firn's store writes pages to free places, in runs as long as there are. The engines of the paper
+//! wrote in place: a page here, a page there. This device stores the bytes at the offsets it is
+//! given and takes the time of such an engine: every page of a request is a request of its own, at
+//! a place that has nothing to do with its neighbour's.
+
+use firn_base::sync::Arc;
+use firn_base::sync::atomic::{AtomicBool, Ordering};
+use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp, MemoryDevice};
+use firn_emulate::{Model, Pacer, Request, Statistics};
+use firn_profile::DeviceProfile;
+use firndb_console::Failure;
+
+const PAGE: u64 = 4096;
+
+/// See the head of the file.
+#[derive(Debug)]
+pub struct InPlace {
+    memory: Arc<MemoryDevice>,
+    pacer: Pacer,
+    /// Pages on the part of the device that the database lies on.
+    pages: u64,
+    free: AtomicBool,
+}
+
+impl InPlace {
+    /// Over `memory`, whose pages are scattered over the first `bytes` of the device.
+    pub fn new(
+        memory: Arc<MemoryDevice>,
+        profile: &DeviceProfile,
+        bytes: u64,
+        seed: u64,
+    ) -> Result<InPlace, Failure> {
+        let model = Model::new(profile, seed).map_err(|error| Failure::bad_argument(error.to_string()))?;
+        let pages = (bytes / PAGE).max(1);
+        Ok(InPlace { memory, pacer: Pacer::new(model), pages, free: AtomicBool::new(false) })
+    }
+
+    pub fn run_free(&self, free: bool) {
+        self.free.store(free, Ordering::Release);
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        self.pacer.statistics()
+    }
+
+    /// Where the page at `offset` is taken to lie: anywhere, and always there.
+    fn home(&self, offset: u64) -> u64 {
+        let mixed = (offset / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 27)) % self.pages * PAGE
+    }
+
+    /// One request a page; a read of metadata (two neighbouring slots) stays one.
+    fn requests(&self, io: &Io<'_>) -> Vec<Request> {
+        match &io.op {
+            IoOp::Read(buf) => vec![Request::read(self.home(io.offset), buf.len() as u64)],
+            IoOp::Write(data, durability) => self.writes(io.offset, data.len() as u64, *durability),
+        }
+    }
+
+    fn writes(&self, offset: u64, bytes: u64, durability: Durability) -> Vec<Request> {
+        let page = |at: u64| {
+            let (home, bytes) = (self.home(at), (offset + bytes - at).min(PAGE));
+            match durability {
+                Durability::Later => Request::write(home, bytes),
+                Durability::Durable => Request::durable_write(home, bytes),
+            }
+        };
+        (offset..offset + bytes).step_by(PAGE as usize).map(page).collect()
+    }
+
+    fn timed<T>(&self, requests: impl FnOnce() -> Vec<Request>, call: impl FnOnce() -> T) -> T {
+        if self.free.load(Ordering::Acquire) {
+            return call();
+        }
+        let done = self.pacer.submit_batch(&requests());
+        let outcome = call();
+        self.pacer.wait_until(done);
+        outcome
+    }
+}
+
+impl Device for InPlace {
+    fn info(&self) -> &DeviceInfo {
+        self.memory.info()
+    }
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let bytes = buf.len() as u64;
+        self.timed(|| vec![Request::read(self.home(offset), bytes)], || self.memory.read(offset, buf))
+    }
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        let bytes = data.len() as u64;
+        self.timed(|| self.writes(offset, bytes, durability), || self.memory.write(offset, data, durability))
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.timed(|| vec![Request::sync()], || self.memory.sync())
+    }
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let requests: Vec<Request> = batch.iter().flat_map(|io| self.requests(io)).collect();
+        self.timed(|| requests, || self.memory.submit(batch));
+    }
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        self.memory.grow(len, fill)
+    }
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        self.memory.shrink(len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.memory.discard(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::simulation::simulate;
+    use firn_base::clock;
+    use firn_emulate::profiles;
+
+    /// 32 pages in a row cost what 32 random writes do, not what one long write does.
+    #[test]
+    fn a_run_costs_what_its_pages_cost_apart() {
+        let profile = profiles::find("samsung-470").unwrap();
+        let (took, _) = simulate(1, 1, move || {
+            let memory = MemoryDevice::new("m");
+            memory.grow(1 << 20, Fill::Sparse).unwrap();
+            let device = InPlace::new(Arc::new(memory), &profile, 1 << 30, 1)?;
+            let began = clock::now();
+            device.write(0, &vec![7; 32 * 4096], Durability::Durable).unwrap();
+            let took = began.elapsed();
+            device.run_free(true);
+            let mut back = vec![0; 32 * 4096];
+            device.read(0, &mut back).unwrap();
+            assert!(back.iter().all(|byte| *byte == 7));
+            assert_eq!(device.statistics().durable_writes.requests, 32);
+            Ok(took)
+        })
+        .unwrap();
+        // 6314 a second.
+        let expected = 32.0 / 6314.0;
+        assert!((0.9..1.1).contains(&(took.as_secs_f64() / expected)), "{took:?}");
+    }
+}

@@ -1,0 +1,478 @@
+//! One run of TPC-C in virtual time: the real engine over an emulated disk array and an emulated
+//! flash drive.
+//!
+//! Until the cache has been filled twice over, devices take no time; then they do, and after a
+//! while it is measured. No checkpoint falls into a run unless it is asked for: one that did would
+//! cost lazy cleaning most.
+
+use super::in_place::InPlace;
+use super::meter::{Counts, Meter};
+use super::population::{Population, Size, options};
+use crate::bench::simulation::simulate;
+use crate::cost::charged::Charged;
+use crate::cost::model::CostModel;
+use firn::{CachePolicy, Devices, Isolation, Statistics};
+use firn_base::clock::{self, Moment};
+use firn_base::sync::Arc;
+use firn_device::{Device, MemoryDevice};
+use firn_emulate::Emulated;
+use firn_profile::DeviceProfile;
+use firn_workloads::tpcc::{self, ClientOptions, Mix, Terminals};
+use firn_workloads::{DriverOptions, LiveRate};
+use firndb_adapter::FirnEngine;
+use firndb_console::Failure;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Cores of the paper's processor.
+pub const CORES: usize = 4;
+/// DRAM for pages, in the paper's proportion: 200 MB of a database of 50 GB, as the paper counts
+/// it.
+pub const DRAM_PERCENT: f64 = 0.4;
+/// The array's capacity over the database's: 1,170 GB over 50 GB.
+const ARRAY_OVER_DATABASE: f64 = 1170.0 / 50.0;
+/// Of a page in a flash cache with seals.
+const SEALED_PAGE: u64 = 4096 + 32;
+const PAGE: u64 = 4096;
+/// What a pool needs at least: only tiny databases, which measure nothing, have it.
+const DRAM_LEAST: usize = 512 << 10;
+/// A cache with space for few groups of the usual size, likewise.
+const SMALL_CACHE: u64 = 4 << 20;
+/// Pages taken in before it is measured, in units of the cache.
+const FILLED_TIMES: u64 = 2;
+/// Commits before a run without cache is measured: DRAM is full long before.
+const WARM_COMMITS: u64 = 3000;
+/// Commits before a run is measured whose DRAM holds the whole database.
+const DRAM_FULL_COMMITS: u64 = 60_000;
+/// Log between two checkpoints: none falls into a run.
+pub const NO_CHECKPOINT: u64 = 640 << 20;
+
+/// What the pages are on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// The disk array, in runs as Firn writes them.
+    Disks(DeviceProfile),
+    /// The disk array, and written in place.
+    DisksInPlace(DeviceProfile),
+    /// All on a flash drive, in runs as Firn writes them.
+    Flash(DeviceProfile),
+    /// All on a flash drive, and written in place.
+    FlashInPlace(DeviceProfile),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheCell {
+    pub policy: CachePolicy,
+    pub profile: DeviceProfile,
+    /// In per cent of the database.
+    pub percent: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    pub size: Size,
+    pub data: Data,
+    pub cache: Option<CacheCell>,
+    /// In per cent of the database.
+    pub dram_percent: f64,
+    /// Where redo logs go.
+    pub log: DeviceProfile,
+    /// Whether each client keeps to a warehouse of its own, as the terminals of BenchmarkSQL, the
+    /// paper's tool, do.
+    pub pinned: bool,
+    /// Log between two checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Whether it is measured once the cache has been filled, or once all that is used is in DRAM.
+    pub fills: bool,
+    /// Virtual time that is measured.
+    pub time: Duration,
+    pub seed: u64,
+}
+
+impl Cell {
+    /// For people, and for finding a measurement again.
+    pub fn name(&self) -> String {
+        let data = match &self.data {
+            Data::Disks(profile) => format!("{}, in runs", profile.name),
+            Data::DisksInPlace(profile) => profile.name.clone(),
+            Data::Flash(profile) => format!("all on {}, in runs", profile.name),
+            Data::FlashInPlace(profile) => format!("all on {}", profile.name),
+        };
+        let cache = self.cache.as_ref().map_or("no cache".to_owned(), |cache| {
+            format!("{} {} % on {}", cache.policy.name(), cache.percent, cache.profile.name)
+        });
+        let clients = if self.pinned { "" } else { ", clients everywhere" };
+        let checkpoints = match self.checkpoint_bytes {
+            NO_CHECKPOINT => String::new(),
+            bytes => format!(", checkpoints every {} MiB", bytes >> 20),
+        };
+        format!("{data}, {cache}, {:.1} % DRAM{clients}{checkpoints}", self.dram_percent)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub seconds: f64,
+    pub commits: u64,
+    pub per_second: f64,
+    /// New-Orders a minute.
+    pub tpm: f64,
+    /// Of all pages that DRAM missed, those that the cache had.
+    pub hit_rate: f64,
+    /// Of all dirty pages that left DRAM, those that the store was spared.
+    pub write_reduction: f64,
+    pub duplicates: f64,
+    /// Pages missed in a transaction.
+    pub misses: f64,
+    pub dirty_out: f64,
+    pub write_backs: f64,
+    pub flash: DeviceFound,
+    pub store: DeviceFound,
+    pub map_reads: f64,
+    /// Share of the clients' time in lock waits.
+    pub lock_wait_share: f64,
+    /// Attempts repeated, a transaction.
+    pub retries: f64,
+    pub helped_batches: u64,
+    pub database_bytes: u64,
+    pub frames: u64,
+    pub cache_slots: u64,
+    pub trace_hash: u64,
+    pub real: Duration,
+}
+
+/// What a device did in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceFound {
+    /// Of the time, with a request under way.
+    pub utilization: f64,
+    /// Time that channels or arms worked, microseconds a transaction.
+    pub busy_us: f64,
+    /// Pages a second.
+    pub pages: f64,
+    /// Reads in a transaction.
+    pub reads: f64,
+    pub writes: f64,
+    pub write_bytes: f64,
+    /// Of the bytes written, those of large requests that went on where the last one ended.
+    pub sequential: f64,
+}
+
+impl DeviceFound {
+    fn of(counts: &Counts, busy: Duration, seconds: f64, commits: f64) -> DeviceFound {
+        DeviceFound {
+            utilization: counts.busy.as_secs_f64() / seconds,
+            busy_us: busy.as_secs_f64() * 1e6 / commits,
+            pages: (counts.read_pages + counts.write_pages) as f64 / seconds,
+            reads: counts.reads as f64 / commits,
+            writes: counts.writes as f64 / commits,
+            write_bytes: counts.write_bytes as f64 / commits,
+            sequential: counts.sequential_write_bytes as f64 / (counts.write_bytes as f64).max(1.0),
+        }
+    }
+}
+
+/// A device that takes its time, or doesn't.
+#[derive(Clone)]
+enum Timed {
+    Emulated(Arc<Emulated>),
+    InPlace(Arc<InPlace>),
+}
+
+impl Timed {
+    fn device(&self) -> Arc<dyn Device> {
+        match self {
+            Timed::Emulated(device) => device.clone(),
+            Timed::InPlace(device) => device.clone(),
+        }
+    }
+    fn run_free(&self, free: bool) {
+        match self {
+            Timed::Emulated(device) => device.run_free(free),
+            Timed::InPlace(device) => device.run_free(free),
+        }
+    }
+    fn busy(&self) -> Duration {
+        match self {
+            Timed::Emulated(device) => device.statistics().busy,
+            Timed::InPlace(device) => device.statistics().busy,
+        }
+    }
+}
+
+/// The devices of a run.
+pub struct Machine {
+    timed: Vec<Timed>,
+    pub store: Arc<Meter>,
+    pub flash: Arc<Meter>,
+    /// Superblock, log, store, cache.
+    memories: [Arc<MemoryDevice>; 4],
+    bytes: u64,
+}
+
+/// The paper's array of eight.
+const ARRAY_BYTES: f64 = 1_174_400_000_000.0;
+
+/// The array in the same proportion to the database as the paper's: seeks are as long as there.
+fn shrunk(profile: &DeviceProfile, bytes: u64) -> DeviceProfile {
+    let disks = profile.capacity_bytes as f64 / ARRAY_BYTES;
+    let capacity = (bytes as f64 * ARRAY_OVER_DATABASE * disks) as u64;
+    DeviceProfile { capacity_bytes: capacity.next_multiple_of(1 << 20), ..profile.clone() }
+}
+
+fn emulated(memory: &Arc<MemoryDevice>, profile: &DeviceProfile, seed: u64) -> Result<Timed, Failure> {
+    let device = Emulated::new(memory.clone(), profile, seed);
+    device
+        .map(|device| Timed::Emulated(Arc::new(device)))
+        .map_err(|error| Failure::bad_argument(error.to_string()))
+}
+
+impl Machine {
+    /// Emulated devices over the bytes of `population`; they take no time yet. To be made inside
+    /// the simulation.
+    pub fn new(cell: &Cell, population: Population) -> Result<(Machine, Devices), Failure> {
+        let bytes = population.bytes;
+        let memories =
+            [population.superblock, population.log, population.store, population.cache].map(Arc::new);
+        let [superblock, log, store, cache] = &memories;
+        let in_place = |profile: &DeviceProfile| -> Result<Timed, Failure> {
+            let device = InPlace::new(store.clone(), profile, bytes, cell.seed)?;
+            Ok(Timed::InPlace(Arc::new(device)))
+        };
+        let timed_store = match &cell.data {
+            Data::Disks(profile) => emulated(store, &shrunk(profile, bytes), cell.seed)?,
+            Data::DisksInPlace(profile) => in_place(&shrunk(profile, bytes))?,
+            Data::Flash(profile) => emulated(store, profile, cell.seed)?,
+            Data::FlashInPlace(profile) => in_place(profile)?,
+        };
+        let timed_log = emulated(log, &cell.log, cell.seed + 1)?;
+        let mut timed = vec![timed_store.clone(), timed_log.clone()];
+        let flash = match &cell.cache {
+            Some(cell_cache) => {
+                let device = emulated(cache, &cell_cache.profile, cell.seed + 2)?;
+                timed.push(device.clone());
+                let sealed = cell_cache.policy.is_multi_version_fifo();
+                Arc::new(Meter::new(device.device(), if sealed { SEALED_PAGE } else { PAGE }))
+            }
+            None => Arc::new(Meter::new(cache.clone(), PAGE)),
+        };
+        let meter = Arc::new(Meter::new(timed_store.device(), PAGE));
+        let devices = Devices {
+            superblock: superblock.clone(),
+            logs: vec![timed_log.device()],
+            store: meter.clone(),
+            cache: cell.cache.as_ref().map(|_| flash.clone() as Arc<dyn Device>),
+        };
+        let machine = Machine { timed, store: meter, flash, memories, bytes };
+        machine.measure(false);
+        Ok((machine, devices))
+    }
+
+    /// What a kill of the process at this moment leaves.
+    pub fn killed(&self) -> Population {
+        let [superblock, log, store, cache] = &self.memories;
+        Population {
+            superblock: superblock.duplicate(),
+            log: log.duplicate(),
+            store: store.duplicate(),
+            cache: cache.duplicate(),
+            bytes: self.bytes,
+        }
+    }
+
+    /// Whether devices take their time.
+    pub fn measure(&self, measured: bool) {
+        self.timed.iter().for_each(|timed| timed.run_free(!measured));
+    }
+}
+
+/// Opens the database of a cell, with its cache.
+pub fn open(cell: &Cell, devices: Devices, bytes: u64) -> Result<FirnEngine, Failure> {
+    open_with(cell, devices, bytes, false)
+}
+
+/// Likewise; after a crash with all of recovery done before the opening returns, if `eager`.
+pub fn open_with(cell: &Cell, devices: Devices, bytes: u64, eager: bool) -> Result<FirnEngine, Failure> {
+    let share = |percent: f64| (bytes as f64 * percent / 100.0) as u64;
+    let mut options = options((share(cell.dram_percent) as usize).max(DRAM_LEAST))
+        .create(false)
+        .eager_recovery(eager)
+        .checkpoint_log_bytes(cell.checkpoint_bytes);
+    if let Some(cache) = &cell.cache {
+        let bytes = share(cache.percent);
+        options = options.cache_bytes(bytes).cache_policy(cache.policy);
+        if bytes < SMALL_CACHE {
+            options = options.cache_group_pages(8);
+        }
+    }
+    Ok(FirnEngine::new(options.open_on(devices)?, tpcc::schema(), Isolation::Snapshot)?)
+}
+
+/// Everything counted, at a moment.
+struct Sample {
+    at: Moment,
+    commits: u64,
+    retries: u64,
+    database: Statistics,
+    store: Counts,
+    flash: Counts,
+    store_busy: Duration,
+    flash_busy: Duration,
+}
+
+/// Whether the cache has been filled often enough for a measurement to begin.
+pub fn is_warm(cell: &Cell, engine: &Charged<FirnEngine>, live: &LiveRate) -> bool {
+    let cache = engine.inner().database().statistics().cache;
+    match (&cell.cache, cache) {
+        _ if !cell.fills => live.commits >= DRAM_FULL_COMMITS,
+        // What is hot comes in once: it is not filled twice over.
+        (Some(chosen), Some(cache)) if chosen.policy.caches_on_entry() => {
+            live.commits >= WARM_COMMITS + cache.slots / 2
+        }
+        (_, Some(cache)) => cache.dirty_enqueued + cache.clean_enqueued >= FILLED_TIMES * cache.slots,
+        (_, None) => live.commits >= WARM_COMMITS,
+    }
+}
+
+/// Follows a run: when the cache is full devices begin to take time, when things have settled it is
+/// measured.
+struct Course<'a> {
+    cell: &'a Cell,
+    machine: &'a Machine,
+    engine: &'a Charged<FirnEngine>,
+    interrupted: &'a AtomicBool,
+    stop: &'a AtomicBool,
+    /// When measuring begins.
+    settled_at: Option<Moment>,
+    before: Option<Sample>,
+    after: Option<Sample>,
+}
+
+impl Course<'_> {
+    fn sample(&self, live: &LiveRate) -> Sample {
+        Sample {
+            at: clock::now(),
+            commits: live.commits,
+            retries: live.retries,
+            database: self.engine.inner().database().statistics(),
+            store: self.machine.store.counts(),
+            flash: self.machine.flash.counts(),
+            store_busy: self.machine.timed[0].busy(),
+            flash_busy: self.machine.timed.get(2).map_or(Duration::ZERO, Timed::busy),
+        }
+    }
+
+    fn is_warm(&self, live: &LiveRate) -> bool {
+        is_warm(self.cell, self.engine, live)
+    }
+
+    fn look(&mut self, live: &LiveRate) {
+        if self.interrupted.load(Ordering::Relaxed) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        let Some(settled_at) = self.settled_at else {
+            if self.is_warm(live) {
+                self.machine.measure(true);
+                self.settled_at = clock::now().after(self.cell.time / 4);
+            }
+            return;
+        };
+        match &self.before {
+            None if clock::now() >= settled_at => self.before = Some(self.sample(live)),
+            Some(before) if self.after.is_none() && before.at.elapsed() >= self.cell.time => {
+                self.after = Some(self.sample(live));
+                self.stop.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+pub fn run(cell: &Cell, population: &Population, interrupted: &'static AtomicBool) -> Result<Found, Failure> {
+    let began = Instant::now();
+    let population = population.duplicate();
+    let cell = cell.clone();
+    let (mut found, trace_hash) =
+        simulate(cell.seed, CORES, move || simulated(&cell, population, interrupted))?;
+    (found.trace_hash, found.real) = (trace_hash, began.elapsed());
+    Ok(found)
+}
+
+/// Clients that run until they are stopped.
+pub fn driver(cell: &Cell) -> (DriverOptions, ClientOptions) {
+    let mut driver = DriverOptions::new(cell.size.clients, Duration::from_secs(90 * 3600));
+    driver.warm_up = Duration::ZERO;
+    driver.report_every = Duration::from_millis(20);
+    let terminals = if cell.pinned { Terminals::Pinned } else { Terminals::Drawn };
+    (driver, ClientOptions { mix: Mix::default(), terminals, seed: cell.seed })
+}
+
+fn simulated(cell: &Cell, population: Population, interrupted: &AtomicBool) -> Result<Found, Failure> {
+    let bytes = population.bytes;
+    let (machine, devices) = Machine::new(cell, population)?;
+    let engine = Charged::new(open(cell, devices, bytes)?, CostModel::FIRN);
+    let (driver, clients) = driver(cell);
+    let stop = AtomicBool::new(false);
+    let mut course = Course {
+        cell,
+        machine: &machine,
+        engine: &engine,
+        interrupted,
+        stop: &stop,
+        settled_at: None,
+        before: None,
+        after: None,
+    };
+    let report = tpcc::run(&engine, &driver, &clients, &stop, &mut |live| course.look(&live))?;
+    let Course { before, after, .. } = course;
+    machine.measure(false);
+    let (Some(before), Some(after)) = (before, after) else {
+        return Err(Failure::interrupted("stopped before all was measured"));
+    };
+    let new_orders = report.kinds[0].commits as f64 / report.commits().max(1) as f64;
+    let found = found(cell, &before, &after, new_orders, bytes);
+    engine.into_inner().into_database().close()?;
+    Ok(found)
+}
+
+fn found(cell: &Cell, before: &Sample, after: &Sample, new_orders: f64, bytes: u64) -> Found {
+    let seconds = after.at.since(before.at).as_secs_f64();
+    let commits = after.commits - before.commits;
+    let each = |count: u64| count as f64 / (commits.max(1)) as f64;
+    let per_second = commits as f64 / seconds;
+    let (was, is) = (&before.database, &after.database);
+    let mut found = Found {
+        seconds,
+        commits,
+        per_second,
+        tpm: per_second * new_orders * 60.0,
+        misses: each(is.buffer.misses - was.buffer.misses),
+        dirty_out: each(is.buffer.pages_written - was.buffer.pages_written),
+        write_backs: each(is.store.pages_written - was.store.pages_written),
+        lock_wait_share: (is.txn.lock_wait_us - was.txn.lock_wait_us) as f64
+            / (seconds * 1e6 * cell.size.clients as f64),
+        retries: each(after.retries - before.retries),
+        helped_batches: is.buffer.batches_written_by_misses - was.buffer.batches_written_by_misses,
+        database_bytes: bytes,
+        frames: is.buffer.frames,
+        ..Found::default()
+    };
+    let commits = commits.max(1) as f64;
+    let store = after.store.since(&before.store);
+    found.store = DeviceFound::of(&store, after.store_busy - before.store_busy, seconds, commits);
+    found.map_reads = found.store.reads - each(is.store.pages_read - was.store.pages_read);
+    if let (Some(was), Some(is)) = (&was.cache, &is.cache) {
+        let (hits, misses) = (is.hits - was.hits, is.misses - was.misses);
+        found.hit_rate = hits as f64 / (hits + misses).max(1) as f64;
+        let (dirty, back) = (is.dirty_enqueued - was.dirty_enqueued, is.write_backs - was.write_backs);
+        // None goes into a cache that is filled by reads, or only beside the store: it spares the
+        // store nothing.
+        let spares = cell.cache.as_ref().is_some_and(|cache| !cache.policy.caches_on_entry());
+        found.write_reduction = if spares { 1.0 - back as f64 / dirty.max(1) as f64 } else { 0.0 };
+        found.duplicates = is.duplicate_share();
+        found.cache_slots = is.slots;
+        let flash = after.flash.since(&before.flash);
+        found.flash = DeviceFound::of(&flash, after.flash_busy - before.flash_busy, seconds, commits);
+    }
+    found
+}

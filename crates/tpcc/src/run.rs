@@ -1,0 +1,431 @@
+//! The run itself: loads, measures, checks and reports.
+
+use crate::args::{CommitName, IsolationName, ScaleName, TpccArgs};
+use crate::backup;
+use crate::machine::Machine;
+use crate::report;
+use crate::tables;
+use crate::tape::Tapes;
+use firn::{Database, IoCounts, Isolation, Options};
+use firn_base::clock;
+use firn_base::sync::thread;
+use firn_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult};
+use firn_workloads::tpcc::{self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When};
+use firn_workloads::{CommitMode, DriverOptions, Length, LiveRate, RunReport};
+use firndb_adapter::OnFirn;
+use firndb_console::output::write_json;
+use firndb_console::{Failure, commit_of_source, interrupt, progress, say, size};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Commits that an asynchronous client may have in flight.
+const ASYNC_WINDOW: usize = 1024;
+
+/// Runs on files, in real time, behind the emulated devices of `machine` if there is one.
+pub fn run_on_files(args: &TpccArgs, machine: Option<Arc<dyn Machine>>) -> Result<(), Failure> {
+    let stop = interrupt::install()?;
+    let tapes = args.trace.as_deref().map(Tapes::in_directory).transpose()?;
+    let mut options = options(args)?;
+    if let Some(tapes) = &tapes {
+        options = tapes.record(options);
+    }
+    if let Some(machine) = machine.clone() {
+        options = options.log_devices(machine.log_devices());
+        options = options.wrap_devices(move |name, device| machine.wrap(name, device));
+    }
+    let opening = clock::now();
+    let db = options.open(&args.dir)?;
+    report_recovery(&db, opening);
+    let engine = tables::open(db, isolation(args))?;
+    let outcome = prepare(&engine, args, stop).and_then(|population| match population {
+        Some(population) => measure_and_report(&engine, args, stop, population, machine.as_deref()),
+        None => Ok(()),
+    });
+    // After a failure, too, the database is closed: what is committed is written out before the
+    // process ends.
+    let closing = progress::spinner("writing what is dirty");
+    let closed = engine.into_database().close();
+    closing.finish_and_clear();
+    let taped = tapes.map_or(Ok(()), |tapes| tapes.finish());
+    outcome?;
+    closed?;
+    taped?;
+    say!(
+        "\nThe database is in {}. Next: firn stat {0}, firn check {0}, or run the same command again.",
+        args.dir.display()
+    );
+    Ok(())
+}
+
+fn options(args: &TpccArgs) -> Result<Options, Failure> {
+    let mut options =
+        Options::new().create(!args.no_load && !args.check_only).on_recovery(progress::recovery());
+    options = with_memory(options, args)?;
+    if let Some(count) = args.log_devices {
+        options = options.log_devices(count as usize);
+    }
+    if let Some(directory) = &args.archive {
+        options = options.archive(backup::absolute(directory)?);
+    }
+    if !args.log_path.is_empty() {
+        let paths: Result<Vec<_>, _> = args.log_path.iter().map(|path| backup::absolute(path)).collect();
+        options = options.log_paths(paths?);
+    }
+    options = with_cache(options, args)?;
+    if let Some(path) = &args.store_path {
+        options = options.store_path(backup::absolute(path)?);
+    }
+    Ok(options)
+}
+
+/// With the flash cache that the arguments ask for.
+pub fn with_cache(options: Options, args: &TpccArgs) -> Result<Options, Failure> {
+    let mut options = options.cache_policy(args.cache_policy);
+    if let Some(bytes) = args.cache {
+        options = options.cache_bytes(bytes);
+    }
+    if let Some(path) = &args.cache_path {
+        options = options.cache_path(backup::absolute(path)?);
+    }
+    Ok(options)
+}
+
+/// With the DRAM that the arguments give.
+pub fn with_memory(options: Options, args: &TpccArgs) -> Result<Options, Failure> {
+    let bytes = |name: &str, bytes: u64| {
+        usize::try_from(bytes).map_err(|_| Failure::bad_argument(format!("{name} is too large")))
+    };
+    let options = options.buffer_bytes(bytes("--buffer", args.buffer)?);
+    match args.map {
+        Some(map) => Ok(options.map_bytes(bytes("--map", map)?)),
+        None => Ok(options),
+    }
+}
+
+/// The isolation level that the arguments name.
+pub fn isolation(args: &TpccArgs) -> Isolation {
+    match args.isolation {
+        IsolationName::Snapshot => Isolation::Snapshot,
+        IsolationName::Serializable => Isolation::Serializable,
+    }
+}
+
+fn report_recovery(db: &Database, since: clock::Moment) {
+    let recovery = db.recovery_report();
+    if !recovery.clean {
+        say!(
+            "recovery took {:.2} s: {} of log read, {} pages to be redone, {} transactions to be rolled back",
+            since.elapsed().as_secs_f64(),
+            size::show(recovery.log_bytes),
+            recovery.redo.pages_pending,
+            recovery.losers
+        );
+    }
+}
+
+/// Loads and checks, as far as the arguments ask for it; returns the population to run on, if a run
+/// is asked for.
+pub fn prepare(
+    engine: &impl OnFirn,
+    args: &TpccArgs,
+    stop: &AtomicBool,
+) -> Result<Option<Population>, Failure> {
+    if let Some(to) = &args.backup_to {
+        // Before hours of loading.
+        engine.database().check_backup_directory(to)?;
+    }
+    let (population, fresh) = match Population::of(engine)? {
+        Some(found) => {
+            if found.scale.warehouses != args.warehouses && !args.check_only {
+                say!(
+                    "{} holds {}; going on with that",
+                    args.dir.display(),
+                    report::count(found.scale.warehouses.into(), "warehouse")
+                );
+            }
+            (found, false)
+        }
+        None if args.no_load || args.check_only => {
+            return Err(Failure::new(format!(
+                "{} holds no loaded TPC-C database; run without --no-load",
+                args.dir.display()
+            )));
+        }
+        None => (load(engine, args, stop)?, true),
+    };
+    let when = if fresh { When::AfterLoad } else { When::AfterRun };
+    if (args.load_only || args.check_only || fresh) && !args.no_check {
+        report_consistency(&consistency(engine, when)?)?;
+    }
+    if args.load_only || args.check_only {
+        return Ok(None);
+    }
+    if stop.load(Ordering::SeqCst) {
+        return Err(Failure::interrupted("stopped before the run; the database can be used"));
+    }
+    Ok(Some(population))
+}
+
+/// Runs the clients, checks what they left, and reports. `machine` is what it takes place on, if
+/// not this one.
+pub fn measure_and_report(
+    engine: &impl OnFirn,
+    args: &TpccArgs,
+    stop: &AtomicBool,
+    population: Population,
+    machine: Option<&dyn Machine>,
+) -> Result<(), Failure> {
+    let time = match args.transactions {
+        Some(count) => format!("{count} transactions each"),
+        None => format!("{} s after {} s of warm-up", args.seconds, args.warmup),
+    };
+    say!("running {}: {time}", report::count(args.clients.into(), "client"));
+    let began = Instant::now();
+    let config = config(engine, args, population, machine);
+    let mut head = Conditions::now("firn-tpcc/1", commit_of_source(), config, args.seed);
+    if let Some(machine) = machine {
+        (head.device_profile, head.simulated) = (Some(machine.profiles()), machine.is_simulated());
+        // What loading left dirty was written while devices were free.
+        engine.database().checkpoint()?;
+        machine.measure(true);
+    }
+    let before = engine.database().memory_use().curve;
+    let measured = backup::beside(engine, args, stop, || measure(engine, args, stop));
+    if let Some(machine) = machine {
+        machine.measure(false);
+    }
+    let (report, counts) = measured?;
+    // Of the run: loading and checking read other pages.
+    let mut memory = engine.database().memory_use();
+    memory.curve = memory.curve.since(&before);
+    let conditions = if args.no_check { Vec::new() } else { consistency(engine, When::AfterRun)? };
+    let mut result = result_of(engine, (head, args, population), &report, &counts, &conditions);
+    result.simulation = machine.and_then(|machine| machine.simulation(began.elapsed().as_secs_f64()));
+    say!("\n{}", report::of(&result, engine.database(), &counts.io, &report));
+    if let Some(machine) = machine {
+        machine.paragraphs(engine.database(), &memory).iter().for_each(|text| say!("\n{text}"));
+    }
+    if let Some(path) = &args.json {
+        write_json(path, &result)?;
+    }
+    if !args.no_check {
+        report_consistency(&conditions)?;
+    }
+    if stop.load(Ordering::SeqCst) {
+        return Err(Failure::interrupted("stopped before its time; the figures are of the time it ran"));
+    }
+    Ok(())
+}
+
+fn load(engine: &impl OnFirn, args: &TpccArgs, stop: &AtomicBool) -> Result<Population, Failure> {
+    let scale = match args.scale {
+        ScaleName::Full => Scale::full(args.warehouses),
+        ScaleName::Tiny => Scale::tiny(args.warehouses),
+    };
+    refuse_more_than_there_is(engine.database(), args, scale)?;
+    let mut options = LoadOptions::new(scale, args.seed);
+    options.threads = thread::available_parallelism().map_or(1, usize::from);
+    let bar = progress::bar("loading", 1);
+    let started = clock::now();
+    let population = tpcc::load(engine, &options, &|step| {
+        bar.set_length(step.rows_expected);
+        bar.set_position(step.rows);
+        bar.set_message(format!("{} rows", step.rows));
+        if stop.load(Ordering::SeqCst) {
+            // What is loaded so far is never taken for a whole population; the next run drops it.
+            eprintln!("firn: the load was cut off; the next run begins it anew");
+            std::process::exit(130);
+        }
+    });
+    let population = population.map_err(|error| {
+        Failure::new(format!("the load ended early, and the next run begins it anew: {error}"))
+    })?;
+    bar.finish_and_clear();
+    say!(
+        "loaded {} in {:.1} s, {} on devices",
+        report::count(args.warehouses.into(), "warehouse"),
+        started.elapsed().as_secs_f64(),
+        size::show(engine.database().size_on_devices())
+    );
+    Ok(population)
+}
+
+/// Bytes of a full warehouse on its device, at least.
+const WAREHOUSE_BYTES: u64 = 80 << 20;
+
+/// Refuses a population that is sure not to fit where the store is, rather than filling that up
+/// first.
+fn refuse_more_than_there_is(db: &Database, args: &TpccArgs, scale: Scale) -> Result<(), Failure> {
+    let Some(directory) = db.directory().filter(|_| scale.is_full()) else { return Ok(()) };
+    let store = args.store_path.as_deref().and_then(Path::parent).unwrap_or(directory);
+    let store = if store.as_os_str().is_empty() { Path::new(".") } else { store };
+    let needed = u64::from(scale.warehouses) * WAREHOUSE_BYTES;
+    match firn::device::available_bytes(store) {
+        Some(free) if free < needed => Err(Failure::new(format!(
+            "{} need at least {}, and the file system of {} has {} free: load fewer, or name another directory",
+            report::count(scale.warehouses.into(), "warehouse"),
+            size::show(needed),
+            store.display(),
+            size::show(free)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What the engine counted in the measured interval.
+struct Counts {
+    io: IoCounts,
+    buffer_hits: u64,
+    buffer_misses: u64,
+    /// Of what DRAM missed; nothing if there is no flash cache.
+    cache_hits: u64,
+    cache_misses: u64,
+}
+
+impl Counts {
+    /// Since the opening.
+    fn now(db: &Database) -> Counts {
+        let statistics = db.statistics();
+        let buffer = statistics.buffer;
+        let (cache_hits, cache_misses) = statistics.cache.map_or((0, 0), |cache| (cache.hits, cache.misses));
+        let (buffer_hits, buffer_misses) = (buffer.hits, buffer.misses);
+        Counts { io: db.io_counts(), buffer_hits, buffer_misses, cache_hits, cache_misses }
+    }
+    fn since(&self, earlier: &Counts) -> Counts {
+        Counts {
+            io: self.io.since(&earlier.io),
+            buffer_hits: self.buffer_hits - earlier.buffer_hits,
+            buffer_misses: self.buffer_misses - earlier.buffer_misses,
+            cache_hits: self.cache_hits - earlier.cache_hits,
+            cache_misses: self.cache_misses - earlier.cache_misses,
+        }
+    }
+    /// Share of page accesses that were hits in DRAM.
+    fn hit_rate(&self) -> f64 {
+        let all = self.buffer_hits + self.buffer_misses;
+        if all == 0 { 1.0 } else { self.buffer_hits as f64 / all as f64 }
+    }
+    /// Share of what DRAM missed that the flash cache had; `None` if nothing was asked of one.
+    fn cache_hit_rate(&self) -> Option<f64> {
+        let all = self.cache_hits + self.cache_misses;
+        (all > 0).then(|| self.cache_hits as f64 / all as f64)
+    }
+}
+
+/// How closely the counters' start follows the end of the warm-up.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often the bar's rate is renewed.
+const SHOW: Duration = Duration::from_millis(500);
+
+fn driver_options(args: &TpccArgs) -> DriverOptions {
+    let time = Duration::from_secs(args.seconds);
+    let mut driver = DriverOptions::new(args.clients as usize, time);
+    (driver.warm_up, driver.length) = match args.transactions {
+        Some(count) => (Duration::ZERO, Length::TransactionsPerClient(count)),
+        None => (Duration::from_secs(args.warmup), Length::Time(time)),
+    };
+    driver.commit_mode = match args.commit {
+        CommitName::Wait => CommitMode::Wait,
+        CommitName::Async => CommitMode::Async,
+    };
+    driver.window = ASYNC_WINDOW;
+    driver.report_every = LOOK;
+    driver
+}
+
+/// Runs the clients; returns what they did, and what the engine counted meanwhile.
+fn measure(engine: &impl OnFirn, args: &TpccArgs, stop: &AtomicBool) -> Result<(RunReport, Counts), Failure> {
+    let clients = ClientOptions { mix: tpcc::Mix::default(), terminals: Terminals::Drawn, seed: args.seed };
+    let total = match args.transactions {
+        Some(count) => count * u64::from(args.clients),
+        None => (args.warmup + args.seconds) * 1000,
+    };
+    let bar = progress::bar("running", total);
+    let mut base = Counts::now(engine.database());
+    let (mut shown, mut shown_commits) = (Duration::ZERO, 0);
+    let report = tpcc::run(engine, &driver_options(args), &clients, stop, &mut |rate: LiveRate| {
+        if rate.warming_up {
+            base = Counts::now(engine.database());
+        }
+        if rate.elapsed - shown < SHOW {
+            return;
+        }
+        let done = if args.transactions.is_some() { rate.commits } else { rate.elapsed.as_millis() as u64 };
+        bar.set_position(done.min(total));
+        let state = if rate.warming_up { "warming up, " } else { "" };
+        let per_second = (rate.commits - shown_commits) as f64 / (rate.elapsed - shown).as_secs_f64();
+        bar.set_message(format!("{state}{per_second:.0} transactions/s"));
+        (shown, shown_commits) = (rate.elapsed, rate.commits);
+    })?;
+    let counts = Counts::now(engine.database()).since(&base);
+    bar.finish_and_clear();
+    Ok((report, counts))
+}
+
+fn consistency(engine: &impl OnFirn, when: When) -> Result<Vec<Condition>, Failure> {
+    let spinner = progress::spinner("checking TPC-C's consistency conditions");
+    let conditions = tpcc::check(engine, when)?;
+    spinner.finish_and_clear();
+    Ok(conditions)
+}
+
+fn report_consistency(conditions: &[Condition]) -> Result<ConsistencyResult, Failure> {
+    let result = ConsistencyResult::of(conditions);
+    if result.failed.is_empty() {
+        let numbers: Vec<String> =
+            result.checked.iter().filter(|number| **number > 0).map(ToString::to_string).collect();
+        say!("consistency: conditions {} of clause 3.3.2 hold, and every row is whole", numbers.join(", "));
+        return Ok(result);
+    }
+    result.failures.iter().for_each(|sentence| eprintln!("{sentence}"));
+    Err(Failure::new(format!("{} of the consistency conditions do not hold", result.failed.len())))
+}
+
+fn config(
+    engine: &impl OnFirn,
+    args: &TpccArgs,
+    population: Population,
+    machine: Option<&dyn Machine>,
+) -> Value {
+    let settings: serde_json::Map<String, Value> =
+        engine.settings().into_iter().map(|(name, value)| (name, Value::String(value))).collect();
+    json!({
+        "warehouses": population.scale.warehouses, "full_scale": population.scale.is_full(),
+        "clients": args.clients, "seconds": args.seconds, "warmup": args.warmup,
+        "transactions_per_client": args.transactions, "buffer_bytes": args.buffer, "map_bytes": args.map,
+        "cache_bytes": args.cache, "cache_policy": args.cache.map(|_| args.cache_policy.name()),
+        "isolation": engine.isolation(), "commit": format!("{:?}", args.commit).to_lowercase(),
+        "engine": settings, "machine": machine.map(|machine| machine.config()),
+    })
+}
+
+fn result_of(
+    engine: &impl OnFirn,
+    (head, args, population): (Conditions, &TpccArgs, Population),
+    report: &RunReport,
+    counts: &Counts,
+    conditions: &[Condition],
+) -> TpccResult {
+    let scale = (population.scale, args.clients as usize);
+    let mut result = TpccResult::new(head, ("firn", engine.isolation()), scale, report);
+    let cache = counts.io.cache.map(|_| ("cache", counts.io.cache_total()));
+    let tiers = [("log", counts.io.log_total()), ("store", counts.io.store_total())];
+    for (tier, total) in tiers.into_iter().chain(cache) {
+        let counts = TierIo {
+            write_ops: total.write_ops,
+            write_bytes: total.write_bytes,
+            read_ops: total.read_ops,
+            read_bytes: total.read_bytes,
+        };
+        result.io.insert(tier.to_owned(), counts);
+    }
+    result.buffer.insert("budget_bytes".into(), json!(args.buffer));
+    result.buffer.insert("hit_rate".into(), json!(counts.hit_rate()));
+    result.cache.insert("hit_rate".into(), json!(counts.cache_hit_rate()));
+    result.database_bytes = Some(engine.database().size_on_devices());
+    result.consistency = ConsistencyResult::of(conditions);
+    result
+}
