@@ -50,13 +50,13 @@ fn work(pipeline: &Pipeline) {
     // sleep began.
     let mut watched: Option<u64> = None;
     loop {
+        let _guard = PanicGuard::new(pipeline);
         let mut flight = pipeline.flight.lock();
         if !flight.worker_arrived() {
             return;
         }
         if let Some(job) = pipeline.next_job(&mut flight) {
             drop(flight);
-            let _guard = PanicGuard::new(pipeline);
             pipeline.run_as_worker(job);
             continue;
         }

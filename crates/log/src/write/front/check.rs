@@ -4,8 +4,8 @@ use crate::block::base;
 use crate::write::front::Front;
 
 impl Front {
-    /// In debug builds, asserts the invariants: called after each transition but `append`, which
-    /// asserts what it admits.
+    /// In debug builds, asserts the invariants: called after a request with one copy was composed, and
+    /// after a truncation. `append` asserts what it admits.
     pub(super) fn check_in_debug(&self) {
         if cfg!(debug_assertions) {
             self.check();

@@ -262,6 +262,7 @@ impl Flight {
         requested: Requested,
     ) -> Task {
         let Composed { from, boundary, .. } = *composed;
+        assert!(self.requests.back().is_none_or(|r| r.boundary <= boundary), "requests are taken in order");
         (self.next_device, self.last_device) = ((first + 1) % self.slots.len(), first);
         self.requested_boundary = requested.boundary;
         self.batching.took(requested.end.since(from));
@@ -269,7 +270,6 @@ impl Flight {
             lanes.begin(first, cursor, boundary);
             return Task::Request(first as u64);
         }
-        assert!(self.requests.back().is_none_or(|r| r.boundary <= boundary), "requests are taken in order");
         let count = devices.count_ones();
         self.requests.push_back(Request {
             from,
