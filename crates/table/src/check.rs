@@ -350,3 +350,30 @@ fn check_entries(
     }
     Ok(entries)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firn_base::TxnId;
+
+    #[test]
+    fn no_more_names_are_held_than_there_is_memory_for() {
+        const COUNT: u32 = 100;
+        for max in [2, 3, 10, 99, 100, 101] {
+            let mut names = Names::new(max);
+            let mut settled = Vec::new();
+            loop {
+                for n in 0..COUNT {
+                    names.add(ValueId { txn: TxnId(1), sequence: n * 37 % COUNT });
+                    assert!(names.ids.len() <= max, "{} names of at most {max}", names.ids.len());
+                }
+                names.settle(&mut |id| panic!("{id} was added once in this pass"));
+                settled.extend(names.ids.iter().map(|id| id.sequence));
+                if !names.go_on() {
+                    break;
+                }
+            }
+            assert!(settled.into_iter().eq(0..COUNT), "each name in one pass, with at most {max} in memory");
+        }
+    }
+}

@@ -308,3 +308,42 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::devices::Devices;
+    use crate::options::Options;
+    use firn_base::sync::Arc;
+    use firn_device::{Device, MemoryDevice};
+    use firn_log::MemberId;
+    use std::time::Duration;
+
+    /// Cause: how many copies log gets was counted before the superblock's lock was taken. Effect: a
+    /// device failed in between, and the superblock promised a copy more than there was.
+    #[test]
+    fn copies_are_counted_with_the_superblock_locked() {
+        let device = |name: &str| Arc::new(MemoryDevice::new(name)) as Arc<dyn Device>;
+        let devices = Devices {
+            superblock: device("superblock"),
+            logs: (0..3).map(|number| device(&format!("log.{number}"))).collect(),
+            store: device("store"),
+            cache: None,
+        };
+        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(768 << 10);
+        let options = options.log_devices(3).log_copies(3).background_threads(false);
+        let db = options.create_on(devices).expect("created");
+        let engine = db.engine();
+        std::thread::scope(|scope| {
+            let superblock = engine.superblock.lock();
+            let restating = scope.spawn(|| engine.restate_copies());
+            // Meanwhile it comes to wait for the lock.
+            std::thread::sleep(Duration::from_millis(100));
+            engine.log.stop_using(MemberId(3)).expect("the others are enough");
+            drop(superblock);
+            restating.join().expect("no panic").expect("written");
+        });
+        let (from, copies) = engine.log.copies_from_here();
+        assert_eq!(copies, 2);
+        assert_eq!(engine.superblock.lock().redundancy().least_from(from), 2);
+    }
+}

@@ -145,3 +145,47 @@ impl Losses {
         Ok(if covered { Loss::Dropped } else { Loss::Kept })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::devices::Devices;
+    use firn_base::sync::atomic::{AtomicBool, Ordering};
+    use firn_device::{Device, MemoryDevice};
+    use firn_log::Left;
+
+    /// Cause: what is left was counted before the superblock's lock was taken. Effect: another device
+    /// failed in between, and its handler's lower count was replaced by this one's.
+    #[test]
+    fn what_is_left_is_counted_with_the_superblock_locked() {
+        let device = |name: &str| Arc::new(MemoryDevice::new(name)) as Arc<dyn Device>;
+        let devices = Devices {
+            superblock: device("superblock"),
+            logs: (0..3).map(|number| device(&format!("log.{number}"))).collect(),
+            store: device("store"),
+            cache: None,
+        };
+        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(768 << 10);
+        let options = options.log_devices(3).log_copies(3).background_threads(false);
+        let db = options.create_on(devices).expect("created");
+        let engine = db.engine();
+        let counted = AtomicBool::new(false);
+        let left = || {
+            let is_free = || engine.superblock.try_lock().is_some();
+            let is_free = std::thread::scope(|scope| scope.spawn(is_free).join().expect("no panic"));
+            assert!(!is_free, "another handler could change the superblock before this one does");
+            counted.store(true, Ordering::Relaxed);
+            Left { devices: 2, copies: 2 }
+        };
+        let lost = LostMember {
+            member: MemberId(2),
+            device: "log.1".to_owned(),
+            error: "of a test".to_owned(),
+            requested: engine.log.end(),
+            left: &left,
+        };
+        assert_eq!(engine.losses.lost(&lost), Ok(Loss::Dropped));
+        assert!(counted.load(Ordering::Relaxed));
+        assert_eq!(engine.superblock.lock().redundancy().least_from(engine.log.end()), 2);
+    }
+}

@@ -140,3 +140,40 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::devices::Devices;
+    use crate::options::Options;
+    use firn_base::Progress;
+    use firn_base::sync::Arc;
+    use firn_device::MemoryDevice;
+
+    /// Cause: that one thread at a time does maintenance was a comment. Effect: a step freed a dropped
+    /// table beside a thread that removed ghosts from it.
+    #[test]
+    fn a_step_leaves_maintenance_to_the_thread_that_is_at_it() {
+        let devices = Devices {
+            superblock: Arc::new(MemoryDevice::new("superblock")),
+            logs: vec![Arc::new(MemoryDevice::new("log"))],
+            store: Arc::new(MemoryDevice::new("store")),
+            cache: None,
+        };
+        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(256 << 10);
+        let db = options.background_threads(false).create_on(devices).expect("created");
+        let table = db.create_table("t").expect("a table");
+        db.transact(|tx| tx.put(&table, b"k", b"v")).expect("committed");
+        drop(table);
+        db.drop_table("t").expect("dropped");
+        let engine = db.engine();
+        let dropped = engine.catalog.pending_drops();
+        assert!(dropped > 0);
+        let step_until_idle = || while db.step().expect("a step") == Progress::Worked {};
+        let maintaining = engine.maintaining.lock();
+        std::thread::scope(|scope| scope.spawn(step_until_idle).join().expect("no panic"));
+        assert_eq!(engine.catalog.pending_drops(), dropped, "the other thread frees them");
+        drop(maintaining);
+        step_until_idle();
+        assert_eq!(engine.catalog.pending_drops(), 0);
+    }
+}

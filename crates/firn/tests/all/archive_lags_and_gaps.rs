@@ -3,7 +3,7 @@
 
 use crate::backup_support::{Gate, Mode, commit_one, go_on, rows_of, small, wait_for_archive};
 use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn::{ArchiveFull, Database, ErrorKind, LogEventKind, Lsn, Options, RestoreTo};
+use firn::{ArchiveFull, Database, ErrorKind, LogEvent, LogEventKind, Lsn, Options, RestoreTo};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -259,8 +259,9 @@ fn log_that_cannot_be_read_any_more_is_a_gap_and_stops_no_writes() {
         let path = |name: &str| dir.path().join(name);
         let (gate, second) = (Gate::default(), Second::new());
         let options = second.within(gate.options()).archive(path("archive"));
-        let options =
-            options.archive_when_full(ArchiveFull::Refuse).archive_patience(Duration::from_millis(300));
+        // Where the device is gone, its patience plays no part.
+        let patience = Duration::from_millis(if gone { 60_000 } else { 300 });
+        let options = options.archive_when_full(ArchiveFull::Refuse).archive_patience(patience);
         let db = options.open(path("db")).unwrap();
         let table = db.create_table("rows").unwrap();
         wait_for_archive(&db);
@@ -271,6 +272,8 @@ fn log_that_cannot_be_read_any_more_is_a_gap_and_stops_no_writes() {
             (300..340).for_each(|i| _ = commit_one(&db, &table, i));
             (0..3).for_each(|_| db.checkpoint().unwrap());
             assert_eq!(members(&db), [1], "{:?}", db.log_events());
+            let told = |event: &LogEvent| event.kind == LogEventKind::Unarchived;
+            assert!(db.log_events().iter().any(told), "at once: {:?}", db.log_events());
         } else {
             // Some of what is not archived yet, and not in the log's buffer any more.
             let faulty = second.device.lock().unwrap().clone().unwrap();

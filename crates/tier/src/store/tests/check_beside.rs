@@ -131,6 +131,15 @@ fn churn(store: &Store, log: &TestLog, stop: &AtomicBool, seed: u64) {
     }
 }
 
+/// Ends the other threads, also if the check fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
 fn no_fault_is_seen_where_there_is_none() {
     let log = TestLog::new();
@@ -143,6 +152,7 @@ fn no_fault_is_seen_where_there_is_none() {
             let (store, log, stop) = (&store, &log, &stop);
             scope.spawn(move || churn(store, log, stop, seed));
         }
+        let _ends = SetOnDrop(&stop);
         let mut groups = Vec::new();
         for _ in 0..if cfg!(miri) { 1 } else { 60 } {
             let report = store.check(true, &mut |_| {}).unwrap();
@@ -150,7 +160,6 @@ fn no_fault_is_seen_where_there_is_none() {
             assert!(report.pages >= 900 && report.pages_placed >= 900);
             groups.push(report.groups);
         }
-        stop.store(true, Relaxed);
         groups
     });
     assert!(groups.iter().min() < groups.iter().max(), "the file grew and shrank: {groups:?}");
