@@ -436,11 +436,14 @@ impl Round {
     pub(crate) fn draw(rng: &mut Rng, names: &[String]) -> Round {
         let survival =
             |rng: &mut Rng| pick(rng, &[Survival::None, Survival::Ended, Survival::Any, Survival::Any]);
-        let troubles: Vec<Trouble> =
+        let mut troubles: Vec<Trouble> =
             (0..pick(rng, &[0, 0, 0, 1, 1, 2])).map(|_| Trouble::draw(rng, names)).collect();
-        // What a device loses of the last request before a crash, nothing can vouch for:
-        // docs/fault-model.md.
+        // What a device loses of the last request before a crash, nothing can vouch for
+        // (docs/fault-model.md): the round ends with a seal, which no other trouble prevents.
         let vouched = troubles.iter().all(|trouble| !trouble.lasting);
+        if !vouched {
+            troubles.retain(|trouble| trouble.lasting);
+        }
         let end = match rng.below(6) {
             0 => End::Close,
             _ if !vouched => End::Close,
