@@ -369,7 +369,7 @@ mod tests {
                 }
                 names.settle(&mut |id| panic!("{id} was added once in this pass"));
                 settled.extend(names.ids.iter().map(|id| id.sequence));
-                if !names.go_on() {
+                if !names.advance() {
                     break;
                 }
             }
