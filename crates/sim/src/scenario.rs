@@ -438,12 +438,10 @@ impl Round {
             |rng: &mut Rng| pick(rng, &[Survival::None, Survival::Ended, Survival::Any, Survival::Any]);
         let mut troubles: Vec<Trouble> =
             (0..pick(rng, &[0, 0, 0, 1, 1, 2])).map(|_| Trouble::draw(rng, names)).collect();
-        // What a device loses of the last request before a crash, nothing can vouch for
-        // (docs/fault-model.md): the round ends with a seal, which no other trouble prevents.
+        // What a device loses of the last request before a crash, nothing vouches for (fault-model.md):
+        // such a round has no other trouble, and ends with a seal.
         let vouched = troubles.iter().all(|trouble| !trouble.lasting);
-        if !vouched {
-            troubles.retain(|trouble| trouble.lasting);
-        }
+        troubles.retain(|trouble| vouched || trouble.lasting);
         let end = match rng.below(6) {
             0 => End::Close,
             _ if !vouched => End::Close,
