@@ -438,13 +438,12 @@ impl Round {
             |rng: &mut Rng| pick(rng, &[Survival::None, Survival::Ended, Survival::Any, Survival::Any]);
         let mut troubles: Vec<Trouble> =
             (0..pick(rng, &[0, 0, 0, 1, 1, 2])).map(|_| Trouble::draw(rng, names)).collect();
-        // What a device loses of the last request before a crash, nothing vouches for (fault-model.md):
-        // such a round has no other trouble, and ends with a seal.
+        // Nothing vouches for the last request before a crash: where a device loses what it wrote,
+        // the round has no other trouble, and ends with a seal (docs/fault-model.md).
         let vouched = troubles.iter().all(|trouble| !trouble.lasting);
         troubles.retain(|trouble| vouched || trouble.lasting);
         let end = match rng.below(6) {
-            0 => End::Close,
-            _ if !vouched => End::Close,
+            drawn if drawn == 0 || !vouched => End::Close,
             1 => End::Drop,
             _ => End::PowerCut(Duration::from_micros(rng.between(50, 60_000)), survival(rng)),
         };
