@@ -236,8 +236,17 @@ fn by_option_the_archive_follows_the_devices_and_is_never_needed() {
 /// archive lost after a crash, pages that an earlier checkpoint had covered carried versions beyond
 /// the end of the devices' log, and were damaged, or the store refused to open. Mend: what is
 /// written below DRAM waits for the log's devices.
+///
+/// On a busy machine the devices may have caught up by the time of the power cut, so that nothing
+/// needs the archive: then it is tried again.
 #[test]
 fn an_archive_that_is_lost_takes_only_the_commits_that_it_alone_had() {
+    let needed = (0..5).any(|_| an_archive_is_lost());
+    assert!(needed, "in no attempt did the archive have more than the devices");
+}
+
+/// Returns whether the archive had log that the devices lacked.
+fn an_archive_is_lost() -> bool {
     const ROWS: u64 = 2000;
     let bed = Bed::new();
     let tight = |options: Options| {
@@ -290,7 +299,7 @@ fn an_archive_that_is_lost_takes_only_the_commits_that_it_alone_had() {
     // The process is gone and the power is not: what reached a device is there, be it synced or
     // not.
     let devices = left_with(&bed.plan, Survival::Everything);
-    let error = tight(small_without_archive()).open_on(devices.clone()).unwrap_err();
+    let Err(error) = tight(small_without_archive()).open_on(devices.clone()) else { return false };
     assert!(error.to_string().contains("archive_lost"), "it was needed: {error}");
     let db = tight(small_without_archive()).archive_lost(true).open_on(devices).unwrap();
     let rows = rows_of(&db, "rows");
@@ -304,4 +313,5 @@ fn an_archive_that_is_lost_takes_only_the_commits_that_it_alone_had() {
     assert!(report.is_clean(), "{:?}", report.damage);
     db.close().unwrap();
     std::fs::rename(&away, bed.archive.path()).unwrap();
+    true
 }
