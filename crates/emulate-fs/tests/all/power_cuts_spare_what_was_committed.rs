@@ -8,7 +8,7 @@ use firn_base::rng::Rng;
 use firn_emulate_fs::FixedTiming;
 use rusqlite::Connection;
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 /// Rows of a transaction: enough to fill several pages, so that a torn one would show.
@@ -79,16 +79,22 @@ fn cut(settings: &Settings, seed: u64) -> Option<Left> {
             .expect("synced");
     }
     let acknowledged = AtomicI64::new(0);
+    // No program would see what SQLite acknowledges once the power is off: after it has deleted the
+    // journal, which is the commit, it ignores that it cannot open the directory to sync it.
+    let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut connection = open(&path, settings).expect("a database");
             (1..).try_for_each(|number| {
                 transaction(&mut connection, number)?;
-                acknowledged.store(number, Ordering::SeqCst);
+                if !ends.load(Ordering::SeqCst) {
+                    acknowledged.store(number, Ordering::SeqCst);
+                }
                 Ok::<(), rusqlite::Error>(())
             })
         });
         std::thread::sleep(Duration::from_micros(Rng::new(seed).between(50_000, 350_000)));
+        ends.store(true, Ordering::SeqCst);
         mounted.cut_power();
         writer.join().expect("no panic").expect_err("nothing can be written without power");
     });
