@@ -139,7 +139,7 @@ fn open_change_and_close(openings: u64, log_bytes: u64, then: ArchiveFull) {
         }
     }
     match then {
-        ArchiveFull::Gap => assert!(gaps > 0, "a gap is told of"),
+        ArchiveFull::Gap => assert!(gaps > 0, "a gap is reported"),
         ArchiveFull::Refuse => assert!(refused > 0 && gaps == 0, "{refused} refused, {gaps} gaps"),
     }
     std::fs::rename(away.moved(), away.archive()).expect("moved back");
