@@ -6,14 +6,14 @@
 //! fuzzers of this directory, and on stable by `crates/firn/tests/all/fuzz_runs_are_short_here.rs`,
 //! which includes this file.
 
-use firn::device::{Device, Durability, MemoryDevice};
-use firn::{Database, Devices, Direction, ErrorKind, KeyRange, Options, Savepoint, Table, Transaction};
-use firn_base::codec::Reader;
-use firn_base::sync::{Arc, OnceLock};
-use firn_base::{Crc32c, Lsn, TreeId, crc32c};
-use firn_btree::{PageChange, check_page};
-use firn_log::testing::identity;
-use firn_log::{Kind, LogScan, Record};
+use firndb::device::{Device, Durability, MemoryDevice};
+use firndb::{Database, Devices, Direction, ErrorKind, KeyRange, Options, Savepoint, Table, Transaction};
+use firndb_base::codec::Reader;
+use firndb_base::sync::{Arc, OnceLock};
+use firndb_base::{Crc32c, Lsn, TreeId, crc32c};
+use firndb_btree::{PageChange, check_page};
+use firndb_log::testing::identity;
+use firndb_log::{Kind, LogScan, Record};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -122,7 +122,7 @@ pub fn page(data: &[u8]) -> bool {
     let sound = check_page(&bytes).is_ok();
     let mut fits = false;
     if let Ok(change) = PageChange::decode(Record { kind: Kind(0x20 | kind & 0x1f), body }) {
-        let _ = firn_txn::Attachment::decode(change.attachment);
+        let _ = firndb_txn::Attachment::decode(change.attachment);
         if change.rehearse(&bytes).is_ok() {
             fits = true;
             change.apply(&mut bytes).expect("the rehearsal went well");
@@ -130,9 +130,9 @@ pub fn page(data: &[u8]) -> bool {
             assert!(!sound || change.frees() || check_page(&bytes).is_ok(), "a good page stays good");
         }
     }
-    let _ = firn_txn::Attachment::decode(body);
-    let _ = firn_txn::CheckpointState::decode(&mut Reader::new(body));
-    let _ = firn_txn::CheckpointState::fresh(TreeId(1)).add_part(body);
+    let _ = firndb_txn::Attachment::decode(body);
+    let _ = firndb_txn::CheckpointState::decode(&mut Reader::new(body));
+    let _ = firndb_txn::CheckpointState::fresh(TreeId(1)).add_part(body);
     fits
 }
 
@@ -170,18 +170,18 @@ pub fn log_template() -> MemoryDevice {
     TEMPLATE
         .get_or_init(|| {
             let device = Arc::new(MemoryDevice::new("log"));
-            device.grow(LOG_BYTES, firn::device::Fill::Written).expect("memory grows");
-            let log = firn_log::Log::create(
+            device.grow(LOG_BYTES, firndb::device::Fill::Written).expect("memory grows");
+            let log = firndb_log::Log::create(
                 vec![device.clone() as Arc<dyn Device>],
                 identity(1),
-                firn_base::Epoch(1),
-                firn_log::testing::options(),
+                firndb_base::Epoch(1),
+                firndb_log::testing::options(),
             )
             .expect("created");
             for i in 0..LOG_RECORDS {
                 let body = vec![i; 10 + 40 * usize::from(i)];
                 let end = log
-                    .append(firn_log::LogClass::Normal, Record { kind: Kind(0x20), body: &body })
+                    .append(firndb_log::LogClass::Normal, Record { kind: Kind(0x20), body: &body })
                     .expect("space")
                     .end;
                 log.flush(end).expect("memory does not fail");

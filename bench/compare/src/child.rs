@@ -8,7 +8,7 @@ use crate::commit::{self, CommitArgs};
 use crate::job::Peer;
 use crate::memory_limit;
 use crate::tpcc::{self, TpccArgs};
-use firn_workloads::{EngineError, Outcome};
+use firndb_workloads::{EngineError, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{Read, Write};

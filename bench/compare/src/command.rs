@@ -5,7 +5,7 @@ use crate::memory_limit::MemoryLimit;
 use crate::process_io::ProcessIo;
 use crate::{child, commit, tpcc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use firn_workloads::{EngineError, LiveRate, Outcome};
+use firndb_workloads::{EngineError, LiveRate, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};

@@ -1,8 +1,8 @@
 //! Firn: its defaults, through the adapter that `firn tpcc` uses as well.
 
 use crate::job::{Job, Settings};
-use firn::{Isolation, Options};
-use firn_workloads::{EngineError, Outcome, Schema};
+use firndb::{Isolation, Options};
+use firndb_workloads::{EngineError, Outcome, Schema};
 use firndb_adapter::FirnEngine;
 
 /// Opens the database in `settings.dir` and runs a job on it.

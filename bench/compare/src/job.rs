@@ -1,6 +1,6 @@
 //! What is done with an engine once it is open, whichever it is.
 
-use firn_workloads::{Engine, Outcome, Schema};
+use firndb_workloads::{Engine, Outcome, Schema};
 use std::path::PathBuf;
 
 /// How every engine is opened.
@@ -73,8 +73,8 @@ impl Peer {
     /// Opens the engine, runs `job` on it and closes it.
     pub fn with<J: Job>(self, settings: &Settings, schema: &Schema, job: J) -> Outcome<J::Output> {
         match self {
-            Peer::Firn => crate::firn::with(settings, schema, job),
-            Peer::Memory => job.run(&firn_workloads::MemoryEngine::new(schema)),
+            Peer::Firn => crate::firndb::with(settings, schema, job),
+            Peer::Memory => job.run(&firndb_workloads::MemoryEngine::new(schema)),
             Peer::Sqlite => crate::sqlite::with(settings, schema, job),
             Peer::Redb => crate::redb::with(settings, schema, job),
             Peer::Lmdb => crate::lmdb::with(settings, schema, job),

@@ -6,7 +6,7 @@
 //! matters.
 
 use crate::job::{Job, Settings};
-use firn_workloads::{
+use firndb_workloads::{
     Access, Commit, CommitMode, Engine, EngineError, IndexBuffers, Indexed, Outcome, PlainSchema, PlainTable,
     PlainTransaction, Scan, Schema, Session, Visit, Visitor,
 };

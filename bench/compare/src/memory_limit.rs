@@ -4,7 +4,7 @@
 //! Children join it before they open anything, and loading happens in it too: pages cached outside
 //! would be free memory for the run that reads them.
 
-use firn_workloads::{EngineError, Outcome};
+use firndb_workloads::{EngineError, Outcome};
 use std::path::{Path, PathBuf};
 
 /// Where version 1 and version 2 of control groups are usually found.

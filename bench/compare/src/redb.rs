@@ -5,7 +5,7 @@
 //! more than most of the operations do.
 
 use crate::job::{Job, Settings};
-use firn_workloads::{
+use firndb_workloads::{
     Access, Commit, CommitMode, Engine, EngineError, IndexBuffers, Indexed, KeyRange, Outcome, PlainSchema,
     PlainTable, PlainTransaction, Scan, Schema, Session, Visit, Visitor,
 };

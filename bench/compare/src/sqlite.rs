@@ -8,7 +8,7 @@
 //! system's page cache is behind them all.
 
 use crate::job::{Job, Settings};
-use firn_workloads::{
+use firndb_workloads::{
     Access, Commit, CommitMode, Engine, EngineError, IndexBuffers, Indexed, Outcome, PlainSchema, PlainTable,
     PlainTransaction, Retry, Scan, Schema, Session, Visit, Visitor,
 };

@@ -2,7 +2,7 @@
 
 use crate::command::median;
 use crate::job::Peer;
-use firn_workloads::results::Target;
+use firndb_workloads::results::Target;
 use std::collections::BTreeMap;
 
 /// Figures by engine, one a round; more is better.

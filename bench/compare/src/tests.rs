@@ -2,8 +2,8 @@
 
 use crate::job::{Job, Peer, Settings};
 use clap::ValueEnum;
-use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals, When, keys, tables};
-use firn_workloads::{
+use firndb_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals, When, keys, tables};
+use firndb_workloads::{
     Access, CommitMode, DriverOptions, Engine, EngineError, KeyRange, Length, Outcome, Scan as ScanOf,
     Session, TableId, Transaction, Visit,
 };
@@ -59,7 +59,7 @@ impl Job for Scans {
             txn.insert(TABLE, &keys::order(1, 1, order), &[0])?;
         }
         // A neighbouring table's rows must not appear.
-        txn.insert(tables::ITEM, &keys::item(1), &[0; firn_workloads::tpcc::rows::item::LEN])?;
+        txn.insert(tables::ITEM, &keys::item(1), &[0; firndb_workloads::tpcc::rows::item::LEN])?;
         txn.commit(CommitMode::Wait)?.wait()?;
 
         let mut txn = session.begin(Access::Write)?;

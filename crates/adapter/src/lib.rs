@@ -1,15 +1,15 @@
-//! Firn as one of the engines that workloads drive: the traits of [`firn_workloads`] over a
-//! [`firn::Database`].
+//! Firn as one of the engines that workloads drive: the traits of [`firndb_workloads`] over a
+//! [`firndb::Database`].
 //!
 //! Place in the tree: used by the TPC-C run, the laboratory and `bench/compare`. Its dependencies
 //! stay few: the example `hotpath` is built in release mode by the gate.
 
 #![forbid(unsafe_code)]
 
-use firn::{
+use firndb::{
     Database, Direction, ErrorKind, Index, Isolation, KeyRange, Table, TableSpec, TransactionOptions,
 };
-use firn_workloads::{
+use firndb_workloads::{
     Access, Commit, CommitMode, Engine, EngineError, IndexId, Outcome, Part, PendingCommit, Retry, Scan,
     Schema, Session, TableId, Transaction, Visit, Visitor,
 };
@@ -26,7 +26,7 @@ pub struct FirnEngine {
 
 impl FirnEngine {
     /// Takes the schema's tables from `db`, and creates those that are not there.
-    pub fn new(db: Database, schema: Schema, isolation: Isolation) -> Result<FirnEngine, firn::Error> {
+    pub fn new(db: Database, schema: Schema, isolation: Isolation) -> Result<FirnEngine, firndb::Error> {
         schema.assert_sound();
         let mut tables = Vec::new();
         let mut indexes = Vec::new();
@@ -38,7 +38,7 @@ impl FirnEngine {
                 }
                 Err(error) => return Err(error),
             };
-            let of_table: Result<Vec<Index>, firn::Error> =
+            let of_table: Result<Vec<Index>, firndb::Error> =
                 spec.indexes.iter().map(|index| table.index(&index.name)).collect();
             indexes.push(of_table?);
             tables.push(table);
@@ -70,17 +70,17 @@ impl OnFirn for FirnEngine {
     }
 }
 
-fn describe(spec: &firn_workloads::TableSpec) -> TableSpec {
+fn describe(spec: &firndb_workloads::TableSpec) -> TableSpec {
     spec.indexes.iter().fold(TableSpec::raw(), |table, index| {
         let parts = index.parts.iter().map(|part| match part {
-            Part::Key(range) => firn::IndexPart::Key(range.clone()),
-            Part::Value(range) => firn::IndexPart::Value(range.clone()),
+            Part::Key(range) => firndb::IndexPart::Key(range.clone()),
+            Part::Value(range) => firndb::IndexPart::Value(range.clone()),
         });
-        table.with_index(firn::IndexSpec::ranges(&index.name, index.unique, parts.collect()))
+        table.with_index(firndb::IndexSpec::ranges(&index.name, index.unique, parts.collect()))
     })
 }
 
-fn failed(error: firn::Error) -> EngineError {
+fn failed(error: firndb::Error) -> EngineError {
     match error.kind() {
         ErrorKind::Conflict => EngineError::Retry(Retry::Conflict),
         ErrorKind::Deadlock => EngineError::Retry(Retry::Deadlock),
@@ -143,7 +143,7 @@ impl Session for FirnSession<'_> {
 /// A transaction on a [`FirnEngine`].
 pub struct FirnTransaction<'s> {
     engine: &'s FirnEngine,
-    tx: firn::Transaction,
+    tx: firndb::Transaction,
 }
 
 impl FirnTransaction<'_> {
@@ -233,7 +233,7 @@ impl Transaction for FirnTransaction<'_> {
 }
 
 /// A commit on its way to the devices.
-struct Pending(firn::Commit);
+struct Pending(firndb::Commit);
 
 impl PendingCommit for Pending {
     fn is_durable(&mut self) -> Outcome<bool> {

@@ -4,9 +4,9 @@
 //! takes and releases a mutex and a latch N times, for counting instructions
 //! (`valgrind --tool=callgrind`).
 
-use firn_base::clock;
-use firn_base::sim::{self, Policy, SimOptions};
-use firn_base::sync::{Arc, Mutex, RawLatch, thread};
+use firndb_base::clock;
+use firndb_base::sim::{self, Policy, SimOptions};
+use firndb_base::sync::{Arc, Mutex, RawLatch, thread};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -89,7 +89,7 @@ fn main() {
     }
     let turns = 20_000_000;
     for round in 0..3 {
-        for (name, work) in [("parking_lot", bare as fn(u64)), ("firn_base", wrapped)] {
+        for (name, work) in [("parking_lot", bare as fn(u64)), ("firndb_base", wrapped)] {
             let began = Instant::now();
             work(turns);
             let ns = began.elapsed().as_secs_f64() * 1e9 / turns as f64;

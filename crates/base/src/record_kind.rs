@@ -14,12 +14,12 @@ pub struct Kind(pub u8);
 pub enum KindOwner {
     /// `log`: 0x01–0x0f. Recovery does not deliver these records; the log reads them itself.
     Log,
-    /// `tier`, the page map: 0x10–0x1f. Redo: `firn_tier::store::Store::redo`.
+    /// `tier`, the page map: 0x10–0x1f. Redo: `firndb_tier::store::Store::redo`.
     PageMap,
-    /// `btree`, page changes: 0x20–0x3f. Redo: `firn_btree::redo`; undo: the attachment, which
+    /// `btree`, page changes: 0x20–0x3f. Redo: `firndb_btree::redo`; undo: the attachment, which
     /// `txn` decodes.
     Tree,
-    /// `txn`, ends and decisions of transactions: 0x40–0x4f. Read by `firn_txn::Analysis::record`.
+    /// `txn`, ends and decisions of transactions: 0x40–0x4f. Read by `firndb_txn::Analysis::record`.
     Transactions,
     /// `firn`, checkpoints: 0x50–0x5f. Read when the superblock or an archive names them.
     Checkpoints,

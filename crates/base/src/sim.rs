@@ -1,7 +1,7 @@
 //! A deterministic scheduler with virtual time, for running the whole engine from a seed.
 //!
 //! ```
-//! use firn_base::{clock, sim, sync::{Arc, Mutex, thread}};
+//! use firndb_base::{clock, sim, sync::{Arc, Mutex, thread}};
 //! use std::time::Duration;
 //!
 //! let outcome = sim::run(sim::SimOptions::seeded(7), || {

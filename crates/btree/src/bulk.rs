@@ -15,7 +15,7 @@ use crate::op;
 use crate::split::two_children;
 use crate::stock::{Lack, Stock, Stop};
 use crate::tree::Tree;
-use firn_log::LogClass;
+use firndb_log::LogClass;
 
 type Entry = (Vec<u8>, Vec<u8>);
 

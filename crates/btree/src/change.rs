@@ -1,7 +1,7 @@
 //! What a caller wants done to an entry.
 
 use crate::scratch;
-use firn_base::codec::Writer;
+use firndb_base::codec::Writer;
 
 /// What to do with an entry, decided under the leaf's exclusive latch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

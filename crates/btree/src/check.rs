@@ -10,8 +10,8 @@
 use crate::error::{TreeError, TreeErrorKind};
 use crate::node::{Node, validate::validate};
 use crate::tree::Tree;
-use firn_base::{Lsn, PageId};
-use firn_buffer::{BufferError, BufferErrorKind, SharedGuard};
+use firndb_base::{Lsn, PageId};
+use firndb_buffer::{BufferError, BufferErrorKind, SharedGuard};
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -212,9 +212,9 @@ fn child_of(
     node: &Node<'_>,
     key: &[u8],
     expected: &Expected,
-) -> Result<(PageId, Expected), firn_base::codec::Malformed> {
+) -> Result<(PageId, Expected), firndb_base::codec::Malformed> {
     let index = node.child_index(key)?;
-    let separator = |at: usize| -> Result<Vec<u8>, firn_base::codec::Malformed> {
+    let separator = |at: usize| -> Result<Vec<u8>, firndb_base::codec::Malformed> {
         let mut key = Vec::new();
         node.full_key(at, &mut key)?;
         Ok(key)

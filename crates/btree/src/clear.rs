@@ -22,9 +22,9 @@ use crate::node::{Node, Shape};
 use crate::op;
 use crate::stock::{Lack, Stock, Stop};
 use crate::tree::Tree;
-use firn_base::PageId;
-use firn_buffer::{ExclusiveGuard, InMemory};
-use firn_log::{Kind, LogClass};
+use firndb_base::PageId;
+use firndb_buffer::{ExclusiveGuard, InMemory};
+use firndb_log::{Kind, LogClass};
 
 /// Children freed by one group at most, beside a chain of only children.
 const FREED_MAX: usize = 32;
@@ -313,11 +313,11 @@ impl Tree {
     }
 }
 
-const LEVEL_SKIPPED: firn_base::codec::Malformed =
-    firn_base::codec::Malformed { what: "a node that is not one level below its parent" };
+const LEVEL_SKIPPED: firndb_base::codec::Malformed =
+    firndb_base::codec::Malformed { what: "a node that is not one level below its parent" };
 
-const OWN_DESCENDANT: firn_base::codec::Malformed =
-    firn_base::codec::Malformed { what: "a node that is named by one of its descendants" };
+const OWN_DESCENDANT: firndb_base::codec::Malformed =
+    firndb_base::codec::Malformed { what: "a node that is named by one of its descendants" };
 
 /// Whether the page is latched already: asking for it again would be a deadlock.
 fn is_on(path: &[ExclusiveGuard<'_>], page: PageId) -> bool {

@@ -7,10 +7,10 @@ use crate::node::pack::EntryList;
 use crate::op;
 use crate::stock::Stock;
 use crate::tree::Tree;
-use firn_base::TreeId;
-use firn_base::sync::Arc;
-use firn_buffer::BufferPool;
-use firn_log::LogClass;
+use firndb_base::TreeId;
+use firndb_base::sync::Arc;
+use firndb_buffer::BufferPool;
+use firndb_log::LogClass;
 
 impl Tree {
     /// Creates an empty tree, as one atomic group of the log. `attachment` travels in the record.

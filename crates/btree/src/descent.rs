@@ -11,9 +11,9 @@ use crate::error::TreeError;
 use crate::hint;
 use crate::node::{MAX_LEVEL, Node, NodeParts};
 use crate::tree::Tree;
-use firn_base::PageId;
-use firn_base::codec::Malformed;
-use firn_buffer::{ExclusiveGuard, SharedGuard};
+use firndb_base::PageId;
+use firndb_base::codec::Malformed;
+use firndb_buffer::{ExclusiveGuard, SharedGuard};
 
 /// Which child to go to.
 #[derive(Clone, Copy)]

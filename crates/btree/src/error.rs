@@ -1,10 +1,10 @@
 //! What can go wrong in a tree.
 
-use firn_base::codec::Malformed;
-use firn_base::{PageId, TreeId};
-use firn_buffer::{BufferError, BufferErrorKind};
-use firn_log::LogError;
-use firn_tier::TierError;
+use firndb_base::codec::Malformed;
+use firndb_base::{PageId, TreeId};
+use firndb_buffer::{BufferError, BufferErrorKind};
+use firndb_log::LogError;
+use firndb_tier::TierError;
 use std::fmt;
 
 /// What a caller can do about a tree error.

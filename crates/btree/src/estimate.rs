@@ -4,7 +4,7 @@ use crate::descent::Target;
 use crate::error::TreeError;
 use crate::node::Node;
 use crate::tree::Tree;
-use firn_base::PageId;
+use firndb_base::PageId;
 use std::cmp::Ordering;
 
 /// A step of a path: which child was taken of how many.

@@ -19,10 +19,10 @@ use crate::error::TreeError;
 use crate::op::{self};
 use crate::redo::PageChange;
 use crate::stock::{Lack, Stock, Stop};
-use firn_base::{Lsn, PageId};
-use firn_buffer::{BufferPool, Changed, ExclusiveGuard, IntentGuard};
-use firn_log::{Appended, Kind, Log, LogClass, LogError, LogErrorKind, Record};
-use firn_tier::{Allocation, TierErrorKind};
+use firndb_base::{Lsn, PageId};
+use firndb_buffer::{BufferPool, Changed, ExclusiveGuard, IntentGuard};
+use firndb_log::{Appended, Kind, Log, LogClass, LogError, LogErrorKind, Record};
+use firndb_tier::{Allocation, TierErrorKind};
 
 /// Bytes of log that the longest atomic group of a tree over pages of `page_size` bytes takes, at
 /// most: that of a root that grows, which writes its entries to two new pages, with their fences

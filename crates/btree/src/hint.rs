@@ -5,8 +5,8 @@
 //! `Tree::hinted_leaf`), so it may be arbitrarily old.
 
 use crate::tree::Tree;
-use firn_base::TreeId;
-use firn_buffer::OptimisticRef;
+use firndb_base::TreeId;
+use firndb_buffer::OptimisticRef;
 use std::cell::Cell;
 
 /// Hints a thread keeps; trees whose ids are equal modulo this number share one.

@@ -5,7 +5,7 @@
 //! becomes the whole tree. So the memory is at most the limit, or that of one entry for each tree
 //! if that is more.
 
-use firn_base::TreeId;
+use firndb_base::TreeId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
@@ -265,7 +265,7 @@ impl KeyRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     const TREE: TreeId = TreeId(7);
 

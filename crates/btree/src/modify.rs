@@ -8,9 +8,9 @@ use crate::op;
 use crate::redo::PageChange;
 use crate::scratch::{self, Scratch};
 use crate::tree::Tree;
-use firn_base::Lsn;
-use firn_buffer::ExclusiveGuard;
-use firn_log::{Log, LogClass, LogErrorKind, Record};
+use firndb_base::Lsn;
+use firndb_buffer::ExclusiveGuard;
+use firndb_log::{Log, LogClass, LogErrorKind, Record};
 
 /// What a try at a change came to.
 enum Outcome<R> {
@@ -223,8 +223,8 @@ impl Tree {
     }
 }
 
-const OUTSIDE: firn_base::codec::Malformed =
-    firn_base::codec::Malformed { what: "a leaf found for a key outside its fences" };
+const OUTSIDE: firndb_base::codec::Malformed =
+    firndb_base::codec::Malformed { what: "a leaf found for a key outside its fences" };
 
 #[cold]
 fn too_large(what: &str, len: usize, max: usize) -> TreeError {

@@ -7,10 +7,10 @@ use crate::node::edit::Level;
 use crate::node::layout::malformed;
 use crate::node::pack::{EntryList, Packer, push_list, repack};
 use crate::node::{Node, Shape, edit};
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{Lsn, PageId, TreeId};
-use firn_buffer::Changed;
-use firn_log::Kind;
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{Lsn, PageId, TreeId};
+use firndb_buffer::Changed;
+use firndb_log::Kind;
 
 const FORMAT_OPEN: u8 = 1;
 const FORMAT_CONDEMNED: u8 = 2;

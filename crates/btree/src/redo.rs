@@ -3,10 +3,10 @@
 use crate::error::{TreeError, TreeErrorKind};
 use crate::node::{GIVEN_UP, Node};
 use crate::op::Op;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{Lsn, PageId};
-use firn_buffer::{BufferErrorKind, BufferPool, Changed, ExclusiveGuard};
-use firn_log::Record;
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{Lsn, PageId};
+use firndb_buffer::{BufferErrorKind, BufferPool, Changed, ExclusiveGuard};
+use firndb_log::Record;
 
 /// A page change as its record says (kinds 0x20–0x3f).
 ///

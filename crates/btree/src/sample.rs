@@ -7,8 +7,8 @@
 
 use crate::error::TreeError;
 use crate::tree::Tree;
-use firn_base::PageId;
-use firn_base::rng::Rng;
+use firndb_base::PageId;
+use firndb_base::rng::Rng;
 
 /// What some of a tree's leaves hold, and so, about, all of them.
 #[derive(Clone, Copy, Debug, PartialEq)]

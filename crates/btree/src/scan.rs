@@ -11,7 +11,7 @@ use crate::error::TreeError;
 use crate::node::{MAX_LEVEL, Node};
 use crate::scratch;
 use crate::tree::Tree;
-use firn_base::codec::Malformed;
+use firndb_base::codec::Malformed;
 
 impl Position {
     /// The leaf in which a scan in `direction` continues.

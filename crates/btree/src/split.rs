@@ -14,10 +14,10 @@ use crate::node::{MAX_LEVEL, Node, SLOT_LEN, Shape, prefix_between};
 use crate::op;
 use crate::stock::{Lack, Stock, Stop};
 use crate::tree::Tree;
-use firn_base::PageId;
-use firn_base::codec::Malformed;
-use firn_buffer::ExclusiveGuard;
-use firn_log::LogClass;
+use firndb_base::PageId;
+use firndb_base::codec::Malformed;
+use firndb_buffer::ExclusiveGuard;
+use firndb_log::LogClass;
 
 /// What a try at a split came to.
 enum Split {

@@ -15,11 +15,11 @@
 
 use crate::error::TreeError;
 use crate::group::Reserved;
-use firn_base::PageId;
-use firn_base::sync::DevicePermit;
-use firn_buffer::{BufferError, BufferPool, ExclusiveGuard, InMemory, PagePin};
-use firn_log::LogClass;
-use firn_tier::Prepared;
+use firndb_base::PageId;
+use firndb_base::sync::DevicePermit;
+use firndb_buffer::{BufferError, BufferPool, ExclusiveGuard, InMemory, PagePin};
+use firndb_log::LogClass;
+use firndb_tier::Prepared;
 
 /// Why an attempt came to nothing.
 pub(crate) enum Stop {

@@ -6,9 +6,9 @@ use crate::modify::Logged;
 use crate::node::Node;
 use crate::scratch;
 use crate::tree::Tree;
-use firn_base::PageId;
-use firn_base::codec::Malformed;
-use firn_log::LogClass;
+use firndb_base::PageId;
+use firndb_base::codec::Malformed;
+use firndb_log::LogClass;
 
 /// What [`Tree::sweep_leaf`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]

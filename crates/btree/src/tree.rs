@@ -2,9 +2,9 @@
 
 use crate::node;
 use crate::unmerged::Unmerged;
-use firn_base::sync::{Arc, OnceLock};
-use firn_base::{PageId, TreeId};
-use firn_buffer::BufferPool;
+use firndb_base::sync::{Arc, OnceLock};
+use firndb_base::{PageId, TreeId};
+use firndb_buffer::BufferPool;
 
 /// A B+tree. The root page never moves. Cheap to clone.
 #[derive(Clone)]

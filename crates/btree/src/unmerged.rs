@@ -6,9 +6,9 @@
 
 use crate::key_ranges::KeyRanges;
 use crate::tree::Tree;
-use firn_base::TreeId;
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::TreeId;
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use firndb_base::sync::{Arc, Mutex};
 
 /// Bytes of the list, at most; beyond it, it covers more than it must.
 const LIMIT: usize = 64 << 10;

@@ -1,12 +1,12 @@
 //! What a fix of a page in DRAM costs: `cargo run --release -p firndb-buffer --example fix_cost`.
 
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::{PageId, clock};
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_log::{Kind, LogClass, Record};
-use firn_tier::testing::MemoryTier;
-use firn_tier::{Allocation, PageTier};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::{PageId, clock};
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_log::{Kind, LogClass, Record};
+use firndb_tier::testing::MemoryTier;
+use firndb_tier::{Allocation, PageTier};
 
 const ROUNDS: u64 = 5_000_000;
 
@@ -18,7 +18,7 @@ fn measure(what: &str, mut body: impl FnMut(u64)) {
 }
 
 fn main() {
-    let log = firn_log::testing::memory_log();
+    let log = firndb_log::testing::memory_log();
     let tier = Arc::new(MemoryTier::new(4096));
     let mut pages = Vec::new();
     for _ in 0..8192 {

@@ -4,7 +4,7 @@
 //! there are at most [`ChangeSet::RANGES_MAX`]. It may say more than was changed, never less: the
 //! delta layer writes what it names and takes the rest from the base version.
 
-use firn_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use firndb_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::ops::Range;
 
 /// Which bytes of a page a change touched, for the delta layer.
@@ -187,7 +187,7 @@ impl ChangeSetCell {
 #[allow(clippy::single_range_in_vec_init, reason = "one range is a case like any other")]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     const PAGE: usize = 4096;
 

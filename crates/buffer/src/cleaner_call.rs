@@ -1,7 +1,7 @@
 //! How a thread that misses calls the cleaner.
 
-use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use firn_base::sync::{Condvar, Mutex};
+use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use firndb_base::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// A call for the background cleaner.

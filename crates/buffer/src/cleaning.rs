@@ -5,7 +5,7 @@ use crate::error::{BufferError, Fixed};
 use crate::frame::FrameId;
 use crate::pool::BufferPool;
 use crate::write_back::{Added, Batch};
-use firn_base::{Lsn, Progress};
+use firndb_base::{Lsn, Progress};
 use std::time::Duration;
 
 /// Most frames inspected ahead of the clock's hand: about what misses consume between two steps.

@@ -1,7 +1,7 @@
 //! The hand of the replacement clock.
 
 use crate::frame::FrameId;
-use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The clock's hand: which frame it visits next.
 #[derive(Default)]

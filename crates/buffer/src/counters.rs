@@ -1,7 +1,7 @@
 //! Counters that cost nothing where it matters.
 
-use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use firn_base::sync::thread;
+use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use firndb_base::sync::thread;
 
 /// Stripes of the hit counter; threads share one only if there are more of them.
 const STRIPES: usize = 32;

@@ -1,7 +1,7 @@
 //! What can go wrong in the buffer.
 
-use firn_log::{LogError, LogErrorKind};
-use firn_tier::{TierError, TierErrorKind};
+use firndb_log::{LogError, LogErrorKind};
+use firndb_tier::{TierError, TierErrorKind};
 use std::fmt;
 
 /// What a caller can do about a buffer error.

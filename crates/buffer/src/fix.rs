@@ -5,8 +5,8 @@ use crate::frame::{ExclusiveHold, Filled, Frame, FrameId, can_be_held};
 use crate::guard::{ExclusiveGuard, OptimisticRef, SharedGuard};
 use crate::pool::BufferPool;
 use crate::replacement::Incoming;
-use firn_base::{Lsn, PageId};
-use firn_tier::{Found, PageRead, TierError, TierErrorKind};
+use firndb_base::{Lsn, PageId};
+use firndb_tier::{Found, PageRead, TierError, TierErrorKind};
 
 /// The result of a lookup in DRAM alone.
 pub enum InMemory<'a> {

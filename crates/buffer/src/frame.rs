@@ -33,13 +33,13 @@
 
 use crate::change_set::ChangeSetCell;
 use crate::ranks;
-use firn_base::sync::atomic::{
+use firndb_base::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-use firn_base::sync::{Mutex, RawLatch};
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
+use firndb_base::sync::{Mutex, RawLatch};
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 use std::ptr::NonNull;
 
 /// A frame's number in the pool.

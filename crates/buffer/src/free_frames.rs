@@ -2,7 +2,7 @@
 
 use crate::frame::FrameId;
 use crate::ranks;
-use firn_base::sync::Mutex;
+use firndb_base::sync::Mutex;
 use std::collections::VecDeque;
 
 /// Frames that were made and hold no page. The lock protects the list only; no thread waits under

@@ -8,8 +8,8 @@
 use crate::change_set::{ChangeSet, Changed};
 use crate::frame::{ExclusiveHold, FrameId, Pin, SharedHold};
 use crate::pool::BufferPool;
-use firn_base::sync::thread;
-use firn_base::{Lsn, PageId};
+use firndb_base::sync::thread;
+use firndb_base::{Lsn, PageId};
 use std::ops::Deref;
 
 /// A page latched for reading; dereferences to its bytes.

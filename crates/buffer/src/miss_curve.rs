@@ -14,10 +14,10 @@
 //! One lock, a leaf, taken for the pages that are followed only. Memory: about 300 KiB, at most.
 
 use crate::ranks;
-use firn_base::PageId;
-use firn_base::hash::{FixedMap, hash_bytes};
-use firn_base::sync::Mutex;
-use firn_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use firndb_base::PageId;
+use firndb_base::hash::{FixedMap, hash_bytes};
+use firndb_base::sync::Mutex;
+use firndb_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Most pages on the list.
 const FOLLOWED_MAX: usize = 4096;
@@ -255,7 +255,7 @@ impl DroppedPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
     use std::collections::BTreeMap;
 
     #[test]

@@ -15,12 +15,12 @@
 
 use crate::frame::{FrameId, Frames, can_be_held};
 use crate::ranks;
-use firn_base::PageId;
-use firn_base::sync::atomic::{
+use firndb_base::PageId;
+use firndb_base::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Release},
 };
-use firn_base::sync::{Mutex, MutexGuard};
+use firndb_base::sync::{Mutex, MutexGuard};
 
 /// Ends a chain.
 const END: u32 = u32::MAX;
@@ -144,7 +144,7 @@ impl ChainLock<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
     use std::collections::BTreeMap;
 
     #[test]

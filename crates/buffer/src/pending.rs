@@ -2,10 +2,10 @@
 
 use crate::error::Fixed;
 use crate::guard::ExclusiveGuard;
-use firn_base::PageId;
-use firn_base::sync::atomic::AtomicBool;
-use firn_base::sync::{Arc, OnceLock};
-use firn_tier::Found;
+use firndb_base::PageId;
+use firndb_base::sync::atomic::AtomicBool;
+use firndb_base::sync::{Arc, OnceLock};
+use firndb_tier::Found;
 
 /// What became of a page that was shown to redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,13 +12,13 @@ use crate::page_table::PageTable;
 use crate::pending::Pending;
 use crate::recovery_lsns::RecoveryLsns;
 use crate::staging::Staging;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use firn_log::Log;
-use firn_tier::PageTier;
+use firndb_log::Log;
+use firndb_tier::PageTier;
 
 /// How the pool uses memory.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! The order of this crate's locks, outermost first.
 
-use firn_base::sync::Rank;
+use firndb_base::sync::Rank;
 
 /// Several are held in the order of the trees, which is theirs to keep.
 pub(crate) static LATCH: Rank = Rank::several(400, "a page latch").bars_devices();

@@ -18,8 +18,8 @@
 //!    changes.
 
 use crate::frame::FrameId;
-use firn_base::Lsn;
-use firn_base::sync::atomic::{
+use firndb_base::Lsn;
+use firndb_base::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Release},
 };

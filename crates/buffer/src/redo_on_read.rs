@@ -12,10 +12,10 @@ use crate::guard::ExclusiveGuard;
 use crate::pending::{PendingChanges, Repeated};
 use crate::pool::BufferPool;
 use crate::replacement::Incoming;
-use firn_base::sync::atomic::Ordering::{Acquire, Release};
-use firn_base::sync::{Arc, before_device};
-use firn_base::{Lsn, PageId};
-use firn_tier::Found;
+use firndb_base::sync::atomic::Ordering::{Acquire, Release};
+use firndb_base::sync::{Arc, before_device};
+use firndb_base::{Lsn, PageId};
+use firndb_tier::Found;
 
 impl BufferPool {
     /// Has `changes` redo every page that is read, until [`BufferPool::end_redo`]. Called once at

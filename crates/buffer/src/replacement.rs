@@ -21,8 +21,8 @@ use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::{ExclusiveHold, FrameId};
 use crate::pool::BufferPool;
 use crate::write_back::{Added, Batch};
-use firn_base::sync::{before_device, thread};
-use firn_base::{Lsn, PageId, clock};
+use firndb_base::sync::{before_device, thread};
+use firndb_base::{Lsn, PageId, clock};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -336,14 +336,14 @@ impl BufferPool {
 mod tests {
     use super::*;
     use crate::pool::PoolOptions;
-    use firn_base::sync::Arc;
-    use firn_log::LogClass;
-    use firn_tier::testing::MemoryTier;
-    use firn_tier::{Allocation, PageTier};
+    use firndb_base::sync::Arc;
+    use firndb_log::LogClass;
+    use firndb_tier::testing::MemoryTier;
+    use firndb_tier::{Allocation, PageTier};
 
     fn pool_with_a_page() -> (BufferPool, PageId) {
         let tier = Arc::new(MemoryTier::new(512));
-        let log = firn_log::testing::memory_log_with(1 << 20);
+        let log = firndb_log::testing::memory_log_with(1 << 20);
         let page = tier.reserve(LogClass::Normal).expect("a memory tier is never full");
         let change = Allocation { allocate: &[page], free: &[] };
         tier.publish(change, &mut |record| log.append(LogClass::Normal, record)).expect("the log has space");

@@ -7,8 +7,8 @@
 
 use crate::frame::Frame;
 use crate::ranks;
-use firn_base::sync::{Condvar, Mutex, before_device};
-use firn_device::AlignedBuf;
+use firndb_base::sync::{Condvar, Mutex, before_device};
+use firndb_device::AlignedBuf;
 
 /// The buffers of a pool.
 pub(crate) struct Staging {

@@ -19,9 +19,9 @@ use crate::change_set::ChangeSet;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::{FrameId, SharedHold, WritingFlag};
 use crate::pool::BufferPool;
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
-use firn_tier::{Lifetime, PageWrite, TierError, TierErrorKind, Written};
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
+use firndb_tier::{Lifetime, PageWrite, TierError, TierErrorKind, Written};
 use std::ops::Range;
 
 /// What became of a frame offered to a batch.

@@ -1,10 +1,10 @@
 //! Opening with a large buffer takes no time and no memory: both come with the pages.
 
-use firn_base::sync::Arc;
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_log::{LogClass, testing};
-use firn_tier::testing::MemoryTier;
-use firn_tier::{Allocation, PageTier};
+use firndb_base::sync::Arc;
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_log::{LogClass, testing};
+use firndb_tier::testing::MemoryTier;
+use firndb_tier::{Allocation, PageTier};
 
 /// Bytes of this process in memory.
 fn resident() -> usize {

@@ -1,6 +1,6 @@
 //! What one measurement does: a description without state. A plan is a list of these.
 
-use firn_device::Durability;
+use firndb_device::Durability;
 use std::fmt;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use crate::cell::{Op, Pattern, Purpose};
 use crate::measure::{Measured, Measurements};
 use crate::outliers;
 use crate::plan::PAGE;
-use firn_profile::{Choice, Choices};
+use firndb_profile::{Choice, Choices};
 
 /// A value of at least this share of the best is as good: the rest costs more than it gains.
 const NEARLY: f64 = 0.9;

@@ -12,11 +12,11 @@ use crate::cell::{Cell, Op};
 use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::walk::{Walk, walks};
-use firn_base::clock::{self, Moment};
-use firn_base::rng::Rng;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::sync::{Arc, Mutex, thread};
-use firn_device::{AlignedBuf, Device, DeviceError, Io, IoOp};
+use firndb_base::clock::{self, Moment};
+use firndb_base::rng::Rng;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Mutex, thread};
+use firndb_device::{AlignedBuf, Device, DeviceError, Io, IoOp};
 use std::time::Duration;
 
 /// If no request of a round completes for this time, and for 20 mean latencies, that is a stall.

@@ -1,6 +1,6 @@
 //! Errors of measuring.
 
-use firn_device::{DeviceError, DeviceErrorKind};
+use firndb_device::{DeviceError, DeviceErrorKind};
 use std::fmt;
 
 /// Why a measurement did not start or did not finish; the message says what to do.

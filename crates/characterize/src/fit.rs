@@ -12,7 +12,7 @@ use crate::head::Head;
 use crate::measure::{Measured, Measurements, median};
 use crate::outliers::normal_ns;
 use crate::plan::PAGE;
-use firn_profile::{
+use firndb_profile::{
     Area, Band, Blocks, DeviceProfile, MeasuredRow, ModelSection, Origin, Outliers, Parameter, ServiceTable,
     VERSION, WriteCache,
 };
@@ -209,7 +209,7 @@ fn sustained_cache(measurements: &Measurements) -> Option<u64> {
 fn all_outliers(measurements: &Measurements) -> Vec<Outliers> {
     let random = measurements.of(Purpose::BySize, Op::Read, Pattern::Random);
     let reads = random.into_iter().find(|measured| measured.cell.bytes == PAGE);
-    let kinds = [(firn_profile::Op::Read, reads), (firn_profile::Op::Write, long_run(measurements))];
+    let kinds = [(firndb_profile::Op::Read, reads), (firndb_profile::Op::Write, long_run(measurements))];
     let mut all = Vec::new();
     for (op, run) in kinds {
         let classes = run.map_or(Vec::new(), |run| run.outliers().classes);
@@ -261,15 +261,15 @@ fn row(measured: &Measured, area: u64) -> MeasuredRow {
     let found = measured.outliers();
     MeasuredRow {
         op: if cell.op.writes() && read_share.is_none() {
-            firn_profile::Op::Write
+            firndb_profile::Op::Write
         } else {
-            firn_profile::Op::Read
+            firndb_profile::Op::Read
         },
         pattern: pattern(cell),
         bytes: cell.bytes as u64,
         depth: (if cell.streams >= cell.depth { 1 } else { cell.depth }) as u32,
         streams: cell.streams as u32,
-        durable: cell.op.writes() && cell.op.durability() == firn_device::Durability::Durable,
+        durable: cell.op.writes() && cell.op.durability() == firndb_device::Durability::Durable,
         area_bytes: cell.area.unwrap_or(area).min(area),
         read_share,
         samples: tally.requests,
@@ -286,13 +286,13 @@ fn row(measured: &Measured, area: u64) -> MeasuredRow {
     }
 }
 
-fn pattern(cell: &Cell) -> firn_profile::Pattern {
+fn pattern(cell: &Cell) -> firndb_profile::Pattern {
     match (cell.ground, cell.pattern) {
-        (Ground::Reserved, _) => firn_profile::Pattern::Unwritten,
-        (Ground::Hole, _) => firn_profile::Pattern::Append,
-        (_, Pattern::Sequential | Pattern::TwoStreams { .. }) => firn_profile::Pattern::Sequential,
-        (_, Pattern::Random) => firn_profile::Pattern::Random,
-        (_, Pattern::Rewrite) => firn_profile::Pattern::Overlapping,
+        (Ground::Reserved, _) => firndb_profile::Pattern::Unwritten,
+        (Ground::Hole, _) => firndb_profile::Pattern::Append,
+        (_, Pattern::Sequential | Pattern::TwoStreams { .. }) => firndb_profile::Pattern::Sequential,
+        (_, Pattern::Random) => firndb_profile::Pattern::Random,
+        (_, Pattern::Rewrite) => firndb_profile::Pattern::Overlapping,
     }
 }
 

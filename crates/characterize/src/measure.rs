@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::outliers::{Outliers, outliers_of_runs};
 use crate::plan::{Effort, Plan};
 use crate::target::Target;
-use firn_base::clock;
-use firn_base::rng::Rng;
+use firndb_base::clock;
+use firndb_base::rng::Rng;
 use std::time::Duration;
 
 /// The progress of a measurement, for display.

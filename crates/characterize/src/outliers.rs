@@ -169,7 +169,7 @@ fn at(sorted: &[f64], quantile: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     /// 100 µs give or take 10, but for requests that `outlier` names.
     fn samples(count: u64, outlier: impl Fn(u64, &mut Rng) -> Option<u64>) -> Vec<u64> {

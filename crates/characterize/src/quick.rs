@@ -7,9 +7,9 @@ use crate::head::Head;
 use crate::measure::measure;
 use crate::plan::{Effort, Plan};
 use crate::target::{Consent, Target, TargetOptions};
-use firn_base::clock;
-use firn_base::sync::Arc;
-use firn_profile::DeviceProfile;
+use firndb_base::clock;
+use firndb_base::sync::Arc;
+use firndb_profile::DeviceProfile;
 use std::path::Path;
 
 /// Measures the file system that `dir` is on for at most half a minute, in files that are gone

@@ -9,11 +9,11 @@
 use crate::cell::Ground;
 use crate::drive::Stop;
 use crate::error::Error;
-use firn_base::clock;
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_device::{
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_device::{
     AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill, Io, IoOp, available_bytes, remove_file,
 };
 use std::os::unix::fs::FileTypeExt;

@@ -5,9 +5,9 @@
 //! before it touches any twice.
 
 use crate::cell::{Cell, Ground, Pattern};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
 
 /// A place for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

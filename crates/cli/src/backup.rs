@@ -2,7 +2,7 @@
 
 use crate::inspect;
 use clap::{Args, Subcommand};
-use firn::{ArchiveSurvey, BackupProgress, BackupReport, Database, Lsn, Options, RestoreTo};
+use firndb::{ArchiveSurvey, BackupProgress, BackupReport, Database, Lsn, Options, RestoreTo};
 use firndb_console::output::write_json;
 use firndb_console::report::backup_sentence;
 use firndb_console::{Failure, interrupt, moment, progress, say, size, table};
@@ -115,7 +115,7 @@ fn follow(stop: &AtomicBool) -> impl FnMut(BackupProgress) -> ControlFlow<()> + 
 pub fn backup(args: &Backup) -> Result<(), Failure> {
     let stop = interrupt::install()?;
     let (report, at) = match &args.to {
-        None => (firn::verify_backup(&args.dir, &mut follow(stop))?, &args.dir),
+        None => (firndb::verify_backup(&args.dir, &mut follow(stop))?, &args.dir),
         Some(to) => {
             let db = Options::new().create(false).on_recovery(progress::recovery()).open(&args.dir)?;
             let report = db.backup(to, &mut follow(stop));
@@ -188,7 +188,7 @@ pub fn archive(command: &Archive) -> Result<(), Failure> {
 
 fn survey(args: &ArchiveDir, verify: bool) -> Result<(), Failure> {
     let bar = progress::bar("reading the archive", 1);
-    let found = firn::survey_archive(&args.dir, verify, &mut |done, total| {
+    let found = firndb::survey_archive(&args.dir, verify, &mut |done, total| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
     })?;

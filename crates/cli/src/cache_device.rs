@@ -1,7 +1,7 @@
 //! `firn cache`: the flash cache of a database, shown and changed.
 
 use clap::{Args, Subcommand};
-use firn::{CachePolicy, CacheSpec, CacheStatus, Database, Options};
+use firndb::{CachePolicy, CacheSpec, CacheStatus, Database, Options};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, progress, say, size};
 use serde_json::json;
@@ -111,7 +111,7 @@ pub fn run(command: &Cache) -> Result<(), Failure> {
 /// Opens the database, has its cache changed, and tells what there is then.
 fn change(
     dir: &Path,
-    work: impl FnOnce(&Database, &mut dyn FnMut(u64)) -> Result<(), firn::Error>,
+    work: impl FnOnce(&Database, &mut dyn FnMut(u64)) -> Result<(), firndb::Error>,
 ) -> Result<(), Failure> {
     let db = Options::new().create(false).on_recovery(progress::recovery()).open(dir)?;
     let dirty = db.statistics().cache.map_or(0, |cache| cache.pages_dirty);
@@ -137,7 +137,7 @@ fn abandon(dir: &Path) -> Result<(), Failure> {
 }
 
 fn status(args: &Status) -> Result<(), Failure> {
-    let status = firn::cache_status(&args.dir)?;
+    let status = firndb::cache_status(&args.dir)?;
     if let Some(path) = &args.json {
         write_json(path, &as_json(status.as_ref()))?;
     }

@@ -4,12 +4,12 @@ use crate::characterize_compare;
 use crate::characterize_pictures;
 use crate::characterize_report;
 use clap::Args;
-use firn_characterize::{
+use firndb_characterize::{
     Cell, Consent, Effort, Error, Head, Measurements, Plan, Stop, Target, TargetOptions, measure,
 };
-use firn_profile::DeviceProfile;
-use firn_workloads::wall;
 use firndb_console::{Failure, interrupt, output, progress, say, size};
+use firndb_profile::DeviceProfile;
+use firndb_workloads::wall;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -99,7 +99,7 @@ pub fn run(args: &CharacterizeArgs) -> Result<(), Failure> {
     let head = Head::of(path, &target, plan.effort, &args.name, &started);
     drop(target);
 
-    let profile = firn_characterize::profile(&measured, head).map_err(failure)?;
+    let profile = firndb_characterize::profile(&measured, head).map_err(failure)?;
     profile.save(&out).map_err(|error| Failure::new(error.to_string()))?;
     characterize_report::print(&profile, &measured);
     if let Some(dir) = &args.pictures {
@@ -206,7 +206,7 @@ fn prepare(args: &CharacterizeArgs, path: &Path, plan: &Plan, stop: &Stop) -> Re
 /// The bar's remaining time is the sum of the budgets that are left.
 fn measure_with_bar(target: &Target, plan: &Plan, stop: &Stop) -> Result<Measurements, Failure> {
     let bar = progress::bar("measuring", 0);
-    let mut progress = |step: firn_characterize::Step| {
+    let mut progress = |step: firndb_characterize::Step| {
         bar.set_length(step.total.as_millis() as u64);
         bar.set_position(step.done.as_millis() as u64);
         let left = step.total.saturating_sub(step.done);

@@ -2,9 +2,9 @@
 
 use crate::characterize_report::show_us;
 use comfy_table::Table;
-use firn_emulate::profiles;
-use firn_profile::{DeviceProfile, MeasuredRow, ModelSection, Op, Pattern, ServiceTable};
 use firndb_console::{Failure, say, size, table};
+use firndb_emulate::profiles;
+use firndb_profile::{DeviceProfile, MeasuredRow, ModelSection, Op, Pattern, ServiceTable};
 
 pub fn run(first: &str, second: &str) -> Result<(), Failure> {
     let load = |name: &str| profiles::find(name).map_err(|error| Failure::bad_argument(error.to_string()));
@@ -77,7 +77,7 @@ fn facts(a: &DeviceProfile, b: &DeviceProfile) -> Table {
         let writes = profile.model.outliers.iter().filter(|outliers| outliers.op == Op::Write);
         writes.map(|outliers| outliers.to_us).reduce(f64::max).map(show_us)
     });
-    type Shown = (&'static str, fn(&firn_profile::Choices) -> Option<String>);
+    type Shown = (&'static str, fn(&firndb_profile::Choices) -> Option<String>);
     let choices: [Shown; 6] = [
         ("log width", |choices| choices.log_width.as_ref().map(|choice| choice.value.to_string())),
         ("cache batch", |choices| choices.cache_batch_bytes.as_ref().map(|choice| size::show(choice.value))),

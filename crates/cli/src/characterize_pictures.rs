@@ -1,9 +1,9 @@
 //! Pictures of what was measured, as SVG: throughput over request size, and the distribution of
 //! latencies.
 
-use firn_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose};
-use firn_profile::DeviceProfile;
+use firndb_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose};
 use firndb_console::Failure;
+use firndb_profile::DeviceProfile;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 

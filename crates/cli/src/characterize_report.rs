@@ -1,10 +1,10 @@
 //! What `firn characterize` prints, and its JSON.
 
 use crate::characterize::CharacterizeArgs;
-use firn_characterize::{Measured, Measurements, Op, Pattern, Purpose};
-use firn_profile::{Choice, DeviceProfile};
-use firn_workloads::results::config_hash;
+use firndb_characterize::{Measured, Measurements, Op, Pattern, Purpose};
 use firndb_console::{commit_of_source, say, size, table};
+use firndb_profile::{Choice, DeviceProfile};
+use firndb_workloads::results::config_hash;
 use serde_json::{Value, json};
 use std::fmt::Display;
 
@@ -81,7 +81,7 @@ fn print_rest(measured: &Measurements) {
         "\"The others\" are the syncs of sync, the writes of mixed, the second stream of two streams. \"At once\" means are of the \
          whole batch."
     );
-    if let Some((first, last)) = firn_characterize::sustained(measured) {
+    if let Some((first, last)) = firndb_characterize::sustained(measured) {
         say!("Writing without a pause slows down from {first:.0} to {last:.0} MB/s.");
     }
     let stalls: usize = measured.cells.iter().map(|one| one.tally.stalls.len()).sum();
@@ -163,7 +163,7 @@ pub fn json(
 
 pub fn row(one: &Measured) -> Value {
     let (cell, tally) = (&one.cell, &one.tally);
-    let latency = |latency: &firn_characterize::Distribution| {
+    let latency = |latency: &firndb_characterize::Distribution| {
         json!({
             "count": latency.count(), "mean": latency.mean_us(), "p50": latency.quantile_us(0.5),
             "p95": latency.quantile_us(0.95), "p99": latency.quantile_us(0.99),

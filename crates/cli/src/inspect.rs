@@ -2,7 +2,7 @@
 
 use crate::args::{Check, Dump, Stat};
 use crate::backup;
-use firn::{
+use firndb::{
     CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, RowCount, Statistics,
 };
 use firndb_console::report::recovery_parts_json;
@@ -92,9 +92,9 @@ pub fn stat(args: &Stat) -> Result<(), Failure> {
 }
 
 /// The tables, and how many rows each has, or why they cannot be counted.
-type Rows = Vec<(String, Result<RowCount, firn::Error>)>;
+type Rows = Vec<(String, Result<RowCount, firndb::Error>)>;
 
-fn count(db: &Database, table: &str) -> Result<RowCount, firn::Error> {
+fn count(db: &Database, table: &str) -> Result<RowCount, firndb::Error> {
     db.table(table)?.count_rows(&mut db.snapshot())
 }
 
@@ -251,7 +251,7 @@ fn print_cache(cache: &CacheStatistics, device: Option<&(String, u64)>) {
 }
 
 fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
-    let of = |count: &Result<RowCount, firn::Error>| match count {
+    let of = |count: &Result<RowCount, firndb::Error>| match count {
         Ok(count) => json!({"rows": count.rows, "exact": count.is_exact}),
         Err(error) => json!({"rows": null, "exact": false, "trouble": error.to_string()}),
     };

@@ -1,7 +1,7 @@
 //! `firn log`: the devices of a database's log, shown and changed.
 
 use clap::{Args, Subcommand};
-use firn::{Database, LogArrayStatus, LogMemberState, Options};
+use firndb::{Database, LogArrayStatus, LogMemberState, Options};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, progress, say, size, table};
 use serde_json::json;
@@ -74,7 +74,7 @@ pub fn run(command: &Log) -> Result<(), Failure> {
 }
 
 /// Opens the database, has its log changed, and tells what happened.
-fn change(dir: &Path, work: impl FnOnce(&Database) -> Result<(), firn::Error>) -> Result<(), Failure> {
+fn change(dir: &Path, work: impl FnOnce(&Database) -> Result<(), firndb::Error>) -> Result<(), Failure> {
     let db = Options::new().create(false).on_recovery(progress::recovery()).open(dir)?;
     let outcome = work(&db);
     db.log_events().iter().for_each(|event| say!("{}", event.message));
@@ -84,7 +84,7 @@ fn change(dir: &Path, work: impl FnOnce(&Database) -> Result<(), firn::Error>) -
 }
 
 fn status(args: &Status) -> Result<(), Failure> {
-    let status = firn::log_status(&args.dir)?;
+    let status = firndb::log_status(&args.dir)?;
     if let Some(path) = &args.json {
         write_json(path, &as_json(&status))?;
     }

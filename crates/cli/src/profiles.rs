@@ -1,9 +1,9 @@
 //! `firn profiles`: the device profiles that ship, and what one of them says.
 
 use clap::Args;
-use firn_emulate::{Load, Model, profiles};
-use firn_profile::{DeviceProfile, Figure, Op, Origin, Pattern, ProfileError, Unit};
 use firndb_console::{Failure, output, say, table};
+use firndb_emulate::{Load, Model, profiles};
+use firndb_profile::{DeviceProfile, Figure, Op, Origin, Pattern, ProfileError, Unit};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -79,7 +79,7 @@ fn print_text(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn load(profile: &DeviceProfile, load: Load) -> Result<firn_emulate::LoadOutcome, ProfileError> {
+fn load(profile: &DeviceProfile, load: Load) -> Result<firndb_emulate::LoadOutcome, ProfileError> {
     Ok(load.run(&mut Model::new(profile, 1)?, profile.capacity_bytes, REQUESTS, 1))
 }
 

@@ -1,7 +1,7 @@
 //! How a command fails.
 
-use firn::ErrorKind;
-use firn_workloads::EngineError;
+use firndb::ErrorKind;
+use firndb_workloads::EngineError;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -45,8 +45,8 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<firn::Error> for Failure {
-    fn from(error: firn::Error) -> Failure {
+impl From<firndb::Error> for Failure {
+    fn from(error: firndb::Error) -> Failure {
         let exit_code = if error.kind() == ErrorKind::BadArgument { BAD_ARGUMENT } else { FAILED };
         Failure { message: error.to_string(), exit_code }
     }

@@ -1,6 +1,6 @@
 //! Moments as people write them, in UTC.
 
-use firn_workloads::wall;
+use firndb_workloads::wall;
 
 /// Parses `2026-11-20T10:12:00Z`, with or without a fraction of a second, as microseconds since
 /// 1970.

@@ -1,6 +1,6 @@
 //! Progress bars; nothing where standard error is not a terminal.
 
-use firn::{RecoveryPhase, RecoveryProgress};
+use firndb::{RecoveryPhase, RecoveryProgress};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Reports of the engine as more than one command shows them.
 
 use crate::{moment, size};
-use firn::{BackupReport, RecoveryCost, RecoveryReport};
+use firndb::{BackupReport, RecoveryCost, RecoveryReport};
 use serde_json::{Value, json};
 use std::path::Path;
 

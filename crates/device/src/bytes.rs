@@ -6,7 +6,7 @@
 //! Invariant: `chunks.len() == len.div_ceil(CHUNK_BYTES)`, and the bytes of the last chunk past
 //! `len` are zero, so that growing never shows what was cut off.
 
-use firn_base::sync::Arc;
+use firndb_base::sync::Arc;
 
 /// Bytes shared and copied as one.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -106,7 +106,7 @@ impl std::fmt::Debug for SharedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     #[test]
     fn behaves_as_a_vector_and_copies_stay_as_they_were() {

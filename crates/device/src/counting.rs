@@ -2,8 +2,8 @@
 
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 use crate::error::DeviceError;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
 
 /// Passes everything on to another device and counts it.
 ///

@@ -5,8 +5,8 @@
 //! *images*: devices as a power cut at that moment may leave them.
 //!
 //! ```
-//! use firn_base::rng::Rng;
-//! use firn_device::{CrashPlan, Device, Durability, Fill, Survival};
+//! use firndb_base::rng::Rng;
+//! use firndb_device::{CrashPlan, Device, Durability, Fill, Survival};
 //!
 //! let plan = CrashPlan::new();
 //! let device = plan.device("data");
@@ -30,7 +30,7 @@
 //!         break;
 //!     }
 //! }
-//! # Ok::<(), firn_device::DeviceError>(())
+//! # Ok::<(), firndb_device::DeviceError>(())
 //! ```
 //!
 //! What is durable, as [`Device`](crate::device::Device) promises it and not more:

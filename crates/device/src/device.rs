@@ -1,7 +1,7 @@
 //! The seam for I/O.
 
 use crate::error::{DeviceError, DeviceErrorKind};
-use firn_base::sync::before_device;
+use firndb_base::sync::before_device;
 
 /// When a write is safe from a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 //! The plan counts every call to all its devices, so a test can let the i-th call fail for every i:
 //!
 //! ```
-//! use firn_base::sync::Arc;
-//! use firn_device::{Calls, Device, DeviceErrorKind, Durability, FaultPlan, Faulty, Fill, MemoryDevice};
+//! use firndb_base::sync::Arc;
+//! use firndb_device::{Calls, Device, DeviceErrorKind, Durability, FaultPlan, Faulty, Fill, MemoryDevice};
 //!
 //! for failing in 0.. {
 //!     let plan = FaultPlan::new(0);

@@ -4,8 +4,8 @@
 /// pointer to one.
 ///
 /// ```
-/// use firn_base::sync::Arc;
-/// use firn_device::{Device, DeviceError, DeviceErrorKind, Durability, forward};
+/// use firndb_base::sync::Arc;
+/// use firndb_device::{Device, DeviceError, DeviceErrorKind, Durability, forward};
 ///
 /// #[derive(Debug)]
 /// struct ReadOnly {

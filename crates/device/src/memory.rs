@@ -3,8 +3,8 @@
 use crate::bytes::SharedBytes;
 use crate::device::{Device, DeviceInfo, Durability, Fill, check_transfer, whole_blocks};
 use crate::error::{DeviceError, DeviceErrorKind};
-use firn_base::machine;
-use firn_base::sync::{RwLock, before_device};
+use firndb_base::machine;
+use firndb_base::sync::{RwLock, before_device};
 
 /// A growable block device in memory. Everything written counts as durable.
 ///

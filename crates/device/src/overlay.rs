@@ -16,7 +16,7 @@ pub use space::OverlaySpace;
 
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
 use crate::error::DeviceError;
-use firn_base::sync::{Arc, RwLock};
+use firndb_base::sync::{Arc, RwLock};
 use space::ChunkLocation;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -6,8 +6,8 @@
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::trace::{HEADER, TraceEvent, TraceOp};
-use firn_base::clock::Moment;
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::clock::Moment;
+use firndb_base::sync::{Arc, Mutex};
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 

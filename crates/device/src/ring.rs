@@ -12,8 +12,8 @@
 //! Locks: `RingPool::idle` protects the list of idle rings; it is held for a push or a pop only,
 //! and no other lock is taken under it.
 
-use firn_base::sync::Mutex;
-use firn_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use firndb_base::sync::Mutex;
+use firndb_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use io_uring::{IoUring, Probe, opcode, types};
 use rustix::fd::RawFd;
 use rustix::io::{Errno, ReadWriteFlags};

@@ -8,7 +8,7 @@
 //! tens of microseconds late. At most [`WAITING_LIMIT`] replies wait; beyond that, back-pressure:
 //! session threads take no request until the queue has space.
 
-use firn_base::sync::{Arc, Condvar, Mutex};
+use firndb_base::sync::{Arc, Condvar, Mutex};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU64;

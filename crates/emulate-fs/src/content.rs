@@ -10,8 +10,8 @@
 use crate::dirty::DirtyRanges;
 use crate::space::{Extents, NoSpace, Space};
 use crate::undo::{BLOCK, Sequence, Undo};
-use firn_base::rng::Rng;
-use firn_base::sync::Mutex;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Mutex;
 use std::fs::File;
 use std::io;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Counts and latencies of the requests to the file system.
 
-use firn_base::sync::Mutex;
+use firndb_base::sync::Mutex;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;

@@ -2,9 +2,9 @@
 
 use crate::faults::FaultPlan;
 use crate::timing::{DeviceRequest, Timing};
-use firn_base::clock::{self, Moment};
-use firn_base::rng::Rng;
-use firn_base::sync::Mutex;
+use firndb_base::clock::{self, Moment};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Mutex;
 use std::time::Duration;
 
 /// A device that returns, for each request, when it would be done.

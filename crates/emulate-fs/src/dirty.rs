@@ -68,7 +68,7 @@ impl DirtyRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
     use std::collections::BTreeSet;
 
     #[test]

@@ -10,8 +10,8 @@ use crate::script::Operation;
 use crate::store::{Store, WriteMode};
 use crate::timing::{DeviceOperation, DeviceRequest, Timing};
 use crate::work::SyncWork;
-use firn_base::rng::Rng;
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Emulation {
             power: Mutex::new(Power::On),
         });
         let (completions, of_clock) = (emulation.completions.clone(), Arc::downgrade(&emulation));
-        firn_base::sync::thread::spawn("replies", move || {
+        firndb_base::sync::thread::spawn("replies", move || {
             completions.run(move || of_clock.upgrade().map_or(Duration::MAX, |emulation| emulation.now()));
         })?;
         if let Some(at) = power_cut {

@@ -1,7 +1,7 @@
 //! A fault script at work: what happens to a request at a moment. Pure.
 
 use crate::script::{Fault, Operation};
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;

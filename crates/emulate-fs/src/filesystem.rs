@@ -6,8 +6,8 @@ use crate::emulation::Emulation;
 use crate::journal::Inode;
 use crate::store::WriteMode;
 use crate::tree::{Tree, errno};
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Mutex};
 use fuser::{
     AccessFlags, BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,

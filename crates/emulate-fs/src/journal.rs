@@ -4,7 +4,7 @@
 //! changes from before it began, and so does the journal every five seconds. A power cut leaves a
 //! prefix of the changes that were not durable: order is kept.
 
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 

@@ -1,8 +1,8 @@
 //! The timing of a device profile.
 
 use crate::timing::{DeviceOperation, DeviceRequest, Timing};
-use firn_emulate::{Model, Request};
-use firn_profile::{DeviceProfile, ProfileError};
+use firndb_emulate::{Model, Request};
+use firndb_profile::{DeviceProfile, ProfileError};
 use std::time::Duration;
 
 /// The timing of this device; equal seeds give equal outliers.

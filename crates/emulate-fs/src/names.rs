@@ -5,7 +5,7 @@ use crate::journal::Inode;
 use crate::space::Extents;
 use crate::store::Store;
 use crate::tree::{Kind, Tree};
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;

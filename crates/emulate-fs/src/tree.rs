@@ -12,7 +12,7 @@ use crate::backing::{Backing, RESERVED};
 use crate::content::Content;
 use crate::journal::{Change, Inode, Journal, Mark, Place};
 use crate::space::{Extents, Space};
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -353,7 +353,7 @@ impl Tree {
     ///
     /// # Errors
     /// Those of the backing directory.
-    pub fn cut(&mut self, rng: &mut firn_base::rng::Rng) -> std::io::Result<usize> {
+    pub fn cut(&mut self, rng: &mut firndb_base::rng::Rng) -> std::io::Result<usize> {
         let lost = self.journal.cut(rng);
         for change in &lost {
             match change {

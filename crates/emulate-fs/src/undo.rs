@@ -9,7 +9,7 @@
 //! Invariant: the entries of a block have rising sequence numbers; its durable bytes are the first
 //! entry's, or the file's if it has none.
 
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

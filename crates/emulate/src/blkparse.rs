@@ -16,7 +16,7 @@
 //! and skips the lines of other actions and the summary at the end. A line of that action in
 //! another format is an error that names its line number.
 
-use firn_device::trace::{TraceError, TraceEvent, TraceLines, TraceOp, number};
+use firndb_device::trace::{TraceError, TraceEvent, TraceLines, TraceOp, number};
 use std::io::BufRead;
 
 /// The action for which lines are returned.

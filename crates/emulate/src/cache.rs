@@ -4,7 +4,7 @@
 //! delays the draining by its own service time.
 
 use crate::time::{ns, transfer_ns};
-use firn_profile::WriteCache;
+use firndb_profile::WriteCache;
 use std::collections::VecDeque;
 
 /// The cache and the writes in it.

@@ -4,8 +4,8 @@ use crate::outliers::{Met, unit};
 use crate::streams::{Course, Streams, WorkingArea};
 use crate::time::ns;
 use crate::{Request, RequestKind};
-use firn_base::rng::Rng;
-use firn_profile::{Blocks, ModelSection};
+use firndb_base::rng::Rng;
+use firndb_profile::{Blocks, ModelSection};
 
 /// The times of one request.
 #[derive(Clone, Copy, Debug)]

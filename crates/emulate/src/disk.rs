@@ -14,7 +14,7 @@ use crate::channels::Service;
 use crate::outliers::Met;
 use crate::time::{ns, transfer_ns};
 use crate::{Request, RequestKind};
-use firn_profile::Mechanics;
+use firndb_profile::Mechanics;
 use std::collections::VecDeque;
 
 /// One disk.

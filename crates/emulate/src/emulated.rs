@@ -1,10 +1,10 @@
 //! A device that stores its bytes in another one and takes the time that a profile says.
 
 use crate::{Model, Pacer, Request, Statistics};
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
-use firn_profile::{DeviceProfile, ProfileError};
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use firndb_profile::{DeviceProfile, ProfileError};
 use std::time::Duration;
 
 /// Passes everything on to another device and returns when a device of the profile would.

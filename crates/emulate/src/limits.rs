@@ -1,7 +1,7 @@
 //! Limits on the device as a whole: bandwidth and requests a second.
 
 use crate::time::transfer_ns;
-use firn_profile::ModelSection;
+use firndb_profile::ModelSection;
 
 /// A link of limited bandwidth that requests use one after another.
 #[derive(Clone, Debug, Default)]

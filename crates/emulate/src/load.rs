@@ -1,8 +1,8 @@
 //! A load on a model, by the model's own clock: what a benchmark of the device would show.
 
 use crate::{Model, Request};
-use firn_base::rng::Rng;
-use firn_profile::{Figure, Op, Pattern, Unit};
+use firndb_base::rng::Rng;
+use firndb_profile::{Figure, Op, Pattern, Unit};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use crate::limits::Limits;
 use crate::outliers::{Met, Rule};
 use crate::streams::{Course, Streams};
 use crate::{Request, RequestKind, Statistics};
-use firn_base::rng::Rng;
-use firn_profile::{Blocks, DeviceProfile, Op, Outliers, ProfileError};
+use firndb_base::rng::Rng;
+use firndb_profile::{Blocks, DeviceProfile, Op, Outliers, ProfileError};
 use std::time::Duration;
 
 /// Computes when a device of this profile completes each request.

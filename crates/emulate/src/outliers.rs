@@ -1,8 +1,8 @@
 //! Requests that take far longer than most, at seeded intervals.
 
 use crate::{Request, RequestKind};
-use firn_base::rng::Rng;
-use firn_profile::{Blocks, Op, Outliers};
+use firndb_base::rng::Rng;
+use firndb_profile::{Blocks, Op, Outliers};
 
 /// An outlier that a request met.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,9 @@
 //! A model on the engine's clock: a caller waits until the modelled device would be done.
 
 use crate::{Model, Request, Statistics};
-use firn_base::clock::{self, Moment};
-use firn_base::sim;
-use firn_base::sync::{Mutex, thread};
+use firndb_base::clock::{self, Moment};
+use firndb_base::sim;
+use firndb_base::sync::{Mutex, thread};
 use std::time::Duration;
 
 /// A [`Model`] that threads share, and that makes each wait for its requests.

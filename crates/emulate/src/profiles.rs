@@ -1,6 +1,6 @@
 //! The profiles that ship with Firn.
 
-use firn_profile::{DeviceProfile, ProfileError};
+use firndb_profile::{DeviceProfile, ProfileError};
 
 /// Name and text of each profile, in the order in which they are listed.
 const SHIPPED: &[(&str, &str)] = &[

@@ -3,14 +3,14 @@
 //!
 //! `cargo run -p firndb --example backup_while_working`
 
-use firn::{Database, Direction, KeyRange, Lsn, Options, RestoreTo, verify_backup};
+use firndb::{Database, Direction, KeyRange, Lsn, Options, RestoreTo, verify_backup};
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The numbers of the rows in a database.
-fn rows(directory: &Path) -> Result<Vec<u64>, firn::Error> {
+fn rows(directory: &Path) -> Result<Vec<u64>, firndb::Error> {
     let db = Database::open_read_only(directory)?;
     let (tx, mut found) = (&mut db.snapshot(), Vec::new());
     let mut rows = tx.scan(&db.table("rows")?, KeyRange::all(), Direction::Forward);
@@ -21,7 +21,7 @@ fn rows(directory: &Path) -> Result<Vec<u64>, firn::Error> {
 }
 
 /// Commits one row; returns the commit's position in the log.
-fn add(db: &Database, number: u64) -> Result<Lsn, firn::Error> {
+fn add(db: &Database, number: u64) -> Result<Lsn, firndb::Error> {
     let table = db.open_table("rows")?;
     let mut tx = db.begin();
     tx.insert(&table, &number.to_be_bytes(), &[7; 200])?;
@@ -41,7 +41,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     // A client goes on committing while the backup is taken.
     let (stop, committed) = (AtomicBool::new(false), AtomicU64::new(50));
-    let backup = std::thread::scope(|scope| -> Result<_, firn::Error> {
+    let backup = std::thread::scope(|scope| -> Result<_, firndb::Error> {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let number = committed.load(Ordering::Relaxed);

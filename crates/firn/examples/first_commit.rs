@@ -8,12 +8,12 @@
 //! profiles model them. Every device is ready when the crash is; updates were to random rows, and
 //! no checkpoint came after the load.
 
-use firn::device::{Device, MemoryDevice};
-use firn::{Database, Devices, Options, RecoveryCost};
-use firn_base::clock;
-use firn_base::rng::Rng;
-use firn_base::sim::{self, SimOptions};
-use firn_emulate::{Emulated, profiles};
+use firndb::device::{Device, MemoryDevice};
+use firndb::{Database, Devices, Options, RecoveryCost};
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sim::{self, SimOptions};
+use firndb_emulate::{Emulated, profiles};
 use std::sync::Arc;
 
 /// What lies on the devices when nothing above is left.

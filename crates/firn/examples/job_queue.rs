@@ -5,7 +5,7 @@
 //!
 //! `cargo run -p firndb --example job_queue`
 
-use firn::{Database, Direction, ErrorKind, KeyRange, Table, Transaction, TransactionOptions};
+use firndb::{Database, Direction, ErrorKind, KeyRange, Table, Transaction, TransactionOptions};
 use std::error::Error;
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ const WORKERS: u8 = 4;
 enum Stopped {
     /// The job itself failed; it is to be tried again.
     JobFailed(u64),
-    Database(firn::Error),
+    Database(firndb::Error),
 }
 
-impl From<firn::Error> for Stopped {
-    fn from(error: firn::Error) -> Stopped {
+impl From<firndb::Error> for Stopped {
+    fn from(error: firndb::Error) -> Stopped {
         Stopped::Database(error)
     }
 }
@@ -42,12 +42,12 @@ enum Claimed {
 }
 
 impl Queue {
-    fn open(db: &Database) -> Result<Queue, firn::Error> {
+    fn open(db: &Database) -> Result<Queue, firndb::Error> {
         let (waiting, done) = (db.open_table("waiting")?, db.open_table("done")?);
         Ok(Queue { db: db.clone(), waiting, done, attempts: db.open_table("attempts")? })
     }
 
-    fn add(&self, jobs: std::ops::Range<u64>) -> Result<(), firn::Error> {
+    fn add(&self, jobs: std::ops::Range<u64>) -> Result<(), firndb::Error> {
         self.db.transact(|tx| {
             jobs.clone().try_for_each(|job| tx.insert(&self.waiting, &job.to_be_bytes(), b"square"))
         })
@@ -55,7 +55,7 @@ impl Queue {
 
     /// Locks the first waiting job that no other worker has locked. The lock deadline of zero makes
     /// locked rows fail with `Timeout` at once, so that workers pass each other.
-    fn claim(&self, tx: &mut Transaction) -> Result<Claimed, firn::Error> {
+    fn claim(&self, tx: &mut Transaction) -> Result<Claimed, firndb::Error> {
         let mut found = Claimed::Empty;
         let mut jobs = tx.scan(&self.waiting, KeyRange::all(), Direction::Forward);
         while let Some((key, _)) = jobs.next(tx)? {
@@ -91,7 +91,7 @@ impl Queue {
     }
 
     /// Works until no job is left; returns how many failures it met.
-    fn work(&self, worker: u8) -> Result<u64, firn::Error> {
+    fn work(&self, worker: u8) -> Result<u64, firndb::Error> {
         let mut failures = 0;
         loop {
             match self.step(worker) {
@@ -110,7 +110,7 @@ impl Queue {
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
-    let db = firn::Options::new().log_bytes(4 << 20).open(dir.path().join("db"))?;
+    let db = firndb::Options::new().log_bytes(4 << 20).open(dir.path().join("db"))?;
     let queue = Queue::open(&db)?;
     queue.add(0..JOBS)?;
     let failures: u64 = std::thread::scope(|scope| {

@@ -5,7 +5,7 @@
 //!
 //! `cargo run -p firndb --example key_value_service`
 
-use firn::{Database, Direction, KeyRange, Table};
+use firndb::{Database, Direction, KeyRange, Table};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ const CLIENTS: usize = 4;
 const KEYS: usize = 25;
 
 /// Performs one command; returns its answer.
-fn perform(db: &Database, table: &Table, command: &str) -> Result<String, firn::Error> {
+fn perform(db: &Database, table: &Table, command: &str) -> Result<String, firndb::Error> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     match *command.split_whitespace().collect::<Vec<_>>() {
         ["set", key, value] => {
@@ -100,7 +100,7 @@ fn client(number: usize, connection: UnixStream) -> Result<(), std::io::Error> {
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("db");
-    let db = firn::Options::new().log_bytes(4 << 20).open(&path)?;
+    let db = firndb::Options::new().log_bytes(4 << 20).open(&path)?;
     perform(&db, &db.open_table("values")?, "set counter 0")?;
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         let mut clients = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p firndb --example ledger`
 
-use firn::{
+use firndb::{
     Column, ColumnType, Database, Direction, ErrorKind, IndexSpec, KeyColumn, Schema, TableSpec, Transaction,
     TypedTable, Value,
 };
@@ -17,11 +17,11 @@ const OPENING_BALANCE: i64 = 1000;
 enum Refused {
     NoAccount(i64),
     TooLittle { balance: i64 },
-    Database(firn::Error),
+    Database(firndb::Error),
 }
 
-impl From<firn::Error> for Refused {
-    fn from(error: firn::Error) -> Refused {
+impl From<firndb::Error> for Refused {
+    fn from(error: firndb::Error) -> Refused {
         Refused::Database(error)
     }
 }
@@ -59,7 +59,7 @@ impl Ledger {
         Ok(Ledger { db: db.clone(), accounts: accounts.typed()?, entries: entries.typed()? })
     }
 
-    fn open_account(&self, id: i64, owner: &str) -> Result<(), firn::Error> {
+    fn open_account(&self, id: i64, owner: &str) -> Result<(), firndb::Error> {
         let row = [id.into(), owner.into(), OPENING_BALANCE.into()];
         self.db.transact(|tx| self.accounts.insert(tx, &row))
     }
@@ -92,7 +92,7 @@ impl Ledger {
     }
 
     /// The amounts of an account's entries in a range of days, in the order of the days.
-    fn statement(&self, account: i64, days: (i64, i64)) -> Result<Vec<(i64, i64)>, firn::Error> {
+    fn statement(&self, account: i64, days: (i64, i64)) -> Result<Vec<(i64, i64)>, firndb::Error> {
         let index = self.entries.table().index("by_account_and_day")?;
         let (low, high) = ([account.into(), days.0.into()], [account.into(), days.1.into()]);
         let mut entries =
@@ -105,7 +105,7 @@ impl Ledger {
     }
 
     /// The sum of all balances, as one snapshot has them.
-    fn sum(&self) -> Result<i64, firn::Error> {
+    fn sum(&self) -> Result<i64, firndb::Error> {
         let (tx, mut sum) = (&mut self.db.snapshot(), 0);
         let all = std::ops::Bound::Unbounded;
         let mut accounts = self.accounts.scan(all, all, Direction::Forward)?;
@@ -125,7 +125,7 @@ fn number(value: &Value) -> i64 {
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
-    let db = firn::Options::new().log_bytes(4 << 20).open(dir.path().join("db"))?;
+    let db = firndb::Options::new().log_bytes(4 << 20).open(dir.path().join("db"))?;
     let ledger = Ledger::create(&db)?;
     for id in 0..ACCOUNTS {
         ledger.open_account(id, &format!("owner {id}"))?;

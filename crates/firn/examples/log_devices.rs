@@ -5,12 +5,12 @@
 //!
 //! `cargo run -p firndb --example log_devices`
 
-use firn::{Database, LogEventKind, Options};
+use firndb::{Database, LogEventKind, Options};
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-fn put(db: &Database, numbers: std::ops::Range<u64>) -> Result<(), firn::Error> {
+fn put(db: &Database, numbers: std::ops::Range<u64>) -> Result<(), firndb::Error> {
     let table = db.open_table("rows")?;
     for number in numbers {
         db.transact(|tx| tx.insert(&table, &number.to_be_bytes(), b"precious"))?;
@@ -18,7 +18,7 @@ fn put(db: &Database, numbers: std::ops::Range<u64>) -> Result<(), firn::Error> 
     Ok(())
 }
 
-fn assert_rows(db: &Database, count: u64) -> Result<(), firn::Error> {
+fn assert_rows(db: &Database, count: u64) -> Result<(), firndb::Error> {
     let (table, tx) = (db.table("rows")?, &mut db.snapshot());
     for number in 0..count {
         assert!(tx.get(&table, &number.to_be_bytes())?.is_some(), "row {number} is lost");

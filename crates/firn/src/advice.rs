@@ -11,8 +11,8 @@
 
 use crate::database::Database;
 use crate::error::{Error, ErrorKind};
-use firn_buffer::MissCurve;
-use firn_profile::DeviceProfile;
+use firndb_buffer::MissCurve;
+use firndb_profile::DeviceProfile;
 use std::path::Path;
 
 /// Below this share of the read time nothing is worth buying.

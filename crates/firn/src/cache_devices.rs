@@ -8,10 +8,10 @@ use crate::engine::superblock::Superblock;
 use crate::engine::superblock_fields::{CacheKind, CacheMember};
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_device::{Device, sync_directory};
-use firn_tier::cache::{CacheId, CachePolicy, CacheShape, CacheStatistics};
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_device::{Device, sync_directory};
+use firndb_tier::cache::{CacheId, CachePolicy, CacheShape, CacheStatistics};
 use std::path::{Path, PathBuf};
 
 /// A flash cache to be attached. See `docs/guide/cache.md`.

@@ -4,14 +4,14 @@ use crate::database::Database;
 use crate::engine::background_recovery::REDO;
 use crate::error::Error;
 use crate::page_set::PageSet;
-use firn_base::record_kind::KindOwner;
-use firn_base::{Lsn, PageId, TreeId};
-use firn_btree::{PageChange, Tree};
-use firn_device::Device;
-use firn_log::LogScan;
-use firn_tier::PageTier;
-use firn_tier::store::{CheckProgress, Store};
-use firn_txn::SetAside;
+use firndb_base::record_kind::KindOwner;
+use firndb_base::{Lsn, PageId, TreeId};
+use firndb_btree::{PageChange, Tree};
+use firndb_device::Device;
+use firndb_log::LogScan;
+use firndb_tier::PageTier;
+use firndb_tier::store::{CheckProgress, Store};
+use firndb_txn::SetAside;
 use std::collections::BTreeMap;
 
 /// Progress of a check.

@@ -12,10 +12,10 @@ use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use crate::table::{Table, TableSpec};
 use crate::transaction::Transaction;
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Progress, clock, rng};
-use firn_table::IndexSpec;
-use firn_txn::{Isolation, TxnOptions as TransactionOptions};
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, Progress, clock, rng};
+use firndb_table::IndexSpec;
+use firndb_txn::{Isolation, TxnOptions as TransactionOptions};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use std::time::Duration;
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
-/// let db = firn::Database::open(dir.path().join("db"))?;
+/// let db = firndb::Database::open(dir.path().join("db"))?;
 /// let fruit = db.create_table("fruit")?;
 /// db.transact(|tx| tx.put(&fruit, b"apple", b"red"))?;
 /// assert_eq!(db.snapshot().get(&fruit, b"apple")?.as_deref(), Some(&b"red"[..]));
@@ -297,15 +297,15 @@ impl Database {
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
-    /// # let db = firn::Database::open(dir.path().join("db"))?;
+    /// # let db = firndb::Database::open(dir.path().join("db"))?;
     /// # let accounts = db.create_table("accounts")?;
     /// #[derive(Debug, PartialEq)]
     /// enum Refused {
     ///     TooLittle(u64),
-    ///     Database(firn::Error),
+    ///     Database(firndb::Error),
     /// }
-    /// impl From<firn::Error> for Refused {
-    ///     fn from(error: firn::Error) -> Refused {
+    /// impl From<firndb::Error> for Refused {
+    ///     fn from(error: firndb::Error) -> Refused {
     ///         Refused::Database(error)
     ///     }
     /// }
@@ -447,14 +447,14 @@ impl Database {
     /// columns with the row's key, has the same limit.
     #[must_use]
     pub fn max_key_len(&self) -> usize {
-        firn_txn::max_key_len(self.engine().pool.page_size())
+        firndb_txn::max_key_len(self.engine().pool.page_size())
     }
 
     /// Longest key and value together, in bytes, of a row that is stored in one piece: depends on
     /// the page size. Values up to [`crate::MAX_VALUE_LEN`] bytes are stored apart from their keys.
     #[must_use]
     pub fn max_inline_len(&self) -> usize {
-        firn_txn::max_row_len(self.engine().pool.page_size())
+        firndb_txn::max_row_len(self.engine().pool.page_size())
     }
 
     /// The isolation of [`Database::begin`].

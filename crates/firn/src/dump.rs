@@ -4,12 +4,12 @@ use crate::database::Database;
 use crate::engine::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind};
 use crate::table::TypedTable;
-use firn_base::PageId;
-use firn_base::record_kind::KindOwner;
-use firn_btree::{Direction, PageChange};
-use firn_log::{Kind, LogScan, Record};
-use firn_table::{KeyRange, Value};
-use firn_txn::Attachment;
+use firndb_base::PageId;
+use firndb_base::record_kind::KindOwner;
+use firndb_btree::{Direction, PageChange};
+use firndb_log::{Kind, LogScan, Record};
+use firndb_table::{KeyRange, Value};
+use firndb_txn::Attachment;
 use std::fmt;
 use std::io::Write;
 use std::ops::Bound;
@@ -63,7 +63,7 @@ impl Database {
     fn dump_page(&self, page: PageId, out: &mut dyn Write) -> Result<(), Error> {
         let engine = self.engine();
         let guard = engine.pool.shared(page)?;
-        let checked = firn_btree::check_page(&guard);
+        let checked = firndb_btree::check_page(&guard);
         let state = match &checked {
             Ok(()) => "a tree node".to_owned(),
             Err(error) => format!("not a valid tree node: {error}"),
@@ -225,5 +225,5 @@ fn describe(record: Record<'_>) -> String {
 }
 
 fn first_number(body: &[u8]) -> String {
-    firn_base::codec::Reader::new(body).varint().map_or_else(|error| error.to_string(), |id| id.to_string())
+    firndb_base::codec::Reader::new(body).varint().map_or_else(|error| error.to_string(), |id| id.to_string())
 }

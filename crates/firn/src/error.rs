@@ -1,14 +1,14 @@
 //! The one error of the public interface.
 
-use firn_base::codec::Malformed;
-use firn_base::sync::Arc;
-use firn_btree::TreeError;
-use firn_buffer::{BufferError, BufferErrorKind};
-use firn_device::{DeviceError, DeviceErrorKind};
-use firn_log::{LogError, LogErrorKind};
-use firn_table::{TableError, TableErrorKind};
-use firn_tier::{TierError, TierErrorKind};
-use firn_txn::{TxnError, TxnErrorKind};
+use firndb_base::codec::Malformed;
+use firndb_base::sync::Arc;
+use firndb_btree::TreeError;
+use firndb_buffer::{BufferError, BufferErrorKind};
+use firndb_device::{DeviceError, DeviceErrorKind};
+use firndb_log::{LogError, LogErrorKind};
+use firndb_table::{TableError, TableErrorKind};
+use firndb_tier::{TierError, TierErrorKind};
+use firndb_txn::{TxnError, TxnErrorKind};
 use std::fmt;
 
 /// What a caller can do about an error.

@@ -2,14 +2,14 @@
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
-//! let db = firn::Database::open(dir.path().join("db"))?;
+//! let db = firndb::Database::open(dir.path().join("db"))?;
 //! let fruit = db.create_table("fruit")?;
 //! db.transact(|tx| {
 //!     tx.put(&fruit, b"apple", b"red")?;
 //!     tx.put(&fruit, b"pear", b"green")
 //! })?;
 //! let mut tx = db.snapshot();
-//! let mut rows = tx.scan(&fruit, firn::KeyRange::all(), firn::Direction::Forward);
+//! let mut rows = tx.scan(&fruit, firndb::KeyRange::all(), firndb::Direction::Forward);
 //! while let Some((key, value)) = rows.next(&mut tx)? {
 //!     println!("{} is {}", key.escape_ascii(), value.escape_ascii());
 //! }
@@ -69,7 +69,7 @@ pub use engine::archiver::ArchiveStatistics;
 pub use engine::devices::Devices;
 pub use engine::recovery_report::{RecoveryCost, RecoveryReport, RedoCounts};
 pub use error::{Error, ErrorKind};
-pub use firn_buffer::{BufferStatistics, MissCurve};
+pub use firndb_buffer::{BufferStatistics, MissCurve};
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
 pub use options::Options;
 pub use options::archive::ArchiveFull;
@@ -83,20 +83,20 @@ pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};
 pub use transaction::{Commit, Transaction};
 
-pub use firn_base::{Lsn, PageId, Progress, TxnId};
-pub use firn_btree::Direction;
-pub use firn_device as device;
+pub use firndb_base::{Lsn, PageId, Progress, TxnId};
+pub use firndb_btree::Direction;
+pub use firndb_device as device;
 #[doc(hidden)]
-pub use firn_log::archive::WrapDevice as WrapArchiveFn;
-pub use firn_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
-pub use firn_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy, LogSpace, LogStatistics};
-pub use firn_table::{
+pub use firndb_log::archive::WrapDevice as WrapArchiveFn;
+pub use firndb_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
+pub use firndb_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy, LogSpace, LogStatistics};
+pub use firndb_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, RowCount, Schema,
     TableKind, Value, ValueRef,
 };
-pub use firn_tier::TierStatistics;
-pub use firn_tier::cache::{CachePolicy, CacheShape, CacheStatistics};
-pub use firn_txn::{
+pub use firndb_tier::TierStatistics;
+pub use firndb_tier::cache::{CachePolicy, CacheShape, CacheStatistics};
+pub use firndb_txn::{
     CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions,
     TxnStatistics as TransactionStatistics,
 };

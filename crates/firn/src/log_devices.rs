@@ -6,10 +6,10 @@ use crate::engine::directory::{self, directory_of};
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
 use crate::options::callbacks::LogEvent;
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_device::{Device, sync_directory};
-use firn_log::{DeviceContents, MemberId, MemberState, MemberStatus};
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_device::{Device, sync_directory};
+use firndb_log::{DeviceContents, MemberId, MemberState, MemberStatus};
 use std::path::Path;
 
 /// Whether a log device can be used.

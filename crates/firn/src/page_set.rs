@@ -1,6 +1,6 @@
 //! Sets of pages, a bit each.
 
-use firn_base::PageId;
+use firndb_base::PageId;
 
 /// A set of page numbers. Takes a bit for each number up to the greatest in it.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //! except for the log's: a thread that finds that a log device failed takes the superblock's, also
 //! during write-back.
 
-use firn_base::sync::Rank;
+use firndb_base::sync::Rank;
 
 /// Held during the archive's I/O.
 pub(crate) static ARCHIVE: Rank = Rank::new(100, "the archive's work");

@@ -5,13 +5,13 @@ use crate::engine::archiver::ArchiveStatistics;
 use crate::engine::recovery_report::RecoveryReport;
 use crate::log_devices::LogArrayStatus;
 use crate::options::profiled::Setting;
-use firn_base::Lsn;
-use firn_buffer::BufferStatistics;
-use firn_device::{Counting, DeviceCounts};
-use firn_log::{LogSpace, LogStatistics};
-use firn_tier::cache::CacheStatistics;
-use firn_tier::{PageTier, TierStatistics};
-use firn_txn::{SetAside, TxnStatistics};
+use firndb_base::Lsn;
+use firndb_buffer::BufferStatistics;
+use firndb_device::{Counting, DeviceCounts};
+use firndb_log::{LogSpace, LogStatistics};
+use firndb_tier::cache::CacheStatistics;
+use firndb_tier::{PageTier, TierStatistics};
+use firndb_txn::{SetAside, TxnStatistics};
 
 /// I/O since the database was opened, by tier.
 #[derive(Clone, Debug, Default)]
@@ -209,6 +209,6 @@ impl Database {
 }
 
 fn named(device: &Counting) -> (String, u64) {
-    use firn_device::Device;
+    use firndb_device::Device;
     (device.info().name.clone(), device.len())
 }

@@ -3,9 +3,9 @@
 use crate::database::Handle;
 use crate::error::{Error, ErrorKind};
 use crate::transaction::Transaction;
-use firn_base::sync::Arc;
-use firn_btree::Direction;
-use firn_table::{IndexSpec, KeyRange, RowCount, Schema, TableKind, Value, ValueRef};
+use firndb_base::sync::Arc;
+use firndb_btree::Direction;
+use firndb_table::{IndexSpec, KeyRange, RowCount, Schema, TableKind, Value, ValueRef};
 use std::ops::Bound;
 
 /// What a new table is like.
@@ -38,7 +38,7 @@ impl TableSpec {
 /// Read and write it through a [`Transaction`].
 #[derive(Clone)]
 pub struct Table {
-    pub(crate) inner: firn_table::Table,
+    pub(crate) inner: firndb_table::Table,
     /// Keeps the database open.
     pub(crate) handle: Arc<Handle>,
 }
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Table {
 /// A secondary index. Cheap to clone.
 #[derive(Clone)]
 pub struct Index {
-    pub(crate) inner: firn_table::Index,
+    pub(crate) inner: firndb_table::Index,
     pub(crate) handle: Arc<Handle>,
 }
 
@@ -106,9 +106,9 @@ impl Index {
 /// A typed table by its values: one value a column, in the order of the schema.
 ///
 /// ```
-/// use firn::{Column, ColumnType, IndexSpec, KeyColumn, Schema, TableSpec, Value};
+/// use firndb::{Column, ColumnType, IndexSpec, KeyColumn, Schema, TableSpec, Value};
 /// # let dir = tempfile::tempdir()?;
-/// # let db = firn::Database::open(dir.path().join("db"))?;
+/// # let db = firndb::Database::open(dir.path().join("db"))?;
 /// let schema = Schema::with_key(
 ///     vec![Column::new("id", ColumnType::I64), Column::new("name", ColumnType::Text)],
 ///     &["id"],
@@ -123,7 +123,7 @@ impl Index {
 /// ```
 #[derive(Clone, Debug)]
 pub struct TypedTable {
-    inner: firn_table::TypedTable,
+    inner: firndb_table::TypedTable,
     table: Table,
 }
 
@@ -202,12 +202,12 @@ pub type KeyValue<'a> = (&'a [u8], &'a [u8]);
 /// Rows of a range of a table. Owned: holds no latch and no lock between calls, and finds its place
 /// again by key.
 pub struct Cursor {
-    pub(crate) inner: firn_table::Cursor,
-    pub(crate) table: firn_table::Table,
+    pub(crate) inner: firndb_table::Cursor,
+    pub(crate) table: firndb_table::Table,
 }
 
 /// Adds the table's name to an error about damage: pages have numbers only.
-pub(crate) fn of_table(table: &firn_table::Table, error: Error) -> Error {
+pub(crate) fn of_table(table: &firndb_table::Table, error: Error) -> Error {
     match table.name() {
         Ok(name) if error.kind() == ErrorKind::Damaged => error.within(&format!("table {name:?}")),
         _ => error,
@@ -234,12 +234,12 @@ impl Cursor {
 
 /// Rows found through an index, in its order. Owned, as [`Cursor`].
 pub struct IndexCursor {
-    pub(crate) inner: firn_table::IndexCursor,
+    pub(crate) inner: firndb_table::IndexCursor,
 }
 
 impl IndexCursor {
     /// The next row. `None` at the end.
-    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<firn_table::IndexRow<'a>>, Error> {
+    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<firndb_table::IndexRow<'a>>, Error> {
         tx.check_open()?;
         let outcome = self.inner.next(&mut tx.inner).map_err(Error::from);
         tx.note(outcome)
@@ -248,7 +248,7 @@ impl IndexCursor {
 
 /// Typed rows of a range. Owned, as [`Cursor`].
 pub struct TypedCursor {
-    inner: firn_table::TypedCursor,
+    inner: firndb_table::TypedCursor,
 }
 
 impl TypedCursor {

@@ -3,11 +3,11 @@
 use crate::database::Handle;
 use crate::error::Error;
 use crate::table::{Cursor, Index, IndexCursor, Table, of_table};
-use firn_base::sync::Arc;
-use firn_base::{Lsn, TxnId};
-use firn_btree::Direction;
-use firn_table::{KeyRange, TableError};
-use firn_txn::{CommitHandle, Savepoint};
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, TxnId};
+use firndb_btree::Direction;
+use firndb_table::{KeyRange, TableError};
+use firndb_txn::{CommitHandle, Savepoint};
 
 /// A running transaction. Owned and `Send`; used from one thread at a time. Dropping it rolls it
 /// back.
@@ -17,7 +17,7 @@ use firn_txn::{CommitHandle, Savepoint};
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
-/// # let db = firn::Database::open(dir.path().join("db"))?;
+/// # let db = firndb::Database::open(dir.path().join("db"))?;
 /// let accounts = db.create_table("accounts")?;
 /// let mut tx = db.begin();
 /// tx.insert(&accounts, b"alice", b"100")?;
@@ -26,20 +26,20 @@ use firn_txn::{CommitHandle, Savepoint};
 /// tx.rollback_to(&before)?;
 /// tx.commit()?;
 /// let mut tx = db.snapshot();
-/// let mut cursor = tx.scan(&accounts, firn::KeyRange::all(), firn::Direction::Forward);
+/// let mut cursor = tx.scan(&accounts, firndb::KeyRange::all(), firndb::Direction::Forward);
 /// assert_eq!(cursor.next(&mut tx)?, Some((&b"alice"[..], &b"100"[..])));
 /// assert_eq!(cursor.next(&mut tx)?, None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Transaction {
-    pub(crate) inner: firn_txn::Transaction,
+    pub(crate) inner: firndb_txn::Transaction,
     handle: Arc<Handle>,
     /// A statement failed with `Conflict` or `Deadlock`: run again, the transaction may succeed.
     met_conflict: bool,
 }
 
 impl Transaction {
-    pub(crate) fn new(inner: firn_txn::Transaction, handle: Arc<Handle>) -> Transaction {
+    pub(crate) fn new(inner: firndb_txn::Transaction, handle: Arc<Handle>) -> Transaction {
         Transaction { inner, handle, met_conflict: false }
     }
 
@@ -49,7 +49,7 @@ impl Transaction {
 
     pub(crate) fn read<T>(
         &mut self,
-        work: impl FnOnce(&mut firn_txn::Transaction) -> Result<T, TableError>,
+        work: impl FnOnce(&mut firndb_txn::Transaction) -> Result<T, TableError>,
     ) -> Result<T, Error> {
         self.check_open()?;
         let outcome = work(&mut self.inner).map_err(Error::from);
@@ -70,7 +70,7 @@ impl Transaction {
     /// Runs a statement that writes: with space in the log, or not at all.
     pub(crate) fn write<T>(
         &mut self,
-        mut work: impl FnMut(&mut firn_txn::Transaction) -> Result<T, TableError>,
+        mut work: impl FnMut(&mut firndb_txn::Transaction) -> Result<T, TableError>,
     ) -> Result<T, Error> {
         self.check_open()?;
         let inner = &mut self.inner;
@@ -203,7 +203,7 @@ impl Transaction {
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
-    /// # let db = firn::Database::open(dir.path().join("db"))?;
+    /// # let db = firndb::Database::open(dir.path().join("db"))?;
     /// # let table = db.create_table("t")?;
     /// let mut tx = db.begin();
     /// tx.put(&table, b"k", b"v")?;

@@ -1,9 +1,9 @@
 //! What opening and checking cost in memory, and that a check finds no fault beside writers. The
 //! allocator of this program counts.
 
-use firn::device::MemoryDevice;
-use firn::{CheckPhase, Devices, Options, Progress};
-use firn_base::rng::Rng;
+use firndb::device::MemoryDevice;
+use firndb::{CheckPhase, Devices, Options, Progress};
+use firndb_base::rng::Rng;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -160,7 +160,7 @@ fn a_check_beside_writers_finds_no_fault() {
                     let own = db.create_table(&name).expect("a table");
                     for _ in 0..10 {
                         let len = if rng.one_in(10) { 5000 } else { rng.below(150) as usize };
-                        let done = db.transact::<_, firn::Error>(|tx| {
+                        let done = db.transact::<_, firndb::Error>(|tx| {
                             for _ in 0..20 {
                                 let key = [&rng.below(3000).to_be_bytes()[..], &[part as u8]].concat();
                                 if rng.one_in(3) {

@@ -11,15 +11,15 @@
 //! cargo run --release -p firndb-lab --example cost_model          # needs valgrind; some minutes
 //! ```
 
-use firn::{Isolation, Options};
-use firn_workloads::tpcc::{
+use firndb::{Isolation, Options};
+use firndb_adapter::FirnEngine;
+use firndb_workloads::tpcc::{
     self, ClientOptions, LoadOptions, Mix, Population, Scale, Terminals, TpccClient, When,
 };
-use firn_workloads::{
+use firndb_workloads::{
     Access, Attempt, Client, Commit, CommitMode, Engine, EngineError, IndexId, Outcome, Scan, Schema,
     Session, TableId, Transaction, Visitor,
 };
-use firndb_adapter::FirnEngine;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::process::Command;

@@ -1,10 +1,10 @@
 //! `firn lab sim`: whole databases under faults and power cuts, from a seed.
 
 use clap::Args;
-use firn_sim::swarm::{SwarmReport, swarm};
-use firn_sim::{Scenario, Verdict};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, interrupt, progress, say};
+use firndb_sim::swarm::{SwarmReport, swarm};
+use firndb_sim::{Scenario, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,7 +92,7 @@ pub fn run(args: &Sim) -> Result<(), Failure> {
 fn one(args: &Sim, seed: u64) -> Result<(), Failure> {
     let scenario = args.scenario(seed);
     say!("seed {seed}: {scenario}");
-    let verdict = firn_sim::run(&scenario);
+    let verdict = firndb_sim::run(&scenario);
     verdict.narrative.iter().for_each(|line| say!("{line}"));
     let summary = &verdict.summary;
     say!(

@@ -3,9 +3,9 @@
 //!
 //! The devices are memory, so that only the log itself is measured.
 
-use firn_base::{Epoch, Lsn, clock};
-use firn_log::testing::{identity, memory_device, options};
-use firn_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
+use firndb_base::{Epoch, Lsn, clock};
+use firndb_log::testing::{identity, memory_device, options};
+use firndb_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
 
 const RECORD: Record<'_> = Record { kind: Kind(0x20), body: &[7; 194] };
 

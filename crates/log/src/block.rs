@@ -13,7 +13,7 @@
 //! Invariants: within one epoch the payload of an LSN is the same in every copy of the block, however
 //! often it was written; copies differ only in fill and in durable LSN.
 
-use firn_base::{DatabaseId, Epoch, Lsn, crc32c};
+use firndb_base::{DatabaseId, Epoch, Lsn, crc32c};
 
 /// Bytes of a block, header included.
 pub(crate) const BLOCK: usize = 512;

@@ -1,6 +1,6 @@
 //! The log's errors.
 
-use firn_device::DeviceError;
+use firndb_device::DeviceError;
 use std::fmt;
 
 /// What a caller can do about a log error.

@@ -1,7 +1,7 @@
 //! What names a log and its devices.
 
 use crate::members::redundancy::Redundancy;
-use firn_base::{DatabaseId, Epoch, Lsn};
+use firndb_base::{DatabaseId, Epoch, Lsn};
 
 /// The id of one log device within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

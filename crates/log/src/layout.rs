@@ -18,8 +18,8 @@
 use crate::block::{self, BLOCK, HEADER, LSN_MAX, Owner, TYPE_MEMBER, TYPE_SECTION, u16_at, u32_at, u64_at};
 use crate::error::{LogError, LogErrorKind};
 use crate::ids::MemberId;
-use firn_base::{DatabaseId, Epoch, Lsn};
-use firn_device::AlignedBuf;
+use firndb_base::{DatabaseId, Epoch, Lsn};
+use firndb_device::AlignedBuf;
 
 /// With fewer sections there would be none to recycle.
 pub(crate) const SECTIONS_MIN: u64 = 6;

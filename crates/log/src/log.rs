@@ -15,12 +15,12 @@ use crate::write::in_flight::slot::Slot;
 use crate::write::pipeline::Pipeline;
 use crate::write::space::DeviceSpace;
 use crate::write::worker;
-use firn_base::codec::Writer;
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::thread::JoinHandle;
-use firn_base::sync::{Arc, Mutex};
-use firn_base::{DatabaseId, Epoch, Lsn};
-use firn_device::{AlignedBuf, Device, Durability};
+use firndb_base::codec::Writer;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::thread::JoinHandle;
+use firndb_base::sync::{Arc, Mutex};
+use firndb_base::{DatabaseId, Epoch, Lsn};
+use firndb_device::{AlignedBuf, Device, Durability};
 
 const BUFFER_MIN: usize = 8 << 10;
 const COPIES_MAX: usize = 8;

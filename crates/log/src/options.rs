@@ -3,7 +3,7 @@
 use crate::hedge::hiding::{Hiding, HidingStatistics, OutlierOptions};
 use crate::layout_policy::LogPolicy;
 use crate::members::loss::LossHandler;
-use firn_base::Lsn;
+use firndb_base::Lsn;
 use std::time::Duration;
 
 /// When a request is composed of the log that waits.

@@ -1,7 +1,7 @@
 //! The order of this crate's locks (`docs/internals/lock-order.md`), outermost first; a `Parker`'s own is taken
 //! alone or last.
 
-use firn_base::sync::Rank;
+use firndb_base::sync::Rank;
 
 /// Requests in flight, waiters, free devices.
 pub(crate) static FLIGHT: Rank = Rank::new(750, "the log's flight");

@@ -9,8 +9,8 @@
 //!
 //! The blocks' checksums protect the bytes; the check byte detects a reader that is out of step.
 
-use firn_base::Lsn;
-pub use firn_base::record_kind::Kind;
+use firndb_base::Lsn;
+pub use firndb_base::record_kind::Kind;
 
 /// A record as it is appended and as recovery delivers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use crate::ids::{LogIdentity, MemberId};
 use crate::log::Log;
 use crate::members::redundancy::Redundancy;
 use crate::options::LogOptions;
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Epoch, Lsn};
-use firn_device::{Device, Fill, MemoryDevice};
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, Epoch, Lsn};
+use firndb_device::{Device, Fill, MemoryDevice};
 
 /// Options for tests: no threads, small reserves.
 #[must_use]

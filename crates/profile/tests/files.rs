@@ -1,7 +1,7 @@
 //! Profiles as files: a profile that is written is read back the same, and an error names the wrong
 //! key.
 
-use firn_profile::{
+use firndb_profile::{
     Band, Blocks, Choice, Choices, DeviceProfile, Figure, MeasuredRow, Mechanics, ModelSection, Op, Origin,
     Outliers, Parameter, Pattern, ProfileError, Reordering, ServiceTable, Unit, VERSION, VariantName,
     WriteCache,

@@ -6,9 +6,9 @@
 
 use crate::scenario::Round;
 use crate::shelf::ARCHIVE;
-use firn::ArchiveFull;
-use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firn_base::rng::Rng;
+use firndb::ArchiveFull;
+use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
+use firndb_base::rng::Rng;
 use std::time::Duration;
 
 /// Trouble after which nothing reaches the archive any more.

@@ -6,11 +6,11 @@
 
 use crate::client::Tables;
 use crate::scenario::Round;
-use firn::{Database, Direction, Error, ErrorKind, KeyRange, Transaction};
-use firn_base::clock;
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicBool, Ordering};
+use firndb::{Database, Direction, Error, ErrorKind, KeyRange, Transaction};
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ fn contents(row: u32, step: u32) -> Vec<u8> {
     value
 }
 
-fn rows_of(tx: &mut Transaction, table: &firn::Table) -> Result<BTreeMap<u32, u32>, ChoreError> {
+fn rows_of(tx: &mut Transaction, table: &firndb::Table) -> Result<BTreeMap<u32, u32>, ChoreError> {
     let mut rows = BTreeMap::new();
     let mut cursor = tx.scan(table, KeyRange::all(), Direction::Forward);
     while let Some((key, value)) = cursor.next(tx)? {
@@ -244,8 +244,8 @@ pub fn hold_a_snapshot(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn::device::{Device, MemoryDevice};
-    use firn::{Devices, Options};
+    use firndb::device::{Device, MemoryDevice};
+    use firndb::{Devices, Options};
 
     fn database() -> Database {
         let device = |name: &str| Arc::new(MemoryDevice::new(name)) as Arc<dyn Device>;

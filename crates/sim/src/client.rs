@@ -2,15 +2,15 @@
 
 use crate::journal::Span;
 use crate::ledger::{Entry, Fate, Lists, RowChanges, Rows, contents};
-use firn::{
+use firndb::{
     Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Lsn, Table,
     TableSpec, Transaction, TransactionOptions,
 };
-use firn_base::clock;
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use firn_workloads::history::{Element, Event, Txn};
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use firndb_workloads::history::{Element, Event, Txn};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;

@@ -4,8 +4,8 @@
 
 use crate::array::{ArrayRound, ArraySetup};
 use crate::scenario::{CacheChange, CacheSetup, End, Round, Scenario, Severity, device_names};
-use firn::CachePolicy;
-use firn_base::rng::Rng;
+use firndb::CachePolicy;
+use firndb_base::rng::Rng;
 use std::time::Duration;
 
 /// Each in its turn, by the seed.

@@ -6,7 +6,7 @@
 //! before.
 
 use crate::ledger::{Lists, RowChanges, Rows, apply};
-use firn::Lsn;
+use firndb::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a commit record ends: at or after the first, and at or before the second.

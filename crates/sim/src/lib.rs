@@ -2,7 +2,7 @@
 //!
 //! Place in the tree: beside the engine, above it. A *scenario* ([`scenario`]) follows from a seed:
 //! sizes, devices, clients, faults, power cuts. A *run* ([`mod@run`]) plays it inside
-//! [`firn_base::sim`], the engine's own code with its own threads in virtual time, and says what
+//! [`firndb_base::sim`], the engine's own code with its own threads in virtual time, and says what
 //! was wrong. A *swarm* ([`swarm`]) runs many seeds.
 //!
 //! What passes below DRAM is watched by a [`shadow`].

@@ -3,10 +3,10 @@
 use crate::medium::{Medium, Survival, Uniform};
 use crate::scenario::{Scenario, device_names};
 use crate::shelf::{ARCHIVE, Power, Shelf};
-use firn::device::{Device, FaultPlan, FaultRule, Faulty, MemoryDevice};
-use firn::{Devices, Options};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
+use firndb::device::{Device, FaultPlan, FaultRule, Faulty, MemoryDevice};
+use firndb::{Devices, Options};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
 use std::ops::Range;
 use std::time::Duration;
 

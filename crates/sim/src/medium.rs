@@ -3,7 +3,7 @@
 //! Beside what is read now, a medium knows of each 512-byte sector what would be there after a
 //! power cut: the durable bytes, or those of any write that no sync has covered yet, those in
 //! flight included. A cut draws one of them for each such sector, in any mixture, as
-//! [`firn::device::crash`] defines it, and ends the medium: every later call fails, those that were
+//! [`firndb::device::crash`] defines it, and ends the medium: every later call fails, those that were
 //! under way too. What is left is a new medium.
 //!
 //! Calls take the time that the [`Timing`] says, in the clock of the simulation. A write is in
@@ -11,16 +11,16 @@
 //!
 //! Locks: `state` is a leaf; nothing sleeps under it.
 
-use firn::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
-use firn_base::clock::{self, Moment};
-use firn_base::rng::Rng;
-use firn_base::sync::{Arc, Mutex};
+use firndb::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
+use firndb_base::clock::{self, Moment};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
 /// Bytes that survive a power cut together or not at all.
-const SECTOR: usize = firn::device::crash::SECTOR_BYTES;
+const SECTOR: usize = firndb::device::crash::SECTOR_BYTES;
 
 /// What is asked of a device, for its timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

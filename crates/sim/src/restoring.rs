@@ -11,8 +11,8 @@ use crate::journal::Journal;
 use crate::ledger::{Lists, Rows};
 use crate::scenario::Scenario;
 use crate::shelf::{ARCHIVE, Shelf};
-use firn::{Error, Lsn, Options, RestoreReport, RestoreTo};
-use firn_base::rng::Rng;
+use firndb::{Error, Lsn, Options, RestoreReport, RestoreTo};
+use firndb_base::rng::Rng;
 
 /// What restoring works with.
 pub struct Restoring<'a> {

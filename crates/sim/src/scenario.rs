@@ -3,10 +3,10 @@
 use crate::array::{ARCHIVE_GONE, ArrayRound, ArraySetup};
 use crate::chores::{self, ChoresRound};
 use crate::medium::{Survival, Timing, Uniform};
-use firn::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firn::{ArchiveFull, CachePolicy, CacheSpec, Hiding, Isolation, Options};
-use firn_base::rng::Rng;
-use firn_base::sim::Policy;
+use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
+use firndb::{ArchiveFull, CachePolicy, CacheSpec, Hiding, Isolation, Options};
+use firndb_base::rng::Rng;
+use firndb_base::sim::Policy;
 use std::fmt;
 use std::time::Duration;
 

@@ -16,10 +16,10 @@
 //! The lock is the standard library's, and never held across a scheduling point: to watch changes
 //! no run.
 
-use firn::{Lsn, PageId};
-use firn_base::checksum::crc32c;
-use firn_log::{Appended, LogClass, LogError, Record};
-use firn_tier::{
+use firndb::{Lsn, PageId};
+use firndb_base::checksum::crc32c;
+use firndb_log::{Appended, LogClass, LogError, Record};
+use firndb_tier::{
     Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics, Written,
 };
 use std::collections::BTreeMap;
@@ -257,8 +257,8 @@ mod tests {
             _: Allocation<'_>,
             append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
         ) -> Result<Appended, TierError> {
-            append(Record { kind: firn_log::Kind::PAGES_PUBLISHED, body: &[] })
-                .map_err(|error| TierError::new(firn_tier::TierErrorKind::Failed, error.to_string()))
+            append(Record { kind: firndb_log::Kind::PAGES_PUBLISHED, body: &[] })
+                .map_err(|error| TierError::new(firndb_tier::TierErrorKind::Failed, error.to_string()))
         }
         fn sync(&self) -> Result<(), TierError> {
             Ok(())
@@ -286,7 +286,7 @@ mod tests {
         }
         fn read(&self, version: u64, byte: u8) {
             *self.puppet.0.lock().expect("no panic under it") = (Lsn(version), byte);
-            let none = || Err(TierError::new(firn_tier::TierErrorKind::Failed, "not read"));
+            let none = || Err(TierError::new(firndb_tier::TierErrorKind::Failed, "not read"));
             self.tier.read_batch(&mut [PageRead { page: PageId(7), buf: &mut [0; 64], outcome: none() }]);
         }
         fn write(&self, version: u64, byte: u8) {
@@ -298,7 +298,7 @@ mod tests {
                 data: &[byte; 64],
                 changed: None,
                 base: Lsn(0),
-                lifetime: firn_tier::Lifetime::Unknown,
+                lifetime: firndb_tier::Lifetime::Unknown,
                 outcome: Ok(Written::Declined),
             }]);
         }

@@ -9,11 +9,11 @@
 //! Locks: `state` is held while a file is written, which takes no time of the simulation.
 
 use crate::medium::{Call, Timing};
-use firn::device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
-use firn_base::clock;
-use firn_base::rng::Rng;
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::{Arc, Mutex};
+use firndb::device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Mutex};
 use std::path::{Path, PathBuf};
 
 /// What faults call the archive's files.

@@ -1,7 +1,7 @@
 //! A swarm small enough for every build; `firn lab sim` runs larger ones.
 
-use firn_sim::swarm::swarm;
-use firn_sim::{Canary, Scenario, run};
+use firndb_sim::swarm::swarm;
+use firndb_sim::{Canary, Scenario, run};
 use std::time::Duration;
 
 #[test]

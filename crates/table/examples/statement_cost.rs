@@ -3,20 +3,20 @@
 //!
 //! `cargo run --release -p firndb-table --example statement_cost`
 
-use firn_base::sync::Arc;
-use firn_base::{TreeId, TxnId, clock};
-use firn_btree::Tree;
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_log::LogClass;
-use firn_table::{Catalog, SYSTEM_TREE, TableKind};
-use firn_tier::testing::MemoryTier;
-use firn_txn::{ManagerOptions, Transaction, TxnManager, TxnOptions};
+use firndb_base::sync::Arc;
+use firndb_base::{TreeId, TxnId, clock};
+use firndb_btree::Tree;
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_log::LogClass;
+use firndb_table::{Catalog, SYSTEM_TREE, TableKind};
+use firndb_tier::testing::MemoryTier;
+use firndb_txn::{ManagerOptions, Transaction, TxnManager, TxnOptions};
 
 const ROWS: u64 = 1000;
 const ROUNDS: u64 = 200;
 
 fn main() {
-    let log = firn_log::testing::memory_log_with(512 << 20);
+    let log = firndb_log::testing::memory_log_with(512 << 20);
     let tier = Arc::new(MemoryTier::new(4096));
     let pool = Arc::new(BufferPool::new(tier, log, PoolOptions { budget_bytes: 16 << 20 }).expect("a pool"));
     let create = |id| Tree::create(pool.clone(), id, LogClass::System, &[]).expect("a tree");

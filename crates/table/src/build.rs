@@ -29,10 +29,10 @@ use crate::index_handle::Index;
 use crate::state::{LiveIndex, State};
 use crate::table::Table;
 use crate::write;
-use firn_base::TreeId;
-use firn_base::sync::{Arc, thread};
-use firn_btree::{Direction, Position};
-use firn_txn::{CancelToken, Isolation, RowBatch, TxnErrorKind, TxnOptions};
+use firndb_base::TreeId;
+use firndb_base::sync::{Arc, thread};
+use firndb_btree::{Direction, Position};
+use firndb_txn::{CancelToken, Isolation, RowBatch, TxnErrorKind, TxnOptions};
 
 /// How often in a row one leaf may lose a deadlock before the build gives up.
 const ATTEMPTS_MAX: u32 = 1000;

@@ -22,11 +22,11 @@ use crate::index::IndexState;
 use crate::ranks;
 use crate::state::{Shared, State};
 use crate::table::Table;
-use firn_base::TreeId;
-use firn_base::sync::atomic::AtomicUsize;
-use firn_base::sync::{Arc, Mutex, RwLock};
-use firn_btree::Tree;
-use firn_txn::{Transaction, TxnError, TxnManager, TxnOptions};
+use firndb_base::TreeId;
+use firndb_base::sync::atomic::AtomicUsize;
+use firndb_base::sync::{Arc, Mutex, RwLock};
+use firndb_btree::Tree;
+use firndb_txn::{Transaction, TxnError, TxnManager, TxnOptions};
 use std::collections::BTreeMap;
 
 /// The tree that holds the catalog.

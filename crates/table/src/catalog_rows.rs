@@ -8,10 +8,10 @@
 use crate::definition::Definition;
 use crate::error::TableError;
 use crate::show;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{Crc32c, PageId, TreeId};
-use firn_btree::{Direction, Position, Tree};
-use firn_txn::{RowBatch, Transaction, TxnError};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{Crc32c, PageId, TreeId};
+use firndb_btree::{Direction, Position, Tree};
+use firndb_txn::{RowBatch, Transaction, TxnError};
 
 const OBJECT: &[u8] = b"object/";
 const DROPPED: &[u8] = b"dropped/";
@@ -37,7 +37,7 @@ fn dropped_key(tree: TreeId) -> Vec<u8> {
 /// page at most, so that a chunk may be taken as small wherever it goes.
 fn chunk_len(system: &Tree) -> usize {
     let page_size = system.pool().page_size();
-    firn_txn::max_row_len(page_size).saturating_sub(OBJECT.len() + 6).clamp(1, page_size / 4)
+    firndb_txn::max_row_len(page_size).saturating_sub(OBJECT.len() + 6).clamp(1, page_size / 4)
 }
 
 /// Writes a table's definition, in place of the one there was.

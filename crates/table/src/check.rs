@@ -10,9 +10,9 @@ use crate::show;
 use crate::state::{LiveIndex, State};
 use crate::table::Table;
 use crate::table_kind::TableKind;
-use firn_base::sync::Arc;
-use firn_btree::Direction;
-use firn_txn::{Transaction, TxnOptions};
+use firndb_base::sync::Arc;
+use firndb_btree::Direction;
+use firndb_txn::{Transaction, TxnOptions};
 use std::ops::Bound;
 
 /// Most sentences of damage in one report.
@@ -293,7 +293,7 @@ fn check_large_values(
 /// before the mark; what is marked after it stays until the snapshot is released.
 fn is_orphan(
     txn: &mut Transaction,
-    tree: &firn_btree::Tree,
+    tree: &firndb_btree::Tree,
     id: ValueId,
     chunk: &[u8],
 ) -> Result<bool, TableError> {
@@ -354,7 +354,7 @@ fn check_entries(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::TxnId;
+    use firndb_base::TxnId;
 
     #[test]
     fn no_more_names_are_held_than_there_is_memory_for() {

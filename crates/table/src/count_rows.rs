@@ -4,9 +4,9 @@ use crate::KeyRange;
 use crate::TableError;
 use crate::cursor::Walk;
 use crate::table::Table;
-use firn_base::rng::Rng;
-use firn_btree::{Direction, TreeErrorKind};
-use firn_txn::{RowHeader, Transaction};
+use firndb_base::rng::Rng;
+use firndb_btree::{Direction, TreeErrorKind};
+use firndb_txn::{RowHeader, Transaction};
 
 /// How many rows a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

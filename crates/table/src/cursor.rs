@@ -8,9 +8,9 @@ use crate::error::TableError;
 use crate::range::KeyRange;
 use crate::state::State;
 use crate::table::Table;
-use firn_base::sync::Arc;
-use firn_btree::{Direction, Position, Tree};
-use firn_txn::{RowBatch, StatementView, Transaction, TxnToken};
+use firndb_base::sync::Arc;
+use firndb_btree::{Direction, Position, Tree};
+use firndb_txn::{RowBatch, StatementView, Transaction, TxnToken};
 use std::cmp::Ordering;
 
 /// A key, and the bytes that belong to it.

@@ -15,9 +15,9 @@ use crate::state::{LiveIndex, Shared, State};
 use crate::table::Table;
 use crate::table_kind::TableKind;
 use crate::value::Value;
-use firn_base::TreeId;
-use firn_base::sync::Arc;
-use firn_btree::Tree;
+use firndb_base::TreeId;
+use firndb_base::sync::Arc;
+use firndb_btree::Tree;
 
 impl Catalog {
     /// Creates an empty table, with indexes that are complete at once. Durable when it returns.

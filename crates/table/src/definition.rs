@@ -8,8 +8,8 @@ use crate::TableKind;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
 use crate::schema::{self, Schema};
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{PageId, TreeId, crc32c};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{PageId, TreeId, crc32c};
 
 /// Version of the definition's format that this code writes; it reads this and all before.
 const FORMAT: u8 = 2;
@@ -129,7 +129,7 @@ mod tests {
     use crate::index::IndexPart;
     use crate::schema::{Column, KeyColumn};
     use crate::value::ColumnType;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     fn samples() -> [Definition; 2] {
         let schema = Schema::with_key(

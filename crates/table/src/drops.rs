@@ -29,12 +29,12 @@
 use crate::catalog::Catalog;
 use crate::catalog_rows;
 use crate::error::{TableError, TableErrorKind};
-use firn_base::clock::{self, Moment};
-use firn_base::sync::{Arc, Weak};
-use firn_base::{PageId, Progress, TreeId, TxnId};
-use firn_btree::Tree;
-use firn_log::LogClass;
-use firn_txn::{TxnError, TxnErrorKind, TxnManager};
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::{Arc, Weak};
+use firndb_base::{PageId, Progress, TreeId, TxnId};
+use firndb_btree::Tree;
+use firndb_log::LogClass;
+use firndb_txn::{TxnError, TxnErrorKind, TxnManager};
 use std::time::Duration;
 
 /// How often one step is tried before what is damaged is given up.

@@ -1,8 +1,8 @@
 //! What can go wrong in a table.
 
-use firn_base::codec::Malformed;
-use firn_btree::{TreeError, TreeErrorKind};
-use firn_txn::{TxnError, TxnErrorKind};
+use firndb_base::codec::Malformed;
+use firndb_btree::{TreeError, TreeErrorKind};
+use firndb_txn::{TxnError, TxnErrorKind};
 use std::fmt;
 
 /// What a caller can do about a table error.

@@ -17,8 +17,8 @@ use crate::schema::{self, Home, KeyColumn, Schema};
 use crate::show;
 use crate::table_kind::TableKind;
 use crate::value::ValueRef;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{PageId, TreeId};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{PageId, TreeId};
 use std::ops::Range;
 
 /// Most indexes of a table.

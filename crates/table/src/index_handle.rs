@@ -8,10 +8,10 @@ use crate::state::{LiveIndex, State};
 use crate::table::Table;
 use crate::table_kind::TableKind;
 use crate::value::ValueRef;
-use firn_base::TreeId;
-use firn_base::sync::Arc;
-use firn_btree::Direction;
-use firn_txn::{Isolation, Transaction};
+use firndb_base::TreeId;
+use firndb_base::sync::Arc;
+use firndb_btree::Direction;
+use firndb_txn::{Isolation, Transaction};
 
 impl Table {
     /// One of its indexes.

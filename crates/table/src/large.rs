@@ -24,11 +24,11 @@
 use crate::MAX_VALUE_LEN;
 use crate::error::TableError;
 use crate::show;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{TxnId, crc32c};
-use firn_btree::{Change, Direction, Position, Tree, Visit};
-use firn_log::LogClass;
-use firn_txn::{RowHeader, Transaction};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{TxnId, crc32c};
+use firndb_btree::{Change, Direction, Position, Tree, Visit};
+use firndb_log::LogClass;
+use firndb_txn::{RowHeader, Transaction};
 
 /// Chunks removed by one background step.
 const CHUNKS_FREED_MAX: usize = 256;
@@ -132,7 +132,7 @@ impl Reference {
 
 /// Whether a value of this length stands beside its key, in pages of this size.
 pub(crate) fn fits_row(page_size: usize, key_len: usize, value_len: usize) -> bool {
-    key_len + value_len <= firn_txn::max_row_len(page_size)
+    key_len + value_len <= firndb_txn::max_row_len(page_size)
 }
 
 /// Bytes of a chunk: eight fill a page. A tree that grows at its end splits off the last entry of a
@@ -186,7 +186,7 @@ pub(crate) fn freed(
     limit: usize,
 ) -> Result<Vec<ValueId>, TableError> {
     let mut found = Vec::new();
-    let mut batch = firn_txn::RowBatch::new();
+    let mut batch = firndb_txn::RowBatch::new();
     let mut position = Some(match after {
         Some(id) => Position::Past(id.key(FREED).to_vec()),
         None => Position::Start,

@@ -4,8 +4,8 @@ use crate::MAX_VALUE_LEN;
 use crate::TableError;
 use crate::large::{Reference, ValueId, chunk_len, fits_row};
 use crate::state::State;
-use firn_base::crc32c;
-use firn_txn::{RowValue, Transaction, TxnErrorKind};
+use firndb_base::crc32c;
+use firndb_txn::{RowValue, Transaction, TxnErrorKind};
 
 /// Chunks written between two checks of the space in the log.
 const CHUNKS_BETWEEN_PACES: u32 = 32;

@@ -9,7 +9,7 @@
 //! * decoding is the exact inverse, and refuses bytes that no value encodes to.
 
 use crate::value::{ColumnType, Value, ValueRef, canonical};
-use firn_base::codec::{Malformed, Reader};
+use firndb_base::codec::{Malformed, Reader};
 
 /// How one column of a key is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +159,7 @@ fn next_escaped(reader: &mut Reader<'_>, turn: u8) -> Result<Option<u8>, Malform
 mod tests {
     use super::*;
     use crate::testing::{random_type, random_value};
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
     use std::cmp::Ordering;
 
     fn encoded(forms: &[KeyForm], values: &[Value]) -> Vec<u8> {

@@ -104,7 +104,7 @@ fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     fn random_key(rng: &mut Rng) -> Vec<u8> {
         (0..rng.below(4)).map(|_| [0, 1, 0xfe, 0xff][rng.below(4) as usize]).collect()

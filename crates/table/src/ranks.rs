@@ -1,6 +1,6 @@
 //! The order of this crate's locks, outermost first. A checkpoint may be taken under them.
 
-use firn_base::sync::Rank;
+use firndb_base::sync::Rank;
 
 /// One change of a table's definition at a time.
 pub(crate) static DEFINITION: Rank = Rank::new(50, "a table's definition_change");

@@ -17,10 +17,10 @@ use crate::error::TableError;
 use crate::large::{self};
 use crate::state::Shared;
 use crate::table::Table;
-use firn_base::Progress;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering;
-use firn_txn::{TxnError, TxnErrorKind, TxnOptions};
+use firndb_base::Progress;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_txn::{TxnError, TxnErrorKind, TxnOptions};
 
 /// Marks that wait for one fence.
 const BATCH_MAX: usize = 64;

@@ -22,7 +22,7 @@
 use crate::error::TableError;
 use crate::schema::{Column, RowColumns};
 use crate::value::{ColumnType, ValueRef, canonical};
-use firn_base::codec::{Malformed, Reader, Writer};
+use firndb_base::codec::{Malformed, Reader, Writer};
 
 /// Longest value of a row, in bytes: 64 MiB.
 pub const MAX_VALUE_LEN: usize = 64 << 20;

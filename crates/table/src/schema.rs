@@ -10,7 +10,7 @@ use crate::error::TableError;
 use crate::order_key::{self, KeyForm};
 use crate::row::Layout;
 use crate::value::{ColumnType, Value, ValueRef};
-use firn_base::codec::{Malformed, Reader, Writer};
+use firndb_base::codec::{Malformed, Reader, Writer};
 
 /// Most columns of a table.
 pub const MAX_COLUMNS: usize = 1024;

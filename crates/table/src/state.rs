@@ -15,12 +15,12 @@ use crate::large::{self, Reference, ValueId};
 use crate::ranks;
 use crate::table_kind::TableKind;
 
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::sync::{Arc, Mutex, RwLock};
-use firn_base::{TreeId, TxnId};
-use firn_btree::Tree;
-use firn_buffer::BufferPool;
-use firn_txn::{Isolation, Transaction, TxnManager};
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Mutex, RwLock};
+use firndb_base::{TreeId, TxnId};
+use firndb_btree::Tree;
+use firndb_buffer::BufferPool;
+use firndb_txn::{Isolation, Transaction, TxnManager};
 
 /// One index of a state.
 #[derive(Clone)]

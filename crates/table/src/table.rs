@@ -4,9 +4,9 @@ use crate::definition::Definition;
 use crate::error::TableError;
 use crate::range::KeyRange;
 use crate::state::{Shared, State};
-use firn_base::TreeId;
-use firn_base::sync::Arc;
-use firn_txn::Transaction;
+use firndb_base::TreeId;
+use firndb_base::sync::Arc;
+use firndb_txn::Transaction;
 
 /// A table, as rows of bytes clustered by their key. Cheap to clone; usable from any thread.
 ///

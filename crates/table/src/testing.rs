@@ -1,7 +1,7 @@
 //! Random values for the tests of this crate.
 
 use crate::value::{ColumnType, Value};
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 
 pub(crate) fn random_type(rng: &mut Rng) -> ColumnType {
     ColumnType::ALL[rng.below(ColumnType::ALL.len() as u64) as usize]

@@ -11,8 +11,8 @@ use crate::table::Table;
 use crate::table_kind::TableKind;
 use crate::value::{Value, ValueRef};
 use crate::write::Bytes;
-use firn_btree::Direction;
-use firn_txn::Transaction;
+use firndb_btree::Direction;
+use firndb_txn::Transaction;
 use std::ops::Bound;
 
 impl Table {

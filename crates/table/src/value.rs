@@ -6,7 +6,7 @@
 //! * an `F64` is canonical wherever it is stored or compared: minus zero is zero, and every NaN is
 //!   one NaN that comes after infinity. So equality, order and the key encoding agree.
 
-use firn_base::codec::Malformed;
+use firndb_base::codec::Malformed;
 use std::cmp::Ordering;
 use std::fmt;
 

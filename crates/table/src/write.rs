@@ -17,12 +17,12 @@ use crate::show;
 use crate::state::{LiveIndex, State};
 use crate::table::Table;
 use crate::table_kind::TableKind;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering;
-use firn_txn::Transaction;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_txn::Transaction;
 
 impl Table {
-    /// Inserts a row. A key has at most [`firn_txn::max_key_len`] bytes, a value
+    /// Inserts a row. A key has at most [`firndb_txn::max_key_len`] bytes, a value
     /// [`crate::row::MAX_VALUE_LEN`].
     ///
     /// Errors of all writes: `Duplicate` (of a unique index, or of the primary key here),

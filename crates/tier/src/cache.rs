@@ -76,11 +76,11 @@ use crate::{
     TierErrorKind, TierStatistics,
 };
 use directory::Directory;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use firn_base::sync::{Arc, Mutex, OnceLock, RwLock};
-use firn_base::{DatabaseId, Lsn, PageId, Progress};
-use firn_device::{AlignedBuf, Device};
-use firn_log::{Appended, LogClass, LogError, Record};
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use firndb_base::sync::{Arc, Mutex, OnceLock, RwLock};
+use firndb_base::{DatabaseId, Lsn, PageId, Progress};
+use firndb_device::{AlignedBuf, Device};
+use firndb_log::{Appended, LogClass, LogError, Record};
 use geometry::{Geometry, Serial};
 use header::Header;
 use open_group::OpenGroup;

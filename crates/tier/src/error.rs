@@ -1,7 +1,7 @@
 //! Errors of a tier.
 
-use firn_device::{DeviceError, DeviceErrorKind};
-use firn_log::{LogError, LogErrorKind};
+use firndb_device::{DeviceError, DeviceErrorKind};
+use firndb_log::{LogError, LogErrorKind};
 use std::fmt;
 
 /// What a caller can do about a tier error.

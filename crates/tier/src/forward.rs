@@ -4,7 +4,7 @@
 /// wrapper does otherwise it spells out.
 ///
 /// ```
-/// use firn_tier::{PageRead, PageTier, forward_tier, testing::MemoryTier};
+/// use firndb_tier::{PageRead, PageTier, forward_tier, testing::MemoryTier};
 ///
 /// struct Counted {
 ///     inner: MemoryTier,
@@ -98,5 +98,5 @@ macro_rules! forward_tier {
 }
 
 /// What the macro names, so that its users need not depend on these crates.
-pub use firn_base::{Lsn, PageId};
-pub use firn_log::{Appended, LogClass, LogError, Record};
+pub use firndb_base::{Lsn, PageId};
+pub use firndb_log::{Appended, LogClass, LogError, Record};

@@ -2,8 +2,8 @@
 
 use crate::cache::{CachePolicy, CacheState, CacheStatistics};
 use crate::{TierError, TierErrorKind};
-use firn_base::{Lsn, PageId, Progress};
-use firn_log::{Appended, LogClass, LogError, Record};
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_log::{Appended, LogClass, LogError, Record};
 use std::ops::Range;
 
 /// How long a version of a page is expected to last: a hint for placement.
@@ -191,7 +191,7 @@ pub trait PageTier: Send + Sync {
     ///
     /// Waits for no device, since the caller holds latches: fails with kind `Unprepared` if the
     /// needed metadata is not in memory. `append` must not wait either
-    /// ([`firn_log::Log::try_append_group`]). A page that was written to another place since it was
+    /// ([`firndb_log::Log::try_append_group`]). A page that was written to another place since it was
     /// prepared may have to be prepared again. A publication that fails has changed nothing.
     fn publish(
         &self,

@@ -1,7 +1,7 @@
 //! The order of this crate's locks, outermost first. Page latches come before all of them. The
 //! log's locks come between the store's and those that appending a record may take.
 
-use firn_base::sync::Rank;
+use firndb_base::sync::Rank;
 
 /// [`crate::CacheSwitch`]'s latch: held for the length of each call that may wait for a device.
 pub(crate) static SWITCH: Rank = Rank::new(550, "the cache switch's latch");

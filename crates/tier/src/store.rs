@@ -74,11 +74,11 @@ pub use options::{Layout, Placement, Policy, StoreOptions};
 
 use crate::ranks;
 use crate::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics};
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::{Arc, Condvar, Mutex, OnceLock};
-use firn_base::{DatabaseId, Lsn, PageId, Progress};
-use firn_device::{AlignedBuf, Device};
-use firn_log::{Appended, Log, LogClass, LogError, Record};
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
+use firndb_base::{DatabaseId, Lsn, PageId, Progress};
+use firndb_device::{AlignedBuf, Device};
+use firndb_log::{Appended, Log, LogClass, LogError, Record};
 use geometry::{Geometry, Place};
 use header::Header;
 use journal::Journal;

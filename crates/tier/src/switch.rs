@@ -20,10 +20,10 @@
 use crate::ranks;
 use crate::store::Store;
 use crate::{Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics};
-use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use firn_base::sync::{Arc, RwLock};
-use firn_base::{Lsn, PageId, Progress};
-use firn_log::{Appended, LogClass, LogError, Record};
+use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use firndb_base::sync::{Arc, RwLock};
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_log::{Appended, LogClass, LogError, Record};
 
 /// The tier below DRAM of one database.
 pub struct CacheSwitch {

@@ -4,9 +4,9 @@ use crate::{
     Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
     Written,
 };
-use firn_base::sync::Mutex;
-use firn_base::{Lsn, PageId};
-use firn_log::{Appended, Kind, LogClass, LogError, Record};
+use firndb_base::sync::Mutex;
+use firndb_base::{Lsn, PageId};
+use firndb_log::{Appended, Kind, LogClass, LogError, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages in a map. Keeps every written page, and does not model crashes.

@@ -1,7 +1,7 @@
 //! The arguments of a TPC-C run.
 
 use clap::{Args, ValueEnum};
-use firn::CachePolicy;
+use firndb::CachePolicy;
 use firndb_console::size;
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! A backup in the middle of a TPC-C run.
 
 use crate::args::TpccArgs;
-use firn_base::clock;
-use firn_base::sync::thread;
 use firndb_adapter::OnFirn;
+use firndb_base::clock;
+use firndb_base::sync::thread;
 use firndb_console::report::backup_sentence;
 use firndb_console::{Failure, say};
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! The machine that a run takes place on, where it is not this one as it is.
 
-use firn::device::{Device, DeviceError};
-use firn::{Database, MemoryUse};
+use firndb::device::{Device, DeviceError};
+use firndb::{Database, MemoryUse};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! The report of a TPC-C run, for people.
 
-use firn::{Database, IoCounts, IoTotal};
-use firn_workloads::results::TpccResult;
-use firn_workloads::{RunReport, tpcc};
+use firndb::{Database, IoCounts, IoTotal};
 use firndb_console::{size, table};
+use firndb_workloads::results::TpccResult;
+use firndb_workloads::{RunReport, tpcc};
 use std::fmt::Write;
 
 /// A number of things, in words.
@@ -111,7 +111,7 @@ fn io_table(tiers: &[(&str, IoTotal)], commits: f64) -> String {
 
 /// Shares of the log's writes by their size.
 fn sizes(io: &IoCounts) -> String {
-    let mut counts = [0u64; firn::device::DeviceCounts::SIZES];
+    let mut counts = [0u64; firndb::device::DeviceCounts::SIZES];
     for log in &io.logs {
         counts.iter_mut().zip(log.writes_by_size).for_each(|(sum, count)| *sum += count);
     }

@@ -6,15 +6,17 @@ use crate::machine::Machine;
 use crate::report;
 use crate::tables;
 use crate::tape::Tapes;
-use firn::{Database, IoCounts, Isolation, Options};
-use firn_base::clock;
-use firn_base::sync::thread;
-use firn_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult};
-use firn_workloads::tpcc::{self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When};
-use firn_workloads::{CommitMode, DriverOptions, Length, LiveRate, RunReport};
+use firndb::{Database, IoCounts, Isolation, Options};
 use firndb_adapter::OnFirn;
+use firndb_base::clock;
+use firndb_base::sync::thread;
 use firndb_console::output::write_json;
 use firndb_console::{Failure, commit_of_source, interrupt, progress, say, size};
+use firndb_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult};
+use firndb_workloads::tpcc::{
+    self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When,
+};
+use firndb_workloads::{CommitMode, DriverOptions, Length, LiveRate, RunReport};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -263,7 +265,7 @@ fn refuse_more_than_there_is(db: &Database, args: &TpccArgs, scale: Scale) -> Re
     let store = args.store_path.as_deref().and_then(Path::parent).unwrap_or(directory);
     let store = if store.as_os_str().is_empty() { Path::new(".") } else { store };
     let needed = u64::from(scale.warehouses) * WAREHOUSE_BYTES;
-    match firn::device::available_bytes(store) {
+    match firndb::device::available_bytes(store) {
         Some(free) if free < needed => Err(Failure::new(format!(
             "{} need at least {}, and the file system of {} has {} free: load fewer, or name another directory",
             report::count(scale.warehouses.into(), "warehouse"),

@@ -1,9 +1,9 @@
 //! TPC-C's tables with a whole population in them, or empty: never half of one.
 
-use firn::{Database, ErrorKind, Isolation};
-use firn_workloads::tpcc::{self, Population};
+use firndb::{Database, ErrorKind, Isolation};
 use firndb_adapter::FirnEngine;
 use firndb_console::Failure;
+use firndb_workloads::tpcc::{self, Population};
 
 /// Opens TPC-C's tables in `db`. What a load left that was cut off is dropped, so that the next one
 /// finds empty tables.
@@ -26,7 +26,7 @@ fn is_empty(db: &Database) -> Result<bool, Failure> {
     for table in tpcc::schema().tables {
         let table = db.table(&table.name)?;
         let mut tx = db.snapshot();
-        let mut rows = tx.scan(&table, firn::KeyRange::all(), firn::Direction::Forward);
+        let mut rows = tx.scan(&table, firndb::KeyRange::all(), firndb::Direction::Forward);
         if rows.next(&mut tx)?.is_some() {
             return Ok(false);
         }

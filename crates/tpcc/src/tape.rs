@@ -1,8 +1,8 @@
 //! Recording what a database asks of its files, one trace a file.
 
-use firn::Options;
-use firn::device::{DeviceError, DeviceErrorKind, Recording};
-use firn_base::clock;
+use firndb::Options;
+use firndb::device::{DeviceError, DeviceErrorKind, Recording};
+use firndb_base::clock;
 use firndb_console::{Failure, say, size};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -46,7 +46,7 @@ impl Tapes {
     /// Writes everything out and says where it is. The database is closed.
     pub fn finish(&self) -> Result<(), Failure> {
         for (path, recording) in self.recordings.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            let operations = recording.finish().map_err(firn::Error::from)?;
+            let operations = recording.finish().map_err(firndb::Error::from)?;
             let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
             say!("recorded {operations} operations in {} ({})", path.display(), size::show(bytes));
         }

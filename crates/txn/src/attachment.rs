@@ -7,8 +7,8 @@
 //! | `PREPARE` | prepared | transaction varint, global id blob, then keys locked for update and not written until the end: tree varint, key blob each |
 //! | `ROLLBACK` | a prepared transaction is to be rolled back | transaction varint |
 
-use firn_base::TxnId;
-use firn_base::codec::{Malformed, Reader, Writer};
+use firndb_base::TxnId;
+use firndb_base::codec::{Malformed, Reader, Writer};
 
 const CHANGE: u8 = 1;
 const COMPENSATION: u8 = 2;

@@ -8,11 +8,11 @@ use crate::registry::Registry;
 use crate::state::{Status, TxnState};
 use crate::transaction::Transaction;
 use crate::versions::Versions;
-use firn_base::codec::Writer;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering;
-use firn_base::{Lsn, TxnId, clock};
-use firn_log::{Kind, Log, LogClass, LogErrorKind, Record};
+use firndb_base::codec::Writer;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{Lsn, TxnId, clock};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, Record};
 
 /// A commit that is ordered: visible to others, and durable soon. Dropping the handle changes
 /// nothing.

@@ -1,8 +1,8 @@
 //! What can go wrong in a transaction.
 
-use firn_base::codec::Malformed;
-use firn_btree::{TreeError, TreeErrorKind};
-use firn_log::{LogError, LogErrorKind};
+use firndb_base::codec::Malformed;
+use firndb_btree::{TreeError, TreeErrorKind};
+use firndb_log::{LogError, LogErrorKind};
 use std::fmt;
 
 /// What a caller can do about a transaction error.

@@ -8,7 +8,7 @@
 use crate::manager::TxnManager;
 use crate::state::Status;
 use crate::transaction::Transaction;
-use firn_base::TxnId;
+use firndb_base::TxnId;
 
 impl TxnManager {
     /// A fence: an id between those of the transactions that have begun and those to come.

@@ -3,10 +3,10 @@
 use crate::ghost_list::GhostList;
 use crate::ranks;
 use crate::undo::undo_key;
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_base::sync::{Arc, Mutex};
-use firn_base::{TreeId, TxnId};
-use firn_btree::{KeyRanges, Unmerged};
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_base::{TreeId, TxnId};
+use firndb_btree::{KeyRanges, Unmerged};
 use std::collections::VecDeque;
 
 /// Leaves noted by scans, at most.

@@ -1,7 +1,7 @@
 //! The ghosts that one transaction has made.
 
-use firn_base::TreeId;
-use firn_btree::KeyRanges;
+use firndb_base::TreeId;
+use firndb_btree::KeyRanges;
 
 /// Rows that one transaction has made ghosts of: the first ones one by one, further ones by ranges.
 #[derive(Debug, Default)]

@@ -59,10 +59,10 @@ use crate::ghost_backlog::{GENERATION_MAX, INCOMING_MAX, SMALL_SET_MAX, Work};
 use crate::header::RowHeader;
 use crate::manager::TxnManager;
 use crate::state::Status;
-use firn_base::sync::atomic::Ordering;
-use firn_base::{Progress, TreeId, TxnId};
-use firn_btree::{KeyRanges, Position, Swept, Tree, TreeError, TreeErrorKind};
-use firn_log::LogClass;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{Progress, TreeId, TxnId};
+use firndb_btree::{KeyRanges, Position, Swept, Tree, TreeError, TreeErrorKind};
+use firndb_log::LogClass;
 
 /// What is removed because no snapshot needs it waits until there is log: it never takes what is
 /// kept for undoing.

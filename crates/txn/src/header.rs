@@ -1,7 +1,7 @@
 //! The header of a row: which transaction wrote this version, and where its before-image is.
 
-use firn_base::TxnId;
-use firn_base::codec::Malformed;
+use firndb_base::TxnId;
+use firndb_base::codec::Malformed;
 
 /// First bytes of every row's value.
 ///

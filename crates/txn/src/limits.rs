@@ -2,7 +2,7 @@
 
 use crate::header::RowHeader;
 use crate::undo::MAX_OVERHEAD;
-use firn_btree::Tree;
+use firndb_btree::Tree;
 
 /// Longest key and value of a row together, in bytes: an entry must fit a leaf, and its undo entry
 /// the undo tree.

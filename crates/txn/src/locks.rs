@@ -17,10 +17,10 @@
 //! 4. a transaction that has locked a whole tree for reading has no other range lock in it.
 
 use crate::ranks;
-use firn_base::hash::{FixedMap, hash_bytes};
-use firn_base::sync::Mutex;
-use firn_base::sync::atomic::{AtomicUsize, Ordering};
-use firn_base::{TreeId, TxnId};
+use firndb_base::hash::{FixedMap, hash_bytes};
+use firndb_base::sync::Mutex;
+use firndb_base::sync::atomic::{AtomicUsize, Ordering};
+use firndb_base::{TreeId, TxnId};
 
 /// What a lock forbids to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

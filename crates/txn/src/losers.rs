@@ -43,10 +43,10 @@ use crate::locks::HeldLocks;
 use crate::manager::TxnManager;
 use crate::state::{Status, TxnState};
 use crate::waits::WaitLimit;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::atomic::Ordering;
-use firn_base::sync::{Arc, MutexGuard};
-use firn_base::{Progress, TxnId};
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::sync::{Arc, MutexGuard};
+use firndb_base::{Progress, TxnId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

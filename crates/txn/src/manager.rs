@@ -12,13 +12,13 @@ use crate::snapshot::Snapshot;
 use crate::state::TxnState;
 use crate::versions::{Allowance, SpareMemory};
 use crate::waits::WaitGraph;
-use firn_base::hash::FixedMap;
-use firn_base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use firn_base::sync::{Arc, Mutex, OnceLock, RwLock};
-use firn_base::{TreeId, TxnId};
-use firn_btree::Tree;
-use firn_buffer::BufferPool;
-use firn_log::Log;
+use firndb_base::hash::FixedMap;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use firndb_base::sync::{Arc, Mutex, OnceLock, RwLock};
+use firndb_base::{TreeId, TxnId};
+use firndb_btree::Tree;
+use firndb_buffer::BufferPool;
+use firndb_log::Log;
 use std::collections::BTreeMap;
 
 /// How transactions use memory.

@@ -1,8 +1,8 @@
 //! What a transaction is begun with.
 
 use crate::waits::WaitCell;
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_base::sync::{Arc, Mutex, Weak};
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use firndb_base::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// What a transaction may see of others.

@@ -24,11 +24,11 @@ use crate::manager::TxnManager;
 use crate::state::{Status, TxnState};
 use crate::transaction::Transaction;
 use crate::waits::WaitLimit;
-use firn_base::codec::Writer;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering;
-use firn_base::{Lsn, TreeId, TxnId};
-use firn_log::{Kind, LogClass, Record};
+use firndb_base::codec::Writer;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{Lsn, TreeId, TxnId};
+use firndb_log::{Kind, LogClass, Record};
 
 /// Longest global id, in bytes.
 const GID_MAX: usize = 256;

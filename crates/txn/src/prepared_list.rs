@@ -3,10 +3,10 @@
 use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::HeldLocks;
 use crate::state::TxnState;
-use firn_base::codec::Writer;
-use firn_base::sync::Arc;
-use firn_base::{TreeId, TxnId};
-use firn_log::Log;
+use firndb_base::codec::Writer;
+use firndb_base::sync::Arc;
+use firndb_base::{TreeId, TxnId};
+use firndb_log::Log;
 use std::collections::BTreeMap;
 
 /// The share of the log's capacity, as a divisor, that prepared transactions may take in each

@@ -44,11 +44,11 @@ use crate::manager::TxnManager;
 use crate::state::TxnState;
 use crate::undo::undo_key;
 use crate::versions::Lookup;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering;
-use firn_base::{Lsn, Progress, TxnId};
-use firn_btree::{Change, Direction, Position, Visit};
-use firn_log::LogClass;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{Lsn, Progress, TxnId};
+use firndb_btree::{Change, Direction, Position, Visit};
+use firndb_log::LogClass;
 
 /// Committed transactions purged in one go.
 const BATCH: usize = 64;

@@ -1,7 +1,7 @@
 //! The order of this crate's locks, outermost first. Page latches come after `MOVING`, locks of the
 //! log after all of them.
 
-use firn_base::sync::Rank;
+use firndb_base::sync::Rank;
 
 /// By their global ids.
 pub(crate) static PREPARED: Rank = Rank::new(300, "the prepared transactions");

@@ -7,8 +7,8 @@ use crate::manager::TxnManager;
 use crate::options::Isolation;
 use crate::transaction::Transaction;
 use crate::waits::WaitLimit;
-use firn_base::TxnId;
-use firn_btree::{Direction, Position, Tree, Visit};
+use firndb_base::TxnId;
+use firndb_btree::{Direction, Position, Tree, Visit};
 
 /// What a read of the current version found.
 enum Current {

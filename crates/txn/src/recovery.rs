@@ -15,12 +15,12 @@ use crate::prepared_list::{Prepared, PreparedList, put_keys};
 use crate::state::{Status, TxnState};
 use crate::undo::{self, Before, Undo};
 use crate::versions::{Lookup, Versions};
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering;
-use firn_base::{Lsn, PageId, TreeId, TxnId};
-use firn_btree::KeyRanges;
-use firn_log::{Kind, Record};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{Lsn, PageId, TreeId, TxnId};
+use firndb_btree::KeyRanges;
+use firndb_log::{Kind, Record};
 use std::collections::BTreeMap;
 
 /// What a checkpoint record says of transactions.

@@ -2,8 +2,8 @@
 
 use crate::snapshot::Snapshot;
 use crate::state::{Status, TxnState};
-use firn_base::sync::Arc;
-use firn_base::{Lsn, TxnId};
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, TxnId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A committed transaction whose before-images some snapshot may still need.

@@ -1,6 +1,6 @@
 //! Undoing: logical, through the trees, with a compensation record for each entry.
 //!
-//! Log space for it is promised before a change is made ([`firn_log::Log::undo_promise`]), and
+//! Log space for it is promised before a change is made ([`firndb_log::Log::undo_promise`]), and
 //! checkpoints make more. Where both do not suffice, because something idle holds the log and the
 //! open transactions are larger than the reserve for undo, it is put off: a transaction that is
 //! being rolled back is then a loser as recovery has them. Nothing is lost by that, and no rollback
@@ -19,12 +19,12 @@ use crate::state::{Status, TxnState};
 use crate::transaction::Transaction;
 use crate::undo::{Before, Undo, undo_key};
 use crate::waits::WaitLimit;
-use firn_base::TreeId;
-use firn_base::codec::Writer;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering;
-use firn_btree::{Change, Patches, Tree};
-use firn_log::{Kind, LogClass, Record};
+use firndb_base::TreeId;
+use firndb_base::codec::Writer;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_btree::{Change, Patches, Tree};
+use firndb_log::{Kind, LogClass, Record};
 use std::collections::BTreeMap;
 
 /// How many entries are undone between two checks of the log's space.

@@ -2,8 +2,8 @@
 
 use crate::header::RowHeader;
 use crate::undo;
-use firn_base::{TreeId, TxnId};
-use firn_btree::{Change, Patches};
+use firndb_base::{TreeId, TxnId};
+use firndb_btree::{Change, Patches};
 use std::ops::Range;
 
 /// What a row is to hold.

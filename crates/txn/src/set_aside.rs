@@ -7,7 +7,7 @@
 
 use crate::error::TxnError;
 use crate::manager::TxnManager;
-use firn_base::sync::{Mutex, OnceLock};
+use firndb_base::sync::{Mutex, OnceLock};
 
 /// One piece of background work that met damage and is not tried again before the next opening.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Snapshots: which transactions' changes a reader sees.
 
-use firn_base::{Lsn, TxnId};
+use firndb_base::{Lsn, TxnId};
 
 /// What had committed at one moment.
 #[derive(Clone, Debug)]

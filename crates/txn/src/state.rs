@@ -2,9 +2,9 @@
 
 use crate::ranks;
 use crate::versions::Versions;
-use firn_base::TxnId;
-use firn_base::sync::Mutex;
-use firn_base::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use firndb_base::TxnId;
+use firndb_base::sync::Mutex;
+use firndb_base::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// Where a transaction stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

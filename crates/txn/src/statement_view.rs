@@ -2,7 +2,7 @@
 
 use crate::manager::TxnManager;
 use crate::snapshot::Snapshot;
-use firn_base::sync::Arc;
+use firndb_base::sync::Arc;
 
 /// What a statement of several calls sees, a cursor's for one: under read committed the snapshot
 /// that they share. Empty until the first of them, and at other levels. Dropping it gives the

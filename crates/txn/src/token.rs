@@ -1,6 +1,6 @@
 //! Names of transactions that have no id yet.
 
-use firn_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use std::cell::Cell;
 
 /// Names a transaction among all that this process ever begins, whether or not it has an id: what

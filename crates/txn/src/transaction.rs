@@ -9,8 +9,8 @@ use crate::state::TxnState;
 use crate::statement_view::StatementView;
 use crate::token::TxnToken;
 use crate::waits::WaitLimit;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, TreeId, TxnId};
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, TreeId, TxnId};
 
 impl TxnManager {
     /// Begins a transaction. Costs nothing until it reads or writes.
@@ -287,7 +287,7 @@ impl Transaction {
             self.drop_snapshot();
             return Ok(());
         }
-        self.manager.counters.conflicts.fetch_add(1, firn_base::sync::atomic::Ordering::Relaxed);
+        self.manager.counters.conflicts.fetch_add(1, firndb_base::sync::atomic::Ordering::Relaxed);
         Err(TxnError::new(
             TxnErrorKind::Conflict,
             format!(

@@ -15,8 +15,8 @@
 //! ```
 
 use crate::header::RowHeader;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{PageId, TreeId, TxnId};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{PageId, TreeId, TxnId};
 
 /// Bytes that an undo entry adds to key and payload, at most, its key in the undo tree included.
 pub(crate) const MAX_OVERHEAD: usize = 12 + 1 + 5 + 3 + 10 + 5 + 32;

@@ -8,7 +8,7 @@ use crate::snapshot::Snapshot;
 use crate::state::TxnState;
 use crate::undo::{Before, Undo, undo_key};
 use crate::versions::Lookup;
-use firn_base::TxnId;
+use firndb_base::TxnId;
 
 /// Which transaction reads, and by which snapshot.
 pub(crate) struct View<'a> {

@@ -14,9 +14,9 @@
 
 use crate::ghost_list::GhostList;
 use crate::state::TxnState;
-use firn_base::Lsn;
-use firn_base::sync::Mutex;
-use firn_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use firndb_base::Lsn;
+use firndb_base::sync::Mutex;
+use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
 /// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and

@@ -7,11 +7,11 @@
 use crate::error::{TxnError, TxnErrorKind};
 use crate::options::CancelToken;
 use crate::ranks;
-use firn_base::TxnId;
-use firn_base::clock::{self, Moment};
-use firn_base::hash::FixedMap;
-use firn_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use firn_base::sync::{Arc, Condvar, Mutex, spin_hint};
+use firndb_base::TxnId;
+use firndb_base::clock::{self, Moment};
+use firndb_base::hash::FixedMap;
+use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use firndb_base::sync::{Arc, Condvar, Mutex, spin_hint};
 use std::time::Duration;
 
 /// Where one waiter sleeps.

@@ -12,10 +12,10 @@ use crate::state::TxnState;
 use crate::transaction::{Savepoint, Transaction};
 use crate::undo;
 use crate::undo::Undo;
-use firn_base::sync::atomic::Ordering;
-use firn_base::{TreeId, TxnId};
-use firn_btree::Tree;
-use firn_log::LogClass;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{TreeId, TxnId};
+use firndb_btree::Tree;
+use firndb_log::LogClass;
 
 /// What a write wants.
 #[derive(Clone, Copy)]

@@ -10,9 +10,9 @@ use crate::engine::{Commit, CommitMode, EngineError, Outcome, PendingCommit, Ret
 use crate::latency::LatencyRecorder;
 use crate::random::Random;
 use crate::report::{KindReport, RetryCounts, RunReport};
-use firn_base::clock::{self, Moment};
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use firn_base::sync::{Condvar, Mutex, thread};
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use firndb_base::sync::{Condvar, Mutex, thread};
 use std::collections::VecDeque;
 use std::time::Duration;
 

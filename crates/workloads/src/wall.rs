@@ -3,7 +3,7 @@
 /// Microseconds since the Unix epoch; inside a simulation, of its own time.
 #[must_use]
 pub fn now_us() -> u64 {
-    firn_base::clock::unix_time_us()
+    firndb_base::clock::unix_time_us()
 }
 
 /// A moment as `2026-11-20T10:12:00Z` (proleptic Gregorian, by Howard Hinnant's `civil_from_days`).

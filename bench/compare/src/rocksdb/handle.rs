@@ -5,7 +5,7 @@
 //! allows.
 
 use super::*;
-use firn_workloads::Retry;
+use firndb_workloads::Retry;
 use std::ffi::{CStr, CString, c_char};
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;

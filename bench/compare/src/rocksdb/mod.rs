@@ -11,7 +11,7 @@ mod handle;
 
 use crate::job::{Job, Settings};
 use ffi::*;
-use firn_workloads::{
+use firndb_workloads::{
     Access, Commit, CommitMode, Engine, EngineError, IndexBuffers, Indexed, Outcome, PlainSchema, PlainTable,
     PlainTransaction, Scan, Schema, Session, Visit, Visitor, make_successor,
 };

@@ -1,12 +1,12 @@
 //! What is counted: the databases, and the operations on them.
 
 use crate::Error;
-use firn::{Database, Direction, Isolation, KeyRange, Options, Table};
-use firn_workloads::tpcc::{
+use firndb::{Database, Direction, Isolation, KeyRange, Options, Table};
+use firndb_adapter::FirnEngine;
+use firndb_workloads::tpcc::{
     self, ClientOptions, KINDS, LoadOptions, Mix, Population, Scale, Terminals, TpccClient, When,
 };
-use firn_workloads::{Attempt, Client, Commit, CommitMode, EngineError, PendingCommit, Random};
-use firndb_adapter::FirnEngine;
+use firndb_workloads::{Attempt, Client, Commit, CommitMode, EngineError, PendingCommit, Random};
 use std::ops::Bound;
 use std::path::Path;
 
@@ -167,7 +167,8 @@ fn run_rows(dir: &Path) -> Result<(), Error> {
     Ok(db.close()?)
 }
 
-type Operation = fn(&Database, &mut firn::Transaction, &Table, &mut Draws, u64) -> Result<(), firn::Error>;
+type Operation =
+    fn(&Database, &mut firndb::Transaction, &Table, &mut Draws, u64) -> Result<(), firndb::Error>;
 
 /// Operations within one transaction each, which has begun before.
 const OPERATIONS: &[(&str, Operation)] = &[

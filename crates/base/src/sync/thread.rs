@@ -1,4 +1,4 @@
-//! Threads. All of the engine's own are started in `firn::threads` and in the log.
+//! Threads. All of the engine's own are started in `firndb::threads` and in the log.
 
 use crate::sim::{self, Started};
 use parking_lot::Mutex;

@@ -8,8 +8,8 @@ use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, Node, SLOT_LEN, Slot, field};
 use super::pack::{compact, put_half};
 use super::{HEADER_LEN, head_of};
-use firn_base::codec::Malformed;
-use firn_buffer::{ByteRanges, Changed};
+use firndb_base::codec::Malformed;
+use firndb_buffer::{ByteRanges, Changed};
 use std::ops::Range;
 
 /// Which kind of node a change is for.

@@ -1,7 +1,7 @@
 //! Where the header, the fences, the slots and the heap of a node lie.
 
-use firn_base::TreeId;
-use firn_base::codec::Malformed;
+use firndb_base::TreeId;
+use firndb_base::codec::Malformed;
 
 /// Bytes before the slots.
 pub(crate) const HEADER_LEN: usize = 32;

@@ -6,7 +6,7 @@
 use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, FLAG_OPEN, FORMAT, MAX_LEVEL, Node, SLOT_LEN, Shape, Slot, field};
 use super::{HEADER_LEN, head_of, prefix_between};
-use firn_base::codec::{Malformed, Reader, Writer};
+use firndb_base::codec::{Malformed, Reader, Writer};
 
 /// Fills a page with a node's entries, in key order.
 pub(crate) struct Packer<'p> {

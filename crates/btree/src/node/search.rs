@@ -3,8 +3,8 @@
 use super::head_of;
 use super::layout::malformed;
 use super::layout::{Node, Slot};
-use firn_base::PageId;
-use firn_base::codec::Malformed;
+use firndb_base::PageId;
+use firndb_base::codec::Malformed;
 use std::cmp::Ordering;
 
 /// How two keys order. Keys are short: most are decided by a load or two, without a call.
@@ -102,7 +102,7 @@ impl<'a> Node<'a> {
 #[cfg(test)]
 mod tests {
     use super::order;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     #[test]
     fn keys_order_as_bytes_do() {

@@ -2,7 +2,7 @@
 
 use super::layout::Node;
 use super::{HEADER_LEN, SLOT_LEN, common_prefix, prefix_between};
-use firn_base::codec::Malformed;
+use firndb_base::codec::Malformed;
 
 /// A decision of [`choose`].
 #[derive(Debug, PartialEq, Eq)]

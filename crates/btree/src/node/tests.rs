@@ -7,10 +7,10 @@ use super::{HEADER_LEN, Node, SLOT_LEN, Shape, max_entry_len, max_key_len, prefi
 use crate::change::Patches;
 use crate::op;
 use crate::redo::PageChange;
-use firn_base::rng::Rng;
-use firn_base::{Lsn, PageId, TreeId};
-use firn_buffer::Changed;
-use firn_log::{Kind, Record};
+use firndb_base::rng::Rng;
+use firndb_base::{Lsn, PageId, TreeId};
+use firndb_buffer::Changed;
+use firndb_log::{Kind, Record};
 use std::collections::BTreeMap;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -3,7 +3,7 @@
 use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, FLAG_OPEN, Node, field};
 use super::{head_of, prefix_between};
-use firn_base::codec::Malformed;
+use firndb_base::codec::Malformed;
 
 /// Checks all that `node.rs` says of a node. Takes time in the order of the page's size.
 pub(crate) fn validate(page: &[u8]) -> Result<(), Malformed> {

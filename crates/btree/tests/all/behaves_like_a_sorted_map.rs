@@ -1,8 +1,8 @@
 //! Random operations on a tree and on a `BTreeMap` return the same results, whatever the page size.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_btree::{Change, Direction, Position, Tree, TreeError};
+use firndb_base::rng::Rng;
+use firndb_btree::{Change, Direction, Position, Tree, TreeError};
 use std::ops::Bound;
 
 /// One random operation on both; asserts that the results agree.

@@ -1,8 +1,8 @@
 //! Bulk loads: any number of entries, any fill, errors on the way.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_btree::{TreeError, TreeErrorKind};
+use firndb_base::rng::Rng;
+use firndb_btree::{TreeError, TreeErrorKind};
 
 type Entry = Result<(Vec<u8>, Vec<u8>), TreeError>;
 

@@ -1,10 +1,10 @@
 //! A check that finds nothing shows nothing unless it finds what was broken on purpose.
 
 use crate::common::*;
-use firn_base::PageId;
-use firn_btree::Tree;
-use firn_buffer::Changed;
-use firn_log::{Kind, Record};
+use firndb_base::PageId;
+use firndb_btree::Tree;
+use firndb_buffer::Changed;
+use firndb_log::{Kind, Record};
 
 /// Changes a page behind the tree's back, and back again after `look`.
 fn with_broken(tree: &Tree, page: PageId, breaks: impl FnOnce(&mut [u8]), look: impl FnOnce()) {

@@ -1,13 +1,13 @@
 //! Dropping a tree frees every page that can be reached, whatever of it is damaged.
 
 use crate::common::*;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId, TreeId};
-use firn_btree::{Tree, TreeErrorKind};
-use firn_buffer::{BufferPool, Changed, PoolOptions};
-use firn_log::{Kind, Log, Record};
-use firn_tier::PageTier;
-use firn_tier::testing::MemoryTier;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId, TreeId};
+use firndb_btree::{Tree, TreeErrorKind};
+use firndb_buffer::{BufferPool, Changed, PoolOptions};
+use firndb_log::{Kind, Log, Record};
+use firndb_tier::PageTier;
+use firndb_tier::testing::MemoryTier;
 
 const PAGE_SIZE: usize = 1024;
 const TREE: TreeId = TreeId(7);
@@ -32,7 +32,7 @@ impl Rig {
     /// A tree of three levels, none of whose pages is in a frame.
     fn new() -> Rig {
         let tier = Arc::new(MemoryTier::new(PAGE_SIZE));
-        let log = firn_log::testing::memory_log_with(256 << 20);
+        let log = firndb_log::testing::memory_log_with(256 << 20);
         let tree = Tree::create(pool_over(&tier, log), TREE, CLASS, b"").expect("a tree");
         for number in 0..300u32 {
             put(&tree, &format!("a key of some length {number:08}").into_bytes(), &[7; 200]);

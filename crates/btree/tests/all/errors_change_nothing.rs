@@ -1,13 +1,13 @@
 //! What cannot be done leaves tree, pages and allocation as they were.
 
 use crate::common::*;
-use firn_base::sync::Arc;
-use firn_base::{PageId, TreeId};
-use firn_btree::{Change, Position, Tree, TreeError, TreeErrorKind, Unmerged, Visit};
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_log::{Appended, LogClass, LogError, Record};
-use firn_tier::testing::MemoryTier;
-use firn_tier::{Allocation, PageTier, TierError, TierErrorKind};
+use firndb_base::sync::Arc;
+use firndb_base::{PageId, TreeId};
+use firndb_btree::{Change, Position, Tree, TreeError, TreeErrorKind, Unmerged, Visit};
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_log::{Appended, LogClass, LogError, Record};
+use firndb_tier::testing::MemoryTier;
+use firndb_tier::{Allocation, PageTier, TierError, TierErrorKind};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// A tier that refuses reservations and publications after a number of each.
@@ -19,8 +19,8 @@ struct LimitedTier {
 }
 
 impl PageTier for LimitedTier {
-    firn_tier::forward_tier!(inner: page_size, read_batch, write_batch, make_batch_space, prepare, sync);
-    firn_tier::forward_tier!(inner: statistics);
+    firndb_tier::forward_tier!(inner: page_size, read_batch, write_batch, make_batch_space, prepare, sync);
+    firndb_tier::forward_tier!(inner: statistics);
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
         if self.reservations_left.fetch_sub(1, Relaxed) <= 0 {
             return Err(TierError::new(TierErrorKind::Full, "the volume is full"));
@@ -44,10 +44,10 @@ impl PageTier for LimitedTier {
         self.reserved_now.fetch_sub(change.allocate.len() as u64, Relaxed);
         Ok(appended)
     }
-    fn version_of(&self, page: PageId) -> Result<Option<firn_base::Lsn>, TierError> {
+    fn version_of(&self, page: PageId) -> Result<Option<firndb_base::Lsn>, TierError> {
         self.inner.version_of(page)
     }
-    fn oldest_needed_lsn(&self) -> Option<firn_base::Lsn> {
+    fn oldest_needed_lsn(&self) -> Option<firndb_base::Lsn> {
         self.inner.oldest_needed_lsn()
     }
 }
@@ -60,7 +60,7 @@ fn limited() -> (Arc<LimitedTier>, Tree) {
         reserved_now: AtomicU64::new(0),
     });
     let options = PoolOptions { budget_bytes: 1 << 20 };
-    let pool = BufferPool::new(Arc::clone(&tier) as _, firn_log::testing::memory_log(), options).unwrap();
+    let pool = BufferPool::new(Arc::clone(&tier) as _, firndb_log::testing::memory_log(), options).unwrap();
     let tree = Tree::create(Arc::new(pool), TreeId(1), CLASS, b"").unwrap();
     (tier, tree)
 }
@@ -77,7 +77,7 @@ fn try_put(tree: &Tree, key: &[u8], len: usize) -> Result<(), TreeError> {
 fn a_full_volume_or_log_refuses_splits_and_nothing_else() {
     for (publication, seed) in [(false, 1), (true, 2)] {
         let (tier, tree) = limited();
-        let (mut model, mut rng) = (Model::new(), firn_base::rng::Rng::new(seed));
+        let (mut model, mut rng) = (Model::new(), firndb_base::rng::Rng::new(seed));
         let mut refused = 0;
         for _ in 0..3000 {
             let limit = if publication { &tier.publications_left } else { &tier.reservations_left };
@@ -157,7 +157,7 @@ fn pages_of_another_tree_are_not_believed() {
     damaged(try_put(&other, b"k", 1).unwrap_err());
     damaged(
         other
-            .visit_leaf(&Position::Start, firn_btree::Direction::Forward, |_, _| Visit::Continue)
+            .visit_leaf(&Position::Start, firndb_btree::Direction::Forward, |_, _| Visit::Continue)
             .unwrap_err(),
     );
     damaged(other.clear(CLASS).unwrap_err());

@@ -1,7 +1,7 @@
 //! Removing what the layer above declares garbage: by sweeps, and before a leaf would be split.
 
 use crate::common::*;
-use firn_btree::{Change, Tree, TreeError};
+use firndb_btree::{Change, Tree, TreeError};
 
 #[test]
 fn by_a_sweep_over_all_leaves() {

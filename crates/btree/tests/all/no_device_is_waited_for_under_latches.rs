@@ -7,14 +7,14 @@
 //! debug assertions, as tests are.)
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_base::sync::{Arc, before_device};
-use firn_base::{Epoch, PageId, TreeId};
-use firn_btree::{Change, Tree, TreeError};
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_log::{Appended, Log, LogClass, LogError, LogOptions, Record, testing};
-use firn_tier::testing::MemoryTier;
-use firn_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, before_device};
+use firndb_base::{Epoch, PageId, TreeId};
+use firndb_btree::{Change, Tree, TreeError};
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_log::{Appended, Log, LogClass, LogError, LogOptions, Record, testing};
+use firndb_tier::testing::MemoryTier;
+use firndb_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A tier that waits where a tier may, and in every third publication finds that its map is not in
@@ -27,7 +27,7 @@ struct Waiting {
 }
 
 impl PageTier for Waiting {
-    firn_tier::forward_tier!(inner: page_size, unreserve, sync, version_of, oldest_needed_lsn, statistics);
+    firndb_tier::forward_tier!(inner: page_size, unreserve, sync, version_of, oldest_needed_lsn, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         before_device();
         self.inner.read_batch(reads);

@@ -2,15 +2,15 @@
 //! page that was ever written, it gives the same bytes as the run that wrote it.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_base::sync::{Arc, Mutex};
-use firn_base::{Epoch, Lsn, PageId, TreeId};
-use firn_btree::{PageChange, Position, Redone, Tree, TreeError, redo as redo_record};
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_device::Device;
-use firn_log::{Appended, Log, LogError, LogScan, Record};
-use firn_tier::testing::MemoryTier;
-use firn_tier::{Allocation, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, Mutex};
+use firndb_base::{Epoch, Lsn, PageId, TreeId};
+use firndb_btree::{PageChange, Position, Redone, Tree, TreeError, redo as redo_record};
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_device::Device;
+use firndb_log::{Appended, Log, LogError, LogScan, Record};
+use firndb_tier::testing::MemoryTier;
+use firndb_tier::{Allocation, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use std::collections::BTreeMap;
 
 /// A tier that notes where each group with allocations ends.
@@ -20,8 +20,8 @@ struct NotingTier {
 }
 
 impl PageTier for NotingTier {
-    firn_tier::forward_tier!(inner: page_size, read_batch, write_batch, make_batch_space, reserve, unreserve);
-    firn_tier::forward_tier!(inner: prepare, sync, version_of, oldest_needed_lsn, statistics);
+    firndb_tier::forward_tier!(inner: page_size, read_batch, write_batch, make_batch_space, reserve, unreserve);
+    firndb_tier::forward_tier!(inner: prepare, sync, version_of, oldest_needed_lsn, statistics);
     fn publish(
         &self,
         change: Allocation<'_>,
@@ -43,12 +43,12 @@ struct Run {
 
 impl Run {
     fn new(page_size: usize) -> Run {
-        let device = firn_log::testing::memory_device("log", 64 << 20);
+        let device = firndb_log::testing::memory_device("log", 64 << 20);
         let log = Log::create(
             vec![Arc::clone(&device)],
-            firn_log::testing::identity(1),
+            firndb_log::testing::identity(1),
             Epoch(1),
-            firn_log::testing::options(),
+            firndb_log::testing::options(),
         )
         .expect("a log in memory");
         let tier = Arc::new(NotingTier { inner: MemoryTier::new(page_size), ends: Mutex::default() });
@@ -58,11 +58,11 @@ impl Run {
     }
 
     /// All page changes in the log, each with its LSN.
-    fn records(&self) -> Vec<(Lsn, firn_log::Kind, Vec<u8>)> {
+    fn records(&self) -> Vec<(Lsn, firndb_log::Kind, Vec<u8>)> {
         self.log.flush(self.log.end()).expect("flushed");
         let scan = LogScan::new(
             vec![Arc::clone(&self.device)],
-            firn_log::testing::identity(1),
+            firndb_log::testing::identity(1),
             Lsn::FIRST,
             &mut |_, _| {},
         )
@@ -85,7 +85,7 @@ fn pool_over(tier: Arc<dyn PageTier>, log: &Arc<Log>, frames: usize) -> Arc<Buff
 type Pages = BTreeMap<PageId, (Lsn, Vec<u8>)>;
 
 /// What recovery does with a record.
-fn redo(pages: &mut Pages, page_size: usize, (lsn, kind, body): &(Lsn, firn_log::Kind, Vec<u8>)) {
+fn redo(pages: &mut Pages, page_size: usize, (lsn, kind, body): &(Lsn, firndb_log::Kind, Vec<u8>)) {
     let change = PageChange::decode(Record { kind: *kind, body }).expect("well-formed");
     let (version, bytes) = pages.entry(change.page).or_insert_with(|| (Lsn::ZERO, vec![0; page_size]));
     if *version >= *lsn {
@@ -203,7 +203,7 @@ fn through_a_pool_as_recovery_does_it() {
     assert_eq!(again[0], 0, "what a page has is not applied again");
     let tree = Tree::open(pool, run.tree.id(), run.tree.root());
     let all: Vec<_> = model.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-    assert_eq!(scan(&tree, Position::Start, firn_btree::Direction::Forward), all);
+    assert_eq!(scan(&tree, Position::Start, firndb_btree::Direction::Forward), all);
     tree.check().unwrap().into_result().unwrap();
 }
 
@@ -221,7 +221,7 @@ fn a_missing_record_is_noticed() {
         redo_record(&pool, *lsn, Record { kind: *kind, body })
     };
     assert_eq!(redo(0).unwrap(), Redone::Applied);
-    assert_eq!(redo(2).unwrap_err().kind, firn_btree::TreeErrorKind::Damaged);
+    assert_eq!(redo(2).unwrap_err().kind, firndb_btree::TreeErrorKind::Damaged);
     assert_eq!(redo(1).unwrap(), Redone::Applied);
     assert_eq!(redo(2).unwrap(), Redone::Applied);
     assert_eq!(redo(1).unwrap(), Redone::Known);
@@ -281,7 +281,7 @@ fn a_log_that_ends_after_any_group_holds_a_sound_tree() {
             assert_eq!(tree.check().unwrap().damage, Vec::<String>::new(), "the log ends at {end:?}");
             if let Some(model) = states.get(&end) {
                 let all: Vec<_> = model.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-                assert_eq!(scan(&tree, Position::Start, firn_btree::Direction::Forward), all);
+                assert_eq!(scan(&tree, Position::Start, firndb_btree::Direction::Forward), all);
             }
         }
     }
@@ -318,7 +318,7 @@ fn clearing_can_be_taken_up_again_after_a_crash_between_any_two_groups() {
         redo(&mut pages, 512, record);
         let tree = reopen(&run, &pages);
         if let Err(error) = tree.get(b"key", |_| ()) {
-            assert_eq!(error.kind, firn_btree::TreeErrorKind::Condemned, "{error}");
+            assert_eq!(error.kind, firndb_btree::TreeErrorKind::Condemned, "{error}");
         }
     }
 }
@@ -329,12 +329,12 @@ fn attachments_of_creation_changes_and_dropping_are_in_the_log() {
     run.tree
         .modify(b"k", CLASS, |_, change, attachment| {
             attachment.extend_from_slice(b"row");
-            *change = firn_btree::Change::Put(b"v".to_vec());
+            *change = firndb_btree::Change::Put(b"v".to_vec());
             Ok::<_, TreeError>(())
         })
         .unwrap();
     let refused = run.tree.clone().drop_root(CLASS, b"dropped").unwrap_err();
-    assert_eq!(refused.kind, firn_btree::TreeErrorKind::BadArgument);
+    assert_eq!(refused.kind, firndb_btree::TreeErrorKind::BadArgument);
     run.tree.clear(CLASS).unwrap();
     run.tree.clone().drop_root(CLASS, b"dropped").unwrap();
     assert_eq!(run.tier.statistics().pages_allocated, 0);

@@ -1,8 +1,8 @@
 //! How full leaves get, how estimates come out, how fast the common calls are.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_btree::{Change, Tree, TreeError};
+use firndb_base::rng::Rng;
+use firndb_btree::{Change, Tree, TreeError};
 
 /// Bytes of entries by bytes of leaves, in percent.
 fn fill_percent(tree: &Tree) -> u64 {
@@ -107,6 +107,6 @@ fn speed_of_the_common_calls() {
     }
     println!("patch {} ns", per(started, 400_000));
     let started = cpu_ns();
-    let entries = scan(&tree, firn_btree::Position::Start, firn_btree::Direction::Forward).len() as u64;
+    let entries = scan(&tree, firndb_btree::Position::Start, firndb_btree::Direction::Forward).len() as u64;
     println!("scan {} ns an entry, copying", per(started, entries));
 }

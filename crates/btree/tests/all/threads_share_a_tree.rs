@@ -1,8 +1,8 @@
 //! Threads on the same and on different keys, with splits and merges going on all the time.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_btree::{Change, Direction, Position, TreeError, Visit};
+use firndb_base::rng::Rng;
+use firndb_btree::{Change, Direction, Position, TreeError, Visit};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 

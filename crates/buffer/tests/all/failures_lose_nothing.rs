@@ -1,10 +1,10 @@
 //! Failing devices, too few frames, broken rules and panics.
 
 use crate::common::{ProbeTier, World, budget_for, count_up, counter_of};
-use firn_base::{Lsn, PageId};
-use firn_buffer::{BufferErrorKind, BufferPool, PoolOptions};
-use firn_log::{Kind, LogClass, Record};
-use firn_tier::{Allocation, PageTier};
+use firndb_base::{Lsn, PageId};
+use firndb_buffer::{BufferErrorKind, BufferPool, PoolOptions};
+use firndb_log::{Kind, LogClass, Record};
+use firndb_tier::{Allocation, PageTier};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -189,7 +189,7 @@ fn a_miss_that_finds_all_frames_latched_waits_a_while_for_one() {
 #[test]
 fn the_wal_rule_holds_and_the_probe_would_see_it_broken() {
     for broken in [false, true] {
-        let log = firn_log::testing::memory_log_with(4 << 20);
+        let log = firndb_log::testing::memory_log_with(4 << 20);
         let tier = ProbeTier::new(log.clone(), false);
         let make = if broken { BufferPool::new_breaking_the_wal_rule } else { BufferPool::new };
         let pool =
@@ -294,7 +294,7 @@ fn a_record_older_than_the_page_is_refused() {
 #[test]
 fn a_version_past_the_end_of_the_log_is_damage() {
     let world = World::new(32, 1);
-    let other = firn_log::testing::memory_log_with(4 << 20);
+    let other = firndb_log::testing::memory_log_with(4 << 20);
     let page = world.pages[0];
     // The same tier under a log that has not come as far.
     let pool = BufferPool::new(world.tier.clone(), other, PoolOptions { budget_bytes: budget_for(16) })

@@ -3,9 +3,9 @@
 //! LSNs cover every change.
 
 use crate::common::{World, count_up, counter_of};
-use firn_base::rng::Rng;
-use firn_base::{Lsn, PageId, Progress};
-use firn_log::LogErrorKind;
+use firndb_base::rng::Rng;
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_log::LogErrorKind;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -92,7 +92,7 @@ fn check_recovery_lsns(world: &World, model: &Model) {
     let known = model.changes.lock().unwrap().clone();
     let oldest = world.pool.oldest_recovery_lsn().unwrap_or(Lsn::MAX);
     for (page, lsns) in &known {
-        use firn_tier::PageTier;
+        use firndb_tier::PageTier;
         let held = world.tier.version_of(*page).unwrap().expect("allocated");
         if let Some(missing) = lsns.iter().find(|lsn| **lsn > held) {
             assert!(

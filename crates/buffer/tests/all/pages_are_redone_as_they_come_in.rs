@@ -3,10 +3,10 @@
 //! misses no change.
 
 use crate::common::{World, count_up, counter_of};
-use firn_base::sync::before_device;
-use firn_base::{Lsn, PageId};
-use firn_buffer::{BufferError, BufferErrorKind, ExclusiveGuard, PendingChanges, Repeated};
-use firn_tier::Found;
+use firndb_base::sync::before_device;
+use firndb_base::{Lsn, PageId};
+use firndb_buffer::{BufferError, BufferErrorKind, ExclusiveGuard, PendingChanges, Repeated};
+use firndb_tier::Found;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -214,7 +214,7 @@ fn what_takes_the_place_of_a_damaged_page_is_written_as_its_newest_version() {
     let (page, version) = (world.pages[2], last(&world.pages[2]));
     let mark = |bytes: &mut [u8]| {
         bytes.fill(7);
-        firn_buffer::Changed::Most
+        firndb_buffer::Changed::Most
     };
     world.tier.damaged.store(true, SeqCst);
     assert!(world.pool.replace_unreadable(page, version, false, mark).expect("replaced"));

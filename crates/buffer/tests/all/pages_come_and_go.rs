@@ -1,11 +1,11 @@
 //! Fixing, creating, forgetting, prefetching and evicting pages.
 
 use crate::common::{PAGE_SIZE, World, budget_for, count_up, counter_of};
-use firn_base::PageId;
-use firn_buffer::{BufferErrorKind, BufferPool, Changed, PoolOptions};
-use firn_log::{LogClass, Record};
-use firn_tier::testing::MemoryTier;
-use firn_tier::{Allocation, PageTier};
+use firndb_base::PageId;
+use firndb_buffer::{BufferErrorKind, BufferPool, Changed, PoolOptions};
+use firndb_log::{LogClass, Record};
+use firndb_tier::testing::MemoryTier;
+use firndb_tier::{Allocation, PageTier};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -83,7 +83,7 @@ fn the_background_step_keeps_frames_ready_for_misses() {
     let world = World::new(256, 2000);
     for &page in &world.pages {
         world.count_up(page);
-        while world.pool.clean_step().expect("cleaned") == firn_base::Progress::Worked {}
+        while world.pool.clean_step().expect("cleaned") == firndb_base::Progress::Worked {}
     }
     assert_eq!(world.pool.statistics().batches_written_by_misses, 0, "no miss had to write");
     assert!(world.tier.largest_batch.load(SeqCst) > 4);
@@ -187,7 +187,7 @@ fn a_note_of_a_page_is_good_until_the_page_changes_or_leaves() {
 fn memory_is_what_the_budget_says() {
     for budget_bytes in [64 << 10, 1 << 20, 5_000_000] {
         let tier = Arc::new(MemoryTier::new(4096));
-        let log = firn_log::testing::memory_log_with(4 << 20);
+        let log = firndb_log::testing::memory_log_with(4 << 20);
         match BufferPool::new(tier, log, PoolOptions { budget_bytes }) {
             Ok(pool) => {
                 let statistics = pool.statistics();

@@ -1,11 +1,11 @@
 //! The whole plan on a device with known properties, in virtual time: the measurements match them.
 
-use firn_base::clock;
-use firn_base::sim::{self, SimOptions};
-use firn_base::sync::{Arc, Mutex};
-use firn_characterize::{Effort, Head, Measurements, Op, Pattern, Plan, Purpose, Stop, Target, measure};
-use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
-use firn_profile::DeviceProfile;
+use firndb_base::clock;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_characterize::{Effort, Head, Measurements, Op, Pattern, Plan, Purpose, Stop, Target, measure};
+use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
+use firndb_profile::DeviceProfile;
 use std::time::Duration;
 
 /// Four channels; sequential requests take 1 ms and 1 us a KiB, random reads 1.5 times as long,
@@ -114,7 +114,7 @@ fn characterized(seed: u64) -> (Measurements, DeviceProfile) {
             capacity_bytes: AREA,
             logical_block: 512,
         };
-        let profile = firn_characterize::profile(&measured, head).unwrap();
+        let profile = firndb_characterize::profile(&measured, head).unwrap();
         (measured, profile)
     };
     let outcome = sim::run(SimOptions::seeded(seed), body).unwrap_or_else(|failure| panic!("{failure:?}"));

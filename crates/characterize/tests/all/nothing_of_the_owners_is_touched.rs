@@ -1,7 +1,7 @@
 //! Where a target writes, and what it leaves behind.
 
-use firn_base::sync::Arc;
-use firn_characterize::{Consent, Error, Ground, Stop, Target, TargetKind, TargetOptions};
+use firndb_base::sync::Arc;
+use firndb_characterize::{Consent, Error, Ground, Stop, Target, TargetKind, TargetOptions};
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Cells on a device with known latencies.
 
-use firn_base::clock;
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_characterize::{Cell, Error, Op, Pattern, Plan, Purpose, Stop, Target, measure, round};
-use firn_device::{Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice};
+use firndb_base::clock;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use firndb_characterize::{Cell, Error, Op, Pattern, Plan, Purpose, Stop, Target, measure, round};
+use firndb_device::{Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice};
 use std::time::Duration;
 
 /// Memory with reads of 5 ms, durable writes of 10 ms, syncs of 20 ms; other writes take no time.
@@ -24,7 +24,7 @@ fn slow() -> Arc<dyn Device> {
 }
 
 impl Device for Slow {
-    firn_device::forward!(0: info, len, grow, shrink, discard);
+    firndb_device::forward!(0: info, len, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         clock::sleep(READ);
         self.0.read(offset, buf)
@@ -52,14 +52,14 @@ fn cell(op: Op, pattern: Pattern) -> Cell {
     Cell::new(Purpose::BySize, op, pattern, 4096, Duration::from_millis(400))
 }
 
-fn go(cell: Cell) -> firn_characterize::Tally {
+fn go(cell: Cell) -> firndb_characterize::Tally {
     round(&slow(), &cell, 1 << 20, cell.budget, (1, 0), &never()).unwrap()
 }
 
 /// What follows from the device's latency, `most`, is an upper limit whatever the machine does.
 /// What follows from the latency that the round itself measured is close to the rate on a busy
 /// machine too, since both count the same late wake-ups.
-fn follows(tally: &firn_characterize::Tally, depth: f64, most: f64) {
+fn follows(tally: &firndb_characterize::Tally, depth: f64, most: f64) {
     let rate = tally.requests_per_second;
     let measured = depth * 1e6 / tally.latency.mean_us();
     assert!(rate <= most * 1.01, "{rate} requests a second instead of at most {most}");
@@ -109,7 +109,7 @@ fn a_round_slower_than_its_budget_ends_after_one_request_a_thread() {
 #[test]
 fn a_plan_takes_medians_over_rounds_and_stops_when_asked() {
     let target = Target::given(slow());
-    let mut plan = Plan::new(firn_characterize::Effort::Quick);
+    let mut plan = Plan::new(firndb_characterize::Effort::Quick);
     plan.cells = vec![cell(Op::Read, Pattern::Random), cell(Op::WriteDurable, Pattern::Rewrite)];
     let mut steps = Vec::new();
     let measured = measure(&target, &plan, &mut |step| steps.push(step.done), &never()).unwrap();

@@ -148,7 +148,7 @@ fn check_tells_damage_and_names_the_page() {
 #[test]
 fn a_database_in_use_is_left_alone() {
     let (_dir, db) = loaded();
-    let open = firn::Database::open(&db).unwrap();
+    let open = firndb::Database::open(&db).unwrap();
     let begun = std::time::Instant::now();
     run(&db, "stat {db}").ended(1).warns("is in use");
     assert!(begun.elapsed() < std::time::Duration::from_secs(2), "the refusal does not take long");
@@ -159,10 +159,10 @@ fn a_database_in_use_is_left_alone() {
 /// Rows of typed tables are shown by column; as bytes, if that is asked for.
 #[test]
 fn typed_rows_are_dumped_by_their_columns() {
-    use firn::{Column, ColumnType, Schema, TableSpec, Value, ValueRef};
+    use firndb::{Column, ColumnType, Schema, TableSpec, Value, ValueRef};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = firn::Database::open(&path).unwrap();
+    let db = firndb::Database::open(&path).unwrap();
     let columns = vec![
         Column::new("id", ColumnType::I64),
         Column::new("full name", ColumnType::Text),
@@ -201,7 +201,7 @@ fn typed_rows_are_dumped_by_their_columns() {
 fn what_cannot_be_said_is_a_failure() {
     let (dir, db) = loaded();
     let at = dir.path().to_string_lossy().into_owned();
-    let opened = firn::Options::new().archive(dir.path().join("archive")).open(&db).unwrap();
+    let opened = firndb::Options::new().archive(dir.path().join("archive")).open(&db).unwrap();
     opened.backup(dir.path().join("backup"), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
     opened.close().unwrap();
     let commands = [

@@ -4,7 +4,8 @@ use crate::support::run;
 use std::path::Path;
 
 fn made(dir: &Path) {
-    let options = firn::Options::new().log_devices(2).log_copies(2).log_bytes(1 << 20).buffer_bytes(1 << 20);
+    let options =
+        firndb::Options::new().log_devices(2).log_copies(2).log_bytes(1 << 20).buffer_bytes(1 << 20);
     let db = options.open(dir).expect("created");
     let table = db.create_table("rows").expect("a table");
     db.transact(|tx| tx.put(&table, b"key", b"value")).expect("a commit");

@@ -44,13 +44,13 @@ const LOOKING: [(&str, &str); 10] = [
 /// A database in `DIR/db` with a cache, and an archive beside it, as a crash leaves it.
 fn crashed(dir: &Path) -> PathBuf {
     let live = dir.join("live");
-    let options = firn::Options::new().buffer_bytes(1 << 20).log_bytes(4 << 20).log_devices(1);
+    let options = firndb::Options::new().buffer_bytes(1 << 20).log_bytes(4 << 20).log_devices(1);
     let options = options.cache_bytes(4 << 20).archive("../archive").archive_delay(std::time::Duration::ZERO);
     let options = options.background_threads(false);
     let db = options.open(live.join("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     db.transact(|tx| tx.put(&table, b"key", b"value").map(drop)).unwrap();
-    while db.step().unwrap() == firn::Progress::Worked {}
+    while db.step().unwrap() == firndb::Progress::Worked {}
     db.transact(|tx| tx.put(&table, b"other", &[1; 900]).map(drop)).unwrap();
     let mut open = db.begin();
     open.put(&table, b"key", b"never committed").unwrap();
@@ -81,7 +81,7 @@ fn a_crashed_database_is_shown_and_left_as_it_crashed() {
         assert!(state(dir.path()) == before);
     }
     // It recovers as if it had never been inspected.
-    let opened = firn::Database::open(&db).unwrap();
+    let opened = firndb::Database::open(&db).unwrap();
     let table = opened.table("rows").unwrap();
     assert_eq!(opened.snapshot().get(&table, b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
@@ -130,12 +130,12 @@ fn no_permission_to_write_is_needed() {
 fn a_database_that_is_looked_at_can_be_looked_at_by_others() {
     let (_dir, db) = loaded();
     let before = state(&db);
-    let looking = firn::Database::open_read_only(&db).unwrap();
+    let looking = firndb::Database::open_read_only(&db).unwrap();
     run(&db, "stat {db}").ended(0).says("warehouse");
     run(&db, "tpcc --dir {db} --no-load").ended(1).warns("is in use");
     looking.close().unwrap();
     assert!(state(&db) == before);
-    let open = firn::Database::open(&db).unwrap();
+    let open = firndb::Database::open(&db).unwrap();
     for (command, _) in LOOKING {
         run(&db, command).ended(1).warns("is in use");
     }

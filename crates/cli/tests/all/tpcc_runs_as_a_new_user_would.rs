@@ -39,7 +39,7 @@ fn what_is_not_there_is_not_made_up() {
     run(&db, "dump {db}").ended(1);
     assert!(!db.exists(), "looking at a directory does not make it");
     // A database that this command did not make.
-    firn::Database::open(&db).unwrap().close().unwrap();
+    firndb::Database::open(&db).unwrap().close().unwrap();
     run(&db, "tpcc --dir {db} --no-load").ended(1).warns("run without --no-load");
 }
 

@@ -6,7 +6,7 @@ use crate::bytes::SharedBytes;
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
 use crate::error::DeviceError;
 use crate::memory::over_limit;
-use firn_base::sync::{Arc, Mutex, RwLock, before_device};
+use firndb_base::sync::{Arc, Mutex, RwLock, before_device};
 
 /// A device in memory whose every change is recorded in its [`CrashPlan`], which makes it.
 ///

@@ -1,7 +1,7 @@
 //! What a plan records.
 
 use crate::device::Durability;
-use firn_base::sync::Arc;
+use firndb_base::sync::Arc;
 
 /// Names one write of a plan. Ids grow in the order in which the writes began, over all devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

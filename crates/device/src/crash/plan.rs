@@ -5,8 +5,8 @@ use crate::bytes::SharedBytes;
 use crate::device::DeviceInfo;
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::memory::MemoryDevice;
-use firn_base::rng::Rng;
-use firn_base::sync::{Arc, Mutex, MutexGuard, RwLock};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 /// Makes devices whose crashes can be replayed, and records what is done to them. Clones share the
@@ -141,7 +141,7 @@ impl CrashPlan {
     pub(super) fn pass_latency(&self) {
         let latency = self.state.lock().latency;
         if !latency.is_zero() {
-            firn_base::clock::sleep(latency);
+            firndb_base::clock::sleep(latency);
         }
     }
 }

@@ -10,8 +10,8 @@ use super::{Content, Event, SECTOR_BYTES, Survival, WriteId};
 use crate::bytes::SharedBytes;
 use crate::device::Durability;
 use crate::memory::MemoryDevice;
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
 use std::collections::BTreeMap;
 
 /// Walks through what a [`CrashPlan`](super::CrashPlan) recorded. An image costs what is not

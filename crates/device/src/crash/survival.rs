@@ -1,7 +1,7 @@
 //! Which of what was not durable survives.
 
 use super::WriteId;
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::collections::BTreeSet;
 
 /// A way in which a power cut treats what was written and not made durable. Where there is a choice

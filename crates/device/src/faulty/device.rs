@@ -4,8 +4,8 @@ use super::plan::{Calls, Fault, FaultPlan, Verdict};
 use crate::aligned::AlignedBuf;
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 use crate::error::{DeviceError, DeviceErrorKind};
-use firn_base::rng::Rng;
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -124,7 +124,7 @@ impl Faulty {
         match fault {
             Fault::Fail(kind) | Fault::FailLate(kind) => Err(self.error(kind, "reading", call)),
             Fault::Stall(time) => {
-                firn_base::clock::sleep(time);
+                firndb_base::clock::sleep(time);
                 self.read_through(offset, buf)
             }
             Fault::Misdirected { by } => self.read_through(self.misdirect(offset, buf.len(), by), buf),
@@ -164,7 +164,7 @@ impl Faulty {
                 Err(self.error(kind, "writing", call))
             }
             Fault::Stall(time) => {
-                firn_base::clock::sleep(time);
+                firndb_base::clock::sleep(time);
                 self.write_through(offset, data, durability)
             }
             Fault::Lost => Ok(()),
@@ -225,7 +225,7 @@ impl Faulty {
             }
             Fault::Lost => Ok(()),
             Fault::Stall(time) => {
-                firn_base::clock::sleep(time);
+                firndb_base::clock::sleep(time);
                 call()
             }
             Fault::Torn { .. } | Fault::Misdirected { .. } | Fault::BitRot { .. } | Fault::Stale => {

@@ -1,8 +1,8 @@
 //! Which calls go wrong, and how.
 
 use crate::error::DeviceErrorKind;
-use firn_base::rng::Rng;
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Kinds of call. A transfer of a batch is a call; questions (`info`, `len`) are not.

@@ -8,7 +8,7 @@
 //! Lock: one, a leaf, over the accounts; it is not held during the file's I/O.
 
 use crate::error::{DeviceError, DeviceErrorKind};
-use firn_base::sync::{Arc, Mutex};
+use firndb_base::sync::{Arc, Mutex};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -166,7 +166,7 @@ fn without_name(directory: &Path) -> io::Result<File> {
     match options.clone().custom_flags(flags).open(directory) {
         // Not every file system has such files.
         Err(_) => {
-            let unique = u128::from_le_bytes(firn_base::rng::entropy());
+            let unique = u128::from_le_bytes(firndb_base::rng::entropy());
             let path = directory.join(format!(".firn-{}-{unique:032x}", std::process::id()));
             let file = options.create_new(true).open(&path)?;
             std::fs::remove_file(&path)?;

@@ -1,8 +1,8 @@
 //! Random batches through io_uring, through positioned I/O and through memory all do what a vector
 //! does.
 
-use firn_base::rng::Rng;
-use firn_device::{
+use firndb_base::rng::Rng;
+use firndb_device::{
     AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill, Io, IoOp, MemoryDevice,
 };
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A system that refuses io_uring, now or later, costs speed and nothing else. Alone in its
 //! process, whose limit of open files it lowers so that no ring can be made.
 
-use firn_device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill, Io, IoOp};
+use firndb_device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill, Io, IoOp};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn write_and_read_back(device: &FileDevice, stamp: u8) {

@@ -2,7 +2,9 @@
 //! system that really fills up leaves what was there. On loop devices, so both need root: run them
 //! with `--ignored`.
 
-use firn_device::{AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill, Io, IoOp};
+use firndb_device::{
+    AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill, Io, IoOp,
+};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,7 +51,7 @@ impl Drop for Loop {
     }
 }
 
-fn open(path: &Path) -> Result<FileDevice, firn_device::DeviceError> {
+fn open(path: &Path) -> Result<FileDevice, firndb_device::DeviceError> {
     FileDevice::open(path, &FileOptions::default())
 }
 

@@ -1,7 +1,7 @@
 //! A `Counting` device counts each transfer once, alone or in a batch, with its bytes, done or
 //! failed.
 
-use firn_device::{Count, Counting, Device, Durability, Fill, Io, IoOp, MemoryDevice};
+use firndb_device::{Count, Counting, Device, Durability, Fill, Io, IoOp, MemoryDevice};
 use std::sync::Arc;
 
 #[test]

@@ -1,8 +1,8 @@
 //! Crash images hold everything that was made durable, nothing that was never written, and, over
 //! many draws, every mixture of the rest; and they find a protocol that forgets a sync.
 
-use firn_base::rng::Rng;
-use firn_device::{
+use firndb_base::rng::Rng;
+use firndb_device::{
     CrashDevice, CrashPlan, Device, DeviceErrorKind, Durability, Fill, Io, IoOp, MemoryDevice, Survival,
     crash::{Event, SECTOR_BYTES},
 };

@@ -1,7 +1,7 @@
 //! Every fault does what it says to the call it was planned for, and to no other.
 
-use firn_base::rng::Rng;
-use firn_device::{
+use firndb_base::rng::Rng;
+use firndb_device::{
     Calls, CrashPlan, Device, DeviceErrorKind, Durability, Fault, FaultPlan, FaultRule, Faulty, Fill, Io,
     IoOp, MemoryDevice, Survival, When,
 };

@@ -1,7 +1,7 @@
 //! Two databases never use one file; readers may share it; what is neither file nor block device is
 //! refused.
 
-use firn_device::{AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill};
+use firndb_device::{AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill};
 
 fn reading() -> FileOptions {
     FileOptions { read_only: true, ..FileOptions::default() }

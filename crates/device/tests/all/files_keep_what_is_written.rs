@@ -1,7 +1,7 @@
 //! A `FileDevice` keeps what was written, over reopening, on file systems with and without direct
 //! I/O, from any memory; and its length changes only when asked.
 
-use firn_device::{AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill};
+use firndb_device::{AlignedBuf, Device, DeviceErrorKind, Durability, FileDevice, FileOptions, Fill};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -189,9 +189,9 @@ fn removed_files_are_gone_and_may_be_removed_again() {
     let directory = tempfile::tempdir().expect("the temporary directory is writable");
     let path = directory.path().join("gone");
     drop(FileDevice::create(&path, &FileOptions::default()).expect("created"));
-    firn_device::remove_file(&path).expect("removed");
-    firn_device::remove_file(&path).expect("nothing to remove");
+    firndb_device::remove_file(&path).expect("removed");
+    firndb_device::remove_file(&path).expect("nothing to remove");
     assert!(!path.exists());
-    let missing = firn_device::sync_directory(&directory.path().join("none")).expect_err("not there");
+    let missing = firndb_device::sync_directory(&directory.path().join("none")).expect_err("not there");
     assert_eq!(missing.kind, DeviceErrorKind::Unusable);
 }

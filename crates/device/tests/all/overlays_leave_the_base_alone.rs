@@ -1,8 +1,8 @@
 //! An overlay behaves as a device of its own, and its base is never asked for anything but reads.
 
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_device::{
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_device::{
     AbsentDevice, AlignedBuf, Counting, Device, DeviceError, DeviceErrorKind, Durability, Fill, Io, IoOp,
     MemoryDevice, Overlay, OverlaySpace,
 };
@@ -20,7 +20,7 @@ fn base(block: usize, blocks: u64) -> Arc<Counting> {
     Arc::new(Counting::new(Arc::new(memory)))
 }
 
-fn untouched(base: &Counting, before: &firn_device::DeviceCounts) {
+fn untouched(base: &Counting, before: &firndb_device::DeviceCounts) {
     let counts = base.snapshot().since(before);
     assert_eq!((counts.writes.ops, counts.syncs, counts.shrinks), (0, 0, 0));
     assert_eq!((counts.grows.ops, counts.discards.ops, counts.errors), (0, 0, 0));
@@ -122,7 +122,7 @@ fn beyond_its_budget_it_agrees_too() {
 
 #[test]
 fn a_sector_that_cannot_be_read_is_of_no_account_once_it_was_written_over() {
-    use firn_device::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
+    use firndb_device::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
     let plan = FaultPlan::new(1);
     let failing: Arc<dyn Device> = Arc::new(Faulty::new(base(512, 8), &plan));
     plan.add(FaultRule {

@@ -1,9 +1,9 @@
 //! A recording passes everything on, and its trace tells all of it.
 
-use firn_base::clock;
-use firn_base::sync::{Arc, Mutex};
-use firn_device::trace::{TraceOp, TraceReader};
-use firn_device::{Device, DeviceError, Durability, Fill, Io, IoOp, MemoryDevice, Recording};
+use firndb_base::clock;
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::trace::{TraceOp, TraceReader};
+use firndb_device::{Device, DeviceError, Durability, Fill, Io, IoOp, MemoryDevice, Recording};
 use std::io::{self, Write};
 
 /// Memory that the test can read while the recording writes to it; full after this many bytes.

@@ -2,7 +2,7 @@
 //! no change from later.
 
 use crate::support::{Place, end, listing};
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};

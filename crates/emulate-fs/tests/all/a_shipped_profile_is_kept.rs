@@ -1,8 +1,8 @@
 //! Synchronous writes on the file system take the time that the profile's tables say.
 
 use crate::support::{Place, end, mounted_or_skipped};
-use firn_base::rng::Rng;
-use firn_emulate_fs::{Mounted, timing_of};
+use firndb_base::rng::Rng;
+use firndb_emulate_fs::{Mounted, timing_of};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ fn median_us(count: u64, mut call: impl FnMut(u64)) -> f64 {
 
 #[test]
 fn synchronous_writes_take_a_slow_flash_drives_time() {
-    let profile = firn_emulate::profiles::get("flash-a").expect("it ships");
+    let profile = firndb_emulate::profiles::get("flash-a").expect("it ships");
     let place = Place::new();
     let timing = timing_of(&profile, 1).expect("a good profile");
     let Some(mounted) = mounted_or_skipped(Mounted::mount(&place.options(), timing)) else { return };

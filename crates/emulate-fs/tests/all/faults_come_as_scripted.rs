@@ -1,7 +1,7 @@
 //! Each clause of a fault script does what it says.
 
 use crate::support::{Place, end, ms};
-use firn_emulate_fs::{EmulateError, FixedTiming, MountOptions, Mounted, script};
+use firndb_emulate_fs::{EmulateError, FixedTiming, MountOptions, Mounted, script};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;

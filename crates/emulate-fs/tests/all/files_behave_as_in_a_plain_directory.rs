@@ -2,7 +2,7 @@
 //! leave the same files.
 
 use crate::support::{Place, end, listing};
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};

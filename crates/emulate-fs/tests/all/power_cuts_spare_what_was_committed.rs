@@ -4,8 +4,8 @@
 //! take effect. `FIRN_SEEDS=100` makes 100 cuts of each kind.
 
 use crate::support::{Place, end, ms};
-use firn_base::rng::Rng;
-use firn_emulate_fs::FixedTiming;
+use firndb_base::rng::Rng;
+use firndb_emulate_fs::FixedTiming;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -60,7 +60,7 @@ enum Left {
 fn cut(settings: &Settings, seed: u64) -> Option<Left> {
     let place = Place::new();
     let device = FixedTiming { write: ms(0), sync: ms(1), durable_write: ms(1), ..FixedTiming::default() };
-    let change = |options: &mut firn_emulate_fs::MountOptions| {
+    let change = |options: &mut firndb_emulate_fs::MountOptions| {
         options.seed = seed;
         options.direct = settings.direct;
     };

@@ -1,7 +1,7 @@
 //! Programs see the emulated device's latencies: not less, and little more.
 
 use crate::support::{Place, end, ms};
-use firn_emulate_fs::{FixedTiming, Mounted};
+use firndb_emulate_fs::{FixedTiming, Mounted};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

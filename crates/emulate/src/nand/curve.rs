@@ -3,7 +3,7 @@
 
 use super::equations::{Costs, dynamic_us, naive_us};
 use super::{BlockAddress, DynamicFtl, Flash, FlashTimes, Ftl, Geometry, LogicalPage, NaiveFtl, NandError};
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 
 /// Blocks of the simulated chip.
 const BLOCKS: u32 = 64;

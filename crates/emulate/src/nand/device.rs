@@ -5,9 +5,9 @@
 
 use super::{Nand, NandConfig, NandError, NandReport};
 use crate::pacer;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::{Arc, Mutex};
-use firn_device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
 use std::time::Duration;
 
 /// Wraps a device: calls end no sooner than simulated flash would complete them.

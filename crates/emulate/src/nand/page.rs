@@ -22,7 +22,7 @@ use super::wear::{Temperature, WearLevelling};
 use super::{
     BlockAddress, Content, Erased, Flash, Ftl, FtlCounts, Geometry, LogicalPage, NandError, PageAddress,
 };
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 
 /// Free blocks that only garbage collection may take.
 const RESERVE: usize = 1;

@@ -1,8 +1,8 @@
 //! Replaying a recorded trace into simulated flash.
 
 use super::{Nand, NandConfig, NandError};
-use firn_base::hash::FixedMap;
-use firn_device::trace::{TraceEvent, TraceOp};
+use firndb_base::hash::FixedMap;
+use firndb_device::trace::{TraceEvent, TraceOp};
 
 /// When the operations of a trace are submitted to the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

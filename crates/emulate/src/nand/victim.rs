@@ -1,7 +1,7 @@
 //! The choice of the block that garbage collection reclaims: pure functions of what is known of
 //! each block.
 
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 
 /// How the block to reclaim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

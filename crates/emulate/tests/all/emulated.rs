@@ -1,12 +1,12 @@
 //! The device that keeps a profile's time: in virtual time to the nanosecond, in real time never
 //! early.
 
-use firn_base::clock;
-use firn_base::sim::{self, SimOptions};
-use firn_base::sync::{Arc, thread};
-use firn_device::{Device, Durability, Io, IoOp, MemoryDevice};
-use firn_emulate::{Emulated, profiles};
-use firn_profile::{DeviceProfile, ServiceTable};
+use firndb_base::clock;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::{Arc, thread};
+use firndb_device::{Device, Durability, Io, IoOp, MemoryDevice};
+use firndb_emulate::{Emulated, profiles};
+use firndb_profile::{DeviceProfile, ServiceTable};
 use std::time::Duration;
 
 /// Reads 2 ms, durable sequential writes 3 ms, random ones 5 ms; two channels; blocks of 4096
@@ -38,7 +38,7 @@ fn device(profile: &DeviceProfile) -> Arc<Emulated> {
 
 fn memory() -> MemoryDevice {
     let memory = MemoryDevice::new("memory");
-    memory.grow(1 << 20, firn_device::Fill::Reserved).unwrap();
+    memory.grow(1 << 20, firndb_device::Fill::Reserved).unwrap();
     memory
 }
 
@@ -59,7 +59,7 @@ fn bytes_pass_through_and_the_larger_block_holds() {
     let mut bytes = [0; 4096];
     device.read(8192, &mut bytes).unwrap();
     assert_eq!(bytes, [7; 4096]);
-    device.grow((1 << 20) + 1, firn_device::Fill::Reserved).unwrap();
+    device.grow((1 << 20) + 1, firndb_device::Fill::Reserved).unwrap();
     assert_eq!(device.len(), (1 << 20) + 4096);
     assert!(device.read(1 << 30, &mut bytes).is_err(), "the error of the device below");
 }

@@ -1,7 +1,7 @@
 //! Every shipped profile, compared with its own figures and with those of its paper.
 
-use firn_emulate::{Load, Model, profiles};
-use firn_profile::{DeviceProfile, Figure, Op, Pattern};
+use firndb_emulate::{Load, Model, profiles};
+use firndb_profile::{DeviceProfile, Figure, Op, Pattern};
 
 fn measured(profile: &DeviceProfile, figure: &Figure) -> f64 {
     let mut model = Model::new(profile, 42).unwrap();

@@ -1,8 +1,8 @@
 //! Properties of every model, whatever its profile.
 
-use firn_base::rng::Rng;
-use firn_emulate::{Load, Model, Request, profiles};
-use firn_profile::{Blocks, DeviceProfile, Op, Outliers, Pattern, ServiceTable, WriteCache};
+use firndb_base::rng::Rng;
+use firndb_emulate::{Load, Model, Request, profiles};
+use firndb_profile::{Blocks, DeviceProfile, Op, Outliers, Pattern, ServiceTable, WriteCache};
 use std::time::Duration;
 
 const US: Duration = Duration::from_micros(1);

@@ -1,8 +1,8 @@
 //! A block-level map is cheap for sequential writes and expensive for random ones: the kind of
 //! merge decides.
 
-use firn_base::rng::Rng;
-use firn_emulate::nand::{Geometry, Nand, NandConfig, NandReport, Translation};
+use firndb_base::rng::Rng;
+use firndb_emulate::nand::{Geometry, Nand, NandConfig, NandReport, Translation};
 
 const PAGE: u64 = 2048;
 const PAGES_PER_BLOCK: u64 = 16;

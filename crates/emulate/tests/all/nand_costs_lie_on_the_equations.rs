@@ -1,10 +1,10 @@
 //! Myers's equations 2.1 and 2.2, and the known write amplification of greedy cleaning, against
 //! simulation.
 
-use firn_base::rng::Rng;
-use firn_emulate::nand::curve::{self, CurvePoint};
-use firn_emulate::nand::equations::{Costs, greedy_amplification, random_amplification};
-use firn_emulate::nand::{
+use firndb_base::rng::Rng;
+use firndb_emulate::nand::curve::{self, CurvePoint};
+use firndb_emulate::nand::equations::{Costs, greedy_amplification, random_amplification};
+use firndb_emulate::nand::{
     Flash, FlashTimes, Ftl, Geometry, LogicalPage, PageFtl, PageFtlOptions, VictimPolicy, WearLevelling,
 };
 

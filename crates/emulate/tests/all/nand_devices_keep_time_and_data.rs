@@ -1,12 +1,12 @@
 //! A device over simulated flash, in virtual time: chips work side by side, wear ends it in order,
 //! and equal runs are equal.
 
-use firn_base::clock;
-use firn_base::rng::Rng;
-use firn_base::sim::{self, SimOptions};
-use firn_base::sync::{Arc, thread};
-use firn_device::{Device, DeviceErrorKind, Durability, Fill, Io, IoOp, MemoryDevice};
-use firn_emulate::nand::{Geometry, NandConfig, NandDevice, NandReport, Translation};
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::{Arc, thread};
+use firndb_device::{Device, DeviceErrorKind, Durability, Fill, Io, IoOp, MemoryDevice};
+use firndb_emulate::nand::{Geometry, NandConfig, NandDevice, NandReport, Translation};
 use std::time::Duration;
 
 const PAGE: usize = 2048;

@@ -2,8 +2,8 @@
 //! small that blocks are reclaimed all the time. The chips assert by themselves that no page is
 //! programmed twice or out of order.
 
-use firn_base::rng::Rng;
-use firn_emulate::nand::{
+use firndb_base::rng::Rng;
+use firndb_emulate::nand::{
     BlockFtl, DynamicFtl, Flash, FlashTimes, Ftl, Geometry, LogicalPage, NaiveFtl, NandError, PageFtl,
     PageFtlOptions, VictimPolicy, WearLevelling,
 };

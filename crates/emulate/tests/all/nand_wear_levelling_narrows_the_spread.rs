@@ -1,7 +1,7 @@
 //! A tenth of the pages receives nine tenths of the writes; the rest is written once and stays.
 
-use firn_base::rng::Rng;
-use firn_emulate::nand::{Geometry, Nand, NandConfig, NandReport, Translation, WearLevelling};
+use firndb_base::rng::Rng;
+use firndb_emulate::nand::{Geometry, Nand, NandConfig, NandReport, Translation, WearLevelling};
 
 fn run(translation: Translation, wear_levelling: WearLevelling) -> NandReport {
     let geometry = Geometry {

@@ -1,7 +1,7 @@
 //! What the papers report of their devices besides figures: ratios and bounds.
 
-use firn_emulate::{Load, Model, profiles};
-use firn_profile::{Op, Pattern};
+use firndb_emulate::{Load, Model, profiles};
+use firndb_profile::{Op, Pattern};
 
 /// Mean latency of durable writes, or of reads, one at a time; microseconds.
 fn mean_us(name: &str, op: Op, pattern: Pattern, bytes: u64) -> f64 {

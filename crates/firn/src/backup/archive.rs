@@ -32,12 +32,12 @@ use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
 use crate::options::archive::{ArchiveFull, ArchiveOptions};
 use crate::ranks;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::sync::{Condvar, Mutex};
-use firn_base::{DatabaseId, Lsn, Progress};
-use firn_log::archive::{ArchiveWriter, EpochMark};
-use firn_log::{LogError, LogErrorKind, LogTail};
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_base::sync::{Condvar, Mutex};
+use firndb_base::{DatabaseId, Lsn, Progress};
+use firndb_log::archive::{ArchiveWriter, EpochMark};
+use firndb_log::{LogError, LogErrorKind, LogTail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -556,7 +556,7 @@ pub fn survey_archive(
     directory: impl AsRef<Path>,
     verify: bool,
     progress: &mut dyn FnMut(usize, usize),
-) -> Result<firn_log::archive::Survey, Error> {
+) -> Result<firndb_log::archive::Survey, Error> {
     let directory = directory.as_ref();
     if !directory.is_dir() {
         return Err(Error::new(
@@ -564,7 +564,7 @@ pub fn survey_archive(
             format!("{}: there is no such directory", directory.display()),
         ));
     }
-    let found = firn_log::archive::survey(directory, verify, progress).map_err(archive_error)?;
+    let found = firndb_log::archive::survey(directory, verify, progress).map_err(archive_error)?;
     if found.database.is_none() && found.damage.is_empty() {
         let message = format!(
             "{} holds no archived log (log-….firn): it is no archive, or nothing has been archived yet",

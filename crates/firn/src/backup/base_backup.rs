@@ -24,12 +24,12 @@ use crate::backup::pages::{BATCH_PAGES, PageEntry, PagesReader, PagesWriter};
 use crate::engine::Engine;
 use crate::engine::separate_directories::{MANIFEST, refuse_mixed_backup};
 use crate::error::{Error, ErrorKind};
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId, clock};
-use firn_device::{AlignedBuf, Device, FileDevice, FileOptions, sync_directory};
-use firn_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter};
-use firn_log::{Kind, LogTail};
-use firn_tier::{PageRead, PageTier, TierError, TierErrorKind};
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId, clock};
+use firndb_device::{AlignedBuf, Device, FileDevice, FileOptions, sync_directory};
+use firndb_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter};
+use firndb_log::{Kind, LogTail};
+use firndb_tier::{PageRead, PageTier, TierError, TierErrorKind};
 use std::ops::ControlFlow;
 use std::path::Path;
 

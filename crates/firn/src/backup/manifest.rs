@@ -6,9 +6,9 @@
 
 use crate::engine::separate_directories::MANIFEST;
 use crate::error::{Error, ErrorKind};
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{DatabaseId, Lsn, PageId, crc32c};
-use firn_device::{AlignedBuf, Device, Durability, Fill};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{DatabaseId, Lsn, PageId, crc32c};
+use firndb_device::{AlignedBuf, Device, Durability, Fill};
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"FIRNBKUP";

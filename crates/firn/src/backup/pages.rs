@@ -4,10 +4,10 @@
 //! that a missing or misplaced one is noticed; how many there are is in the manifest.
 
 use crate::error::{Error, ErrorKind};
-use firn_base::codec::{Reader, Writer};
-use firn_base::sync::Arc;
-use firn_base::{Crc32c, Lsn, PageId, crc32c};
-use firn_device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill};
+use firndb_base::codec::{Reader, Writer};
+use firndb_base::sync::Arc;
+use firndb_base::{Crc32c, Lsn, PageId, crc32c};
+use firndb_device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill};
 use std::path::{Path, PathBuf};
 
 const UNIT: usize = 4096;

@@ -10,13 +10,13 @@ use crate::engine::recovery_report::RecoveryReport;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use crate::options::Options;
-use firn_base::record_kind::KindOwner;
-use firn_base::{Lsn, PageId};
-use firn_btree::PageChange;
-use firn_log::{Kind, LogScan, Record};
-use firn_tier::store::{Store, events};
-use firn_tier::{Cached, PageCache};
-use firn_txn::{Analysis, CheckpointState};
+use firndb_base::record_kind::KindOwner;
+use firndb_base::{Lsn, PageId};
+use firndb_btree::PageChange;
+use firndb_log::{Kind, LogScan, Record};
+use firndb_tier::store::{Store, events};
+use firndb_tier::{Cached, PageCache};
+use firndb_txn::{Analysis, CheckpointState};
 
 /// Records between two reports of progress.
 const RECORDS_A_REPORT: u64 = 4096;

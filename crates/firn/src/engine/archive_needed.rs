@@ -23,9 +23,9 @@ use crate::engine::Engine;
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
 use crate::options::archive::ArchiveOptions;
-use firn_base::Lsn;
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_log::archive::{ArchiveFiles, Archived};
+use firndb_base::Lsn;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_log::archive::{ArchiveFiles, Archived};
 
 /// What the engine knows of log that only the archive has. Changed under the superblock's lock.
 #[derive(Debug, Default)]
@@ -161,8 +161,8 @@ mod tests {
     use crate::engine::devices::Devices;
     use crate::engine::superblock::Found;
     use crate::options::Options;
-    use firn_base::sync::Arc;
-    use firn_device::{
+    use firndb_base::sync::Arc;
+    use firndb_device::{
         Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, When,
     };
 

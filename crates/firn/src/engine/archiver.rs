@@ -6,7 +6,7 @@ use crate::engine::log_retention::LogRetention;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use crate::options::archive::{ArchiveFull, ArchiveOptions};
-use firn_base::{Lsn, Progress};
+use firndb_base::{Lsn, Progress};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -13,16 +13,16 @@ use crate::engine::{Engine, Parts, cache, claim};
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use crate::options::limits::MAP_SHARE;
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock};
-use firn_btree::Tree;
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_device::Fill;
-use firn_log::{Log, LogClass, LogOptions, MemberId};
-use firn_table::{Catalog, SYSTEM_TREE};
-use firn_tier::store::{Policy, Store, StoreOptions};
-use firn_tier::{CacheSwitch, PageTier};
-use firn_txn::{ManagerOptions, TxnManager};
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock};
+use firndb_btree::Tree;
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_device::Fill;
+use firndb_log::{Log, LogClass, LogOptions, MemberId};
+use firndb_table::{Catalog, SYSTEM_TREE};
+use firndb_tier::store::{Policy, Store, StoreOptions};
+use firndb_tier::{CacheSwitch, PageTier};
+use firndb_txn::{ManagerOptions, TxnManager};
 
 /// The tree of before-images that were spilled from memory.
 pub(crate) const UNDO_TREE: TreeId = TreeId(2);
@@ -38,7 +38,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
     let default = LogOptions::default();
     let share = (options.log_bytes / 8).clamp(64 << 10, default.buffer_bytes as u64);
     // A group may take half of the buffer.
-    let share = share.max(2 * firn_btree::group_bytes_max(options.page_size)) as usize;
+    let share = share.max(2 * firndb_btree::group_bytes_max(options.page_size)) as usize;
     LogOptions {
         buffer_bytes: share,
         request_bytes: default.request_bytes.min(share / 2),

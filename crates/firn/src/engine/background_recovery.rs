@@ -8,7 +8,7 @@
 //!   taken after that, or none is needed since the log ends with one; from then on a crash has
 //!   nothing of this recovery to repeat. The exception is work that was *set aside* because of
 //!   damage, which the next opening tries again: pages ([`crate::engine::pending`]) stay pending
-//!   and retain their log, losers (`firn_txn`'s `losers.rs`) stay open transactions. The database
+//!   and retain their log, losers (`firndb_txn`'s `losers.rs`) stay open transactions. The database
 //!   is not marked as closed cleanly with either.
 //!
 //! Any thread may take a step, several at once. Each step begins and ends without latches and
@@ -21,12 +21,12 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::options::callbacks::{ProgressFn, RecoveryPhase, RecoveryProgress};
 use crate::ranks;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_base::sync::{Arc, Mutex};
-use firn_base::{Lsn, PageId, Progress};
-use firn_buffer::BufferError;
-use firn_txn::{TxnError, TxnErrorKind};
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_buffer::BufferError;
+use firndb_txn::{TxnError, TxnErrorKind};
 
 /// What is left of recovery.
 pub(crate) struct BackgroundRecovery {

@@ -7,11 +7,11 @@ use crate::engine::superblock::Superblock;
 use crate::engine::superblock_fields::{CacheKind, CacheMember};
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, rng};
-use firn_tier::PageCache;
-use firn_tier::cache::{CacheId, CacheOptions, CachePolicy, EntryCache, FlashCache, LazyCleaning};
-use firn_tier::store::Store;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, rng};
+use firndb_tier::PageCache;
+use firndb_tier::cache::{CacheId, CacheOptions, CachePolicy, EntryCache, FlashCache, LazyCleaning};
+use firndb_tier::store::Store;
 use std::ops::Range;
 
 /// Name of the cache's file, where no path was given.

@@ -25,9 +25,9 @@ use crate::engine::devices::Candidate;
 use crate::engine::{Engine, cache};
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
-use firn_base::Progress;
-use firn_base::sync::Arc;
-use firn_device::{Counting, Device};
+use firndb_base::Progress;
+use firndb_base::sync::Arc;
+use firndb_device::{Counting, Device};
 
 impl Engine {
     /// Creates a cache on a device and puts it into use. `options` decide its kind.

@@ -16,12 +16,12 @@
 use crate::engine::Engine;
 use crate::engine::superblock::EPOCHS_HELD_MAX;
 use crate::error::Error;
-use firn_base::Lsn;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::sync::atomic::Ordering;
-use firn_log::{Appended, Kind, LogClass, Record};
-use firn_tier::cache::CacheState;
-use firn_txn::CheckpointState;
+use firndb_base::Lsn;
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::sync::atomic::Ordering;
+use firndb_log::{Appended, Kind, LogClass, Record};
+use firndb_tier::cache::CacheState;
+use firndb_txn::CheckpointState;
 
 /// Longest part of a list in bytes, approximately.
 const PART_MAX: u64 = 64 << 10;
@@ -275,10 +275,10 @@ mod tests {
     use super::*;
     use crate::engine::devices::Devices;
     use crate::options::Options;
-    use firn_base::sync::{Arc, Mutex};
-    use firn_base::{TreeId, TxnId};
-    use firn_device::{Device, DeviceError, Durability, MemoryDevice};
-    use firn_txn::OpenTransaction;
+    use firndb_base::sync::{Arc, Mutex};
+    use firndb_base::{TreeId, TxnId};
+    use firndb_device::{Device, DeviceError, Durability, MemoryDevice};
+    use firndb_txn::OpenTransaction;
 
     /// Calls a hook before its next write.
     struct Hooked {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     impl Device for Hooked {
-        firn_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
+        firndb_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
         fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
             let hook = self.hook.lock().take();
             if let Some(hook) = hook {

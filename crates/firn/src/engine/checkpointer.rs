@@ -3,9 +3,9 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::ranks;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::sync::{Condvar, Mutex};
-use firn_base::{Lsn, clock};
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_base::sync::{Condvar, Mutex};
+use firndb_base::{Lsn, clock};
 use std::time::Duration;
 
 /// Requests for checkpoints, and their outcomes.
@@ -181,8 +181,8 @@ impl Checkpointer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::sim::{self, SimOptions};
-    use firn_base::sync::{Arc, thread};
+    use firndb_base::sim::{self, SimOptions};
+    use firndb_base::sync::{Arc, thread};
 
     #[test]
     fn those_who_wait_for_a_checkpoint_do_not_wake_each_other() {

@@ -13,9 +13,11 @@
 //! ```
 
 use crate::error::{Error, ErrorKind};
-use firn_base::{DatabaseId, crc32c};
-use firn_device::{AlignedBuf, Device, DeviceError, Durability, Fill, find_contents, find_contents_anywhere};
-use firn_log::DeviceContents;
+use firndb_base::{DatabaseId, crc32c};
+use firndb_device::{
+    AlignedBuf, Device, DeviceError, Durability, Fill, find_contents, find_contents_anywhere,
+};
+use firndb_log::DeviceContents;
 
 const MAGIC: &[u8; 8] = b"FIRNMINE";
 
@@ -60,8 +62,8 @@ fn bears(device: &dyn Device, database: DatabaseId) -> Result<bool, Error> {
         Ok(matches!(contents, DeviceContents::Member { database: of, .. } if of == database))
     };
     Ok(claimed
-        || firn_tier::store::owner(device) == Some(database)
-        || firn_tier::cache::owner(device) == Some(database)
+        || firndb_tier::store::owner(device) == Some(database)
+        || firndb_tier::cache::owner(device) == Some(database)
         || member()?)
 }
 
@@ -100,7 +102,7 @@ pub(crate) fn refuse_contents(device: &dyn Device, ids: &[DatabaseId]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_device::MemoryDevice;
+    use firndb_device::MemoryDevice;
 
     const ID: DatabaseId = DatabaseId([7; 16]);
 

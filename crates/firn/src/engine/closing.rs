@@ -3,7 +3,7 @@
 //! A thread of its own does the work (stopping the others, the last checkpoint, the log's seal),
 //! and the closing caller watches it:
 //! * a log device that does not complete one and the same write within `Options::close_patience` is
-//!   given up by the log (`firn_log`'s `closing.rs`): the work ends with an error that names it;
+//!   given up by the log (`firndb_log`'s `closing.rs`): the work ends with an error that names it;
 //! * if a device of any kind is in a call for that long, and none of its calls ends meanwhile, the
 //!   caller abandons the work. It does not matter what the call is, nor whether it began before the
 //!   closing did;
@@ -22,11 +22,11 @@
 use crate::engine::threads::{ARCHIVE_STOP_MAX, Threads};
 use crate::engine::{ARCHIVE_CLOSE_MAX, Engine};
 use crate::error::{Error, ErrorKind};
-use firn_base::clock::{self, Moment};
-use firn_base::sync::thread::{self, JoinHandle};
-use firn_base::sync::{Arc, Condvar, Mutex};
-use firn_device::{Counting, Device};
-use firn_log::WriteWatch;
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::thread::{self, JoinHandle};
+use firndb_base::sync::{Arc, Condvar, Mutex};
+use firndb_device::{Counting, Device};
+use firndb_log::WriteWatch;
 use std::panic::resume_unwind;
 use std::time::Duration;
 

@@ -10,10 +10,10 @@
 use crate::engine::claim;
 use crate::engine::superblock::{COPY_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES, text, too_long};
 use crate::error::Error;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, crc32c};
-use firn_device::{AlignedBuf, Device, Durability, Fill};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, crc32c};
+use firndb_device::{AlignedBuf, Device, Durability, Fill};
 
 /// First bytes while a database is being created: nothing was stored yet.
 const CREATING: &[u8; 8] = b"FIRNMAKE";
@@ -151,8 +151,8 @@ pub(crate) fn mark(device: &Arc<dyn Device>, making: Making, made: &Interrupted)
 mod tests {
     use super::*;
     use crate::engine::superblock::{Found, Superblock};
-    use firn_base::rng::Rng;
-    use firn_device::{CrashPlan, MemoryDevice, Survival};
+    use firndb_base::rng::Rng;
+    use firndb_device::{CrashPlan, MemoryDevice, Survival};
 
     const ID: DatabaseId = DatabaseId([7; 16]);
     const EARLIER: DatabaseId = DatabaseId([6; 16]);

@@ -3,9 +3,9 @@
 use crate::engine::superblock::{Member, Superblock};
 use crate::error::Error;
 use crate::options::Options;
-use firn_base::sync::{Arc, Mutex};
-use firn_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind, Overlay};
-use firn_log::{DeviceContents, MemberId};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind, Overlay};
+use firndb_log::{DeviceContents, MemberId};
 
 /// The devices of a database, plain or wrapped by devices that count, fail, crash or delay.
 #[derive(Clone, Debug)]

@@ -15,9 +15,9 @@ use crate::engine::superblock::{Found, Member, SECOND_COPY, Superblock};
 use crate::engine::{Engine, assembly, cache, claim, log_width, recovery};
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, clock, rng};
-use firn_device::{
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, clock, rng};
+use firndb_device::{
     AbsentDevice, Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, available_bytes,
     remove_file, sync_directory,
 };

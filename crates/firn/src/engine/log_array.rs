@@ -22,11 +22,11 @@ use crate::engine::devices::Candidate;
 use crate::engine::superblock::{Member, Superblock};
 use crate::error::{Error, ErrorKind};
 use crate::options::callbacks::LogEventKind;
-use firn_base::Lsn;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::Arc;
-use firn_device::{Counting, Device, Fill};
-use firn_log::{LogIdentity, MemberId, MemberState};
+use firndb_base::Lsn;
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::Arc;
+use firndb_device::{Counting, Device, Fill};
+use firndb_log::{LogIdentity, MemberId, MemberState};
 use std::time::Duration;
 
 /// Checkpoints requested to drop a failed device; later ones come in the ordinary course.
@@ -313,9 +313,9 @@ impl Engine {
 mod tests {
     use crate::engine::devices::Devices;
     use crate::options::Options;
-    use firn_base::sync::Arc;
-    use firn_device::{Device, MemoryDevice};
-    use firn_log::MemberId;
+    use firndb_base::sync::Arc;
+    use firndb_device::{Device, MemoryDevice};
+    use firndb_log::MemberId;
     use std::time::Duration;
 
     /// Cause: how many copies log gets was counted before the superblock's lock was taken. Effect: a

@@ -3,8 +3,8 @@
 
 use crate::options::callbacks::{LogEvent, LogEventKind};
 use crate::ranks;
-use firn_base::sync::Mutex;
-use firn_log::MemberId;
+use firndb_base::sync::Mutex;
+use firndb_log::MemberId;
 
 /// The engine's knowledge of the array beside the superblock.
 pub(crate) struct LogArray {

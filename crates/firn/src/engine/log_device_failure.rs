@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::options::callbacks::{LogEventFn, LogEventKind};
 use crate::ranks;
-use firn_base::sync::{Arc, Mutex, OnceLock, Weak};
-use firn_log::{LogError, LogErrorKind, Loss, LossHandler, LostMember, MemberId};
+use firndb_base::sync::{Arc, Mutex, OnceLock, Weak};
+use firndb_log::{LogError, LogErrorKind, Loss, LossHandler, LostMember, MemberId};
 
 /// The durable state of the log's members, and the listener for losses. Shared by the engine and
 /// the log's handler.
@@ -150,9 +150,9 @@ impl Losses {
 mod tests {
     use super::*;
     use crate::engine::devices::Devices;
-    use firn_base::sync::atomic::{AtomicBool, Ordering};
-    use firn_device::{Device, MemoryDevice};
-    use firn_log::Left;
+    use firndb_base::sync::atomic::{AtomicBool, Ordering};
+    use firndb_device::{Device, MemoryDevice};
+    use firndb_log::Left;
 
     /// Cause: what is left was counted before the superblock's lock was taken. Effect: another device
     /// failed in between, and its handler's lower count was replaced by this one's.

@@ -9,8 +9,8 @@
 //! Lock order: `superblock` → `holds`.
 
 use crate::ranks;
-use firn_base::Lsn;
-use firn_base::sync::Mutex;
+use firndb_base::Lsn;
+use firndb_base::sync::Mutex;
 use std::collections::BTreeMap;
 
 /// The holds on the log.

@@ -2,19 +2,19 @@
 //! it: from the source that is read faster (FlashLogging, 3.7).
 //!
 //! The choice affects speed only, so it may be wrong: log that the faster source lacks comes from
-//! the other ([`firn_log::LogSources::archive_first`]). The profiles tell how fast each is; without
+//! the other ([`firndb_log::LogSources::archive_first`]). The profiles tell how fast each is; without
 //! profiles for both, both are timed, unless there is too little log for that to pay.
 
 use crate::engine::archive_needed::ArchiveTail;
 use crate::engine::superblock::{Member, Superblock};
 use crate::options::Options;
 use crate::options::archive::ArchiveOptions;
-use firn_base::sync::{Arc, thread};
-use firn_base::{Lsn, clock};
-use firn_device::{AlignedBuf, Device};
-use firn_log::ArchiveUse;
-use firn_log::archive::ArchiveFiles;
-use firn_profile::DeviceProfile;
+use firndb_base::sync::{Arc, thread};
+use firndb_base::{Lsn, clock};
+use firndb_device::{AlignedBuf, Device};
+use firndb_log::ArchiveUse;
+use firndb_log::archive::ArchiveFiles;
+use firndb_profile::DeviceProfile;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -148,10 +148,10 @@ fn timed(device: &dyn Device) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::sim::{self, SimOptions};
-    use firn_device::{AbsentDevice, DeviceError, DeviceErrorKind, Fill, MemoryDevice};
-    use firn_emulate::{Emulated, profiles};
-    use firn_log::MemberId;
+    use firndb_base::sim::{self, SimOptions};
+    use firndb_device::{AbsentDevice, DeviceError, DeviceErrorKind, Fill, MemoryDevice};
+    use firndb_emulate::{Emulated, profiles};
+    use firndb_log::MemberId;
 
     #[test]
     fn files_in_one_directory_share_a_drive() {

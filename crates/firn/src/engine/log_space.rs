@@ -1,7 +1,7 @@
 //! What happens when the log is nearly full: checkpoints, and then revoking the holds of others.
 //!
 //! Invariant: a write that is refused for lack of space leaves the log as it was. No checkpoint is
-//! taken that cannot free any log, and housekeeping (`firn_txn`'s purge) waits: the log's reserve
+//! taken that cannot free any log, and housekeeping (`firndb_txn`'s purge) waits: the log's reserve
 //! is for undoing open transactions, and for checkpoints that help. What cannot be undone within it
 //! is put off until there is space.
 
@@ -12,9 +12,9 @@ use crate::engine::checkpointer::Pressure;
 use crate::engine::superblock::EPOCHS_WRITING_MAX;
 use crate::error::{Error, ErrorKind};
 use crate::options::archive::ArchiveFull;
-use firn_base::sync::atomic::Ordering;
-use firn_base::{Lsn, Progress, clock};
-use firn_log::LogSpace;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{Lsn, Progress, clock};
+use firndb_log::LogSpace;
 use std::time::Duration;
 
 /// How long writes wait for a running backup that does not copy any log, before it is given up.

@@ -6,9 +6,9 @@
 //! timed when the database is created.
 
 use crate::error::Error;
-use firn_base::clock;
-use firn_base::sync::Arc;
-use firn_device::{AlignedBuf, Device, Durability};
+use firndb_base::clock;
+use firndb_base::sync::Arc;
+use firndb_device::{AlignedBuf, Device, Durability};
 use std::time::Duration;
 
 /// Number of files for a device whose latency is worth hiding.
@@ -41,7 +41,7 @@ pub(crate) fn probe(device: &Arc<dyn Device>, offset: u64) -> Result<usize, Erro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_device::{Fill, MemoryDevice};
+    use firndb_device::{Fill, MemoryDevice};
 
     #[test]
     fn slow_devices_get_several_files_and_fast_ones_one() {

@@ -4,8 +4,8 @@
 use crate::engine::Engine;
 use crate::engine::checkpointer::Pressure;
 use crate::error::Error;
-use firn_base::Progress;
-use firn_base::clock;
+use firndb_base::Progress;
+use firndb_base::clock;
 use std::time::Duration;
 
 /// The kinds of maintenance.
@@ -145,9 +145,9 @@ impl Engine {
 mod tests {
     use crate::engine::devices::Devices;
     use crate::options::Options;
-    use firn_base::Progress;
-    use firn_base::sync::Arc;
-    use firn_device::MemoryDevice;
+    use firndb_base::Progress;
+    use firndb_base::sync::Arc;
+    use firndb_device::MemoryDevice;
 
     /// Cause: that one thread at a time does maintenance was a comment. Effect: a step freed a dropped
     /// table beside a thread that removed ghosts from it.

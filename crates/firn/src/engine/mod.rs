@@ -61,16 +61,16 @@ use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use crate::ranks;
-use firn_base::Progress;
-use firn_base::clock::Moment;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::sync::{Arc, Mutex};
-use firn_buffer::BufferPool;
-use firn_log::Log;
-use firn_table::Catalog;
-use firn_tier::CacheSwitch;
-use firn_tier::store::Store;
-use firn_txn::{TxnError, TxnErrorKind, TxnManager};
+use firndb_base::Progress;
+use firndb_base::clock::Moment;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_buffer::BufferPool;
+use firndb_log::Log;
+use firndb_table::Catalog;
+use firndb_tier::CacheSwitch;
+use firndb_tier::store::Store;
+use firndb_txn::{TxnError, TxnErrorKind, TxnManager};
 use std::time::Duration;
 
 /// The layers, assembled.

@@ -1,9 +1,9 @@
 //! The pending changes of one page, encoded as recovery collects them and redo applies them.
 
-use firn_base::Lsn;
-use firn_base::codec::{Reader, Writer};
-use firn_btree::PageChange;
-use firn_log::{Kind, Record};
+use firndb_base::Lsn;
+use firndb_base::codec::{Reader, Writer};
+use firndb_btree::PageChange;
+use firndb_log::{Kind, Record};
 
 /// Approximate memory of a page's entry beside its bytes.
 pub(crate) const PAGE_OVERHEAD: usize = 128;
@@ -48,7 +48,8 @@ impl PageChanges {
         if reader.is_empty() {
             return None;
         }
-        let mut read = || Ok::<_, firn_base::codec::Malformed>((reader.u64()?, reader.u8()?, reader.blob()?));
+        let mut read =
+            || Ok::<_, firndb_base::codec::Malformed>((reader.u64()?, reader.u8()?, reader.blob()?));
         let (lsn, kind, body) = read().expect("written by `push`");
         Some((Lsn(lsn), Record { kind: Kind(kind), body }))
     }

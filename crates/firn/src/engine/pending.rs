@@ -45,17 +45,17 @@ use crate::engine::pending_log::PendingLog;
 use crate::engine::recovery_report::RedoCounts;
 use crate::error::Error;
 use crate::ranks;
-use firn_base::codec::Reader;
-use firn_base::hash::FixedMap;
-use firn_base::sync::atomic::AtomicU64;
-use firn_base::sync::atomic::Ordering::Relaxed;
-use firn_base::sync::{Mutex, OnceLock};
-use firn_base::{Lsn, PageId};
-use firn_btree::{PageChange, Redone};
-use firn_buffer::{BufferError, BufferErrorKind, BufferPool, ExclusiveGuard, PendingChanges, Repeated};
-use firn_log::{LogError, LogErrorKind};
-use firn_tier::store::Store;
-use firn_tier::{Found, PageTier};
+use firndb_base::codec::Reader;
+use firndb_base::hash::FixedMap;
+use firndb_base::sync::atomic::AtomicU64;
+use firndb_base::sync::atomic::Ordering::Relaxed;
+use firndb_base::sync::{Mutex, OnceLock};
+use firndb_base::{Lsn, PageId};
+use firndb_btree::{PageChange, Redone};
+use firndb_buffer::{BufferError, BufferErrorKind, BufferPool, ExclusiveGuard, PendingChanges, Repeated};
+use firndb_log::{LogError, LogErrorKind};
+use firndb_tier::store::Store;
+use firndb_tier::{Found, PageTier};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages redone by one background step.
@@ -308,7 +308,7 @@ impl Pending {
             // A page that only could not be read, and can be read by now, is redone by its next
             // reader, or by the next opening.
             let keep_readable = error.kind == BufferErrorKind::Unreadable;
-            if pool.replace_unreadable(page, last, keep_readable, firn_btree::give_up_page)? {
+            if pool.replace_unreadable(page, last, keep_readable, firndb_btree::give_up_page)? {
                 self.is_obsolete(page);
                 given_up.push((page, error));
             }
@@ -322,7 +322,7 @@ impl Pending {
         let mut applied = 0;
         let mut reader = Reader::new(bytes);
         while let Some((lsn, record)) = PageChanges::next(&mut reader) {
-            match firn_btree::redo_latched(page, lsn, record) {
+            match firndb_btree::redo_latched(page, lsn, record) {
                 Ok(redone) => applied += u64::from(redone == Redone::Applied),
                 Err(error) => return Err(BufferError::new(BufferErrorKind::Damaged, error.message)),
             }
@@ -455,15 +455,15 @@ mod tests {
     use super::*;
     use crate::engine::page_changes::PAGE_OVERHEAD;
     use crate::engine::pending_collector::Collector;
-    use firn_base::sync::Arc;
-    use firn_base::sync::atomic::AtomicBool;
-    use firn_btree::PageChange;
-    use firn_log::LogClass;
-    use firn_log::{Kind, Record};
-    use firn_tier::Cached;
-    use firn_tier::store::PageEvent;
-    use firn_tier::testing::MemoryTier;
-    use firn_tier::{Allocation, PageRead, TierError, TierErrorKind};
+    use firndb_base::sync::Arc;
+    use firndb_base::sync::atomic::AtomicBool;
+    use firndb_btree::PageChange;
+    use firndb_log::LogClass;
+    use firndb_log::{Kind, Record};
+    use firndb_tier::Cached;
+    use firndb_tier::store::PageEvent;
+    use firndb_tier::testing::MemoryTier;
+    use firndb_tier::{Allocation, PageRead, TierError, TierErrorKind};
 
     const REMOVE: u8 = 0x23;
     const DROP: u8 = 0x2b;
@@ -606,8 +606,8 @@ mod tests {
     }
 
     impl PageTier for Failing {
-        firn_tier::forward_tier!(inner: page_size, write_batch, make_batch_space, reserve, unreserve, prepare);
-        firn_tier::forward_tier!(inner: publish, sync, version_of, oldest_needed_lsn, statistics);
+        firndb_tier::forward_tier!(inner: page_size, write_batch, make_batch_space, reserve, unreserve, prepare);
+        firndb_tier::forward_tier!(inner: publish, sync, version_of, oldest_needed_lsn, statistics);
         fn read_batch(&self, reads: &mut [PageRead<'_>]) {
             self.inner.read_batch(reads);
             for read in reads {
@@ -624,7 +624,7 @@ mod tests {
     /// Effect: they were passed over from then on, and never reported.
     #[test]
     fn what_a_step_sets_aside_is_returned_although_it_fails_at_another_page() {
-        let log = firn_log::testing::memory_log_with(1 << 20);
+        let log = firndb_log::testing::memory_log_with(1 << 20);
         let tier = Failing { inner: MemoryTier::new(512), damaged: PageId(1), refused: PageId(2) };
         for expected in 1..=2 {
             let page = tier.reserve(LogClass::Normal).expect("a memory tier is never full");
@@ -632,7 +632,7 @@ mod tests {
             let change = Allocation { allocate: &[page], free: &[] };
             tier.publish(change, &mut |record| log.append(LogClass::Normal, record)).expect("there is space");
         }
-        let options = firn_buffer::PoolOptions { budget_bytes: 64 << 10 };
+        let options = firndb_buffer::PoolOptions { budget_bytes: 64 << 10 };
         let pool = BufferPool::new(Arc::new(tier), log, options).expect("a large budget");
         let pending = collected(1..=2);
         let (set_aside, outcome) = pending.step(&pool);

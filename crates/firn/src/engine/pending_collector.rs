@@ -3,12 +3,12 @@
 
 use crate::engine::page_changes::PageChanges;
 use crate::engine::pending::Pending;
-use firn_base::hash::FixedMap;
-use firn_base::{Lsn, PageId};
-use firn_btree::PageChange;
-use firn_log::Kind;
-use firn_tier::Cached;
-use firn_tier::store::PageEvent;
+use firndb_base::hash::FixedMap;
+use firndb_base::{Lsn, PageId};
+use firndb_btree::PageChange;
+use firndb_log::Kind;
+use firndb_tier::Cached;
+use firndb_tier::store::PageEvent;
 use std::collections::BTreeSet;
 
 /// Collects pending changes from the log, in its order.

@@ -1,11 +1,11 @@
 //! Reads pending page changes again from the log, for pages whose changes are not in memory.
 
 use crate::engine::page_changes::PageChanges;
-use firn_base::record_kind::KindOwner;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId};
-use firn_btree::PageChange;
-use firn_log::{Log, LogError, LogErrorKind, LogIdentity, LogScan};
+use firndb_base::record_kind::KindOwner;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId};
+use firndb_btree::PageChange;
+use firndb_log::{Log, LogError, LogErrorKind, LogIdentity, LogScan};
 use std::collections::BTreeMap;
 
 /// The log that has the changes which are not in memory.

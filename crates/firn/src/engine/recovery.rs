@@ -36,15 +36,15 @@ use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use crate::options::archive::ArchiveFull;
 use crate::options::callbacks::{RecoveryPhase, RecoveryProgress};
-use firn_base::sync::{Arc, thread};
-use firn_base::{Lsn, rng};
-use firn_btree::Tree;
-use firn_buffer::BufferPool;
-use firn_log::{ArchiveUse, Log, LogErrorKind, LogOptions, LogScan, LogSources, MemberId};
-use firn_table::{Catalog, SYSTEM_TREE};
-use firn_tier::store::Store;
-use firn_tier::{CacheSwitch, PageCache};
-use firn_txn::{Analysis, LoserReport, TxnError, TxnManager};
+use firndb_base::sync::{Arc, thread};
+use firndb_base::{Lsn, rng};
+use firndb_btree::Tree;
+use firndb_buffer::BufferPool;
+use firndb_log::{ArchiveUse, Log, LogErrorKind, LogOptions, LogScan, LogSources, MemberId};
+use firndb_table::{Catalog, SYSTEM_TREE};
+use firndb_tier::store::Store;
+use firndb_tier::{CacheSwitch, PageCache};
+use firndb_txn::{Analysis, LoserReport, TxnError, TxnManager};
 
 /// Most LSNs that are skipped before an epoch: there are enough for 2^40 openings.
 const EPOCH_LEAP_MAX: u64 = 4 << 20;

@@ -1,7 +1,7 @@
 //! What recovery did and what it cost, for `firn stat` and for the caller that opened the database.
 
 use crate::engine::devices::Counted;
-use firn_base::clock::{self, Moment};
+use firndb_base::clock::{self, Moment};
 use std::time::Duration;
 
 /// Cost of one part of recovery.

@@ -3,13 +3,13 @@
 
 use crate::engine::pending::{READS, Unredone};
 use crate::error::Error;
-use firn_base::record_kind::KindOwner;
-use firn_base::sync::{Arc, Mutex, thread};
-use firn_base::{Lsn, PageId};
-use firn_btree::{PageChange, Redone, TreeError, TreeErrorKind};
-use firn_buffer::{BufferError, BufferErrorKind, BufferPool, InMemory};
-use firn_log::archive::ArchiveRecords;
-use firn_log::{Kind, LogError, Record, Records};
+use firndb_base::record_kind::KindOwner;
+use firndb_base::sync::{Arc, Mutex, thread};
+use firndb_base::{Lsn, PageId};
+use firndb_btree::{PageChange, Redone, TreeError, TreeErrorKind};
+use firndb_buffer::{BufferError, BufferErrorKind, BufferPool, InMemory};
+use firndb_log::archive::ArchiveRecords;
+use firndb_log::{Kind, LogError, Record, Records};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Redo reads this much log before it hands it to the workers.
@@ -159,7 +159,7 @@ fn redo_one(change: &Change, pool: &BufferPool) -> Result<bool, TreeError> {
         return Ok(false);
     }
     let record = Record { kind: change.kind, body: &change.body };
-    match firn_btree::redo(pool, change.lsn, record) {
+    match firndb_btree::redo(pool, change.lsn, record) {
         Ok(outcome) => Ok(outcome == Redone::Applied),
         // There is no image to repeat it on, and readers of the page get an error.
         Err(_) if pool.tier().page_is_lost(change.page) => Ok(false),

@@ -10,9 +10,9 @@
 //! The wrappers stay around the devices of the opened log. A write then costs one more load of an
 //! atomic.
 
-use firn_base::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use firn_base::sync::{Arc, Mutex};
-use firn_device::{AlignedBuf, Device, DeviceError, Durability, Fill, Io, IoOp};
+use firndb_base::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{AlignedBuf, Device, DeviceError, Durability, Fill, Io, IoOp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -57,7 +57,7 @@ impl ScanCache {
     }
 
     /// For the first pass, which may have to read a block again from the medium itself.
-    pub fn forgetting(&self) -> Arc<dyn firn_log::KeptReads> {
+    pub fn forgetting(&self) -> Arc<dyn firndb_log::KeptReads> {
         Arc::new(Forgetting(self.devices.clone()))
     }
 
@@ -77,7 +77,7 @@ impl ScanCache {
 #[derive(Debug)]
 struct Forgetting(Vec<Arc<Kept>>);
 
-impl firn_log::KeptReads for Forgetting {
+impl firndb_log::KeptReads for Forgetting {
     fn forget(&self, device: usize, range: Range<u64>) {
         match range.start {
             // The whole device: it is read from the beginning.
@@ -166,7 +166,7 @@ impl Kept {
 }
 
 impl Device for Kept {
-    firn_device::forward!(inner: info, len, sync);
+    firndb_device::forward!(inner: info, len, sync);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let phase = self.shared.phase.load(Relaxed);
         if phase == OFF || self.is_header(offset, buf.len()) {
@@ -213,7 +213,7 @@ impl Device for Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_device::{Counting, MemoryDevice};
+    use firndb_device::{Counting, MemoryDevice};
 
     const KIB: usize = 1024;
 

@@ -9,7 +9,7 @@
 use crate::engine::directory::SUPERBLOCK;
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
-use firn_log::archive::ArchiveFiles;
+use firndb_log::archive::ArchiveFiles;
 use std::path::{Component, Path, PathBuf};
 
 /// The file that says what a backup is; the last to be written.

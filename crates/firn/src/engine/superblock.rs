@@ -12,11 +12,11 @@
 use crate::engine::creation_mark::{Interrupted, Making};
 use crate::engine::superblock_fields::Extensions;
 use crate::error::{Error, ErrorKind};
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Epoch, Lsn, PageId, crc32c};
-use firn_device::{AlignedBuf, Device, DeviceError, Durability};
-use firn_log::{LogIdentity, MemberId};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, Epoch, Lsn, PageId, crc32c};
+use firndb_device::{AlignedBuf, Device, DeviceError, Durability};
+use firndb_log::{LogIdentity, MemberId};
 
 /// First bytes of every copy.
 const MAGIC: &[u8; 8] = b"FIRNSUPR";
@@ -478,8 +478,8 @@ pub(crate) fn text(bytes: &[u8]) -> Result<String, Malformed> {
 mod tests {
     use super::*;
     use crate::engine::creation_mark;
-    use firn_base::rng::Rng;
-    use firn_device::{
+    use firndb_base::rng::Rng;
+    use firndb_device::{
         Calls, CrashPlan, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, Fill, MemoryDevice, Survival,
         When,
     };

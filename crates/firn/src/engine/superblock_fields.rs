@@ -5,9 +5,9 @@
 
 use crate::engine::superblock::Superblock;
 use crate::options::kept::KeptSettings;
-use firn_base::Lsn;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_log::Redundancy;
+use firndb_base::Lsn;
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_log::Redundancy;
 
 /// Tags.
 const LOG_START: u64 = 1;

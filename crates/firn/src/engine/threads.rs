@@ -5,11 +5,11 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_base::sync::thread::{self, JoinHandle};
-use firn_base::sync::{Arc, Condvar, Mutex};
-use firn_base::{Progress, clock};
-use firn_txn::{TxnError, TxnErrorKind};
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use firndb_base::sync::thread::{self, JoinHandle};
+use firndb_base::sync::{Arc, Condvar, Mutex};
+use firndb_base::{Progress, clock};
+use firndb_txn::{TxnError, TxnErrorKind};
 use std::time::Duration;
 
 /// How long the cleaner sleeps when no thread waits for a frame.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
-use firn_log::archive::{ArchiveFiles, SEGMENT_BYTES_MIN, WrapDevice};
+use firndb_log::archive::{ArchiveFiles, SEGMENT_BYTES_MIN, WrapDevice};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

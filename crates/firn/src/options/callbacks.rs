@@ -1,9 +1,9 @@
 //! What the engine calls while it works: progress of recovery, events of the log's devices, and
 //! wrappers of devices.
 
-use firn_base::sync::Arc;
-use firn_device::{Device, DeviceError};
-use firn_tier::PageTier;
+use firndb_base::sync::Arc;
+use firndb_device::{Device, DeviceError};
+use firndb_tier::PageTier;
 
 /// Progress of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

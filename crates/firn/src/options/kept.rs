@@ -12,7 +12,7 @@
 
 use crate::options::Options;
 use crate::options::archive::ArchiveFull;
-use firn_base::codec::{Malformed, Reader, Writer};
+use firndb_base::codec::{Malformed, Reader, Writer};
 use std::time::Duration;
 
 const CACHE_REBUILDABLE: u64 = 1;

@@ -13,6 +13,6 @@ pub(crate) const MAP_SHARE: usize = 16;
 /// single device left: a quarter of its capacity for blocks, of which section headers and the area
 /// for outliers take up to three eighths.
 pub(crate) fn log_device_least(page_size: usize) -> u64 {
-    let blocks = 4 * firn_btree::group_bytes_max(page_size);
+    let blocks = 4 * firndb_btree::group_bytes_max(page_size);
     (blocks * 8 / 5).next_multiple_of(4096).max(256 << 10)
 }

@@ -17,14 +17,14 @@ use crate::options::kept::KeptSettings;
 use crate::options::limits::MAP_SHARE;
 use crate::options::limits::PAGE_SIZES;
 use crate::options::profiled::Tuning;
-use firn_base::machine;
-use firn_base::sync::Arc;
-use firn_device::{Device, DeviceError, OverlaySpace};
-use firn_log::{Compose, Hiding, LogPolicy};
-use firn_tier::PageTier;
-use firn_tier::cache::CachePolicy;
-use firn_tier::store::Layout;
-use firn_txn::{SetAside, SetAsideFn};
+use firndb_base::machine;
+use firndb_base::sync::Arc;
+use firndb_device::{Device, DeviceError, OverlaySpace};
+use firndb_log::{Compose, Hiding, LogPolicy};
+use firndb_tier::PageTier;
+use firndb_tier::cache::CachePolicy;
+use firndb_tier::store::Layout;
+use firndb_txn::{SetAside, SetAsideFn};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ use std::time::Duration;
 ///
 /// ```
 /// let dir = tempfile::tempdir()?;
-/// let db = firn::Options::new().buffer_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let db = firndb::Options::new().buffer_bytes(8 << 20).open(dir.path().join("db"))?;
 /// # drop(db);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -18,9 +18,9 @@
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use crate::options::limits::log_device_least;
-use firn_base::sync::Arc;
-use firn_log::{LogOptions, OutlierOptions};
-use firn_profile::{Choices, DeviceProfile, ProfileError};
+use firndb_base::sync::Arc;
+use firndb_log::{LogOptions, OutlierOptions};
+use firndb_profile::{Choices, DeviceProfile, ProfileError};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -212,7 +212,7 @@ impl Options {
         if !self.tuning.measure || self.tuning.log.is_some() {
             return Ok(self);
         }
-        let profile = firn_characterize::quick(dir).map_err(measuring_failed)?;
+        let profile = firndb_characterize::quick(dir).map_err(measuring_failed)?;
         profile.save(dir.join(MEASURED)).map_err(|error| bad(&error))?;
         self.with_profiles(Some(dir))
     }
@@ -364,8 +364,8 @@ fn setting(name: &str, value: impl ToString, origin: &SettingOrigin, reason: &st
     }
 }
 
-fn measuring_failed(error: firn_characterize::Error) -> Error {
-    use firn_characterize::Error as Cause;
+fn measuring_failed(error: firndb_characterize::Error) -> Error {
+    use firndb_characterize::Error as Cause;
     let kind = match &error {
         Cause::BadArgument(_) => ErrorKind::BadArgument,
         Cause::Full(_) => ErrorKind::Full,
@@ -378,7 +378,7 @@ fn measuring_failed(error: firn_characterize::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_profile::Choice;
+    use firndb_profile::Choice;
 
     #[test]
     fn a_new_caches_groups_are_given_or_the_flashs_or_a_default() {

@@ -1,7 +1,7 @@
 //! What was committed is there after closing and opening, after dropping without closing, and in
 //! memory devices as in files.
 
-use firn::{Database, Direction, ErrorKind, KeyRange, Options};
+use firndb::{Database, Direction, ErrorKind, KeyRange, Options};
 
 fn small() -> Options {
     Options::new().buffer_bytes(2 << 20).log_bytes(4 << 20).log_devices(2)

@@ -1,7 +1,7 @@
 //! A database with a flash cache in a directory: made with it or later, found again, missing,
 //! foreign, older.
 
-use firn::{CachePolicy, Database, ErrorKind, Options};
+use firndb::{CachePolicy, Database, ErrorKind, Options};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn fill(db: &Database, from: u32, to: u32, version: u32) {
             for i in chunk {
                 tx.put(&table, &i.to_be_bytes(), &value(*i, version))?;
             }
-            Ok::<_, firn::Error>(())
+            Ok::<_, firndb::Error>(())
         })
         .expect("commits");
     }

@@ -3,7 +3,7 @@
 
 use crate::backup_support::{Gate, Mode, rows_of, wait_for_archive};
 use crate::histories_support::Disks;
-use firn::{ArchiveFull, Database, ErrorKind, Options, Progress, Table, Transaction};
+use firndb::{ArchiveFull, Database, ErrorKind, Options, Progress, Table, Transaction};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ fn open_changes(db: &Database, table: &Table, clients: u32) -> Vec<Transaction> 
 }
 
 /// Commits until the log is full; returns the error.
-fn fill(db: &Database, table: &Table) -> firn::Error {
+fn fill(db: &Database, table: &Table) -> firndb::Error {
     for i in 0..100_000u32 {
         if let Err(error) = db.transact(|tx| tx.put(table, &key(1000, i % 50), &[i as u8; 400])) {
             return error;

@@ -3,13 +3,13 @@
 //! made nor lost.
 
 use crate::support::bed::Bed;
-use firn::device::{Device, DeviceError, Durability};
-use firn::{Database, Devices, Error, Options, Table, Transaction};
-use firn_base::clock;
-use firn_base::hash::hash_bytes;
-use firn_base::rng::Rng;
-use firn_base::sim::{self, Policy, SimOptions, SimOutcome};
-use firn_base::sync::{Arc, Mutex, thread};
+use firndb::device::{Device, DeviceError, Durability};
+use firndb::{Database, Devices, Error, Options, Table, Transaction};
+use firndb_base::clock;
+use firndb_base::hash::hash_bytes;
+use firndb_base::rng::Rng;
+use firndb_base::sim::{self, Policy, SimOptions, SimOutcome};
+use firndb_base::sync::{Arc, Mutex, thread};
 use std::time::Duration;
 
 const ACCOUNTS: u64 = 48;
@@ -35,7 +35,7 @@ impl Slow {
 }
 
 impl Device for Slow {
-    firn::device::forward!(inner: info, len, grow, shrink, discard);
+    firndb::device::forward!(inner: info, len, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.pass(20);
         self.inner.read(offset, buf)

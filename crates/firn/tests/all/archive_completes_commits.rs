@@ -3,10 +3,10 @@
 
 use crate::backup_support;
 use crate::backup_support::{Gate, Mode, commit_one, rows_of, wait_for_archive};
-use firn::device::{
+use firndb::device::{
     Calls, CrashPlan, Device, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival, When,
 };
-use firn::{Database, Devices, ErrorKind, Hiding, Options, Table};
+use firndb::{Database, Devices, ErrorKind, Hiding, Options, Table};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn left_by(plan: &CrashPlan) -> Devices {
 }
 
 fn left_with(plan: &CrashPlan, survival: Survival) -> Devices {
-    let image = plan.crash_image(survival, &mut firn_base::rng::Rng::new(1));
+    let image = plan.crash_image(survival, &mut firndb_base::rng::Rng::new(1));
     let mut image = image.into_iter().map(|device| device as Arc<dyn Device>);
     let mut next = || image.next().unwrap();
     let superblock = next();
@@ -278,7 +278,7 @@ fn an_archive_is_lost() -> bool {
             let (db, bed, write) = (&db, &bed, &write);
             scope.spawn(move || {
                 for generation in 2..10_000 {
-                    let mut rng = firn_base::rng::Rng::new(generation * 12 + client);
+                    let mut rng = firndb_base::rng::Rng::new(generation * 12 + client);
                     let first = rng.below(ROWS / 12);
                     let mut rows = (first..ROWS / 12).step_by(5).take(12).map(|row| row * 12 + client);
                     if write(generation, &mut rows).is_err() {

@@ -2,8 +2,8 @@
 //! while that can be.
 
 use crate::backup_support::{Gate, Mode, commit_one, go_on, rows_of, small, wait_for_archive};
-use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn::{ArchiveFull, Database, ErrorKind, LogEvent, LogEventKind, Lsn, Options, RestoreTo};
+use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::{ArchiveFull, Database, ErrorKind, LogEvent, LogEventKind, Lsn, Options, RestoreTo};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -2,8 +2,8 @@
 //! commit.
 
 use crate::backup_support::{Rows, commit_one, go_on, rows_of, small, wait_for_archive};
-use firn::{Database, ErrorKind, Lsn, Options, RestoreTo, Table, verify_backup};
-use firn_base::rng::Rng;
+use firndb::{Database, ErrorKind, Lsn, Options, RestoreTo, Table, verify_backup};
+use firndb_base::rng::Rng;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -202,7 +202,7 @@ fn a_time_names_the_commits_made_until_then() {
     let db = small().archive(path("archive")).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     db.transact(|tx| tx.put(&table, b"0", b"")).unwrap();
-    let begun = firn_base::clock::unix_time_us();
+    let begun = firndb_base::clock::unix_time_us();
     std::thread::sleep(std::time::Duration::from_millis(3));
     db.backup(path("backup"), &mut go_on).unwrap();
     let mut times = Vec::new();
@@ -210,7 +210,7 @@ fn a_time_names_the_commits_made_until_then() {
         std::thread::sleep(std::time::Duration::from_millis(3));
         db.transact(|tx| tx.put(&table, &[b'0' + i], b"")).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(3));
-        times.push(firn_base::clock::unix_time_us());
+        times.push(firndb_base::clock::unix_time_us());
     }
     drop(table);
     db.close().unwrap();
@@ -442,7 +442,7 @@ fn a_restored_database_archives_from_where_it_is_built() {
             for i in 0..20 {
                 tx.put(&table, &(chunk * 20 + i).to_be_bytes(), &[7; 5000])?;
             }
-            Ok::<_, firn::Error>(())
+            Ok::<_, firndb::Error>(())
         })
         .unwrap();
     }
@@ -452,7 +452,7 @@ fn a_restored_database_archives_from_where_it_is_built() {
     let tiny = || Options::new().buffer_bytes(256 << 10).log_bytes(256 << 10).log_devices(1);
     let restored = tiny().archive(path("archive"));
     restored.restore(path("backup"), None, RestoreTo::End, path("to")).unwrap();
-    let survey = firn::survey_archive(path("archive"), true, &mut |_, _| {}).unwrap();
+    let survey = firndb::survey_archive(path("archive"), true, &mut |_, _| {}).unwrap();
     assert!(survey.damage.is_empty() && survey.stretches.len() == 1, "{survey:?}");
     let db = tiny().open(path("to")).unwrap();
     let table = db.table("rows").unwrap();
@@ -460,6 +460,6 @@ fn a_restored_database_archives_from_where_it_is_built() {
     wait_for_archive(&db);
     let statistics = db.archive_statistics().unwrap();
     assert!(statistics.gaps.is_empty() && statistics.failing.is_none(), "{statistics:?}");
-    let survey = firn::survey_archive(path("archive"), true, &mut |_, _| {}).unwrap();
+    let survey = firndb::survey_archive(path("archive"), true, &mut |_, _| {}).unwrap();
     assert!(survey.damage.is_empty() && survey.stretches.len() == 1, "{survey:?}");
 }

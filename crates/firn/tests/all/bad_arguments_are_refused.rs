@@ -3,12 +3,12 @@
 //! trace.
 
 use crate::bad_support::{Disks, case, quiet};
-use firn::device::{Device, Durability, Fill, MemoryDevice};
-use firn::{
+use firndb::device::{Device, Durability, Fill, MemoryDevice};
+use firndb::{
     Column, ColumnType, Database, Direction, ErrorKind, IndexPart, IndexSpec, KeyColumn, KeyRange, Options,
     Schema, TableSpec,
 };
-use firn_base::sync::Arc;
+use firndb_base::sync::Arc;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ fn devices_that_hold_something_are_left_alone() {
     };
     let error = db.add_log_device_on(other()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
-    let error = db.attach_cache_on(other(), &firn::CacheSpec::new(1 << 20)).expect_err("refused");
+    let error = db.attach_cache_on(other(), &firndb::CacheSpec::new(1 << 20)).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
 }
 
@@ -468,7 +468,7 @@ fn savepoints_and_cursors_of_another_transaction() {
     let index = table.index("i").expect("just created");
     db.transact(|tx| [b"1", b"2", b"3"].iter().try_for_each(|key| tx.insert(&table, *key, b"old")))
         .expect("committed");
-    let refused = |error: firn::Error| {
+    let refused = |error: firndb::Error| {
         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
         assert!(error.to_string().contains("transaction"), "{error}");
     };

@@ -4,8 +4,8 @@
 //! `FIRN_SEEDS=20` flips other bits, and more of them.
 
 use crate::bad_support::*;
-use firn::device::Device;
-use firn_base::rng::Rng;
+use firndb::device::Device;
+use firndb_base::rng::Rng;
 
 /// How often each test goes over its device.
 fn rounds() -> u64 {

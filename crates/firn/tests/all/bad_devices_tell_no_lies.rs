@@ -4,10 +4,10 @@
 //! One seed again: `FIRN_SEED=7`; more seeds: `FIRN_SEEDS=100000`.
 
 use crate::bad_support::*;
-use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn::{Database, Devices, ErrorKind};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
+use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::{Database, Devices, ErrorKind};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
 
 fn faulty(disks: &Disks, plan: &FaultPlan) -> Devices {
     let wrap = |device: Arc<dyn Device>| Arc::new(Faulty::new(device, plan)) as Arc<dyn Device>;

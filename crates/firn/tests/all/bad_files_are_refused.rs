@@ -3,11 +3,11 @@
 //! all it takes.
 
 use crate::bad_support::*;
-use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn::{Database, Error, ErrorKind, Options};
-use firn_base::crc32c;
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
+use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::{Database, Error, ErrorKind, Options};
+use firndb_base::crc32c;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;

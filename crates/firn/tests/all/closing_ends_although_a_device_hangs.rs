@@ -2,12 +2,12 @@
 //! in use until the late write has landed.
 
 use crate::support::bed::Bed;
-use firn::device::{
+use firndb::device::{
     Calls, Device, DeviceError, DeviceErrorKind, Durability, Fault, FaultPlan, FaultRule, Faulty, When,
 };
-use firn::{Database, Devices, ErrorKind, LogEventKind, Options};
-use firn_base::clock;
-use firn_base::sim::{self, SimOptions};
+use firndb::{Database, Devices, ErrorKind, LogEventKind, Options};
+use firndb_base::clock;
+use firndb_base::sim::{self, SimOptions};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -99,7 +99,7 @@ fn a_call_that_hung_before_the_closing_began_ends_it_in_time() {
             (0..200).for_each(|n| put(&db, n));
             hang(&plan, hung, calls);
             let client = db.clone();
-            let client = firn_base::sync::thread::spawn("client", move || client.checkpoint()).unwrap();
+            let client = firndb_base::sync::thread::spawn("client", move || client.checkpoint()).unwrap();
             clock::sleep(Duration::from_secs(60));
             assert!(plan.fired() > 0, "{hung}, {calls:?}: no such call was made");
             let begun = clock::now();
@@ -171,7 +171,7 @@ fn a_device_that_hangs_beside_another_at_work_ends_the_closing_in_time() {
         plan.add(FaultRule { calls: Calls::Reads, device, when: When::From(0), fault });
         let checking = db.clone();
         let checking =
-            firn_base::sync::thread::spawn("check", move || drop(checking.check(&mut |_| {}))).unwrap();
+            firndb_base::sync::thread::spawn("check", move || drop(checking.check(&mut |_| {}))).unwrap();
         // It has begun, and reads page after page.
         clock::sleep(Duration::from_secs(5));
         assert!(plan.fired() > 0 && !checking.is_finished());
@@ -288,7 +288,7 @@ impl Gate {
 }
 
 impl Device for Gated {
-    firn::device::forward!(inner: info, len, read, sync, grow, shrink, discard);
+    firndb::device::forward!(inner: info, len, read, sync, grow, shrink, discard);
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         drop(self.gate.1.wait_while(self.gate.0.lock().unwrap(), |shut| *shut).unwrap());
         self.inner.write(offset, data, durability)

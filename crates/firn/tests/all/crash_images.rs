@@ -9,9 +9,9 @@ use crate::support::bed::Bed;
 use crate::support::images::{Record, Tally, Walk, record};
 use crate::support::scripts;
 use crate::support::watchdog::Watchdog;
-use firn::Devices;
-use firn::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, Survival, When};
-use firn_base::rng::Rng;
+use firndb::Devices;
+use firndb::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, Survival, When};
+use firndb_base::rng::Rng;
 use std::sync::Arc;
 
 /// Scripts that are walked: those in which writes of several kinds are under way.

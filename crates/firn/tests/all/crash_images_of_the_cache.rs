@@ -11,8 +11,8 @@ use crate::support::caches::{CACHES, Cache, roomy};
 use crate::support::images::{Record, Tally, Walk, record};
 use crate::support::scripts;
 use crate::support::watchdog::Watchdog;
-use firn::Devices;
-use firn::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::Devices;
+use firndb::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, When};
 use std::sync::Arc;
 
 /// Scripts in which pages leave DRAM, are freed and come again, and recovery has something to do.

@@ -8,9 +8,9 @@
 use crate::support::bed::Bed;
 use crate::support::watchdog::Watchdog;
 use crate::support::{Failures, caught};
-use firn::device::{CrashPlan, CrashReplay, Survival};
-use firn::{Database, Error, Options, Table};
-use firn_base::rng::Rng;
+use firndb::device::{CrashPlan, CrashReplay, Survival};
+use firndb::{Database, Error, Options, Table};
+use firndb_base::rng::Rng;
 use std::time::Duration;
 
 const THREADS: u64 = 4;

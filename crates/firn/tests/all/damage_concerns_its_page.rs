@@ -6,8 +6,8 @@
 //! Each test runs without background threads, and with them where they have a part in it.
 
 use crate::support::bed::Bed;
-use firn::device::{Calls, Device, DeviceErrorKind, Durability, Fault, FaultPlan, FaultRule, When};
-use firn::{Database, Direction, DumpWhat, Error, ErrorKind, KeyRange, Options, Progress, SetAside, Table};
+use firndb::device::{Calls, Device, DeviceErrorKind, Durability, Fault, FaultPlan, FaultRule, When};
+use firndb::{Database, Direction, DumpWhat, Error, ErrorKind, KeyRange, Options, Progress, SetAside, Table};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -151,7 +151,7 @@ impl Told {
 /// Waits until recovery is complete, or does it.
 fn recovered(db: &Database, threads: bool) {
     if !threads {
-        while db.step().expect("a step") == firn::Progress::Worked {}
+        while db.step().expect("a step") == firndb::Progress::Worked {}
     }
     let limit = Instant::now() + Duration::from_secs(30);
     while !db.recovery_report().complete {
@@ -200,7 +200,7 @@ fn look_into(options: &Options, bed: &Bed) {
 
 /// A transaction that never ends changes rows of both tables, on some twenty pages, which the store
 /// has; then a crash. What it leaves, a place on the page of row 705 of `a`, and the log's end.
-fn crashed_with_a_loser() -> (Bed, Vec<usize>, firn::Lsn) {
+fn crashed_with_a_loser() -> (Bed, Vec<usize>, firndb::Lsn) {
     let bed = Bed::new(1);
     let (db, a, b) = filled(&quiet(), &bed);
     let mut loser = db.begin();
@@ -324,7 +324,7 @@ fn a_rollback_that_meets_damage_is_set_aside() {
     assert_damaged(get(&db, "a", 705));
     put(&db, "a", 5, "mine").expect("it was undone there");
     put(&db, "b", 5, "mine").expect("committed");
-    while db.step().expect("a step") == firn::Progress::Worked {}
+    while db.step().expect("a step") == firndb::Progress::Worked {}
     db.checkpoint().expect("taken");
     drop(a);
     db.close().expect("closed");
@@ -471,7 +471,7 @@ fn rotten_before_images_concern_the_rows_they_belong_to() {
                 db.checkpoint().expect("taken");
             }
         }
-        while !threads && db.step().expect("a step") == firn::Progress::Worked {}
+        while !threads && db.step().expect("a step") == firndb::Progress::Worked {}
         db.close().expect("closed");
 
         rot(&bed, &places);
@@ -617,7 +617,7 @@ fn a_page_that_is_freed_keeps_nothing_waiting() {
         recovered(&db, false);
         assert_eq!(db.recovery_report().redo.pages_set_aside, 1);
         db.drop_table("a").expect("dropped");
-        while db.step().expect("a step") == firn::Progress::Worked {}
+        while db.step().expect("a step") == firndb::Progress::Worked {}
         let redo = db.recovery_report().redo;
         assert_eq!((redo.pages_set_aside, redo.pages_left), (0, 0), "{redo:?}");
         // A crash now finds the page freed.
@@ -764,7 +764,7 @@ fn a_damaged_leaf_of_the_catalog_concerns_the_tables_defined_there() {
         assert_eq!(db.recovery_report().losers_set_aside, 1);
         put(&db, "b", 1, "mine").expect("committed");
         db.drop_table("table 58").expect("dropped");
-        while !threads && db.step().expect("a step") == firn::Progress::Worked {}
+        while !threads && db.step().expect("a step") == firndb::Progress::Worked {}
         db.close().expect("closed");
 
         rot(&bed, &definition);

@@ -1,10 +1,10 @@
 //! A caller's device around each file sees what the database does, and its refusal is an error, not
 //! a panic.
 
-use firn::device::trace::{TraceEvent, TraceOp, TraceReader};
-use firn::device::{DeviceError, DeviceErrorKind, Recording};
-use firn::{ErrorKind, Options};
-use firn_base::clock;
+use firndb::device::trace::{TraceEvent, TraceOp, TraceReader};
+use firndb::device::{DeviceError, DeviceErrorKind, Recording};
+use firndb::{ErrorKind, Options};
+use firndb_base::clock;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;

@@ -4,7 +4,9 @@
 
 use crate::backup_support::{Gate, Mode, rows_of};
 use crate::bad_support::{Disks, contents, flip};
-use firn::{ArchiveFull, Database, ErrorKind, IndexPart, IndexSpec, Options, Progress, SetAside, TableSpec};
+use firndb::{
+    ArchiveFull, Database, ErrorKind, IndexPart, IndexSpec, Options, Progress, SetAside, TableSpec,
+};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -388,13 +390,13 @@ mod in_a_small_log {
 /// In virtual time: figures are equal on any machine.
 mod of_cached_pages {
     use super::*;
-    use firn::device::{Device, MemoryDevice};
-    use firn::{CachePolicy, Devices};
-    use firn_base::clock;
-    use firn_base::rng::Rng;
-    use firn_base::sim::{self, SimOptions};
-    use firn_base::sync::thread;
-    use firn_emulate::{Emulated, profiles};
+    use firndb::device::{Device, MemoryDevice};
+    use firndb::{CachePolicy, Devices};
+    use firndb_base::clock;
+    use firndb_base::rng::Rng;
+    use firndb_base::sim::{self, SimOptions};
+    use firndb_base::sync::thread;
+    use firndb_emulate::{Emulated, profiles};
 
     /// What clients met while a table was dropped, or was not.
     #[derive(Debug)]

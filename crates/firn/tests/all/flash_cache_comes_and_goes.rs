@@ -3,14 +3,14 @@
 //! afterwards.
 
 use crate::support::bed::Bed;
-use firn::device::{
+use firndb::device::{
     Calls, CrashPlan, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival,
     When,
 };
-use firn::{
+use firndb::{
     CacheMemberState, CachePolicy, CacheSpec, Database, Devices, Error, ErrorKind, Options, cache_status,
 };
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,8 +5,8 @@ use crate::support::caches;
 use crate::support::images::{Tally, Walk, record};
 use crate::support::scripts;
 use crate::support::watchdog::Watchdog;
-use firn::device::CrashPlan;
-use firn::{CacheSpec, Database, ErrorKind, Options};
+use firndb::device::CrashPlan;
+use firndb::{CacheSpec, Database, ErrorKind, Options};
 
 fn small(options: Options) -> Options {
     caches::small(options).cache_rebuildable(true)

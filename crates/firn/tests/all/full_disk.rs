@@ -3,9 +3,11 @@
 //! space, space that returns is used at once, and a database that is full opens.
 
 use crate::bad_support::{Disks, quiet};
-use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn::{Database, Devices, Direction, Error, ErrorKind, KeyRange, Options, Progress, Table, Transaction};
-use firn_base::sync::Arc;
+use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::{
+    Database, Devices, Direction, Error, ErrorKind, KeyRange, Options, Progress, Table, Transaction,
+};
+use firndb_base::sync::Arc;
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;

@@ -10,7 +10,7 @@
 #[path = "../../../../fuzz/src/harness.rs"]
 pub(crate) mod harness;
 
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

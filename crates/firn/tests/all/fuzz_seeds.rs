@@ -10,11 +10,11 @@
 
 use crate::fuzz_runs_are_short_here::corpus_path;
 use crate::fuzz_runs_are_short_here::harness::{self, Disks};
-use firn::device::{Device, MemoryDevice};
-use firn_base::codec::{Reader, Writer};
-use firn_base::{DatabaseId, Epoch, Lsn, PageId, TreeId};
-use firn_btree::PageChange;
-use firn_log::{LogIdentity, LogScan, MemberId, Record, Redundancy};
+use firndb::device::{Device, MemoryDevice};
+use firndb_base::codec::{Reader, Writer};
+use firndb_base::{DatabaseId, Epoch, Lsn, PageId, TreeId};
+use firndb_btree::PageChange;
+use firndb_log::{LogIdentity, LogScan, MemberId, Record, Redundancy};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -141,7 +141,7 @@ fn page_seeds() -> Vec<Seed> {
     }
     let mut checkpoint = vec![0x1f];
     checkpoint.resize(1 + harness::PAGE, 0);
-    firn_txn::CheckpointState::fresh(TreeId(16)).encode(&mut checkpoint);
+    firndb_txn::CheckpointState::fresh(TreeId(16)).encode(&mut checkpoint);
     seeds.insert("checkpoint".to_owned(), checkpoint);
     seeds.into_iter().collect()
 }

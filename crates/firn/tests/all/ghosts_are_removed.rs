@@ -4,9 +4,9 @@
 //! The steps are driven until none has anything to do: that is the bounded time.
 
 use crate::histories_support::{Disks, busy, quiet, scan, within};
-use firn::device::{Device, Durability};
-use firn::{Database, Direction, IndexPart, IndexSpec, KeyRange, Options, Progress, Table, TableSpec};
-use firn_txn::TxnManager;
+use firndb::device::{Device, Durability};
+use firndb::{Database, Direction, IndexPart, IndexSpec, KeyRange, Options, Progress, Table, TableSpec};
+use firndb_txn::TxnManager;
 use std::time::{Duration, Instant};
 
 const GHOST_BYTES_MAX: usize = TxnManager::GHOST_BYTES_MAX;
@@ -64,7 +64,7 @@ fn delete(db: &Database, table: &Table, rows: std::ops::Range<u32>, a_transactio
         db.transact(|tx| {
             (start..(start + a_transaction).min(rows.end)).try_for_each(|i| {
                 assert!(tx.delete(table, &i.to_be_bytes())?);
-                Ok::<_, firn::Error>(())
+                Ok::<_, firndb::Error>(())
             })
         })
         .expect("committed");

@@ -1,8 +1,8 @@
 //! The judge of histories finds what is wrong with histories made by hand, and nothing in good
 //! ones.
 
-use firn_workloads::history::Phenomenon::{self, *};
-use firn_workloads::history::{Element, Event, Txn, judge};
+use firndb_workloads::history::Phenomenon::{self, *};
+use firndb_workloads::history::{Element, Event, Txn, judge};
 use std::collections::BTreeMap;
 
 const X: u32 = 1;

@@ -6,12 +6,12 @@
 
 use crate::histories_support;
 use crate::histories_support::{Disks, for_seeds, within};
-use firn::{
+use firndb::{
     Database, Direction, Error, ErrorKind, Isolation, KeyRange, Options, Table, Transaction,
     TransactionOptions,
 };
-use firn_base::rng::Rng;
-use firn_workloads::history::{Element, Event, Findings, Phenomenon, Txn, judge};
+use firndb_base::rng::Rng;
+use firndb_workloads::history::{Element, Event, Findings, Phenomenon, Txn, judge};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 //! After Adya's thesis (2000) and the Hermitage tests of Kleppmann.
 
 use crate::histories_support::script::{End, Outcome, run};
-use firn::Isolation;
+use firndb::Isolation;
 
 struct Anomaly {
     name: &'static str,
@@ -223,7 +223,7 @@ fn every_level_forbids_what_the_table_says() {
                     end,
                     End::Committed
                         | End::RolledBack
-                        | End::Refused(firn::ErrorKind::Conflict | firn::ErrorKind::Deadlock)
+                        | End::Refused(firndb::ErrorKind::Conflict | firndb::ErrorKind::Deadlock)
                 );
                 assert!(fair, "transaction {who} ended with {end:?} in {}", anomaly.name);
             }

@@ -2,7 +2,7 @@
 
 use crate::histories_support::script::{End, run, run_on, two_rows};
 use crate::histories_support::{busy, create, quiet, scan, within};
-use firn::{
+use firndb::{
     CancelToken, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Table,
     TableSpec, Transaction, TransactionOptions,
 };

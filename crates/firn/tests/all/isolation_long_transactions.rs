@@ -2,7 +2,7 @@
 //! can be ended well in any way.
 
 use crate::histories_support::{Disks, quiet, scan, within};
-use firn::{Database, Direction, KeyRange, Options, Table};
+use firndb::{Database, Direction, KeyRange, Options, Table};
 use std::time::Duration;
 
 /// Half a megabyte of log.
@@ -32,7 +32,7 @@ fn write_log_over(db: &Database, table: &Table, times: u64) {
 /// returns the database that is left and whether the transaction should be in it.
 fn long_transaction(
     version_bytes: usize,
-    end: impl FnOnce(Database, Disks, firn::Transaction) -> (Database, bool),
+    end: impl FnOnce(Database, Disks, firndb::Transaction) -> (Database, bool),
 ) {
     let disks = Disks::new(1);
     let db = tiny_log().version_bytes(version_bytes).create_on(disks.devices()).expect("created");
@@ -155,7 +155,7 @@ fn an_old_snapshot_sees_through_many_versions() {
             assert_eq!(&scan(tx, &table, KeyRange::all(), Direction::Forward), seen);
         }
         snapshots.clear();
-        while db.step().expect("a step") == firn::Progress::Worked {}
+        while db.step().expect("a step") == firndb::Progress::Worked {}
         let txn = db.statistics().txn;
         assert_eq!((txn.version_bytes, txn.kept), (0, 0), "no snapshot needs them any more");
         let report = db.check(&mut |_| {}).expect("can be checked");
@@ -175,7 +175,7 @@ fn the_memory_that_an_old_snapshot_costs_does_not_grow_with_the_commits() {
         let table = db.create_table("t").expect("created");
         db.transact(|tx| (0..100u32).try_for_each(|i| tx.insert(&table, &i.to_be_bytes(), &[b'a'; 60])))
             .expect("committed");
-        let steps = || while db.step().expect("a step") == firn::Progress::Worked {};
+        let steps = || while db.step().expect("a step") == firndb::Progress::Worked {};
         steps();
         let empty = db.check(&mut |_| {}).expect("can be checked").entries;
         let mut snapshot = db.snapshot();

@@ -3,7 +3,7 @@
 //! database.
 
 use crate::histories_support::{Disks, quiet, scan, within};
-use firn::{
+use firndb::{
     Database, Direction, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Table, TableSpec, Transaction,
     TransactionOptions,
 };
@@ -129,7 +129,7 @@ fn prepared_transactions_survive_any_number_of_lives() {
             world.assert_prepared(&[b"gid"]);
             if life > 2 {
                 world.db.checkpoint().expect("a checkpoint");
-                while world.db.step().expect("a step") == firn::Progress::Worked {}
+                while world.db.step().expect("a step") == firndb::Progress::Worked {}
                 world.assert_prepared(&[b"gid"]);
             }
         }
@@ -243,7 +243,7 @@ fn snapshots_from_before_the_end_go_on_seeing_what_was_before() {
     let mut snapshot = world.db.snapshot();
     assert_eq!(snapshot.get(&world.table, b"a"), Ok(Some(b"10".to_vec())));
     world.db.commit_prepared(b"gid").expect("committed");
-    while world.db.step().expect("a step") == firn::Progress::Worked {}
+    while world.db.step().expect("a step") == firndb::Progress::Worked {}
     let found = scan(&mut snapshot, &world.table, KeyRange::all(), Direction::Forward);
     assert_eq!(found, rows(BEFORE));
     assert_eq!(world.rows(), rows(AFTER));
@@ -281,7 +281,7 @@ fn rows_read_for_update_stay_locked_through_crashes_and_checkpoints() {
             world = if life % 2 == 0 { world.crash() } else { world.close_and_open() };
             assert_locked(&world);
             world.db.checkpoint().expect("a checkpoint");
-            while world.db.step().expect("a step") == firn::Progress::Worked {}
+            while world.db.step().expect("a step") == firndb::Progress::Worked {}
             assert_locked(&world);
         }
         match commit {

@@ -1,11 +1,11 @@
 //! Values of up to many MiB: larger than the log, crashed at random places, on a volume that fills
 //! up, and freed when no snapshot can see them any more.
 
-use firn::device::MemoryDevice;
-use firn::{
+use firndb::device::MemoryDevice;
+use firndb::{
     Database, Devices, Direction, ErrorKind, IndexPart, IndexSpec, KeyRange, Options, Progress, TableSpec,
 };
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -266,19 +266,19 @@ fn readers_see_whole_values_while_others_replace_them() {
                         } else {
                             tx.put(table, &key, &make(n * 2 + writer))?;
                         }
-                        Ok::<_, firn::Error>(())
+                        Ok::<_, firndb::Error>(())
                     })
                     .unwrap();
                 }
             });
         }
         for isolation in
-            [firn::Isolation::Snapshot, firn::Isolation::ReadCommitted, firn::Isolation::Serializable]
+            [firndb::Isolation::Snapshot, firndb::Isolation::ReadCommitted, firndb::Isolation::Serializable]
         {
             let (db, table) = (&db, &table);
             scope.spawn(move || {
                 for n in 0..150u8 {
-                    let options = firn::TransactionOptions { isolation, ..Default::default() };
+                    let options = firndb::TransactionOptions { isolation, ..Default::default() };
                     db.transact_with(options, |tx| {
                         if let Some(value) = tx.get(table, &[n % 5])? {
                             check(&value);
@@ -287,7 +287,7 @@ fn readers_see_whole_values_while_others_replace_them() {
                         while let Some((_, value)) = cursor.next(tx)? {
                             check(value);
                         }
-                        Ok::<_, firn::Error>(())
+                        Ok::<_, firndb::Error>(())
                     })
                     .unwrap();
                 }

@@ -3,16 +3,16 @@
 //! acknowledged is there afterwards.
 
 use crate::support::bed::Bed;
-use firn::device::{
+use firndb::device::{
     Calls, CrashPlan, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival,
     When,
 };
-use firn::{
+use firndb::{
     Database, Devices, Error, ErrorKind, LogEvent, LogEventKind, LogMemberState, Options, log_status,
 };
-use firn_base::rng::Rng;
-use firn_base::sim::{self, SimOptions};
-use firn_base::sync::thread;
+use firndb_base::rng::Rng;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::thread;
 use std::sync::{Arc, Mutex};
 
 fn options(logs: usize, copies: usize) -> Options {
@@ -353,7 +353,7 @@ fn two_fail_at_once(seed: u64, logs: usize, copies: usize, joins: bool) {
         clients(8);
     });
     let left = logs - 2 + usize::from(joins);
-    let redundant = |array: &firn::LogArrayStatus| {
+    let redundant = |array: &firndb::LogArrayStatus| {
         assert_eq!((array.copies, array.copies_now), (copies, copies.min(left)), "{array:?}");
         assert!(array.may_lose < copies.min(left), "{array:?}");
         if left < copies {

@@ -1,8 +1,8 @@
 //! A database opened read-only is recovered in memory: not a byte of its files, its archive and
 //! their metadata changes.
 
-use firn::device::{Device, DeviceError, Durability, Fill, Io, IoOp, MemoryDevice};
-use firn::{
+use firndb::device::{Device, DeviceError, Durability, Fill, Io, IoOp, MemoryDevice};
+use firndb::{
     CacheSpec, Database, Devices, Direction, DumpWhat, ErrorKind, IndexSpec, KeyRange, Options, RowCount,
     TransactionOptions,
 };
@@ -73,7 +73,7 @@ fn crashed(dir: &Path, options: Options) {
             (chunk * 100..chunk * 100 + 100).try_for_each(|i| tx.insert(&table, &i.to_be_bytes(), &row(i)))
         })
         .unwrap();
-        while db.step().unwrap() == firn::Progress::Worked && chunk % 2 == 0 {}
+        while db.step().unwrap() == firndb::Progress::Worked && chunk % 2 == 0 {}
     }
     db.checkpoint().unwrap();
     db.transact(|tx| tx.put(&table, &7u32.to_be_bytes(), b"changed after the checkpoint").map(drop)).unwrap();
@@ -124,7 +124,7 @@ fn look_all_over(db: &Database) {
     assert_eq!(statistics.tables, ["rows"]);
     db.finish_recovery().unwrap();
     assert_rows(db);
-    while db.step().unwrap() == firn::Progress::Worked {}
+    while db.step().unwrap() == firndb::Progress::Worked {}
     assert!(db.log_array().members.len() == 2 && db.recovery_report().complete);
 }
 
@@ -152,8 +152,8 @@ fn openings_of_a_crashed_database_leave_every_byte_and_time_as_it_was() {
         }
         // Dropped instead of closed.
         drop(options().open_read_only(&db).unwrap());
-        firn::log_status(&db).unwrap();
-        assert_eq!(firn::cache_status(&db).unwrap().is_some(), cache);
+        firndb::log_status(&db).unwrap();
+        assert_eq!(firndb::cache_status(&db).unwrap().is_some(), cache);
         assert_untouched(&before, dir.path(), "showing the log's devices and the cache");
         // What was looked at recovers as if it had not been.
         let db = with(options()).open(&db).unwrap();
@@ -193,7 +193,7 @@ fn a_database_that_was_closed_is_left_as_it_is_and_openings_are_not_counted() {
 struct OnlyReads(Arc<dyn Device>);
 
 impl Device for OnlyReads {
-    firn::device::forward!(0: info, len, read);
+    firndb::device::forward!(0: info, len, read);
     fn submit(&self, batch: &mut [Io<'_>]) {
         assert!(batch.iter().all(|io| matches!(io.op, IoOp::Read(_))), "a batch writes");
         self.0.submit(batch);
@@ -330,8 +330,8 @@ fn what_would_change_the_database_is_refused_with_a_sentence() {
     let index = IndexSpec::columns("by_nothing", false, Vec::new());
     let spec = CacheSpec::new(4 << 20);
     let mut tx = db.begin();
-    let mut serializable =
-        db.begin_with(TransactionOptions { isolation: firn::Isolation::Serializable, ..Default::default() });
+    let mut serializable = db
+        .begin_with(TransactionOptions { isolation: firndb::Isolation::Serializable, ..Default::default() });
     let refused = [
         ("put", tx.put(&table, b"k", b"v").map(drop)),
         ("insert", tx.insert(&table, b"k", b"v")),
@@ -381,7 +381,7 @@ fn readers_share_a_database_and_a_writer_has_it_alone() {
     let dir = tempfile::tempdir().unwrap();
     crashed(dir.path(), options());
     let path = dir.path().join("db");
-    let in_use = |outcome: Result<Database, firn::Error>, what: &str| {
+    let in_use = |outcome: Result<Database, firndb::Error>, what: &str| {
         let error = outcome.expect_err(what);
         assert_eq!(error.kind(), ErrorKind::InUse, "{what}: {error}");
         assert!(error.to_string().contains("is in use; close the database that has it open"), "{error}");
@@ -392,7 +392,7 @@ fn readers_share_a_database_and_a_writer_has_it_alone() {
     drop(readers);
     let writer = options().open(&path).unwrap();
     in_use(Database::open_read_only(&path), "a reader beside a writer");
-    assert_eq!(firn::log_status(&path).expect_err("beside a writer").kind(), ErrorKind::InUse);
+    assert_eq!(firndb::log_status(&path).expect_err("beside a writer").kind(), ErrorKind::InUse);
     writer.close().unwrap();
     assert_rows(&Database::open_read_only(&path).unwrap());
 }

@@ -7,11 +7,11 @@
 
 use crate::histories_support;
 use crate::histories_support::{Disks, Rows, for_seeds, scan};
-use firn::{
+use firndb::{
     Database, Direction, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Options, Savepoint, Table,
     TableSpec, Transaction, TransactionOptions,
 };
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ impl Run {
     }
 
     fn value(&mut self, table: usize, key: &[u8]) -> Vec<u8> {
-        let most = firn_txn::max_row_len(self.page_size) - key.len();
+        let most = firndb_txn::max_row_len(self.page_size) - key.len();
         let len = match self.rng.below(20) {
             // The longest that stands beside its key, and longer ones, which are cut into chunks.
             0 => most + self.rng.below(2) as usize,

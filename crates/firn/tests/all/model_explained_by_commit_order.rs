@@ -10,11 +10,11 @@
 //! One seed again: `FIRN_SEED=7` (the threads' timing is not repeated); more: `FIRN_SEEDS=1000`.
 
 use crate::histories_support::{Disks, Rows, for_seeds, scan, within};
-use firn::{
+use firndb::{
     Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Options, Table,
     TableSpec, Transaction, TransactionOptions,
 };
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Mutex;

@@ -12,8 +12,8 @@ use crate::support::scripts::{self, Script};
 use crate::support::session::{Effects, Session};
 use crate::support::watchdog::Watchdog;
 use crate::support::{Failures, caught};
-use firn::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, When};
-use firn::{ErrorKind, Options};
+use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, When};
+use firndb::{ErrorKind, Options};
 
 use std::collections::BTreeMap;
 

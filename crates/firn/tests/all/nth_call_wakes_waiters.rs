@@ -2,8 +2,8 @@
 //! gets an error, and does not wait for ever.
 
 use crate::support::bed::Bed;
-use firn::device::{Calls, DeviceErrorKind, FaultPlan};
-use firn::{ErrorKind, Isolation, Options, TransactionOptions};
+use firndb::device::{Calls, DeviceErrorKind, FaultPlan};
+use firndb::{ErrorKind, Isolation, Options, TransactionOptions};
 use std::time::Duration;
 
 #[test]

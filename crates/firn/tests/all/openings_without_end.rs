@@ -5,10 +5,10 @@
 //! The long ones: `cargo test --release -p firndb --test all openings_without_end -- --ignored`
 
 use crate::bad_support::*;
-use firn::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn::{ArchiveFull, Database, Devices, ErrorKind, Options};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
+use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::{ArchiveFull, Database, Devices, ErrorKind, Options};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
 use std::path::PathBuf;
 
 /// Openings in the gate: more than there would be place for, one epoch each, in a superblock.
@@ -77,7 +77,7 @@ fn open_and_close(openings: u64, then: ArchiveFull) {
     let mut model = away.model.clone();
     let mut rng = Rng::new(2);
     change(&db, &mut model, &mut rng);
-    while db.step().expect("a step") == firn::Progress::Worked {}
+    while db.step().expect("a step") == firndb::Progress::Worked {}
     let archive = db.archive_statistics().expect("it has an archive");
     assert!(archive.archived.is_some() && archive.failing.is_none(), "{archive:?}");
     if then == ArchiveFull::Refuse {
@@ -145,7 +145,7 @@ fn open_change_and_close(openings: u64, log_bytes: u64, then: ArchiveFull) {
     std::fs::rename(away.moved(), away.archive()).expect("moved back");
     let db = away.open(quiet());
     verify(&db, &model);
-    while db.step().expect("a step") == firn::Progress::Worked {}
+    while db.step().expect("a step") == firndb::Progress::Worked {}
     let archive = db.archive_statistics().expect("it has an archive");
     assert_eq!((archive.gaps.is_empty(), archive.failing), (then == ArchiveFull::Refuse, None));
     db.checkpoint().expect("a checkpoint");

@@ -1,7 +1,7 @@
 //! Where settings come from: options, profiles, the device itself, defaults.
 
-use firn::{ErrorKind, Options, Setting, SettingOrigin};
-use firn_profile::{Choice, Choices, DeviceProfile, ModelSection, Origin, ServiceTable, VERSION};
+use firndb::{ErrorKind, Options, Setting, SettingOrigin};
+use firndb_profile::{Choice, Choices, DeviceProfile, ModelSection, Origin, ServiceTable, VERSION};
 use std::path::Path;
 
 fn profile(width: u32, threshold: f64) -> DeviceProfile {

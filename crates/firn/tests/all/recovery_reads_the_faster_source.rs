@@ -3,10 +3,10 @@
 //! any machine.
 
 use crate::backup_support::{rows_of, wait_for_archive};
-use firn::device::{Device, Durability, MemoryDevice};
-use firn::{Database, Devices, ErrorKind, Options, RecoveryReport};
-use firn_base::sim::{self, SimOptions};
-use firn_emulate::{Emulated, profiles};
+use firndb::device::{Device, Durability, MemoryDevice};
+use firndb::{Database, Devices, ErrorKind, Options, RecoveryReport};
+use firndb_base::sim::{self, SimOptions};
+use firndb_emulate::{Emulated, profiles};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Left {
         let db = options().archive(archive.path()).create_on(devices(given)).unwrap();
         let table = db.create_table("rows").unwrap();
         for first in (0..15_000u64).step_by(500) {
-            let put = |tx: &mut firn::Transaction| {
+            let put = |tx: &mut firndb::Transaction| {
                 (first..first + 500)
                     .try_for_each(|row| tx.put(&table, &row.to_be_bytes(), &[row as u8; 1000]).map(drop))
             };
@@ -72,7 +72,7 @@ impl Left {
     /// Without that many blocks of log on each device, from the middle of what is written on.
     fn damaged(self, blocks: usize) -> Left {
         for device in &self.devices[1..3] {
-            let mut bytes = firn::device::AlignedBuf::zeroed(device.len() as usize);
+            let mut bytes = firndb::device::AlignedBuf::zeroed(device.len() as usize);
             device.read(0, &mut bytes).unwrap();
             let is_log = |block: &[u8]| block[4..6] == [0x46, 0x4C] && block[6] == 1;
             let found: Vec<usize> =
@@ -85,7 +85,7 @@ impl Left {
         self
     }
 
-    fn open(&self, options: Options) -> Result<Database, firn::Error> {
+    fn open(&self, options: Options) -> Result<Database, firndb::Error> {
         let given = self.devices.iter().map(|device| Arc::new(device.duplicate()) as Arc<dyn Device>);
         options.archive(self.archive.path()).open_on(devices(given.collect()))
     }

@@ -6,9 +6,9 @@
 
 use crate::support::bed::Bed;
 use crate::support::caches;
-use firn::device::Device;
-use firn::{Database, ErrorKind, Options, Progress, Table};
-use firn_base::rng::Rng;
+use firndb::device::Device;
+use firndb::{Database, ErrorKind, Options, Progress, Table};
+use firndb_base::rng::Rng;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -76,7 +76,7 @@ fn opened(options: &Options, bed: &Bed) -> (Database, Table) {
 
 fn all(db: &Database, table: &Table) -> Rows {
     let mut tx = db.snapshot();
-    let mut cursor = tx.scan(table, firn::KeyRange::all(), firn::Direction::Forward);
+    let mut cursor = tx.scan(table, firndb::KeyRange::all(), firndb::Direction::Forward);
     let mut rows = Rows::new();
     while let Some((key, value)) = cursor.next(&mut tx).expect("readable") {
         rows.insert(key.to_vec(), value.to_vec());
@@ -358,9 +358,9 @@ fn recovery_tells_what_it_does() {
     let told = &told.lock().expect("no panic")[before..];
     let of = |phase| told.iter().filter(|step| step.phase == phase).copied().collect::<Vec<_>>();
     assert!(told.iter().all(|step| step.in_background && step.done <= step.total));
-    let undo = of(firn::RecoveryPhase::Undo);
+    let undo = of(firndb::RecoveryPhase::Undo);
     assert_eq!(undo.iter().map(|step| (step.done, step.total)).collect::<Vec<_>>(), [(1, 2), (2, 2)]);
-    let redo = of(firn::RecoveryPhase::Redo);
+    let redo = of(firndb::RecoveryPhase::Redo);
     assert!(redo.len() > 3 && redo.is_sorted_by_key(|step| step.done), "{redo:?}");
     assert!(redo.last().is_some_and(|step| step.done == step.total), "{redo:?}");
 }
@@ -379,7 +379,7 @@ fn rot_page_of(bed: &Bed, row: u32) {
     let block = at / 512 * 512;
     let mut sector = bytes[block..block + 512].to_vec();
     sector[at - block] ^= 1;
-    bed.store.write(block as u64, &sector, firn::device::Durability::Durable).expect("memory");
+    bed.store.write(block as u64, &sector, firndb::device::Durability::Durable).expect("memory");
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn rot_back(bed: &Bed, row: u32) {
     let block = at / 512 * 512;
     let mut sector = bytes[block..block + 512].to_vec();
     sector[at - block] ^= 1;
-    bed.store.write(block as u64, &sector, firn::device::Durability::Durable).expect("memory");
+    bed.store.write(block as u64, &sector, firndb::device::Durability::Durable).expect("memory");
 }
 
 /// A flash cache that survived: most pages to be redone are found there.
@@ -499,7 +499,7 @@ fn the_log_is_read_once_if_it_fits_into_memory() {
 
 /// Takes the checkpoint that is due: returns the log's end before it, and where redo would start
 /// after it.
-fn after_a_checkpoint(options: &Options) -> (firn_base::Lsn, firn_base::Lsn) {
+fn after_a_checkpoint(options: &Options) -> (firndb_base::Lsn, firndb_base::Lsn) {
     let bed = Bed::new(1);
     let options = options.clone().checkpoint_log_bytes(256 << 10);
     let db = options.create_on(bed.plain()).expect("created");

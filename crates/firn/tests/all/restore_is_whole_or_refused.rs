@@ -2,8 +2,8 @@
 //! never joined.
 
 use crate::backup_support::{commit_one, go_on, rows_of, small, wait_for_archive};
-use firn::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn::{ErrorKind, RestoreTo};
+use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::{ErrorKind, RestoreTo};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ fn an_archive_that_adds_nothing_is_refused_and_says_what_is_missing() {
         }
     }
     // What the archive lacks after the backup's end is named, too.
-    let beyond = RestoreTo::Lsn(firn::Lsn(backup.end.0 + 1));
+    let beyond = RestoreTo::Lsn(firndb::Lsn(backup.end.0 + 1));
     let error = small().restore(path("backup"), Some(&path("older")), beyond, path("new")).unwrap_err();
     assert!(error.to_string().contains("was not archived: the archive ends at LSN"), "{error}");
     // The right one takes it further.

@@ -3,7 +3,7 @@
 //! a database that cannot be opened.
 
 use crate::histories_support::Disks;
-use firn::{Database, ErrorKind, Options, Table};
+use firndb::{Database, ErrorKind, Options, Table};
 
 const ROWS: u32 = 2000;
 
@@ -35,7 +35,7 @@ fn filled(disks: &Disks, options: &Options) -> (Database, Table) {
 }
 
 /// Changes every row several times: some megabytes of log.
-fn change_all(tx: &mut firn::Transaction, table: &Table) {
+fn change_all(tx: &mut firndb::Transaction, table: &Table) {
     for round in 1..5 {
         for row in 0..ROWS {
             tx.put(table, &row.to_be_bytes(), &value(row, round)).expect("checkpoints free space");
@@ -52,7 +52,7 @@ fn assert_unchanged(db: &Database, table: &Table) {
     db.transact(|tx| tx.put(table, b"more", b"work")).expect("the database goes on");
 }
 
-fn rolls_back_at_run_time(background: bool, how: impl FnOnce(firn::Transaction)) {
+fn rolls_back_at_run_time(background: bool, how: impl FnOnce(firndb::Transaction)) {
     let disks = Disks::new(1);
     let (db, table) = filled(&disks, &options(background));
     let mut tx = db.begin();

@@ -1,7 +1,7 @@
 //! A table of one database given to another is refused, and nothing is written.
 
 use crate::histories_support::{create, quiet};
-use firn::{ErrorKind, IndexPart, IndexSpec};
+use firndb::{ErrorKind, IndexPart, IndexSpec};
 
 /// An index was once defined in one database's catalog for a table of another.
 #[test]

@@ -2,15 +2,15 @@
 //! races, weak orders and undefined behaviour that the processor at hand does not show. How to run
 //! it: `docs/testing.md`.
 
-use firn::{Database, Devices, Isolation, Options, TransactionOptions};
-use firn_base::sync::Arc;
-use firn_device::MemoryDevice;
+use firndb::{Database, Devices, Isolation, Options, TransactionOptions};
+use firndb_base::sync::Arc;
+use firndb_device::MemoryDevice;
 
 const THREADS: u64 = 3;
 const ROWS: u64 = 6;
 
 fn devices() -> Devices {
-    let device = |name: &str| Arc::new(MemoryDevice::new(name)) as Arc<dyn firn_device::Device>;
+    let device = |name: &str| Arc::new(MemoryDevice::new(name)) as Arc<dyn firndb_device::Device>;
     Devices {
         superblock: device("superblock"),
         logs: vec![device("log.0"), device("log.1")],
@@ -70,9 +70,9 @@ fn steps_of_several_threads_do_not_meet() {
     // A log that is never full: steps of a full one may say so.
     let db = options().log_bytes(4 << 20).background_threads(false).create_on(devices()).expect("created");
     let turns = if cfg!(miri) { 2 } else { 30 };
-    let ended = firn_base::sync::atomic::AtomicBool::new(false);
+    let ended = firndb_base::sync::atomic::AtomicBool::new(false);
     let began = std::time::Instant::now();
-    let is_over = || ended.load(firn_base::sync::atomic::Ordering::SeqCst);
+    let is_over = || ended.load(firndb_base::sync::atomic::Ordering::SeqCst);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -94,9 +94,9 @@ fn steps_of_several_threads_do_not_meet() {
             drop(table);
             db.drop_table("short").expect("dropped");
         }
-        ended.store(true, firn_base::sync::atomic::Ordering::SeqCst);
+        ended.store(true, firndb_base::sync::atomic::Ordering::SeqCst);
     });
-    while db.step().expect("a step") == firn::Progress::Worked {}
+    while db.step().expect("a step") == firndb::Progress::Worked {}
     let report = db.check(&mut |_| {}).expect("can be checked");
     assert_eq!(report.damage, Vec::<String>::new());
 }

@@ -1,7 +1,7 @@
 //! A database that one process has open is refused to every other, until the first one ends, in
 //! whatever way.
 
-use firn::{ErrorKind, Options};
+use firndb::{ErrorKind, Options};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -1,7 +1,7 @@
 //! A figure: curves over one axis, beside what the paper prints and targets.
 
-use firn_workloads::results::Target;
 use firndb_console::table;
+use firndb_workloads::results::Target;
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 //! Measurements in virtual time.
 
-use firn_base::sim::{self, SimOptions};
-use firn_base::sync::Arc;
-use firn_device::MemoryDevice;
-use firn_emulate::Emulated;
-use firn_profile::DeviceProfile;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::Arc;
 use firndb_console::Failure;
+use firndb_device::MemoryDevice;
+use firndb_emulate::Emulated;
+use firndb_profile::DeviceProfile;
 use std::sync::Mutex;
 use std::time::Duration;
 

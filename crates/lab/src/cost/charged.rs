@@ -2,17 +2,17 @@
 //!
 //! In virtual time the engine's own code takes none. This wrapper charges that time in one place,
 //! by counting the calls: a cost for each statement, row visited, and commit. The charge occupies
-//! one of the simulation's cores ([`firn_base::sim::charge`]); outside of a simulation it has no
+//! one of the simulation's cores ([`firndb_base::sim::charge`]); outside of a simulation it has no
 //! effect.
 
 use super::model::{CostModel, STANDARD_MIX};
-use firn::Database;
-use firn_base::sim;
-use firn_workloads::{
+use firndb::Database;
+use firndb_adapter::{FirnEngine, OnFirn};
+use firndb_base::sim;
+use firndb_workloads::{
     Access, Commit, CommitMode, Engine, IndexId, Outcome, Scan, Schema, Session, TableId, Transaction,
     Visitor,
 };
-use firndb_adapter::{FirnEngine, OnFirn};
 use std::time::Duration;
 
 /// Charges are accumulated, since each may cost the simulator a thread switch: up to this, or up to

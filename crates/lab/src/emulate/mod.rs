@@ -4,9 +4,9 @@
 mod report;
 
 use clap::Args;
-use firn_emulate_fs::{EXTENT, EmulateError, Mounted, script, timing_of};
-use firn_profile::DeviceProfile;
 use firndb_console::{Failure, progress, say, size};
+use firndb_emulate_fs::{EXTENT, EmulateError, Mounted, script, timing_of};
+use firndb_profile::DeviceProfile;
 use report::Report;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -54,7 +54,7 @@ pub struct Emulate {
 const REFRESH: Duration = Duration::from_millis(100);
 
 pub fn run(args: &Emulate) -> Result<(), Failure> {
-    let profile = firn_emulate::profiles::find(&args.profile)
+    let profile = firndb_emulate::profiles::find(&args.profile)
         .map_err(|error| Failure::bad_argument(format!("--profile {}: {error}", args.profile)))?;
     let options = options(args, &profile)?;
     let timing = timing_of(&profile, args.seed)
@@ -70,7 +70,7 @@ pub fn run(args: &Emulate) -> Result<(), Failure> {
     report.end(args, &ending)
 }
 
-fn options(args: &Emulate, profile: &DeviceProfile) -> Result<firn_emulate_fs::MountOptions, Failure> {
+fn options(args: &Emulate, profile: &DeviceProfile) -> Result<firndb_emulate_fs::MountOptions, Failure> {
     if args.size > profile.capacity_bytes {
         return Err(Failure::bad_argument(format!(
             "--size {} is more than a {} holds: {}",
@@ -96,7 +96,7 @@ fn options(args: &Emulate, profile: &DeviceProfile) -> Result<firn_emulate_fs::M
             "a power cut needs --backing DIR: what it leaves would be removed with the temporary directory",
         ));
     }
-    Ok(firn_emulate_fs::MountOptions {
+    Ok(firndb_emulate_fs::MountOptions {
         mount_point: args.mount_point.clone(),
         backing: args.backing.clone(),
         size: args.size,

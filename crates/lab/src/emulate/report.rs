@@ -1,11 +1,11 @@
 //! What `firn lab emulate` shows while it runs and when it ends.
 
 use super::Emulate;
-use firn_emulate_fs::{Counts, Ending, Kind, KindCounts};
-use firn_profile::DeviceProfile;
-use firn_workloads::results::Conditions;
 use firndb_console::output::write_json;
 use firndb_console::{Failure, commit_of_source, say, size, table};
+use firndb_emulate_fs::{Counts, Ending, Kind, KindCounts};
+use firndb_profile::DeviceProfile;
+use firndb_workloads::results::Conditions;
 use serde::Serialize;
 use serde_json::json;
 

@@ -2,11 +2,11 @@
 //! as a picture.
 
 use super::{Cost as Args, failure, nanoseconds};
-use firn_emulate::nand::curve::{self, CurvePoint};
-use firn_emulate::nand::{FlashTimes, Geometry};
-use firn_workloads::results::Conditions;
 use firndb_console::output::write_json;
 use firndb_console::{Failure, commit_of_source, say, table};
+use firndb_emulate::nand::curve::{self, CurvePoint};
+use firndb_emulate::nand::{FlashTimes, Geometry};
+use firndb_workloads::results::Conditions;
 use plotters::prelude::*;
 use serde_json::json;
 use std::path::Path;

@@ -5,12 +5,12 @@ mod replay;
 mod report;
 
 use clap::{Args, Subcommand, ValueEnum};
-use firn_emulate::blkparse::{BlkAction, BlkDevice};
-use firn_emulate::nand::replay::Pace;
-use firn_emulate::nand::{
+use firndb_console::{Failure, size};
+use firndb_emulate::blkparse::{BlkAction, BlkDevice};
+use firndb_emulate::nand::replay::Pace;
+use firndb_emulate::nand::{
     FlashTimes, Geometry, NandConfig, NandError, Translation, VictimPolicy, WearLevelling,
 };
-use firndb_console::{Failure, size};
 use std::path::{Path, PathBuf};
 
 /// `firn lab nand`.

@@ -2,12 +2,12 @@
 
 use super::report;
 use super::{FormatName, Replay as Args, failure};
-use firn_device::trace::{HEADER, TraceError, TraceEvent, TraceReader};
-use firn_emulate::blkparse::BlkparseReader;
-use firn_emulate::nand::NandError;
-use firn_emulate::nand::replay::{DensePages, Replay, TraceShape};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, interrupt, progress, say, size};
+use firndb_device::trace::{HEADER, TraceError, TraceEvent, TraceReader};
+use firndb_emulate::blkparse::BlkparseReader;
+use firndb_emulate::nand::NandError;
+use firndb_emulate::nand::replay::{DensePages, Replay, TraceShape};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicBool, Ordering};

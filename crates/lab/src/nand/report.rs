@@ -2,9 +2,9 @@
 
 use super::Replay as Args;
 use super::replay::Replayed;
-use firn_emulate::nand::NandReport;
-use firn_workloads::results::Conditions;
 use firndb_console::{commit_of_source, size, table};
+use firndb_emulate::nand::NandReport;
+use firndb_workloads::results::Conditions;
 use serde_json::{Value, json};
 
 /// Mean of a sum of nanoseconds, in microseconds.

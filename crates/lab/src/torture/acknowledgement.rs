@@ -8,8 +8,8 @@ use firndb_console::Failure;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Kinds of TPC-C transactions that are counted: places in `firn_workloads::tpcc::KINDS`.
-const KINDS: usize = firn_workloads::tpcc::KINDS.len();
+/// Kinds of TPC-C transactions that are counted: places in `firndb_workloads::tpcc::KINDS`.
+const KINDS: usize = firndb_workloads::tpcc::KINDS.len();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {

@@ -1,7 +1,7 @@
 //! The arguments of `firn lab torture`.
 
 use clap::{Args, Subcommand};
-use firn::CachePolicy;
+use firndb::CachePolicy;
 use firndb_console::size;
 use firndb_tpcc::cache_policy;
 use std::path::{Path, PathBuf};

@@ -4,12 +4,14 @@
 use super::args::TortureChild;
 use crate::torture::acknowledgement::Message;
 use crate::torture::ledger::Ledger;
-use firn::{Commit, Database, Isolation, Options};
-use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Population, Scale, Terminals, TpccClient};
-use firn_workloads::{Attempt, Client, CommitMode, DriverOptions, EngineError, Outcome};
+use firndb::{Commit, Database, Isolation, Options};
 use firndb_adapter::FirnEngine;
 use firndb_console::Failure;
 use firndb_tpcc::tables;
+use firndb_workloads::tpcc::{
+    self, ClientOptions, LoadOptions, Mix, Population, Scale, Terminals, TpccClient,
+};
+use firndb_workloads::{Attempt, Client, CommitMode, DriverOptions, EngineError, Outcome};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -117,7 +119,7 @@ fn transactions(engine: &FirnEngine, population: Population, args: &TortureChild
         ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed: args.seed ^ args.run };
     let make =
         |number| Ok(Telling { kind: 0, client: TpccClient::new(engine, population, &clients, number)? });
-    firn_workloads::drive(&driver, &tpcc::KINDS, &AtomicBool::new(false), make, &mut |_| ())?;
+    firndb_workloads::drive(&driver, &tpcc::KINDS, &AtomicBool::new(false), make, &mut |_| ())?;
     Err(EngineError::Fatal("the clients stopped".into()))
 }
 

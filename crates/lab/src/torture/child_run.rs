@@ -3,9 +3,9 @@
 use super::acknowledgement::Received;
 use super::args::TortureKill;
 use super::database;
-use firn::CachePolicy;
-use firn_workloads::Random;
+use firndb::CachePolicy;
 use firndb_console::Failure;
+use firndb_workloads::Random;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

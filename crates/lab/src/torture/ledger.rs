@@ -13,9 +13,9 @@
 //! * the rows are exactly those of each client's last [`KEPT`] transfers, byte for byte;
 //! * each account's balance and count are the sums over all transfers up to the heads.
 
-use firn::{Database, Direction, IndexPart, IndexSpec, KeyRange, Table, TableSpec, Transaction};
-use firn_workloads::Random;
+use firndb::{Database, Direction, IndexPart, IndexSpec, KeyRange, Table, TableSpec, Transaction};
 use firndb_console::Failure;
+use firndb_workloads::Random;
 use std::collections::BTreeMap;
 
 /// Accounts; few enough that clients meet.
@@ -106,7 +106,7 @@ impl Ledger {
     pub fn open(db: &Database) -> Result<Ledger, Failure> {
         let lines = match db.table("ledger_lines") {
             Ok(table) => table,
-            Err(error) if error.kind() == firn::ErrorKind::NotFound => {
+            Err(error) if error.kind() == firndb::ErrorKind::NotFound => {
                 let by_account = IndexSpec::ranges("by_account", false, vec![IndexPart::Value(0..4)]);
                 db.create_table_with("ledger_lines", TableSpec::raw().with_index(by_account))?
             }
@@ -134,7 +134,7 @@ impl Ledger {
         seed: u64,
         client: u16,
         number: u64,
-    ) -> Result<Transaction, firn::Error> {
+    ) -> Result<Transaction, firndb::Error> {
         let transfer = Transfer::of(seed, client, number);
         if transfer.rubbish == Rubbish::WholeTransaction {
             let mut tx = db.begin();
@@ -169,7 +169,7 @@ impl Ledger {
         client: u16,
         number: u64,
         transfer: &Transfer,
-    ) -> Result<(), firn::Error> {
+    ) -> Result<(), firndb::Error> {
         for (place, line) in transfer.lines.iter().enumerate() {
             tx.put(&self.lines, &line_key(client, number, place), &[0xee; 200])?;
             self.move_amount(tx, line.from, -1_000_000_000)?;
@@ -177,7 +177,7 @@ impl Ledger {
         tx.put(&self.heads, &client.to_be_bytes(), &u64::MAX.to_le_bytes()).map(|_| ())
     }
 
-    fn move_amount(&self, tx: &mut Transaction, account: u32, amount: i64) -> Result<(), firn::Error> {
+    fn move_amount(&self, tx: &mut Transaction, account: u32, amount: i64) -> Result<(), firndb::Error> {
         let key = account.to_be_bytes();
         let (balance, count) =
             tx.get_for_update(&self.accounts, &key)?.as_deref().and_then(account_of).unwrap_or((0, 0));
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_book_agrees_with_the_ledger_it_is_about_and_with_no_other() {
         let dir = tempfile::tempdir().unwrap();
-        let db = firn::Options::new()
+        let db = firndb::Options::new()
             .log_bytes(4 << 20)
             .buffer_bytes(4 << 20)
             .open(dir.path().join("db"))
@@ -347,7 +347,7 @@ mod tests {
         let invented = empty.clone().verify(&db, &[KEPT + 10], 1).unwrap_err().to_string();
         assert!(invented.contains("in flight"), "{invented}");
 
-        let spoil = |work: &dyn Fn(&mut Transaction) -> Result<(), firn::Error>| {
+        let spoil = |work: &dyn Fn(&mut Transaction) -> Result<(), firndb::Error>| {
             let mut tx = db.begin();
             work(&mut tx).unwrap();
             tx.commit().unwrap();

@@ -1,10 +1,10 @@
 //! What TPC-C's tables must hold, as far as acknowledgements say it: New-Orders and Payments leave
 //! a trace each, so their numbers are known exactly.
 
-use firn_workloads::tpcc::{self, DISTRICTS, KINDS, Population, When, keys, rows, tables};
-use firn_workloads::{Access, Engine, EngineError, Outcome, Scan, Session, Transaction, Visit};
 use firndb_adapter::FirnEngine;
 use firndb_console::Failure;
+use firndb_workloads::tpcc::{self, DISTRICTS, KINDS, Population, When, keys, rows, tables};
+use firndb_workloads::{Access, Engine, EngineError, Outcome, Scan, Session, Transaction, Visit};
 
 /// Transactions that are known to be in the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

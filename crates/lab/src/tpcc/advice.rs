@@ -1,6 +1,6 @@
 //! More DRAM or more flash, for people.
 
-use firn::{MemoryCosts, MemoryUse, Verdict};
+use firndb::{MemoryCosts, MemoryUse, Verdict};
 use firndb_console::{size, table};
 
 /// What more of either would save, as a table and a sentence.

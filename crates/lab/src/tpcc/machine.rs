@@ -2,14 +2,14 @@
 
 use super::{Tpcc, advice};
 use crate::cost::cpu::Cpu;
-use firn::{Database, MemoryCosts, MemoryUse};
-use firn_base::sim;
-use firn_device::{Device, DeviceError, DeviceErrorKind};
-use firn_emulate::{Emulated, profiles};
-use firn_profile::{DeviceProfile, VariantName};
-use firn_workloads::results::config_hash;
+use firndb::{Database, MemoryCosts, MemoryUse};
+use firndb_base::sim;
 use firndb_console::Failure;
+use firndb_device::{Device, DeviceError, DeviceErrorKind};
+use firndb_emulate::{Emulated, profiles};
+use firndb_profile::{DeviceProfile, VariantName};
 use firndb_tpcc::{Machine, report};
+use firndb_workloads::results::config_hash;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -190,7 +190,8 @@ impl Machine for EmulatedMachine {
 
     fn simulation(&self, real_seconds: f64) -> Option<Value> {
         sim::is_active().then(|| {
-            let virtual_seconds = firn_base::clock::now().since(firn_base::clock::Moment::ZERO).as_secs_f64();
+            let virtual_seconds =
+                firndb_base::clock::now().since(firndb_base::clock::Moment::ZERO).as_secs_f64();
             json!({
                 "virtual_seconds": virtual_seconds, "real_seconds": real_seconds, "steps": sim::steps(),
                 "trace_hash": format!("{:016x}", sim::trace_hash()),

@@ -3,11 +3,11 @@
 use super::Tpcc;
 use super::machine::EmulatedMachine;
 use crate::cost::charged::Charged;
-use firn::{Devices, Options};
-use firn_base::sim::{self, SimOptions};
-use firn_device::{Device, MemoryDevice};
+use firndb::{Devices, Options};
 use firndb_adapter::FirnEngine;
+use firndb_base::sim::{self, SimOptions};
 use firndb_console::{Failure, interrupt, say};
+use firndb_device::{Device, MemoryDevice};
 use firndb_tpcc::{Machine, tables};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +52,7 @@ pub fn run(args: &Tpcc, machine: EmulatedMachine) -> Result<(), Failure> {
 /// What runs inside the simulation.
 fn body(args: &Tpcc, machine: &EmulatedMachine, stop: &AtomicBool) -> Result<(), Failure> {
     let memory = |name: &str| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name)) };
-    let wrapped = |name: &str| machine.wrap(name, memory(name)).map_err(firn::Error::from);
+    let wrapped = |name: &str| machine.wrap(name, memory(name)).map_err(firndb::Error::from);
     let logs: Result<Vec<_>, _> =
         (0..machine.log_devices()).map(|at| wrapped(&format!("log.{at}"))).collect();
     let store = wrapped("store")?;

@@ -23,7 +23,7 @@ use crate::log::Log;
 use crate::write::in_flight::Flight;
 use crate::write::in_flight::waiter::Depth;
 use crate::write::pipeline::Pipeline;
-use firn_base::Lsn;
+use firndb_base::Lsn;
 use std::time::Duration;
 
 impl Log {
@@ -127,7 +127,7 @@ mod tests {
         let hider = Hider::new(Hiding::Off, &OutlierOptions::default(), 1);
         let slot = |member| {
             let device = memory_device("log", 4096);
-            Slot::new(device, Owner::main(7, member), firn_device::AlignedBuf::zeroed(512))
+            Slot::new(device, Owner::main(7, member), firndb_device::AlignedBuf::zeroed(512))
         };
         let rules = Rules::of(&LogOptions { copies, ..LogOptions::default() });
         let mut flight = Flight::new((0..3).map(slot).collect(), rules, hider, Lsn(1), None);

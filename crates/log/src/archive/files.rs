@@ -1,8 +1,8 @@
 //! The directory of an archive: listing and opening its segment files.
 
 use crate::error::{LogError, LogErrorKind};
-use firn_base::sync::Arc;
-use firn_device::{Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, Fill, remove_file};
+use firndb_base::sync::Arc;
+use firndb_device::{Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, Fill, remove_file};
 use std::path::{Path, PathBuf};
 
 /// Wraps the device of a segment: for tests of failing and slow archives.

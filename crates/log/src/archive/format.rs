@@ -1,7 +1,7 @@
 //! Segment headers and chunks, as bytes. See `docs/format/archive.md`.
 
 use crate::block::{LSN_MAX, u16_at, u32_at, u64_at};
-use firn_base::{DatabaseId, Epoch, Lsn, crc32c};
+use firndb_base::{DatabaseId, Epoch, Lsn, crc32c};
 
 /// Alignment of everything in a segment, in bytes. Fixed, so that archives move between file
 /// systems.

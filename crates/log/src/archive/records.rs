@@ -3,7 +3,7 @@
 use crate::archive::stream::{ArchiveLog, Next};
 use crate::error::{LogError, LogErrorKind};
 use crate::record::{FRAME, Frame, Record};
-use firn_base::Lsn;
+use firndb_base::Lsn;
 use std::collections::VecDeque;
 
 /// Bytes already read that the buffer may hold before it drops them.

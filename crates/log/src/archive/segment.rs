@@ -10,9 +10,9 @@ use crate::archive::files::{ArchiveFiles, named};
 use crate::archive::format::{CHUNK_BYTES_MAX, CHUNK_HEADER, ChunkHeader, SegmentHeader, UNIT};
 use crate::block::database_tag;
 use crate::error::{LogError, LogErrorKind};
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_device::{AlignedBuf, Device};
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_device::{AlignedBuf, Device};
 use std::ops::Range;
 
 /// Bytes of one read: a chunk of the greatest length, or several shorter ones.

@@ -1,8 +1,8 @@
 //! The archiver's wake-up.
 
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::{Condvar, Mutex};
-use firn_base::{Lsn, clock};
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::{Condvar, Mutex};
+use firndb_base::{Lsn, clock};
 use std::time::Duration;
 
 /// Wakes the archiver when enough log has been appended.

@@ -10,7 +10,7 @@ use crate::archive::format::EpochMark;
 use crate::archive::segment::{Opened, SegmentReader};
 use crate::archive::stream::{ArchiveLog, Next};
 use crate::error::{LogError, LogErrorKind};
-use firn_base::{DatabaseId, Epoch, Lsn};
+use firndb_base::{DatabaseId, Epoch, Lsn};
 
 /// The end of an archive, by its newest segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::archive::files::ArchiveFiles;
 use crate::archive::format::{ChunkHeader, EpochMark, SegmentHeader};
 use crate::archive::segment::{Opened, SegmentReader};
 use crate::error::{LogError, LogErrorKind};
-use firn_base::{DatabaseId, Lsn};
+use firndb_base::{DatabaseId, Lsn};
 use std::path::Path;
 
 /// A segment that may be read.

@@ -6,7 +6,7 @@ use crate::archive::records::ArchiveRecords;
 use crate::archive::segment::{Opened, SegmentReader};
 use crate::archive::stream::ArchiveLog;
 use crate::error::LogError;
-use firn_base::{DatabaseId, Lsn};
+use firndb_base::{DatabaseId, Lsn};
 use std::path::{Path, PathBuf};
 
 /// One segment file.
@@ -85,7 +85,7 @@ pub fn survey(
 /// Whether a file without a header holds a byte that is not zero.
 fn holds_anything(files: &ArchiveFiles, sequence: u64) -> Result<bool, LogError> {
     let device = files.open(sequence)?;
-    let mut buf = firn_device::AlignedBuf::zeroed(super::format::UNIT);
+    let mut buf = firndb_device::AlignedBuf::zeroed(super::format::UNIT);
     let len = device.len().min(buf.len() as u64) as usize / device.info().logical_block
         * device.info().logical_block;
     device.read(0, &mut buf[..len]).map_err(super::files::named)?;

@@ -13,9 +13,9 @@ use crate::archive::format::{
 use crate::archive::source::newest;
 use crate::block::database_tag;
 use crate::error::{LogError, LogErrorKind};
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Lsn};
-use firn_device::{AlignedBuf, Device, Durability};
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, Lsn};
+use firndb_device::{AlignedBuf, Device, Durability};
 
 /// Appends to an archive. A directory has one writer at a time.
 pub struct ArchiveWriter {

@@ -15,9 +15,9 @@ use crate::hedge::reissue::Need;
 use crate::write::in_flight::Flight;
 use crate::write::job::Job;
 use crate::write::pipeline::Pipeline;
-use firn_base::Lsn;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::Arc;
+use firndb_base::Lsn;
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::Arc;
 use std::time::Duration;
 
 /// A request whose write takes too long.

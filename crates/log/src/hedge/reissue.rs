@@ -12,7 +12,7 @@
 use crate::block::{self, BLOCK, Owner, STREAM_MAIN, u64_at};
 use crate::write::front::{Composed, Front};
 use crate::write::space::DeviceSpace;
-use firn_base::{Epoch, Lsn};
+use firndb_base::{Epoch, Lsn};
 
 /// Why a request is written again, which decides what space it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

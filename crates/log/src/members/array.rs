@@ -25,9 +25,9 @@ use crate::read::member::{Member, read_member_header};
 use crate::write::in_flight::slot::Slot;
 use crate::write::space::DeviceSpace;
 use crate::write::worker;
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Lsn};
-use firn_device::{AlignedBuf, Device, find_contents};
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, Lsn};
+use firndb_device::{AlignedBuf, Device, find_contents};
 
 /// The state of one log device.
 #[derive(Clone, Debug)]
@@ -301,14 +301,14 @@ fn place_of(slots: &[Slot], member: MemberId) -> Result<usize, LogError> {
 /// Marks the header of a former member.
 fn retire(device: &dyn Device) -> Result<(), LogError> {
     let header = MemberHeader { retired: true, ..read_member_header(device)? };
-    device.write(0, &header.encode(), firn_device::Durability::Durable)?;
+    device.write(0, &header.encode(), firndb_device::Durability::Durable)?;
     Ok(())
 }
 
 /// The contents of a device, by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceContents {
-    /// Nothing that can be detected ([`firn_device::find_contents`]).
+    /// Nothing that can be detected ([`firndb_device::find_contents`]).
     Nothing,
     /// A log device, now or formerly a member.
     Member {

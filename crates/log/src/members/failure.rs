@@ -20,9 +20,9 @@ use crate::write::completion::{InDevice, unknown_outcome};
 use crate::write::in_flight::Flight;
 use crate::write::job::{Bytes, Job, Task};
 use crate::write::pipeline::Pipeline;
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_device::DeviceError;
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_device::DeviceError;
 
 impl Pipeline {
     /// Ends a write that failed. The caller holds no lock.

@@ -2,8 +2,8 @@
 
 use crate::error::LogError;
 use crate::ids::MemberId;
-use firn_base::Lsn;
-use firn_base::sync::Arc;
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
 
 /// A log device that failed.
 pub struct LostMember<'a> {

@@ -7,7 +7,7 @@
 //! Invariants: the steps ascend, neighbours differ, and no step has fewer than one copy. Log before
 //! the first step has one copy.
 
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 /// Number of distinct members that hold each byte of log, as steps by LSN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn it_agrees_with_a_table_of_every_byte() {
-        let mut rng = firn_base::rng::Rng::new(7);
+        let mut rng = firndb_base::rng::Rng::new(7);
         for _ in 0..500 {
             let (mut steps, mut model) = (Redundancy::default(), vec![1u8; 100]);
             for _ in 0..8 {

@@ -8,9 +8,9 @@
 use crate::error::{LogError, LogErrorKind};
 use crate::layout::Geometry;
 use crate::read::medium::Medium;
-use firn_base::sync::thread::{self, JoinHandle};
-use firn_base::sync::{Arc, Condvar, Mutex};
-use firn_device::AlignedBuf;
+use firndb_base::sync::thread::{self, JoinHandle};
+use firndb_base::sync::{Arc, Condvar, Mutex};
+use firndb_device::AlignedBuf;
 use std::collections::VecDeque;
 use std::ops::Range;
 

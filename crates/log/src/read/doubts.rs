@@ -12,7 +12,7 @@
 
 use crate::block::base;
 use crate::read::medium::UNREADABLE_MAX;
-use firn_base::Lsn;
+use firndb_base::Lsn;
 use std::collections::VecDeque;
 
 /// A unit of a stream that may hold log that was not seen.

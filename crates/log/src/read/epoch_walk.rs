@@ -7,8 +7,8 @@ use crate::read::epochs::{EpochRange, EpochTable, Span};
 use crate::read::merge::{Audit, Cursor};
 use crate::read::underreplicated::{CopiedBlocks, UnderReplicated};
 use crate::record::{FRAME, Frame, Kind};
-use firn_base::Lsn;
-use firn_base::codec::Reader as Bytes;
+use firndb_base::Lsn;
+use firndb_base::codec::Reader as Bytes;
 use std::ops::Range;
 
 /// Result of walking an epoch's records.

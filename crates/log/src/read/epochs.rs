@@ -5,7 +5,7 @@
 
 use crate::block::{BlockHeader, LSN_MAX, PAYLOAD, base};
 use crate::error::{LogError, LogErrorKind};
-use firn_base::{Epoch, Lsn};
+use firndb_base::{Epoch, Lsn};
 
 /// One epoch's part of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

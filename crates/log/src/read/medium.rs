@@ -11,8 +11,8 @@
 
 use crate::error::{LogError, LogErrorKind};
 use crate::layout::MEMBER_COPIES;
-use firn_base::sync::{Arc, Mutex};
-use firn_device::{AlignedBuf, Device, DeviceErrorKind};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{AlignedBuf, Device, DeviceErrorKind};
 use std::collections::BTreeSet;
 
 /// Times that a unit is read before it counts as unreadable.

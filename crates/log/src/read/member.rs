@@ -10,9 +10,9 @@ use crate::ids::LogIdentity;
 use crate::layout::{Geometry, MEMBER_COPIES, MemberHeader};
 use crate::read::sections::{Mark, Sections};
 use crate::write::space::{DeviceSpace, LiveSection};
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability};
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability};
 use std::collections::VecDeque;
 use std::ops::Range;
 

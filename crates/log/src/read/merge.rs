@@ -25,8 +25,8 @@ use crate::read::epochs::{EpochRange, EpochTable};
 use crate::read::member::Member;
 use crate::read::reader::{Head, Peek, Reader};
 use crate::read::underreplicated::{CopiedBlocks, UnderReplicated};
-use firn_base::sync::{Arc, thread};
-use firn_base::{Epoch, Lsn};
+use firndb_base::sync::{Arc, thread};
+use firndb_base::{Epoch, Lsn};
 
 /// The streams that a cursor merges.
 #[derive(Clone)]

@@ -12,9 +12,9 @@ use crate::read::ahead::{Ahead, Chunk};
 use crate::read::doubts::{Doubt, Doubts};
 use crate::read::epochs::{EpochTable, Verdict};
 use crate::read::member::Member;
-use firn_base::sync::Arc;
-use firn_base::{Epoch, Lsn};
-use firn_device::{AlignedBuf, Device};
+use firndb_base::sync::Arc;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{AlignedBuf, Device};
 use std::collections::VecDeque;
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use crate::read::epochs::Span;
 use crate::read::merge::Cursor;
 use crate::read::scan::LogScan;
 use crate::record::{FRAME, Frame, Record};
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 /// Streams records with bounded memory: 1 MiB for each stream and the longest record's body.
 pub struct Records<'a> {

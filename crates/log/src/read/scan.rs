@@ -28,9 +28,9 @@ use crate::read::merge::{ArchivePart, Audit, Cursor, Streams};
 use crate::read::records::Records;
 use crate::read::sources::{ArchiveUse, LogSources};
 use crate::read::underreplicated::{CopiedBlocks, UnderReplicated};
-use firn_base::sync::{Arc, thread};
-use firn_base::{DatabaseId, Epoch, Lsn};
-use firn_device::Device;
+use firndb_base::sync::{Arc, thread};
+use firndb_base::{DatabaseId, Epoch, Lsn};
+use firndb_device::Device;
 use std::collections::BTreeSet;
 
 /// Most times that the log is read if places at its end return other bytes each time.

@@ -17,9 +17,9 @@ use crate::block::{BLOCK, Owner};
 use crate::error::LogError;
 use crate::layout::{Geometry, SectionHeader};
 use crate::read::medium::Medium;
-use firn_base::Lsn;
-use firn_base::sync::{Arc, Mutex};
-use firn_device::{AlignedBuf, Device, Io, IoOp};
+use firndb_base::Lsn;
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{AlignedBuf, Device, Io, IoOp};
 use std::collections::BTreeMap;
 
 /// Headers read by one batch.
@@ -247,9 +247,9 @@ impl MaxBySequence for Option<Mark> {
 mod tests {
     use super::*;
     use crate::block;
-    use firn_base::Epoch;
-    use firn_base::rng::Rng;
-    use firn_device::{Counting, Durability, Fill, MemoryDevice};
+    use firndb_base::Epoch;
+    use firndb_base::rng::Rng;
+    use firndb_device::{Counting, Durability, Fill, MemoryDevice};
 
     const COUNT: u64 = 1000;
 

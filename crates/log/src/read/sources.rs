@@ -3,9 +3,9 @@
 use crate::archive::files::ArchiveFiles;
 use crate::archive::source::Archived;
 use crate::ids::LogIdentity;
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_device::Device;
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_device::Device;
 use std::ops::Range;
 
 /// Reads of the log's devices that are cached in memory for the second pass.

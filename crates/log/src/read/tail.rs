@@ -11,8 +11,8 @@ use crate::log::Log;
 use crate::read::merge::Cursor;
 use crate::read::scan::LogScan;
 use crate::record::{FRAME, Frame};
-use firn_base::Lsn;
-use firn_base::sync::Arc;
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
 
 /// Bytes copied from the log buffer under one hold of its lock.
 const COPY_BYTES: usize = 16 << 10;

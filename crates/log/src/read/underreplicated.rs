@@ -9,8 +9,8 @@
 //! nothing depends on it.
 
 use crate::block::PAYLOAD;
-use firn_base::codec::{Reader, Writer};
-use firn_base::{Epoch, Lsn};
+use firndb_base::codec::{Reader, Writer};
+use firndb_base::{Epoch, Lsn};
 use std::collections::BTreeMap;
 
 /// A block of which there are too few copies, as far as it is log.

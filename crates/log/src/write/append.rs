@@ -8,9 +8,9 @@ use crate::record::Record;
 use crate::write::front::Refused;
 use crate::write::in_flight::waiter::Depth;
 use crate::write::pipeline::Pipeline;
-use firn_base::Lsn;
-use firn_base::sync::atomic::Ordering;
-use firn_base::sync::before_device;
+use firndb_base::Lsn;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::sync::before_device;
 
 impl Log {
     /// Appends a single record. Does no I/O unless the log buffer is full; then the calling thread

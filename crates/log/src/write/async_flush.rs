@@ -4,7 +4,7 @@ use crate::log::Log;
 use crate::write::in_flight::Flight;
 use crate::write::job::Job;
 use crate::write::pipeline::{PanicGuard, Pipeline};
-use firn_base::{Lsn, Progress};
+use firndb_base::{Lsn, Progress};
 
 /// While a request is being written, an asynchronous flush uses a second device only once this much
 /// log is unrequested, in bytes.

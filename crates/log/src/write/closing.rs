@@ -14,8 +14,8 @@ use crate::log::Log;
 use crate::write::in_flight::Flight;
 use crate::write::pipeline::Pipeline;
 use crate::write::worker;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::MutexGuard;
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::MutexGuard;
 use std::time::Duration;
 
 /// Longest interval at which a waiting thread checks the devices.

@@ -7,10 +7,10 @@ use crate::write::in_flight::waiter::{WakeList, wake_all};
 use crate::write::in_flight::{Flight, Moved};
 use crate::write::job::{Bytes, Job, Task};
 use crate::write::pipeline::Pipeline;
-use firn_base::clock;
-use firn_base::sync::atomic::Ordering;
-use firn_base::sync::{Arc, MutexGuard, thread};
-use firn_device::{Device, DeviceError, Durability};
+use firndb_base::clock;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::sync::{Arc, MutexGuard, thread};
+use firndb_device::{Device, DeviceError, Durability};
 
 impl Pipeline {
     /// Issues a write that the calling thread has composed. Another thread may use the next idle

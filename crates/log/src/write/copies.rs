@@ -25,7 +25,7 @@ use crate::write::in_flight::Flight;
 use crate::write::in_flight::slot::FreeDevice;
 use crate::write::job::Job;
 use crate::write::pipeline::Pipeline;
-use firn_base::Lsn;
+use firndb_base::Lsn;
 use std::collections::VecDeque;
 
 /// The log's free space, given the free space of each device in use: what can be placed with
@@ -124,7 +124,7 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     #[test]
     fn free_capacity_is_what_can_be_placed_whichever_devices_are_chosen() {

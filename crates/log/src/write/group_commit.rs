@@ -23,8 +23,8 @@ use crate::write::in_flight::turns::Turn;
 use crate::write::in_flight::waiter::{Depth, Parker, Waiter, Wake};
 use crate::write::job::Job;
 use crate::write::pipeline::{PanicGuard, Pipeline};
-use firn_base::Lsn;
-use firn_base::sync::{Arc, MutexGuard, before_device};
+use firndb_base::Lsn;
+use firndb_base::sync::{Arc, MutexGuard, before_device};
 
 thread_local! {
     /// Where this thread sleeps. It is made once, so that a wait allocates nothing. A thread waits

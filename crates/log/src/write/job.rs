@@ -5,10 +5,10 @@
 //! request again copies them, under the flight lock; the thread inside the device call only reads
 //! them.
 
-use firn_base::Lsn;
-use firn_base::clock::{self, Moment};
-use firn_base::sync::{Arc, OnceLock};
-use firn_device::{AlignedBuf, Device};
+use firndb_base::Lsn;
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::{Arc, OnceLock};
+use firndb_device::{AlignedBuf, Device};
 
 /// The bytes of a write, set when its thread hands them to the device.
 #[derive(Default)]

@@ -21,9 +21,9 @@ use crate::write::in_flight::Flight;
 use crate::write::in_flight::rules::Rules;
 use crate::write::in_flight::slot::Slot;
 use crate::write::stripes::{LanesWritten, Stripes};
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::sync::{Arc, Condvar, Mutex, OnceLock, thread};
-use firn_base::{Epoch, Lsn};
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock, thread};
+use firndb_base::{Epoch, Lsn};
 
 /// The log without its threads.
 pub(crate) struct Pipeline {

@@ -1,6 +1,6 @@
 //! The circular buffer: log that no request holds yet, addressed by LSN.
 
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 /// The newest part of the stream; byte `lsn` lies at index `lsn % capacity`.
 pub(crate) struct Ring {

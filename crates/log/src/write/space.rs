@@ -7,7 +7,7 @@
 
 use crate::block::base;
 use crate::layout::{Geometry, STRIDES, SectionHeader};
-use firn_base::{Epoch, Lsn};
+use firndb_base::{Epoch, Lsn};
 use std::collections::VecDeque;
 
 /// A section that may hold log still needed.

@@ -15,7 +15,7 @@
 //! range, fit on its device.
 
 use crate::block::{BLOCK, PAYLOAD, base};
-use firn_base::Lsn;
+use firndb_base::Lsn;
 use std::collections::VecDeque;
 
 /// Which device owns which blocks. Pure.

@@ -8,9 +8,9 @@
 use crate::write::in_flight::Flight;
 use crate::write::job::Job;
 use crate::write::pipeline::{PanicGuard, Pipeline};
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_base::sync::thread::{self, JoinHandle};
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_base::sync::thread::{self, JoinHandle};
 
 /// Starts one worker for each device: a device has one write in flight at a time, so there is a
 /// thread for every write.

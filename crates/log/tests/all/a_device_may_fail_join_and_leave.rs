@@ -2,10 +2,10 @@
 //! them are found without the devices that are gone.
 
 use crate::support::{Hooked, device_with, identity_with};
-use firn_base::{Epoch, Lsn};
-use firn_device::{Calls, Device, DeviceError, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn_log::testing::options;
-use firn_log::{
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Calls, Device, DeviceError, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb_log::testing::options;
+use firndb_log::{
     DeviceContents, Hiding, Kind, Left, Log, LogClass, LogError, LogErrorKind, LogIdentity, LogOptions,
     LogScan, Loss, LossHandler, MemberId, MemberState, OutlierOptions, Record, Redundancy,
 };

@@ -2,10 +2,10 @@
 //! left waiting.
 
 use crate::support::{Hooked, device_with};
-use firn_base::Epoch;
-use firn_device::{Device, DeviceError, DeviceErrorKind};
-use firn_log::testing::{identity, options};
-use firn_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, Record};
+use firndb_base::Epoch;
+use firndb_device::{Device, DeviceError, DeviceErrorKind};
+use firndb_log::testing::{identity, options};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, Record};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;

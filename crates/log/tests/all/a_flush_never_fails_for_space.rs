@@ -5,11 +5,11 @@
 use crate::support::{
     Hooked, Model, as_records, contents, device_with, log_blocks, random_group, random_policy, scan,
 };
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn};
-use firn_device::Device;
-use firn_log::testing::{identity, options};
-use firn_log::{Compose, Kind, Log, LogClass, LogErrorKind, LogOptions, LogPolicy, LogScan, Record};
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::Device;
+use firndb_log::testing::{identity, options};
+use firndb_log::{Compose, Kind, Log, LogClass, LogErrorKind, LogOptions, LogPolicy, LogScan, Record};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,7 @@ fn run(seed: u64) {
         .collect();
     for device in &plain {
         let bytes = (block_max as u64 * rng.between(48, 120)).next_multiple_of(4096);
-        device.grow(bytes, firn_device::Fill::Written).unwrap();
+        device.grow(bytes, firndb_device::Fill::Written).unwrap();
     }
     let policy = random_policy(&mut rng, members, block_max);
     let in_place = policy == LogPolicy::InPlace;

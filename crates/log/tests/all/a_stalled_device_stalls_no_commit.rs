@@ -5,10 +5,10 @@ use crate::support;
 use crate::support::{
     Gate, Hooked, Model, Opening, contents, device_with, gated, scan, stream_blocks, stream_of,
 };
-use firn_base::{Epoch, Lsn};
-use firn_device::Device;
-use firn_log::testing::{identity, options};
-use firn_log::{Hiding, Kind, Log, LogClass, LogOptions, MemberId, OutlierOptions, Record};
+use firndb_base::{Epoch, Lsn};
+use firndb_device::Device;
+use firndb_log::testing::{identity, options};
+use firndb_log::{Hiding, Kind, Log, LogClass, LogOptions, MemberId, OutlierOptions, Record};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

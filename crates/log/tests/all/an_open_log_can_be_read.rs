@@ -1,10 +1,10 @@
 //! Reading a log while it is written, and a log on files.
 
 use crate::support::{device_with, scan};
-use firn_base::{Epoch, Lsn};
-use firn_device::{Device, FileDevice, FileOptions, Fill};
-use firn_log::testing::{identity, options};
-use firn_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, Record};
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Device, FileDevice, FileOptions, Fill};
+use firndb_log::testing::{identity, options};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, Record};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,8 +1,8 @@
 //! Appended records are read back in order, with their LSNs, and group boundaries are kept.
 
-use firn_base::{Epoch, Lsn};
-use firn_log::testing::{identity, memory_device, memory_log, options};
-use firn_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, Record};
+use firndb_base::{Epoch, Lsn};
+use firndb_log::testing::{identity, memory_device, memory_log, options};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, Record};
 
 fn record(body: &[u8]) -> Record<'_> {
     Record { kind: Kind(0x20), body }
@@ -70,7 +70,7 @@ fn a_flush_of_what_is_durable_writes_nothing() {
 #[test]
 fn bad_arguments_are_refused() {
     let log = memory_log();
-    let kind = |outcome: Result<_, firn_log::LogError>| outcome.unwrap_err().kind;
+    let kind = |outcome: Result<_, firndb_log::LogError>| outcome.unwrap_err().kind;
     let huge = vec![0; log.group_max() as usize];
     assert_eq!(kind(log.append(LogClass::Normal, record(&huge))), LogErrorKind::BadArgument);
     assert_eq!(kind(log.append_group(LogClass::Normal, &[])), LogErrorKind::BadArgument);
@@ -126,7 +126,7 @@ fn request_flush_is_served_by_step_and_by_workers() {
     let end = log.append(LogClass::Normal, record(b"x")).unwrap().end;
     log.request_flush(end);
     assert!(log.durable() < end);
-    assert_eq!(log.step(), firn_base::Progress::Worked);
+    assert_eq!(log.step(), firndb_base::Progress::Worked);
     assert_eq!(log.durable(), end);
 
     let options = LogOptions { workers: true, ..options() };

@@ -2,12 +2,12 @@
 //! early. In virtual time.
 
 use crate::support::{device_with, scan};
-use firn_base::clock;
-use firn_base::sim::{self, SimOptions};
-use firn_base::{Epoch, Lsn};
-use firn_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn_log::testing::{identity, options};
-use firn_log::{Hiding, Kind, Log, LogClass, LogErrorKind, LogOptions, Record};
+use firndb_base::clock;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb_log::testing::{identity, options};
+use firndb_log::{Hiding, Kind, Log, LogClass, LogErrorKind, LogOptions, Record};
 use std::sync::Arc;
 use std::time::Duration;
 

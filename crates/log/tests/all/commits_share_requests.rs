@@ -1,10 +1,10 @@
 //! One client pays one device write and no thread switch; many share requests; several devices write at once.
 
 use crate::support::{Hooked, device_with, scan};
-use firn_base::{Epoch, Lsn};
-use firn_device::Device;
-use firn_log::testing::{identity, options};
-use firn_log::{Compose, Kind, Log, LogClass, LogOptions, Record};
+use firndb_base::{Epoch, Lsn};
+use firndb_device::Device;
+use firndb_log::testing::{identity, options};
+use firndb_log::{Compose, Kind, Log, LogClass, LogOptions, Record};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -4,14 +4,14 @@
 
 use crate::support;
 use crate::support::{Model, as_records, identity_with, random_group};
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn};
-use firn_device::{
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{
     AbsentDevice, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, FaultPlan, Faulty, Fill,
     MemoryDevice, Survival,
 };
-use firn_log::testing::options;
-use firn_log::{Hiding, Log, LogClass, LogError, LogIdentity, LogOptions, LogScan, MemberId, Redundancy};
+use firndb_log::testing::options;
+use firndb_log::{Hiding, Log, LogClass, LogError, LogIdentity, LogOptions, LogScan, MemberId, Redundancy};
 use std::sync::Arc;
 
 const MEMBERS: u32 = 3;

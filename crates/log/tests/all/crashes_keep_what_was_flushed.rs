@@ -4,11 +4,11 @@
 //! was truncated. And with any layout policy in each epoch.
 
 use crate::support::{Jittery, Model, as_records, identity_with, random_group, random_policy, scan};
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn};
-use firn_device::{CrashPlan, Device, FaultPlan, Faulty, Fill, MemoryDevice, Survival};
-use firn_log::testing::options;
-use firn_log::{Compose, Hiding, Kind, Log, LogClass, LogErrorKind, LogOptions, OutlierOptions, Record};
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{CrashPlan, Device, FaultPlan, Faulty, Fill, MemoryDevice, Survival};
+use firndb_log::testing::options;
+use firndb_log::{Compose, Hiding, Kind, Log, LogClass, LogErrorKind, LogOptions, OutlierOptions, Record};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -2,10 +2,10 @@
 //! ends.
 
 use crate::support::{contents, device_with, identity_with, log_blocks, scan};
-use firn_base::{DatabaseId, Epoch, Lsn};
-use firn_device::{Device, Durability};
-use firn_log::testing::{identity, options};
-use firn_log::{Kind, Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, MemberId, Record};
+use firndb_base::{DatabaseId, Epoch, Lsn};
+use firndb_device::{Device, Durability};
+use firndb_log::testing::{identity, options};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, MemberId, Record};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -125,7 +125,7 @@ fn a_later_request_that_survives_a_lost_one_is_not_log() {
             let durable = u64::from_le_bytes(block[32..40].try_into().unwrap());
             if durable == second.0 {
                 block[32..40].copy_from_slice(&first.0.to_le_bytes());
-                let crc = firn_base::crc32c(&block[4..]);
+                let crc = firndb_base::crc32c(&block[4..]);
                 block[..4].copy_from_slice(&crc.to_le_bytes());
                 device.write(at as u64, &block, Durability::Later).unwrap();
             } else if durable == first.0 && lsn.0 > first.0 {

@@ -2,7 +2,7 @@
 //! same result. The devices are the paper's (flash-a, flash-c) and later ones.
 
 use crate::support::emulation::{Fault, Found, Run};
-use firn_log::{Hiding, OutlierOptions};
+use firndb_log::{Hiding, OutlierOptions};
 use std::time::Duration;
 
 fn throughput(run: &Run, hiding: Hiding) -> (f64, Found) {

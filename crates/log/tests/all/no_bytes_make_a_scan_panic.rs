@@ -2,11 +2,11 @@
 //! logs whose fields are wrong under valid checksums.
 
 use crate::support::{as_records, contents, device_with, random_group, scan};
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn, crc32c};
-use firn_device::{Device, Durability};
-use firn_log::testing::{identity, options};
-use firn_log::{Kind, Log, LogClass, LogOptions, Record};
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn, crc32c};
+use firndb_device::{Device, Durability};
+use firndb_log::testing::{identity, options};
+use firndb_log::{Kind, Log, LogClass, LogOptions, Record};
 use std::sync::Arc;
 
 const BYTES: u64 = 48 << 10;

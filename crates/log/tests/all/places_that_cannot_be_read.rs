@@ -3,12 +3,12 @@
 
 use crate::support;
 use crate::support::{Model, as_records, contents, identity_with, log_blocks, random_group, scan};
-use firn_base::rng::Rng;
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_base::{Epoch, Lsn};
-use firn_device::{Device, DeviceError, Durability, FaultPlan, Faulty, Fill, MemoryDevice};
-use firn_log::testing::{identity, options};
-use firn_log::{
+use firndb_base::rng::Rng;
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Device, DeviceError, Durability, FaultPlan, Faulty, Fill, MemoryDevice};
+use firndb_log::testing::{identity, options};
+use firndb_log::{
     ArchiveUse, KeptReads, Kind, Log, LogClass, LogError, LogErrorKind, LogIdentity, LogOptions, LogScan,
     LogSources, LogTail, Record, Redundancy,
 };
@@ -296,9 +296,9 @@ fn what_one_device_cannot_read_is_on_another_and_is_copied() {
             continue;
         }
         let gone = (spoilt + 1) % 3;
-        let why = DeviceError::new(firn_device::DeviceErrorKind::Failed, "unplugged");
+        let why = DeviceError::new(firndb_device::DeviceErrorKind::Failed, "unplugged");
         let mut devices = bed.devices();
-        devices[gone] = Arc::new(firn_device::AbsentDevice::new("log", why));
+        devices[gone] = Arc::new(firndb_device::AbsentDevice::new("log", why));
         let mut identity = with_copies(3, &[EPOCHS[0], (Epoch(2), start)], 2);
         identity.redundancy.set_from(start, 2);
         let again = LogScan::new(devices, identity, Lsn::FIRST, &mut |_, _| {});
@@ -368,7 +368,7 @@ fn the_archive_makes_up_for_places_that_cannot_be_read() {
     let devices: Vec<Arc<dyn Device>> = faulty.iter().map(|d| d.clone() as Arc<dyn Device>).collect();
     let error = bed.scan_of(devices.clone(), ArchiveUse::None).unwrap_err();
     assert_eq!(error.kind, LogErrorKind::Damaged, "{error}");
-    let files = firn_log::archive::ArchiveFiles::new(bed.directory.path());
+    let files = firndb_log::archive::ArchiveFiles::new(bed.directory.path());
     let found = bed.scan_of(devices, ArchiveUse::Copy(files)).unwrap();
     assert_eq!(found.end(), bed.log.end());
     assert!(found.from_archive() >= 5000 - 472, "{}", found.from_archive());
@@ -426,7 +426,7 @@ impl SpoilsReads {
 }
 
 impl Device for SpoilsReads {
-    firn_device::forward!(inner: info, len, write, sync, grow, shrink, discard);
+    firndb_device::forward!(inner: info, len, write, sync, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let end = offset + buf.len() as u64;
         if let Some(kept) = &self.kept {

@@ -2,10 +2,10 @@
 //! meanwhile is reported.
 
 use crate::support::device_with;
-use firn_base::{Epoch, Lsn};
-use firn_device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn_log::testing::{identity, options};
-use firn_log::{Hiding, Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, LogSources, Record};
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb_log::testing::{identity, options};
+use firndb_log::{Hiding, Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, LogSources, Record};
 use std::sync::Arc;
 
 /// Two devices with some 3 MB of log each, and where it ends.
@@ -23,7 +23,7 @@ fn written() -> (Vec<Arc<dyn Device>>, Lsn) {
     (devices, end)
 }
 
-fn scan(devices: Vec<Arc<dyn Device>>, threads: bool) -> Result<LogScan, firn_log::LogError> {
+fn scan(devices: Vec<Arc<dyn Device>>, threads: bool) -> Result<LogScan, firndb_log::LogError> {
     let sources = LogSources::new(devices, identity(2), Lsn::FIRST).with_threads(threads);
     LogScan::find(sources, &mut |_, _| {})
 }

@@ -2,12 +2,12 @@
 
 use crate::support::archive_bed::{Bed, without, writer_in};
 use crate::support::device_with;
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn};
-use firn_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
-use firn_log::archive::{ArchiveLog, ArchiveRecords, survey};
-use firn_log::testing::{identity, options};
-use firn_log::{ArchiveUse, Hiding, Log, LogClass, LogErrorKind, LogOptions, LogScan, LogTail, Record};
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb_log::archive::{ArchiveLog, ArchiveRecords, survey};
+use firndb_log::testing::{identity, options};
+use firndb_log::{ArchiveUse, Hiding, Log, LogClass, LogErrorKind, LogOptions, LogScan, LogTail, Record};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ fn a_commit_does_not_wait_for_a_stalled_device_if_it_is_archived() {
     let log = Log::create(vec![device.clone()], identity(1), Epoch(1), options).unwrap();
     log.expect_archived(true);
     let append = |body: &[u8]| {
-        let record = Record { kind: firn_log::Kind(0x30), body };
+        let record = Record { kind: firndb_log::Kind(0x30), body };
         log.append(LogClass::Normal, record).unwrap()
     };
     log.flush(append(b"first").end).unwrap();
@@ -173,7 +173,7 @@ fn a_commit_does_not_wait_for_a_stalled_device_if_it_is_archived() {
                 scope.spawn({
                     let log = &log;
                     move || {
-                        let record = Record { kind: firn_log::Kind(0x30), body: &[i; 100] };
+                        let record = Record { kind: firndb_log::Kind(0x30), body: &[i; 100] };
                         let end = log.append(LogClass::Normal, record).unwrap().end;
                         log.flush(end).unwrap();
                         log.on_devices() < end

@@ -1,17 +1,17 @@
 //! The archive equals the log, byte for byte; missing and damaged log is reported by its LSN.
 
 use crate::support::{Model, device_with, random_group};
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn};
-use firn_device::{
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{
     Calls, CrashPlan, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival,
     When,
 };
-use firn_log::archive::{
+use firndb_log::archive::{
     ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter, Next, SEGMENT_BYTES_MIN, survey,
 };
-use firn_log::testing::{identity, options};
-use firn_log::{Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, LogTail, Record};
+use firndb_log::testing::{identity, options};
+use firndb_log::{Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, LogTail, Record};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -162,7 +162,7 @@ fn another_databases_archive_is_refused() {
     let mut bed = Bed::new();
     bed.append(&mut Rng::new(1), 5);
     drain(&mut bed.tail(Lsn::FIRST), &mut writer(directory.path()), 4096, 1);
-    let other = firn_base::DatabaseId([3; 16]);
+    let other = firndb_base::DatabaseId([3; 16]);
     let error =
         ArchiveWriter::open(ArchiveFiles::new(directory.path()), other, SEGMENT_BYTES_MIN).unwrap_err();
     assert_eq!(error.kind, LogErrorKind::BadArgument);
@@ -293,7 +293,7 @@ fn after_a_failed_write_the_log_goes_on_in_another_segment() {
             },
         });
         let wrap_plan = plan.clone();
-        let wrap: firn_log::archive::WrapDevice =
+        let wrap: firndb_log::archive::WrapDevice =
             Arc::new(move |device| Arc::new(Faulty::new(device, &wrap_plan)) as Arc<dyn Device>);
         let files = ArchiveFiles::new(directory.path()).wrapped(Some(wrap));
         let mut archive = ArchiveWriter::open(files, identity(1).database, SEGMENT_BYTES_MIN).unwrap();
@@ -332,7 +332,7 @@ fn a_power_cut_at_any_moment_keeps_what_was_archived() {
     // Segment files as the crash plan knows them: memory devices in the order of their creation.
     let created = Arc::new(Mutex::new(0usize));
     let (wrap_plan, wrap_created) = (plan.clone(), created.clone());
-    let wrap: firn_log::archive::WrapDevice = Arc::new(move |_| {
+    let wrap: firndb_log::archive::WrapDevice = Arc::new(move |_| {
         let memory = Arc::new(MemoryDevice::new("segment"));
         *wrap_created.lock().unwrap() += 1;
         wrap_plan.device_holding(&memory)

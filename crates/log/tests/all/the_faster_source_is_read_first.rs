@@ -3,11 +3,11 @@
 
 use crate::support::archive_bed::{Bed, small, without};
 use crate::support::{contents, device_with};
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn};
-use firn_device::{Counting, Device};
-use firn_log::archive::ArchiveFiles;
-use firn_log::{ArchiveUse, LogErrorKind, LogOptions, LogScan, LogSources};
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Counting, Device};
+use firndb_log::archive::ArchiveFiles;
+use firndb_log::{ArchiveUse, LogErrorKind, LogOptions, LogScan, LogSources};
 use std::sync::Arc;
 
 /// A log of some 300 KB, in many sections, all on the devices, of which the archive has all but the
@@ -183,7 +183,7 @@ fn an_older_copy_of_the_devices_keeps_its_end() {
         .iter()
         .map(|device| {
             let older = device_with("older", 512, device.len());
-            older.write(0, &contents(&**device), firn_device::Durability::Durable).unwrap();
+            older.write(0, &contents(&**device), firndb_device::Durability::Durable).unwrap();
             older as Arc<dyn Device>
         })
         .collect();

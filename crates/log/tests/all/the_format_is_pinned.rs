@@ -2,10 +2,10 @@
 //! them. A change here is a change of the format: old databases would no longer open.
 
 use crate::support::{contents, device_with, scan};
-use firn_base::{Epoch, Lsn};
-use firn_device::{Device, Durability};
-use firn_log::testing::{identity, options};
-use firn_log::{Kind, Log, LogClass, LogOptions, Record};
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Device, Durability};
+use firndb_log::testing::{identity, options};
+use firndb_log::{Kind, Log, LogClass, LogOptions, Record};
 use std::sync::Arc;
 
 fn hex(bytes: &[u8]) -> String {
@@ -73,7 +73,7 @@ fn a_device_with_an_area_has_a_version_2_header_and_a_second_ring() {
     // member header.
     let mut first = bytes[..512].to_vec();
     first[7] = 1;
-    let checksum = firn_base::crc32c(&first[4..]).to_le_bytes();
+    let checksum = firndb_base::crc32c(&first[4..]).to_le_bytes();
     first[..4].copy_from_slice(&checksum);
     for copy in [0, 512] {
         devices[1].write(copy, &first, Durability::Durable).unwrap();

@@ -3,10 +3,10 @@
 //! all what_handing_over_costs -- --ignored --nocapture`, with nothing else running.
 
 use crate::support::{Hooked, device_with};
-use firn_base::Epoch;
-use firn_device::Device;
-use firn_log::testing::identity;
-use firn_log::{Hiding, Kind, Log, LogClass, LogOptions, OutlierOptions, Record};
+use firndb_base::Epoch;
+use firndb_device::Device;
+use firndb_log::testing::identity;
+use firndb_log::{Hiding, Kind, Log, LogClass, LogOptions, OutlierOptions, Record};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -6,8 +6,8 @@ use crate::client::{Tables, Trouble, decide, transaction_of};
 use crate::journal::Span;
 use crate::ledger::{Lists, Rows};
 use crate::machine::Machine;
-use firn::{Database, Direction, Error, ErrorKind, KeyRange};
-use firn_base::clock;
+use firndb::{Database, Direction, Error, ErrorKind, KeyRange};
+use firndb_base::clock;
 use std::time::Duration;
 
 /// How long background work gets to meet the damage that an opening found.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{random_type, random_value};
-use firn_base::rng::Rng;
+use firndb_base::rng::Rng;
 
 fn random_schema(rng: &mut Rng) -> Schema {
     let key_columns = rng.between(1, 3) as usize;

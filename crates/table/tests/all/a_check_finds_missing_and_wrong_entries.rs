@@ -1,9 +1,9 @@
 //! A check that cannot see damage shows nothing: here the damage is made, and must be seen.
 
 use crate::common::*;
-use firn_btree::{Direction, Position, Tree};
-use firn_table::*;
-use firn_txn::RowBatch;
+use firndb_btree::{Direction, Position, Tree};
+use firndb_table::*;
+use firndb_txn::RowBatch;
 
 fn tree_of(world: &World, what: &str) -> Tree {
     world.catalog.trees().into_iter().find(|(name, _)| name.contains(what)).expect("a tree of this name").1

@@ -1,12 +1,12 @@
 //! A statement that fails in its last index has changed neither the row nor the indexes before.
 
 use crate::common::*;
-use firn_btree::Direction;
-use firn_table::*;
-use firn_txn::{TxnErrorKind, TxnOptions};
+use firndb_btree::Direction;
+use firndb_table::*;
+use firndb_txn::{TxnErrorKind, TxnOptions};
 use std::ops::Bound;
 
-fn everything(table: &TypedTable, txn: &mut firn_txn::Transaction) -> Vec<Vec<Value>> {
+fn everything(table: &TypedTable, txn: &mut firndb_txn::Transaction) -> Vec<Vec<Value>> {
     rest(&mut table.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward).unwrap(), txn)
 }
 

@@ -1,11 +1,11 @@
 //! An index built while threads insert, update, delete and roll back is complete and exact.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_btree::Direction;
-use firn_table::*;
-use firn_txn::{CancelToken, Isolation, TxnErrorKind};
+use firndb_base::rng::Rng;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_btree::Direction;
+use firndb_table::*;
+use firndb_txn::{CancelToken, Isolation, TxnErrorKind};
 use std::ops::Bound;
 
 const ROWS: i64 = 600;
@@ -197,7 +197,7 @@ fn unfinish(world: &World, table: &Table) {
     assert_eq!(bytes[state], 2, "ready");
     bytes[state] = 1;
     let end = bytes.len() - 4;
-    let checksum = firn_base::crc32c(&bytes[..end]);
+    let checksum = firndb_base::crc32c(&bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
     txn.put(system, &key, &bytes).unwrap();
     let mut entries = table.index("by_name").unwrap().scan(KeyRange::all(), Direction::Forward);

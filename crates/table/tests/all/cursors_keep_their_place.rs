@@ -2,9 +2,9 @@
 //! place.
 
 use crate::common::*;
-use firn_btree::Direction;
-use firn_table::*;
-use firn_txn::{Isolation, TxnErrorKind, TxnOptions};
+use firndb_btree::Direction;
+use firndb_table::*;
+use firndb_txn::{Isolation, TxnErrorKind, TxnOptions};
 use std::ops::Bound;
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //! is not.
 
 use crate::common::*;
-use firn_btree::Direction;
-use firn_table::*;
+use firndb_btree::Direction;
+use firndb_table::*;
 use std::ops::Bound;
 
 #[test]

@@ -2,9 +2,9 @@
 //! ended.
 
 use crate::common::*;
-use firn_base::Progress;
-use firn_btree::Direction;
-use firn_table::*;
+use firndb_base::Progress;
+use firndb_btree::Direction;
+use firndb_table::*;
 
 fn filled(world: &World) -> Table {
     let table = people(world);

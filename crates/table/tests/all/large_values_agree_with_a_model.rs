@@ -2,11 +2,11 @@
 //! beside a map.
 
 use crate::common::World;
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_btree::Direction;
-use firn_table::*;
-use firn_txn::{Isolation, RowValue, Transaction, TxnErrorKind};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_btree::Direction;
+use firndb_table::*;
+use firndb_txn::{Isolation, RowValue, Transaction, TxnErrorKind};
 use std::collections::BTreeMap;
 
 const PAGE: usize = 1024;
@@ -30,7 +30,7 @@ fn random_key(rng: &mut Rng) -> Vec<u8> {
 
 /// Lengths at the limit of a row and around multiples of a chunk are frequent.
 fn random_value(rng: &mut Rng, key: &[u8], counter: &mut u64) -> Vec<u8> {
-    let limit = firn_txn::max_row_len(PAGE) - key.len();
+    let limit = firndb_txn::max_row_len(PAGE) - key.len();
     let len = match rng.below(8) {
         0 => 10,
         1 | 2 => limit + rng.below(3) as usize - 1,
@@ -162,7 +162,7 @@ fn run(seed: u64, isolation: Isolation) {
     assert_same(&mut world.begin_at(isolation), &table, &model);
     let report = world.catalog.check_table(&table).unwrap();
     let large =
-        |(key, value): &(&Vec<u8>, &Arc<Vec<u8>>)| key.len() + value.len() > firn_txn::max_row_len(PAGE);
+        |(key, value): &(&Vec<u8>, &Arc<Vec<u8>>)| key.len() + value.len() > firndb_txn::max_row_len(PAGE);
     assert_eq!(report.large_values, model.iter().filter(large).count() as u64);
 
     let mut txn = world.begin();
@@ -238,7 +238,7 @@ fn a_check_finds_the_same_in_little_memory() {
     }
     assert!(txn.insert(&values, b"\x03what is this", &[1]).unwrap());
     txn.commit().unwrap();
-    let sorted = |mut report: firn_table::TableReport| {
+    let sorted = |mut report: firndb_table::TableReport| {
         report.damage.sort();
         report
     };
@@ -255,7 +255,7 @@ fn every_length_around_the_limits_reads_back() {
     for page_size in [1024, 4096] {
         let world = World::new(page_size);
         let table = world.catalog.create_table("t", TableKind::Raw, vec![]).unwrap();
-        let limit = firn_txn::max_row_len(page_size) - 3;
+        let limit = firndb_txn::max_row_len(page_size) - 3;
         let mut txn = world.begin();
         let mut found = Vec::new();
         let lengths = (limit - 3..limit + 4).chain((page_size - 40)..(page_size + 40)).chain([0, 1, 20]);
@@ -393,8 +393,8 @@ fn a_replaced_value_is_read_only_for_indexes_that_are_made_of_it() {
         let (_, chunks) =
             trees.iter().find(|(name, _)| name.starts_with("large values")).expect("there is one");
         let mut txn = world.begin();
-        let mut batch = firn_txn::RowBatch::new();
-        txn.scan(chunks, &firn_btree::Position::Start, None, Direction::Forward, &mut batch).unwrap();
+        let mut batch = firndb_txn::RowBatch::new();
+        txn.scan(chunks, &firndb_btree::Position::Start, None, Direction::Forward, &mut batch).unwrap();
         let first = batch.iter().next().expect("a chunk").0.to_vec();
         assert!(txn.remove(chunks, &first, &mut Vec::new()).unwrap());
         txn.commit().unwrap();

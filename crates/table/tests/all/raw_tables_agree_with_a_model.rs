@@ -2,10 +2,10 @@
 //! of a `BTreeMap`.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_btree::Direction;
-use firn_table::*;
-use firn_txn::Transaction;
+use firndb_base::rng::Rng;
+use firndb_btree::Direction;
+use firndb_table::*;
+use firndb_txn::Transaction;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -107,7 +107,7 @@ fn through_commits_and_rollbacks() {
                 txn.commit().unwrap();
                 committed = model;
             }
-            while world.manager.maintenance_step().unwrap() == firn_base::Progress::Worked {}
+            while world.manager.maintenance_step().unwrap() == firndb_base::Progress::Worked {}
         }
         compare(&table, &mut world.begin(), &committed, &mut rng);
         world.assert_sound(&table);

@@ -3,13 +3,13 @@
 //! column meanwhile.
 
 use crate::common::*;
-use firn_base::clock;
-use firn_base::rng::Rng;
-use firn_base::sim::{self, SimOptions};
-use firn_base::sync::{Arc, thread};
-use firn_btree::Direction;
-use firn_table::*;
-use firn_txn::{Isolation, Transaction};
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::{Arc, thread};
+use firndb_btree::Direction;
+use firndb_table::*;
+use firndb_txn::{Isolation, Transaction};
 use std::time::Duration;
 
 const LEVEL: Isolation = Isolation::ReadCommitted;

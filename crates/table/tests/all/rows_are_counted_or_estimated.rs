@@ -2,8 +2,8 @@
 //! shape its tree has.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_table::*;
+use firndb_base::rng::Rng;
+use firndb_table::*;
 
 fn insert(world: &World, table: &Table, rows: impl Iterator<Item = (u32, usize)>) {
     let mut rows = rows.peekable();

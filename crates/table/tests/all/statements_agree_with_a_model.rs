@@ -2,10 +2,10 @@
 //! `BTreeMap`, through commits, rollbacks, savepoints and reopening, at every isolation level.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_btree::Direction;
-use firn_table::*;
-use firn_txn::{Isolation, Transaction};
+use firndb_base::rng::Rng;
+use firndb_btree::Direction;
+use firndb_table::*;
+use firndb_txn::{Isolation, Transaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

@@ -2,12 +2,12 @@
 //! renames it. They meet clear errors only, never a page of something else, and no page is lost.
 
 use crate::common::*;
-use firn_base::Progress;
-use firn_base::rng::Rng;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_btree::Direction;
-use firn_table::*;
-use firn_txn::{Isolation, Transaction};
+use firndb_base::Progress;
+use firndb_base::rng::Rng;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_btree::Direction;
+use firndb_table::*;
+use firndb_txn::{Isolation, Transaction};
 
 fn statements(world: &World, rng: &mut Rng, txn: &mut Transaction) -> Result<u64, TableError> {
     let table = world.catalog.table("people")?;

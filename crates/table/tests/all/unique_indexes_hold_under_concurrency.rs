@@ -2,9 +2,9 @@
 //! hides the other's row: it surfaces as a conflict.
 
 use crate::common::*;
-use firn_base::rng::Rng;
-use firn_table::*;
-use firn_txn::{Isolation, TxnErrorKind};
+use firndb_base::rng::Rng;
+use firndb_table::*;
+use firndb_txn::{Isolation, TxnErrorKind};
 
 #[test]
 fn a_row_committed_after_the_snapshot_surfaces_as_a_conflict() {

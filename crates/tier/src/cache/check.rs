@@ -3,8 +3,8 @@
 use super::FlashCache;
 use super::geometry::Slot;
 use crate::{PageRead, PageTier, TierError, TierErrorKind};
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 
 /// Images read at a time.
 const READ_PAGES: usize = 64;
@@ -36,7 +36,7 @@ impl FlashCache {
                 .zip(buf.chunks_mut(page_size))
                 .map(|(page, buf)| PageRead { page: *page, buf, outcome: unread() })
                 .collect();
-            let faults = self.counters.faults.load(firn_base::sync::atomic::Ordering::Relaxed);
+            let faults = self.counters.faults.load(firndb_base::sync::atomic::Ordering::Relaxed);
             self.read_batch(&mut reads);
             for read in reads {
                 match read.outcome {
@@ -55,7 +55,7 @@ impl FlashCache {
                     Err(error) => fault(error.message),
                 }
             }
-            let now = self.counters.faults.load(firn_base::sync::atomic::Ordering::Relaxed);
+            let now = self.counters.faults.load(firndb_base::sync::atomic::Ordering::Relaxed);
             if now > faults {
                 fault(format!(
                     "{} clean pages in the flash cache {} are damaged; the store has them",

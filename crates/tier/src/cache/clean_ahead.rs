@@ -19,9 +19,9 @@ use super::geometry::{SEAL_BYTES, Serial, Slot};
 use super::policy::{Fate, choose};
 use super::statistics::add;
 use crate::{PageWrite, TierError, TierErrorKind};
-use firn_base::sync::atomic::Ordering::Relaxed;
-use firn_base::{Lsn, Progress};
-use firn_device::AlignedBuf;
+use firndb_base::sync::atomic::Ordering::Relaxed;
+use firndb_base::{Lsn, Progress};
+use firndb_device::AlignedBuf;
 
 /// How far ahead of the front the step reads, in groups (`GROUPS_AHEAD`), or as a fraction of all
 /// groups if that is fewer (`1 / SHARE_AHEAD`): far enough that the front does not pass all of it

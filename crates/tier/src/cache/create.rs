@@ -15,10 +15,10 @@ use super::{FlashCache, Ring};
 use crate::ranks;
 use crate::store::Store;
 use crate::{PageTier, TierError, TierErrorKind};
-use firn_base::sync::atomic::{AtomicBool, AtomicU64};
-use firn_base::sync::{Arc, Mutex, OnceLock};
-use firn_base::{DatabaseId, Lsn};
-use firn_device::{AlignedBuf, Device, Fill};
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64};
+use firndb_base::sync::{Arc, Mutex, OnceLock};
+use firndb_base::{DatabaseId, Lsn};
+use firndb_device::{AlignedBuf, Device, Fill};
 use std::collections::BTreeSet;
 
 /// Options of a new cache.

@@ -25,9 +25,9 @@
 
 use super::geometry::Slot;
 use crate::ranks;
-use firn_base::sync::Mutex;
-use firn_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use firn_base::{Lsn, PageId};
+use firndb_base::sync::Mutex;
+use firndb_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use firndb_base::{Lsn, PageId};
 use std::ops::Range;
 
 /// Bits of a page number in a word: 4 PiB of pages of 4 KiB. Pages beyond by-pass the cache.
@@ -376,7 +376,7 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
     use std::collections::BTreeMap;
 
     #[test]

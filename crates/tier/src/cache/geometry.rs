@@ -10,7 +10,7 @@
 
 use super::header::Header;
 use crate::{TierError, TierErrorKind};
-use firn_base::PageId;
+use firndb_base::PageId;
 
 /// Number of a group, from 1, through all laps. Never used twice in one cache, except for a last
 /// group that a crash tore.

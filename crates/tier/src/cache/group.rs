@@ -6,8 +6,8 @@
 
 use super::geometry::{ENTRY_BYTES, GROUP_HEAD_BYTES, Geometry, SEAL_BYTES, Serial, TOMBSTONE_BYTES};
 use super::header::CacheId;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{Crc32c, Lsn, PageId};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{Crc32c, Lsn, PageId};
 
 const MAGIC: &[u8; 8] = b"FIRNCGRP";
 const CHECKSUM_AT: usize = 48;
@@ -167,7 +167,7 @@ fn checksum(cache: CacheId, sealed: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     const CACHE: CacheId = CacheId([5; 16]);
 

@@ -3,9 +3,9 @@
 
 use super::geometry::Geometry;
 use crate::{TierError, TierErrorKind};
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{Crc32c, DatabaseId};
-use firn_device::{AlignedBuf, Device, Durability, find_contents};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{Crc32c, DatabaseId};
+use firndb_device::{AlignedBuf, Device, Durability, find_contents};
 
 const MAGIC: &[u8; 8] = b"FIRNCACH";
 /// 2: a tombstone tells of all earlier groups, and need not be there for a page that was freed
@@ -227,7 +227,7 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_device::{Fill, MemoryDevice};
+    use firndb_device::{Fill, MemoryDevice};
 
     fn sample() -> Header {
         Header {

@@ -30,11 +30,11 @@ use crate::{
     Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
     Written,
 };
-use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use firn_base::sync::{Arc, Condvar, Mutex, OnceLock};
-use firn_base::{DatabaseId, Lsn, PageId, Progress};
-use firn_device::{AlignedBuf, Device, Fill};
-use firn_log::{Appended, LogClass, LogError, Record};
+use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
+use firndb_base::{DatabaseId, Lsn, PageId, Progress};
+use firndb_device::{AlignedBuf, Device, Fill};
+use firndb_log::{Appended, LogClass, LogError, Record};
 use places::{Place, State};
 
 /// Percentage of dirty places above which the cleaner works.

@@ -16,9 +16,9 @@
 use super::FlashCache;
 use super::geometry::Geometry;
 use crate::{PageWrite, TierError, Written};
-use firn_base::sync::atomic::Ordering::Relaxed;
-use firn_base::{Lsn, Progress};
-use firn_device::AlignedBuf;
+use firndb_base::sync::atomic::Ordering::Relaxed;
+use firndb_base::{Lsn, Progress};
+use firndb_device::AlignedBuf;
 
 impl FlashCache {
     pub(crate) fn is_leaving(&self) -> bool {

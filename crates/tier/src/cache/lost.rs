@@ -21,8 +21,8 @@ use super::replace::Leaving;
 use super::statistics::add;
 use super::{FlashCache, Ring};
 use crate::{TierError, TierErrorKind};
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 
 /// Attempts to read one image.
 const ATTEMPTS: u32 = 3;
@@ -109,12 +109,16 @@ impl FlashCache {
     /// Whether a clean page that is offered is one that was lost here, and is therefore the only
     /// intact copy.
     pub(crate) fn rescues(&self, page: PageId) -> bool {
-        self.counters.pages_lost.load(firn_base::sync::atomic::Ordering::Relaxed) > 0
+        self.counters.pages_lost.load(firndb_base::sync::atomic::Ordering::Relaxed) > 0
             && self.lost_pages.lock().remove(&page)
     }
 
     /// Why reading the group did not return the image.
-    pub(crate) fn cause_of(&self, read: Result<(), firn_device::DeviceError>, image: &Leaving) -> TierError {
+    pub(crate) fn cause_of(
+        &self,
+        read: Result<(), firndb_device::DeviceError>,
+        image: &Leaving,
+    ) -> TierError {
         match read {
             Err(error) => TierError::new(TierErrorKind::Failed, error.message),
             Ok(()) => self.damaged(image.word.page(), image.slot),

@@ -48,11 +48,11 @@ use crate::store::Store;
 use crate::{
     Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
 };
-use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use firn_base::sync::{Arc, Mutex};
-use firn_base::{DatabaseId, Lsn, PageId, Progress};
-use firn_device::{Device, Fill};
-use firn_log::{Appended, LogClass, LogError, Record};
+use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_base::{DatabaseId, Lsn, PageId, Progress};
+use firndb_device::{Device, Fill};
+use firndb_log::{Appended, LogClass, LogError, Record};
 use order::{Lru, Order, Temperature};
 use places::{Place, State};
 use slots::Layout;

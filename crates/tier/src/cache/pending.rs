@@ -21,7 +21,7 @@
 //! the owed tombstones headers name pages that were freed lately, as far as there is free space in
 //! the header, so that a restart finds fewer stale images.
 
-use firn_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId};
 use std::collections::VecDeque;
 
 /// Most freed pages remembered: the space beside the images of some groups. Others are forgotten.

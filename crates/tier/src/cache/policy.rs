@@ -157,7 +157,7 @@ pub(crate) fn choose(words: &[Word], chances: Chances, again_max: usize) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::PageId;
+    use firndb_base::PageId;
 
     #[test]
     fn each_kind_of_image_has_its_fate() {

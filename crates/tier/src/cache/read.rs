@@ -13,8 +13,8 @@ use super::group::Seal;
 use super::statistics::add;
 use crate::store::Store;
 use crate::{Found, PageRead, PageTier, TierError, TierErrorKind};
-use firn_base::{Lsn, PageId};
-use firn_device::{AlignedBuf, Io, IoOp};
+use firndb_base::{Lsn, PageId};
+use firndb_device::{AlignedBuf, Io, IoOp};
 
 /// An image found in the directory.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +153,7 @@ impl FlashCache {
     pub(crate) fn read_images(
         &self,
         hits: &[(usize, Hit)],
-    ) -> (Vec<AlignedBuf>, Vec<Result<(), firn_device::DeviceError>>) {
+    ) -> (Vec<AlignedBuf>, Vec<Result<(), firndb_device::DeviceError>>) {
         // Enough for any image: at most one extra block at either end.
         let most = (SEAL_BYTES + self.geometry.page_size).next_multiple_of(self.geometry.block)
             + self.geometry.block;

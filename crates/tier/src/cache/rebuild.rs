@@ -18,8 +18,8 @@ use super::read::Hit;
 use super::statistics::add;
 use super::{FlashCache, Ring};
 use crate::{PageWrite, RebuildFrom, TierError, TierErrorKind};
-use firn_base::Lsn;
-use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use firndb_base::Lsn;
+use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// For an image of which the store may lack any change.
 const UNKNOWN: u64 = 0;

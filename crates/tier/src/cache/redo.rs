@@ -12,8 +12,8 @@ use super::FlashCache;
 use super::geometry::Geometry;
 use crate::TierError;
 use crate::store::{PageEvent, events};
-use firn_base::{Lsn, PageId};
-use firn_log::{Appended, Record};
+use firndb_base::{Lsn, PageId};
+use firndb_log::{Appended, Record};
 
 impl FlashCache {
     pub(crate) fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {

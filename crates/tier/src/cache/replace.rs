@@ -12,8 +12,8 @@ use super::policy::{Chances, Fate, choose};
 use super::statistics::add;
 use super::{FlashCache, Ring};
 use crate::{PageWrite, TierError, TierErrorKind};
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 
 /// One image of the group being replaced.
 pub(crate) struct Leaving {

@@ -20,9 +20,9 @@ use super::header::Header;
 use super::segment::{self, Segment, SegmentBuilder};
 use super::versions::Versions;
 use crate::{TierError, TierErrorKind};
-use firn_base::Lsn;
-use firn_base::sync::thread;
-use firn_device::{AlignedBuf, Device, Io, IoOp};
+use firndb_base::Lsn;
+use firndb_base::sync::thread;
+use firndb_device::{AlignedBuf, Device, Io, IoOp};
 use std::ops::Range;
 
 /// Headers read in one batch.

@@ -10,9 +10,9 @@ use super::geometry::{Geometry, SEGMENT_HEAD_BYTES, Serial};
 use super::group::{Entry, GroupHeader};
 use super::header::CacheId;
 use super::statistics::add;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{Crc32c, PageId};
-use firn_device::{AlignedBuf, Device, Durability};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{Crc32c, PageId};
+use firndb_device::{AlignedBuf, Device, Durability};
 
 const MAGIC: &[u8; 8] = b"FIRNCSEG";
 const CHECKSUM_AT: usize = 40;
@@ -90,7 +90,7 @@ impl Segment {
         &self,
         device: &dyn Device,
         geometry: &Geometry,
-    ) -> Result<(), firn_device::DeviceError> {
+    ) -> Result<(), firndb_device::DeviceError> {
         device.write(geometry.segment_offset(self.number), &self.buf, Durability::Later)
     }
 
@@ -141,7 +141,7 @@ pub(crate) fn forget(
     device: &dyn Device,
     geometry: &Geometry,
     number: u64,
-) -> Result<(), firn_device::DeviceError> {
+) -> Result<(), firndb_device::DeviceError> {
     let zeros = AlignedBuf::zeroed(geometry.block);
     device.write(geometry.segment_offset(number), &zeros, Durability::Durable)
 }
@@ -164,7 +164,7 @@ impl FlashCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::Lsn;
+    use firndb_base::Lsn;
 
     #[test]
     fn a_segment_brings_back_its_headers() {

@@ -8,8 +8,8 @@
 //! Sets of eight numbers, each a queue: eight bytes for each page remembered, four for each place
 //! of the cache.
 
-use firn_base::PageId;
-use firn_base::hash::hash_bytes;
+use firndb_base::PageId;
+use firndb_base::hash::hash_bytes;
 
 const WAYS: usize = 8;
 

@@ -1,6 +1,6 @@
 //! Counters of a cache.
 
-use firn_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Classes of write sizes: powers of two in KiB, from up to 1 KiB to 2 MiB and more.
 pub const WRITE_SIZES: usize = 12;

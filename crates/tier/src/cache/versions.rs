@@ -1,7 +1,7 @@
 //! Versions of cached pages that are known without reading the pages. During recovery redo needs
 //! them for each record.
 
-use firn_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId};
 use std::collections::BTreeMap;
 
 /// Versions of the pages that changed since the redo start; other cached pages are known to be

@@ -14,10 +14,10 @@ use super::pending::Candidates;
 use super::statistics::add;
 use super::{FlashCache, Ring};
 use crate::{PageTier, PageWrite, TierError, Written};
-use firn_base::sync::atomic::Ordering::Relaxed;
-use firn_base::{Lsn, PageId};
-use firn_device::Durability;
-use firn_log::Appended;
+use firndb_base::sync::atomic::Ordering::Relaxed;
+use firndb_base::{Lsn, PageId};
+use firndb_device::Durability;
+use firndb_log::Appended;
 
 impl Ring {
     /// Admission: whether a clean page that is not in the cache is worth a place. Always, until

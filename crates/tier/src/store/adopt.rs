@@ -10,9 +10,9 @@ use super::journal::made_space;
 use super::records::{self, CHANGES_MAX, Change};
 use super::{SLACK_BATCHES_NORMAL, Store};
 use crate::{TierError, TierErrorKind};
-use firn_base::codec::Malformed;
-use firn_base::{Lsn, PageId};
-use firn_log::{Kind, LogError, Record};
+use firndb_base::codec::Malformed;
+use firndb_base::{Lsn, PageId};
+use firndb_log::{Kind, LogError, Record};
 use std::collections::BTreeSet;
 
 /// The allocations and frees in a map record: each page with its version if it became allocated,

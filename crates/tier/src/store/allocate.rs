@@ -16,9 +16,9 @@ use super::records::{self, Change};
 use super::space::Pending;
 use super::{SLACK_BATCHES_NORMAL, SLACK_BATCHES_ROLLBACK, SLACK_BATCHES_SYSTEM, State, Store};
 use crate::{Allocation, Prepared, TierError, TierErrorKind};
-use firn_base::sync::before_device;
-use firn_base::{Lsn, PageId};
-use firn_log::{Appended, Kind, LogClass, LogError, Record};
+use firndb_base::sync::before_device;
+use firndb_base::{Lsn, PageId};
+use firndb_log::{Appended, Kind, LogClass, LogError, Record};
 
 /// The next thing that a call needs for its page number.
 enum Next {

@@ -14,8 +14,8 @@ use super::meta_page::MetaId;
 use super::records::Change;
 use super::totals::Totals;
 use crate::{TierError, TierErrorKind};
-use firn_base::codec::Malformed;
-use firn_base::{Lsn, PageId};
+use firndb_base::codec::Malformed;
+use firndb_base::{Lsn, PageId};
 
 /// The metadata pages that `changes` concern, each once, in order.
 pub(crate) fn concerned(geometry: &Geometry, changes: &[Change]) -> Vec<MetaId> {

@@ -2,8 +2,8 @@
 
 use super::records::{self, Change};
 use crate::{TierError, TierErrorKind};
-use firn_base::{Lsn, PageId};
-use firn_log::Record;
+use firndb_base::{Lsn, PageId};
+use firndb_log::Record;
 
 /// An event of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use super::meta_page::{self, MetaId};
 use super::mirror::Mirror;
 use super::{State, Store, suspects};
 use crate::{PageRead, TierError, TierErrorKind};
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 
 /// Most messages kept; further damage is only counted.
 const SENTENCES_MAX: usize = 1000;

@@ -1,8 +1,8 @@
 //! The map entry of one page, 24 bytes.
 
 use super::geometry::Place;
-use firn_base::codec::Malformed;
-use firn_base::{Crc32c, Lsn, PageId};
+use firndb_base::codec::Malformed;
+use firndb_base::{Crc32c, Lsn, PageId};
 
 /// Bytes of an entry on the device and in the cache.
 pub(crate) const ENTRY_BYTES: usize = 24;

@@ -17,7 +17,7 @@ use super::entry::ENTRY_BYTES;
 use super::meta_page::{META_HEADER_BYTES, MetaId};
 use super::options::Layout;
 use crate::{TierError, TierErrorKind};
-use firn_base::PageId;
+use firndb_base::PageId;
 use std::fmt;
 
 /// Bytes between the slots of the fixed area.

@@ -14,9 +14,9 @@ use super::meta_page::{MetaId, pages_of_group};
 use super::records::{Change, encode_backing};
 use super::{SLACK_BATCHES_NORMAL, Store, grow};
 use crate::{TierError, TierErrorKind};
-use firn_base::Progress;
-use firn_device::{AlignedBuf, Durability};
-use firn_log::{Kind, Record};
+use firndb_base::Progress;
+use firndb_device::{AlignedBuf, Durability};
+use firndb_log::{Kind, Record};
 
 /// Bytes of zeros written at a time.
 const ZEROS_BYTES: usize = 1 << 20;
@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// Appends and applies a `GROUP_BACKING` record; returns its end.
-    fn change_backing(&self, group: u64, backed: bool) -> Result<firn_base::Lsn, TierError> {
+    fn change_backing(&self, group: u64, backed: bool) -> Result<firndb_base::Lsn, TierError> {
         let ids = [MetaId::Totals, MetaId::Bitmap(group)];
         let _pins = self.pin(&ids)?;
         let journal = self.journal()?;

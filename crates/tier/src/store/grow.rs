@@ -11,8 +11,8 @@ use super::options::Layout;
 use super::totals::Totals;
 use super::{Store, bitmap};
 use crate::{TierError, TierErrorKind};
-use firn_base::{DatabaseId, Lsn};
-use firn_device::{AlignedBuf, Device, DeviceErrorKind, Durability, Fill};
+use firndb_base::{DatabaseId, Lsn};
+use firndb_device::{AlignedBuf, Device, DeviceErrorKind, Durability, Fill};
 
 /// The file grows by about a sixteenth, but by no more groups than this at a time.
 const GROW_GROUPS_MAX: u64 = 16;
@@ -152,6 +152,6 @@ impl Store {
 }
 
 /// Whether the error means that the device has no space.
-pub(crate) fn is_no_space(error: &firn_device::DeviceError) -> bool {
+pub(crate) fn is_no_space(error: &firndb_device::DeviceError) -> bool {
     error.kind == DeviceErrorKind::NoSpace
 }

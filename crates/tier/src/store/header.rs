@@ -11,8 +11,8 @@ use super::geometry::{Geometry, Slot};
 use super::meta_page::SEQUENCE_MAX;
 use super::options::Layout;
 use crate::{TierError, TierErrorKind};
-use firn_base::{Crc32c, DatabaseId, Lsn};
-use firn_device::{AlignedBuf, Device, Durability};
+use firndb_base::{Crc32c, DatabaseId, Lsn};
+use firndb_device::{AlignedBuf, Device, Durability};
 
 /// Used bytes of a header slot.
 pub(crate) const HEADER_BYTES: usize = 4096;
@@ -177,8 +177,8 @@ fn checksum(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::sync::Arc;
-    use firn_device::{FaultPlan, Faulty, Fill, MemoryDevice};
+    use firndb_base::sync::Arc;
+    use firndb_device::{FaultPlan, Faulty, Fill, MemoryDevice};
 
     fn header() -> Header {
         Header {

@@ -2,9 +2,9 @@
 //! the log is durable. Durable means on the log's devices: what only the archive has may be lost
 //! with it, and the store must not contain more than the log.
 
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_log::{Appended, Log, LogClass, LogError, LogErrorKind, Record};
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_log::{Appended, Log, LogClass, LogError, LogErrorKind, Record};
 
 /// Waits for space in the log's buffer if an append of `record` was refused for lack of it; returns
 /// whether it was.

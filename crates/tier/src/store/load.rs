@@ -8,7 +8,7 @@ use super::geometry::Slot;
 use super::meta_page::{self, MetaId, MetaImage};
 use super::{Store, count};
 use crate::TierError;
-use firn_device::{AlignedBuf, DeviceError, Io, IoOp};
+use firndb_device::{AlignedBuf, DeviceError, Io, IoOp};
 
 /// Metadata pages with both slots in memory at a time, beside the pages themselves.
 const PAGES_AT_ONCE: usize = 512;

@@ -11,8 +11,8 @@
 use super::Store;
 use super::entry::{Entry, image_checksum};
 use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 
 /// First bytes of a notice; then a length (u16) and the message.
 const MAGIC: &[u8; 16] = b"FIRN LOST PAGE: ";

@@ -9,8 +9,8 @@
 
 use super::geometry::Slot;
 use super::meta_page::{MetaId, MetaImage};
-use firn_base::Lsn;
-use firn_base::hash::FixedMap;
+use firndb_base::Lsn;
+use firndb_base::hash::FixedMap;
 use std::collections::BTreeSet;
 
 /// Bytes of DRAM that a cached page takes beyond its body, tables included.

@@ -9,7 +9,7 @@
 
 use super::geometry::{Geometry, Slot};
 use crate::{TierError, TierErrorKind};
-use firn_base::{Crc32c, DatabaseId, Lsn};
+use firndb_base::{Crc32c, DatabaseId, Lsn};
 use std::fmt;
 
 /// Bytes of a metadata page's header.

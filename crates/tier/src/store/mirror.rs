@@ -14,8 +14,8 @@ use super::meta_page::MetaId;
 use super::records::Change;
 use super::totals::Totals;
 use super::{Lsn, State};
-use firn_base::PageId;
-use firn_base::codec::Malformed;
+use firndb_base::PageId;
+use firndb_base::codec::Malformed;
 
 /// Contents of the walked part of the map.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use super::Store;
 use super::geometry::Place;
 use super::meta_page::MetaId;
 use crate::{Lifetime, TierError, TierErrorKind};
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 /// Most bitmap pages that one call reads merely for a better choice.
 const LEARN_FOR_CHOICE: usize = 2;

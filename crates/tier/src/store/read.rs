@@ -8,8 +8,8 @@ use super::lost;
 use super::meta_page::MetaId;
 use super::{Store, count};
 use crate::{Found, PageRead, TierError, TierErrorKind};
-use firn_base::{Lsn, PageId};
-use firn_device::{Io, IoOp};
+use firndb_base::{Lsn, PageId};
+use firndb_device::{Io, IoOp};
 
 impl Store {
     /// Whether the page's group exists now.

@@ -5,9 +5,9 @@
 //! crash.
 
 use super::geometry::Place;
-use firn_base::codec::{Malformed, Reader, Writer};
-use firn_base::{Lsn, PageId};
-use firn_log::{Kind, Record};
+use firndb_base::codec::{Malformed, Reader, Writer};
+use firndb_base::{Lsn, PageId};
+use firndb_log::{Kind, Record};
 
 /// Most changes in one record: bounds the memory that redo needs for it.
 pub(crate) const CHANGES_MAX: usize = 1 << 16;
@@ -152,7 +152,7 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firn_base::rng::Rng;
+    use firndb_base::rng::Rng;
 
     #[test]
     fn records_have_golden_bytes() {

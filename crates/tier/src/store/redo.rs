@@ -15,9 +15,9 @@ use super::apply::{apply, concerned};
 use super::meta_page::MetaId;
 use super::records::{self, Change};
 use super::{Store, TierError, TierErrorKind};
-use firn_base::Lsn;
-use firn_base::codec::Malformed;
-use firn_log::Record;
+use firndb_base::Lsn;
+use firndb_base::codec::Malformed;
+use firndb_log::Record;
 use std::collections::BTreeSet;
 
 /// Most changes that wait, not counting those of the last record: 3 MiB.

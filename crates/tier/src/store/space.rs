@@ -12,7 +12,7 @@
 use super::bitmap::{self, Which};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
 use crate::Lifetime;
-use firn_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 

@@ -21,7 +21,7 @@ use super::bitmap::{self, Which};
 use super::meta_page::MetaId;
 use super::totals::Totals;
 use super::{Store, TierError, TierErrorKind};
-use firn_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId};
 
 /// The error for a page of which one slot is bad and nothing tells which is the newer.
 pub(crate) fn ambiguous(id: MetaId) -> TierError {

@@ -20,10 +20,10 @@ use super::records::{self, Change};
 use super::space::Pending;
 use super::{State, Store, count};
 use crate::{Lifetime, PageWrite, TierError, Written};
-use firn_base::sync::MutexGuard;
-use firn_base::{Lsn, PageId};
-use firn_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
-use firn_log::{Kind, Log, LogErrorKind, Record};
+use firndb_base::sync::MutexGuard;
+use firndb_base::{Lsn, PageId};
+use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
+use firndb_log::{Kind, Log, LogErrorKind, Record};
 
 /// Up to this number of runs each run is written durably; more are written together and synced
 /// once.

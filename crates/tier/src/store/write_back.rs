@@ -8,8 +8,8 @@
 use super::meta_cache::WriteOut;
 use super::{Store, count, meta_page};
 use crate::{TierError, TierErrorKind};
-use firn_base::Lsn;
-use firn_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
+use firndb_base::Lsn;
+use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
 
 /// Metadata pages written in one round.
 const ROUND_PAGES: usize = 256;

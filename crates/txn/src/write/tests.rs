@@ -5,10 +5,11 @@ use super::*;
 /// It was once an assertion in the caller's thread.
 #[test]
 fn a_change_beyond_the_last_undo_index_is_refused() {
-    let log = firn_log::testing::memory_log();
-    let tier = firn_base::sync::Arc::new(firn_tier::testing::MemoryTier::new(1024));
-    let options = firn_buffer::PoolOptions { budget_bytes: 1 << 20 };
-    let pool = firn_base::sync::Arc::new(firn_buffer::BufferPool::new(tier, log, options).expect("a pool"));
+    let log = firndb_log::testing::memory_log();
+    let tier = firndb_base::sync::Arc::new(firndb_tier::testing::MemoryTier::new(1024));
+    let options = firndb_buffer::PoolOptions { budget_bytes: 1 << 20 };
+    let pool =
+        firndb_base::sync::Arc::new(firndb_buffer::BufferPool::new(tier, log, options).expect("a pool"));
     let create = |id| Tree::create(pool.clone(), TreeId(id), LogClass::System, &[]).expect("a tree");
     let (undo, tree) = (create(2), create(16));
     let manager = crate::manager::TxnManager::new(

@@ -2,14 +2,14 @@
 //! need no log do not wait with them: neither for the registry, which every transaction locks, nor
 //! for the leaf in which a change waits to be made.
 
-use firn_base::sync::Arc;
-use firn_base::{Epoch, TreeId, TxnId};
-use firn_btree::Tree;
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_device::{Device, DeviceError, Durability};
-use firn_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, Record, testing};
-use firn_tier::testing::MemoryTier;
-use firn_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
+use firndb_base::sync::Arc;
+use firndb_base::{Epoch, TreeId, TxnId};
+use firndb_btree::Tree;
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_device::{Device, DeviceError, Durability};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, Record, testing};
+use firndb_tier::testing::MemoryTier;
+use firndb_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Gated {
 }
 
 impl Device for Gated {
-    firn_device::forward!(inner: info, len, read, grow, shrink, discard);
+    firndb_device::forward!(inner: info, len, read, grow, shrink, discard);
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         self.pass();
         self.inner.write(offset, data, durability)

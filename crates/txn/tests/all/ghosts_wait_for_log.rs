@@ -2,9 +2,9 @@
 //! forgotten.
 
 use crate::common::World;
-use firn_base::Progress;
-use firn_log::{Kind, LogClass, Record};
-use firn_txn::{ManagerOptions, TxnErrorKind};
+use firndb_base::Progress;
+use firndb_log::{Kind, LogClass, Record};
+use firndb_txn::{ManagerOptions, TxnErrorKind};
 
 fn settle(world: &World) {
     while world.manager.maintenance_step().expect("usable") == Progress::Worked {}
@@ -18,7 +18,7 @@ fn fill_log(world: &World) {
             match world.manager.log().append(LogClass::Normal, Record { kind: Kind(0x60), body: &body }) {
                 Ok(_) => {}
                 Err(error) => {
-                    assert_eq!(error.kind, firn_log::LogErrorKind::Full, "{error}");
+                    assert_eq!(error.kind, firndb_log::LogErrorKind::Full, "{error}");
                     break;
                 }
             }

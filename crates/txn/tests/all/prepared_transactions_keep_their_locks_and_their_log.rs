@@ -3,9 +3,9 @@
 //! in the log.
 
 use crate::common::World;
-use firn_base::{Progress, TxnId};
-use firn_log::LogClass;
-use firn_txn::{Isolation, ManagerOptions, TxnErrorKind, TxnOptions};
+use firndb_base::{Progress, TxnId};
+use firndb_log::LogClass;
+use firndb_txn::{Isolation, ManagerOptions, TxnErrorKind, TxnOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -99,9 +99,9 @@ fn no_waiter_sleeps_over_a_lock_that_a_prepare_releases() {
         reader.put(&world.tree, b"written", b"value").expect("written");
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                let mut writer = world.manager.begin(firn_txn::TxnOptions {
+                let mut writer = world.manager.begin(firndb_txn::TxnOptions {
                     lock_deadline: Some(Duration::from_secs(5)),
-                    ..firn_txn::TxnOptions::default()
+                    ..firndb_txn::TxnOptions::default()
                 });
                 writer.put(&world.tree, &key, b"value").map(|()| drop(writer))
             });

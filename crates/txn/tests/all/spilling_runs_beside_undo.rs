@@ -3,9 +3,9 @@
 //! in the undo tree.
 
 use crate::common::World;
-use firn_base::Lsn;
-use firn_btree::{Direction, Position, Visit};
-use firn_txn::ManagerOptions;
+use firndb_base::Lsn;
+use firndb_btree::{Direction, Position, Visit};
+use firndb_txn::ManagerOptions;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ fn beside_spilling(world: &World, mut work: impl FnMut(u32)) {
             }
         }
     });
-    while world.manager.maintenance_step().expect("usable") == firn_base::Progress::Worked {}
+    while world.manager.maintenance_step().expect("usable") == firndb_base::Progress::Worked {}
     world.manager.check();
 }
 
@@ -66,7 +66,7 @@ fn used_entries_do_not_come_back_and_forgotten_ones_do_not_stay() {
     let world = World::new(ManagerOptions::default());
     // An earlier epoch's entries are swept once; what is left after that stays until the next
     // opening.
-    while world.manager.maintenance_step().expect("usable") == firn_base::Progress::Worked {}
+    while world.manager.maintenance_step().expect("usable") == firndb_base::Progress::Worked {}
     beside_spilling(&world, |i| {
         let mut txn = world.begin();
         let key = (i % 50).to_be_bytes();

@@ -2,11 +2,11 @@
 //! where a rollback is put off, and where the waiter itself undoes what it would wait for.
 
 use crate::common::World;
-use firn_base::clock;
-use firn_base::sim::{self, Policy, SimOptions};
-use firn_base::sync::{Arc, thread};
-use firn_log::LogClass;
-use firn_txn::{CancelToken, Isolation, ManagerOptions, TxnErrorKind, TxnOptions};
+use firndb_base::clock;
+use firndb_base::sim::{self, Policy, SimOptions};
+use firndb_base::sync::{Arc, thread};
+use firndb_log::LogClass;
+use firndb_txn::{CancelToken, Isolation, ManagerOptions, TxnErrorKind, TxnOptions};
 use std::time::Duration;
 
 /// A rollback that is put off gives its explicit locks back, and a waiter that came to sleep just

@@ -11,8 +11,8 @@ use super::tables;
 use crate::engine::{Access, Commit, CommitMode, Engine, EngineError, Outcome, Session, Transaction};
 use crate::random::Random;
 use crate::schema::TableId;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::{clock, sync::thread};
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_base::{clock, sync::thread};
 use std::time::Duration;
 
 /// Options of a load.

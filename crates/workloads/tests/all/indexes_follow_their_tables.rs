@@ -1,6 +1,6 @@
 //! Secondary indexes kept by `Indexed`, against a model, over random changes and rollbacks.
 
-use firn_workloads::{
+use firndb_workloads::{
     Access, CommitMode, Engine, EngineError, IndexId, IndexSpec, KeyRange, MemoryEngine, Part, Random, Scan,
     Schema, Session, TableId, TableSpec, Transaction, Visit,
 };

@@ -1,8 +1,8 @@
 //! An engine that refuses operations at random: TPC-C runs each refused transaction again from its
 //! start, with the same input, and the database stays consistent.
 
-use firn_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals, When};
-use firn_workloads::{
+use firndb_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals, When};
+use firndb_workloads::{
     Access, Commit, CommitMode, DriverOptions, Engine, EngineError, IndexId, Length, MemoryEngine,
     MemorySession, Outcome, PendingCommit, Random, Retry, Scan, Schema, Session, TableId, Transaction,
     Visitor,

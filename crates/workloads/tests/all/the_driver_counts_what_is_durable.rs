@@ -1,6 +1,6 @@
 //! The driver with scripted clients: what it counts, and how it ends.
 
-use firn_workloads::{
+use firndb_workloads::{
     Attempt, Client, Commit, CommitMode, DriverOptions, EngineError, Length, Outcome, PendingCommit, Retry,
     drive,
 };

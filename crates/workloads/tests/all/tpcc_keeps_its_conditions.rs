@@ -1,10 +1,10 @@
 //! TPC-C on the memory engine: loaded, run and checked; and a check that must fail, to show that
 //! the check detects errors.
 
-use firn_workloads::tpcc::{
+use firndb_workloads::tpcc::{
     self, ClientOptions, Condition, LoadOptions, Mix, Population, Scale, Terminals, When, keys, rows, tables,
 };
-use firn_workloads::{
+use firndb_workloads::{
     Access, CommitMode, DriverOptions, Engine, EngineError, Length, MemoryEngine, RunReport, Scan, Session,
     TableId, Transaction, Visit,
 };

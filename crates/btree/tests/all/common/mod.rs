@@ -1,11 +1,11 @@
 //! What the tree's tests share: a tree on a log and a tier in memory, and a model beside it.
-use firn_base::TreeId;
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_btree::{Change, Direction, Position, Tree, TreeError, Visit};
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_log::{Log, LogClass};
-use firn_tier::testing::MemoryTier;
+use firndb_base::TreeId;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_btree::{Change, Direction, Position, Tree, TreeError, Visit};
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_log::{Log, LogClass};
+use firndb_tier::testing::MemoryTier;
 use std::collections::BTreeMap;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -18,7 +18,7 @@ pub fn pool_on(log: Arc<Log>, page_size: usize, frames: usize) -> Arc<BufferPool
 }
 
 pub fn tree_of(page_size: usize, frames: usize) -> Tree {
-    let log = firn_log::testing::memory_log_with(256 << 20);
+    let log = firndb_log::testing::memory_log_with(256 << 20);
     Tree::create(pool_on(log, page_size, frames), TreeId(7), CLASS, b"").expect("a tree")
 }
 

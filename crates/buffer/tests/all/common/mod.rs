@@ -1,10 +1,10 @@
 //! A tier that watches, fails and waits on demand, and pages whose contents can be checked.
-use firn_base::sync::DevicePermit;
-use firn_base::{Lsn, PageId};
-use firn_buffer::{BufferPool, Changed, PoolOptions};
-use firn_log::{Kind, Log, LogClass, LogError, Record};
-use firn_tier::testing::MemoryTier;
-use firn_tier::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firndb_base::sync::DevicePermit;
+use firndb_base::{Lsn, PageId};
+use firndb_buffer::{BufferPool, Changed, PoolOptions};
+use firndb_log::{Kind, Log, LogClass, LogError, Record};
+use firndb_tier::testing::MemoryTier;
+use firndb_tier::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -90,8 +90,8 @@ impl ProbeTier {
 }
 
 impl PageTier for ProbeTier {
-    firn_tier::forward_tier!(inner: page_size, make_batch_space, reserve, unreserve, prepare, publish);
-    firn_tier::forward_tier!(inner: sync, version_of, oldest_needed_lsn, statistics);
+    firndb_tier::forward_tier!(inner: page_size, make_batch_space, reserve, unreserve, prepare, publish);
+    firndb_tier::forward_tier!(inner: sync, version_of, oldest_needed_lsn, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.delay();
         self.reads.fetch_add(reads.len() as u64, SeqCst);
@@ -157,7 +157,7 @@ pub struct World {
 
 /// A budget for about `frames` frames of 512-byte pages.
 pub fn budget_for(frames: usize) -> usize {
-    let log = firn_log::testing::memory_log_with(1 << 20);
+    let log = firndb_log::testing::memory_log_with(1 << 20);
     let mut budget = 8192;
     loop {
         let tier = Arc::new(MemoryTier::new(PAGE_SIZE));
@@ -175,7 +175,7 @@ impl World {
         World::with(frames, pages, false)
     }
     pub fn with(frames: usize, pages: usize, wants_clean: bool) -> World {
-        let log = firn_log::testing::memory_log_with(4 << 20);
+        let log = firndb_log::testing::memory_log_with(4 << 20);
         let tier = ProbeTier::new(log.clone(), wants_clean);
         let options = PoolOptions { budget_bytes: budget_for(frames) };
         let pool =

@@ -1,5 +1,5 @@
 //! Mounts for tests, where mounting works.
-use firn_emulate_fs::{EmulateError, FixedTiming, MountOptions, Mounted, Timing};
+use firndb_emulate_fs::{EmulateError, FixedTiming, MountOptions, Mounted, Timing};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub fn mounted_or_skipped(mounted: Result<Mounted, EmulateError>) -> Option<Moun
 }
 
 /// Ends a mount that no program uses any more.
-pub fn end(mounted: Mounted) -> firn_emulate_fs::Ending {
+pub fn end(mounted: Mounted) -> firndb_emulate_fs::Ending {
     let ending = mounted.end().expect("an orderly end");
     assert!(!ending.was_busy, "every file was closed");
     ending

@@ -1,6 +1,6 @@
 //! What the tests of backups and of the archive share.
-use firn::device::Device;
-use firn::{Database, Direction, KeyRange, Lsn, Options, Table};
+use firndb::device::Device;
+use firndb::{Database, Direction, KeyRange, Lsn, Options, Table};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ pub fn rows_of(db: &Database, table: &str) -> Rows {
     rows
 }
 
-pub fn go_on(_: firn::BackupProgress) -> ControlFlow<()> {
+pub fn go_on(_: firndb::BackupProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -65,8 +65,8 @@ impl Gate {
         *self.0.0.lock().unwrap() = mode;
         self.0.1.notify_all();
     }
-    fn pass(&self, grows: bool) -> Result<(), firn::device::DeviceError> {
-        use firn::device::{DeviceError, DeviceErrorKind};
+    fn pass(&self, grows: bool) -> Result<(), firndb::device::DeviceError> {
+        use firndb::device::{DeviceError, DeviceErrorKind};
         let mut mode = self.0.0.lock().unwrap();
         while *mode == Mode::Shut {
             mode = self.0.1.wait(mode).unwrap();
@@ -96,17 +96,17 @@ impl std::fmt::Debug for Gate {
 }
 
 impl Device for Gated {
-    firn::device::forward!(inner: info, len, read, sync, shrink, discard);
+    firndb::device::forward!(inner: info, len, read, sync, shrink, discard);
     fn write(
         &self,
         offset: u64,
         data: &[u8],
-        durability: firn::device::Durability,
-    ) -> Result<(), firn::device::DeviceError> {
+        durability: firndb::device::Durability,
+    ) -> Result<(), firndb::device::DeviceError> {
         self.gate.pass(false)?;
         self.inner.write(offset, data, durability)
     }
-    fn grow(&self, len: u64, fill: firn::device::Fill) -> Result<(), firn::device::DeviceError> {
+    fn grow(&self, len: u64, fill: firndb::device::Fill) -> Result<(), firndb::device::DeviceError> {
         self.gate.pass(true)?;
         self.inner.grow(len, fill)
     }

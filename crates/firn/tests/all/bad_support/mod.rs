@@ -4,13 +4,13 @@
 //! The examination asserts what holds for *any* damage: opening returns an error that says what is
 //! wrong, or every read returns what the model says or an error; a check reports whatever a read
 //! stumbled over; nothing panics.
-use firn::device::{Device, Durability, MemoryDevice};
-use firn::{
+use firndb::device::{Device, Durability, MemoryDevice};
+use firndb::{
     CheckReport, Database, Devices, Direction, Error, ErrorKind, IndexPart, IndexSpec, KeyRange, Options,
     TableSpec,
 };
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::{Duration, Instant};
@@ -228,7 +228,7 @@ pub fn examine_busy(disks: &Disks, model: &Model) -> BusyVerdict {
 /// Writes to a table, and leaves it as it was.
 fn write_to(db: &Database, name: &str) {
     let table = db.table(name).expect("it was read");
-    let write = |work: &dyn Fn(&mut firn::Transaction) -> Result<(), Error>| {
+    let write = |work: &dyn Fn(&mut firndb::Transaction) -> Result<(), Error>| {
         db.transact(|tx| work(tx))
             .unwrap_or_else(|error| panic!("{name} can be read and not written: {error}"));
     };

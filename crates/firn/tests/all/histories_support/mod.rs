@@ -2,9 +2,9 @@
 //! watchdog.
 pub mod script;
 
-use firn::device::MemoryDevice;
-use firn::{Database, Devices, Direction, KeyRange, Options, Table, Transaction};
-use firn_base::sync::Arc;
+use firndb::device::MemoryDevice;
+use firndb::{Database, Devices, Direction, KeyRange, Options, Table, Transaction};
+use firndb_base::sync::Arc;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};

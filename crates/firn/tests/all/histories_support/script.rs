@@ -21,7 +21,7 @@
 //! `duplicate`.
 
 use super::{create, quiet, within};
-use firn::{
+use firndb::{
     Database, Direction, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Savepoint, Table, TableSpec,
     Transaction, TransactionOptions,
 };
@@ -294,7 +294,7 @@ fn rows(
     table: &Table,
     range: KeyRange,
     direction: Direction,
-) -> Result<String, firn::Error> {
+) -> Result<String, firndb::Error> {
     let mut cursor = tx.scan(table, range, direction);
     let mut found = Found::new();
     while let Some((key, value)) = cursor.next(tx)? {
@@ -303,7 +303,7 @@ fn rows(
     Ok(show(found))
 }
 
-fn found_by(tx: &mut Transaction, table: &Table, value: &str) -> Result<Found, firn::Error> {
+fn found_by(tx: &mut Transaction, table: &Table, value: &str) -> Result<Found, firndb::Error> {
     let index = table.index("value")?;
     let mut cursor = tx.scan_index(&index, KeyRange::prefix(value.as_bytes()), Direction::Forward);
     let mut found = Found::new();

@@ -1,7 +1,7 @@
 //! The devices under a database of the tests, and the wrappers around them.
 
-use firn::Devices;
-use firn::device::{
+use firndb::Devices;
+use firndb::device::{
     CrashPlan, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, FaultPlan, Faulty, Fill, Io,
     MemoryDevice,
 };

@@ -1,7 +1,7 @@
 //! Flash caches under the scripts: as small as can be, so that groups, laps, replacements, segments
 //! and checkpoints follow each other within one of them.
 
-use firn::{CachePolicy, Options};
+use firndb::{CachePolicy, Options};
 
 /// What a flash cache adds to the options of a script.
 pub type Cache = fn(Options) -> Options;

@@ -6,9 +6,9 @@ use super::scripts::Script;
 use super::session::Session;
 use super::watchdog::Watchdog;
 use super::{Failures, caught};
-use firn::Options;
-use firn::device::{CrashPlan, CrashReplay, MemoryDevice, Survival};
-use firn_base::rng::Rng;
+use firndb::Options;
+use firndb::device::{CrashPlan, CrashReplay, MemoryDevice, Survival};
+use firndb_base::rng::Rng;
 use std::sync::Arc;
 
 /// How densely a record is walked.
@@ -79,7 +79,7 @@ pub fn record(script: &Script, options: Options, plan: CrashPlan, wrap: Wrap<'_>
 }
 
 /// Puts something between a database and the devices that record.
-pub type Wrap<'a> = &'a dyn Fn(firn::Devices) -> firn::Devices;
+pub type Wrap<'a> = &'a dyn Fn(firndb::Devices) -> firndb::Devices;
 
 impl Record {
     /// What an image at this moment may hold: from the newest state that was acknowledged to the

@@ -1,6 +1,6 @@
 //! What a database must hold, and reading what it holds.
 
-use firn::{Database, Direction, Error, ErrorKind, KeyRange, Options};
+use firndb::{Database, Direction, Error, ErrorKind, KeyRange, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl State {
     }
 }
 
-fn read_index(tx: &mut firn::Transaction, index: &firn::Index) -> Result<Rows, Error> {
+fn read_index(tx: &mut firndb::Transaction, index: &firndb::Index) -> Result<Rows, Error> {
     let mut rows = Rows::new();
     let mut cursor = tx.scan_index(index, KeyRange::all(), Direction::Forward);
     while let Some(entry) = cursor.next(tx)? {
@@ -184,7 +184,7 @@ pub fn verify_and_go_on(bed: &Bed, options: &Options, allowed: &[Arc<State>]) ->
     let db = options.clone().open_on(bed.plain()).map_err(explain("does not open"))?;
     let place = verify_open(&db, allowed)?;
     for _ in 0..200 {
-        if db.step().map_err(explain("background work fails"))? == firn::Progress::Idle {
+        if db.step().map_err(explain("background work fails"))? == firndb::Progress::Idle {
             break;
         }
     }

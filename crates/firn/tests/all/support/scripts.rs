@@ -3,9 +3,9 @@
 
 use super::bed::Bed;
 use super::session::{Session, by_group, by_unique};
-use firn::device::{Calls, DeviceErrorKind, FaultPlan};
-use firn::{Direction, Error, Options};
-use firn_base::rng::Rng;
+use firndb::device::{Calls, DeviceErrorKind, FaultPlan};
+use firndb::{Direction, Error, Options};
+use firndb_base::rng::Rng;
 
 /// A script, and what it starts from.
 pub struct Script {

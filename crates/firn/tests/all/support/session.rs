@@ -3,8 +3,8 @@
 
 use super::bed::Bed;
 use super::model::{History, State};
-use firn::device::{CrashPlan, FaultPlan};
-use firn::{
+use firndb::device::{CrashPlan, FaultPlan};
+use firndb::{
     Database, Devices, Direction, Error, ErrorKind, IndexPart, IndexSpec, KeyRange, Options, TableSpec,
     Transaction,
 };
@@ -521,8 +521,8 @@ impl Session {
         let Some(db) = self.db.clone() else { return };
         for _ in 0..count {
             match db.step() {
-                Ok(firn::Progress::Worked) => {}
-                Ok(firn::Progress::Idle) => return,
+                Ok(firndb::Progress::Worked) => {}
+                Ok(firndb::Progress::Idle) => return,
                 Err(error) => self.note("background work", &error),
             }
         }
@@ -553,7 +553,7 @@ pub struct Work {
 
 /// A mark in a transaction and its model.
 pub struct Place {
-    savepoint: firn::Savepoint,
+    savepoint: firndb::Savepoint,
     state: State,
     effects: usize,
 }
@@ -571,7 +571,7 @@ impl Work {
         table: &str,
         key: &[u8],
         value: Option<&[u8]>,
-        statement: impl FnOnce(&mut Transaction, &firn::Table) -> Result<bool, Error>,
+        statement: impl FnOnce(&mut Transaction, &firndb::Table) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         let Some(model) = self.state.tables.get_mut(table) else { return Ok(()) };
         let found = statement(&mut self.tx, &self.db.table(table)?)?;

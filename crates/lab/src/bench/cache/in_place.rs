@@ -5,12 +5,12 @@
 //! given and takes the time of such an engine: every page of a request is a request of its own, at
 //! a place that has nothing to do with its neighbour's.
 
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicBool, Ordering};
-use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp, MemoryDevice};
-use firn_emulate::{Model, Pacer, Request, Statistics};
-use firn_profile::DeviceProfile;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_console::Failure;
+use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp, MemoryDevice};
+use firndb_emulate::{Model, Pacer, Request, Statistics};
+use firndb_profile::DeviceProfile;
 
 const PAGE: u64 = 4096;
 
@@ -119,8 +119,8 @@ impl Device for InPlace {
 mod tests {
     use super::*;
     use crate::bench::simulation::simulate;
-    use firn_base::clock;
-    use firn_emulate::profiles;
+    use firndb_base::clock;
+    use firndb_emulate::profiles;
 
     /// 32 pages in a row cost what 32 random writes do, not what one long write does.
     #[test]

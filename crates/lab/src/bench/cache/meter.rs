@@ -1,8 +1,8 @@
 //! What a device was asked for, and how long it had something to do.
 
-use firn_base::clock::{self, Moment};
-use firn_base::sync::{Arc, Mutex};
-use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
 use std::time::Duration;
 
 /// A write of at least this number of bytes is a large one.
@@ -171,8 +171,8 @@ impl Device for Meter {
 mod tests {
     use super::*;
     use crate::bench::simulation::simulate;
-    use firn_device::MemoryDevice;
-    use firn_emulate::{Emulated, profiles};
+    use firndb_device::MemoryDevice;
+    use firndb_emulate::{Emulated, profiles};
 
     #[test]
     fn requests_pages_and_sequential_bytes_are_counted_and_waiting_is_not_twice() {

@@ -4,7 +4,7 @@ use super::Bench;
 use super::machine::{Cell, DRAM_PERCENT, Data};
 use super::sizes::{MLC, title};
 use crate::bench::figure::{Figure, Panel, Point};
-use firn::CachePolicy;
+use firndb::CachePolicy;
 use firndb_console::Failure;
 use std::time::Duration;
 

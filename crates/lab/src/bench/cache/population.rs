@@ -7,12 +7,12 @@
 //! table.
 
 use crate::bench::simulation::simulate;
-use firn::{Devices, Hiding, Isolation, Options};
-use firn_base::sync::Arc;
-use firn_device::MemoryDevice;
-use firn_workloads::tpcc::{self, LoadOptions, Scale};
+use firndb::{Devices, Hiding, Isolation, Options};
 use firndb_adapter::FirnEngine;
+use firndb_base::sync::Arc;
 use firndb_console::Failure;
+use firndb_device::MemoryDevice;
+use firndb_workloads::tpcc::{self, LoadOptions, Scale};
 
 /// Of online log: more than any run fills between two checkpoints.
 const LOG_BYTES: u64 = 4 << 30;

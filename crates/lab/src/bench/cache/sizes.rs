@@ -3,7 +3,7 @@
 use super::Bench;
 use super::machine::{Data, Found};
 use crate::bench::figure::{Figure, Panel, Point};
-use firn::CachePolicy;
+use firndb::CachePolicy;
 use firndb_console::Failure;
 
 /// The sizes of tables 3 and 4: 2, 4, 6, 8 and 10 GB of 50.

@@ -12,10 +12,10 @@ mod raw_device;
 mod report;
 
 use clap::Args;
-use firn::{IoCounts, Isolation, Options};
-use firn_workloads::commit_bench::{self, CommitOptions};
-use firn_workloads::{DriverOptions, Length, RunReport};
+use firndb::{IoCounts, Isolation, Options};
 use firndb_console::{Failure, interrupt, progress};
+use firndb_workloads::commit_bench::{self, CommitOptions};
+use firndb_workloads::{DriverOptions, Length, RunReport};
 use raw_device::{RawFiles, RawRun};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,7 +113,7 @@ pub fn run(args: &BenchCommit) -> Result<(), Failure> {
 
 /// What was measured until the end, or until Ctrl-C.
 pub struct Measured {
-    head: firn_workloads::results::Conditions,
+    head: firndb_workloads::results::Conditions,
     rounds: Rounds,
     interrupted: bool,
 }
@@ -232,7 +232,7 @@ impl<'a> Bench<'a> {
 
 /// The least size of the class that the log's median write is in.
 fn median_write(io: &IoCounts) -> usize {
-    let mut counts = [0u64; firn::device::DeviceCounts::SIZES];
+    let mut counts = [0u64; firndb::device::DeviceCounts::SIZES];
     for log in &io.logs {
         counts.iter_mut().zip(log.writes_by_size).for_each(|(sum, count)| *sum += count);
     }

@@ -3,7 +3,7 @@
 //! As the log has it: a file for each stream, of a log file's default size, pre-written, opened
 //! with the same flags, written by the same call, sequentially, round and round.
 
-use firn::device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill};
+use firndb::device::{AlignedBuf, Device, Durability, FileDevice, FileOptions, Fill};
 use firndb_console::Failure;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +37,8 @@ impl RawFiles {
         let mut files = Vec::new();
         for number in 0..count {
             let file = FileDevice::create(&dir.join(format!("raw.{number}")), &FileOptions::default())
-                .map_err(firn::Error::from)?;
-            file.grow(FILE_BYTES, Fill::Written).map_err(firn::Error::from)?;
+                .map_err(firndb::Error::from)?;
+            file.grow(FILE_BYTES, Fill::Written).map_err(firndb::Error::from)?;
             files.push(file);
         }
         Ok(RawFiles { next: vec![0; files.len()], files })
@@ -78,7 +78,7 @@ impl RawFiles {
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
-            Ok::<_, firn::Error>(all)
+            Ok::<_, firndb::Error>(all)
         })?;
         latencies.sort_unstable();
         let at = |share: f64| {
@@ -113,7 +113,7 @@ fn stream(
     next: &mut u64,
     bytes: usize,
     (counting, stop): (&AtomicBool, &AtomicBool),
-) -> Result<Vec<u32>, firn::Error> {
+) -> Result<Vec<u32>, firndb::Error> {
     let data = AlignedBuf::zeroed(bytes);
     let mut latencies = Vec::new();
     while !stop.load(Ordering::Relaxed) {

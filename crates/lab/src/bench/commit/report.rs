@@ -1,11 +1,11 @@
 //! What `firn lab bench commit` shows and writes.
 
 use super::{BenchCommit, Round, Rounds, Run, SPINNING_CLIENTS};
-use firn_workloads::results::{BenchResult, Conditions, Target};
-use firn_workloads::{Engine, commit_bench};
 use firndb_adapter::FirnEngine;
 use firndb_console::output::write_json;
 use firndb_console::{Failure, commit_of_source, say, size, table};
+use firndb_workloads::results::{BenchResult, Conditions, Target};
+use firndb_workloads::{Engine, commit_bench};
 use serde_json::{Value, json};
 
 /// Spinning threads that the target names.

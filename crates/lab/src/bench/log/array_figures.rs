@@ -5,9 +5,9 @@ use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Cpu, Logs};
 use super::stream::{Size, StreamCell};
 use super::tpcc_figures::{CLIENTS, DRIVES, row};
-use firn::{Compose, Hiding, LogPolicy};
-use firn_profile::DeviceProfile;
+use firndb::{Compose, Hiding, LogPolicy};
 use firndb_console::{Failure, size};
+use firndb_profile::DeviceProfile;
 use serde_json::json;
 use std::time::Duration;
 

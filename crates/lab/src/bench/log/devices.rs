@@ -1,10 +1,10 @@
 //! The emulated devices of a measurement: parts of one.
 
-use firn_base::sync::Arc;
-use firn_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
-use firn_emulate::{Model, Pacer, Request};
-use firn_profile::DeviceProfile;
+use firndb_base::sync::Arc;
 use firndb_console::Failure;
+use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
+use firndb_emulate::{Model, Pacer, Request};
+use firndb_profile::DeviceProfile;
 
 /// Equal parts of one device's time: the bytes of each lie apart, in memory of its own, and the
 /// requests of all go to one model. So one drive becomes several virtual ones (FlashLogging, 5.4).

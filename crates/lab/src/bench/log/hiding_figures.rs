@@ -6,11 +6,11 @@ use super::machine::{Cell, Logs, simulate};
 use super::stream::{Size, StreamCell, StreamFound, memories};
 use super::tpcc_figures::{DRIVES, row};
 use crate::bench::simulation::emulated;
-use firn::{Compose, Hiding, LogPolicy};
-use firn_base::clock;
-use firn_device::{AlignedBuf, Device, Durability};
-use firn_workloads::LatencyRecorder;
+use firndb::{Compose, Hiding, LogPolicy};
+use firndb_base::clock;
 use firndb_console::{Failure, size};
+use firndb_device::{AlignedBuf, Device, Durability};
+use firndb_workloads::LatencyRecorder;
 use serde_json::json;
 use std::time::Duration;
 

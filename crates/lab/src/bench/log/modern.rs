@@ -6,7 +6,7 @@ use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Logs};
 use super::stream::{Fault, Size, StreamCell, StreamFound};
 use super::tpcc_figures::{DRIVES, row};
-use firn::{Compose, Hiding, LogPolicy};
+use firndb::{Compose, Hiding, LogPolicy};
 use firndb_console::Failure;
 use serde_json::json;
 use std::time::Duration;

@@ -4,12 +4,12 @@ use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
 use super::stream::{failed, identity};
 use crate::bench::commit::{self, BenchCommit};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::{Epoch, Lsn};
-use firn_device::{AlignedBuf, Device, FileDevice, FileOptions, Fill};
-use firn_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::{Epoch, Lsn};
 use firndb_console::Failure;
+use firndb_device::{AlignedBuf, Device, FileDevice, FileOptions, Fill};
+use firndb_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
 use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
@@ -125,9 +125,9 @@ fn written(dir: &Path, count: usize, bytes: u64, seed: u64) -> Result<(Vec<Arc<F
     let mut files = Vec::new();
     for at in 0..count {
         let path = dir.join(format!("log.{count}.{at}"));
-        let file = FileDevice::create(&path, &FileOptions::default()).map_err(firn::Error::from)?;
+        let file = FileDevice::create(&path, &FileOptions::default()).map_err(firndb::Error::from)?;
         let len = bytes * 2 / count as u64 + (16 << 20);
-        file.grow(len.next_multiple_of(1 << 20), Fill::Written).map_err(firn::Error::from)?;
+        file.grow(len.next_multiple_of(1 << 20), Fill::Written).map_err(firndb::Error::from)?;
         files.push(Arc::new(file));
     }
     let devices = files.iter().map(|file| file.clone() as Arc<dyn Device>).collect();
@@ -155,7 +155,7 @@ fn raw_reads(files: &[Arc<FileDevice>], each: u64) -> Result<f64, Failure> {
             let mut buf = AlignedBuf::zeroed(READ);
             (0..each / READ as u64)
                 .try_for_each(|at| file.read(at * READ as u64, &mut buf))
-                .map_err(firn::Error::from)?;
+                .map_err(firndb::Error::from)?;
             Ok(())
         };
         let threads: Vec<_> = files.iter().map(|file| scope.spawn(move || read(file))).collect();

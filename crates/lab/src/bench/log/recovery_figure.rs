@@ -5,12 +5,12 @@ use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Logs, simulate};
 use super::real_device;
 use super::stream::{failed, identity, memories};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::{Epoch, Lsn, clock};
-use firn_device::{Device, MemoryDevice};
-use firn_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::{Epoch, Lsn, clock};
 use firndb_console::Failure;
+use firndb_device::{Device, MemoryDevice};
+use firndb_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
 use serde_json::json;
 
 /// Appends log of TPC-C's kind to devices that take no time, and returns their contents. The

@@ -6,9 +6,9 @@ use super::figure::{Beside, Figure, Panel, Point};
 use super::machine::{Cell, Cpu, Logs};
 use super::real_device;
 use super::tpcc_figures::{CLIENTS, row};
-use firn::{Hiding, LogPolicy};
-use firn_profile::DeviceProfile;
+use firndb::{Hiding, LogPolicy};
 use firndb_console::Failure;
+use firndb_profile::DeviceProfile;
 
 /// TPC-C's rate by configuration: `disk`, `ideal`, `ssd naive`, `1p`, ….
 type Rates = Vec<(String, f64)>;

@@ -2,14 +2,14 @@
 //! micro-benchmarks (3.3, 5.2), with devices that stall where that is asked for.
 
 use super::machine::{Logs, simulate};
-use firn::{Compose, Hiding, LogPolicy};
-use firn_base::rng::Rng;
-use firn_base::sync::{Arc, Mutex, thread};
-use firn_base::{DatabaseId, Epoch, Lsn, clock, sim};
-use firn_device::{Device, Fill, MemoryDevice};
-use firn_log::{Kind, Log, LogClass, LogIdentity, LogOptions, LogStatistics, MemberId, Record};
-use firn_workloads::{Latency, LatencyRecorder};
+use firndb::{Compose, Hiding, LogPolicy};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, Mutex, thread};
+use firndb_base::{DatabaseId, Epoch, Lsn, clock, sim};
 use firndb_console::Failure;
+use firndb_device::{Device, Fill, MemoryDevice};
+use firndb_log::{Kind, Log, LogClass, LogIdentity, LogOptions, LogStatistics, MemberId, Record};
+use firndb_workloads::{Latency, LatencyRecorder};
 use std::time::Duration;
 
 /// Bytes of each log device.
@@ -77,7 +77,7 @@ pub fn identity(members: usize) -> LogIdentity {
         database: DatabaseId(*b"firn bench log  "),
         members: (0..members as u32).map(MemberId).collect(),
         epochs: vec![(Epoch(1), Lsn::FIRST)],
-        redundancy: firn_log::Redundancy::default(),
+        redundancy: firndb_log::Redundancy::default(),
     }
 }
 
@@ -92,7 +92,7 @@ pub fn memories(count: usize, bytes: u64) -> Result<Vec<MemoryDevice>, Failure> 
 }
 
 /// An error of the log as the command's.
-pub fn failed(error: firn_log::LogError) -> Failure {
+pub fn failed(error: firndb_log::LogError) -> Failure {
     Failure::new(error.to_string())
 }
 

@@ -4,9 +4,9 @@
 use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Cpu, Found, Logs};
-use firn::{Hiding, LogPolicy};
-use firn_profile::DeviceProfile;
+use firndb::{Hiding, LogPolicy};
 use firndb_console::Failure;
+use firndb_profile::DeviceProfile;
 use serde_json::{Value, json};
 
 /// The paper's drives, and how the paper treats their outliers (5.2).

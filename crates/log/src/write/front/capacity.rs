@@ -4,7 +4,7 @@ use crate::options::{LogClass, LogSpace};
 use crate::write::copies;
 use crate::write::front::{Front, OWN_RESERVE_UNITS};
 use crate::write::space::DeviceSpace;
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 impl Front {
     /// Recomputes what depends on the set of devices in use.

@@ -4,7 +4,7 @@ use crate::block::{BLOCK, BlockHeader, FLAG_SEAL, HEADER, Owner, PAYLOAD, base};
 use crate::layout_policy::LogPolicy;
 use crate::record::{FRAME, Frame};
 use crate::write::front::{Composed, Front, Requested};
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 impl Front {
     /// Reserves all log appended so far as a request of its own, unless that is done already.

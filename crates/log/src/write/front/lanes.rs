@@ -5,7 +5,7 @@ use super::Front;
 use crate::block::Owner;
 use crate::options::LogClass;
 use crate::write::front::Composed;
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 impl Front {
     /// The LSN at which the lane of `device` continues, if the log is striped.

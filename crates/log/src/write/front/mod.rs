@@ -43,9 +43,9 @@ use crate::record::{BODY_MAX, FRAME, Frame, Record};
 use crate::write::ring::Ring;
 use crate::write::space::DeviceSpace;
 use crate::write::stripes::{Lanes, Stripes};
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::{AtomicU64, Ordering};
-use firn_base::{Epoch, Lsn};
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::{Epoch, Lsn};
 use std::collections::VecDeque;
 
 /// Fixed parameters of the front.

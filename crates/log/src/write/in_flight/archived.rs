@@ -1,7 +1,7 @@
 //! Log that the archive has (`archive/acknowledge.rs`).
 
 use crate::write::in_flight::{Flight, Moved};
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 impl Flight {
     /// Records that the archive has all log before `lsn`.

@@ -3,7 +3,7 @@
 use crate::error::LogError;
 use crate::write::in_flight::{Flight, Watch};
 use crate::write::job::Job;
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 impl Flight {
     /// Queues a write: for a worker, or for the next thread that flushes.

@@ -7,9 +7,9 @@ use crate::write::front::Composed;
 use crate::write::in_flight::slot::{FreeDevice, Slot};
 use crate::write::in_flight::{Flight, Moved, Orphan};
 use crate::write::job::{Bytes, Job, Task};
-use firn_base::Lsn;
-use firn_base::sync::Arc;
-use firn_device::{AlignedBuf, Device};
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
+use firndb_device::{AlignedBuf, Device};
 
 impl Flight {
     /// Takes a free device for the next request. The one after the last request's device comes

@@ -5,9 +5,9 @@ use crate::write::front::Composed;
 use crate::write::in_flight::Flight;
 use crate::write::in_flight::slot::{FreeDevice, Writing};
 use crate::write::job::{Bytes, Job, Task};
-use firn_base::Lsn;
-use firn_base::clock::Moment;
-use firn_base::sync::Arc;
+use firndb_base::Lsn;
+use firndb_base::clock::Moment;
+use firndb_base::sync::Arc;
 
 impl Flight {
     /// Whether a request in flight could be issued again now.

@@ -51,9 +51,9 @@ use crate::write::in_flight::slot::{FreeDevice, Slot, Writing};
 use crate::write::in_flight::waiter::{Depth, Waiter, Wake, WakeList};
 use crate::write::job::{Begun, Bytes, Job, Task};
 use crate::write::stripes::LanesWritten;
-use firn_base::Lsn;
-use firn_base::clock::Moment;
-use firn_base::sync::Arc;
+use firndb_base::Lsn;
+use firndb_base::clock::Moment;
+use firndb_base::sync::Arc;
 use std::collections::VecDeque;
 
 /// A request that devices may be writing.

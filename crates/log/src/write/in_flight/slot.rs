@@ -4,9 +4,9 @@ use crate::block::Owner;
 use crate::ids::MemberId;
 use crate::members::state::MemberState;
 use crate::write::job::{Bytes, Task};
-use firn_base::clock::Moment;
-use firn_base::sync::Arc;
-use firn_device::{AbsentDevice, AlignedBuf, Device, DeviceError, DeviceErrorKind};
+use firndb_base::clock::Moment;
+use firndb_base::sync::Arc;
+use firndb_device::{AbsentDevice, AlignedBuf, Device, DeviceError, DeviceErrorKind};
 
 /// A write that a device performs, or that is queued for it. Recorded only where writes may be
 /// hedged.

@@ -4,7 +4,7 @@ use crate::error::LogError;
 use crate::write::in_flight::Flight;
 use crate::write::in_flight::slot::Slot;
 use crate::write::in_flight::waiter::{Wake, WakeList};
-use firn_base::Lsn;
+use firndb_base::Lsn;
 
 /// What a thread does that needs log durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Threads that wait for log to become durable, and how they are woken.
 
-use firn_base::Lsn;
-use firn_base::clock::Moment;
-use firn_base::sync::{Arc, Condvar, Mutex};
+use firndb_base::Lsn;
+use firndb_base::clock::Moment;
+use firndb_base::sync::{Arc, Condvar, Mutex};
 
 /// Why a waiting thread was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

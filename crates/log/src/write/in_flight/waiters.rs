@@ -2,9 +2,9 @@
 
 use crate::write::in_flight::Flight;
 use crate::write::in_flight::waiter::{Depth, Parker, Waiter, WakeList};
-use firn_base::Lsn;
-use firn_base::clock::Moment;
-use firn_base::sync::{Arc, thread};
+use firndb_base::Lsn;
+use firndb_base::clock::Moment;
+use firndb_base::sync::{Arc, thread};
 
 impl Flight {
     /// Enters a thread into the list. Returns whether a request holds the log that it waits for.

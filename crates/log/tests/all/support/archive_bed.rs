@@ -1,12 +1,12 @@
 //! A log on two devices, and its archive.
 
 use super::{Model, device_with, random_group};
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn};
-use firn_device::Device;
-use firn_log::archive::{ArchiveFiles, ArchiveWriter, Archived, SEGMENT_BYTES_MIN};
-use firn_log::testing::{identity, options};
-use firn_log::{
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::Device;
+use firndb_log::archive::{ArchiveFiles, ArchiveWriter, Archived, SEGMENT_BYTES_MIN};
+use firndb_log::testing::{identity, options};
+use firndb_log::{
     ArchiveUse, Log, LogClass, LogIdentity, LogOptions, LogScan, LogSources, LogTail, Record, Redundancy,
 };
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Bed {
         Archived::open(ArchiveFiles::new(self.directory.path()), self.identity.database).unwrap().unwrap()
     }
 
-    pub fn scan(&self, with_archive: bool) -> Result<LogScan, firn_log::LogError> {
+    pub fn scan(&self, with_archive: bool) -> Result<LogScan, firndb_log::LogError> {
         let archive = if with_archive { ArchiveUse::Needed(self.archived()) } else { ArchiveUse::None };
         self.scan_of(self.devices.clone(), archive)
     }
@@ -83,7 +83,7 @@ impl Bed {
         &self,
         devices: Vec<Arc<dyn Device>>,
         archive: ArchiveUse,
-    ) -> Result<LogScan, firn_log::LogError> {
+    ) -> Result<LogScan, firndb_log::LogError> {
         let sources = LogSources::new(devices, self.identity.clone(), Lsn::FIRST);
         LogScan::find(sources.with_archive(archive), &mut |_, _| {})
     }
@@ -115,7 +115,7 @@ impl Bed {
 /// The devices without the blocks of log in `lost`.
 pub fn without(devices: &[Arc<dyn Device>], lost: std::ops::Range<Lsn>) -> Vec<Arc<dyn Device>> {
     let copy = |device: &Arc<dyn Device>| {
-        let mut bytes = firn_device::AlignedBuf::zeroed(device.len() as usize);
+        let mut bytes = firndb_device::AlignedBuf::zeroed(device.len() as usize);
         device.read(0, &mut bytes).unwrap();
         for block in bytes.chunks_exact_mut(512) {
             let lsn = Lsn(u64::from_le_bytes(block[24..32].try_into().unwrap()));
@@ -124,7 +124,7 @@ pub fn without(devices: &[Arc<dyn Device>], lost: std::ops::Range<Lsn>) -> Vec<A
             }
         }
         let left = device_with("left", 512, device.len());
-        left.write(0, &bytes, firn_device::Durability::Durable).unwrap();
+        left.write(0, &bytes, firndb_device::Durability::Durable).unwrap();
         left as Arc<dyn Device>
     };
     devices.iter().map(copy).collect()

@@ -1,12 +1,12 @@
 //! A log on emulated devices in virtual time, with clients that commit.
-use firn_base::rng::Rng;
-use firn_base::sim::{self, SimOptions};
-use firn_base::sync::{Arc, Mutex, thread};
-use firn_base::{Epoch, clock};
-use firn_device::{Device, Fill, MemoryDevice};
-use firn_emulate::{Emulated, profiles};
-use firn_log::testing::identity;
-use firn_log::{Hiding, Kind, Log, LogClass, LogOptions, LogStatistics, OutlierOptions, Record};
+use firndb_base::rng::Rng;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::{Arc, Mutex, thread};
+use firndb_base::{Epoch, clock};
+use firndb_device::{Device, Fill, MemoryDevice};
+use firndb_emulate::{Emulated, profiles};
+use firndb_log::testing::identity;
+use firndb_log::{Hiding, Kind, Log, LogClass, LogOptions, LogStatistics, OutlierOptions, Record};
 use std::time::Duration;
 
 /// Faults of a device in addition to its profile.

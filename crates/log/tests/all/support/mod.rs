@@ -2,11 +2,11 @@
 pub mod archive_bed;
 pub mod emulation;
 
-use firn_base::rng::Rng;
-use firn_base::{Epoch, Lsn};
-use firn_device::{Device, DeviceError, Durability, Fill, MemoryDevice};
-use firn_log::testing::identity;
-use firn_log::{Appended, Kind, LogIdentity, LogPolicy, LogScan, Record};
+use firndb_base::rng::Rng;
+use firndb_base::{Epoch, Lsn};
+use firndb_device::{Device, DeviceError, Durability, Fill, MemoryDevice};
+use firndb_log::testing::identity;
+use firndb_log::{Appended, Kind, LogIdentity, LogPolicy, LogScan, Record};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -26,7 +26,7 @@ impl Model {
         let mut lsn = appended.first;
         for (kind, body) in group {
             assert!(self.records.insert(lsn, (*kind, body.clone())).is_none(), "{lsn:?} was given twice");
-            lsn = lsn.advance(firn_log::Log::framed_len(body.len()));
+            lsn = lsn.advance(firndb_log::Log::framed_len(body.len()));
         }
         assert_eq!(lsn, appended.end);
         self.ends.push(appended.end);
@@ -84,7 +84,7 @@ pub fn scan(
     devices: &[Arc<dyn Device>],
     epochs: &[(Epoch, Lsn)],
     from: Lsn,
-) -> Result<LogScan, firn_log::LogError> {
+) -> Result<LogScan, firndb_log::LogError> {
     LogScan::new(devices.to_vec(), identity_with(devices.len() as u32, epochs), from, &mut |_, _| {})
 }
 
@@ -129,7 +129,7 @@ impl std::fmt::Debug for Hooked {
 }
 
 impl Device for Hooked {
-    firn_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
+    firndb_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         (self.before)(offset, data)?;
         self.inner.write(offset, data, durability)
@@ -222,7 +222,7 @@ impl Jittery {
 }
 
 impl Device for Jittery {
-    firn_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
+    firndb_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         if stream_of(data).is_none() {
             return self.inner.write(offset, data, durability);

@@ -1,12 +1,12 @@
 //! What the tests share: a catalog over a log and a tier in memory.
-use firn_base::sync::Arc;
-use firn_base::{Progress, TreeId, TxnId};
-use firn_btree::Tree;
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_log::LogClass;
-use firn_table::*;
-use firn_tier::testing::MemoryTier;
-use firn_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
+use firndb_base::sync::Arc;
+use firndb_base::{Progress, TreeId, TxnId};
+use firndb_btree::Tree;
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_log::LogClass;
+use firndb_table::*;
+use firndb_tier::testing::MemoryTier;
+use firndb_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
 
 const UNDO_TREE: TreeId = TreeId(2);
 
@@ -20,7 +20,7 @@ pub struct World {
 
 impl World {
     pub fn new(page_size: usize) -> World {
-        let log = firn_log::testing::memory_log_with(256 << 20);
+        let log = firndb_log::testing::memory_log_with(256 << 20);
         let tier = Arc::new(MemoryTier::new(page_size));
         let options = PoolOptions { budget_bytes: 16 << 20 };
         let pool = Arc::new(BufferPool::new(tier, log, options).expect("a pool"));

@@ -1,6 +1,6 @@
 //! Places, the page in each, and the LRU-2 order.
 
-use firn_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One place.

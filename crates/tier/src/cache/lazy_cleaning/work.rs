@@ -5,8 +5,8 @@ use super::places::Place;
 use crate::cache::geometry::Geometry;
 use crate::cache::statistics::add;
 use crate::{Found, PageWrite, TierError, TierErrorKind, Written};
-use firn_base::{Crc32c, Lsn, PageId};
-use firn_device::{AlignedBuf, Durability, Io, IoOp};
+use firndb_base::{Crc32c, Lsn, PageId};
+use firndb_device::{AlignedBuf, Durability, Io, IoOp};
 
 /// Pages that one caller has in flight at once. Their places are unavailable to others meanwhile,
 /// so all callers together stay below the fewest places of a cache.

@@ -1,6 +1,6 @@
 //! Replacement order: least recently used, or coldest extent. Pure.
 
-use firn_base::PageId;
+use firndb_base::PageId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Pages of an extent; they share its temperature (Canim et al., section 3).

@@ -1,9 +1,9 @@
 //! Places, the page in each, and the images that wait to be written.
 
 use super::order::Order;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 use std::collections::{BTreeMap, VecDeque};
 
 /// A page in its place.

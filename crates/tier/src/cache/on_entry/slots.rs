@@ -7,9 +7,9 @@
 use super::places::State;
 use crate::TierError;
 use crate::cache::header::{CacheId, Header};
-use firn_base::codec::{Reader, Writer};
-use firn_base::{Crc32c, Lsn, PageId};
-use firn_device::{AlignedBuf, Device};
+use firndb_base::codec::{Reader, Writer};
+use firndb_base::{Crc32c, Lsn, PageId};
+use firndb_device::{AlignedBuf, Device};
 
 /// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 32;

@@ -5,10 +5,10 @@ use super::{DRAIN_PAGES, EntryCache, QUEUE_PAGES};
 use crate::cache::read::read_below;
 use crate::cache::statistics::add;
 use crate::{Found, PageRead, PageTier, PageWrite, TierError, Written};
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering::Relaxed;
-use firn_base::{Crc32c, Lsn, PageId};
-use firn_device::{AlignedBuf, Durability, Io, IoOp};
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering::Relaxed;
+use firndb_base::{Crc32c, Lsn, PageId};
+use firndb_device::{AlignedBuf, Durability, Io, IoOp};
 use std::collections::BTreeSet;
 
 /// Result of looking a page up.

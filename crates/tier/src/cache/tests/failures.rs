@@ -3,8 +3,8 @@
 use super::harness::*;
 use crate::cache::CacheOptions;
 use crate::{PageCache, PageTier, TierErrorKind, Written};
-use firn_base::sync::Arc;
-use firn_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb_base::sync::Arc;
+use firndb_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
 
 fn failing(plan: &FaultPlan) -> impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device> + '_ {
     |device| Arc::new(Faulty::new(device, plan))
@@ -14,7 +14,7 @@ fn break_from_now(plan: &FaultPlan, calls: Calls) {
         calls,
         device: Some("cache".to_owned()),
         when: When::From(0),
-        fault: Fault::Fail(firn_device::DeviceErrorKind::Failed),
+        fault: Fault::Fail(firndb_device::DeviceErrorKind::Failed),
     });
 }
 
@@ -97,7 +97,7 @@ fn a_store_that_fails_keeps_dirty_pages_in_the_cache() {
         // The store cannot log the places of pages, so it accepts no page.
         rig.log.set_full(false);
         let versions: Vec<_> = chunk.iter().map(|_| rig.log.tick()).collect();
-        crate::store::journal::Journal::flush(&*rig.log, firn_base::Lsn(versions.last().unwrap().0 + 1))
+        crate::store::journal::Journal::flush(&*rig.log, firndb_base::Lsn(versions.last().unwrap().0 + 1))
             .unwrap();
         rig.log.set_full(index % 2 == 1);
         for ((page, version), outcome) in chunk.iter().zip(&versions).zip(rig.offer(chunk, &versions, true)) {

@@ -7,10 +7,10 @@ pub(crate) use crate::store::tests::harness::{
     DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, options, publish_in,
 };
 use crate::{Lifetime, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId};
-use firn_device::{AlignedBuf, Device, MemoryDevice};
-use firn_log::LogClass;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId};
+use firndb_device::{AlignedBuf, Device, MemoryDevice};
+use firndb_log::LogClass;
 use std::collections::BTreeMap;
 
 pub(crate) const CACHE: CacheId = CacheId([8; 16]);

@@ -6,11 +6,11 @@ use crate::cache::{CacheOptions, CachePolicy, LazyCleaning};
 use crate::store::Store;
 use crate::store::journal::Journal;
 use crate::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId, Progress};
-use firn_device::{AlignedBuf, MemoryDevice};
-use firn_log::LogClass;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_device::{AlignedBuf, MemoryDevice};
+use firndb_log::LogClass;
 use std::collections::BTreeMap;
 
 struct Bed {

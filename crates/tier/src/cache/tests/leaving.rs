@@ -4,8 +4,8 @@
 use super::harness::*;
 use crate::cache::CachePolicy;
 use crate::{PageCache, PageTier, TierErrorKind, Written};
-use firn_base::rng::Rng;
-use firn_base::{Lsn, PageId, Progress};
+use firndb_base::rng::Rng;
+use firndb_base::{Lsn, PageId, Progress};
 use std::collections::BTreeMap;
 
 /// Checks what a crash leaves now: of each page the newest version, or an older one from which redo

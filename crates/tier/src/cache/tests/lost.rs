@@ -4,9 +4,9 @@
 use super::harness::*;
 use crate::cache::CachePolicy;
 use crate::{PageCache, PageTier, TierErrorKind, Written};
-use firn_base::PageId;
-use firn_base::sync::Arc;
-use firn_device::{
+use firndb_base::PageId;
+use firndb_base::sync::Arc;
+use firndb_device::{
     Calls, Device, DeviceError, DeviceErrorKind, Durability, Fault, FaultPlan, FaultRule, Faulty, Io, IoOp,
     When,
 };
@@ -33,7 +33,7 @@ impl Bad {
 }
 
 impl Device for Bad {
-    firn_device::forward!(inner: info, len, sync, grow, shrink, discard);
+    firndb_device::forward!(inner: info, len, sync, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset, buf.len())?;
         self.inner.read(offset, buf)

@@ -4,8 +4,8 @@ use super::harness::*;
 use crate::cache::shadow::ShadowEntries;
 use crate::cache::{CacheOptions, CachePolicy};
 use crate::{PageCache, PageTier, Written};
-use firn_base::rng::Rng;
-use firn_base::{Lsn, PageId};
+use firndb_base::rng::Rng;
+use firndb_base::{Lsn, PageId};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Clone, Debug)]

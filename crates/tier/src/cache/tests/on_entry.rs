@@ -6,13 +6,13 @@ use crate::cache::{CacheOptions, CachePolicy, EntryCache};
 use crate::store::Store;
 use crate::store::journal::Journal;
 use crate::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId, Progress};
-use firn_device::{
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_device::{
     AlignedBuf, Calls, Device, Durability, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, When,
 };
-use firn_log::LogClass;
+use firndb_log::LogClass;
 use std::collections::BTreeMap;
 
 pub(crate) const PLACES: usize = 64;
@@ -264,7 +264,7 @@ fn the_engine_goes_on_without_a_device_that_fails() {
                 calls,
                 device: Some("cache".to_owned()),
                 when: When::From(0),
-                fault: Fault::Fail(firn_device::DeviceErrorKind::Failed),
+                fault: Fault::Fail(firndb_device::DeviceErrorKind::Failed),
             });
             bed.churn(&mut rng, &mut newest, 1000);
             bed.cache.sync().unwrap();

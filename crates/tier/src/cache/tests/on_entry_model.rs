@@ -5,8 +5,8 @@ use crate::cache::CachePolicy;
 use crate::store::journal::Journal;
 use crate::store::tests::harness::publish_in;
 use crate::{PageCache, Written};
-use firn_base::rng::Rng;
-use firn_base::{Lsn, PageId};
+use firndb_base::rng::Rng;
+use firndb_base::{Lsn, PageId};
 use std::collections::BTreeMap;
 
 /// The cached pages in the order of eviction; temperatures by extent, if they decide.

@@ -3,10 +3,10 @@
 use super::harness::*;
 use crate::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
 use crate::{PageCache, PageTier, TierErrorKind, Written};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::{DatabaseId, Lsn, PageId};
-use firn_device::{Device, Durability, Fill, MemoryDevice};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, Lsn, PageId};
+use firndb_device::{Device, Durability, Fill, MemoryDevice};
 
 const POLICY: CachePolicy = CachePolicy::GroupSecondChance;
 

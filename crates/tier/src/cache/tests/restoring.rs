@@ -6,9 +6,9 @@ use crate::cache::group::{Entry, GroupHeader, Seal};
 use crate::cache::header::Header;
 use crate::cache::restore::restore;
 use crate::cache::segment::SegmentBuilder;
-use firn_base::rng::Rng;
-use firn_base::{DatabaseId, Lsn, PageId, clock};
-use firn_device::{AlignedBuf, Device, Durability, Fill, MemoryDevice};
+use firndb_base::rng::Rng;
+use firndb_base::{DatabaseId, Lsn, PageId, clock};
+use firndb_device::{AlignedBuf, Device, Durability, Fill, MemoryDevice};
 
 const CACHE: CacheId = CacheId([8; 16]);
 

@@ -4,10 +4,10 @@
 use super::harness::*;
 use crate::store::journal::Journal;
 use crate::{CacheSwitch, PageCache, PageRead, PageTier, TierError, TierErrorKind};
-use firn_base::PageId;
-use firn_base::sync::Arc;
-use firn_device::AlignedBuf;
-use firn_log::LogClass;
+use firndb_base::PageId;
+use firndb_base::sync::Arc;
+use firndb_device::AlignedBuf;
+use firndb_log::LogClass;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn publications_wait_for_no_change_and_none_is_missed() {
     assert!(read(&*switch, pages[1]).is_ok());
     // Detaching, which succeeds.
     cache.set_leaving(true);
-    while switch.leave_step().unwrap() == firn_base::Progress::Worked {}
+    while switch.leave_step().unwrap() == firndb_base::Progress::Worked {}
     let detached = switch.change(|_| -> Result<_, String> {
         beside(publish(&switch, &log, &[], pages[1]), "a publication")?;
         Ok(None)

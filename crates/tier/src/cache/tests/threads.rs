@@ -5,9 +5,9 @@ use crate::PageCache;
 use crate::cache::CacheOptions;
 use crate::store::journal::Journal;
 use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
-use firn_base::rng::Rng;
-use firn_base::{Lsn, PageId};
-use firn_device::AlignedBuf;
+use firndb_base::rng::Rng;
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 use std::collections::BTreeMap;
 
 #[test]

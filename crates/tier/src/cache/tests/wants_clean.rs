@@ -5,9 +5,9 @@ use super::harness::*;
 use crate::cache::CacheOptions;
 use crate::store::journal::Journal;
 use crate::{CacheSwitch, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId, Progress};
-use firn_device::{AlignedBuf, Calls, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_device::{AlignedBuf, Calls, Fault, FaultPlan, FaultRule, Faulty, When};
 
 /// Offers pages through the switch, as the buffer does when they leave.
 fn offer(switch: &CacheSwitch, page: PageId, version: Lsn, dirty: bool) -> Result<Written, TierError> {
@@ -43,7 +43,7 @@ fn a_write_through_cache_that_is_lost_wants_none_any_more() {
         calls: Calls::Any,
         device: Some("cache".to_owned()),
         when: When::From(0),
-        fault: Fault::Fail(firn_device::DeviceErrorKind::Failed),
+        fault: Fault::Fail(firndb_device::DeviceErrorKind::Failed),
     });
     for page in &pages {
         let version = log.tick();

@@ -2,10 +2,10 @@
 
 use super::harness::*;
 use crate::TierErrorKind;
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId};
-use firn_device::{CrashPlan, MemoryDevice, Survival};
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId};
+use firndb_device::{CrashPlan, MemoryDevice, Survival};
 use std::collections::BTreeMap;
 
 /// Page numbers far apart, so that the file has to grow for them, and versions before this log's

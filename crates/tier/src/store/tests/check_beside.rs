@@ -5,12 +5,12 @@ use super::harness::*;
 use crate::store::Store;
 use crate::store::journal::Journal;
 use crate::{PageTier, Written};
-use firn_base::clock;
-use firn_base::rng::Rng;
-use firn_base::sim::{self, SimOptions};
-use firn_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use firn_base::sync::{Arc, thread};
-use firn_device::{Device, DeviceError, Durability, MemoryDevice};
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use firndb_base::sync::{Arc, thread};
+use firndb_device::{Device, DeviceError, Durability, MemoryDevice};
 use std::time::Duration;
 
 /// Duration of one request, as of a disk.
@@ -32,7 +32,7 @@ impl Slow {
 }
 
 impl Device for Slow {
-    firn_device::forward!(inner: info, len, grow, shrink, discard);
+    firndb_device::forward!(inner: info, len, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.pass();
         self.inner.read(offset, buf)
@@ -126,7 +126,7 @@ fn churn(store: &Store, log: &TestLog, stop: &AtomicBool, seed: u64) {
         if rng.one_in(8) {
             log.flush(log.end()).unwrap();
             store.sync().unwrap();
-            while store.give_back_step().unwrap() == firn_base::Progress::Worked {}
+            while store.give_back_step().unwrap() == firndb_base::Progress::Worked {}
         }
     }
 }

@@ -4,11 +4,11 @@ use super::harness::*;
 use crate::store::Store;
 use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind, Written};
-use firn_base::PageId;
-use firn_base::rng::Rng;
-use firn_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firn_base::sync::{Arc, Mutex};
-use firn_device::{Device, DeviceError, MemoryDevice};
+use firndb_base::PageId;
+use firndb_base::rng::Rng;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{Device, DeviceError, MemoryDevice};
 
 /// Every read must find a version at least as new as what was taken before it began, with its own
 /// bytes.
@@ -112,7 +112,7 @@ impl std::fmt::Debug for Hooked {
 }
 
 impl Device for Hooked {
-    firn_device::forward!(inner: info, len, write, sync, grow, shrink, discard);
+    firndb_device::forward!(inner: info, len, write, sync, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let hook = self.hook.lock().take();
         if let Some(hook) = hook {

@@ -5,9 +5,9 @@ use super::harness::*;
 use super::model::Model;
 use crate::PageTier;
 use crate::store::journal::Journal;
-use firn_base::rng::Rng;
-use firn_base::{Lsn, PageId};
-use firn_device::{CrashPlan, Survival};
+use firndb_base::rng::Rng;
+use firndb_base::{Lsn, PageId};
+use firndb_device::{CrashPlan, Survival};
 use std::collections::BTreeMap;
 
 /// State known at the power cut.

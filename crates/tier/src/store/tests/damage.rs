@@ -8,9 +8,9 @@ use crate::store::header::Header;
 use crate::store::journal::Journal;
 use crate::store::meta_page::MetaId;
 use crate::{PageTier, TierErrorKind, Written};
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId};
-use firn_device::{Calls, Device, DeviceErrorKind, Durability, Fault, FaultPlan, Faulty, MemoryDevice};
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId};
+use firndb_device::{Calls, Device, DeviceErrorKind, Durability, Fault, FaultPlan, Faulty, MemoryDevice};
 
 fn store_with_pages(count: usize) -> (Arc<MemoryDevice>, Arc<TestLog>, Store, Vec<PageId>) {
     let device = Arc::new(MemoryDevice::new("store"));

@@ -2,9 +2,9 @@
 
 use super::harness::*;
 use crate::{PageTier, TierErrorKind, Written};
-use firn_base::sync::Arc;
-use firn_device::{Calls, Device, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
-use firn_log::LogClass;
+use firndb_base::sync::Arc;
+use firndb_device::{Calls, Device, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
+use firndb_log::LogClass;
 
 #[test]
 fn allocated_pages_are_written_and_rewritten_on_a_full_device() {

@@ -4,9 +4,11 @@ use super::harness::*;
 use crate::store::journal::Journal;
 use crate::store::{Store, StoreOptions};
 use crate::{PageTier, TierErrorKind};
-use firn_base::sync::Arc;
-use firn_base::{Lsn, Progress};
-use firn_device::{Calls, Counting, Device, DeviceCounts, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, Progress};
+use firndb_device::{
+    Calls, Counting, Device, DeviceCounts, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice,
+};
 
 #[test]
 fn free_groups_at_the_end_are_cut_off_and_grow_again() {

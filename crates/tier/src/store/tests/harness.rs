@@ -5,11 +5,11 @@ use crate::store::journal::Journal;
 use crate::store::records::{self, Change};
 use crate::store::{Layout, Policy, Store, StoreOptions};
 use crate::{Allocation, Lifetime, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
-use firn_base::hash::hash_bytes;
-use firn_base::sync::{Arc, Mutex, before_device};
-use firn_base::{DatabaseId, Lsn, PageId};
-use firn_device::{AlignedBuf, CrashPlan, Device, Durability, Fill, MemoryDevice};
-use firn_log::{Appended, Kind, LogClass, LogError, LogErrorKind, Record};
+use firndb_base::hash::hash_bytes;
+use firndb_base::sync::{Arc, Mutex, before_device};
+use firndb_base::{DatabaseId, Lsn, PageId};
+use firndb_device::{AlignedBuf, CrashPlan, Device, Durability, Fill, MemoryDevice};
+use firndb_log::{Appended, Kind, LogClass, LogError, LogErrorKind, Record};
 use std::collections::BTreeMap;
 
 pub(crate) const DATABASE: DatabaseId = DatabaseId([3; 16]);

@@ -4,11 +4,11 @@ use super::harness::*;
 use crate::store::Store;
 use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind, Written};
-use firn_base::rng::Rng;
-use firn_base::sync::Arc;
-use firn_base::{Lsn, PageId};
-use firn_device::{Device, MemoryDevice};
-use firn_log::LogClass;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::{Lsn, PageId};
+use firndb_device::{Device, MemoryDevice};
+use firndb_log::LogClass;
 
 pub(crate) struct Model {
     pub device: Arc<dyn Device>,

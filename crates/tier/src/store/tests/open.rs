@@ -3,10 +3,10 @@
 use super::harness::*;
 use crate::store::{Layout, Store, StoreOptions};
 use crate::{PageTier, TierErrorKind};
-use firn_base::DatabaseId;
-use firn_base::sync::Arc;
-use firn_device::{Counting, Device, MemoryDevice};
-use firn_log::LogClass;
+use firndb_base::DatabaseId;
+use firndb_base::sync::Arc;
+use firndb_device::{Counting, Device, MemoryDevice};
+use firndb_log::LogClass;
 
 #[test]
 fn opening_reads_the_header_and_the_totals_only() {
@@ -44,7 +44,7 @@ fn foreign_short_and_misfit_files_are_refused_with_a_reason() {
 
 #[test]
 fn a_store_works_over_the_real_log() {
-    let log = firn_log::testing::memory_log();
+    let log = firndb_log::testing::memory_log();
     let device = Arc::new(MemoryDevice::with("store", 4096, u64::MAX));
     let options = StoreOptions { page_size: 4096, map_budget_bytes: 1 << 20 };
     let store =
@@ -52,10 +52,10 @@ fn a_store_works_over_the_real_log() {
             .unwrap();
     store.attach(log.clone());
     let pages: Vec<_> = (0..300).map(|_| store.reserve(LogClass::Normal).unwrap()).collect();
-    let append = &mut |record: firn_log::Record<'_>| log.try_append(LogClass::Normal, record);
+    let append = &mut |record: firndb_log::Record<'_>| log.try_append(LogClass::Normal, record);
     let appended = publish_in(&store, &pages, &[], append).unwrap();
     log.flush(appended.end).unwrap();
-    let buf = firn_device::AlignedBuf::zeroed(4096);
+    let buf = firndb_device::AlignedBuf::zeroed(4096);
     let mut writes: Vec<crate::PageWrite<'_>> = pages
         .iter()
         .map(|page| crate::PageWrite {
@@ -65,7 +65,7 @@ fn a_store_works_over_the_real_log() {
             dirty: true,
             data: &buf,
             changed: None,
-            base: firn_base::Lsn::ZERO,
+            base: firndb_base::Lsn::ZERO,
             lifetime: crate::Lifetime::Unknown,
             outcome: Ok(crate::Written::Declined),
         })

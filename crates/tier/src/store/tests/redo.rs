@@ -4,11 +4,11 @@ use super::harness::*;
 use super::model::Model;
 use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind};
-use firn_base::sync::Arc;
-use firn_base::sync::atomic::Ordering;
-use firn_base::{Lsn, PageId};
-use firn_device::{Calls, Counting, Device, DeviceErrorKind, Fault, FaultPlan, Faulty, MemoryDevice};
-use firn_log::{Kind, Record};
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{Lsn, PageId};
+use firndb_device::{Calls, Counting, Device, DeviceErrorKind, Fault, FaultPlan, Faulty, MemoryDevice};
+use firndb_log::{Kind, Record};
 
 #[test]
 fn redo_may_start_earlier_than_needed_and_run_twice() {

@@ -1,11 +1,11 @@
 //! What the tests share: a manager over a log and a tier in memory.
-use firn_base::sync::Arc;
-use firn_base::{TreeId, TxnId};
-use firn_btree::Tree;
-use firn_buffer::{BufferPool, PoolOptions};
-use firn_log::{Kind, LogClass, Record};
-use firn_tier::testing::MemoryTier;
-use firn_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
+use firndb_base::sync::Arc;
+use firndb_base::{TreeId, TxnId};
+use firndb_btree::Tree;
+use firndb_buffer::{BufferPool, PoolOptions};
+use firndb_log::{Kind, LogClass, Record};
+use firndb_tier::testing::MemoryTier;
+use firndb_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
 
 const UNDO_TREE: TreeId = TreeId(2);
 const TREE: TreeId = TreeId(16);
@@ -21,7 +21,7 @@ impl World {
     }
 
     pub fn with_log(bytes: u64, options: ManagerOptions) -> World {
-        let log = firn_log::testing::memory_log_with(bytes);
+        let log = firndb_log::testing::memory_log_with(bytes);
         let tier = Arc::new(MemoryTier::new(1024));
         let pool =
             Arc::new(BufferPool::new(tier, log, PoolOptions { budget_bytes: 8 << 20 }).expect("a pool"));
