@@ -27,7 +27,8 @@ impl CommitHandle {
     pub(crate) fn new(manager: Arc<TxnManager>, lsn: Lsn) -> CommitHandle {
         CommitHandle { manager, lsn }
     }
-    /// End of the commit record; of the last commit seen, for a transaction that only read.
+    /// End of the commit record; of the last commit, or decision to roll a prepared transaction
+    /// back, that was seen, for a transaction that only read.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.lsn
@@ -85,7 +86,7 @@ impl Transaction {
         let seen = match &self.snapshot {
             Some(snapshot) => snapshot.seen_lsn.max(self.seen_lsn),
             None if self.exposed && self.options.isolation == Isolation::Serializable => {
-                self.manager.registry.lock().last_commit
+                self.manager.registry.lock().last_decision
             }
             None => self.seen_lsn,
         };

@@ -11,6 +11,9 @@
 //! * Space for its decision is set aside in the log before it is prepared, and space to undo it is
 //!   promised while it is open. So no decision is refused for lack of space: a commit is one
 //!   record, and so is the decision to roll back, after which the undoing may be put off.
+//! * A reader under two-phase locking that finds the rows as they were before a prepared
+//!   transaction ends its commit only when the decision to roll back is durable: a crash before
+//!   that brings the transaction back prepared, and it may be committed then.
 //! * How many there are, and how many bytes checkpoints list them in, is bounded; beyond that
 //!   `prepare` fails.
 
@@ -140,8 +143,10 @@ impl TxnManager {
             let mut body = Vec::new();
             body.put_varint(state.id.0);
             let record = Record { kind: Kind::ROLLBACK, body: &body };
-            let lsn = self.log.append(LogClass::Decision, record)?.end;
-            state.set_status(Status::Active);
+            let lsn = self.append_registered(LogClass::Decision, record, |registry, end| {
+                registry.note_rollback(end);
+                state.set_status(Status::Active);
+            })?;
             self.log.decisions().fetch_sub(1, Ordering::SeqCst);
             decided = list.remove(gid).map(|prepared| (prepared, lsn));
             Ok(())

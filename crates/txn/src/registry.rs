@@ -46,7 +46,9 @@ pub(crate) struct Registry {
     /// Snapshots in use, by their sequence.
     snapshots: BTreeMap<u64, InUse>,
     sequence: u64,
-    pub last_commit: Lsn,
+    /// End of the last commit record, or of the last decision to roll a prepared transaction back.
+    /// What a reader finds depends on both.
+    pub last_decision: Lsn,
     /// In the order of their commits, without gaps.
     pub ended: VecDeque<Ended>,
     /// Committed transactions up to this one are counted as kept.
@@ -62,7 +64,7 @@ impl Registry {
             active: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             sequence: 0,
-            last_commit: Lsn::ZERO,
+            last_decision: Lsn::ZERO,
             ended: VecDeque::new(),
             settled: 0,
             spilled: VecDeque::new(),
@@ -92,7 +94,7 @@ impl Registry {
             next: self.next,
             active: self.active.keys().copied().collect(),
             sequence: self.sequence,
-            seen_lsn: self.last_commit,
+            seen_lsn: self.last_decision,
         };
         let first = InUse { count: 0, low: snapshot.low(), next: snapshot.next };
         let in_use = self.snapshots.entry(self.sequence).or_insert(first);
@@ -116,9 +118,14 @@ impl Registry {
         state.set_status(status);
         if let Some(end) = commit_end {
             self.sequence += 1;
-            self.last_commit = self.last_commit.max(end);
+            self.last_decision = self.last_decision.max(end);
             self.ended.push_back(Ended { sequence: self.sequence, state: state.clone() });
         }
+    }
+
+    /// Notes the end of the decision to roll a prepared transaction back.
+    pub fn note_rollback(&mut self, end: Lsn) {
+        self.last_decision = self.last_decision.max(end);
     }
 
     /// How many commits there have been.

@@ -312,3 +312,20 @@ fn there_is_a_limit_to_open_transactions() {
     let mut txn = world.begin();
     txn.put(&world.tree, b"again", b"value").expect("there is a place");
 }
+
+/// A serializable reader once found a row as it was before a prepared transaction that had been
+/// rolled back, and its commit did not wait until that decision was durable. After a power cut the
+/// transaction was prepared again, and its commit came before transactions that the reader had
+/// come after.
+#[test]
+fn a_reader_waits_until_the_rollback_that_it_saw_is_durable() {
+    let world = World::new(ManagerOptions::default());
+    let mut txn = world.begin();
+    txn.put(&world.tree, b"row", b"value").expect("written");
+    txn.prepare(b"gid").expect("prepared").wait().expect("durable");
+    let rolled_back = world.manager.rollback_prepared(b"gid").expect("decided");
+    let mut reader = world.begin_at(Isolation::Serializable);
+    assert!(!reader.get(&world.tree, b"row", &mut Vec::new()).expect("unlocked again"));
+    let seen = reader.commit_order().expect("read");
+    assert!(seen.lsn() >= rolled_back.lsn(), "{} comes before {}", seen.lsn(), rolled_back.lsn());
+}
