@@ -50,14 +50,11 @@ pub(crate) fn prefix_between(low: &[u8], high: Option<&[u8]>) -> usize {
 
 /// First four bytes of a stored key, big-endian and filled up with zeros: where the heads of two
 /// keys differ, they order as the keys do.
+#[inline]
 pub(crate) fn head_of(key: &[u8]) -> u32 {
     match key.first_chunk::<4>() {
         Some(head) => u32::from_be_bytes(*head),
-        None => {
-            let mut head = [0; 4];
-            head[..key.len()].copy_from_slice(key);
-            u32::from_be_bytes(head)
-        }
+        None => key.iter().zip([24, 16, 8]).fold(0, |head, (byte, shift)| head | u32::from(*byte) << shift),
     }
 }
 

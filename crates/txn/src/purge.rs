@@ -50,8 +50,8 @@ use firndb_base::{Lsn, Progress, TxnId};
 use firndb_btree::{Change, Direction, Position, Visit};
 use firndb_log::LogClass;
 
-/// Committed transactions purged in one go.
-const BATCH: usize = 64;
+/// Committed transactions purged in one go: every commit adds one, and does this work.
+const BATCH: usize = 8;
 /// Committed transactions settled in one go: more than are added, so that they are caught up with.
 const SETTLED_A_COMMIT: usize = 2;
 

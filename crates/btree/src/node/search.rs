@@ -2,7 +2,7 @@
 
 use super::head_of;
 use super::layout::malformed;
-use super::layout::{Node, Slot};
+use super::layout::Node;
 use firndb_base::PageId;
 use firndb_base::codec::Malformed;
 use std::cmp::Ordering;
@@ -44,25 +44,28 @@ impl<'a> Node<'a> {
         let (mut from, mut to) = (0, self.count());
         while from < to {
             let middle = (from + to) / 2;
-            match self.compare(middle, head, stored)? {
-                Ordering::Less => from = middle + 1,
-                Ordering::Greater => to = middle,
-                Ordering::Equal => return Ok(Ok(middle)),
+            let slot = self.slot(middle);
+            if slot.head < head {
+                from = middle + 1;
+            } else if slot.head > head {
+                to = middle;
+            } else {
+                match self.compare_beyond_head(middle, slot.key_len, stored)? {
+                    Ordering::Less => from = middle + 1,
+                    Ordering::Greater => to = middle,
+                    Ordering::Equal => return Ok(Ok(middle)),
+                }
             }
         }
         Ok(Err(from))
     }
 
-    /// How the key of slot `at` compares to a stored key with this head.
+    /// How the key of slot `at`, of `len` bytes, compares to a stored key with the same head.
     #[inline]
-    fn compare(&self, at: usize, head: u32, stored: &[u8]) -> Result<Ordering, Malformed> {
-        let slot: Slot = self.slot(at);
-        if slot.head != head {
-            return Ok(slot.head.cmp(&head));
-        }
-        if slot.key_len <= 4 && stored.len() <= 4 {
+    fn compare_beyond_head(&self, at: usize, len: usize, stored: &[u8]) -> Result<Ordering, Malformed> {
+        if len <= 4 && stored.len() <= 4 {
             // Equal up to the zeros that fill the shorter one up.
-            return Ok(slot.key_len.cmp(&stored.len()));
+            return Ok(len.cmp(&stored.len()));
         }
         Ok(order(self.key(at)?, stored))
     }
