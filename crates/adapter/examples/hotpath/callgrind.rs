@@ -30,6 +30,15 @@ impl Counts {
     pub fn each(&self, total: u64) -> f64 {
         total as f64 / self.runs as f64
     }
+
+    fn add(&mut self, other: Counts) {
+        self.runs += other.runs;
+        self.instructions += other.instructions;
+        self.locked += other.locked;
+        for ((_, sum), (_, count)) in self.others.iter_mut().zip(other.others) {
+            *sum += count;
+        }
+    }
 }
 
 /// Counts every operation on the databases in `dir`, in the order in which they run.
@@ -50,7 +59,7 @@ pub fn count(dir: &Path, simulate: bool) -> Result<Vec<(String, Counts)>, Error>
         return Err(format!("{text}\n{}", String::from_utf8_lossy(&output.stderr)).into());
     }
     let mut locked = Locked::default();
-    let mut counted = Vec::new();
+    let mut counted: Vec<(String, Counts)> = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         let ["counted", name, runs] = line.split(' ').collect::<Vec<_>>()[..] else {
             return Err(format!("the workload said: {line}").into());
@@ -60,7 +69,11 @@ pub fn count(dir: &Path, simulate: bool) -> Result<Vec<(String, Counts)>, Error>
         if counts.instructions == 0 {
             return Err(format!("callgrind counted nothing of {name}").into());
         }
-        counted.push((name.to_owned(), counts));
+        match counted.last_mut() {
+            // Another part of the same operation.
+            Some((last, sum)) if last == name => sum.add(counts),
+            _ => counted.push((name.to_owned(), counts)),
+        }
     }
     Ok(counted)
 }

@@ -1,8 +1,8 @@
 //! Finding keys and children in a node.
 
 use super::head_of;
-use super::layout::malformed;
 use super::layout::Node;
+use super::layout::malformed;
 use firndb_base::PageId;
 use firndb_base::codec::Malformed;
 use std::cmp::Ordering;
