@@ -1,7 +1,5 @@
 //! What the tests of models, isolation and histories share: databases in memory, seeds, and a
 //! watchdog.
-pub mod script;
-
 use firndb::device::MemoryDevice;
 use firndb::{Database, Devices, Direction, KeyRange, Options, Table, Transaction};
 use firndb_base::sync::Arc;

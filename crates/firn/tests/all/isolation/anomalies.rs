@@ -4,7 +4,7 @@
 //!
 //! After Adya's thesis (2000) and the Hermitage tests of Kleppmann.
 
-use crate::histories_support::script::{End, Outcome, run};
+use crate::isolation::script::{End, Outcome, run};
 use firndb::Isolation;
 
 struct Anomaly {

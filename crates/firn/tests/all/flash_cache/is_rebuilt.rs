@@ -70,7 +70,7 @@ fn a_power_cut_takes_the_cache_along() {
     tally.failures.assert_none("lost caches");
 }
 
-/// `cargo test --release -p firndb --test all flash_cache_is_rebuilt -- --ignored --nocapture`
+/// `cargo test --release -p firndb --test all flash_cache::is_rebuilt -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes"]
 fn many_power_cuts_take_the_cache_along() {

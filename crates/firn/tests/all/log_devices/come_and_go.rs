@@ -123,7 +123,7 @@ fn a_power_cut_and_a_lost_device_while_devices_are_exchanged() {
     crash_walk(2, 25);
 }
 
-/// `cargo test --release -p firndb --test all log_devices_come_and_go -- --ignored`
+/// `cargo test --release -p firndb --test all log_devices::come_and_go -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
 fn every_power_cut_while_devices_are_exchanged() {

@@ -3,11 +3,11 @@
 //!
 //! A seed is a file of the corpus that is checked in. `seed-accepted-*` must get through (the
 //! record fits its page, the database opens), `seed-refused-*` must not: a change of a format that
-//! leaves the seeds behind fails here. `fuzz_seeds` makes them anew.
+//! leaves the seeds behind fails here. `fuzz::seeds` makes them anew.
 //!
 //! `FIRN_FUZZ_SECONDS=600` runs each longer, `FIRN_SEED=7` replays one seed of the random numbers.
 
-#[path = "../../../../fuzz/src/harness.rs"]
+#[path = "../../../../../fuzz/src/harness.rs"]
 pub(crate) mod harness;
 
 use firndb_base::rng::Rng;
@@ -52,7 +52,7 @@ fn fuzz(name: &str, longest: u64, run: fn(&[u8]) -> bool) {
             assert_eq!(
                 got_through, expected,
                 "fuzz/corpus/{name}/{file} does not reach what it was made for any more. If a format was \
-                 changed: cargo test -p firndb --test all fuzz_seeds -- --ignored"
+                 changed: cargo test -p firndb --test all fuzz::seeds -- --ignored"
             );
         }
     }

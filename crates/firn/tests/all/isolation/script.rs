@@ -20,7 +20,7 @@
 //! (conflict, deadlock, timeout) rolls its transaction back and ends it; a duplicate only returns
 //! `duplicate`.
 
-use super::{create, quiet, within};
+use crate::histories_support::{create, quiet, within};
 use firndb::{
     Database, Direction, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Savepoint, Table, TableSpec,
     Transaction, TransactionOptions,
@@ -215,7 +215,8 @@ impl Conductor<'_> {
             worker.thread.take().expect("joined once").join().expect("no panic");
         }
         let mut tx = self.db.snapshot();
-        self.outcome.rows = show(super::scan(&mut tx, self.table, KeyRange::all(), Direction::Forward));
+        self.outcome.rows =
+            show(crate::histories_support::scan(&mut tx, self.table, KeyRange::all(), Direction::Forward));
         self.outcome
     }
 }

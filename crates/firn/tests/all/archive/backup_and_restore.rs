@@ -1,7 +1,7 @@
 //! Backups are taken while writers run; a restored database is exactly what the other was at a
 //! commit.
 
-use crate::backup_support::{Rows, commit_one, go_on, rows_of, small, wait_for_archive};
+use crate::archive::support::{Rows, commit_one, go_on, rows_of, small, wait_for_archive};
 use firndb::{Database, ErrorKind, Lsn, Options, RestoreTo, Table, verify_backup};
 use firndb_base::rng::Rng;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! A restore that was interrupted is never taken for a database; two histories of one database are
 //! never joined.
 
-use crate::backup_support::{commit_one, go_on, rows_of, small, wait_for_archive};
+use crate::archive::support::{commit_one, go_on, rows_of, small, wait_for_archive};
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{ErrorKind, RestoreTo};
 use std::path::Path;

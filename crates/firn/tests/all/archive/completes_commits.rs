@@ -1,8 +1,8 @@
 //! The archive acknowledges commits while the log's devices are slow; a crash then needs the
 //! archive, and says so.
 
-use crate::backup_support;
-use crate::backup_support::{Gate, Mode, commit_one, rows_of, wait_for_archive};
+use crate::archive::support;
+use crate::archive::support::{Gate, Mode, commit_one, rows_of, wait_for_archive};
 use firndb::device::{
     Calls, CrashPlan, Device, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival, When,
 };
@@ -156,7 +156,7 @@ fn what_the_archive_acknowledged_survives_a_power_cut_and_needs_no_archive_after
 }
 
 fn small_without_archive() -> Options {
-    backup_support::small().log_hiding(Hiding::Off).no_archive()
+    support::small().log_hiding(Hiding::Off).no_archive()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Locks: which transaction waits for which, how waits end, and which never waits.
 
-use crate::histories_support::script::{End, run, run_on, two_rows};
 use crate::histories_support::{busy, create, quiet, scan, within};
+use crate::isolation::script::{End, run, run_on, two_rows};
 use firndb::{
     CancelToken, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Table,
     TableSpec, Transaction, TransactionOptions,

@@ -1,7 +1,7 @@
 //! An archive that is slow, full or gone: commits go on; what it lacks is reported, and made up for
 //! while that can be.
 
-use crate::backup_support::{Gate, Mode, commit_one, go_on, rows_of, small, wait_for_archive};
+use crate::archive::support::{Gate, Mode, commit_one, go_on, rows_of, small, wait_for_archive};
 use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{ArchiveFull, Database, ErrorKind, LogEvent, LogEventKind, Lsn, Options, RestoreTo};
 use std::sync::atomic::{AtomicU64, Ordering};

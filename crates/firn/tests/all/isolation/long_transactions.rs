@@ -221,7 +221,7 @@ fn the_memory_that_an_old_snapshot_costs_does_not_grow_with_the_commits() {
 }
 
 /// The same with files, threads and the memory of the process. Run it alone, in release:
-/// `cargo test --release -p firndb --test all isolation_long_transactions::resident -- --ignored`.
+/// `cargo test --release -p firndb --test all isolation::long_transactions::resident -- --ignored`.
 #[test]
 #[ignore = "writes two million transactions: minutes"]
 fn resident_memory_is_the_same_after_ten_times_the_commits() {

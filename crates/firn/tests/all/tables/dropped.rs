@@ -2,7 +2,7 @@
 //! damaged and however full the log is; the rest of the database goes on, now and after every
 //! opening.
 
-use crate::backup_support::{Gate, Mode, rows_of};
+use crate::archive::support::{Gate, Mode, rows_of};
 use crate::bad_support::{Disks, contents, flip};
 use firndb::{
     ArchiveFull, Database, ErrorKind, IndexPart, IndexSpec, Options, Progress, SetAside, TableSpec,

@@ -1,7 +1,7 @@
 //! While the archive holds the log (`ArchiveFull::Refuse`), no checkpoint frees space. What is open
 //! then can be rolled back all the same, and refused statements have not used up the space for it.
 
-use crate::backup_support::{Gate, Mode, rows_of, wait_for_archive};
+use crate::archive::support::{Gate, Mode, rows_of, wait_for_archive};
 use crate::histories_support::Disks;
 use firndb::{ArchiveFull, Database, ErrorKind, Options, Progress, Table, Transaction};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! and damaged log of the devices from the archive. In virtual time: bytes and times are equal on
 //! any machine.
 
-use crate::backup_support::{rows_of, wait_for_archive};
+use crate::archive::support::{rows_of, wait_for_archive};
 use firndb::device::{Device, Durability, MemoryDevice};
 use firndb::{Database, Devices, ErrorKind, Options, RecoveryReport};
 use firndb_base::sim::{self, SimOptions};

@@ -2,14 +2,14 @@
 //! few steps to reach what it is for. They are inputs as [`harness`] reads them, named by whether
 //! they get through.
 //!
-//!     cargo test -p firndb --test all fuzz_seeds -- --ignored
+//!     cargo test -p firndb --test all fuzz::seeds -- --ignored
 //!
-//! Run it after a change of a format; `fuzz_runs_are_short_here` says when seeds do not reach their
+//! Run it after a change of a format; `runs_are_short_here` says when seeds do not reach their
 //! targets any more. It removes `seed-accepted-*` and `seed-refused-*` and leaves other seeds:
 //! those were found by a fuzzer, and stay as they are.
 
-use crate::fuzz_runs_are_short_here::corpus_path;
-use crate::fuzz_runs_are_short_here::harness::{self, Disks};
+use crate::fuzz::runs_are_short_here::corpus_path;
+use crate::fuzz::runs_are_short_here::harness::{self, Disks};
 use firndb::device::{Device, MemoryDevice};
 use firndb_base::codec::{Reader, Writer};
 use firndb_base::{DatabaseId, Epoch, Lsn, PageId, TreeId};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 type Seed = (String, Vec<u8>);
 
 #[test]
-#[ignore = "writes fuzz/corpus: cargo test -p firndb --test all fuzz_seeds -- --ignored"]
+#[ignore = "writes fuzz/corpus: cargo test -p firndb --test all fuzz::seeds -- --ignored"]
 fn are_made_anew() {
     write("page", harness::page, page_seeds());
     write("log", harness::log, log_seeds());

@@ -150,7 +150,7 @@ fn a_power_cut_while_it_comes_and_goes() {
     POLICIES.into_iter().for_each(|policy| crash_walk(policy, 60));
 }
 
-/// `cargo test --release -p firndb --test all flash_cache_comes_and_goes -- --ignored`
+/// `cargo test --release -p firndb --test all flash_cache::comes_and_goes -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
 fn every_power_cut_while_it_comes_and_goes() {
@@ -209,7 +209,7 @@ fn a_call_fails_while_it_comes_and_goes() {
     POLICIES.into_iter().for_each(|policy| nth_walk(policy, 200));
 }
 
-/// `cargo test --release -p firndb --test all flash_cache_comes_and_goes -- --ignored`
+/// `cargo test --release -p firndb --test all flash_cache::comes_and_goes -- --ignored`
 #[test]
 #[ignore = "takes minutes"]
 fn every_call_fails_while_it_comes_and_goes() {

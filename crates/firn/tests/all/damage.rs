@@ -1,0 +1,3 @@
+//! Damage is a matter of what it lies in, and of nothing else.
+
+mod concerns_its_page;

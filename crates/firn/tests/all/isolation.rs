@@ -1,0 +1,7 @@
+//! What transactions see of each other, and wait for.
+
+mod anomalies;
+mod locks;
+mod long_transactions;
+mod script;
+mod two_phase;

@@ -1,0 +1,3 @@
+//! Log devices join, leave and fail.
+
+mod come_and_go;
