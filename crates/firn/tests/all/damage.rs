@@ -1,3 +1,6 @@
-//! Damage is a matter of what it lies in, and of nothing else.
+//! Damage to a page concerns the rows and tables on it, and nothing else.
 
-mod concerns_its_page;
+mod catalog;
+mod redo;
+mod support;
+mod undo;

@@ -4,4 +4,6 @@ mod anomalies;
 mod locks;
 mod long_transactions;
 mod script;
+mod support;
 mod two_phase;
+mod waits;

@@ -1,3 +1,6 @@
-//! Log devices join, leave and fail.
+//! Log devices join, leave, fail and are missing.
 
-mod come_and_go;
+mod exchanged;
+mod failing;
+mod missing;
+mod support;

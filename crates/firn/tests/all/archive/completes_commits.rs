@@ -2,11 +2,12 @@
 //! archive, and says so.
 
 use crate::archive::support;
-use crate::archive::support::{Gate, Mode, commit_one, rows_of, wait_for_archive};
+use crate::archive::support::{commit_one, rows_of, small_behind, wait_for_archive};
 use firndb::device::{
     Calls, CrashPlan, Device, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival, When,
 };
 use firndb::{Database, Devices, ErrorKind, Hiding, Options, Table};
+use firndb_testkit::gate::{Gate, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ impl Bed {
 
     fn options(&self) -> Options {
         let delay = Duration::from_millis(50);
-        let options = self.gate.options().log_hiding(Hiding::Off).archive(self.archive.path());
+        let options = small_behind(&self.gate).log_hiding(Hiding::Off).archive(self.archive.path());
         options.archive_delay(delay).archive_completes(true)
     }
 

@@ -1,9 +1,10 @@
 //! An archive that is slow, full or gone: commits go on; what it lacks is reported, and made up for
 //! while that can be.
 
-use crate::archive::support::{Gate, Mode, commit_one, go_on, rows_of, small, wait_for_archive};
+use crate::archive::support::{commit_one, go_on, rows_of, small, small_behind, wait_for_archive};
 use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{ArchiveFull, Database, ErrorKind, LogEvent, LogEventKind, Lsn, Options, RestoreTo};
+use firndb_testkit::gate::{Gate, Mode};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ fn an_archive_that_lags_is_reported_and_catches_up() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let gate = Gate::default();
-        let db = gate.options().archive(path("archive")).open(path("db")).unwrap();
+        let db = small_behind(&gate).archive(path("archive")).open(path("db")).unwrap();
         let table = db.create_table("rows").unwrap();
         wait_for_archive(&db);
         db.backup(path("backup"), &mut go_on).unwrap();
@@ -71,8 +72,9 @@ fn a_gap_is_final_reported_and_closed_by_a_new_backup() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let gate = Gate::default();
-        let options =
-            gate.options().archive(path("archive")).archive_patience(std::time::Duration::from_millis(200));
+        let options = small_behind(&gate)
+            .archive(path("archive"))
+            .archive_patience(std::time::Duration::from_millis(200));
         let db = options.open(path("db")).unwrap();
         let table = db.create_table("rows").unwrap();
         wait_for_archive(&db);
@@ -114,8 +116,7 @@ fn log_that_is_damaged_before_it_is_archived_is_a_gap() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let gate = Gate::default();
-        let db = gate
-            .options()
+        let db = small_behind(&gate)
             .archive(path("archive"))
             .archive_when_full(then)
             .archive_patience(std::time::Duration::from_millis(200))
@@ -159,8 +160,7 @@ fn by_option_writes_are_refused_rather_than_a_gap_made() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let gate = Gate::default();
-    let options = gate
-        .options()
+    let options = small_behind(&gate)
         .archive(path("archive"))
         .archive_when_full(ArchiveFull::Refuse)
         .archive_patience(std::time::Duration::from_millis(100));
@@ -228,7 +228,7 @@ fn a_log_device_that_failed_is_kept_while_the_archive_needs_what_is_on_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let (gate, second) = (Gate::default(), Second::new());
-    let db = second.within(gate.options()).archive(path("archive")).open(path("db")).unwrap();
+    let db = second.within(small_behind(&gate)).archive(path("archive")).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     wait_for_archive(&db);
     db.backup(path("backup"), &mut go_on).unwrap();
@@ -258,7 +258,7 @@ fn log_that_cannot_be_read_any_more_is_a_gap_and_stops_no_writes() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let (gate, second) = (Gate::default(), Second::new());
-        let options = second.within(gate.options()).archive(path("archive"));
+        let options = second.within(small_behind(&gate)).archive(path("archive"));
         // Where the device is gone, its patience plays no part.
         let patience = Duration::from_millis(if gone { 60_000 } else { 300 });
         let options = options.archive_when_full(ArchiveFull::Refuse).archive_patience(patience);
@@ -315,7 +315,7 @@ fn no_thread_waits_for_the_archive_of_a_database_that_is_being_closed() {
     for then in [ArchiveFull::Refuse, ArchiveFull::Gap] {
         let dir = tempfile::tempdir().unwrap();
         let gate = Gate::default();
-        let options = gate.options().archive(dir.path().join("archive")).archive_when_full(then);
+        let options = small_behind(&gate).archive(dir.path().join("archive")).archive_when_full(then);
         let options = options.archive_patience(Duration::from_secs(3600));
         let db = options.open(dir.path().join("db")).unwrap();
         let table = db.create_table("rows").unwrap();
@@ -353,5 +353,5 @@ fn no_thread_waits_for_the_archive_of_a_database_that_is_being_closed() {
 }
 
 fn options_of(gate: &Gate, dir: &tempfile::TempDir) -> Options {
-    gate.options().archive(dir.path().join("archive"))
+    small_behind(&gate).archive(dir.path().join("archive"))
 }

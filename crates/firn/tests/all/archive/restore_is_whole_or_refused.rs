@@ -3,8 +3,8 @@
 
 use crate::archive::support::{commit_one, go_on, rows_of, small, wait_for_archive};
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firndb::{ErrorKind, RestoreTo};
-use std::path::Path;
+use firndb::{Database, ErrorKind, RestoreTo};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Before, `open` took the mark of an interrupted restore for that of an interrupted creation, and
@@ -157,7 +157,14 @@ fn databases_backups_and_archives_do_not_mix() {
     std::os::unix::fs::symlink(path("home"), path("home link")).unwrap();
     std::os::unix::fs::symlink(path("nothing"), path("dangling")).unwrap();
 
-    // A backup while the database is open.
+    no_backup_is_made_where_something_else_is(&db, &path);
+    db.close().unwrap();
+    no_archive_is_made_where_something_else_is(&path);
+    nothing_is_restored_where_something_else_is(&path);
+}
+
+/// While the database is open.
+fn no_backup_is_made_where_something_else_is(db: &Database, path: &dyn Fn(&str) -> PathBuf) {
     for (name, sentence) in [
         ("home/db", "it is the database's"),
         ("link", "it is the database's"),
@@ -179,9 +186,10 @@ fn databases_backups_and_archives_do_not_mix() {
             && !path("home/db/below").exists()
             && !path("backup/second").exists()
     );
-    db.close().unwrap();
+}
 
-    // An archive, of this database and of one that is being created.
+/// An archive of the database, and of one that is being created.
+fn no_archive_is_made_where_something_else_is(path: &dyn Fn(&str) -> PathBuf) {
     for (name, sentence) in [
         ("home/db", "it is the database's"),
         ("home/db/archive", "it lies in the database's"),
@@ -207,8 +215,9 @@ fn databases_backups_and_archives_do_not_mix() {
     // Relative to the database's directory.
     small().archive("archive").open(path("home/db")).expect_err("within");
     small().archive("../../archive").open(path("home/db")).unwrap().close().unwrap();
+}
 
-    // A restored database.
+fn nothing_is_restored_where_something_else_is(path: &dyn Fn(&str) -> PathBuf) {
     std::fs::create_dir(path("full")).unwrap();
     std::fs::write(path("full/letter"), "dear").unwrap();
     for (name, sentence) in [

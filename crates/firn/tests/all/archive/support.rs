@@ -1,9 +1,9 @@
 //! What the tests of backups and of the archive share.
-use firndb::device::Device;
 use firndb::{Database, Direction, KeyRange, Lsn, Options, Table};
+use firndb_testkit::gate::Gate;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -47,67 +47,8 @@ pub fn commit_one(db: &Database, table: &Table, i: u64) -> Lsn {
     commit.lsn()
 }
 
-/// Lets writes to the archive through, holds them, or fails them.
-#[derive(Clone, Default)]
-pub struct Gate(Arc<(Mutex<Mode>, std::sync::Condvar)>);
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub enum Mode {
-    #[default]
-    Open,
-    Shut,
-    Failing,
-    Full,
-}
-
-impl Gate {
-    pub fn set(&self, mode: Mode) {
-        *self.0.0.lock().unwrap() = mode;
-        self.0.1.notify_all();
-    }
-    fn pass(&self, grows: bool) -> Result<(), firndb::device::DeviceError> {
-        use firndb::device::{DeviceError, DeviceErrorKind};
-        let mut mode = self.0.0.lock().unwrap();
-        while *mode == Mode::Shut {
-            mode = self.0.1.wait(mode).unwrap();
-        }
-        match *mode {
-            Mode::Failing => Err(DeviceError::new(DeviceErrorKind::Failed, "the archive is gone")),
-            Mode::Full if grows => Err(DeviceError::new(DeviceErrorKind::NoSpace, "the archive is full")),
-            _ => Ok(()),
-        }
-    }
-    pub fn options(&self) -> Options {
-        let gate = self.clone();
-        small().wrap_archive(Arc::new(move |inner| Arc::new(Gated { inner, gate: gate.clone() })))
-    }
-}
-
-#[derive(Debug)]
-pub struct Gated {
-    inner: Arc<dyn Device>,
-    gate: Gate,
-}
-
-impl std::fmt::Debug for Gate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Gate")
-    }
-}
-
-impl Device for Gated {
-    firndb::device::forward!(inner: info, len, read, sync, shrink, discard);
-    fn write(
-        &self,
-        offset: u64,
-        data: &[u8],
-        durability: firndb::device::Durability,
-    ) -> Result<(), firndb::device::DeviceError> {
-        self.gate.pass(false)?;
-        self.inner.write(offset, data, durability)
-    }
-    fn grow(&self, len: u64, fill: firndb::device::Fill) -> Result<(), firndb::device::DeviceError> {
-        self.gate.pass(true)?;
-        self.inner.grow(len, fill)
-    }
+/// [`small`], with an archive behind a gate.
+pub fn small_behind(gate: &Gate) -> Options {
+    let gate = gate.clone();
+    small().wrap_archive(Arc::new(move |inner| gate.over(inner)))
 }

@@ -3,9 +3,12 @@
 //!
 //! `FIRN_SEEDS=20` flips other bits, and more of them.
 
-use crate::bad_support::*;
+use crate::support::bytes::{contents, flip, used_blocks};
+use crate::support::examine::{BusyVerdict, Verdict, examine, examine_busy, examine_reads};
+use crate::support::sample::{Ending, Model, Sample, TABLES, busy_sample, quiet, sample};
 use firndb::device::Device;
 use firndb_base::rng::Rng;
+use firndb_testkit::cases::case;
 
 /// How often each test goes over its device.
 fn rounds() -> u64 {

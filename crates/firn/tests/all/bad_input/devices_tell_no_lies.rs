@@ -3,32 +3,15 @@
 //!
 //! One seed again: `FIRN_SEED=7`; more seeds: `FIRN_SEEDS=100000`.
 
-use crate::bad_support::*;
-use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use crate::support::bed::Bed;
+use crate::support::examine::{examine, examine_open, examine_reads};
+use crate::support::sample::{Ending, Model, change, create_tables, quiet, sample, statements, try_change};
+use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{Database, Devices, ErrorKind};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
-
-fn faulty(disks: &Disks, plan: &FaultPlan) -> Devices {
-    let wrap = |device: Arc<dyn Device>| Arc::new(Faulty::new(device, plan)) as Arc<dyn Device>;
-    let devices = disks.devices();
-    Devices {
-        superblock: wrap(devices.superblock),
-        logs: devices.logs.into_iter().map(wrap).collect(),
-        store: wrap(devices.store),
-        cache: devices.cache.map(wrap),
-    }
-}
-
-fn for_seeds(count: u64, test: impl Fn(u64)) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("FIRN_SEED") {
-        return test(seed);
-    }
-    for seed in 0..number("FIRN_SEEDS").unwrap_or(count) {
-        case(format!("FIRN_SEED={seed}"), || test(seed));
-    }
-}
+use firndb_testkit::cases::case;
+use firndb_testkit::seeds::for_seeds;
 
 /// Cause: both copies were read by one call, and one slot of the store's header was older than the
 /// other. Effect: one bad sector, or one flipped bit, stopped every opening.
@@ -79,7 +62,7 @@ fn one_bad_sector_in_a_header_is_survived_and_mended_by_the_next_write() {
 }
 
 struct Run {
-    disks: Disks,
+    disks: Bed,
     plan: FaultPlan,
     db: Database,
     model: Model,
@@ -91,10 +74,10 @@ impl Run {
     /// A database with something in it, over devices that will go wrong.
     fn new(seed: u64) -> Run {
         let mut rng = Rng::new(seed);
-        let (disks, plan) = (Disks::new(2), FaultPlan::new(seed));
+        let (disks, plan) = (Bed::new(2), FaultPlan::new(seed));
         let options =
             quiet().buffer_bytes((64 + rng.below(64) as usize) << 10).checkpoint_log_bytes(64 << 10);
-        let db = options.create_on(faulty(&disks, &plan)).expect("created");
+        let db = options.create_on(disks.failing(&plan)).expect("created");
         let mut model = create_tables(&db);
         for _ in 0..20 {
             change(&db, &mut model, &mut rng);
@@ -221,7 +204,7 @@ fn spoilt_reads(seed: u64) {
     let plan = FaultPlan::new(seed);
     plan.one_in(20, Calls::Reads, Fault::BitRot { bits: 3 });
     let again = crashed.duplicate();
-    match quiet().open_on(faulty(&again, &plan)) {
+    match quiet().open_on(again.failing(&plan)) {
         Ok(db) => drop(examine_reads(&db, &[&run.model, &run.before_last])),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Damaged, "{error}"),
     }

@@ -1,6 +1,6 @@
 //! A table of one database given to another is refused, and nothing is written.
 
-use crate::histories_support::{create, quiet};
+use crate::support::small::{create, quiet};
 use firndb::{ErrorKind, IndexPart, IndexSpec};
 
 /// An index was once defined in one database's catalog for a table of another.

@@ -6,12 +6,13 @@
 //! engine on purpose, to show that this one sees it.
 
 use crate::support::bed::Bed;
-use crate::support::images::{Record, Tally, Walk, record};
+use crate::support::images::{Case, Record, Walk, record, walk_all};
 use crate::support::scripts;
-use crate::support::watchdog::Watchdog;
 use firndb::Devices;
 use firndb::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, Survival, When};
 use firndb_base::rng::Rng;
+use firndb_testkit::seeds::number_from;
+use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
 /// Scripts that are walked: those in which writes of several kinds are under way.
@@ -46,36 +47,18 @@ const WALKED: [&str; 25] = [
 const LONG: [&str; 3] =
     ["the log goes around", "the log goes around on two devices", "a bit of everything, in little DRAM"];
 
-fn honest(devices: Devices) -> Devices {
-    devices
-}
-
-fn recorded(name: &str) -> Record {
-    let script = scripts::named(name);
-    let record = record(&script, script.options_for(), CrashPlan::new(), &honest);
-    let session = &record.session;
-    assert!(session.broken.is_empty() && session.errors.is_empty(), "{name}: {:?}", session.broken);
-    record
-}
-
-fn walk_all(walk: Walk) {
-    let only = std::env::var("FIRN_SCRIPT").ok();
-    let dog = Watchdog::start();
-    let mut tally = Tally::default();
-    let names = WALKED.iter().chain(&LONG);
-    for name in names.filter(|name| only.as_ref().is_none_or(|only| *name == only)) {
-        let found = recorded(name).walk(walk, &dog);
-        eprintln!("{name}: {found}, {} failures", found.failures.count());
-        tally.join(found);
-    }
-    dog.end();
-    eprintln!("in all: {tally}");
-    tally.failures.assert_none("crash images");
+fn walk(walk: Walk) {
+    let case = |name: &&str| Case {
+        name: (*name).to_owned(),
+        script: scripts::named(name),
+        reopened: |options| options,
+    };
+    walk_all(WALKED.iter().chain(&LONG).map(case), walk).failures.assert_none("crash images");
 }
 
 #[test]
 fn a_sample_of_images() {
-    walk_all(Walk { images: 40, again_one_in: 8, go_on_one_in: 8, seed: 1 });
+    walk(Walk { images: 40, again_one_in: 8, go_on_one_in: 8, seed: 1 });
 }
 
 /// Minutes. `FIRN_SEED` chooses other moments and mixtures, `FIRN_IMAGES` how many of each script,
@@ -83,10 +66,9 @@ fn a_sample_of_images() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_images() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let seed = number("FIRN_SEED").unwrap_or(2);
-    let images = number("FIRN_IMAGES").unwrap_or(600) as usize;
-    walk_all(Walk { images, again_one_in: 5, go_on_one_in: 10, seed });
+    let seed = number_from("FIRN_SEED").unwrap_or(2);
+    let images = number_from("FIRN_IMAGES").unwrap_or(600) as usize;
+    walk(Walk { images, again_one_in: 5, go_on_one_in: 10, seed });
 }
 
 /// A power cut during a creation leaves nothing that is taken for a database with contents; after
@@ -128,7 +110,6 @@ fn failures_of(record: &Record) -> usize {
     let dog = Watchdog::start();
     let walk = Walk { images: 300, again_one_in: 1 << 40, go_on_one_in: 1 << 40, seed: 5 };
     let found = record.walk(walk, &dog);
-    dog.end();
     eprintln!("{}: {} of {} images fail, as they should", record.name, found.failures.count(), found.images);
     found.failures.count()
 }
@@ -137,7 +118,7 @@ fn failures_of(record: &Record) -> usize {
 fn an_engine_that_breaks_the_write_ahead_rule_is_caught() {
     let script = scripts::named("updates of more than fits into DRAM");
     let options = script.options_for().unsafe_skip_wal_rule();
-    let record = record(&script, options, CrashPlan::new(), &honest);
+    let record = record(&script, options, CrashPlan::new(), &|devices| devices);
     assert!(failures_of(&record) > 0, "pages were written before their log, and no image showed it");
 }
 

@@ -6,13 +6,13 @@
 //! follow each other within one script. The usual run takes a sample of moments and mixtures,
 //! `many_images` more.
 
-use crate::support;
-use crate::support::caches::{CACHES, Cache, roomy};
-use crate::support::images::{Record, Tally, Walk, record};
+use crate::support::caches::{CACHES, roomy};
+use crate::support::images::{Case, Walk, record, walk_all};
 use crate::support::scripts;
-use crate::support::watchdog::Watchdog;
 use firndb::Devices;
 use firndb::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb_testkit::seeds::number_from;
+use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
 /// Scripts in which pages leave DRAM, are freed and come again, and recovery has something to do.
@@ -33,47 +33,24 @@ const WALKED: [&str; 13] = [
 ];
 const LONG: [&str; 2] = ["the log goes around", "a bit of everything, in little DRAM"];
 
-fn honest(devices: Devices) -> Devices {
-    devices
-}
-
-fn recorded(name: &str, cache: Cache, wrap: support::images::Wrap<'_>) -> Record {
-    let script = scripts::named(name).over_cache(cache);
-    let record = record(&script, script.options_for(), CrashPlan::new(), wrap);
-    let session = &record.session;
-    assert!(
-        session.broken.is_empty() && session.errors.is_empty(),
-        "{name}: {:?} {:?}",
-        session.broken,
-        session.errors
-    );
-    record
-}
-
-fn walk_all(walk: Walk) {
-    let only = std::env::var("FIRN_SCRIPT").ok();
-    let only_cache = std::env::var("FIRN_CACHE").ok();
-    let dog = Watchdog::start();
-    let mut tally = Tally::default();
-    for (what, cache) in CACHES.iter().filter(|(what, _)| only_cache.as_ref().is_none_or(|only| what == only))
-    {
+fn walk(walk: Walk) {
+    let only = std::env::var("FIRN_CACHE").ok();
+    let caches = CACHES.iter().filter(|(what, _)| only.as_ref().is_none_or(|only| what == only));
+    let cases = caches.flat_map(|(what, cache)| {
         // Their pages are larger than the others' and do not fit into the smallest caches.
         let long = if *what == "roomy" { &LONG[..] } else { &[] };
-        let names = WALKED.iter().chain(long);
-        for name in names.filter(|name| only.as_ref().is_none_or(|only| *name == only)) {
-            let found = recorded(name, *cache, &honest).walk(walk, &dog);
-            eprintln!("{what}, {name}: {found}, {} failures", found.failures.count());
-            tally.join(found);
-        }
-    }
-    dog.end();
-    eprintln!("in all: {tally}");
-    tally.failures.assert_none("crash images with a cache");
+        WALKED.iter().chain(long).map(move |name| Case {
+            name: format!("{what}, {name}"),
+            script: scripts::named(name).over_cache(*cache),
+            reopened: |options| options,
+        })
+    });
+    walk_all(cases, walk).failures.assert_none("crash images with a cache");
 }
 
 #[test]
 fn a_sample_of_images() {
-    walk_all(Walk { images: 6, again_one_in: 6, go_on_one_in: 4, seed: 1 });
+    walk(Walk { images: 6, again_one_in: 6, go_on_one_in: 4, seed: 1 });
 }
 
 /// Minutes. `FIRN_SEED` chooses other moments and mixtures, `FIRN_IMAGES` how many of each script,
@@ -81,10 +58,9 @@ fn a_sample_of_images() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_images() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let seed = number("FIRN_SEED").unwrap_or(2);
-    let images = number("FIRN_IMAGES").unwrap_or(300) as usize;
-    walk_all(Walk { images, again_one_in: 5, go_on_one_in: 6, seed });
+    let seed = number_from("FIRN_SEED").unwrap_or(2);
+    let images = number_from("FIRN_IMAGES").unwrap_or(300) as usize;
+    walk(Walk { images, again_one_in: 5, go_on_one_in: 6, seed });
 }
 
 /// The harness sees it if the cache's writes are not durable when they should be.
@@ -106,7 +82,6 @@ fn a_cache_whose_durable_writes_lie_is_caught() {
     let dog = Watchdog::start();
     let found =
         record.walk(Walk { images: 100, again_one_in: 1 << 40, go_on_one_in: 1 << 40, seed: 5 }, &dog);
-    dog.end();
     assert!(faults.fired() > 0, "nothing was written");
     let noticed = found.failures.count() + record.session.errors.len() + record.session.broken.len();
     assert!(noticed > 0, "writes of the cache were lost, and nothing showed it");

@@ -6,11 +6,11 @@
 //! been.
 
 use crate::support::bed::Bed;
-use crate::support::watchdog::Watchdog;
-use crate::support::{Failures, caught};
 use firndb::device::{CrashPlan, CrashReplay, Survival};
 use firndb::{Database, Error, Options, Table};
 use firndb_base::rng::Rng;
+use firndb_testkit::cases::{Failures, caught};
+use firndb_testkit::watchdog::Watchdog;
 use std::time::Duration;
 
 const THREADS: u64 = 4;
@@ -132,7 +132,6 @@ fn threads_and_images(logs: usize, commits: u64, images: u64) {
             break;
         }
     }
-    dog.end();
     eprintln!("{logs} log devices: {events} events, {seen} images, {} failures", failures.count());
     failures.assert_none("threads and crashes");
 }

@@ -5,15 +5,16 @@
 //! A script runs once without faults, which counts its calls; then once for each call, fault and
 //! way. The usual run takes a sample of the calls of each script, `every_call` all of them.
 
-use crate::support;
 use crate::support::bed::Bed;
+use crate::support::caches::CACHES;
 use crate::support::model::{History, verify, verify_and_go_on};
 use crate::support::scripts::{self, Script};
 use crate::support::session::{Effects, Session};
-use crate::support::watchdog::Watchdog;
-use crate::support::{Failures, caught};
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, When};
 use firndb::{ErrorKind, Options};
+use firndb_testkit::cases::{Failures, caught};
+use firndb_testkit::seeds::number_from;
+use firndb_testkit::watchdog::Watchdog;
 
 use std::collections::BTreeMap;
 
@@ -112,20 +113,20 @@ fn run_one(script: &Script, start: &Start, way: &Way, call: u64) -> Result<(), S
     Err(format!("{}; met before: {:?}", broken.join("; "), &session_errors[..session_errors.len().min(4)]))
 }
 
-fn run_script(script: &Script, sample: Option<u64>, dog: &Watchdog) -> (u64, Failures) {
+fn run_script(name: &str, script: &Script, sample: Option<u64>, dog: &Watchdog) -> (u64, Failures) {
     // Each run of a large script takes a while.
     let sample = if script.large { sample.map(|sample| (sample / 3).max(2)) } else { sample };
     let mut failures = Failures::default();
     let start = Start::of(script);
     let plan = FaultPlan::new(0);
     let session = start.run(script, &plan);
-    assert!(session.broken.is_empty(), "{}: without faults: {:?}", script.name, session.broken);
+    assert!(session.broken.is_empty(), "{name}: without faults: {:?}", session.broken);
     let only_full = session.errors.iter().all(|(kind, _)| *kind == ErrorKind::Full);
-    assert!(only_full, "{}: without faults: {:?}", script.name, session.errors);
+    assert!(only_full, "{name}: without faults: {:?}", session.errors);
     let mut runs = 0;
     for way in &WAYS {
         for call in chosen(plan.calls_of(way.calls), sample) {
-            let place = format!("{}: call {call} {}", script.name, way.name);
+            let place = format!("{name}: call {call} {}", way.name);
             dog.case(&*place);
             runs += 1;
             let outcome = caught(|| run_one(script, &start, way, call)).and_then(|outcome| outcome);
@@ -134,28 +135,33 @@ fn run_script(script: &Script, sample: Option<u64>, dog: &Watchdog) -> (u64, Fai
             }
         }
     }
-    eprintln!("{}: {} calls, {runs} runs, {} failures", script.name, plan.calls(), failures.count());
+    eprintln!("{name}: {} calls, {runs} runs, {} failures", plan.calls(), failures.count());
     (runs, failures)
 }
 
-fn run_all(sample: Option<u64>) {
+/// Runs scripts, those that `FIRN_SCRIPT` names if it is set; each with how it is called among
+/// others.
+fn run_all(scripts: impl IntoIterator<Item = (String, Script)>, sample: Option<u64>) {
     let only = std::env::var("FIRN_SCRIPT").ok();
     let dog = Watchdog::start();
     let (mut runs, mut failures) = (0, Failures::default());
-    for script in scripts::all().iter().filter(|script| only.as_ref().is_none_or(|only| script.name == only))
-    {
-        let (of_script, found) = run_script(script, sample, &dog);
+    let is_chosen = |(_, script): &(String, Script)| only.as_ref().is_none_or(|only| script.name == only);
+    for (name, script) in scripts.into_iter().filter(is_chosen) {
+        let (of_script, found) = run_script(&name, &script, sample, &dog);
         runs += of_script;
         failures.join(found);
     }
-    dog.end();
     eprintln!("{runs} runs");
     failures.assert_none("failing calls");
 }
 
+fn all() -> impl Iterator<Item = (String, Script)> {
+    scripts::all().into_iter().map(|script| (script.name.to_owned(), script))
+}
+
 #[test]
 fn a_sample_of_calls() {
-    run_all(Some(6));
+    run_all(all(), Some(6));
 }
 
 /// Scripts in which the cache has something to do.
@@ -169,34 +175,24 @@ const CACHED: [&str; 7] = [
     "recovery of more than fits into DRAM",
 ];
 
-fn run_cached(sample: u64) {
-    let only = std::env::var("FIRN_SCRIPT").ok();
-    let dog = Watchdog::start();
-    let (mut runs, mut failures) = (0, Failures::default());
-    for (what, cache) in support::caches::CACHES {
-        for name in CACHED.iter().filter(|name| only.as_ref().is_none_or(|only| *name == only)) {
-            let script = scripts::named(name).over_cache(cache);
-            let (of_script, found) = run_script(&script, Some(sample), &dog);
-            eprintln!("  over a cache that is {what}");
-            runs += of_script;
-            failures.join(found);
-        }
-    }
-    dog.end();
-    eprintln!("{runs} runs");
-    failures.assert_none("failing calls over a flash cache");
+fn cached() -> impl Iterator<Item = (String, Script)> {
+    CACHES.into_iter().flat_map(|(what, cache)| {
+        CACHED.iter().map(move |name| {
+            (format!("{name}, over a cache that is {what}"), scripts::named(name).over_cache(cache))
+        })
+    })
 }
 
 #[test]
 fn a_sample_of_calls_over_flash_caches() {
-    run_cached(2);
+    run_all(cached(), Some(2));
 }
 
 /// Minutes. `FIRN_CALLS` says how many calls of each script and way, `FIRN_SCRIPT` one script.
 #[test]
 #[ignore = "takes minutes"]
 fn many_calls_over_flash_caches() {
-    run_cached(std::env::var("FIRN_CALLS").map_or(40, |text| text.parse().expect("a number")));
+    run_all(cached(), Some(number_from("FIRN_CALLS").unwrap_or(40)));
 }
 
 /// An hour. `FIRN_CALLS` restricts it to that many calls of each script and way, `FIRN_SCRIPT` to
@@ -204,7 +200,7 @@ fn many_calls_over_flash_caches() {
 #[test]
 #[ignore = "takes an hour"]
 fn every_call() {
-    run_all(std::env::var("FIRN_CALLS").ok().map(|text| text.parse().expect("a number")));
+    run_all(all(), number_from("FIRN_CALLS"));
 }
 
 /// A creation that fails leaves devices that are not taken for a database that holds something.

@@ -3,10 +3,8 @@
 //! afterwards.
 
 use crate::support::bed::Bed;
-use firndb::device::{
-    Calls, CrashPlan, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival,
-    When,
-};
+use crate::support::walks::{Cut, Worked, failing_calls, power_cuts};
+use firndb::device::{CrashPlan, Device, FaultPlan, Faulty, MemoryDevice};
 use firndb::{
     CacheMemberState, CachePolicy, CacheSpec, Database, Devices, Error, ErrorKind, Options, cache_status,
 };
@@ -115,33 +113,24 @@ fn crash_walk(policy: CachePolicy, every: u64) {
     come_and_go(&db, device, policy, &mut |n| plan.mark(u64::from(n))).unwrap();
     assert!(db.statistics().cache.is_none());
     drop(db);
-    let (mut replay, mut rng) = (plan.replay(), Rng::new(policy as u64));
-    let (mut images, mut cached) = (0, BTreeSet::new());
-    loop {
-        if rng.one_in(every) {
-            let survival = Survival::ALL[rng.below(Survival::ALL.len() as u64) as usize];
-            let acknowledged = replay.marks().last().copied().unwrap_or(0) as u32;
-            let place = format!("{policy:?}, {survival:?} at event {}", replay.position());
-            let bed = Bed::of_image(replay.image(survival, &mut rng));
-            let db = options().open_on(bed.plain()).unwrap_or_else(|error| panic!("{place}: {error}"));
-            cached.insert(db.cache_status().map(|status| status.shape.map(|shape| shape.bytes)));
-            verify(&db, acknowledged, acknowledged + 1);
-            if rng.one_in(4) {
-                // What a crash left of a change does not hinder the next one.
-                if db.cache_status().is_some() {
-                    db.detach_cache(&mut |_| {}).unwrap();
-                }
-                db.attach_cache_on(bed.cache.clone(), &tiny(policy)).unwrap();
-                commit(&db, 0).unwrap();
+    let mut cached = BTreeSet::new();
+    let images = power_cuts(&plan, &mut Rng::new(policy as u64), every, |cut, rng| {
+        let Cut { bed, acknowledged, place } = cut;
+        let opened = options().open_on(bed.plain());
+        let db = opened.unwrap_or_else(|error| panic!("{policy:?}, {place}: {error}"));
+        cached.insert(db.cache_status().map(|status| status.shape.map(|shape| shape.bytes)));
+        verify(&db, acknowledged as u32, acknowledged as u32 + 1);
+        if rng.one_in(4) {
+            // What a crash left of a change does not hinder the next one.
+            if db.cache_status().is_some() {
                 db.detach_cache(&mut |_| {}).unwrap();
-                verify(&db, 0, 0);
             }
-            images += 1;
+            db.attach_cache_on(bed.cache.clone(), &tiny(policy)).unwrap();
+            commit(&db, 0).unwrap();
+            db.detach_cache(&mut |_| {}).unwrap();
+            verify(&db, 0, 0);
         }
-        if replay.step().is_none() {
-            break;
-        }
-    }
+    });
     assert!(images > 15 && cached.len() >= 3, "{images} images, {cached:?}");
 }
 
@@ -157,51 +146,24 @@ fn every_power_cut_while_it_comes_and_goes() {
     POLICIES.into_iter().for_each(|policy| crash_walk(policy, 1));
 }
 
-/// Calls fail, once or for ever from there on.
+/// Calls fail.
 fn nth_walk(policy: CachePolicy, every: u64) {
-    let run = |rule: Option<(u64, bool)>| {
+    let work = |plan: &FaultPlan, begins: &dyn Fn()| {
         let bed = Bed::new(1);
-        let plan = FaultPlan::new(1);
-        let wrap = |device: Arc<dyn Device>| Arc::new(Faulty::new(device, &plan)) as Arc<dyn Device>;
-        let plain = bed.plain();
-        let device = wrap(plain.cache.unwrap());
-        let logs = plain.logs.into_iter().map(wrap).collect();
-        let devices =
-            Devices { superblock: wrap(plain.superblock), logs, store: wrap(plain.store), cache: None };
-        let db = created(devices);
-        let before = plan.calls();
-        if let Some((n, for_ever)) = rule {
-            let when = if for_ever { When::From(n) } else { When::Nth(n) };
-            let fault = Fault::Fail(DeviceErrorKind::Failed);
-            plan.add(FaultRule { calls: Calls::Any, device: None, when, fault });
-        }
+        let device = Arc::new(Faulty::new(bed.cache.clone(), plan));
+        let db = created(bed.failing(plan));
+        begins();
         let mut acknowledged = 0;
         let outcome = come_and_go(&db, device, policy, &mut |n| acknowledged = n);
-        let calls = plan.calls() - before;
         drop(db);
-        (bed, acknowledged, calls, outcome)
+        Worked { bed, acknowledged: acknowledged.into(), outcome }
     };
-    let (_, _, calls, outcome) = run(None);
-    outcome.unwrap();
-    let mut rng = Rng::new(9);
-    let mut refused = 0;
-    for n in 0..calls {
-        if !rng.one_in(every) {
-            continue;
-        }
-        for for_ever in [false, true] {
-            let (bed, acknowledged, _, outcome) = run(Some((n, for_ever)));
-            if let Err(error) = &outcome {
-                assert!(!error.to_string().is_empty());
-                refused += 1;
-            }
-            let db = options().open_on(bed.plain()).unwrap_or_else(|error| {
-                panic!("{policy:?}: call {n} failed ({outcome:?}); opened again: {error}");
-            });
-            verify(&db, acknowledged, acknowledged + 1);
-        }
-    }
-    assert!(refused > 3, "{refused} of {calls} calls");
+    let failed = failing_calls(every, work, |place, Worked { bed, acknowledged, .. }| {
+        let opened = options().open_on(bed.plain());
+        let db = opened.unwrap_or_else(|error| panic!("{policy:?}: {place}; opened again: {error}"));
+        verify(&db, acknowledged as u32, acknowledged as u32 + 1);
+    });
+    assert!(failed.refused > 3, "{failed:?}");
 }
 
 #[test]
@@ -224,26 +186,11 @@ fn it_comes_and_goes_while_clients_work() {
     db.create_table("rows").unwrap();
     let stop = AtomicBool::new(false);
     let done: Vec<u32> = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..3u32)
-            .map(|client| {
-                let (db, stop) = (&db, &stop);
-                scope.spawn(move || {
-                    let table = db.table("rows").unwrap();
-                    let mut n = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        n += 1;
-                        db.transact(|tx| {
-                            (0..20).try_for_each(|i| {
-                                let row = client * 10_000 + (n * 37 + i * 11) % 500;
-                                tx.put(&table, &row.to_be_bytes(), &value(row, n)).map(drop)
-                            })
-                        })
-                        .unwrap();
-                    }
-                    n
-                })
-            })
-            .collect();
+        let work = |client| {
+            let (db, stop) = (&db, &stop);
+            move || client_until(db, client, stop)
+        };
+        let clients: Vec<_> = (0..3u32).map(|client| scope.spawn(work(client))).collect();
         for (round, policy) in POLICIES.into_iter().chain([CachePolicy::GroupReplacement]).enumerate() {
             let spec = tiny(policy).path(format!("cache.{round}")).write_through(round == 3);
             db.attach_cache(&spec).unwrap();
@@ -273,27 +220,49 @@ fn it_comes_and_goes_while_clients_work() {
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     for reopened in 0..2 {
-        let table = db.table("rows").unwrap();
-        let mut tx = db.snapshot();
-        for (client, count) in (0..).zip(&done) {
-            let mut newest = std::collections::BTreeMap::new();
-            for (n, i) in (1..=*count).flat_map(|n| (0..20).map(move |i| (n, i))) {
-                newest.insert((n * 37 + i * 11) % 500, n);
-            }
-            for (row, n) in newest {
-                let row: u32 = client * 10_000 + row;
-                assert_eq!(tx.get(&table, &row.to_be_bytes()).unwrap(), Some(value(row, n)), "row {row}");
-            }
-        }
-        drop(tx);
-        let report = db.check(&mut |_| {}).unwrap();
-        assert!(report.is_clean(), "{:?}", report.damage);
+        verify_clients(&db, &done);
         if reopened == 0 {
             assert_eq!(cache_status(&path).unwrap_err().kind(), ErrorKind::InUse);
         }
     }
     db.close().unwrap();
     assert!(cache_status(&path).unwrap().is_none());
+}
+
+/// Changes rows of its own until it is stopped; returns how many times.
+fn client_until(db: &Database, client: u32, stop: &AtomicBool) -> u32 {
+    let table = db.table("rows").unwrap();
+    let mut n = 0;
+    while !stop.load(Ordering::Relaxed) {
+        n += 1;
+        db.transact(|tx| {
+            (0..20).try_for_each(|i| {
+                let row = client * 10_000 + (n * 37 + i * 11) % 500;
+                tx.put(&table, &row.to_be_bytes(), &value(row, n)).map(drop)
+            })
+        })
+        .unwrap();
+    }
+    n
+}
+
+/// Each row is as its client left it.
+fn verify_clients(db: &Database, done: &[u32]) {
+    let table = db.table("rows").unwrap();
+    let mut tx = db.snapshot();
+    for (client, count) in (0..).zip(done) {
+        let mut newest = std::collections::BTreeMap::new();
+        for (n, i) in (1..=*count).flat_map(|n| (0..20).map(move |i| (n, i))) {
+            newest.insert((n * 37 + i * 11) % 500, n);
+        }
+        for (row, n) in newest {
+            let row: u32 = client * 10_000 + row;
+            assert_eq!(tx.get(&table, &row.to_be_bytes()).unwrap(), Some(value(row, n)), "row {row}");
+        }
+    }
+    drop(tx);
+    let report = db.check(&mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.damage);
 }
 
 /// Until the cache took that many pages.

@@ -2,10 +2,8 @@
 //! any moment of a power cut; if not, the database says so and stays as it is.
 
 use crate::support::caches;
-use crate::support::images::{Tally, Walk, record};
+use crate::support::images::{Case, Tally, Walk, walk_all};
 use crate::support::scripts;
-use crate::support::watchdog::Watchdog;
-use firndb::device::CrashPlan;
 use firndb::{CacheSpec, Database, ErrorKind, Options};
 
 fn small(options: Options) -> Options {
@@ -37,35 +35,22 @@ const WALKED: [&str; 9] = [
 ];
 const LONG: [&str; 2] = ["the log goes around", "a bit of everything, in little DRAM"];
 
-fn walk_all(walk: Walk) -> Tally {
-    let dog = Watchdog::start();
-    let mut tally = Tally::default();
-    for (cache, fits) in CACHES {
+fn walk(walk: Walk) -> Tally {
+    let cases = CACHES.into_iter().flat_map(|(cache, fits)| {
         let long = if fits { &LONG[..] } else { &[] };
-        for name in WALKED.iter().chain(long) {
-            let script = scripts::named(name).over_cache(cache);
-            let mut record = record(&script, script.options_for(), CrashPlan::new(), &|devices| devices);
-            let session = &record.session;
-            assert!(
-                session.broken.is_empty() && session.errors.is_empty(),
-                "{name}: {:?} {:?}",
-                session.broken,
-                session.errors
-            );
+        WALKED.iter().chain(long).map(move |name| Case {
+            name: (*name).to_owned(),
+            script: scripts::named(name).over_cache(cache),
             // The device is gone after every cut.
-            record.options = record.options.without_cache(true);
-            let found = record.walk(walk, &dog);
-            eprintln!("{name}: {} images, {} failures", found.images, found.failures.count());
-            tally.join(found);
-        }
-    }
-    dog.end();
-    tally
+            reopened: |options| options.without_cache(true),
+        })
+    });
+    walk_all(cases, walk)
 }
 
 #[test]
 fn a_power_cut_takes_the_cache_along() {
-    let tally = walk_all(Walk { images: 6, again_one_in: 8, go_on_one_in: 4, seed: 3 });
+    let tally = walk(Walk { images: 6, again_one_in: 8, go_on_one_in: 4, seed: 3 });
     assert!(tally.images > 100, "{}", tally.images);
     tally.failures.assert_none("lost caches");
 }
@@ -74,7 +59,7 @@ fn a_power_cut_takes_the_cache_along() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_power_cuts_take_the_cache_along() {
-    let tally = walk_all(Walk { images: 200, again_one_in: 8, go_on_one_in: 6, seed: 4 });
+    let tally = walk(Walk { images: 200, again_one_in: 8, go_on_one_in: 6, seed: 4 });
     eprintln!("{} events, {} images, {} of second crashes", tally.events, tally.images, tally.again);
     tally.failures.assert_none("lost caches");
 }

@@ -2,7 +2,8 @@
 //! changes nothing, the transaction rolls back or commits what it has, reads go on, deleting frees
 //! space, space that returns is used at once, and a database that is full opens.
 
-use crate::bad_support::{Disks, quiet};
+use crate::support::bed::Bed;
+use crate::support::sample::quiet;
 use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{
     Database, Devices, Direction, Error, ErrorKind, KeyRange, Options, Progress, Table, Transaction,
@@ -76,7 +77,7 @@ fn settle(db: &Database) {
 }
 
 /// Devices of which the store cannot grow, once the plan says so.
-fn limited(disks: &Disks, plan: &FaultPlan) -> Devices {
+fn limited(disks: &Bed, plan: &FaultPlan) -> Devices {
     let devices = disks.devices();
     Devices { store: Arc::new(Faulty::new(devices.store, plan)) as Arc<dyn Device>, ..devices }
 }
@@ -96,7 +97,7 @@ fn small() -> Options {
 
 #[test]
 fn a_transaction_meets_the_end_of_the_disk() {
-    let (disks, plan) = (Disks::new(1), FaultPlan::new(1));
+    let (disks, plan) = (Bed::new(1), FaultPlan::new(1));
     let db = small().create_on(limited(&disks, &plan)).expect("created");
     let table = db.create_table("t").expect("a table");
     db.transact(|tx| (0..100).try_for_each(|number| insert(tx, &table, number))).expect("committed");
@@ -135,7 +136,7 @@ fn a_transaction_meets_the_end_of_the_disk() {
 
 #[test]
 fn what_fits_can_be_committed() {
-    let (disks, plan) = (Disks::new(1), FaultPlan::new(2));
+    let (disks, plan) = (Bed::new(1), FaultPlan::new(2));
     let db = small().create_on(limited(&disks, &plan)).expect("created");
     let table = db.create_table("t").expect("a table");
     no_room(&plan);
@@ -155,7 +156,7 @@ fn what_fits_can_be_committed() {
 
 #[test]
 fn deleting_dropping_and_reopening_on_a_full_disk() {
-    let (disks, plan) = (Disks::new(1), FaultPlan::new(3));
+    let (disks, plan) = (Bed::new(1), FaultPlan::new(3));
     let db = small().create_on(limited(&disks, &plan)).expect("created");
     let (table, other) = (db.create_table("t").expect("a table"), db.create_table("other").expect("a table"));
     no_room(&plan);
@@ -200,7 +201,7 @@ fn deleting_dropping_and_reopening_on_a_full_disk() {
 #[test]
 fn room_that_returns_is_used_at_once() {
     for background in [false, true] {
-        let (disks, plan) = (Disks::new(1), FaultPlan::new(4));
+        let (disks, plan) = (Bed::new(1), FaultPlan::new(4));
         let db = small().background_threads(background).create_on(limited(&disks, &plan)).expect("created");
         let table = db.create_table("t").expect("a table");
         no_room(&plan);
@@ -226,7 +227,7 @@ fn room_that_returns_is_used_at_once() {
 #[test]
 fn a_transaction_larger_than_the_log() {
     for background in [false, true] {
-        let disks = Disks::new(1);
+        let disks = Bed::new(1);
         let options = || quiet().log_devices(1).log_bytes(256 << 10).version_bytes(64 << 10);
         let db = options().background_threads(background).create_on(disks.devices()).expect("created");
         let table = db.create_table("t").expect("a table");

@@ -1,9 +1,10 @@
 //! While the archive holds the log (`ArchiveFull::Refuse`), no checkpoint frees space. What is open
 //! then can be rolled back all the same, and refused statements have not used up the space for it.
 
-use crate::archive::support::{Gate, Mode, rows_of, wait_for_archive};
-use crate::histories_support::Disks;
+use crate::archive::support::{rows_of, small_behind, wait_for_archive};
+use crate::support::bed::Bed;
 use firndb::{ArchiveFull, Database, ErrorKind, Options, Progress, Table, Transaction};
+use firndb_testkit::gate::{Gate, Mode};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ const LOG: u64 = 512 << 10;
 
 /// Little of everything: each statement spills before-images.
 fn options(gate: &Gate, archive: &Path) -> Options {
-    gate.options()
+    small_behind(&gate)
         .page_size(1024)
         .buffer_bytes(80 * 1024)
         .version_bytes(1000)
@@ -98,7 +99,7 @@ fn assert_undone(db: &Database, clients: u32) {
 #[test]
 fn what_was_open_when_the_log_became_full_is_rolled_back() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (gate, disks) = (Gate::default(), Disks::new(1));
+    let (gate, disks) = (Gate::default(), Bed::new(1));
     let db = options(&gate, &dir.path().join("archive")).create_on(disks.devices()).expect("created");
     let table = filled(&db, 4);
     gate.set(Mode::Full);
@@ -121,7 +122,7 @@ fn what_was_open_when_the_log_became_full_is_rolled_back() {
 #[test]
 fn work_that_is_refused_does_not_use_up_the_room_for_undoing() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (gate, disks) = (Gate::default(), Disks::new(1));
+    let (gate, disks) = (Gate::default(), Bed::new(1));
     let db = options(&gate, &dir.path().join("archive")).create_on(disks.devices()).expect("created");
     let table = filled(&db, 4);
     gate.set(Mode::Full);
@@ -151,7 +152,7 @@ fn work_that_is_refused_does_not_use_up_the_room_for_undoing() {
 #[test]
 fn a_full_archive_may_outlast_crashes() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (gate, disks) = (Gate::default(), Disks::new(1));
+    let (gate, disks) = (Gate::default(), Bed::new(1));
     let archive = dir.path().join("archive");
     // Without threads, since a crash is between two writes here.
     let options = || options(&gate, &archive).background_threads(false).archive_delay(Duration::ZERO);
@@ -160,7 +161,7 @@ fn a_full_archive_may_outlast_crashes() {
     gate.set(Mode::Full);
     let open = open_changes(&db, &table, 3);
     assert_eq!(fill(&db, &table).kind(), ErrorKind::Full);
-    let mut disks = disks.crashed();
+    let mut disks = disks.duplicate();
     drop((open, table, db));
     for life in 0..6 {
         let db = options().open_on(disks.devices()).unwrap_or_else(|e| panic!("{life}: {e}"));
@@ -170,7 +171,7 @@ fn a_full_archive_may_outlast_crashes() {
         let _ = (0..60).try_for_each(|n| tx.put(&table, &key(3, n), &value(n, true)).map(drop));
         tx.rollback().unwrap_or_else(|e| panic!("{life}: {e}"));
         assert_undone(&db, 4);
-        let crashed = disks.crashed();
+        let crashed = disks.duplicate();
         drop(db);
         disks = crashed;
     }

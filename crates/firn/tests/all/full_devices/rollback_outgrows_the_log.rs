@@ -2,7 +2,7 @@
 //! waits for checkpoints like any other work, at run time and at the next opening, and never makes
 //! a database that cannot be opened.
 
-use crate::histories_support::Disks;
+use crate::support::bed::Bed;
 use firndb::{Database, ErrorKind, Options, Table};
 
 const ROWS: u32 = 2000;
@@ -22,7 +22,7 @@ fn value(row: u32, round: u32) -> Vec<u8> {
     vec![(row * 7 + round * 13) as u8; 400]
 }
 
-fn filled(disks: &Disks, options: &Options) -> (Database, Table) {
+fn filled(disks: &Bed, options: &Options) -> (Database, Table) {
     let db = options.clone().create_on(disks.devices()).expect("created");
     let table = db.create_table("t").expect("created");
     for rows in (0..ROWS).collect::<Vec<_>>().chunks(100) {
@@ -53,7 +53,7 @@ fn assert_unchanged(db: &Database, table: &Table) {
 }
 
 fn rolls_back_at_run_time(background: bool, how: impl FnOnce(firndb::Transaction)) {
-    let disks = Disks::new(1);
+    let disks = Bed::new(1);
     let (db, table) = filled(&disks, &options(background));
     let mut tx = db.begin();
     change_all(&mut tx, &table);
@@ -76,7 +76,7 @@ fn a_dropped_transaction_larger_than_the_log_is_undone() {
 
 #[test]
 fn a_return_to_a_savepoint_may_outgrow_the_log() {
-    let disks = Disks::new(1);
+    let disks = Bed::new(1);
     let (db, table) = filled(&disks, &options(false));
     let mut tx = db.begin();
     tx.put(&table, b"kept", b"row").expect("written");
@@ -90,7 +90,7 @@ fn a_return_to_a_savepoint_may_outgrow_the_log() {
 
 #[test]
 fn a_prepared_transaction_larger_than_the_log_can_be_rolled_back() {
-    let disks = Disks::new(1);
+    let disks = Bed::new(1);
     let (db, table) = filled(&disks, &options(false));
     let mut tx = db.begin();
     change_all(&mut tx, &table);
@@ -102,12 +102,12 @@ fn a_prepared_transaction_larger_than_the_log_can_be_rolled_back() {
 
 #[test]
 fn recovery_rolls_back_what_is_larger_than_the_log() {
-    let disks = Disks::new(1);
+    let disks = Bed::new(1);
     let (db, table) = filled(&disks, &options(false));
     let mut tx = db.begin();
     change_all(&mut tx, &table);
     db.transact(|other| other.put(&table, b"other", b"row")).expect("durable, and with it all before");
-    let after = disks.crashed();
+    let after = disks.duplicate();
     drop(tx);
     drop(table);
     drop(db);
@@ -122,7 +122,7 @@ fn recovery_rolls_back_what_is_larger_than_the_log() {
 #[test]
 fn before_images_in_memory_never_outgrow_what_a_checkpoint_can_spill() {
     for crash in [false, true] {
-        let disks = Disks::new(1);
+        let disks = Bed::new(1);
         let options = options(false).version_bytes(16 << 20);
         let (db, table) = filled(&disks, &options);
         db.checkpoint().expect("there is space");
@@ -133,7 +133,7 @@ fn before_images_in_memory_never_outgrow_what_a_checkpoint_can_spill() {
         if crash {
             db.transact(|other| other.put(&table, b"other", b"row"))
                 .expect("durable, and with it all before");
-            let after = disks.crashed();
+            let after = disks.duplicate();
             drop((tx, table, db));
             let db = options.open_on(after.devices()).expect("the database opens");
             let table = db.table("t").expect("there");

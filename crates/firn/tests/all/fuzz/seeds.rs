@@ -62,24 +62,9 @@ fn whole(device: &MemoryDevice) -> Vec<u8> {
     bytes
 }
 
-/// One record of each kind that trees write, with the page as it was before, from the log of a
-/// database that splits, changes, sweeps and merges leaves, rolls back, and drops a table; and a
-/// checkpoint.
-fn page_seeds() -> Vec<Seed> {
-    const NAMES: [&str; 12] = [
-        "insert",
-        "replace",
-        "patch",
-        "remove",
-        "sweep",
-        "format",
-        "trim",
-        "absorb",
-        "insert-child",
-        "remove-child",
-        "condemn",
-        "drop",
-    ];
+/// The devices of a database that splits, changes, sweeps and merges leaves, rolls back, and drops a
+/// table.
+fn changed_in_every_way() -> Disks {
     let disks = Disks::new();
     let db = harness::options().create_on(disks.devices()).unwrap();
     let steps = || {
@@ -108,7 +93,26 @@ fn page_seeds() -> Vec<Seed> {
     db.drop_table("t").unwrap();
     steps();
     drop(db);
+    disks
+}
 
+/// One record of each kind that trees write, with the page as it was before; and a checkpoint.
+fn page_seeds() -> Vec<Seed> {
+    const NAMES: [&str; 12] = [
+        "insert",
+        "replace",
+        "patch",
+        "remove",
+        "sweep",
+        "format",
+        "trim",
+        "absorb",
+        "insert-child",
+        "remove-child",
+        "condemn",
+        "drop",
+    ];
+    let disks = changed_in_every_way();
     let database = DatabaseId(whole(&disks.superblock)[16..32].try_into().unwrap());
     let identity = LogIdentity {
         database,
@@ -333,19 +337,66 @@ const DROP: u8 = 13;
 const CLOSE: u8 = 14;
 const CRASH: u8 = 15;
 
+/// The name of a script, and its operations in pieces.
+type Operations = (&'static str, Vec<Vec<u8>>);
+
+fn each(operation: u8, rows: std::ops::Range<u8>) -> Vec<u8> {
+    rows.flat_map(|row| [operation, row]).collect()
+}
+fn one(operation: u8) -> Vec<u8> {
+    vec![operation, 0]
+}
+fn times(count: usize, script: &[Vec<u8>]) -> Vec<u8> {
+    script.concat().repeat(count)
+}
+
 fn operation_seeds() -> Vec<Seed> {
-    let each = |operation: u8, rows: std::ops::Range<u8>| {
-        rows.flat_map(move |row| [operation, row]).collect::<Vec<u8>>()
-    };
-    let one = |operation: u8| vec![operation, 0];
-    let times = |count: usize, script: &[Vec<u8>]| script.concat().repeat(count);
-    let scripts: Vec<(&str, Vec<Vec<u8>>)> = vec![
+    let scripts = [ends_of_transactions(), openings(), space()].concat();
+    scripts.into_iter().map(|(name, script)| (name.to_owned(), script.concat())).collect()
+}
+
+fn ends_of_transactions() -> Vec<Operations> {
+    vec![
         ("one-row", vec![vec![PUT, 1], one(COMMIT), vec![GET, 1]]),
         ("rows-of-all-lengths", vec![each(PUT, 0..255), one(COMMIT), one(COMPARE), each(GET, 0..255)]),
         (
             "rolled-back",
             vec![each(PUT, 0..40), one(COMMIT), each(DELETE, 0..40), each(INSERT, 60..90), one(ROLLBACK)],
         ),
+        (
+            "a-savepoint-and-a-crash",
+            vec![
+                each(PUT, 0..50),
+                one(COMMIT),
+                each(PUT, 10..20),
+                one(SAVEPOINT),
+                each(DELETE, 0..50),
+                one(CHECKPOINT),
+                one(ROLLBACK_TO),
+                one(CRASH),
+                one(COMPARE),
+            ],
+        ),
+        (
+            "savepoints",
+            vec![
+                each(PUT, 0..10),
+                one(SAVEPOINT),
+                each(DELETE, 0..5),
+                one(SAVEPOINT),
+                each(PUT, 100..130),
+                one(ROLLBACK_TO),
+                each(INSERT, 0..5),
+                one(ROLLBACK_TO),
+                each(GET, 0..10),
+                one(COMMIT),
+            ],
+        ),
+    ]
+}
+
+fn openings() -> Vec<Operations> {
+    vec![
         (
             "crash-amid-a-transaction",
             vec![
@@ -386,34 +437,30 @@ fn operation_seeds() -> Vec<Seed> {
             ],
         ),
         (
-            "savepoints",
+            "ghosts-and-a-crash",
             vec![
-                each(PUT, 0..10),
-                one(SAVEPOINT),
-                each(DELETE, 0..5),
-                one(SAVEPOINT),
-                each(PUT, 100..130),
-                one(ROLLBACK_TO),
-                each(INSERT, 0..5),
-                one(ROLLBACK_TO),
-                each(GET, 0..10),
+                each(PUT, 0..128),
                 one(COMMIT),
+                each(DELETE, 0..100),
+                one(COMMIT),
+                one(STEP).repeat(3),
+                one(CRASH),
+                each(INSERT, 0..30),
+                one(COMMIT),
+                one(STEP).repeat(30),
+                one(CLOSE),
             ],
         ),
         (
-            "a-savepoint-and-a-crash",
-            vec![
-                each(PUT, 0..50),
-                one(COMMIT),
-                each(PUT, 10..20),
-                one(SAVEPOINT),
-                each(DELETE, 0..50),
-                one(CHECKPOINT),
-                one(ROLLBACK_TO),
-                one(CRASH),
-                one(COMPARE),
-            ],
+            "crashes-without-end",
+            vec![times(5, &[each(PUT, 0..6), one(COMMIT), each(DELETE, 2..4), one(CRASH)])],
         ),
+    ]
+}
+
+/// Pages, or log, that are taken and given back.
+fn space() -> Vec<Operations> {
+    vec![
         (
             "emptied-and-merged",
             vec![
@@ -430,21 +477,6 @@ fn operation_seeds() -> Vec<Seed> {
             ],
         ),
         (
-            "ghosts-and-a-crash",
-            vec![
-                each(PUT, 0..128),
-                one(COMMIT),
-                each(DELETE, 0..100),
-                one(COMMIT),
-                one(STEP).repeat(3),
-                one(CRASH),
-                each(INSERT, 0..30),
-                one(COMMIT),
-                one(STEP).repeat(30),
-                one(CLOSE),
-            ],
-        ),
-        (
             "a-log-that-goes-round",
             vec![times(12, &[each(PUT, 0..128), one(COMMIT), one(STEP), one(STEP)]), one(CRASH)],
         ),
@@ -452,10 +484,5 @@ fn operation_seeds() -> Vec<Seed> {
             "more-than-the-log-holds",
             vec![times(14, &[each(PUT, 0..200)]), one(COMMIT), each(PUT, 0..10), one(COMMIT)],
         ),
-        (
-            "crashes-without-end",
-            vec![times(5, &[each(PUT, 0..6), one(COMMIT), each(DELETE, 2..4), one(CRASH)])],
-        ),
-    ];
-    scripts.into_iter().map(|(name, script)| (name.to_owned(), script.concat())).collect()
+    ]
 }

@@ -4,34 +4,23 @@
 //!
 //! One seed again: `FIRN_SEED=7` (the threads' timing is not repeated); more: `FIRN_SEEDS=1000`.
 
-use crate::histories_support;
-use crate::histories_support::{Disks, for_seeds, within};
-use firndb::{
-    Database, Direction, Error, ErrorKind, Isolation, KeyRange, Options, Table, Transaction,
-    TransactionOptions,
-};
+use crate::support::bed::Bed;
+use crate::support::small;
+use firndb::{Database, Direction, Error, ErrorKind, Isolation, Options, TransactionOptions};
+use firndb_adapter::lists::{ListTables, ListTransaction};
 use firndb_base::rng::Rng;
-use firndb_workloads::history::{Element, Event, Findings, Phenomenon, Txn, judge};
+use firndb_testkit::seeds::for_seeds;
+use firndb_testkit::watchdog::within;
+use firndb_workloads::history::{Element, Findings, Phenomenon, Txn, judge};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-fn encode(list: &[Element]) -> Vec<u8> {
-    list.iter().flat_map(|(txn, part)| [txn.to_be_bytes(), part.to_be_bytes()].concat()).collect()
-}
-
-fn decode(bytes: &[u8]) -> Vec<Element> {
-    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
-    assert!(bytes.len().is_multiple_of(8), "a list that no transaction wrote");
-    bytes.chunks(8).map(|pair| (number(&pair[..4]), number(&pair[4..]))).collect()
-}
-
 /// What all threads of a run share.
 struct Shared {
     db: Database,
-    tables: [Table; 2],
+    tables: ListTables,
     isolation: Isolation,
     keys: u32,
     /// Ticks whenever a transaction begins or has ended.
@@ -42,8 +31,8 @@ struct Shared {
 
 impl Shared {
     fn new(options: Options, isolation: Isolation, keys: u32) -> Arc<Shared> {
-        let db = options.create_on(Disks::new(2).devices()).expect("created");
-        let tables = ["even", "odd"].map(|name| db.create_table(name).expect("created"));
+        let db = options.create_on(Bed::new(2).devices()).expect("created");
+        let tables = ListTables(["even", "odd"].map(|name| db.create_table(name).expect("created")));
         let (clock, next, history) = (AtomicU64::new(1), AtomicU32::new(1), Mutex::default());
         Arc::new(Shared { db, tables, isolation, keys, clock, next, history })
     }
@@ -52,23 +41,14 @@ impl Shared {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    fn table(&self, key: u32) -> &Table {
-        &self.tables[key as usize % 2]
-    }
-
     /// Runs one transaction of random statements.
     fn transaction(&self, rng: &mut Rng) {
         let began = self.tick();
         let id = self.next.fetch_add(1, Ordering::SeqCst);
-        let mut running = Running {
-            shared: self,
-            tx: self.db.begin_with(TransactionOptions { isolation: self.isolation, ..Default::default() }),
-            id,
-            appended: 0,
-            events: Vec::new(),
-        };
-        let outcome = running.statements(rng);
-        let Running { tx, events, .. } = running;
+        let tx = self.db.begin_with(TransactionOptions { isolation: self.isolation, ..Default::default() });
+        let mut running = ListTransaction::new(&self.tables, tx, id);
+        let outcome = self.statements(&mut running, rng);
+        let ListTransaction { tx, events, .. } = running;
         let committed = match outcome {
             Ok(()) if !rng.one_in(8) => match rng.below(2) {
                 0 => tx.commit().map(|()| true),
@@ -85,99 +65,49 @@ impl Shared {
     }
 
     fn last(&self) -> BTreeMap<u32, Vec<Element>> {
-        let mut tx = self.db.snapshot();
-        let list = |tx: &mut Transaction, key: u32| {
-            let found = tx.get(self.table(key), &key.to_be_bytes()).expect("readable");
-            decode(&found.unwrap_or_default())
-        };
-        (0..self.keys).map(|key| (key, list(&mut tx, key))).collect()
+        self.tables.read_all(&mut self.db.snapshot(), self.keys).expect("readable")
     }
 
     fn judge(&self) -> Findings {
         judge(&self.history.lock().expect("no panic"), &self.last())
     }
-}
 
-struct Running<'a> {
-    shared: &'a Shared,
-    tx: Transaction,
-    id: u32,
-    appended: u32,
-    events: Vec<Event>,
-}
-
-impl Running<'_> {
-    fn statements(&mut self, rng: &mut Rng) -> Result<(), Error> {
+    /// Random statements of one transaction.
+    fn statements(&self, running: &mut ListTransaction<'_>, rng: &mut Rng) -> Result<(), Error> {
         for _ in 0..rng.between(1, 6) {
-            let key = rng.below(u64::from(self.shared.keys)) as u32;
+            let key = rng.below(u64::from(self.keys)) as u32;
             match rng.below(10) {
-                0..=3 => self.append(key, rng)?,
-                4..=6 => drop(self.read(key, rng.one_in(4))?),
-                7..=8 => self.scan(rng)?,
-                _ => {
-                    let savepoint = self.tx.savepoint();
-                    let before = self.events.len();
-                    self.append(key, rng)?;
-                    self.tx.rollback_to(&savepoint)?;
-                    let undone: Vec<Event> = self.events[before..]
-                        .iter()
-                        .filter_map(|event| match event {
-                            Event::Append(key, element) => Some(Event::Undo(*key, *element)),
-                            _ => None,
-                        })
-                        .collect();
-                    self.events.extend(undone);
-                }
+                0..=3 => running.append(key, self.locks(rng), || pause(rng, 4))?,
+                4..=6 => drop(running.read(key, rng.one_in(4))?),
+                7..=8 => self.scan(running, rng)?,
+                _ => running.append_and_undo(key, self.locks(rng), || pause(rng, 4))?,
             }
-            if rng.one_in(2) {
-                std::thread::yield_now();
-            }
+            pause(rng, 2);
         }
         Ok(())
     }
 
-    fn read(&mut self, key: u32, lock: bool) -> Result<Vec<Element>, Error> {
-        let (table, bytes) = (self.shared.table(key), key.to_be_bytes());
-        let found = if lock { self.tx.get_for_update(table, &bytes)? } else { self.tx.get(table, &bytes)? };
-        let list = decode(&found.unwrap_or_default());
-        self.events.push(Event::Read(key, list.clone(), false));
-        Ok(list)
+    /// Whether what is to be changed is read for update.
+    fn locks(&self, rng: &mut Rng) -> bool {
+        self.isolation == Isolation::ReadCommitted || rng.one_in(3)
     }
 
-    fn append(&mut self, key: u32, rng: &mut Rng) -> Result<(), Error> {
-        // Under read committed only a read for update keeps others from writing in between.
-        let lock = self.shared.isolation == Isolation::ReadCommitted || rng.one_in(3);
-        let mut list = self.read(key, lock)?;
-        if rng.one_in(4) {
-            std::thread::yield_now();
-        }
-        let element = (self.id, self.appended);
-        list.push(element);
-        self.tx.put(self.shared.table(key), &key.to_be_bytes(), &encode(&list))?;
-        self.appended += 1;
-        self.events.push(Event::Append(key, element));
-        Ok(())
-    }
-
-    /// Reads all lists of a range of one table, those that are not there included.
-    fn scan(&mut self, rng: &mut Rng) -> Result<(), Error> {
-        let (a, b) =
-            (rng.below(u64::from(self.shared.keys)) as u32, rng.below(u64::from(self.shared.keys)) as u32);
-        let (low, high) = (a.min(b), a.max(b));
+    /// Reads all lists of a range of one table.
+    fn scan(&self, running: &mut ListTransaction<'_>, rng: &mut Rng) -> Result<(), Error> {
+        let mut key = || rng.below(u64::from(self.keys)) as u32;
+        let (a, b) = (key(), key());
         let which = rng.below(2) as u32;
-        let (from, to) = (low.to_be_bytes(), high.to_be_bytes());
-        let range = KeyRange::new(Bound::Included(&from), Bound::Included(&to));
         let direction = if rng.one_in(2) { Direction::Forward } else { Direction::Backward };
-        let mut cursor = self.tx.scan(self.shared.table(which), range, direction);
-        let mut found = BTreeMap::new();
-        while let Some((key, value)) = cursor.next(&mut self.tx)? {
-            found.insert(u32::from_be_bytes(key.try_into().expect("four bytes")), decode(value));
-        }
-        for key in (low..=high).filter(|key| key % 2 == which) {
-            self.events.push(Event::Read(key, found.remove(&key).unwrap_or_default(), true));
-        }
-        assert!(found.is_empty(), "rows outside the range");
+        let outside = running.scan((a.min(b), a.max(b)), which, direction)?;
+        assert!(outside.is_empty(), "rows outside the range");
         Ok(())
+    }
+}
+
+/// Once in so often, lets another thread run.
+fn pause(rng: &mut Rng, one_in: u64) {
+    if rng.one_in(one_in) {
+        std::thread::yield_now();
     }
 }
 
@@ -255,7 +185,7 @@ fn serializable() {
 
 /// Two threads that read both rows before either writes one: write skew, in every round.
 fn provoked(isolation: Isolation) -> Findings {
-    let shared = Shared::new(histories_support::busy().page_size(4096), isolation, 2);
+    let shared = Shared::new(small::busy().page_size(4096), isolation, 2);
     let barrier = Barrier::new(2);
     std::thread::scope(|scope| {
         for key in 0..2u32 {
@@ -267,11 +197,12 @@ fn provoked(isolation: Isolation) -> Findings {
                     let options = TransactionOptions { isolation, ..Default::default() };
                     let id = shared.next.fetch_add(1, Ordering::SeqCst);
                     let tx = shared.db.begin_with(options);
-                    let mut running = Running { shared, tx, id, appended: 0, events: Vec::new() };
+                    let mut running = ListTransaction::new(&shared.tables, tx, id);
                     let read = running.read(0, false).and_then(|_| running.read(1, false));
                     barrier.wait();
-                    let outcome = read.and_then(|_| running.append(key, &mut rng));
-                    let Running { tx, events, .. } = running;
+                    let locks = shared.locks(&mut rng);
+                    let outcome = read.and_then(|_| running.append(key, locks, || pause(&mut rng, 4)));
+                    let ListTransaction { tx, events, .. } = running;
                     let committed = match outcome {
                         Ok(()) => tx.commit().is_ok(),
                         Err(error) => {

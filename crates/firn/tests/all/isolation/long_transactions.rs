@@ -1,8 +1,10 @@
 //! Transactions that stay open long: they do not pin the log, they keep what they need, and they
 //! can be ended well in any way.
 
-use crate::histories_support::{Disks, quiet, scan, within};
+use crate::support::bed::Bed;
+use crate::support::small::{quiet, scan};
 use firndb::{Database, Direction, KeyRange, Options, Table};
+use firndb_testkit::watchdog::within;
 use std::time::Duration;
 
 /// Half a megabyte of log.
@@ -32,9 +34,9 @@ fn write_log_over(db: &Database, table: &Table, times: u64) {
 /// returns the database that is left and whether the transaction should be in it.
 fn long_transaction(
     version_bytes: usize,
-    end: impl FnOnce(Database, Disks, firndb::Transaction) -> (Database, bool),
+    end: impl FnOnce(Database, Bed, firndb::Transaction) -> (Database, bool),
 ) {
-    let disks = Disks::new(1);
+    let disks = Bed::new(1);
     let db = tiny_log().version_bytes(version_bytes).create_on(disks.devices()).expect("created");
     let table = db.create_table("t").expect("created");
     let noise = db.create_table("noise").expect("created");
@@ -74,7 +76,7 @@ fn it_does_not_pin_the_log_and_commits() {
         for version_bytes in [0, 16 << 20] {
             long_transaction(version_bytes, |db, disks, tx| {
                 tx.commit().expect("committed");
-                let crashed = disks.crashed();
+                let crashed = disks.duplicate();
                 drop(db);
                 (tiny_log().open_on(crashed.devices()).expect("opens"), true)
             });
@@ -99,7 +101,7 @@ fn a_crash_rolls_it_back() {
     within(Duration::from_secs(120), || {
         for version_bytes in [0, 16 << 20] {
             long_transaction(version_bytes, |db, disks, tx| {
-                let crashed = disks.crashed();
+                let crashed = disks.duplicate();
                 drop((tx, db));
                 let db = tiny_log().open_on(crashed.devices()).expect("opens");
                 assert_eq!(db.recovery_report().losers, 1);
@@ -115,7 +117,7 @@ fn it_is_prepared_and_committed_in_a_later_life() {
         for version_bytes in [0, 16 << 20] {
             long_transaction(version_bytes, |db, disks, tx| {
                 tx.prepare(b"long").expect("prepared");
-                let crashed = disks.crashed();
+                let crashed = disks.duplicate();
                 drop(db);
                 let db = tiny_log().open_on(crashed.devices()).expect("opens");
                 let noise = db.table("noise").expect("there");
@@ -132,7 +134,7 @@ fn it_is_prepared_and_committed_in_a_later_life() {
 #[test]
 fn an_old_snapshot_sees_through_many_versions() {
     within(Duration::from_secs(120), || {
-        let db = tiny_log().version_bytes(4096).create_on(Disks::new(1).devices()).expect("created");
+        let db = tiny_log().version_bytes(4096).create_on(Bed::new(1).devices()).expect("created");
         let table = db.create_table("t").expect("created");
         let mut snapshots = Vec::new();
         for round in 0..300u32 {
@@ -171,7 +173,7 @@ fn the_memory_that_an_old_snapshot_costs_does_not_grow_with_the_commits() {
     within(Duration::from_secs(300), || {
         const BUDGET: u64 = 128 << 10;
         let options = quiet().log_bytes(4 << 20).version_bytes(BUDGET as usize);
-        let db = options.create_on(Disks::new(1).devices()).expect("created");
+        let db = options.create_on(Bed::new(1).devices()).expect("created");
         let table = db.create_table("t").expect("created");
         db.transact(|tx| (0..100u32).try_for_each(|i| tx.insert(&table, &i.to_be_bytes(), &[b'a'; 60])))
             .expect("committed");

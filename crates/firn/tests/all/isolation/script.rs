@@ -20,11 +20,12 @@
 //! (conflict, deadlock, timeout) rolls its transaction back and ends it; a duplicate only returns
 //! `duplicate`.
 
-use crate::histories_support::{create, quiet, within};
+use crate::support::small::{create, quiet, scan};
 use firndb::{
     Database, Direction, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Savepoint, Table, TableSpec,
     Transaction, TransactionOptions,
 };
+use firndb_testkit::watchdog::within;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -215,8 +216,7 @@ impl Conductor<'_> {
             worker.thread.take().expect("joined once").join().expect("no panic");
         }
         let mut tx = self.db.snapshot();
-        self.outcome.rows =
-            show(crate::histories_support::scan(&mut tx, self.table, KeyRange::all(), Direction::Forward));
+        self.outcome.rows = show(scan(&mut tx, self.table, KeyRange::all(), Direction::Forward));
         self.outcome
     }
 }

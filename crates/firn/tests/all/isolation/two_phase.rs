@@ -2,11 +2,13 @@
 //! shows others the versions before, and is ended by its id from any thread, in any life of the
 //! database.
 
-use crate::histories_support::{Disks, quiet, scan, within};
+use crate::support::bed::Bed;
+use crate::support::small::{quiet, scan};
 use firndb::{
     Database, Direction, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Table, TableSpec, Transaction,
     TransactionOptions,
 };
+use firndb_testkit::watchdog::within;
 use std::time::Duration;
 
 type Found = Vec<(Vec<u8>, Vec<u8>)>;
@@ -19,14 +21,14 @@ const BEFORE: &[(&str, &str)] = &[("a", "10"), ("b", "20"), ("c", "30")];
 const AFTER: &[(&str, &str)] = &[("a", "11"), ("c", "30"), ("d", "40")];
 
 struct World {
-    disks: Disks,
+    disks: Bed,
     db: Database,
     table: Table,
 }
 
 impl World {
     fn new() -> World {
-        let disks = Disks::new(1);
+        let disks = Bed::new(1);
         let db = quiet().create_on(disks.devices()).expect("created");
         let unique = IndexSpec::ranges("unique", true, vec![IndexPart::Value(0..2)]);
         let table = db.create_table_with("t", TableSpec::raw().with_index(unique)).expect("created");
@@ -51,7 +53,7 @@ impl World {
     }
 
     fn crash(self) -> World {
-        World::open(self.disks.crashed())
+        World::open(self.disks.duplicate())
     }
 
     fn close_and_open(self) -> World {
@@ -59,7 +61,7 @@ impl World {
         World::open(self.disks)
     }
 
-    fn open(disks: Disks) -> World {
+    fn open(disks: Bed) -> World {
         let db = quiet().open_on(disks.devices()).expect("opens");
         let table = db.table("t").expect("there");
         World { disks, db, table }
@@ -344,7 +346,7 @@ fn as_many_are_prepared_as_checkpoints_can_list_and_the_next_one_is_refused() {
     for _ in 0..3 {
         world.db.checkpoint().expect("a checkpoint");
     }
-    let disks = world.disks.crashed();
+    let disks = world.disks.duplicate();
     drop((open, world));
     world = World::open(disks);
     assert_eq!(world.db.prepared().len() as u32, prepared);

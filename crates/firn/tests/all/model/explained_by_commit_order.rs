@@ -9,12 +9,15 @@
 //!
 //! One seed again: `FIRN_SEED=7` (the threads' timing is not repeated); more: `FIRN_SEEDS=1000`.
 
-use crate::histories_support::{Disks, Rows, for_seeds, scan, within};
+use crate::support::bed::Bed;
+use crate::support::small::{Rows, scan};
 use firndb::{
     Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Options, Table,
     TableSpec, Transaction, TransactionOptions,
 };
 use firndb_base::rng::Rng;
+use firndb_testkit::seeds::for_seeds;
+use firndb_testkit::watchdog::within;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Mutex;
@@ -306,7 +309,7 @@ impl Shared {
     }
 }
 
-fn run(seed: u64, isolation: Isolation) -> (Shared, Disks, Options) {
+fn run(seed: u64, isolation: Isolation) -> (Shared, Bed, Options) {
     let mut rng = Rng::new(seed);
     let options = Options::new()
         .page_size(1024 << rng.below(3))
@@ -316,7 +319,7 @@ fn run(seed: u64, isolation: Isolation) -> (Shared, Disks, Options) {
         .log_bytes(1 << 20)
         .checkpoint_log_bytes(64 << 10)
         .background_threads(rng.one_in(2));
-    let disks = Disks::new(2);
+    let disks = Bed::new(2);
     let db = options.clone().create_on(disks.devices()).expect("created");
     let indexed = TableSpec::raw()
         .with_index(IndexSpec::ranges("unique", true, vec![IndexPart::Value(0..2)]))
@@ -362,12 +365,12 @@ fn read_all(db: &Database) -> State {
 }
 
 /// Compares the end of the history with the database, and with what a crash leaves of it.
-fn check_end(shared: &Shared, disks: &Disks, options: &Options, end: &State) {
+fn check_end(shared: &Shared, disks: &Bed, options: &Options, end: &State) {
     assert_eq!(read_all(&shared.db), *end);
     shared.db.checkpoint().expect("a checkpoint");
     let report = shared.db.check(&mut |_| {}).expect("can be checked");
     assert_eq!(report.damage, Vec::<String>::new());
-    let crashed = disks.crashed();
+    let crashed = disks.duplicate();
     let again = options.clone().open_on(crashed.devices()).expect("opens");
     assert_eq!(read_all(&again), *end);
 }

@@ -4,11 +4,12 @@
 //!
 //! The long ones: `cargo test --release -p firndb --test all openings_without_end -- --ignored`
 
-use crate::bad_support::*;
-use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firndb::{ArchiveFull, Database, Devices, ErrorKind, Options};
+use crate::support::bed::Bed;
+use crate::support::examine::examine_reads;
+use crate::support::sample::{Model, change, create_tables, quiet, try_change};
+use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, When};
+use firndb::{ArchiveFull, Database, ErrorKind, Options};
 use firndb_base::rng::Rng;
-use firndb_base::sync::Arc;
 use std::path::PathBuf;
 
 /// Openings in the gate: more than there would be place for, one epoch each, in a superblock.
@@ -22,7 +23,7 @@ const LARGE_LOG: u64 = 16 << 20;
 
 /// A closed database that had an archive, which has been moved away.
 struct Away {
-    disks: Disks,
+    disks: Bed,
     dir: tempfile::TempDir,
     model: Model,
 }
@@ -31,7 +32,7 @@ impl Away {
     /// With a log of `log_bytes`.
     fn new(log_bytes: u64, then: ArchiveFull) -> Away {
         let dir = tempfile::tempdir().expect("a directory");
-        let disks = Disks::new(2);
+        let disks = Bed::new(2);
         let options =
             quiet().log_bytes(log_bytes).archive(dir.path().join("archive")).archive_when_full(then);
         let db = options.create_on(disks.devices()).expect("created");
@@ -174,21 +175,10 @@ fn opened_and_changed_while_the_archive_is_away_and_no_gap_is_allowed_with_a_log
     open_change_and_close(FEWER, LARGE_LOG, ArchiveFull::Refuse);
 }
 
-fn failing(disks: &Disks, plan: &FaultPlan) -> Devices {
-    let wrap = |device: Arc<dyn Device>| Arc::new(Faulty::new(device, plan)) as Arc<dyn Device>;
-    let devices = disks.devices();
-    Devices {
-        superblock: wrap(devices.superblock),
-        logs: devices.logs.into_iter().map(wrap).collect(),
-        store: wrap(devices.store),
-        cache: None,
-    }
-}
-
 /// The power fails at one of the first writes of each recovery, so that hardly one ends.
 fn interrupt(recoveries: u64, archive: Option<ArchiveFull>) {
     let dir = tempfile::tempdir().expect("a directory");
-    let disks = Disks::new(2);
+    let disks = Bed::new(2);
     let options = match archive {
         Some(then) => quiet().archive(dir.path().join("archive")).archive_when_full(then),
         None => quiet(),
@@ -218,7 +208,7 @@ fn interrupt(recoveries: u64, archive: Option<ArchiveFull>) {
             fault: Fault::Fail(DeviceErrorKind::Failed),
         };
         plan.add(from(rng.below(40), Calls::Writes));
-        match quiet().open_on(failing(&left, &plan)) {
+        match quiet().open_on(left.failing(&plan)) {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Failed, "recovery {recovery}: {error}"),
             Ok(db) => {
                 let _ = db.finish_recovery();

@@ -3,9 +3,11 @@
 //!
 //! The steps are driven until none has anything to do: that is the bounded time.
 
-use crate::histories_support::{Disks, busy, quiet, scan, within};
+use crate::support::bed::Bed;
+use crate::support::small::{busy, quiet, scan};
 use firndb::device::{Device, Durability};
 use firndb::{Database, Direction, IndexPart, IndexSpec, KeyRange, Options, Progress, Table, TableSpec};
+use firndb_testkit::watchdog::within;
 use firndb_txn::TxnManager;
 use std::time::{Duration, Instant};
 
@@ -101,7 +103,7 @@ impl Emptied {
 #[test]
 fn beyond_what_one_transaction_remembers_row_by_row() {
     within(LIMIT, || {
-        let db = options().create_on(Disks::new(1).devices()).expect("created");
+        let db = options().create_on(Bed::new(1).devices()).expect("created");
         let (emptied, table) = Emptied::load(&db, 12_000);
         delete(&db, &table, 0..12_000, 12_000);
         settle(&db);
@@ -112,7 +114,7 @@ fn beyond_what_one_transaction_remembers_row_by_row() {
 #[test]
 fn after_the_database_was_closed_at_once() {
     within(LIMIT, || {
-        let disks = Disks::new(1);
+        let disks = Bed::new(1);
         let db = options().create_on(disks.devices()).expect("created");
         let (emptied, table) = Emptied::load(&db, 6_000);
         delete(&db, &table, 0..6_000, 100);
@@ -128,7 +130,7 @@ fn after_the_database_was_closed_at_once() {
 #[test]
 fn after_a_crash() {
     within(LIMIT, || {
-        let disks = Disks::new(1);
+        let disks = Bed::new(1);
         let db = options().create_on(disks.devices()).expect("created");
         let (emptied, table) = Emptied::load(&db, 6_000);
         let mut snapshot = db.snapshot();
@@ -145,7 +147,7 @@ fn after_a_crash() {
         db.checkpoint().expect("a checkpoint");
         db.checkpoint().expect("a checkpoint");
         delete(&db, &table, 3_500..6_000, 100);
-        let crashed = disks.crashed();
+        let crashed = disks.duplicate();
         drop((snapshot, db));
         let db = options().open_on(crashed.devices()).expect("opens");
         settle(&db);
@@ -160,7 +162,7 @@ fn after_a_crash() {
 #[test]
 fn of_a_queue_across_crashes() {
     within(LIMIT, || {
-        let mut disks = Disks::new(1);
+        let mut disks = Bed::new(1);
         let db = options().create_on(disks.devices()).expect("created");
         let table = db.create_table("queue").expect("created");
         load(&db, &table, 0..1_000);
@@ -172,7 +174,7 @@ fn of_a_queue_across_crashes() {
             let table = database.table("queue").expect("there");
             load(&database, &table, round * 1_000..(round + 1) * 1_000);
             delete(&database, &table, (round - 1) * 1_000..round * 1_000, 10);
-            let crashed = disks.crashed();
+            let crashed = disks.duplicate();
             drop((table, database));
             disks = crashed;
             let database = options().open_on(disks.devices()).expect("opens");
@@ -187,7 +189,7 @@ fn of_a_queue_across_crashes() {
 #[test]
 fn when_the_lock_on_its_key_has_fallen() {
     within(LIMIT, || {
-        let db = options().create_on(Disks::new(1).devices()).expect("created");
+        let db = options().create_on(Bed::new(1).devices()).expect("created");
         let (emptied, table) = Emptied::load(&db, 500);
         delete(&db, &table, 0..500, 500);
         let mut tx = db.begin();
@@ -205,7 +207,7 @@ fn when_the_lock_on_its_key_has_fallen() {
 #[test]
 fn when_a_rolled_back_insert_has_brought_it_back() {
     within(LIMIT, || {
-        let db = options().create_on(Disks::new(1).devices()).expect("created");
+        let db = options().create_on(Bed::new(1).devices()).expect("created");
         let (emptied, table) = Emptied::load(&db, 100);
         let mut snapshot = db.snapshot();
         assert!(snapshot.get(&table, &0u32.to_be_bytes()).expect("read").is_some());
@@ -227,7 +229,7 @@ fn when_a_rolled_back_insert_has_brought_it_back() {
 fn when_one_that_recovery_found_has_brought_it_back() {
     within(LIMIT, || {
         let options = options().version_bytes(0);
-        let disks = Disks::new(1);
+        let disks = Bed::new(1);
         let db = options.clone().create_on(disks.devices()).expect("created");
         let (emptied, table) = Emptied::load(&db, 100);
         let mut snapshot = db.snapshot();
@@ -241,7 +243,7 @@ fn when_one_that_recovery_found_has_brought_it_back() {
         // Redo starts after what it wrote.
         let checkpoints = |db: &Database| (0..2).for_each(|_| db.checkpoint().expect("a checkpoint"));
         checkpoints(&db);
-        let crashed = disks.crashed();
+        let crashed = disks.duplicate();
         drop((table, db));
 
         let db = options.clone().open_on(crashed.devices()).expect("opens");
@@ -253,7 +255,7 @@ fn when_one_that_recovery_found_has_brought_it_back() {
         let other = db.table("t").expect("there");
         db.transact(|tx| tx.insert(&other, b"last", &value(7))).expect("committed");
         assert_eq!(db.statistics().checkpoint.1, redo_start, "no checkpoint knows of the rollback");
-        let crashed = crashed.crashed();
+        let crashed = crashed.duplicate();
         drop((other, db));
 
         let db = options.clone().open_on(crashed.devices()).expect("opens");
@@ -268,7 +270,7 @@ fn when_one_that_recovery_found_has_brought_it_back() {
 #[test]
 fn with_a_bounded_memory_of_where_they_are() {
     within(LIMIT, || {
-        let db = options().create_on(Disks::new(1).devices()).expect("created");
+        let db = options().create_on(Bed::new(1).devices()).expect("created");
         let (emptied, table) = Emptied::load(&db, 20_000);
         let mut snapshot = db.snapshot();
         assert!(snapshot.get(&table, &0u32.to_be_bytes()).expect("read").is_some());
@@ -290,7 +292,7 @@ fn with_a_bounded_memory_of_where_they_are() {
 #[test]
 fn by_the_threads_of_a_database() {
     within(LIMIT, || {
-        let db = busy().log_bytes(4 << 20).create_on(Disks::new(2).devices()).expect("created");
+        let db = busy().log_bytes(4 << 20).create_on(Bed::new(2).devices()).expect("created");
         let table = indexed_table(&db);
         let empty = pages(&db);
         for start in (0..8_000u32).step_by(500) {
@@ -318,7 +320,7 @@ fn by_the_threads_of_a_database() {
 #[test]
 fn first_where_a_scan_met_many() {
     within(LIMIT, || {
-        let db = options().create_on(Disks::new(1).devices()).expect("created");
+        let db = options().create_on(Bed::new(1).devices()).expect("created");
         let (large, small) =
             (db.create_table("large").expect("created"), db.create_table("small").expect("created"));
         load(&db, &large, 0..8_000);
@@ -351,7 +353,7 @@ fn first_where_a_scan_met_many() {
 #[test]
 fn but_those_on_a_damaged_page() {
     within(LIMIT, || {
-        let disks = Disks::new(1);
+        let disks = Bed::new(1);
         let db = options().create_on(disks.devices()).expect("created");
         let table = db.create_table("t").expect("created");
         load(&db, &table, 0..4_000);
@@ -363,7 +365,7 @@ fn but_those_on_a_damaged_page() {
             assert!(db.transact(|tx| tx.delete(&table, &i.to_be_bytes())).expect("committed"));
         }
         db.close().expect("closed");
-        assert!(damage(disks.store(), &marker) > 0, "the marker is in the store");
+        assert!(damage(&*disks.store, &marker) > 0, "the marker is in the store");
 
         for opening in 0..2 {
             let db = options().open_on(disks.devices()).expect("opens");

@@ -1,45 +1,10 @@
 //! Values of up to many MiB: larger than the log, crashed at random places, on a volume that fills
 //! up, and freed when no snapshot can see them any more.
 
-use firndb::device::MemoryDevice;
-use firndb::{
-    Database, Devices, Direction, ErrorKind, IndexPart, IndexSpec, KeyRange, Options, Progress, TableSpec,
-};
+use crate::support::bed::Bed;
+use firndb::{Database, Direction, ErrorKind, IndexPart, IndexSpec, KeyRange, Options, Progress, TableSpec};
 use firndb_base::rng::Rng;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-struct Disks {
-    superblock: Arc<MemoryDevice>,
-    log: Arc<MemoryDevice>,
-    store: Arc<MemoryDevice>,
-}
-
-impl Disks {
-    fn new(store_limit: u64) -> Disks {
-        Disks {
-            superblock: Arc::new(MemoryDevice::new("superblock")),
-            log: Arc::new(MemoryDevice::new("log")),
-            store: Arc::new(MemoryDevice::with("store", 512, store_limit)),
-        }
-    }
-    fn devices(&self) -> Devices {
-        Devices {
-            superblock: self.superblock.clone(),
-            logs: vec![self.log.clone()],
-            store: self.store.clone(),
-            cache: None,
-        }
-    }
-    /// What a crash now would leave.
-    fn crashed(&self) -> Disks {
-        Disks {
-            superblock: Arc::new(self.superblock.duplicate()),
-            log: Arc::new(self.log.duplicate()),
-            store: Arc::new(self.store.duplicate()),
-        }
-    }
-}
 
 fn options() -> Options {
     Options::new().buffer_bytes(2 << 20).log_devices(1).log_bytes(1 << 20).background_threads(false)
@@ -71,7 +36,7 @@ fn settle(db: &Database) {
 
 #[test]
 fn a_value_may_be_larger_than_the_log() {
-    let disks = Disks::new(u64::MAX);
+    let disks = Bed::new(1);
     let db = options().create_on(disks.devices()).unwrap();
     let table = db.create_table("t").unwrap();
     let value = bytes(4 << 20, 1);
@@ -99,7 +64,7 @@ fn a_value_may_be_larger_than_the_log() {
     settle(&db);
     assert_clean(&db);
 
-    let again = options().open_on(disks.crashed().devices()).unwrap();
+    let again = options().open_on(disks.duplicate().devices()).unwrap();
     let table = again.open_table("t").unwrap();
     assert!(again.snapshot().get(&table, b"k").unwrap().unwrap() == shorter);
     assert_clean(&again);
@@ -109,7 +74,7 @@ fn a_value_may_be_larger_than_the_log() {
 fn crashes_at_random_moments_keep_exactly_what_was_committed() {
     for seed in 0..4 {
         let mut rng = Rng::new(100 + seed);
-        let mut disks = Disks::new(u64::MAX);
+        let mut disks = Bed::new(1);
         let mut db = options().create_on(disks.devices()).unwrap();
         let unique = IndexSpec::ranges("unique", true, vec![IndexPart::Value(0..8)]);
         db.create_table_with("t", TableSpec::raw().with_index(unique)).unwrap();
@@ -152,7 +117,7 @@ fn crashes_at_random_moments_keep_exactly_what_was_committed() {
             if rng.one_in(2) {
                 db.checkpoint().unwrap();
             }
-            disks = disks.crashed();
+            disks = disks.duplicate();
             drop((open, table));
             db = options().open_on(disks.devices()).unwrap();
             let table = db.open_table("t").unwrap();
@@ -172,7 +137,7 @@ fn crashes_at_random_moments_keep_exactly_what_was_committed() {
 #[test]
 fn on_a_full_volume_the_statement_fails_whole_and_the_rest_goes_on() {
     // The store grows by 16 MiB at a time.
-    let disks = Disks::new(17 << 20);
+    let disks = Bed::with_store_of(1, 17 << 20);
     let db = options().log_bytes(8 << 20).create_on(disks.devices()).unwrap();
     let table = db.create_table("t").unwrap();
     let mut tx = db.begin();
@@ -196,7 +161,7 @@ fn on_a_full_volume_the_statement_fails_whole_and_the_rest_goes_on() {
 
 #[test]
 fn replacing_a_value_over_and_over_does_not_grow_the_store() {
-    let disks = Disks::new(u64::MAX);
+    let disks = Bed::new(1);
     let db = options().create_on(disks.devices()).unwrap();
     let table = db.create_table("t").unwrap();
     let mut pages = 0;
@@ -215,7 +180,7 @@ fn replacing_a_value_over_and_over_does_not_grow_the_store() {
 
 #[test]
 fn what_was_marked_before_a_crash_is_freed_after_it() {
-    let disks = Disks::new(u64::MAX);
+    let disks = Bed::new(1);
     let db = options().create_on(disks.devices()).unwrap();
     let table = db.create_table("t").unwrap();
     let empty = db.check(&mut |_| {}).unwrap().pages;
@@ -229,7 +194,7 @@ fn what_was_marked_before_a_crash_is_freed_after_it() {
     for _ in 0..3 {
         db.step().unwrap();
     }
-    let again = options().open_on(disks.crashed().devices()).unwrap();
+    let again = options().open_on(disks.duplicate().devices()).unwrap();
     assert_clean(&again);
     settle(&again);
     let report = again.check(&mut |_| {}).unwrap();
@@ -240,7 +205,7 @@ fn what_was_marked_before_a_crash_is_freed_after_it() {
 /// them.
 #[test]
 fn readers_see_whole_values_while_others_replace_them() {
-    let disks = Disks::new(u64::MAX);
+    let disks = Bed::new(1);
     let db = options().background_threads(true).log_bytes(4 << 20).create_on(disks.devices()).unwrap();
     let table = db.create_table("t").unwrap();
     // A value says in its first bytes how long it is and what it is made of.
