@@ -81,7 +81,7 @@ fn a_gap_is_final_reported_and_closed_by_a_new_backup() {
         db.backup(path("backup"), &mut go_on).unwrap();
         gate.set(mode);
         let mut last = Lsn::ZERO;
-        for i in 0..5000 {
+        for i in 0..3000 {
             last = commit_one(&db, &table, i);
         }
         gate.set(Mode::Open);

@@ -163,7 +163,7 @@ fn small_commits_and_many_checkpoints_never_fill_the_log() {
     let db = options().open(&path).unwrap();
     fill(&db, 1500, 1);
     let table = db.open_table("t").unwrap();
-    for round in 0..6000u32 {
+    for round in 0..4000u32 {
         db.transact(|tx| tx.put(&table, &0u32.to_be_bytes(), &round.to_be_bytes()).map(drop)).unwrap();
     }
     for _ in 0..3000 {

@@ -4,9 +4,12 @@
 //! The steps are driven until none has anything to do: that is the bounded time.
 
 use crate::support::bed::Bed;
+use crate::support::bytes::{contents, flip};
 use crate::support::small::{busy, quiet, scan};
-use firndb::device::{Device, Durability};
-use firndb::{Database, Direction, IndexPart, IndexSpec, KeyRange, Options, Progress, Table, TableSpec};
+use firndb::device::MemoryDevice;
+use firndb::{
+    Database, Direction, IndexPart, IndexSpec, KeyRange, Options, Progress, Table, TableSpec, Transaction,
+};
 use firndb_testkit::watchdog::within;
 use firndb_txn::TxnManager;
 use std::time::{Duration, Instant};
@@ -100,11 +103,25 @@ impl Emptied {
     }
 }
 
+/// A database, its devices, and a table of `rows` rows.
+fn loaded(options: &Options, rows: u32) -> (Bed, Database, Emptied, Table) {
+    let disks = Bed::new(1);
+    let db = options.clone().create_on(disks.devices()).expect("created");
+    let (emptied, table) = Emptied::load(&db, rows);
+    (disks, db, emptied, table)
+}
+
+/// A snapshot that keeps what is deleted from now on.
+fn snapshot_with_row_0(db: &Database, table: &Table) -> Transaction {
+    let mut snapshot = db.snapshot();
+    assert!(snapshot.get(table, &0u32.to_be_bytes()).expect("read").is_some());
+    snapshot
+}
+
 #[test]
 fn beyond_what_one_transaction_remembers_row_by_row() {
     within(LIMIT, || {
-        let db = options().create_on(Bed::new(1).devices()).expect("created");
-        let (emptied, table) = Emptied::load(&db, 12_000);
+        let (_, db, emptied, table) = loaded(&options(), 12_000);
         delete(&db, &table, 0..12_000, 12_000);
         settle(&db);
         emptied.assert(&db);
@@ -114,9 +131,7 @@ fn beyond_what_one_transaction_remembers_row_by_row() {
 #[test]
 fn after_the_database_was_closed_at_once() {
     within(LIMIT, || {
-        let disks = Bed::new(1);
-        let db = options().create_on(disks.devices()).expect("created");
-        let (emptied, table) = Emptied::load(&db, 6_000);
+        let (disks, db, emptied, table) = loaded(&options(), 6_000);
         delete(&db, &table, 0..6_000, 100);
         db.close().expect("closed");
         let db = options().open_on(disks.devices()).expect("opens");
@@ -130,11 +145,8 @@ fn after_the_database_was_closed_at_once() {
 #[test]
 fn after_a_crash() {
     within(LIMIT, || {
-        let disks = Bed::new(1);
-        let db = options().create_on(disks.devices()).expect("created");
-        let (emptied, table) = Emptied::load(&db, 6_000);
-        let mut snapshot = db.snapshot();
-        assert!(snapshot.get(&table, &0u32.to_be_bytes()).expect("read").is_some());
+        let (disks, db, emptied, table) = loaded(&options(), 6_000);
+        let snapshot = snapshot_with_row_0(&db, &table);
         delete(&db, &table, 0..3_000, 100);
         let mut tx = db.begin();
         for i in 3_000..3_500u32 {
@@ -189,8 +201,7 @@ fn of_a_queue_across_crashes() {
 #[test]
 fn when_the_lock_on_its_key_has_fallen() {
     within(LIMIT, || {
-        let db = options().create_on(Bed::new(1).devices()).expect("created");
-        let (emptied, table) = Emptied::load(&db, 500);
+        let (_, db, emptied, table) = loaded(&options(), 500);
         delete(&db, &table, 0..500, 500);
         let mut tx = db.begin();
         for i in (0..500u32).step_by(50) {
@@ -207,10 +218,8 @@ fn when_the_lock_on_its_key_has_fallen() {
 #[test]
 fn when_a_rolled_back_insert_has_brought_it_back() {
     within(LIMIT, || {
-        let db = options().create_on(Bed::new(1).devices()).expect("created");
-        let (emptied, table) = Emptied::load(&db, 100);
-        let mut snapshot = db.snapshot();
-        assert!(snapshot.get(&table, &0u32.to_be_bytes()).expect("read").is_some());
+        let (_, db, emptied, table) = loaded(&options(), 100);
+        let snapshot = snapshot_with_row_0(&db, &table);
         delete(&db, &table, 0..100, 100);
         let mut tx = db.begin();
         (0..100u32).for_each(|i| tx.insert(&table, &i.to_be_bytes(), &value(i)).expect("inserted"));
@@ -229,11 +238,8 @@ fn when_a_rolled_back_insert_has_brought_it_back() {
 fn when_one_that_recovery_found_has_brought_it_back() {
     within(LIMIT, || {
         let options = options().version_bytes(0);
-        let disks = Bed::new(1);
-        let db = options.clone().create_on(disks.devices()).expect("created");
-        let (emptied, table) = Emptied::load(&db, 100);
-        let mut snapshot = db.snapshot();
-        assert!(snapshot.get(&table, &0u32.to_be_bytes()).expect("read").is_some());
+        let (disks, db, emptied, table) = loaded(&options, 100);
+        let snapshot = snapshot_with_row_0(&db, &table);
         delete(&db, &table, 0..100, 100);
         let mut tx = db.begin();
         (0..100u32).for_each(|i| tx.insert(&table, &i.to_be_bytes(), &value(i)).expect("inserted"));
@@ -270,10 +276,8 @@ fn when_one_that_recovery_found_has_brought_it_back() {
 #[test]
 fn with_a_bounded_memory_of_where_they_are() {
     within(LIMIT, || {
-        let db = options().create_on(Bed::new(1).devices()).expect("created");
-        let (emptied, table) = Emptied::load(&db, 20_000);
-        let mut snapshot = db.snapshot();
-        assert!(snapshot.get(&table, &0u32.to_be_bytes()).expect("read").is_some());
+        let (_, db, emptied, table) = loaded(&options(), 20_000);
+        let snapshot = snapshot_with_row_0(&db, &table);
         for i in 0..20_000u32 {
             let key = (i.wrapping_mul(7_919) % 20_000).to_be_bytes();
             assert!(db.transact(|tx| tx.delete(&table, &key)).expect("committed"));
@@ -365,7 +369,7 @@ fn but_those_on_a_damaged_page() {
             assert!(db.transact(|tx| tx.delete(&table, &i.to_be_bytes())).expect("committed"));
         }
         db.close().expect("closed");
-        assert!(damage(&*disks.store, &marker) > 0, "the marker is in the store");
+        assert!(damage(&disks.store, &marker) > 0, "the marker is in the store");
 
         for opening in 0..2 {
             let db = options().open_on(disks.devices()).expect("opens");
@@ -387,15 +391,8 @@ fn but_those_on_a_damaged_page() {
 }
 
 /// Flips a bit of every copy of `marker`. Returns how many there were.
-fn damage(store: &dyn Device, marker: &[u8]) -> usize {
-    let mut bytes = vec![0; store.len() as usize];
-    store.read(0, &mut bytes).expect("readable");
-    let places: Vec<usize> =
-        (0..bytes.len() - marker.len()).filter(|&at| bytes[at..].starts_with(marker)).collect();
-    for &at in &places {
-        bytes[at] ^= 1;
-        let block = at / 512 * 512;
-        store.write(block as u64, &bytes[block..block + 512], Durability::Durable).expect("writable");
-    }
-    places.len()
+fn damage(store: &MemoryDevice, marker: &[u8]) -> usize {
+    let bytes = contents(store);
+    let places = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(marker));
+    places.inspect(|&at| flip(store, at as u64, 0)).count()
 }
