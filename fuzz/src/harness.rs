@@ -3,7 +3,7 @@
 //! Decoders behind a checksum are reached by making the checksum right: the bytes are laid over a
 //! valid structure, which is then sealed again. Each function returns whether the bytes got
 //! through, so that a test can tell that a seed still reaches what it was made for. Used by the
-//! fuzzers of this directory, and on stable by `crates/firn/tests/all/fuzz_runs_are_short_here.rs`,
+//! fuzzers of this directory, and on stable by `crates/firn/tests/all/fuzz/runs_are_short_here.rs`,
 //! which includes this file.
 
 use firndb::device::{Device, Durability, MemoryDevice};

@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod lists;
+
 use firndb::{
     Database, Direction, ErrorKind, Index, Isolation, KeyRange, Table, TableSpec, TransactionOptions,
 };

@@ -65,31 +65,35 @@ fn flash() -> DeviceProfile {
             value: 30.0,
             source: "a test".into(),
         }],
-        measured: vec![MeasuredRow {
-            op: Op::Write,
-            pattern: Pattern::Append,
-            bytes: 4096,
-            depth: 1,
-            streams: 1,
-            durable: true,
-            area_bytes: 1 << 30,
-            read_share: None,
-            samples: 1000,
-            iops: 1.0,
-            mb_s: 2.0,
-            mean_us: 3.0,
-            p50_us: 4.0,
-            p95_us: 5.0,
-            p99_us: 6.0,
-            p999_us: 7.0,
-            max_us: 8.0,
-            outlier_share: Some(0.01),
-            note: String::new(),
-        }],
+        measured: vec![measured()],
         choices: Some(Choices {
             log_width: Some(Choice::new(4, "four small writes in flight are faster than one")),
             ..Choices::default()
         }),
+    }
+}
+
+fn measured() -> MeasuredRow {
+    MeasuredRow {
+        op: Op::Write,
+        pattern: Pattern::Append,
+        bytes: 4096,
+        depth: 1,
+        streams: 1,
+        durable: true,
+        area_bytes: 1 << 30,
+        read_share: None,
+        samples: 1000,
+        iops: 1.0,
+        mb_s: 2.0,
+        mean_us: 3.0,
+        p50_us: 4.0,
+        p95_us: 5.0,
+        p99_us: 6.0,
+        p999_us: 7.0,
+        max_us: 8.0,
+        outlier_share: Some(0.01),
+        note: String::new(),
     }
 }
 

@@ -6,13 +6,12 @@ use firndb::{
     Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Lsn, Table,
     TableSpec, Transaction, TransactionOptions,
 };
+use firndb_adapter::lists::{ListTables, ListTransaction};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use firndb_workloads::history::{Element, Event, Txn};
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use firndb_workloads::history::{Event, Txn};
 use std::time::Duration;
 
 /// Rows that a client has at most.
@@ -43,7 +42,7 @@ impl Counters {
 /// The tables of an open database.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    lists: [Table; 2],
+    lists: ListTables,
     rows: Table,
 }
 
@@ -60,20 +59,11 @@ impl Tables {
             }
             other => other?,
         };
-        Ok(Tables { lists: [db.open_table("even")?, db.open_table("odd")?], rows })
-    }
-
-    fn list(&self, key: u32) -> &Table {
-        &self.lists[key as usize % 2]
+        Ok(Tables { lists: ListTables([db.open_table("even")?, db.open_table("odd")?]), rows })
     }
 
     pub fn read_lists(&self, tx: &mut Transaction, keys: u32) -> Result<Lists, Error> {
-        (0..keys)
-            .map(|key| {
-                let found = tx.get(self.list(key), &key.to_be_bytes())?;
-                Ok((key, decode(&found.unwrap_or_default())))
-            })
-            .collect()
+        self.lists.read_all(tx, keys)
     }
 
     /// The rows of every client.
@@ -98,15 +88,6 @@ fn row_key(client: u32, number: u32) -> [u8; 8] {
 fn row_of(key: &[u8]) -> (u32, u32) {
     let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
     (number(&key[..4]), number(&key[4..]))
-}
-
-fn encode(list: &[Element]) -> Vec<u8> {
-    list.iter().flat_map(|(txn, part)| [txn.to_be_bytes(), part.to_be_bytes()].concat()).collect()
-}
-
-fn decode(bytes: &[u8]) -> Vec<Element> {
-    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
-    bytes.chunks_exact(8).map(|pair| (number(&pair[..4]), number(&pair[4..]))).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -173,15 +154,13 @@ impl Client {
         let options = TransactionOptions { isolation: self.isolation, ..Default::default() };
         let mut running = Running {
             client: self,
-            tx: self.db.begin_with(options),
+            lists: ListTransaction::new(&self.tables.lists, self.db.begin_with(options), id),
             id,
-            appended: 0,
             parts: 0,
-            events: Vec::new(),
             rows: RowChanges::new(),
         };
         let outcome = running.statements(rng);
-        let Running { tx, events, rows, .. } = running;
+        let Running { lists: ListTransaction { tx, events, .. }, rows, .. } = running;
         let wrote = !rows.is_empty() || events.iter().any(|event| matches!(event, Event::Append(..)));
         let mut entry = Entry {
             client: self.client,
@@ -317,11 +296,9 @@ impl From<Error> for Trouble {
 
 struct Running<'a> {
     client: &'a Client,
-    tx: Transaction,
+    lists: ListTransaction<'a>,
     id: u32,
-    appended: u32,
     parts: u32,
-    events: Vec<Event>,
     rows: RowChanges,
 }
 
@@ -330,10 +307,10 @@ impl Running<'_> {
         for _ in 0..rng.between(1, 6) {
             let key = rng.below(u64::from(self.client.keys)) as u32;
             match rng.below(16) {
-                0..=3 => self.append(key, rng)?,
-                4..=6 => drop(self.read(key, rng.one_in(4))?),
+                0..=3 => self.lists.append(key, self.locks(rng), || ())?,
+                4..=6 => drop(self.lists.read(key, rng.one_in(4))?),
                 7 => self.scan(rng)?,
-                8 => self.and_back(key, rng)?,
+                8 => self.lists.append_and_undo(key, self.locks(rng), || ())?,
                 9..=13 => self.put_row(rng)?,
                 14 => self.delete_row(rng)?,
                 _ => self.read_own_rows()?,
@@ -342,41 +319,9 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn read(&mut self, key: u32, lock: bool) -> Result<Vec<Element>, Error> {
-        let (table, bytes) = (self.client.tables.list(key), key.to_be_bytes());
-        let found = if lock { self.tx.get_for_update(table, &bytes)? } else { self.tx.get(table, &bytes)? };
-        let list = decode(&found.unwrap_or_default());
-        self.events.push(Event::Read(key, list.clone(), false));
-        Ok(list)
-    }
-
-    fn append(&mut self, key: u32, rng: &mut Rng) -> Result<(), Error> {
-        // Under read committed only a read for update keeps others from writing in between.
-        let lock = self.client.isolation == Isolation::ReadCommitted || rng.one_in(3);
-        let mut list = self.read(key, lock)?;
-        let element = (self.id, self.appended);
-        list.push(element);
-        self.tx.put(self.client.tables.list(key), &key.to_be_bytes(), &encode(&list))?;
-        self.appended += 1;
-        self.events.push(Event::Append(key, element));
-        Ok(())
-    }
-
-    /// Appends, and goes back to a savepoint before it.
-    fn and_back(&mut self, key: u32, rng: &mut Rng) -> Result<(), Error> {
-        let savepoint = self.tx.savepoint();
-        let before = self.events.len();
-        self.append(key, rng)?;
-        self.tx.rollback_to(&savepoint)?;
-        let undone: Vec<Event> = self.events[before..]
-            .iter()
-            .filter_map(|event| match event {
-                Event::Append(key, element) => Some(Event::Undo(*key, *element)),
-                _ => None,
-            })
-            .collect();
-        self.events.extend(undone);
-        Ok(())
+    /// Whether what is to be changed is read for update.
+    fn locks(&self, rng: &mut Rng) -> bool {
+        self.client.isolation == Isolation::ReadCommitted || rng.one_in(3)
     }
 
     /// Reads all lists of a range of one table, those that are not there included.
@@ -385,17 +330,8 @@ impl Running<'_> {
         let (a, b) = (rng.below(keys) as u32, rng.below(keys) as u32);
         let (low, high) = (a.min(b), a.max(b));
         let which = rng.below(2) as u32;
-        let (from, to) = (low.to_be_bytes(), high.to_be_bytes());
-        let range = KeyRange::new(Bound::Included(&from), Bound::Included(&to));
         let direction = if rng.one_in(2) { Direction::Forward } else { Direction::Backward };
-        let mut cursor = self.tx.scan(self.client.tables.list(which), range, direction);
-        let mut found = BTreeMap::new();
-        while let Some((key, value)) = cursor.next(&mut self.tx)? {
-            found.insert(u32::from_be_bytes(key.try_into().expect("four bytes")), decode(value));
-        }
-        for key in (low..=high).filter(|key| key % 2 == which) {
-            self.events.push(Event::Read(key, found.remove(&key).unwrap_or_default(), true));
-        }
+        let found = self.lists.scan((low, high), which, direction)?;
         match found.is_empty() {
             true => Ok(()),
             false => {
@@ -415,14 +351,14 @@ impl Running<'_> {
         self.parts += 1;
         let tag = (rng.below(10) as u32).to_be_bytes();
         let value = [&tag[..], &contents].concat();
-        self.tx.put(&self.client.tables.rows, &row_key(self.client.client as u32, number), &value)?;
+        self.lists.tx.put(&self.client.tables.rows, &row_key(self.client.client as u32, number), &value)?;
         self.rows.insert(number, Some(contents));
         Ok(())
     }
 
     fn delete_row(&mut self, rng: &mut Rng) -> Result<(), Error> {
         let number = rng.below(ROWS) as u32;
-        self.tx.delete(&self.client.tables.rows, &row_key(self.client.client as u32, number))?;
+        self.lists.tx.delete(&self.client.tables.rows, &row_key(self.client.client as u32, number))?;
         self.rows.insert(number, None);
         Ok(())
     }
@@ -431,7 +367,7 @@ impl Running<'_> {
     fn read_own_rows(&mut self) -> Result<(), Trouble> {
         for (&number, expected) in &self.rows {
             let key = row_key(self.client.client as u32, number);
-            let found = self.tx.get(&self.client.tables.rows, &key)?;
+            let found = self.lists.tx.get(&self.client.tables.rows, &key)?;
             let found = found.as_deref().map(|value| &value[TAG..]);
             if found != expected.as_deref() {
                 return Err(Trouble::Wrong(format!(

@@ -5,43 +5,31 @@ use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_characterize::{Cell, Error, Op, Pattern, Plan, Purpose, Stop, Target, measure, round};
 use firndb_device::{Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice};
+use firndb_testkit::hooked::{Call, Hooked};
 use std::time::Duration;
-
-/// Memory with reads of 5 ms, durable writes of 10 ms, syncs of 20 ms; other writes take no time.
-/// Sleeping on a busy machine takes longer than asked for, never shorter: rates are at most what
-/// follows from these.
-#[derive(Debug)]
-struct Slow(MemoryDevice);
 
 const READ: Duration = Duration::from_millis(5);
 const WRITE: Duration = Duration::from_millis(10);
 const SYNC: Duration = Duration::from_millis(20);
 
+/// Memory with reads of 5 ms, durable writes of 10 ms, syncs of 20 ms; other writes take no time.
+/// Sleeping on a busy machine takes longer than asked for, never shorter: rates are at most what
+/// follows from these.
 fn slow() -> Arc<dyn Device> {
     let memory = MemoryDevice::new("slow");
     memory.grow(64 << 20, Fill::Sparse).unwrap();
-    Arc::new(Slow(memory))
-}
-
-impl Device for Slow {
-    firndb_device::forward!(0: info, len, grow, shrink, discard);
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        clock::sleep(READ);
-        self.0.read(offset, buf)
-    }
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        if offset == 13 << 20 {
-            return Err(DeviceError::new(DeviceErrorKind::Failed, "slow: bad place at 13 MiB"));
+    Hooked::over(Arc::new(memory), |call| {
+        match call {
+            Call::Read { .. } => clock::sleep(READ),
+            Call::Write { offset, .. } if offset == 13 << 20 => {
+                return Err(DeviceError::new(DeviceErrorKind::Failed, "slow: bad place at 13 MiB"));
+            }
+            Call::Write { durability: Durability::Durable, .. } => clock::sleep(WRITE),
+            Call::Sync => clock::sleep(SYNC),
+            _ => {}
         }
-        if durability == Durability::Durable {
-            clock::sleep(WRITE);
-        }
-        self.0.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        clock::sleep(SYNC);
         Ok(())
-    }
+    })
 }
 
 fn never() -> Stop {

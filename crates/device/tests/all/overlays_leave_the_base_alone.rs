@@ -32,6 +32,20 @@ fn contents(device: &dyn Device) -> Vec<u8> {
     all
 }
 
+/// One batch: `before` is read twice at `from`; `data` is written behind it, in between.
+fn write_amid_reads(overlay: &Overlay, before: &[u8], from: u64, data: &[u8]) {
+    let (mut one, mut other) = (vec![0; before.len()], vec![0; before.len()]);
+    let behind = from + before.len() as u64;
+    let mut batch = [
+        Io { offset: from, op: IoOp::Read(&mut one), outcome: Ok(()) },
+        Io { offset: behind, op: IoOp::Write(data, Durability::Later), outcome: Ok(()) },
+        Io { offset: from, op: IoOp::Read(&mut other), outcome: Ok(()) },
+    ];
+    overlay.submit(&mut batch);
+    assert!(batch.iter().all(|io| io.outcome.is_ok()), "at {from}");
+    assert_eq!((&one[..], &other[..]), (before, before));
+}
+
 /// Random calls on an overlay and on a vector. What is discarded may be anything, so it is written
 /// again.
 fn agrees_with_a_model(block: usize, budget: u64, seed: u64) {
@@ -71,18 +85,9 @@ fn agrees_with_a_model(block: usize, budget: u64, seed: u64) {
                 model[from..to].copy_from_slice(&data);
             }
             6 => {
-                // Two reads and a write elsewhere, as one batch.
                 let middle = from + (to - from) / size as usize / 2 * size as usize;
                 let data = vec![!(round as u8); (to - middle).min(size as usize)];
-                let (mut one, mut other) = (vec![0; middle - from], vec![0; middle - from]);
-                let mut batch = [
-                    Io { offset: from as u64, op: IoOp::Read(&mut one), outcome: Ok(()) },
-                    Io { offset: middle as u64, op: IoOp::Write(&data, Durability::Later), outcome: Ok(()) },
-                    Io { offset: from as u64, op: IoOp::Read(&mut other), outcome: Ok(()) },
-                ];
-                overlay.submit(&mut batch);
-                assert!(batch.iter().all(|io| io.outcome.is_ok()), "round {round}");
-                assert_eq!((&one[..], &other[..]), (&model[from..middle], &model[from..middle]));
+                write_amid_reads(&overlay, &model[from..middle], from as u64, &data);
                 model[middle..middle + data.len()].copy_from_slice(&data);
             }
             _ => {

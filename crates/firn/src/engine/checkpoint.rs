@@ -273,50 +273,20 @@ fn redo_start(needed: [Option<Lsn>; 4], end: Lsn, before: Lsn) -> Lsn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::devices::Devices;
-    use crate::options::Options;
+    use crate::engine::testing::{memory_devices, small};
     use firndb_base::sync::{Arc, Mutex};
     use firndb_base::{TreeId, TxnId};
-    use firndb_device::{Device, DeviceError, Durability, MemoryDevice};
+    use firndb_testkit::hooked::Trap;
     use firndb_txn::OpenTransaction;
-
-    /// Calls a hook before its next write.
-    struct Hooked {
-        inner: MemoryDevice,
-        hook: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    }
-
-    impl std::fmt::Debug for Hooked {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            self.inner.fmt(f)
-        }
-    }
-
-    impl Device for Hooked {
-        firndb_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
-        fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-            let hook = self.hook.lock().take();
-            if let Some(hook) = hook {
-                hook();
-            }
-            self.inner.write(offset, data, durability)
-        }
-    }
 
     /// Cause: the holds on the log were read before the checkpoint record was flushed. Effect: the
     /// log of a backup that began meanwhile was truncated, and the backup failed with "the log is
     /// damaged" once other log was written there.
     #[test]
     fn a_backup_that_begins_while_the_checkpoint_record_is_written_keeps_its_log() {
-        let log = Arc::new(Hooked { inner: MemoryDevice::new("log"), hook: Mutex::new(None) });
-        let devices = Devices {
-            superblock: Arc::new(MemoryDevice::new("superblock")),
-            logs: vec![log.clone()],
-            store: Arc::new(MemoryDevice::new("store")),
-            cache: None,
-        };
-        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(256 << 10);
-        let db = options.background_threads(false).create_on(devices).expect("created");
+        let (log, mut devices) = (Trap::default(), memory_devices(1));
+        devices.logs[0] = log.over_writes(devices.logs[0].clone());
+        let db = small(1).create_on(devices).expect("created");
         let table = db.create_table("t").expect("a table");
         db.transact(|tx| tx.put(&table, b"k", b"v")).expect("committed");
         let engine = db.engine().clone();
@@ -327,12 +297,12 @@ mod tests {
         engine.log.flush_to_devices(engine.log.end()).expect("flushed");
         let held = Arc::new(Mutex::new(None));
         let (begun, weak) = (held.clone(), Arc::downgrade(&engine));
-        *log.hook.lock() = Some(Box::new(move || {
+        log.set(move || {
             let engine = weak.upgrade().expect("it is open");
             let superblock = engine.superblock.lock();
             engine.retention.begin_backup(superblock.redo_start);
             *begun.lock() = Some(superblock.redo_start);
-        }));
+        });
         engine.checkpoint_all().expect("a checkpoint");
         let held = held.lock().expect("a backup has begun");
         let superblock = engine.superblock.lock();

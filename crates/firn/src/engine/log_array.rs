@@ -311,10 +311,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::devices::Devices;
-    use crate::options::Options;
-    use firndb_base::sync::Arc;
-    use firndb_device::{Device, MemoryDevice};
+    use crate::engine::testing::{memory_devices, small};
     use firndb_log::MemberId;
     use std::time::Duration;
 
@@ -322,16 +319,7 @@ mod tests {
     /// device failed in between, and the superblock promised a copy more than there was.
     #[test]
     fn copies_are_counted_with_the_superblock_locked() {
-        let device = |name: &str| Arc::new(MemoryDevice::new(name)) as Arc<dyn Device>;
-        let devices = Devices {
-            superblock: device("superblock"),
-            logs: (0..3).map(|number| device(&format!("log.{number}"))).collect(),
-            store: device("store"),
-            cache: None,
-        };
-        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(768 << 10);
-        let options = options.log_devices(3).log_copies(3).background_threads(false);
-        let db = options.create_on(devices).expect("created");
+        let db = small(3).log_copies(3).create_on(memory_devices(3)).expect("created");
         let engine = db.engine();
         std::thread::scope(|scope| {
             let superblock = engine.superblock.lock();

@@ -149,25 +149,15 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::devices::Devices;
+    use crate::engine::testing::{memory_devices, small};
     use firndb_base::sync::atomic::{AtomicBool, Ordering};
-    use firndb_device::{Device, MemoryDevice};
     use firndb_log::Left;
 
     /// Cause: what is left was counted before the superblock's lock was taken. Effect: another device
     /// failed in between, and its handler's lower count was replaced by this one's.
     #[test]
     fn what_is_left_is_counted_with_the_superblock_locked() {
-        let device = |name: &str| Arc::new(MemoryDevice::new(name)) as Arc<dyn Device>;
-        let devices = Devices {
-            superblock: device("superblock"),
-            logs: (0..3).map(|number| device(&format!("log.{number}"))).collect(),
-            store: device("store"),
-            cache: None,
-        };
-        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(768 << 10);
-        let options = options.log_devices(3).log_copies(3).background_threads(false);
-        let db = options.create_on(devices).expect("created");
+        let db = small(3).log_copies(3).create_on(memory_devices(3)).expect("created");
         let engine = db.engine();
         let counted = AtomicBool::new(false);
         let left = || {

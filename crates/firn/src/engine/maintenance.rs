@@ -143,24 +143,14 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::devices::Devices;
-    use crate::options::Options;
+    use crate::engine::testing::{memory_devices, small};
     use firndb_base::Progress;
-    use firndb_base::sync::Arc;
-    use firndb_device::MemoryDevice;
 
     /// Cause: that one thread at a time does maintenance was a comment. Effect: a step freed a dropped
     /// table beside a thread that removed ghosts from it.
     #[test]
     fn a_step_leaves_maintenance_to_the_thread_that_is_at_it() {
-        let devices = Devices {
-            superblock: Arc::new(MemoryDevice::new("superblock")),
-            logs: vec![Arc::new(MemoryDevice::new("log"))],
-            store: Arc::new(MemoryDevice::new("store")),
-            cache: None,
-        };
-        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(256 << 10);
-        let db = options.background_threads(false).create_on(devices).expect("created");
+        let db = small(1).create_on(memory_devices(1)).expect("created");
         let table = db.create_table("t").expect("a table");
         db.transact(|tx| tx.put(&table, b"k", b"v")).expect("committed");
         drop(table);

@@ -46,6 +46,8 @@ pub(crate) mod scan_cache;
 pub(crate) mod separate_directories;
 pub(crate) mod superblock;
 pub(crate) mod superblock_fields;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod threads;
 
 use crate::engine::archive_needed::ArchiveNeed;

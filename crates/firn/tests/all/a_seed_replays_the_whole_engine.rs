@@ -3,13 +3,14 @@
 //! made nor lost.
 
 use crate::support::bed::Bed;
-use firndb::device::{Device, DeviceError, Durability};
+use firndb::device::Device;
 use firndb::{Database, Devices, Error, Options, Table, Transaction};
 use firndb_base::clock;
 use firndb_base::hash::hash_bytes;
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, Policy, SimOptions, SimOutcome};
 use firndb_base::sync::{Arc, Mutex, thread};
+use firndb_testkit::hooked::{Call, Hooked};
 use std::time::Duration;
 
 const ACCOUNTS: u64 = 48;
@@ -18,42 +19,25 @@ const CLIENTS: u64 = 8;
 const TRANSFERS: u64 = 25;
 
 /// A device that takes its time, drawn from a seed. Calls wait side by side.
-#[derive(Debug)]
-struct Slow {
-    inner: Arc<dyn Device>,
-    times: Mutex<Rng>,
-}
-
-impl Slow {
-    fn over(inner: Arc<dyn Device>, seed: u64) -> Arc<dyn Device> {
-        Arc::new(Slow { inner, times: Mutex::new(Rng::new(seed)) })
-    }
-    fn pass(&self, least_us: u64) {
-        let us = self.times.lock().between(least_us, 4 * least_us);
+fn over(inner: Arc<dyn Device>, seed: u64) -> Arc<dyn Device> {
+    let times = Mutex::new(Rng::new(seed));
+    Hooked::over(inner, move |call| {
+        let least_us = match call {
+            Call::Read { .. } => 20,
+            Call::Write { .. } => 50,
+            Call::Sync => 200,
+            _ => return Ok(()),
+        };
+        let us = times.lock().between(least_us, 4 * least_us);
         clock::sleep(Duration::from_micros(us));
-    }
-}
-
-impl Device for Slow {
-    firndb::device::forward!(inner: info, len, grow, shrink, discard);
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.pass(20);
-        self.inner.read(offset, buf)
-    }
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        self.pass(50);
-        self.inner.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.pass(200);
-        self.inner.sync()
-    }
+        Ok(())
+    })
 }
 
 fn slow(bed: &Bed, seed: u64) -> Devices {
     let Devices { superblock, logs, store, cache } = bed.plain();
-    let logs = (0..).zip(logs).map(|(i, log)| Slow::over(log, seed + 2 + i)).collect();
-    Devices { superblock: Slow::over(superblock, seed), logs, store: Slow::over(store, seed + 1), cache }
+    let logs = (0..).zip(logs).map(|(i, log)| over(log, seed + 2 + i)).collect();
+    Devices { superblock: over(superblock, seed), logs, store: over(store, seed + 1), cache }
 }
 
 /// Small enough that the cleaner and the checkpointer have work.

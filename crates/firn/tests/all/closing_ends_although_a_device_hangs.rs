@@ -2,13 +2,12 @@
 //! in use until the late write has landed.
 
 use crate::support::bed::Bed;
-use firndb::device::{
-    Calls, Device, DeviceError, DeviceErrorKind, Durability, Fault, FaultPlan, FaultRule, Faulty, When,
-};
-use firndb::{Database, Devices, ErrorKind, LogEventKind, Options};
+use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::{Database, ErrorKind, LogEventKind, Options};
 use firndb_base::clock;
 use firndb_base::sim::{self, SimOptions};
-use std::sync::{Arc, Condvar, Mutex};
+use firndb_testkit::gate::{Gate, Mode};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const HANGS: Duration = Duration::from_secs(3600);
@@ -27,17 +26,6 @@ fn rows(db: &Database) -> u64 {
     (0..1000).take_while(|n: &u64| tx.get(&table, &n.to_be_bytes()).unwrap().is_some()).count() as u64
 }
 
-fn faulty(bed: &Bed, plan: &FaultPlan) -> Devices {
-    let wrap = |device: Arc<dyn Device>| Arc::new(Faulty::new(device, plan)) as Arc<dyn Device>;
-    let Devices { superblock, logs, store, .. } = bed.plain();
-    Devices {
-        superblock: wrap(superblock),
-        logs: logs.into_iter().map(wrap).collect(),
-        store: wrap(store),
-        cache: None,
-    }
-}
-
 #[test]
 fn closing_gives_up_after_the_time_that_was_asked_for_and_names_the_device() {
     for (hung, threads, patience, dropped) in [
@@ -52,7 +40,7 @@ fn closing_gives_up_after_the_time_that_was_asked_for_and_names_the_device() {
             let (bed, plan) = (Bed::new(2), FaultPlan::new(1));
             let patience = Duration::from_secs(patience);
             let options = small().background_threads(threads).close_patience(patience);
-            let db = options.create_on(faulty(&bed, &plan)).unwrap();
+            let db = options.create_on(bed.failing(&plan)).unwrap();
             (0..40).for_each(|n| put(&db, n));
             let (device, fault) = (Some(hung.to_owned()), Fault::Stall(HANGS));
             plan.add(FaultRule { calls: Calls::Writes, device, when: When::From(0), fault });
@@ -69,7 +57,7 @@ fn closing_gives_up_after_the_time_that_was_asked_for_and_names_the_device() {
             // What hung ends at last. Nothing is lost.
             plan.heal();
             clock::sleep(3 * HANGS);
-            let db = small().background_threads(false).open_on(faulty(&bed, &plan)).unwrap();
+            let db = small().background_threads(false).open_on(bed.failing(&plan)).unwrap();
             assert_eq!(rows(&db), 40, "{hung}");
         });
         run.unwrap_or_else(|failure| panic!("{hung}: {failure}"));
@@ -95,7 +83,7 @@ fn a_call_that_hung_before_the_closing_began_ends_it_in_time() {
         let run = sim::run(SimOptions::seeded(11), move || {
             let (bed, plan) = (Bed::new(2), FaultPlan::new(1));
             let patience = Duration::from_secs(10);
-            let db = small().close_patience(patience).create_on(faulty(&bed, &plan)).unwrap();
+            let db = small().close_patience(patience).create_on(bed.failing(&plan)).unwrap();
             (0..200).for_each(|n| put(&db, n));
             hang(&plan, hung, calls);
             let client = db.clone();
@@ -115,7 +103,7 @@ fn a_call_that_hung_before_the_closing_began_ends_it_in_time() {
             clock::sleep(3 * HANGS);
             // What it says does not matter.
             drop(client.join());
-            let db = small().background_threads(false).open_on(faulty(&bed, &plan)).unwrap();
+            let db = small().background_threads(false).open_on(bed.failing(&plan)).unwrap();
             assert_eq!(rows(&db), 200, "{hung}, {calls:?}");
         });
         run.unwrap_or_else(|failure| panic!("{hung}, {calls:?}: {failure}"));
@@ -129,7 +117,7 @@ fn a_read_that_hangs_ends_the_closing_in_time_and_is_named() {
         let (bed, plan) = (Bed::new(2), FaultPlan::new(1));
         let patience = Duration::from_secs(10);
         let options = || small().close_patience(patience).background_threads(false);
-        let db = options().create_on(faulty(&bed, &plan)).unwrap();
+        let db = options().create_on(bed.failing(&plan)).unwrap();
         (0..40).for_each(|n| put(&db, n));
         let table = db.table("rows").unwrap();
         let mut open = db.begin();
@@ -140,7 +128,7 @@ fn a_read_that_hangs_ends_the_closing_in_time_and_is_named() {
         let crashed = bed.duplicate();
         drop(db);
         let bed = crashed;
-        let db = options().open_on(faulty(&bed, &plan)).unwrap();
+        let db = options().open_on(bed.failing(&plan)).unwrap();
         hang(&plan, "store", Calls::Reads);
         let begun = clock::now();
         let error = db.close().unwrap_err();
@@ -149,7 +137,7 @@ fn a_read_that_hangs_ends_the_closing_in_time_and_is_named() {
         assert!(took >= patience && took < patience + Duration::from_secs(8), "{took:?}");
         plan.heal();
         clock::sleep(3 * HANGS);
-        let db = options().open_on(faulty(&bed, &plan)).unwrap();
+        let db = options().open_on(bed.failing(&plan)).unwrap();
         db.finish_recovery().unwrap();
         assert_eq!(rows(&db), 40);
     });
@@ -163,7 +151,7 @@ fn a_device_that_hangs_beside_another_at_work_ends_the_closing_in_time() {
     let run = sim::run(SimOptions::seeded(13), || {
         let (bed, plan) = (Bed::new(2), FaultPlan::new(1));
         let patience = Duration::from_secs(10);
-        let db = small().close_patience(patience).create_on(faulty(&bed, &plan)).unwrap();
+        let db = small().close_patience(patience).create_on(bed.failing(&plan)).unwrap();
         (0..200).for_each(|n| put(&db, n));
         db.checkpoint().unwrap();
         put(&db, 200);
@@ -196,7 +184,7 @@ fn a_failed_log_device_does_not_end_a_long_closing() {
         let run = sim::run(SimOptions::seeded(9), move || {
             let (bed, plan) = (Bed::new(2), FaultPlan::new(1));
             let patience = Duration::from_secs(5);
-            let db = small().close_patience(patience).create_on(faulty(&bed, &plan)).unwrap();
+            let db = small().close_patience(patience).create_on(bed.failing(&plan)).unwrap();
             (0..40).for_each(|n| put(&db, n));
             let rule = |device: &str, calls, fault| {
                 let device = Some(device.to_owned());
@@ -212,7 +200,7 @@ fn a_failed_log_device_does_not_end_a_long_closing() {
             db.close().unwrap();
             assert!(begun.elapsed() > 2 * patience, "it was to take long: {:?}", begun.elapsed());
             plan.heal();
-            let db = small().background_threads(false).open_on(faulty(&bed, &plan)).unwrap();
+            let db = small().background_threads(false).open_on(bed.failing(&plan)).unwrap();
             assert_eq!(rows(&db), 60);
         });
         run.unwrap_or_else(|failure| panic!("{failure}"));
@@ -256,7 +244,7 @@ fn an_archive_that_hangs_is_left_behind() {
 fn a_slow_device_is_waited_for() {
     let run = sim::run(SimOptions::seeded(3), || {
         let (bed, plan) = (Bed::new(2), FaultPlan::new(1));
-        let db = small().create_on(faulty(&bed, &plan)).unwrap();
+        let db = small().create_on(bed.failing(&plan)).unwrap();
         (0..40).for_each(|n| put(&db, n));
         // The store's are given in batches, in which one comes after the other here.
         for (slow, ms) in [("log.0", 20_000), ("log.1", 20_000), ("superblock", 20_000), ("store", 200)] {
@@ -270,31 +258,6 @@ fn a_slow_device_is_waited_for() {
     run.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Writes to the file wait while it is shut.
-#[derive(Debug)]
-struct Gated {
-    inner: Arc<dyn Device>,
-    gate: Arc<Gate>,
-}
-
-#[derive(Debug, Default)]
-struct Gate(Mutex<bool>, Condvar);
-
-impl Gate {
-    fn set(&self, shut: bool) {
-        *self.0.lock().unwrap() = shut;
-        self.1.notify_all();
-    }
-}
-
-impl Device for Gated {
-    firndb::device::forward!(inner: info, len, read, sync, grow, shrink, discard);
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        drop(self.gate.1.wait_while(self.gate.0.lock().unwrap(), |shut| *shut).unwrap());
-        self.inner.write(offset, data, durability)
-    }
-}
-
 /// The hung write's file is in use until the write has landed; where copies cover it the others are
 /// not.
 #[test]
@@ -302,17 +265,16 @@ fn a_file_in_which_a_write_hangs_stays_in_use_until_it_has_landed() {
     for copies in [1, 2] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
-        let gate = Arc::new(Gate::default());
+        let gate = Gate::default();
         let inside = gate.clone();
         let wrap = move |name: &str, inner: Arc<dyn Device>| {
-            let gate = inside.clone();
-            Ok(if name == "log.1" { Arc::new(Gated { inner, gate }) as Arc<dyn Device> } else { inner })
+            Ok(if name == "log.1" { inside.over(inner) } else { inner })
         };
         // With three devices of which two have each request, the other two go on.
         let options = small().log_devices(copies + 1).log_copies(copies);
         let db = options.close_patience(Duration::from_millis(300)).wrap_devices(wrap).open(&path).unwrap();
         (0..20).for_each(|n| put(&db, n));
-        gate.set(true);
+        gate.set(Mode::Shut);
         // Hidden where it is late: commits go on.
         (20..40).for_each(|n| put(&db, n));
         let begun = Instant::now();
@@ -332,7 +294,7 @@ fn a_file_in_which_a_write_hangs_stays_in_use_until_it_has_landed() {
             assert_eq!(rows(&db), 40);
             db.close().unwrap();
         }
-        gate.set(false);
+        gate.set(Mode::Open);
         let begun = Instant::now();
         let db = loop {
             match Options::new().open(&path) {

@@ -6,48 +6,15 @@ use firndb_base::sync::Arc;
 use firndb_base::{Epoch, TreeId, TxnId};
 use firndb_btree::Tree;
 use firndb_buffer::{BufferPool, PoolOptions};
-use firndb_device::{Device, DeviceError, Durability};
 use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, Record, testing};
+use firndb_testkit::gate::{Gate, Mode};
 use firndb_tier::testing::MemoryTier;
 use firndb_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions};
-use std::sync::{Condvar, Mutex, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
-/// A device whose writes wait while its gate is closed.
-#[derive(Debug)]
-struct Gated {
-    inner: Arc<dyn Device>,
-    closed: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gated {
-    fn set(&self, closed: bool) {
-        *self.closed.lock().unwrap() = closed;
-        self.opened.notify_all();
-    }
-    fn pass(&self) {
-        let mut closed = self.closed.lock().unwrap();
-        while *closed {
-            closed = self.opened.wait(closed).unwrap();
-        }
-    }
-}
-
-impl Device for Gated {
-    firndb_device::forward!(inner: info, len, read, grow, shrink, discard);
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        self.pass();
-        self.inner.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.pass();
-        self.inner.sync()
-    }
-}
-
 struct World {
-    gate: Arc<Gated>,
+    gate: Gate,
     log: Arc<Log>,
     manager: Arc<TxnManager>,
     tree: Tree,
@@ -55,10 +22,10 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let inner = testing::memory_device("log", 16 << 20);
-        let gate = Arc::new(Gated { inner, closed: Mutex::new(false), opened: Condvar::new() });
+        let gate = Gate::default();
+        let device = gate.over(testing::memory_device("log", 16 << 20));
         let options = LogOptions { buffer_bytes: 16 << 10, ..testing::options() };
-        let log = Log::create(vec![gate.clone()], testing::identity(1), Epoch(1), options).unwrap();
+        let log = Log::create(vec![device], testing::identity(1), Epoch(1), options).unwrap();
         let pool = PoolOptions { budget_bytes: 8 << 20 };
         let pool = Arc::new(BufferPool::new(Arc::new(MemoryTier::new(1024)), log.clone(), pool).unwrap());
         let create = |id| Tree::create(pool.clone(), id, LogClass::System, &[]).unwrap();
@@ -74,7 +41,7 @@ impl World {
 
     /// Closes the device and fills the log's buffer to the last byte.
     fn fill_buffer(&self) {
-        self.gate.set(true);
+        self.gate.set(Mode::Shut);
         for len in [1000, 100, 10, 0] {
             let record = || Record { kind: Kind(0x60), body: &[7; 1000][..len] };
             let refused = std::iter::repeat_with(|| self.log.try_append(LogClass::System, record()))
@@ -100,7 +67,7 @@ impl World {
             });
             let outcome = told.recv_timeout(Duration::from_secs(20));
             assert!(!waiting.is_finished(), "the device is closed, and the buffer full");
-            self.gate.set(false);
+            self.gate.set(Mode::Open);
             outcome.expect("a thread that appends nothing does not wait");
         });
     }

@@ -1,15 +1,13 @@
 //! The devices under a database of the tests, and the wrappers around them.
 
 use firndb::Devices;
-use firndb::device::{
-    CrashPlan, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, FaultPlan, Faulty, Fill, Io,
-    MemoryDevice,
-};
+use firndb::device::{CrashPlan, Device, DeviceError, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
+use firndb_testkit::hooked::Hooked;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Devices in memory: what is left when everything above them is gone.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bed {
     pub superblock: Arc<MemoryDevice>,
     pub logs: Vec<Arc<MemoryDevice>>,
@@ -61,17 +59,37 @@ impl Bed {
         }
     }
 
+    /// As they are, without the cache's.
+    pub fn devices(&self) -> Devices {
+        Devices { cache: None, ..self.plain() }
+    }
+
+    /// Superblock, log devices, store.
+    pub fn all(&self) -> Vec<Arc<MemoryDevice>> {
+        [&self.superblock].into_iter().chain(&self.logs).chain([&self.store]).cloned().collect()
+    }
+
     /// As they are.
     pub fn plain(&self) -> Devices {
         self.map(&|device| device.clone())
+    }
+
+    /// Failing as `plan` says, without the cache's.
+    pub fn failing(&self, plan: &FaultPlan) -> Devices {
+        let devices = self.map(&|device| Arc::new(Faulty::new(device.clone(), plan)));
+        Devices { cache: None, ..devices }
     }
 
     /// Failing as `plan` says, until `off` is set: then nothing reaches the plan or the devices any
     /// more.
     pub fn faulty(&self, plan: &FaultPlan, off: &Arc<AtomicBool>) -> Devices {
         self.map(&|device| {
-            let faulty = Arc::new(Faulty::new(device.clone(), plan));
-            Arc::new(Switch { inner: faulty, off: off.clone() })
+            let (name, off) = (device.info().name.clone(), off.clone());
+            Hooked::over(Arc::new(Faulty::new(device.clone(), plan)), move |_| {
+                let off = off.load(Ordering::SeqCst);
+                let error = || DeviceError::new(DeviceErrorKind::Failed, format!("{name}: the power is off"));
+                if off { Err(error()) } else { Ok(()) }
+            })
         })
     }
 
@@ -85,55 +103,5 @@ impl Bed {
         let store = plan.device_holding(&self.store);
         let cache: Arc<dyn Device> = plan.device_holding(&self.cache);
         Devices { superblock, logs, store, cache: Some(cache) }
-    }
-}
-
-/// Passes calls on until it is switched off.
-#[derive(Debug)]
-struct Switch {
-    inner: Arc<dyn Device>,
-    off: Arc<AtomicBool>,
-}
-
-impl Switch {
-    fn on(&self) -> Result<&dyn Device, DeviceError> {
-        if self.off.load(Ordering::SeqCst) {
-            let name = &self.inner.info().name;
-            return Err(DeviceError::new(DeviceErrorKind::Failed, format!("{name}: the power is off")));
-        }
-        Ok(&*self.inner)
-    }
-}
-
-impl Device for Switch {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.on()?.read(offset, buf)
-    }
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        self.on()?.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.on()?.sync()
-    }
-    fn submit(&self, batch: &mut [Io<'_>]) {
-        match self.on() {
-            Ok(inner) => inner.submit(batch),
-            Err(error) => batch.iter_mut().for_each(|io| io.outcome = Err(error.clone())),
-        }
-    }
-    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
-        self.on()?.grow(len, fill)
-    }
-    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
-        self.on()?.shrink(len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.on()?.discard(offset, len)
     }
 }

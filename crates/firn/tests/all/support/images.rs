@@ -4,11 +4,11 @@ use super::bed::Bed;
 use super::model::{State, verify, verify_and_go_on};
 use super::scripts::Script;
 use super::session::Session;
-use super::watchdog::Watchdog;
-use super::{Failures, caught};
 use firndb::Options;
 use firndb::device::{CrashPlan, CrashReplay, MemoryDevice, Survival};
 use firndb_base::rng::Rng;
+use firndb_testkit::cases::{Failures, caught};
+use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
 /// How densely a record is walked.
@@ -62,6 +62,32 @@ pub struct Record {
     pub options: Options,
     /// State that was acknowledged before the record began.
     pub acknowledged: usize,
+}
+
+/// A script to be walked: its name among others, and the options that its images are opened with.
+pub struct Case {
+    pub name: String,
+    pub script: Script,
+    pub reopened: fn(Options) -> Options,
+}
+
+/// Walks the scripts one after the other; those that `FIRN_SCRIPT` names, if it is set.
+pub fn walk_all(cases: impl IntoIterator<Item = Case>, walk: Walk) -> Tally {
+    let only = std::env::var("FIRN_SCRIPT").ok();
+    let dog = Watchdog::start();
+    let mut tally = Tally::default();
+    let is_chosen = |case: &Case| only.as_ref().is_none_or(|only| case.script.name == only);
+    for Case { name, script, reopened } in cases.into_iter().filter(is_chosen) {
+        let mut record = record(&script, script.options_for(), CrashPlan::new(), &|devices| devices);
+        let Session { broken, errors, .. } = &record.session;
+        assert!(broken.is_empty() && errors.is_empty(), "{name}: {broken:?} {errors:?}");
+        record.options = reopened(record.options);
+        let found = record.walk(walk, &dog);
+        eprintln!("{name}: {found}, {} failures", found.failures.count());
+        tally.join(found);
+    }
+    eprintln!("in all: {tally}");
+    tally
 }
 
 /// Runs a script once, on devices that record everything. `options` are those that it runs under.

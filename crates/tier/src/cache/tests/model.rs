@@ -37,6 +37,28 @@ struct Queue {
 }
 
 impl Queue {
+    fn new(policy: CachePolicy, group_pages: usize, slots: usize) -> Queue {
+        Queue {
+            group_pages,
+            // One place is being emptied for the group after the one that is filled.
+            groups: slots / group_pages - 1,
+            second_chance: matches!(
+                policy,
+                CachePolicy::GroupSecondChance | CachePolicy::Keeping | CachePolicy::Selective
+            ),
+            keeps: policy == CachePolicy::Keeping,
+            shadow: matches!(policy, CachePolicy::Selective | CachePolicy::Keeping)
+                .then(|| ShadowEntries::new(slots)),
+            scarce: false,
+            turned_away: 0,
+            closed: VecDeque::new(),
+            open: Vec::new(),
+            store: BTreeMap::new(),
+            write_backs: 0,
+            second_chances: 0,
+        }
+    }
+
     fn valid(&mut self, page: PageId) -> Option<&mut Flags> {
         let all = self.closed.iter_mut().flatten().chain(&mut self.open);
         let mut valid = all.filter(|flags| flags.valid && flags.page == page);
@@ -132,25 +154,7 @@ fn run(seed: u64, policy: CachePolicy) -> u64 {
     let bytes = 80_000 + rng.below(60_000);
     let mut rig = Rig::new(CacheOptions { bytes, policy, group_pages, write_through: false });
     let slots = rig.cache.cache_statistics().slots as usize;
-    let mut model = Queue {
-        group_pages,
-        // One place is being emptied for the group after the one that is filled.
-        groups: slots / group_pages - 1,
-        second_chance: matches!(
-            policy,
-            CachePolicy::GroupSecondChance | CachePolicy::Keeping | CachePolicy::Selective
-        ),
-        keeps: policy == CachePolicy::Keeping,
-        shadow: matches!(policy, CachePolicy::Selective | CachePolicy::Keeping)
-            .then(|| ShadowEntries::new(slots)),
-        scarce: false,
-        turned_away: 0,
-        closed: VecDeque::new(),
-        open: Vec::new(),
-        store: BTreeMap::new(),
-        write_backs: 0,
-        second_chances: 0,
-    };
+    let mut model = Queue::new(policy, group_pages, slots);
     let pages = rig.allocate(rng.between(slots as u64 / 2, 2 * slots as u64) as usize);
     let pick = |rng: &mut Rng| {
         // Some pages are hotter than others.

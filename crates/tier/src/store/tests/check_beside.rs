@@ -10,55 +10,36 @@ use firndb_base::rng::Rng;
 use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::sync::{Arc, thread};
-use firndb_device::{Device, DeviceError, Durability, MemoryDevice};
+use firndb_device::{Device, MemoryDevice};
+use firndb_testkit::hooked::{Call, Hooked};
 use std::time::Duration;
 
 /// Duration of one request, as of a disk.
 const LATENCY: Duration = Duration::from_millis(5);
 
-/// A device with slow requests, once they are switched on.
-#[derive(Debug)]
-struct Slow {
-    inner: MemoryDevice,
-    slow: AtomicBool,
-}
-
-impl Slow {
-    fn pass(&self) {
-        if self.slow.load(Relaxed) {
+/// A device in memory with slow requests, once they are switched on.
+fn slow_device(slow: &Arc<AtomicBool>) -> Arc<dyn Device> {
+    let slow = slow.clone();
+    Hooked::over(Arc::new(MemoryDevice::new("store")), move |call| {
+        if slow.load(Relaxed) && matches!(call, Call::Read { .. } | Call::Write { .. } | Call::Sync) {
             clock::sleep(LATENCY);
         }
-    }
-}
-
-impl Device for Slow {
-    firndb_device::forward!(inner: info, len, grow, shrink, discard);
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.pass();
-        self.inner.read(offset, buf)
-    }
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        self.pass();
-        self.inner.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.pass();
-        self.inner.sync()
-    }
+        Ok(())
+    })
 }
 
 /// Duration of the longest of a writer's calls, and what it ran beside.
 fn longest_call(with_check: bool) -> (Duration, Duration) {
     let ran = sim::run(SimOptions::measuring(1, 4), move || {
-        let device = Arc::new(Slow { inner: MemoryDevice::new("store"), slow: AtomicBool::new(false) });
+        let slow = Arc::new(AtomicBool::new(false));
         let log = TestLog::new();
-        let store = create(device.clone(), &log);
+        let store = create(slow_device(&slow), &log);
         let pages = allocate(&store, &log, 4000).unwrap();
         for chunk in pages.chunks(60) {
             write(&store, &log, chunk);
         }
         store.sync().unwrap();
-        device.slow.store(true, Relaxed);
+        slow.store(true, Relaxed);
         let stop = AtomicBool::new(false);
         let (mut longest, mut took) = (Duration::ZERO, Duration::ZERO);
         thread::scope(|scope| {

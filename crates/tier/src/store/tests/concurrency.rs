@@ -6,9 +6,10 @@ use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind, Written};
 use firndb_base::PageId;
 use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use firndb_base::sync::{Arc, Mutex};
-use firndb_device::{Device, DeviceError, MemoryDevice};
+use firndb_device::MemoryDevice;
+use firndb_testkit::hooked::Trap;
 
 /// Every read must find a version at least as new as what was taken before it began, with its own
 /// bytes.
@@ -99,34 +100,11 @@ fn run(limit: u64, rounds: u64) {
     compare(&store, &fold(&log.records(), log.end()));
 }
 
-/// Runs a test's own code before a read reaches the device, once.
-struct Hooked {
-    inner: MemoryDevice,
-    hook: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl std::fmt::Debug for Hooked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl Device for Hooked {
-    firndb_device::forward!(inner: info, len, write, sync, grow, shrink, discard);
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let hook = self.hook.lock().take();
-        if let Some(hook) = hook {
-            hook();
-        }
-        self.inner.read(offset, buf)
-    }
-}
-
 #[test]
 fn a_read_overtaken_by_a_move_and_a_reuse_of_the_place_is_repeated() {
     let log = TestLog::new();
-    let device = Arc::new(Hooked { inner: MemoryDevice::new("store"), hook: Mutex::new(None) });
-    let store = Arc::new(create(device.clone(), &log));
+    let trap = Trap::default();
+    let store = Arc::new(create(trap.over_reads(Arc::new(MemoryDevice::new("store"))), &log));
     let pages = allocate(&store, &log, 40).unwrap();
     write(&store, &log, &pages);
     let place = store.entry_of(pages[0]).unwrap().place();
@@ -143,9 +121,9 @@ fn a_read_overtaken_by_a_move_and_a_reuse_of_the_place_is_repeated() {
             panic!("the place is reused sooner or later");
         }
     };
-    *device.hook.lock() = Some(Box::new(overtake));
+    trap.set(overtake);
     let (version, bytes) = read(&store, pages[0]).unwrap();
-    assert!(store.entry_of(pages[0]).unwrap().place() != place && device.hook.lock().is_none());
+    assert!(store.entry_of(pages[0]).unwrap().place() != place && !trap.is_set());
     assert_eq!(Some(version), store.version_of(pages[0]).unwrap());
     assert_eq!(bytes, image(pages[0], version));
 }

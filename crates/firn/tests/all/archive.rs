@@ -1,0 +1,7 @@
+//! The archive, backups and restores.
+
+mod backup_and_restore;
+mod completes_commits;
+mod lags_and_gaps;
+mod restore_is_whole_or_refused;
+pub mod support;

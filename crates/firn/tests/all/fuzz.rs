@@ -1,0 +1,4 @@
+//! The fuzzers of `fuzz/`, run for a short time, and their seeds.
+
+pub mod runs_are_short_here;
+mod seeds;

@@ -1,0 +1,9 @@
+//! What transactions see of each other, and wait for.
+
+mod anomalies;
+mod locks;
+mod long_transactions;
+mod script;
+mod support;
+mod two_phase;
+mod waits;

@@ -1,0 +1,6 @@
+//! Log devices join, leave, fail and are missing.
+
+mod exchanged;
+mod failing;
+mod missing;
+mod support;
