@@ -159,7 +159,7 @@ fn look(files: ArchiveFiles, superblock: &Superblock, from: Lsn) -> Result<Archi
 mod tests {
     use super::*;
     use crate::engine::devices::Devices;
-    use crate::engine::superblock::Found;
+    use crate::engine::superblock::copies::Found;
     use crate::options::Options;
     use firndb_base::sync::Arc;
     use firndb_device::{

@@ -4,7 +4,7 @@
 //! errors and options, which all three share, are leaves beside it.
 //!
 //! * opening: `directory`, `creation_mark`, `claim`, `separate_directories`, `assembly`, `devices`,
-//!   `superblock`, `superblock_fields`, `log_width`;
+//!   `superblock` (with `copies` and `encoding`), `superblock_fields`, `log_width`;
 //! * recovery: `recovery`, `log_source`, `scan_cache`, `archive_needed`, `analysis`,
 //!   `pending_collector`, `page_changes`, `pending`, `pending_log`, `redo`, `background_recovery`,
 //!   `recovery_report`;
