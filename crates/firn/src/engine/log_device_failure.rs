@@ -154,8 +154,8 @@ mod tests {
     use firndb_device::{Device, MemoryDevice};
     use firndb_log::Left;
 
-    /// Cause: what is left was counted before the superblock's lock was taken. Effect: another device
-    /// failed in between, and its handler's lower count was replaced by this one's.
+    /// Cause: what is left was counted before the superblock's lock was taken. Effect: another
+    /// device failed in between, and its handler's lower count was replaced by this one's.
     #[test]
     fn what_is_left_is_counted_with_the_superblock_locked() {
         let device = |name: &str| Arc::new(MemoryDevice::new(name)) as Arc<dyn Device>;

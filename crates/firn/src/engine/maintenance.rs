@@ -149,8 +149,8 @@ mod tests {
     use firndb_base::sync::Arc;
     use firndb_device::MemoryDevice;
 
-    /// Cause: that one thread at a time does maintenance was a comment. Effect: a step freed a dropped
-    /// table beside a thread that removed ghosts from it.
+    /// Cause: that one thread at a time does maintenance was a comment. Effect: a step freed a
+    /// dropped table beside a thread that removed ghosts from it.
     #[test]
     fn a_step_leaves_maintenance_to_the_thread_that_is_at_it() {
         let devices = Devices {

@@ -6,7 +6,7 @@
 //! * epochs ascend, and so do their starts; the redo start is never after the checkpoint record;
 //! * the table of epochs is bounded: an opening drops those in which it found no log
 //!   ([`Superblock::forget_epochs_without_log`]), and the archive loses its hold on log before the
-//!   others are too many (`recovery.rs`).
+//!   others are too many (`recovery/next_epoch.rs`).
 
 pub(crate) mod copies;
 pub(crate) mod encoding;
