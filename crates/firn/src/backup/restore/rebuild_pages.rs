@@ -38,8 +38,8 @@ impl Site {
         if space.used_bytes > space.capacity_bytes / 3 { self.settle() } else { Ok(()) }
     }
 
-    /// Repeats the changes up to `end`, `workers` pages at once, and writes everything. `between` is
-    /// called now and then with the LSN that was reached.
+    /// Repeats the changes up to `end`, `workers` pages at once, and writes everything. `between`
+    /// is called now and then with the LSN that was reached.
     pub fn redo(
         &self,
         source: &Source,
