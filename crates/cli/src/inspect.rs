@@ -99,7 +99,6 @@ fn count(db: &Database, table: &str) -> Result<RowCount, firndb::Error> {
 }
 
 fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive): (u64, Option<String>)) {
-    let recovery = &statistics.recovery;
     say!("database {} in {}", statistics.database, dir.display());
     say!(
         "  opened {} times, pages of {} B, {} on devices",
@@ -107,6 +106,37 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
         statistics.page_size,
         size::show(bytes)
     );
+    print_recovery(statistics);
+    let store = &statistics.store;
+    say!(
+        "  store: {} pages allocated, {} places, {} free; {} in {}",
+        store.pages_allocated,
+        store.places,
+        store.places_free,
+        size::show(statistics.store_device.1),
+        statistics.store_device.0
+    );
+    if let Some(cache) = &statistics.cache {
+        print_cache(cache, statistics.cache_device.as_ref());
+    }
+    print_log(statistics);
+    if let Some(archive) = archive {
+        say!("  {archive}");
+    }
+    for setting in &statistics.settings {
+        let reason = if setting.reason.is_empty() { String::new() } else { format!(": {}", setting.reason) };
+        say!("  {}: {} ({}{reason})", setting.name, setting.value, setting.origin);
+    }
+    let (set_aside, count) = &statistics.set_aside;
+    if *count > 0 {
+        say!("  set aside until the next opening because of damage: {count} pieces of work");
+        set_aside.iter().for_each(|entry| say!("    {}: {}", entry.work, entry.cause));
+    }
+    print_rows(rows);
+}
+
+fn print_recovery(statistics: &Statistics) {
+    let recovery = &statistics.recovery;
     say!(
         "  {}: {} of log read, {} changes repeated, {} transactions rolled back, {} prepared",
         if recovery.clean { "had been closed cleanly" } else { "had not been closed" },
@@ -138,18 +168,9 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
             size::show(recovery.from_archive)
         );
     }
-    let store = &statistics.store;
-    say!(
-        "  store: {} pages allocated, {} places, {} free; {} in {}",
-        store.pages_allocated,
-        store.places,
-        store.places_free,
-        size::show(statistics.store_device.1),
-        statistics.store_device.0
-    );
-    if let Some(cache) = &statistics.cache {
-        print_cache(cache, statistics.cache_device.as_ref());
-    }
+}
+
+fn print_log(statistics: &Statistics) {
     let space = &statistics.log_space;
     say!(
         "  log: {} of {} in use, next LSN {}, checkpoint at {}, redo from {}, a checkpoint every {}",
@@ -169,18 +190,9 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
         say!("    {} copies wanted, {} now; redundant: {from}", array.copies, array.copies_now);
     }
     print_hiding(&statistics.log.hiding);
-    if let Some(archive) = archive {
-        say!("  {archive}");
-    }
-    for setting in &statistics.settings {
-        let reason = if setting.reason.is_empty() { String::new() } else { format!(": {}", setting.reason) };
-        say!("  {}: {} ({}{reason})", setting.name, setting.value, setting.origin);
-    }
-    let (set_aside, count) = &statistics.set_aside;
-    if *count > 0 {
-        say!("  set aside until the next opening because of damage: {count} pieces of work");
-        set_aside.iter().for_each(|entry| say!("    {}: {}", entry.work, entry.cause));
-    }
+}
+
+fn print_rows(rows: &Rows) {
     let mut table = table::new(&["table", "rows"]);
     for (name, count) in rows {
         let count = match count {

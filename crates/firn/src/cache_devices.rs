@@ -3,7 +3,9 @@
 use crate::database::Database;
 use crate::engine::cache::{self, CACHE};
 use crate::engine::devices::Candidate;
-use crate::engine::directory::{self, directory_of};
+use crate::engine::directory;
+use crate::engine::directory::files::{directory_of, open_existing, open_or_make};
+use crate::engine::directory::names::refuse_own_files;
 use crate::engine::superblock::Superblock;
 use crate::engine::superblock_fields::{CacheKind, CacheMember};
 use crate::error::{Error, ErrorKind};
@@ -187,8 +189,8 @@ impl Database {
         })?;
         let whole = dir.join(name);
         self.check_spec(spec, None)?;
-        directory::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
-        let device = directory::open_or_make(&whole)?;
+        refuse_own_files(dir, &whole, &engine.superblock.lock())?;
+        let device = open_or_make(&whole)?;
         sync_directory(directory_of(&whole))?;
         let device = match &engine.options.wrap_device {
             Some(wrap) => wrap("cache", device)?,
@@ -222,8 +224,8 @@ impl Database {
     }
 
     /// Takes the flash cache out of use while the database works: its dirty pages are written to
-    /// the store, which takes as long as writing that many pages there. `progress` is called with the
-    /// number of pages left. Its file stays where it is, and may be removed.
+    /// the store, which takes as long as writing that many pages there. `progress` is called with
+    /// the number of pages left. Its file stays where it is, and may be removed.
     ///
     /// After a crash in between it is in use as before; detach it again.
     ///
@@ -278,7 +280,7 @@ pub fn cache_status(dir: impl AsRef<Path>) -> Result<Option<CacheStatus>, Error>
     let dir = dir.as_ref();
     let (_held, superblock) = directory::look_at_superblock(dir)?;
     let of = |member: &CacheMember| {
-        let device = directory::open_existing(&dir.join(&member.path));
+        let device = open_existing(&dir.join(&member.path));
         CacheStatus::of(&superblock, member, device, superblock.checkpoint)
     };
     Ok(superblock.extensions.cache.as_ref().map(of))

@@ -58,7 +58,7 @@ mod table;
 mod transaction;
 
 pub use advice::{Advice, MemoryCosts, MemoryUse, Purchase, Verdict};
-pub use backup::archive::survey_archive;
+pub use backup::archive_survey::survey_archive;
 pub use backup::base_backup::{BackupProgress, BackupReport, verify_backup};
 pub use backup::restore::{RestoreReport, RestoreTo};
 pub use cache_devices::{CacheMemberState, CacheSpec, CacheStatus, cache_status};

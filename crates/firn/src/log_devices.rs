@@ -2,7 +2,9 @@
 
 use crate::database::Database;
 use crate::engine::devices::Candidate;
-use crate::engine::directory::{self, directory_of};
+use crate::engine::directory;
+use crate::engine::directory::files::{directory_of, open_existing, open_or_make};
+use crate::engine::directory::names::refuse_own_files;
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
 use crate::options::callbacks::LogEvent;
@@ -152,8 +154,8 @@ impl Database {
             )
         })?;
         let whole = dir.join(name);
-        directory::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
-        let device = directory::open_or_make(&whole)?;
+        refuse_own_files(dir, &whole, &engine.superblock.lock())?;
+        let device = open_or_make(&whole)?;
         sync_directory(directory_of(&whole))?;
         let id = self.add(device, name.to_owned())?;
         Ok(id)
@@ -235,7 +237,7 @@ pub fn log_status(dir: impl AsRef<Path>) -> Result<LogArrayStatus, Error> {
     let (_held, superblock) = directory::look_at_superblock(dir)?;
     let identity = superblock.log_identity();
     let member = |(place, member): (usize, &crate::engine::superblock::Member)| {
-        let found = directory::open_existing(&dir.join(&member.path))
+        let found = open_existing(&dir.join(&member.path))
             .and_then(|device| Ok(MemberStatus::read(device, &identity, place, superblock.log_start())?));
         match found {
             Ok(status) => of_status(&status, &member.path, LogMemberState::InUse),

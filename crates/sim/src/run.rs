@@ -5,25 +5,27 @@
 //! last the devices are healed; then `check` must find nothing, and the whole history of all rounds
 //! must hold no phenomenon that its isolation level forbids.
 
+mod beside;
 mod opening;
+mod power;
+mod round;
 
-use crate::array::Change;
-use crate::chores::{self, ChoreError, Scratch};
-use crate::client::{Client, Counters, Stop, Tables};
-use crate::ledger::{Entry, Ledger};
+use crate::chores::Scratch;
+use crate::client::{Counters, Tables};
+use crate::ledger::Ledger;
 use crate::machine::Machine;
 use crate::medium::Survival;
 use crate::restoring::{Restored, Restoring};
-use crate::scenario::{CacheChange, End, Round, Scenario, Severity};
+use crate::scenario::{Round, Scenario, Severity};
 use crate::shadow::Shadow;
 use crate::shelf::Shelf;
-use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
+use beside::log_device_fails;
+use firndb::device::Calls;
 use firndb::{Database, Error, ErrorKind, Isolation, Lsn, Options};
 use firndb_base::clock::{self, Moment};
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, SimFailure, SimOptions};
-use firndb_base::sync::atomic::{AtomicBool, Ordering};
-use firndb_base::sync::{Arc, Mutex, thread};
+use firndb_base::sync::Arc;
 use firndb_workloads::history::{Phenomenon, judge};
 use opening::Opened;
 use std::time::Duration;
@@ -315,55 +317,6 @@ impl Story {
         Some(dark.cut(Survival::None, &mut self.rng))
     }
 
-    /// Switches the power off after a while, from a thread of its own. The returned flag says that
-    /// it is off.
-    fn switch(&mut self, machine: &Machine, after: Duration, survival: Survival) -> Switch {
-        let left = Arc::new(Mutex::new(None));
-        let off = Arc::new(AtomicBool::new(false));
-        let (machine, for_thread, flag) = (machine.clone(), left.clone(), off.clone());
-        let mut rng = Rng::new(self.rng.next_u64());
-        let handle = thread::spawn("power", move || {
-            clock::sleep(after);
-            flag.store(true, Ordering::SeqCst);
-            *for_thread.lock() = Some(machine.cut(survival, &mut rng));
-        });
-        Switch { left, off, handle: handle.expect("a thread") }
-    }
-
-    /// Takes a backup while clients work; where it ended, if it did.
-    fn back_up(&self, db: &Database) -> thread::JoinHandle<Option<Lsn>> {
-        let (db, to) = (db.clone(), self.shelf.place("backup"));
-        let body = move || {
-            let taken = db.backup(to, &mut |_| std::ops::ControlFlow::Continue(()));
-            taken.ok().map(|report| report.end)
-        };
-        thread::spawn("backup", body).expect("a thread")
-    }
-
-    /// Opens the database while its archive is away: that works, or it says that the archive is
-    /// needed.
-    fn opening_without_archive(&mut self, contents: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
-        self.shelf.hide_archive(true);
-        match self.options(&machine).open_on(machine.devices()) {
-            Ok(db) => {
-                self.say("opened without its archive");
-                // What it archived meanwhile goes with the directory that took its place.
-                self.gaps = true;
-                if let Err(error) = db.close() {
-                    self.judge_error("closing it without its archive", &error, false);
-                }
-            }
-            Err(error) if error.to_string().contains("the archive is needed") => {
-                self.say("it needs its archive");
-            }
-            Err(error) => self.judge_error("opening it without its archive", &error, false),
-        }
-        let left = machine.cut(Survival::Any, &mut self.rng);
-        self.shelf.hide_archive(false);
-        left
-    }
-
     /// Restores states since the backup, and compares.
     fn restore(&mut self) {
         let Some(from) = self.backup.filter(|_| !self.spoilt) else { return };
@@ -387,240 +340,6 @@ impl Story {
                 Restored::Nothing => self.say(format!("{what:?} cannot be restored: there was none")),
             }
         }
-    }
-
-    /// Changes the log's devices while clients work.
-    fn change_members(
-        &self,
-        round: &Round,
-        machine: &Machine,
-        db: &Database,
-    ) -> thread::JoinHandle<Vec<Outcome>> {
-        let (db, machine) = (db.clone(), machine.clone());
-        let (changes, spares) = (round.array.changes.clone(), self.scenario.array.spares as u64);
-        let mut rng = Rng::new(self.scenario.seed ^ 0xC4A6);
-        let body = move || {
-            let mut outcomes = Vec::new();
-            for (after, change) in changes {
-                clock::sleep(after);
-                let spare = machine.spare(rng.below(spares) as usize);
-                let members = db.log_array().members;
-                let some =
-                    members.get(rng.below(members.len().max(1) as u64) as usize).map(|member| member.id);
-                let add = || db.add_log_device_on(spare.clone()).map(drop);
-                let remove = || match some.map_or(Ok(()), |id| db.remove_log_device(id)) {
-                    // It failed, and a checkpoint has dropped it since the look at the members.
-                    Err(error)
-                        if error.kind() == ErrorKind::NotFound
-                            && db.log_array().members.iter().all(|member| Some(member.id) != some) =>
-                    {
-                        Ok(())
-                    }
-                    outcome => outcome,
-                };
-                let outcome = match change {
-                    Change::Add => add(),
-                    Change::Remove => remove(),
-                    Change::Replace => add().and_then(|()| remove()),
-                };
-                outcomes.push((change, outcome));
-            }
-            outcomes
-        };
-        thread::spawn("operator", body).expect("a thread")
-    }
-
-    fn interrupted_opening(
-        &mut self,
-        contents: Vec<Vec<u8>>,
-        after: Duration,
-        survival: Survival,
-    ) -> Vec<Vec<u8>> {
-        let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
-        let switch = self.switch(&machine, after, survival);
-        let opened = self.options(&machine).open_on(machine.devices());
-        if let Err(error) = &opened {
-            let off = switch.is_off();
-            self.judge_error("the opening under which the power failed", error, off);
-        }
-        drop(opened);
-        self.summary.cuts += 1;
-        switch.wait()
-    }
-
-    /// Clients at work, until the round's end.
-    fn work(&mut self, round: &Round, machine: &Machine, db: Database, tables: Tables) -> Vec<Vec<u8>> {
-        let switch = match round.end {
-            End::PowerCut(after, survival) => Some(self.switch(machine, after, survival)),
-            End::Close | End::Drop => None,
-        };
-        let handles: Vec<_> = (0..self.scenario.clients as usize)
-            .map(|client| {
-                let client = Client {
-                    client,
-                    db: db.clone(),
-                    tables: tables.clone(),
-                    counters: self.counters.clone(),
-                    isolation: self.scenario.isolation,
-                    keys: self.scenario.keys,
-                    pause: self.scenario.pause,
-                };
-                let (count, mut rng) = (round.transactions, Rng::new(self.rng.next_u64()));
-                let name = format!("client-{}", client.client);
-                thread::spawn(&name, move || client.run(count, &mut rng)).expect("a thread")
-            })
-            .collect();
-        let clock = set_wall_clock(round);
-        let chores = self.chores(round, machine, &db, &tables);
-        let changes = self.change_cache(round, machine, &db);
-        let operator = self.change_members(round, machine, &db);
-        let ended: Vec<(Vec<Entry>, Stop)> =
-            handles.into_iter().map(|handle| handle.join().expect("a client does not panic")).collect();
-        let changed = operator.join().expect("the operator does not panic");
-        let done = chores.finish();
-        clock.join().expect("nothing panics");
-        let excused = machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
-        for (change, outcome) in changed {
-            match outcome {
-                Ok(()) => self.say(format!("log devices: {change:?}")),
-                // It is a member already, or the last one.
-                Err(error) if error.kind() == ErrorKind::BadArgument => {
-                    self.say(format!("log devices: {change:?} was refused: {error}"));
-                }
-                Err(error) => self.judge_error(&format!("log devices: {change:?}"), &error, excused),
-            }
-        }
-        for (what, outcome) in done.outcomes {
-            match outcome {
-                Ok(()) => {}
-                Err(ChoreError::Failed(error)) => self.judge_error(what, &error, excused),
-                Err(ChoreError::Wrong(sentence)) => self.accuse(format!("{what}: {sentence}")),
-            }
-        }
-        self.scratch = done.scratch.unwrap_or_else(|| std::mem::take(&mut self.scratch));
-        let holds = self.scenario.log_bytes_each * self.scenario.log_devices as u64;
-        self.summary.laps += db.statistics().log.written_bytes as f64 / holds as f64;
-        if let Some(archive) = db.archive_statistics() {
-            self.gaps |= !archive.gaps.is_empty();
-        }
-        for (client, (entries, stop)) in ended.into_iter().enumerate() {
-            self.moments.extend(entries.iter().map(|entry| entry.when_us));
-            entries.into_iter().for_each(|entry| self.ledger.add(entry));
-            match stop {
-                Stop::Done => {}
-                Stop::Refused(error) => self.judge_error(&format!("client {client}"), &error, excused),
-                Stop::Wrong(sentence) => self.accuse(format!("client {client}: {sentence}")),
-            }
-        }
-        let changes = changes.join().expect("nothing panics");
-        let excused = machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
-        for (what, outcome) in changes {
-            match outcome {
-                Ok(()) => self.say(format!("{what}: done")),
-                Err(error) => self.judge_error(&what, &error, excused),
-            }
-        }
-        drop(tables);
-        let excused =
-            |switch: &Option<Switch>| machine.faults_met() > 0 || switch.as_ref().is_some_and(Switch::is_off);
-        match round.end {
-            End::Close => {
-                machine.heal();
-                if let Err(error) = db.close() {
-                    let excused = excused(&switch);
-                    self.judge_error("closing it", &error, excused);
-                }
-                machine.cut(Survival::Any, &mut self.rng)
-            }
-            End::Drop => {
-                drop(db);
-                machine.cut(Survival::Any, &mut self.rng)
-            }
-            End::PowerCut(..) => {
-                let switch = switch.expect("set up above");
-                // The background threads go on until the power fails.
-                let left = switch.wait();
-                drop(db);
-                self.summary.cuts += 1;
-                self.say("the power failed");
-                left
-            }
-        }
-    }
-
-    /// Does beside the clients what the round asks for, in threads of its own.
-    fn chores(&mut self, round: &Round, machine: &Machine, db: &Database, tables: &Tables) -> Chores {
-        let (steps, rows) = (round.chores.scratch_steps, round.chores.scratch_rows);
-        let churn = (steps > 0).then(|| {
-            // A generator of its own: a seed without chores is what it was before there were any.
-            let mut rng = Rng::new(self.scenario.seed ^ (self.summary.recoveries << 32));
-            let (mut scratch, db) = (self.scratch.clone(), db.clone());
-            let body = move || {
-                let outcome = scratch.work(&db, steps, rows, &mut rng);
-                (scratch, outcome)
-            };
-            thread::spawn("chores", body).expect("a thread")
-        });
-        let ended = Arc::new(AtomicBool::new(false));
-        let hold = round.chores.long_snapshot.then(|| {
-            let (db, tables, keys, ended) = (db.clone(), tables.clone(), self.scenario.keys, ended.clone());
-            let body = move || chores::hold_a_snapshot(&db, &tables, keys, &ended);
-            thread::spawn("snapshot", body).expect("a thread")
-        });
-        let fail = round.chores.two_devices_fail.map(|(after, logs)| {
-            let machine = machine.clone();
-            let body = move || {
-                clock::sleep(after);
-                logs.into_iter().for_each(|log| machine.trouble(log_device_fails(log, Calls::Any)));
-            };
-            thread::spawn("failures", body).expect("a thread")
-        });
-        Chores { churn, hold, fail, ended }
-    }
-
-    /// Does to the flash cache what the round asks for, in a thread of its own; returns what came
-    /// of it.
-    fn change_cache(
-        &mut self,
-        round: &Round,
-        machine: &Machine,
-        db: &Database,
-    ) -> thread::JoinHandle<Vec<(String, Result<(), Error>)>> {
-        let (changes, page_size) = (round.cache_changes.clone(), self.scenario.page_size);
-        let (db, machine) = (db.clone(), machine.clone());
-        let work = move || {
-            let mut outcomes = Vec::new();
-            for (after, change) in changes {
-                clock::sleep(after);
-                let there = db.cache_status().is_some();
-                let outcome = match change {
-                    CacheChange::Attach(_) if there => continue,
-                    CacheChange::Detach | CacheChange::Resize(_) if !there => continue,
-                    CacheChange::Attach(setup) => {
-                        let device = machine.devices().cache.expect("the scenario has a cache");
-                        db.attach_cache_on(device, &setup.spec(page_size))
-                    }
-                    CacheChange::Detach => db.detach_cache(&mut |_| {}),
-                    CacheChange::Resize(pages) => db.resize_cache(pages * page_size as u64, &mut |_| {}),
-                };
-                let nothing_changed = match &outcome {
-                    Err(error) => match error.kind() {
-                        // Too small for its groups.
-                        ErrorKind::BadArgument => true,
-                        // It was lost, and a checkpoint has dropped it since the look at its
-                        // status.
-                        ErrorKind::NotFound => db.cache_status().is_none(),
-                        _ => false,
-                    },
-                    Ok(()) => false,
-                };
-                if !nothing_changed {
-                    outcomes.push((format!("{change:?}"), outcome));
-                }
-            }
-            outcomes
-        };
-        thread::spawn("cache", work).expect("a thread")
     }
 
     fn check(&mut self, db: &Database) {
@@ -647,79 +366,5 @@ impl Story {
                 self.accuse(format!("{:?} shows {phenomenon:?}: {example}", self.scenario.isolation));
             }
         }
-    }
-}
-
-/// A log device of which every call of a kind fails from now on.
-fn log_device_fails(log: usize, calls: Calls) -> FaultRule {
-    let fault = Fault::Fail(DeviceErrorKind::Failed);
-    FaultRule { calls, device: Some(format!("log.{log}")), when: When::From(0), fault }
-}
-
-/// Sets the clock on the wall while clients work.
-fn set_wall_clock(round: &Round) -> thread::JoinHandle<()> {
-    let times = round.array.clock.clone();
-    let body = move || {
-        for (after, by_us) in times {
-            clock::sleep(after);
-            sim::set_wall_clock(by_us);
-        }
-    };
-    thread::spawn("clock", body).expect("a thread")
-}
-
-/// How a change of the log's devices ended.
-type Outcome = (Change, Result<(), Error>);
-
-/// What is done beside the clients.
-struct Chores {
-    churn: Option<thread::JoinHandle<(Scratch, Result<(), ChoreError>)>>,
-    hold: Option<thread::JoinHandle<Result<(), ChoreError>>>,
-    fail: Option<thread::JoinHandle<()>>,
-    ended: Arc<AtomicBool>,
-}
-
-/// How the chores of a round ended.
-struct ChoresDone {
-    scratch: Option<Scratch>,
-    outcomes: Vec<(&'static str, Result<(), ChoreError>)>,
-}
-
-impl Chores {
-    /// The clients have ended: waits for the rest.
-    fn finish(self) -> ChoresDone {
-        let mut outcomes = Vec::new();
-        let scratch = self.churn.map(|churn| {
-            let (scratch, churned) = churn.join().expect("it does not panic");
-            outcomes.push(("a table that comes and goes", churned));
-            scratch
-        });
-        self.ended.store(true, Ordering::SeqCst);
-        if let Some(hold) = self.hold {
-            outcomes.push(("a snapshot held", hold.join().expect("it does not panic")));
-        }
-        if let Some(fail) = self.fail {
-            fail.join().expect("it does not panic");
-        }
-        ChoresDone { scratch, outcomes }
-    }
-}
-
-/// A power switch that goes off by itself.
-struct Switch {
-    left: Arc<Mutex<Option<Vec<Vec<u8>>>>>,
-    off: Arc<AtomicBool>,
-    handle: thread::JoinHandle<()>,
-}
-
-impl Switch {
-    fn is_off(&self) -> bool {
-        self.off.load(Ordering::SeqCst)
-    }
-
-    /// Waits for it; what is left on the devices.
-    fn wait(self) -> Vec<Vec<u8>> {
-        self.handle.join().expect("the switch does not panic");
-        self.left.lock().take().expect("the power is off")
     }
 }

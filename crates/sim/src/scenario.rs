@@ -1,13 +1,16 @@
 //! What a seed stands for: the machine, the options, the clients, and what goes wrong.
 
+mod draw;
+mod show;
+
 use crate::array::{ARCHIVE_GONE, ArrayRound, ArraySetup};
-use crate::chores::{self, ChoresRound};
+use crate::chores::ChoresRound;
 use crate::medium::{Survival, Timing, Uniform};
-use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
+use draw::pick;
+use firndb::device::{FaultRule, When};
 use firndb::{ArchiveFull, CachePolicy, CacheSpec, Hiding, Isolation, Options};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
-use std::fmt;
 use std::time::Duration;
 
 /// What may happen to the data under a fault.
@@ -147,10 +150,6 @@ pub enum Canary {
     CacheRebuild,
 }
 
-fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
-    from[rng.below(from.len() as u64) as usize]
-}
-
 impl Scenario {
     /// Whether a database may be closed before its archive has all: the archive goes away, and
     /// nothing waits for it.
@@ -161,78 +160,6 @@ impl Scenario {
                 .rounds
                 .iter()
                 .any(|round| round.array.troubles.iter().any(|(name, _)| *name == ARCHIVE_GONE))
-    }
-
-    /// The scenario of a seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Scenario {
-        let rng = &mut Rng::new(seed ^ 0x5CE9_A810);
-        let page_size = pick(rng, &[1024, 1024, 1024, 2048, 4096]);
-        let log_devices = pick(rng, &[1, 1, 2, 3, 4]);
-        let cache = rng.one_in(2).then(|| CacheSetup::draw(rng));
-        let names: Vec<String> = device_names(log_devices, cache.is_some());
-        let mut cache_rebuildable = false;
-        let mut rounds: Vec<Round> = (0..rng.between(2, 5)).map(|_| Round::draw(rng, &names)).collect();
-        if cache.is_some() {
-            // Of their own, so that what else a seed stands for stays what it was.
-            let rng = &mut Rng::new(seed ^ 0xCAC4_E001);
-            rounds.iter_mut().for_each(|round| round.cache_changes = CacheChange::draw_some(rng));
-            let rng = &mut Rng::new(seed ^ 0xCAC4_E002);
-            cache_rebuildable = rng.one_in(2);
-            for round in &mut rounds {
-                // Of what rots elsewhere nothing may be needed that is rebuilt.
-                round.cache_lost = cache_rebuildable && round.rot.is_none() && rng.one_in(3);
-            }
-        }
-        let array = ArraySetup::draw(seed, log_devices, &mut rounds);
-        chores::draw(seed, log_devices, array.copies, &mut rounds);
-        if array.lenient || array.copies > 1 || array.archive.is_some_and(|archive| archive.completes) {
-            // A log device that is given up because others have what recovery needs may have had
-            // older log alone.
-            rounds.iter_mut().for_each(|round| round.cache_lost = false);
-        }
-        Scenario {
-            array,
-            seed,
-            page_size,
-            frames: pick(rng, &[64, 80, 128, 512]),
-            version_bytes: pick(rng, &[1000, 20_000, 1 << 20]),
-            log_devices,
-            log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),
-            hiding: pick(
-                rng,
-                &[Hiding::Off, Hiding::Naive, Hiding::TwoStream, Hiding::Adaptive, Hiding::Adaptive],
-            ),
-            cache,
-            cache_rebuildable,
-            // A store begins with about 4,096 places.
-            store_limit: 4096 * page_size as u64 * pick(rng, &[5, 8, 16, 16]) / 4,
-            slowest: names.iter().map(|_| Duration::from_micros(pick(rng, &[20, 100, 400, 8000]))).collect(),
-            clients: rng.between(1, 6),
-            keys: pick(rng, &[3, 8, 24]),
-            isolation: pick(
-                rng,
-                &[
-                    Isolation::Snapshot,
-                    Isolation::Snapshot,
-                    Isolation::Serializable,
-                    Isolation::ReadCommitted,
-                ],
-            ),
-            lock_deadline: rng.one_in(3).then(|| Duration::from_millis(rng.between(1, 50))),
-            cores: pick(rng, &[1, 2, 4]),
-            preempt_one_in: pick(rng, &[2, 5, 20, 100]),
-            spurious_one_in: pick(rng, &[0, 0, 50]),
-            policy: match rng.below(4) {
-                0 => Policy::Priorities { changes: rng.between(1, 6) as u32, over_steps: 100_000 },
-                _ => Policy::Random,
-            },
-            rounds,
-            pause: Duration::ZERO,
-            canary: None,
-            time_limit: Duration::from_secs(3600),
-            step_limit: 40_000_000,
-        }
     }
 
     /// The same with a backup taken in the first round, an archive with space, no damage, and
@@ -367,18 +294,6 @@ impl Scenario {
     }
 }
 
-impl CacheChange {
-    fn draw_some(rng: &mut Rng) -> Vec<(Duration, CacheChange)> {
-        let count = pick(rng, &[0, 0, 1, 2, 4, 8]);
-        let change = |rng: &mut Rng| match rng.below(5) {
-            0 | 1 => CacheChange::Detach,
-            2 => CacheChange::Resize(rng.between(100, 3000)),
-            _ => CacheChange::Attach(CacheSetup::draw(rng)),
-        };
-        (0..count).map(|_| (Duration::from_micros(rng.between(50, 15_000)), change(rng))).collect()
-    }
-}
-
 impl CacheSetup {
     /// As a cache to be attached.
     #[must_use]
@@ -387,34 +302,6 @@ impl CacheSetup {
             .policy(self.policy)
             .group_pages(self.group_pages)
             .write_through(self.write_through)
-    }
-
-    fn draw(rng: &mut Rng) -> CacheSetup {
-        use CachePolicy::{
-            Fifo, GroupReplacement, GroupSecondChance, Keeping, LazyCleaning, ReadLru, Selective, Temperature,
-        };
-        let group_pages = pick(rng, &[4, 8, 32]);
-        let policy = pick(
-            rng,
-            &[
-                GroupSecondChance,
-                Keeping,
-                Selective,
-                GroupReplacement,
-                Fifo,
-                LazyCleaning,
-                Temperature,
-                ReadLru,
-            ],
-        );
-        // Lazy cleaning has a least size of its own.
-        let least = if policy == LazyCleaning { 200 } else { 0 };
-        CacheSetup {
-            policy,
-            pages: (group_pages as u64 * pick(rng, &[20, 30, 100])).max(least),
-            group_pages,
-            write_through: rng.one_in(5),
-        }
     }
 }
 
@@ -431,158 +318,5 @@ impl Round {
     #[must_use]
     pub fn openings_without_archive(&self) -> u32 {
         if self.array.archive_missing { self.chores.openings_without_archive.max(1) } else { 0 }
-    }
-
-    pub(crate) fn draw(rng: &mut Rng, names: &[String]) -> Round {
-        let survival =
-            |rng: &mut Rng| pick(rng, &[Survival::None, Survival::Ended, Survival::Any, Survival::Any]);
-        let mut troubles: Vec<Trouble> =
-            (0..pick(rng, &[0, 0, 0, 1, 1, 2])).map(|_| Trouble::draw(rng, names)).collect();
-        // Nothing vouches for the last request before a crash: where a device loses what it wrote,
-        // the round has no other trouble, and ends with a seal (docs/fault-model.md).
-        let vouched = troubles.iter().all(|trouble| !trouble.lasting);
-        troubles.retain(|trouble| vouched || trouble.lasting);
-        let end = match rng.below(6) {
-            drawn if drawn == 0 || !vouched => End::Close,
-            1 => End::Drop,
-            _ => End::PowerCut(Duration::from_micros(rng.between(50, 60_000)), survival(rng)),
-        };
-        let cut_in_recovery =
-            rng.one_in(3).then(|| (Duration::from_micros(rng.between(20, 10_000)), survival(rng)));
-        let rot = rng.one_in(12).then(|| (rng.below(names.len() as u64) as usize, rng.between(1, 3) as u32));
-        let array = ArrayRound::default();
-        let transactions = rng.between(5, 40);
-        Round {
-            cache_changes: Vec::new(),
-            transactions,
-            troubles,
-            cut_in_recovery,
-            end,
-            cache_lost: false,
-            rot,
-            array,
-            chores: ChoresRound::default(),
-        }
-    }
-}
-
-impl Trouble {
-    fn draw(rng: &mut Rng, names: &[String]) -> Trouble {
-        let device = (!rng.one_in(4)).then(|| names[rng.below(names.len() as u64) as usize].clone());
-        let nth = When::Nth(rng.below(200));
-        if rng.one_in(6) {
-            return Trouble::lasting(rng, names);
-        }
-        let (name, calls, fault, when, severity) = match rng.below(9) {
-            0 => {
-                let time = Duration::from_millis(pick(rng, &[1, 50, 5000]));
-                ("a stall", Calls::Any, Fault::Stall(time), nth, Severity::Survived)
-            }
-            1 => {
-                let time = Duration::from_millis(pick(rng, &[1, 10]));
-                let when = When::OneIn(rng.between(5, 50));
-                ("spikes", Calls::Any, Fault::Stall(time), when, Severity::Survived)
-            }
-            2 => ("EIO once", Calls::Any, Fault::Fail(DeviceErrorKind::Failed), nth, Severity::Survived),
-            3 => {
-                let when = When::From(rng.below(200));
-                ("a device gone", Calls::Any, Fault::Fail(DeviceErrorKind::Failed), when, Severity::Survived)
-            }
-            4 => (
-                "done, and EIO",
-                Calls::Any,
-                Fault::FailLate(DeviceErrorKind::Failed),
-                nth,
-                Severity::Survived,
-            ),
-            5 => {
-                let when = When::From(rng.below(20));
-                ("ENOSPC", Calls::Grows, Fault::Fail(DeviceErrorKind::NoSpace), when, Severity::Survived)
-            }
-            6 => {
-                let fault = Fault::Torn { blocks: rng.below(4), error: Some(DeviceErrorKind::Failed) };
-                ("a torn write", Calls::Writes, fault, nth, Severity::Survived)
-            }
-            7 => ("a spoilt read", Calls::Reads, Fault::BitRot { bits: 1 }, nth, Severity::Detected),
-            _ => {
-                let by = 512 * pick(rng, &[-8, -1, 1, 8]);
-                ("a misdirected read", Calls::Reads, Fault::Misdirected { by }, nth, Severity::Detected)
-            }
-        };
-        Trouble { name, rule: FaultRule { calls, device, when, fault }, severity, lasting: false }
-    }
-
-    /// A write of the superblock or the log that is acknowledged and not done, or done elsewhere.
-    /// What nothing can notice of the store's is for `bad_input::devices_tell_no_lies`, which knows
-    /// its layout.
-    fn lasting(rng: &mut Rng, names: &[String]) -> Trouble {
-        let of_store = names.iter().position(|name| name == "store").expect("there is a store");
-        let device = Some(names[rng.below(of_store as u64) as usize].clone());
-        let (name, fault) = match rng.below(3) {
-            0 => ("a lost write", Fault::Lost),
-            1 => ("a spoilt write", Fault::BitRot { bits: 1 }),
-            _ => ("a misdirected write", Fault::Misdirected { by: 512 * pick(rng, &[-8, -1, 1, 8]) }),
-        };
-        let rule = FaultRule { calls: Calls::Writes, device, when: When::Nth(rng.below(60)), fault };
-        Trouble { name, rule, severity: Severity::Detected, lasting: true }
-    }
-}
-
-impl fmt::Display for Scenario {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} clients on {} keys, {:?}, {} cores, a turn is lost once in {}",
-            self.clients, self.keys, self.isolation, self.cores, self.preempt_one_in
-        )?;
-        writeln!(
-            f,
-            "pages of {}, {} frames, {} log devices of {} KiB, store of at most {} MiB{}",
-            self.page_size,
-            self.frames,
-            self.log_devices,
-            self.log_bytes_each >> 10,
-            self.store_limit >> 20,
-            self.canary.map_or(String::new(), |canary| format!(", BROKEN: {canary:?}"))
-        )?;
-        writeln!(f, "{:?}", self.array)?;
-        writeln!(f, "outliers of the log: {:?}; cache: {:?}; {:?}", self.hiding, self.cache, self.policy)?;
-        for (number, round) in self.rounds.iter().enumerate() {
-            write!(f, "round {number}: {} transactions a client", round.transactions)?;
-            if let Some((after, survival)) = round.cut_in_recovery {
-                write!(f, "; first a power cut {after:?} into the opening ({survival:?} survives)")?;
-            }
-            for trouble in &round.troubles {
-                let device = trouble.rule.device.as_deref().unwrap_or("any device");
-                write!(f, "; {} on {device} ({:?})", trouble.name, trouble.rule.when)?;
-            }
-            for (after, change) in &round.cache_changes {
-                write!(f, "; after {after:?} {change:?}")?;
-            }
-            if round.array.archive_missing {
-                write!(f, "; first {} openings without the archive", round.openings_without_archive())?;
-            }
-            if round.chores != ChoresRound::default() {
-                write!(f, "; {:?}", round.chores)?;
-            }
-            for (name, rule) in &round.array.troubles {
-                write!(f, "; {name} ({:?})", rule.when)?;
-            }
-            if !round.array.changes.is_empty() {
-                write!(f, "; log devices: {:?}", round.array.changes)?;
-            }
-            write!(f, "; ends with {:?}", round.end)?;
-            if let Some(device) = round.array.lost_device {
-                write!(f, "; then log device {device} is lost")?;
-            }
-            if round.cache_lost {
-                write!(f, "; then the cache's device is lost")?;
-            }
-            if let Some((device, bits)) = round.rot {
-                write!(f, "; then {bits} bits of device {device} rot")?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
     }
 }

@@ -18,7 +18,7 @@
 //! Why a crash at any point is harmless: the manifest says *incomplete* until everything else is
 //! durable and has been read back (`manifest.rs`).
 
-use crate::backup::archive;
+use crate::backup::archive_survey::archive_error;
 use crate::backup::manifest::{LOG, Manifest, PAGES};
 use crate::backup::pages::{BATCH_PAGES, PageEntry, PagesReader, PagesWriter};
 use crate::engine::Engine;
@@ -122,13 +122,13 @@ pub(crate) fn take(
     let device = create_file(engine, &directory.join(MANIFEST))?;
     hold.manifest.write_incomplete(&*device)?;
     let log_directory = directory.join(LOG);
-    crate::engine::directory::make_directory(&log_directory)?;
+    crate::engine::directory::files::make_directory(&log_directory)?;
     let pages = create_file(engine, &directory.join(PAGES))?;
     sync_directory(directory)?;
     let options = &engine.options.archive;
     let files = ArchiveFiles::new(&log_directory).wrapped(options.wrap.clone());
-    let writer = ArchiveWriter::open(files, hold.manifest.database, options.segment_bytes)
-        .map_err(archive::archive_error)?;
+    let writer =
+        ArchiveWriter::open(files, hold.manifest.database, options.segment_bytes).map_err(archive_error)?;
     let identity = engine.superblock.lock().log_identity();
     let tail = LogTail::new(engine.log.clone(), identity, hold.manifest.from);
     let mut copy = Copy {
@@ -144,7 +144,7 @@ pub(crate) fn take(
     engine.log.flush_to_devices(engine.log.end())?;
     let end = engine.log.on_devices();
     while copy.copy_log(&hold, end)? {}
-    copy.writer.seal().map_err(archive::archive_error)?;
+    copy.writer.seal().map_err(archive_error)?;
     sync_directory(&log_directory)?;
     let manifest = &mut hold.manifest;
     (manifest.end, manifest.ended_us) = (end, clock::unix_time_us());
@@ -278,7 +278,7 @@ impl Copy<'_> {
             }
         };
         if let Some(piece) = piece {
-            self.writer.append(piece, &self.bytes, clock::unix_time_us()).map_err(archive::archive_error)?;
+            self.writer.append(piece, &self.bytes, clock::unix_time_us()).map_err(archive_error)?;
         }
         hold.advance(self.tail.needed())?;
         Ok(piece.is_some())
@@ -296,7 +296,7 @@ fn go_on(flow: ControlFlow<()>) -> Result<(), Error> {
 }
 
 fn prepare_directory(directory: &Path) -> Result<(), Error> {
-    crate::engine::directory::make_directory(directory)?;
+    crate::engine::directory::files::make_directory(directory)?;
     refuse_not_empty(directory)
 }
 
@@ -338,11 +338,11 @@ fn verify(directory: &Path, manifest: &Manifest, progress: ProgressFn<'_>) -> Re
         )));
     }
     let log_directory = directory.join(LOG);
-    let log = ArchiveLog::open(&[&log_directory], Some(manifest.database), manifest.from)
-        .map_err(archive::archive_error)?;
+    let log =
+        ArchiveLog::open(&[&log_directory], Some(manifest.database), manifest.from).map_err(archive_error)?;
     let mut records = ArchiveRecords::new(log, manifest.end);
     let mut checkpoint = false;
-    while let Some((lsn, record)) = records.next().map_err(archive::archive_error)? {
+    while let Some((lsn, record)) = records.next().map_err(archive_error)? {
         checkpoint |= lsn == manifest.checkpoint && record.kind == Kind::CHECKPOINT;
     }
     if records.end() != manifest.end || !checkpoint {

@@ -6,6 +6,7 @@
 //! (`engine/archiver.rs`) and imports nothing from here. The facade is above.
 
 pub(crate) mod archive;
+pub(crate) mod archive_survey;
 pub(crate) mod base_backup;
 pub(crate) mod manifest;
 pub(crate) mod pages;

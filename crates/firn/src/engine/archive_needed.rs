@@ -22,6 +22,7 @@
 use crate::engine::Engine;
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
+use crate::options::Options;
 use crate::options::archive::ArchiveOptions;
 use firndb_base::Lsn;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +44,13 @@ impl ArchiveNeed {
     /// For a database whose archive is to be this one.
     pub fn new(archive: Option<String>) -> ArchiveNeed {
         ArchiveNeed { archive, ..ArchiveNeed::default() }
+    }
+
+    /// For a database that is being opened: the archive that the options name, or the superblock's.
+    pub fn at_opening(superblock: &Superblock, options: &Options) -> Result<ArchiveNeed, Error> {
+        let named = options.archive.none || options.archive.path.is_some();
+        let known = || superblock.extensions.archive.clone();
+        Ok(ArchiveNeed::new(if named { options.archive_text()? } else { known() }))
     }
 
     /// Needs the archive that recovery read until no log before `lsn` is retained.
@@ -159,7 +167,7 @@ fn look(files: ArchiveFiles, superblock: &Superblock, from: Lsn) -> Result<Archi
 mod tests {
     use super::*;
     use crate::engine::devices::Devices;
-    use crate::engine::superblock::Found;
+    use crate::engine::superblock::copies::Found;
     use crate::options::Options;
     use firndb_base::sync::Arc;
     use firndb_device::{

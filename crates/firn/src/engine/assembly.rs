@@ -136,6 +136,53 @@ pub(crate) fn claim_devices(
     Ok(())
 }
 
+/// The superblock of a new database, whose log begins at `start`. Its trees are not made yet.
+pub(crate) fn first_superblock(
+    database: DatabaseId,
+    members: Vec<Member>,
+    store_path: String,
+    start: Lsn,
+    options: &Options,
+) -> Result<Superblock, Error> {
+    let mut superblock = Superblock {
+        database,
+        sequence: 0,
+        page_size: options.page_size,
+        created_us: clock::unix_time_us(),
+        catalog_root: PageId(0),
+        undo_root: PageId(0),
+        checkpoint: start,
+        redo_start: start,
+        clean: false,
+        epochs: vec![(Epoch(1), start)],
+        members,
+        store_path,
+        store_version: Lsn::ZERO,
+        extensions: Extensions {
+            archive: options.archive_text()?,
+            settings: options.kept,
+            ..Extensions::default()
+        },
+        in_doubt: false,
+    };
+    let copies = options.log_copies.unwrap_or(1) as u8;
+    superblock.want_copies(copies, start, copies);
+    Ok(superblock)
+}
+
+/// The empty log of a new database, as its superblock describes it.
+pub(crate) fn first_log(
+    devices: &Counted,
+    superblock: &Superblock,
+    options: &Options,
+) -> Result<Arc<Log>, Error> {
+    for (log, member) in devices.logs().iter().zip(&superblock.members) {
+        log.grow(member.bytes, Fill::Written)?;
+    }
+    let (epoch, start) = superblock.epochs[0];
+    Ok(Log::create_at(devices.logs(), superblock.log_identity(), epoch, start, log_options(options))?)
+}
+
 /// Creates a database on devices that were marked and claimed for it. `members` and `store_path`
 /// are what the superblock will say of their paths. The database exists once the superblock is
 /// written, at the very end.
@@ -160,37 +207,13 @@ pub(crate) fn create(
         ));
     }
     let devices = Counted::new(devices, &members);
-    let mut superblock = Superblock {
-        database,
-        sequence: 0,
-        page_size: options.page_size,
-        created_us: clock::unix_time_us(),
-        catalog_root: PageId(0),
-        undo_root: PageId(0),
-        checkpoint: Lsn::FIRST,
-        redo_start: Lsn::FIRST,
-        clean: false,
-        epochs: vec![(Epoch(1), Lsn::FIRST)],
-        members,
-        store_path,
-        store_version: Lsn::ZERO,
-        extensions: Extensions {
-            archive: options.archive_text()?,
-            settings: options.kept,
-            ..Extensions::default()
-        },
-        in_doubt: false,
-    };
-    superblock.want_copies(copies as u8, Lsn::FIRST, copies as u8);
+    let mut superblock = first_superblock(database, members, store_path, Lsn::FIRST, options)?;
     let retention = LogRetention::default();
     // Before anything is written: the directory may hold another database's archive.
     let archive =
         archives.open(&superblock, options.archive_text()?, Lsn::FIRST, &options.archive, &retention)?;
     let archive_need = ArchiveNeed::new(options.archive_text()?);
-    for (log, member) in devices.logs().iter().zip(&superblock.members) {
-        log.grow(member.bytes, Fill::Written)?;
-    }
-    let log = Log::create(devices.logs(), superblock.log_identity(), Epoch(1), log_options(options))?;
+    let log = first_log(&devices, &superblock, options)?;
     let store = Arc::new(Store::create_with(
         devices.store(),
         superblock.database,

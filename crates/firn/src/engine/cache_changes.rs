@@ -66,8 +66,8 @@ impl Engine {
         }
     }
 
-    /// Writes the cache's dirty pages to the store and forgets it; calls `progress` with the number of
-    /// pages left, repeatedly. Returns the device, which is free then.
+    /// Writes the cache's dirty pages to the store and forgets it; calls `progress` with the number
+    /// of pages left, repeatedly. Returns the device, which is free then.
     pub fn detach_cache(&self, progress: &mut dyn FnMut(u64)) -> Result<Arc<dyn Device>, Error> {
         self.check_writable()?;
         let _changing = self.cache_changing.lock();

@@ -8,7 +8,9 @@
 //!   alone, before the rest. If the names behind it are torn, no file was created that they name.
 
 use crate::engine::claim;
-use crate::engine::superblock::{COPY_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES, text, too_long};
+use crate::engine::superblock::copies::{SECTOR_BYTES, SUPERBLOCK_BYTES};
+use crate::engine::superblock::encoding::{COPY_BYTES, too_long};
+use crate::engine::superblock_fields::text;
 use crate::error::Error;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::sync::Arc;
@@ -150,7 +152,8 @@ pub(crate) fn mark(device: &Arc<dyn Device>, making: Making, made: &Interrupted)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::superblock::{Found, Superblock};
+    use crate::engine::superblock::Superblock;
+    use crate::engine::superblock::copies::Found;
     use firndb_base::rng::Rng;
     use firndb_device::{CrashPlan, MemoryDevice, Survival};
 

@@ -315,8 +315,8 @@ mod tests {
     use firndb_log::MemberId;
     use std::time::Duration;
 
-    /// Cause: how many copies log gets was counted before the superblock's lock was taken. Effect: a
-    /// device failed in between, and the superblock promised a copy more than there was.
+    /// Cause: how many copies log gets was counted before the superblock's lock was taken. Effect:
+    /// a device failed in between, and the superblock promised a copy more than there was.
     #[test]
     fn copies_are_counted_with_the_superblock_locked() {
         let db = small(3).log_copies(3).create_on(memory_devices(3)).expect("created");

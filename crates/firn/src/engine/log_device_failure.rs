@@ -153,8 +153,8 @@ mod tests {
     use firndb_base::sync::atomic::{AtomicBool, Ordering};
     use firndb_log::Left;
 
-    /// Cause: what is left was counted before the superblock's lock was taken. Effect: another device
-    /// failed in between, and its handler's lower count was replaced by this one's.
+    /// Cause: what is left was counted before the superblock's lock was taken. Effect: another
+    /// device failed in between, and its handler's lower count was replaced by this one's.
     #[test]
     fn what_is_left_is_counted_with_the_superblock_locked() {
         let db = small(3).log_copies(3).create_on(memory_devices(3)).expect("created");

@@ -2,8 +2,8 @@
 //! it: from the source that is read faster (FlashLogging, 3.7).
 //!
 //! The choice affects speed only, so it may be wrong: log that the faster source lacks comes from
-//! the other ([`firndb_log::LogSources::archive_first`]). The profiles tell how fast each is; without
-//! profiles for both, both are timed, unless there is too little log for that to pay.
+//! the other ([`firndb_log::LogSources::archive_first`]). The profiles tell how fast each is;
+//! without profiles for both, both are timed, unless there is too little log for that to pay.
 
 use crate::engine::archive_needed::ArchiveTail;
 use crate::engine::superblock::{Member, Superblock};

@@ -146,8 +146,8 @@ mod tests {
     use crate::engine::testing::{memory_devices, small};
     use firndb_base::Progress;
 
-    /// Cause: that one thread at a time does maintenance was a comment. Effect: a step freed a dropped
-    /// table beside a thread that removed ghosts from it.
+    /// Cause: that one thread at a time does maintenance was a comment. Effect: a step freed a
+    /// dropped table beside a thread that removed ghosts from it.
     #[test]
     fn a_step_leaves_maintenance_to_the_thread_that_is_at_it() {
         let db = small(1).create_on(memory_devices(1)).expect("created");

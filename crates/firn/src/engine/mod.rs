@@ -3,8 +3,9 @@
 //! Place in the stack: below `backup` and the facade, above all other crates. It imports neither;
 //! errors and options, which all three share, are leaves beside it.
 //!
-//! * opening: `directory`, `creation_mark`, `claim`, `separate_directories`, `assembly`, `devices`,
-//!   `superblock`, `superblock_fields`, `log_width`;
+//! * opening: `directory` (with `files`, `names`, `creation`), `creation_mark`, `claim`,
+//!   `separate_directories`, `assembly`, `devices`, `superblock` (with `copies` and `encoding`),
+//!   `superblock_fields`, `log_width`;
 //! * recovery: `recovery`, `log_source`, `scan_cache`, `archive_needed`, `analysis`,
 //!   `pending_collector`, `page_changes`, `pending`, `pending_log`, `redo`, `background_recovery`,
 //!   `recovery_report`;

@@ -14,6 +14,9 @@
 //! A crash at any point leaves a database that the next recovery starts from the same superblock,
 //! with perhaps one epoch more: redo and undo are idempotent.
 
+mod find_log;
+mod next_epoch;
+
 use crate::engine::analysis::{analyse, at_checkpoint, cached};
 use crate::engine::archive_needed::{ArchiveNeed, ArchiveTail};
 use crate::engine::archiver::{Archiver, OpenArchive};
@@ -23,31 +26,24 @@ use crate::engine::log_device_failure::Losses;
 use crate::engine::log_retention::LogRetention;
 use crate::engine::pending::Pending;
 use crate::engine::pending_log::PendingLog;
+use crate::engine::recovery::find_log::{find_log, forget_lost};
 use crate::engine::recovery_report::{Meter, RecoveryReport};
-use crate::engine::redo::{Pages, UnredonePages, redo};
+use crate::engine::redo::{self, Pages, UnredonePages};
 use crate::engine::scan_cache::ScanCache;
-use crate::engine::superblock::EPOCHS_HELD_LONG_MAX;
-use crate::engine::superblock::EPOCHS_HELD_MAX;
-use crate::engine::superblock::EPOCHS_LEFT_MAX;
-use crate::engine::superblock::EPOCHS_WRITING_MAX;
-use crate::engine::superblock::Superblock;
+use crate::engine::superblock::{EPOCHS_LEFT_MAX, Superblock};
 use crate::engine::{Engine, Parts, assembly, cache, log_source};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::Options;
-use crate::options::archive::ArchiveFull;
 use crate::options::callbacks::{RecoveryPhase, RecoveryProgress};
-use firndb_base::sync::{Arc, thread};
-use firndb_base::{Lsn, rng};
+use firndb_base::Lsn;
+use firndb_base::sync::Arc;
 use firndb_btree::Tree;
 use firndb_buffer::BufferPool;
-use firndb_log::{ArchiveUse, Log, LogErrorKind, LogOptions, LogScan, LogSources, MemberId};
+use firndb_log::{Log, LogScan, MemberId};
 use firndb_table::{Catalog, SYSTEM_TREE};
 use firndb_tier::store::Store;
 use firndb_tier::{CacheSwitch, PageCache};
 use firndb_txn::{Analysis, LoserReport, TxnError, TxnManager};
-
-/// Most LSNs that are skipped before an epoch: there are enough for 2^40 openings.
-const EPOCH_LEAP_MAX: u64 = 4 << 20;
 
 /// Opens a database from its devices.
 pub(crate) fn open(
@@ -119,14 +115,8 @@ impl<'a> Opening<'a> {
         let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
         store.expect_metadata(superblock.store_version)?;
         let tail = ArchiveTail::find(&superblock, &options.archive)?;
-        let anew = options.archive.none || options.archive.path.is_some();
-        let archive_need = ArchiveNeed::new(if anew {
-            options.archive_text()?
-        } else {
-            superblock.extensions.archive.clone()
-        });
-        let (archive_use, archive_first) =
-            log_source::archive_use(&superblock, &devices.logs(), &tail, options);
+        let archive_need = ArchiveNeed::at_opening(&superblock, options)?;
+        let archive_use = log_source::archive_use(&superblock, &devices.logs(), &tail, options);
         let had_archive = superblock.extensions.archive.clone();
         if matches!(tail, ArchiveTail::NotNeeded) {
             superblock.extensions.archive.clone_from(&archive_need.archive);
@@ -137,9 +127,8 @@ impl<'a> Opening<'a> {
         }
         let mut meter = Meter::new(&devices);
         let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
-        let archive_use = (&archive_use, archive_first);
         let reads = ScanCache::of(devices.logs(), options.recovery_bytes);
-        let scan = find_log(&reads, &mut superblock, archive_use, options.background, &progress)?;
+        let scan = find_log(&reads, &mut superblock, &archive_use, options.background, &progress)?;
         let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
         let retention = LogRetention::default();
         // What a crash cut off in the archive lies beyond the log's end.
@@ -147,20 +136,10 @@ impl<'a> Opening<'a> {
             ArchiveTail::There(..) => scan.next_epoch_start(),
             ArchiveTail::NotNeeded | ArchiveTail::GivenUp(_) => scan.end(),
         };
+        let (of_archive, path) = (&options.archive, archive_need.archive.clone());
         let archive = match options.overlay {
-            Some(_) => archives.open_read_only(
-                &superblock,
-                archive_need.archive.as_deref(),
-                archive_end,
-                &options.archive,
-            ),
-            None => archives.open(
-                &superblock,
-                archive_need.archive.clone(),
-                archive_end,
-                &options.archive,
-                &retention,
-            )?,
+            Some(_) => archives.open_read_only(&superblock, path.as_deref(), archive_end, of_archive),
+            None => archives.open(&superblock, path, archive_end, of_archive, &retention)?,
         };
         let mut recovery = RecoveryReport {
             clean: superblock.clean,
@@ -213,78 +192,6 @@ impl<'a> Opening<'a> {
         let known = cache.map_or(0, PageCache::versions_known);
         let (pending, over_budget) = changes.finish(&|page| cached(cache, page), known);
         Ok(Analysed { transactions, pending: Arc::new(pending), now: Pages::Only(over_budget) })
-    }
-
-    /// Makes a higher epoch durable, and opens the log in it: from here on a log device may fail,
-    /// if copies cover it.
-    fn open_log(&mut self, scan: &LogScan) -> Result<(Arc<Log>, Arc<Losses>), Error> {
-        self.bound_epochs(scan);
-        let (options, superblock) = (self.options, &mut self.superblock);
-        let start = begin_epoch(scan.next_epoch_start());
-        let epoch = superblock.open_epoch(start);
-        superblock.clean = false;
-        superblock.extensions.settings = options.kept;
-        let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
-        let now = copies.min(superblock.members.len());
-        superblock.want_copies(copies as u8, start, now as u8);
-        if self.cache.is_none() {
-            self.cache = cache::make(superblock, &self.devices, &self.store, options)?;
-        }
-        superblock.write(&self.devices.superblock()).map_err(|error| self.explain(error))?;
-        let losses = Losses::new(self.superblock.clone(), self.devices.clone(), options);
-        let on_device_lost = Some(losses.handler());
-        let log_options = LogOptions { copies, on_device_lost, ..assembly::log_options(options) };
-        let log = scan.open_log(epoch, start, log_options)?;
-        if !log.is_covered() || matches!(self.tail, ArchiveTail::GivenUp(_)) {
-            self.archive_need.keep_until(start);
-        }
-        if !log.is_covered() {
-            losses.amend(|superblock| {
-                // There was no space for more copies of log that a crash left on too few devices.
-                superblock.array_mut().redundancy.thin_before(start);
-                if scan.from_archive() > 0 && superblock.extensions.archive_needed.is_none() {
-                    // Log that is damaged on the devices is in the archive alone.
-                    superblock.extensions.archive_needed = Some(scan.from_archive_until());
-                    superblock.extensions.archive = self.had_archive.take();
-                }
-                Ok(())
-            })?;
-        }
-        assembly::attach(options, &self.store, &log);
-        Ok((log, losses))
-    }
-
-    /// Bounds the superblock's table of epochs, whatever retains the log: it needs capacity for
-    /// this opening's epoch, and for that of the next one.
-    fn bound_epochs(&mut self, scan: &LogScan) {
-        let superblock = &mut self.superblock;
-        superblock.forget_epochs_without_log(scan.newest_epoch());
-        superblock.prune_epochs();
-        let epochs = superblock.epochs.len();
-        let Some(archive) = self.archive.as_ref().filter(|_| epochs > EPOCHS_HELD_MAX) else { return };
-        let held = self.retention.archive().is_some_and(|held| held < superblock.redo_start);
-        let may_go = archive.when_full() == ArchiveFull::Gap;
-        if held && may_go && (archive.is_away() || epochs > EPOCHS_HELD_LONG_MAX) {
-            self.retention.revoke_archive();
-            superblock.extensions.archive_gap = self.retention.archive_gap();
-            superblock.extensions.log_start =
-                superblock.extensions.cache_from.filter(|from| *from < superblock.redo_start);
-            superblock.prune_epochs();
-        }
-    }
-
-    /// Adds the remedy to the error of a superblock that the opening could not write.
-    fn explain(&self, error: Error) -> Error {
-        let holds = self.superblock.log_start() < self.superblock.redo_start;
-        match &self.archive {
-            Some(archive) if holds && self.superblock.epochs.len() > EPOCHS_WRITING_MAX => error.within(&format!(
-                "log of {} openings is kept until it is archived, and {}: make the archive reachable, allow a gap \
-                 (ArchiveFull::Gap), or forget the archive (Options::no_archive)",
-                self.superblock.epochs.len(),
-                archive.trouble()
-            )),
-            _ => error,
-        }
     }
 
     /// Assembles the layers, and takes the open transactions over.
@@ -401,95 +308,11 @@ fn redo_now(
     if pages.is_empty() {
         return Ok(0);
     }
-    // A database without threads of its own recovers without any too: its I/O has one order, which
-    // tests of failing devices replay.
-    let workers =
-        if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 };
-    redo(&mut scan.records(from), pages, workers, pool, Some(unredone), &mut |lsn| {
+    let workers = redo::workers(options);
+    redo::redo(&mut scan.records(from), pages, workers, pool, Some(unredone), &mut |lsn| {
         report(lsn);
         Ok(())
     })
-}
-
-/// Where an epoch begins that may begin at `least`: somewhat further on, by a random distance. If a
-/// copy of these files is opened, too, its log and archive can be told from this database's,
-/// whatever else they have in common.
-fn begin_epoch(least: Lsn) -> Lsn {
-    let drawn = u32::from_le_bytes(rng::entropy()[..4].try_into().expect("four bytes"));
-    Log::start_at(least.advance(u64::from(drawn) % EPOCH_LEAP_MAX))
-}
-
-/// Removes the members that could not be read, durably with the next epoch: other members have
-/// their log. Returns them, with a sentence for the user.
-fn forget_lost(
-    scan: &LogScan,
-    superblock: &mut Superblock,
-    devices: &Counted,
-    options: &Options,
-) -> Result<Vec<(MemberId, String)>, Error> {
-    let mut dropped = Vec::new();
-    for (id, error) in scan.lost() {
-        superblock.array_mut().redundancy.lose_member();
-        superblock.members.retain(|member| member.id != *id);
-        devices.logs.remove(*id);
-        dropped.push((
-            *id,
-            format!(
-                "log device {} is missing or cannot be read: {error}. Others have all that it had: it has been dropped from \
-                 the log, and is to be added anew when it is back",
-                id.0
-            ),
-        ));
-    }
-    if let ([], [(_, error), ..]) = (&superblock.members[..], scan.lost()) {
-        let message = format!("no log device can be read any more: {error}");
-        return Err(Error::new(ErrorKind::Failed, message));
-    }
-    if superblock.members.len() < options.log_copies_required {
-        return Err(Error::new(
-            ErrorKind::Unusable,
-            format!(
-                "the log has {} devices left, and log_copies_required asks for {}: {}",
-                superblock.members.len(),
-                options.log_copies_required,
-                dropped.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
-            ),
-        ));
-    }
-    Ok(dropped)
-}
-
-/// Finds the log: all that is retained, if the archive may need it.
-fn find_log(
-    reads: &ScanCache,
-    superblock: &mut Superblock,
-    (archive, archive_first): (&ArchiveUse, Option<Lsn>),
-    threads: bool,
-    progress: &dyn Fn(u64, u64),
-) -> Result<LogScan, Error> {
-    let scan = |superblock: &Superblock, from| {
-        let sources = LogSources::new(reads.devices(), superblock.log_identity(), from);
-        let sources = sources.with_archive(archive.clone()).with_archive_first(archive_first);
-        let sources = sources.with_threads(threads).with_kept_reads(reads.forgetting());
-        let sources = sources.closed_after(superblock.clean.then_some(superblock.checkpoint));
-        LogScan::find(sources, &mut |done, total| progress(done, total))
-    };
-    let from = superblock.log_start();
-    if from < superblock.redo_start {
-        match scan(superblock, from) {
-            // Damage of log that recovery does not need affects the archive only, which will report
-            // it.
-            Err(error)
-                if error.kind == LogErrorKind::Damaged
-                    || superblock.redundancy().least_from(superblock.redo_start) > 1 =>
-            {
-                superblock.extensions.log_start = None;
-                superblock.extensions.cache_from = None;
-            }
-            other => return Ok(other?),
-        }
-    }
-    Ok(scan(superblock, superblock.redo_start)?)
 }
 
 /// Rolls back what had not committed: for restoring.

@@ -3,6 +3,7 @@
 
 use crate::engine::pending::{READS, Unredone};
 use crate::error::Error;
+use crate::options::Options;
 use firndb_base::record_kind::KindOwner;
 use firndb_base::sync::{Arc, Mutex, thread};
 use firndb_base::{Lsn, PageId};
@@ -59,6 +60,12 @@ struct Change {
     page: PageId,
     kind: Kind,
     body: Vec<u8>,
+}
+
+/// Pages that redo repeats side by side. A database without threads of its own recovers without any
+/// too: its I/O has one order, which tests of failing devices replay.
+pub(crate) fn workers(options: &Options) -> usize {
+    if options.background { thread::available_parallelism().map_or(1, usize::from).min(8) } else { 1 }
 }
 
 /// Repeats changes of `pages`, `workers` pages at once; those of one page stay in order. `between`

@@ -6,7 +6,7 @@
 //! directory that is to be one is refused if it is another already, or lies in one. Paths are
 //! compared as the file system has them, symbolic links followed.
 
-use crate::engine::directory::SUPERBLOCK;
+use crate::engine::directory::names::SUPERBLOCK;
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use firndb_log::archive::ArchiveFiles;

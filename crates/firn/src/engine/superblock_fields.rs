@@ -143,9 +143,8 @@ impl CacheMember {
     }
 }
 
-fn text(bytes: &[u8]) -> Result<String, Malformed> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Malformed { what: "a path that is not UTF-8" })?;
-    Ok(text.to_owned())
+pub(crate) fn text(bytes: &[u8]) -> Result<String, Malformed> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed { what: "a path that is not UTF-8" })
 }
 
 impl Extensions {

@@ -22,7 +22,7 @@ pub enum Bench {
     /// The tables and figures of the FaCE paper, measured again in virtual time
     Cache(cache::BenchCache),
     /// The figures of the FlashLogging paper, measured again in virtual time
-    Log(log::BenchLog),
+    Log(log::args::BenchLog),
 }
 
 impl Bench {

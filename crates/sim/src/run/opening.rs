@@ -1,4 +1,4 @@
-//! The judge of an opening: what the database must hold when it has been opened, and what damage
+//! Openings, and their judge: what the database must hold when it has been opened, and what damage
 //! may keep from being read.
 
 use super::Story;
@@ -6,6 +6,7 @@ use crate::client::{Tables, Trouble, decide, transaction_of};
 use crate::journal::Span;
 use crate::ledger::{Lists, Rows};
 use crate::machine::Machine;
+use crate::medium::Survival;
 use firndb::{Database, Direction, Error, ErrorKind, KeyRange};
 use firndb_base::clock;
 use std::time::Duration;
@@ -31,6 +32,48 @@ pub(super) enum Opened {
 }
 
 impl Story {
+    /// Opens the database while its archive is away: that works, or it says that the archive is
+    /// needed.
+    pub(super) fn opening_without_archive(&mut self, contents: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
+        self.shelf.hide_archive(true);
+        match self.options(&machine).open_on(machine.devices()) {
+            Ok(db) => {
+                self.say("opened without its archive");
+                // What it archived meanwhile goes with the directory that took its place.
+                self.gaps = true;
+                if let Err(error) = db.close() {
+                    self.judge_error("closing it without its archive", &error, false);
+                }
+            }
+            Err(error) if error.to_string().contains("the archive is needed") => {
+                self.say("it needs its archive");
+            }
+            Err(error) => self.judge_error("opening it without its archive", &error, false),
+        }
+        let left = machine.cut(Survival::Any, &mut self.rng);
+        self.shelf.hide_archive(false);
+        left
+    }
+
+    pub(super) fn interrupted_opening(
+        &mut self,
+        contents: Vec<Vec<u8>>,
+        after: Duration,
+        survival: Survival,
+    ) -> Vec<Vec<u8>> {
+        let machine = Machine::switched_on(&self.scenario, contents, &mut self.rng);
+        let switch = self.switch(&machine, after, survival);
+        let opened = self.options(&machine).open_on(machine.devices());
+        if let Err(error) = &opened {
+            let off = switch.is_off();
+            self.judge_error("the opening under which the power failed", error, off);
+        }
+        drop(opened);
+        self.summary.cuts += 1;
+        switch.wait()
+    }
+
     /// Opens the database and compares it with what must be in it.
     pub(super) fn open(&mut self, machine: &Machine) -> Opened {
         self.summary.recoveries += 1;

@@ -257,6 +257,95 @@ impl Bench<'_> {
     }
 }
 
+/// The worst of all intervals; "without" is on disks alone.
+struct Worst {
+    /// Seconds until transactions begin with the cache, and over those without, %.
+    seconds: f64,
+    ratio: f64,
+    /// Until all is redone, and until an opening that redoes all returns, over those without, %.
+    all_ratio: f64,
+    eager_ratio: f64,
+    /// Of the pages that the log names, and of those redone, from flash, %.
+    found_in_flash: f64,
+    read_from_flash: f64,
+    /// Hit rate soon after the opening over that before the kill, %.
+    hits: f64,
+}
+
+impl Worst {
+    fn note(&mut self, cached: &Found, alone: &Found) {
+        self.seconds = self.seconds.max(cached.seconds);
+        self.ratio = self.ratio.max(cached.seconds / alone.seconds * 100.0);
+        // Not a number if either did not end: then it is no maximum, and the target is missed.
+        let all = cached.all_seconds / alone.all_seconds * 100.0;
+        self.all_ratio =
+            if all.is_nan() || self.all_ratio.is_nan() { f64::NAN } else { self.all_ratio.max(all) };
+        self.eager_ratio = self.eager_ratio.max(cached.eager_seconds / alone.eager_seconds * 100.0);
+        self.read_from_flash = self.read_from_flash.min(cached.read_from_flash());
+        self.found_in_flash = self.found_in_flash.min(cached.found_in_flash());
+        let opened = cached.seconds.floor() as usize;
+        let within = cached.course.iter().skip(opened).take(10).map(|(_, hits)| *hits);
+        self.hits = self.hits.min(within.fold(0.0, f64::max) / cached.before_hit_rate * 100.0);
+    }
+
+    fn targets(&self, table: &mut Figure) {
+        let mut at_most = |what, value, most| table.at_most(what, value, most);
+        at_most("seconds until transactions begin, most over intervals", self.seconds, 1.0);
+        at_most("restart with the cache over without, %, most over intervals", self.ratio, 15.0);
+        at_most(
+            "until all is redone, with the cache over without, %, most over intervals",
+            self.all_ratio,
+            15.0,
+        );
+        at_most(
+            "all before the opening returns, with the cache over without, %, most over intervals",
+            self.eager_ratio,
+            15.0,
+        );
+        let mut at_least = |what, value, least| table.at_least(what, value, least);
+        at_least(
+            "pages that the log names found in flash, %, least over intervals",
+            self.found_in_flash,
+            98.0,
+        );
+        at_least("pages redone that came from flash, %, least over intervals", self.read_from_flash, 98.0);
+        at_least("hit rate within 10 s of opening over that before, %, least", self.hits, 95.0);
+    }
+}
+
+/// What the table does not show of one interval.
+fn notes(interval: f64, policy: CachePolicy, cached: &Found, alone: &Found) -> Vec<String> {
+    let redone = |(name, found): (&str, &Found)| {
+        let redo = &found.report.redo;
+        format!(
+            "interval {interval} s, {name}: {}. Pages redone from flash {}, from disks {}, current in flash {}; all \
+             before the opening returns {:.2} s",
+            found.parts(),
+            redo.pages_from_cache,
+            redo.pages_from_store,
+            redo.pages_current,
+            found.eager_seconds
+        )
+    };
+    let mut notes: Vec<String> = [(title(policy), cached), ("HDD only", alone)].map(redone).into();
+    notes.push(format!(
+        "interval {interval} s: {:.1} MiB of log and {} page changes with the cache, {:.1} MiB and {} without; {:.0} and \
+         {:.0} transactions a second before the kill; transactions begin after {:.2} and {:.2} s, all is redone after \
+         {:.2} and {:.2} s",
+        cached.report.log_bytes as f64 / 1048576.0,
+        cached.report.redone,
+        alone.report.log_bytes as f64 / 1048576.0,
+        alone.report.redone,
+        cached.before_per_second,
+        alone.before_per_second,
+        cached.seconds,
+        alone.seconds,
+        cached.all_seconds,
+        alone.all_seconds,
+    ));
+    notes
+}
+
 /// Table 6, and figure 6 from its longest interval.
 pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
     let mut table = Figure::table("6", "time to restart after a kill");
@@ -269,9 +358,15 @@ pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
     let quick = [(QUICK, f64::NAN, f64::NAN)];
     let intervals = if bench.args.quick { &quick[..] } else { &INTERVALS[..] };
     let policy = CachePolicy::GroupSecondChance;
-    let (mut slowest, mut least_flash, mut least_hits) = (0f64, f64::MAX, f64::MAX);
-    let (mut longest, mut slowest_all, mut slowest_eager) = (0f64, 0f64, 0f64);
-    let mut least_found = f64::MAX;
+    let mut worst = Worst {
+        seconds: 0.0,
+        ratio: 0.0,
+        all_ratio: 0.0,
+        eager_ratio: 0.0,
+        found_in_flash: f64::MAX,
+        read_from_flash: f64::MAX,
+        hits: f64::MAX,
+    };
     for (at, (interval, gsc, disks)) in intervals.iter().enumerate() {
         let cached = bench.restart(&bench.cached(policy, MLC, PERCENT)?, *interval)?;
         let alone = bench.restart(&bench.cell(bench.disks()?, None)?, *interval)?;
@@ -285,66 +380,15 @@ pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
                 }
             }
         }
-        let ratio = cached.seconds / alone.seconds;
         if !gsc.is_nan() {
             let cell = format!("FaCE+GSC / HDD only, interval {interval} s");
-            table.beside(cell, &format!("{:.3}", gsc / disks), ratio);
+            table.beside(cell, &format!("{:.3}", gsc / disks), cached.seconds / alone.seconds);
         }
-        slowest = slowest.max(ratio * 100.0);
-        // Not a number if either did not end: then it is no maximum, and the target is missed.
-        let all = cached.all_seconds / alone.all_seconds * 100.0;
-        slowest_all = if all.is_nan() || slowest_all.is_nan() { f64::NAN } else { slowest_all.max(all) };
-        longest = longest.max(cached.seconds);
-        slowest_eager = slowest_eager.max(cached.eager_seconds / alone.eager_seconds * 100.0);
-        least_flash = least_flash.min(cached.read_from_flash());
-        least_found = least_found.min(cached.found_in_flash());
-        let opened = cached.seconds.floor() as usize;
-        let within = cached.course.iter().skip(opened).take(10).map(|(_, hits)| *hits);
-        least_hits = least_hits.min(within.fold(0.0, f64::max) / cached.before_hit_rate * 100.0);
-        for (name, found) in [(title(policy), &cached), ("HDD only", &alone)] {
-            let redo = &found.report.redo;
-            table.notes.push(format!(
-                "interval {interval} s, {name}: {}. Pages redone from flash {}, from disks {}, current in flash {}; all \
-                 before the opening returns {:.2} s",
-                found.parts(),
-                redo.pages_from_cache,
-                redo.pages_from_store,
-                redo.pages_current,
-                found.eager_seconds
-            ));
-        }
-        table.notes.push(format!(
-            "interval {interval} s: {:.1} MiB of log and {} page changes with the cache, {:.1} MiB and {} without; {:.0} and \
-             {:.0} transactions a second before the kill; transactions begin after {:.2} and {:.2} s, all is redone after \
-             {:.2} and {:.2} s",
-            cached.report.log_bytes as f64 / 1048576.0,
-            cached.report.redone,
-            alone.report.log_bytes as f64 / 1048576.0,
-            alone.report.redone,
-            cached.before_per_second,
-            alone.before_per_second,
-            cached.seconds,
-            alone.seconds,
-            cached.all_seconds,
-            alone.all_seconds,
-        ));
+        worst.note(&cached, &alone);
+        table.notes.extend(notes(*interval, policy, &cached, &alone));
     }
     table.panels.push(panel);
     figure.panels.push(course);
-    table.at_most("seconds until transactions begin, most over intervals", longest, 1.0);
-    table.at_most("restart with the cache over without, %, most over intervals", slowest, 15.0);
-    table.at_most(
-        "until all is redone, with the cache over without, %, most over intervals",
-        slowest_all,
-        15.0,
-    );
-    table.at_most(
-        "all before the opening returns, with the cache over without, %, most over intervals",
-        slowest_eager,
-        15.0,
-    );
-    table.at_least("pages that the log names found in flash, %, least over intervals", least_found, 98.0);
-    table.at_least("pages redone that came from flash, %, least over intervals", least_flash, 98.0);
-    table.at_least("hit rate within 10 s of opening over that before, %, least", least_hits, 95.0);
+    worst.targets(&mut table);
     Ok([table, figure])
 }

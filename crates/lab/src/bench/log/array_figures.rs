@@ -1,8 +1,8 @@
 //! Figures 5 and 13: what splitting a request costs, and the array beside round-robin striping.
 
-use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Cpu, Logs};
+use super::measuring::Bench;
 use super::stream::{Size, StreamCell};
 use super::tpcc_figures::{CLIENTS, DRIVES, row};
 use firndb::{Compose, Hiding, LogPolicy};

@@ -1,8 +1,8 @@
 //! Figures 7, 14 and 15: two sequential streams on one drive, and what hiding outliers gains.
 
-use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Logs, simulate};
+use super::measuring::Bench;
 use super::stream::{Size, StreamCell, StreamFound, memories};
 use super::tpcc_figures::{DRIVES, row};
 use crate::bench::simulation::emulated;

@@ -1,9 +1,9 @@
 //! What the paper could not measure: three network volumes, one of which misbehaves; and when to
 //! compose requests.
 
-use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Logs};
+use super::measuring::Bench;
 use super::stream::{Fault, Size, StreamCell, StreamFound};
 use super::tpcc_figures::{DRIVES, row};
 use firndb::{Compose, Hiding, LogPolicy};

@@ -1,7 +1,7 @@
 //! `--real`: what figures 16 and 17 ask, asked of the device under a directory, in real time.
 
-use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
+use super::measuring::Bench;
 use super::stream::{failed, identity};
 use crate::bench::commit::{self, BenchCommit};
 use firndb_base::rng::Rng;

@@ -1,8 +1,8 @@
 //! Figure 16: the bandwidth of the recovery scan.
 
-use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Logs, simulate};
+use super::measuring::Bench;
 use super::real_device;
 use super::stream::{failed, identity, memories};
 use firndb_base::rng::Rng;

@@ -1,9 +1,9 @@
 //! Figure 17: one SSD as K virtual devices.
 
-use super::Bench;
 use super::array_figures::bounds;
 use super::figure::{Beside, Figure, Panel, Point};
 use super::machine::{Cell, Cpu, Logs};
+use super::measuring::Bench;
 use super::real_device;
 use super::tpcc_figures::{CLIENTS, row};
 use firndb::{Hiding, LogPolicy};

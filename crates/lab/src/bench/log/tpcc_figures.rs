@@ -1,9 +1,9 @@
 //! Figures 11 and 12: TPC-C over the number of clients, on one and two flash drives, a disk, and
 //! the ideal log.
 
-use super::Bench;
 use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Cpu, Found, Logs};
+use super::measuring::Bench;
 use firndb::{Hiding, LogPolicy};
 use firndb_console::Failure;
 use firndb_profile::DeviceProfile;

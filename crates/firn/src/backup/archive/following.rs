@@ -1,0 +1,181 @@
+//! One step of the archiver: follows the log from the archive's end, and appends what is due.
+
+use crate::backup::archive::{Archive, PAUSE, Work, open_writer, refuse_the_future};
+use crate::engine::Engine;
+use crate::options::archive::ArchiveOptions;
+use firndb_base::clock::{self, Moment};
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::{Lsn, Progress};
+use firndb_log::{LogError, LogErrorKind, LogTail};
+
+/// Largest write of log, in bytes.
+const WRITE_BYTES: usize = 256 << 10;
+
+impl Archive {
+    pub(super) fn advance(&self, engine: &Engine, work: &mut Work, all: bool) -> Result<Progress, LogError> {
+        if work.writer.is_none() {
+            let writer = open_writer(&self.directory, self.database, &self.options)?;
+            refuse_the_future(&writer, &engine.superblock.lock(), engine.log.end())
+                .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
+            work.writer = Some(writer);
+        }
+        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience) {
+            // Retried for ever, it would never be archived, and all log behind it would be
+            // retained.
+            work.unreadable_since = None;
+            engine.give_up_archiving("the log's devices cannot be read where the archive is to go on");
+        }
+        if work.tail.is_none() || engine.retention.archive().is_none() {
+            work.tail = Some(self.follow(engine, work)?);
+        }
+        let (Some(writer), Some(tail)) = (&mut work.writer, &mut work.tail) else {
+            unreachable!("both were just made")
+        };
+        let (pos, end) = (tail.pos(), engine.log.end());
+        let (behind, ahead) = (tail.behind(), end.0.saturating_sub(pos.0));
+        self.wanted.store(pos.0.saturating_add(self.options.eager_bytes).max(end.0 + 1), Ordering::Relaxed);
+        if behind == 0 {
+            work.waiting_since = None;
+        }
+        let until = end.min(pos.advance(WRITE_BYTES as u64));
+        // At the start of an epoch `pos` may be past the end of the archive: a crash before the
+        // next write finds the archive ending there.
+        let reached = writer.end().unwrap_or(Lsn::ZERO).min(pos);
+        let early = !all
+            && self.options.completes
+            && work.has_written
+            && ahead > behind.max(self.options.eager_bytes - 1)
+            && engine.log.is_awaited()
+            && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
+        if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
+            return Ok(Progress::Idle);
+        }
+        let piece = match early {
+            true => tail.next_appended(WRITE_BYTES, until, &mut work.bytes),
+            false => tail.next(WRITE_BYTES, Lsn::MAX, &mut work.bytes),
+        };
+        work.unreadable_since = match piece {
+            Ok(_) => None,
+            Err(_) => work.unreadable_since.or_else(|| Some(clock::now())),
+        };
+        let Some(piece) = piece? else { return Ok(Progress::Idle) };
+        writer.append(piece, &work.bytes, clock::unix_time_us())?;
+        if early {
+            engine.log.archived(tail.boundary());
+            work.early_at = Some(clock::now());
+        }
+        work.has_written = true;
+        work.waiting_since = None;
+        (work.not_before, work.pause) = (None, PAUSE.0);
+        engine.retention.advance_archive(tail.needed());
+        // If there is a gap before this, the segment's header says so.
+        engine.retention.set_archive_gap(None);
+        let mut status = self.status.lock();
+        status.archived = writer.end();
+        status.writes += 1;
+        status.early_writes += u64::from(early);
+        status.bytes += work.bytes.len() as u64;
+        status.failing = None;
+        *self.failing_since.lock() = None;
+        drop(status);
+        self.moved.notify_all();
+        Ok(Progress::Worked)
+    }
+
+    /// Whether log that is on the devices is due for archiving: there is enough of it, or it has
+    /// waited long enough.
+    fn is_due(options: &ArchiveOptions, behind: u64, all: bool, waiting: &mut Option<Moment>) -> bool {
+        if behind == 0 {
+            return false;
+        }
+        let since = *waiting.get_or_insert_with(clock::now);
+        behind >= options.eager_bytes || all || since.elapsed() >= options.delay
+    }
+
+    /// Clears `archive_needed` in the superblock once nothing was archived early for a while.
+    pub(super) fn take_word_back(&self, engine: &Engine, work: &mut Work) {
+        if work.early_at.is_some_and(|at| at.elapsed() >= self.options.delay)
+            && let Ok(true) = engine.settle_archive()
+        {
+            work.early_at = None;
+        }
+    }
+
+    /// Begins to follow the log at the archive's end, or, if that log is gone, where the log
+    /// begins.
+    fn follow(&self, engine: &Engine, work: &mut Work) -> Result<LogTail, LogError> {
+        let writer = work.writer.as_mut().expect("the caller has opened it");
+        work.has_written = false;
+        self.expect(engine, true);
+        // Neither the hold nor the log that it retains changes under the superblock's lock.
+        let (identity, from) = {
+            let superblock = engine.superblock.lock();
+            let held = engine.retention.archive().unwrap_or_else(|| {
+                // The hold was revoked: the log before it may be gone. Durable log always ends with
+                // a whole group.
+                let on_devices = engine.log.on_devices();
+                engine.retention.hold_archive(on_devices);
+                on_devices
+            });
+            (superblock.log_identity(), held)
+        };
+        let archived = writer.resume();
+        let from = match archived {
+            Some(archived) if archived >= from => {
+                writer.rewind();
+                engine.retention.advance_archive(archived);
+                archived
+            }
+            Some(archived) if !self.is_only_a_jump(engine, archived, from) => {
+                self.note_gap(archived, from);
+                writer.skip_to(from);
+                from
+            }
+            Some(archived) => archived,
+            None => from,
+        };
+        Ok(LogTail::new(engine.log.clone(), identity, from))
+    }
+
+    /// Sets whether the log may expect the archive to acknowledge commits.
+    fn expect(&self, engine: &Engine, works: bool) {
+        engine.log.expect_archived(works && self.options.completes);
+    }
+
+    fn note_gap(&self, from: Lsn, to: Lsn) {
+        let mut status = self.status.lock();
+        match status.gaps.last_mut() {
+            // Nothing was archived between the two gaps.
+            Some(last) if from <= last.1 => *last = (last.0.min(from), last.1.max(to)),
+            _ => status.gaps.push((from, to)),
+        }
+        status.archived = Some(to);
+    }
+
+    /// Whether nothing was ever written between the archive's end and `from`: the log before this
+    /// epoch ended there.
+    fn is_only_a_jump(&self, engine: &Engine, archived: Lsn, from: Lsn) -> bool {
+        let mark = engine.log.epoch_mark();
+        archived >= mark.previous_end && from <= mark.start
+    }
+
+    pub(super) fn failed(&self, engine: &Engine, work: &mut Work, error: &LogError) {
+        if let Some(writer) = &mut work.writer {
+            writer.rewind();
+        }
+        work.tail = None;
+        self.expect(engine, false);
+        self.wanted.store(u64::MAX, Ordering::Relaxed);
+        if error.kind == LogErrorKind::BadArgument {
+            // The directory holds another database's archive by now: open it afresh each time.
+            work.writer = None;
+        }
+        work.not_before = clock::now().after(work.pause);
+        work.pause = (work.pause * 2).min(PAUSE.1);
+        let mut status = self.status.lock();
+        status.failing = Some(error.message.clone());
+        self.failing_since.lock().get_or_insert_with(clock::now);
+        drop(status);
+        self.moved.notify_all();
+    }
+}

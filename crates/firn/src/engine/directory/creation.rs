@@ -1,0 +1,193 @@
+//! Creates the files of a database, and removes those of a creation that was interrupted.
+
+use crate::engine::archiver::OpenArchive;
+use crate::engine::creation_mark::{self, Interrupted, Making};
+use crate::engine::devices::Devices;
+use crate::engine::directory::files::{
+    Access, exists, file, has_loose_end, make_directory, refuse_no_directory, released_file, whole_path,
+};
+use crate::engine::directory::names::{
+    STORE, SUPERBLOCK, own_files, refuse_one_name_twice, refuse_others, refuse_strangers, refuse_too_large,
+};
+use crate::engine::separate_directories::{refuse_mixed, refuse_mixed_archive};
+use crate::engine::superblock::copies::{Found, SECOND_COPY};
+use crate::engine::superblock::{Member, Superblock};
+use crate::engine::{Engine, assembly, cache, claim, log_width};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
+use firndb_base::sync::Arc;
+use firndb_base::{DatabaseId, rng};
+use firndb_device::{Device, remove_file, sync_directory};
+use std::path::{Path, PathBuf};
+
+/// Removes what an interrupted creation left, and creates anew. The superblock's mark proves that
+/// nothing was ever stored.
+pub(super) fn recreate(
+    dir: &Path,
+    interrupted: &Interrupted,
+    superblock: Arc<dyn Device>,
+    options: &Options,
+    archives: &dyn OpenArchive,
+) -> Result<Arc<Engine>, Error> {
+    options.check()?;
+    // Other options than then name other files.
+    refuse_others(dir, &interrupted.files, options)?;
+    if !options.create {
+        let dir = dir.display();
+        let message =
+            format!("{dir}: the creation of a database here was interrupted; nothing was stored in it");
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    refuse_one_name_twice(dir, options)?;
+    remove_files(dir, interrupted, options)?;
+    refuse_too_large(dir, options)?;
+    build(dir, superblock, options, archives)
+}
+
+pub(super) fn build(
+    dir: &Path,
+    superblock: Arc<dyn Device>,
+    options: &Options,
+    archives: &dyn OpenArchive,
+) -> Result<Arc<Engine>, Error> {
+    let laid_out = lay_out(dir, superblock, Making::Creating, options)?;
+    let LaidOut { database, devices, members, store_path, options } = laid_out;
+    let engine = assembly::create(database, devices, members, store_path, &options, archives)?;
+    Ok(engine)
+}
+
+/// The files of a database that is being created; the mark says so.
+pub(crate) struct LaidOut {
+    /// The new database's id, which the files bear.
+    pub database: DatabaseId,
+    pub devices: Devices,
+    pub members: Vec<Member>,
+    pub store_path: String,
+    /// With the measured and timed settings.
+    pub options: Options,
+}
+
+/// Marks the superblock's device, and creates and claims the other files.
+fn lay_out(
+    dir: &Path,
+    superblock: Arc<dyn Device>,
+    making: Making,
+    options: &Options,
+) -> Result<LaidOut, Error> {
+    let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
+    let store_path = store_path.to_string_lossy().into_owned();
+    // The mark names the largest set of files that there may be.
+    let cache_path = cache::path(None, options);
+    let names = |options: &Options| {
+        assembly::file_names(&assembly::members(options), &store_path, cache_path.clone())
+    };
+    let database = DatabaseId(rng::entropy());
+    let made = |options: &Options| Interrupted { ids: vec![database], files: names(options) };
+    creation_mark::mark(&superblock, making, &made(options))?;
+    let mut options = options.clone().with_measured_profile(dir)?;
+    if options.probe_log_devices {
+        let width = log_width::probe(&superblock, SECOND_COPY)?.max(options.log_copies.unwrap_or(1));
+        options = options.with_timed_width(width);
+    }
+    refuse_others(dir, &[], &options)?;
+    // The measurement may have given the log more files.
+    creation_mark::mark(&superblock, making, &made(&options))?;
+    let members: Vec<Member> = assembly::members(&options);
+    let mut logs = Vec::new();
+    let make = |path: &str| -> Result<Arc<dyn Device>, Error> {
+        let device = file(&dir.join(path), true)?;
+        claim::claim(&*device, database)?;
+        Ok(device)
+    };
+    for member in &members {
+        logs.push(make(&member.path)?);
+    }
+    let store = make(&store_path)?;
+    let cache = cache_path.as_deref().map(make).transpose()?;
+    sync_directory(dir)?;
+    let devices = Devices { superblock, logs, store, cache }.wrapped(&members, &options)?;
+    let options = options.noted_as_created(dir)?;
+    Ok(LaidOut { database, devices, members, store_path, options })
+}
+
+/// Creates the files of a database that is to be restored in `dir`, where there is nothing, or what
+/// an interrupted restore left. Until its superblock is written, opening it is refused.
+pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Error> {
+    options.check()?;
+    refuse_no_directory(dir)?;
+    refuse_mixed(dir, "the new database")?;
+    refuse_mixed_archive(Some(dir), options)?;
+    let path = dir.join(SUPERBLOCK);
+    refuse_one_name_twice(dir, options)?;
+    let superblock = if exists(&path)? {
+        let superblock = file(&path, false)?;
+        match Superblock::read(&superblock)? {
+            Found::Nothing => refuse_others(dir, &[], options)?,
+            Found::Creating(interrupted) | Found::Restoring(interrupted) => {
+                refuse_others(dir, &interrupted.files, options)?;
+                remove_files(dir, &interrupted, options)?;
+            }
+            Found::Database(_) => {
+                return Err(Error::new(
+                    ErrorKind::Exists,
+                    format!("{} holds a database: name a directory without one", dir.display()),
+                ));
+            }
+        }
+        refuse_strangers(dir)?;
+        superblock
+    } else {
+        refuse_others(dir, &[], options)?;
+        refuse_strangers(dir)?;
+        refuse_too_large(dir, options)?;
+        make_directory(dir)?;
+        refuse_one_name_twice(dir, options)?;
+        file(&path, true)?
+    };
+    lay_out(dir, superblock, Making::Restoring, options)
+}
+
+/// Removes what an interrupted creation left: of the files that its mark names, those that bear its
+/// id, or that nothing was written to, after their locks were taken. The mark alone proves nothing:
+/// between it and its files another database may have created files of these names, and the
+/// directory may belong to another program. So a name that leads out of the directory counts only
+/// if the options name the file as well.
+///
+/// Errors: `InUse`, `Unusable`: a file is not the creation's own. None is removed then.
+fn remove_files(dir: &Path, interrupted: &Interrupted, options: &Options) -> Result<(), Error> {
+    let within = dir.canonicalize().map_err(|error| {
+        Error::new(ErrorKind::Unusable, format!("{}: cannot be looked at: {error}", dir.display()))
+            .caused_by(error)
+    })?;
+    let wanted: Vec<PathBuf> = own_files(dir, options).iter().map(|path| whole_path(path)).collect();
+    let refuse = |path: &Path, why: &str| {
+        let (dir, path) = (dir.display(), path.display());
+        Err(Error::new(
+            ErrorKind::Unusable,
+            format!(
+                "{path} is named by the interrupted creation of a database in {dir}, but {why}, and it is left alone: \
+                 move it away, or remove {dir}, and begin anew"
+            ),
+        ))
+    };
+    let mut own: Vec<(PathBuf, Arc<dyn Device>)> = Vec::new();
+    for file in &interrupted.files {
+        let path = dir.join(file);
+        if !exists(&path)? {
+            continue;
+        }
+        let whole = whole_path(&path);
+        if !whole.starts_with(&within) && !wanted.contains(&whole) {
+            return refuse(&path, "lies elsewhere");
+        }
+        let device = released_file(&path, Access::Writing)?;
+        if has_loose_end(&path, &*device)? || !claim::is_of(&*device, &interrupted.ids)? {
+            return refuse(&path, "holds something else");
+        }
+        own.push((path, device));
+    }
+    for (path, _locked) in &own {
+        remove_file(path)?;
+    }
+    Ok(())
+}
