@@ -4,9 +4,10 @@ use crate::array::{ARCHIVE_GONE, ArrayRound, ArraySetup};
 use crate::chores::{self, ChoresRound};
 use crate::medium::{Survival, Timing, Uniform};
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firndb::{ArchiveFull, CachePolicy, CacheSpec, Hiding, Isolation, Options};
+use firndb::{ArchiveFull, CachePolicy, CacheSpec, Isolation, Options};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
+use firndb_log_comparators::{Comparator, Hedging, Hedging::*};
 use std::fmt;
 use std::time::Duration;
 
@@ -100,7 +101,7 @@ pub struct Scenario {
     /// Bytes of each log device.
     pub log_bytes_each: u64,
     /// How the log hides outliers.
-    pub hiding: Hiding,
+    pub hiding: Hedging,
     /// Copies, changes of the log's devices, the archive.
     pub array: ArraySetup,
     pub cache: Option<CacheSetup>,
@@ -199,10 +200,7 @@ impl Scenario {
             version_bytes: pick(rng, &[1000, 20_000, 1 << 20]),
             log_devices,
             log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),
-            hiding: pick(
-                rng,
-                &[Hiding::Off, Hiding::Naive, Hiding::TwoStream, Hiding::Adaptive, Hiding::Adaptive],
-            ),
+            hiding: pick(rng, &[Off, Naive, TwoStream, Adaptive, Adaptive]),
             cache,
             cache_rebuildable,
             // A store begins with about 4,096 places.
@@ -320,6 +318,7 @@ impl Scenario {
     /// The options for opening and creating.
     #[must_use]
     pub fn options(&self) -> Options {
+        let comparator = Comparator { hedging: self.hiding, ..Comparator::default() };
         let mut options = Options::new()
             .page_size(self.page_size)
             .buffer_bytes(self.frames * self.page_size * 17 / 16)
@@ -330,7 +329,8 @@ impl Scenario {
             // them.
             .log_copies_required(if self.array.lenient { 1 } else { self.log_devices })
             .log_copies(self.array.copies)
-            .log_hiding(self.hiding);
+            .log_hiding(comparator.hiding())
+            .log_layout(comparator.layout());
         if let Some(cache) = self.cache {
             options = options
                 .cache_bytes(cache.pages * self.page_size as u64)
