@@ -89,7 +89,7 @@ pub use firndb_device as device;
 #[doc(hidden)]
 pub use firndb_log::archive::WrapDevice as WrapArchiveFn;
 pub use firndb_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
-pub use firndb_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy, LogSpace, LogStatistics};
+pub use firndb_log::{DeviceHiding, Hiding, HidingStatistics, LogLayout, LogSpace, LogStatistics};
 pub use firndb_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, RowCount, Schema,
     TableKind, Value, ValueRef,

@@ -10,17 +10,17 @@
 //! 16  u32  epoch
 //! ```
 //!
-//! Invariants: within one epoch the payload of an LSN is the same in every copy of the block, however
-//! often it was written; copies differ only in fill and in durable LSN.
+//! Invariants: within one epoch the payload of an LSN is the same in every copy of the block,
+//! however often it was written; copies differ only in fill and in durable LSN.
 
 use firndb_base::{DatabaseId, Epoch, Lsn, crc32c};
 
 /// Bytes of a block, header included.
-pub(crate) const BLOCK: usize = 512;
+pub const BLOCK: usize = 512;
 /// Bytes of a block's header.
 pub(crate) const HEADER: usize = 40;
 /// Bytes of stream that a block carries.
-pub(crate) const PAYLOAD: usize = BLOCK - HEADER;
+pub const PAYLOAD: usize = BLOCK - HEADER;
 const _: () = assert!(PAYLOAD == 472);
 
 pub(crate) const MAGIC: u16 = 0x4C46;

@@ -6,8 +6,8 @@
 //!                            | header | blocks ... |            main stream        |             area            |
 //! ```
 //!
-//! Everything is aligned to the log's *unit*: the largest logical block of its devices, at least 512
-//! bytes. Each header takes a whole unit. Section `i` carries the sequence numbers `s` with
+//! Everything is aligned to the log's *unit*: the largest logical block of its devices, at least
+//! 512 bytes. Each header takes a whole unit. Section `i` carries the sequence numbers `s` with
 //! `(s - 1) % n == i`: sequence numbers grow by one per section for ever, so they give the ring's
 //! order and its newest section.
 //!
@@ -188,8 +188,8 @@ impl SectionHeader {
 /// 28  u32  unit in bytes
 /// 32  u64  section size in bytes
 /// 40  u64  sections of the main stream
-/// 48  u64  sections of the area for reissued outliers, which follow those of the main stream; 0 if there is
-///          none, and then the format's version is 1, else 2
+/// 48  u64  sections of the area for reissued outliers, which follow those of the main stream;
+///          0 if there is none, and then the format's version is 1, else 2
 /// 56  16B  database id
 /// 72  u8   1: has left the log
 /// 73       zero

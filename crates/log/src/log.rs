@@ -6,7 +6,6 @@ use crate::error::{LogError, LogErrorKind};
 use crate::hedge::hiding::Hiding;
 use crate::ids::LogIdentity;
 use crate::layout::{Geometry, MemberHeader, SectionHeader};
-use crate::layout_policy::LogPolicy;
 use crate::options::{LogClass, LogOptions, LogSpace, LogStatistics};
 use crate::read::underreplicated::UnderReplicated;
 use crate::record::{FRAME, Kind, Record};
@@ -153,7 +152,9 @@ impl Log {
         let unit = opening.spaces[0].unit_bytes();
         assert!(opening.spaces.iter().all(|s| s.unit_bytes() == unit), "the members of a log share its unit");
         let capacities: Vec<u64> = opening.spaces.iter().map(DeviceSpace::capacity_bytes).collect();
-        options.policy.check(unit, &capacities)?;
+        if let Some(layout) = &options.layout {
+            layout.check(unit, &capacities)?;
+        }
         let previous_end = opening.previous_end.unwrap_or(opening.start);
         let mark = EpochMark { epoch: opening.epoch, start: opening.start, previous_end };
         let setup = FrontSetup {
@@ -164,7 +165,6 @@ impl Log {
             rollback_reserve_percent: options.rollback_reserve_percent,
             system_reserve_percent: options.system_reserve_percent,
             oldest: opening.oldest,
-            policy: options.policy,
         };
         // At least a section header and one unit of blocks.
         let request_bytes = options.request_bytes.next_multiple_of(unit as usize).max(2 * unit as usize);
@@ -175,7 +175,8 @@ impl Log {
             .map(|(device, owner)| Slot::new(device, owner, AlignedBuf::zeroed(buffer_bytes)))
             .collect();
         let count = slots.len();
-        let front = Front::new(setup, opening.spaces, opening.areas, options.copies);
+        let layout = options.layout.as_ref().and_then(|it| it.composing(unit, count, opening.start));
+        let front = Front::new(setup, opening.spaces, opening.areas, options.copies, layout);
         let workers = options.workers;
         let pipeline = Arc::new(Pipeline::new(opening.epoch, options, front, slots));
         let thin = opening.underreplicated.as_deref();
@@ -355,8 +356,8 @@ fn check_options(options: &LogOptions) -> Result<(), LogError> {
         format!("the log's reserves together may take up to 90 % of it, not {reserves} %")
     } else if !(1..=COPIES_MAX).contains(&options.copies) {
         format!("a log has 1 to {COPIES_MAX} copies, not {}", options.copies)
-    } else if options.copies > 1 && options.policy != LogPolicy::Array {
-        "copies of the log need the policy Array".to_owned()
+    } else if options.copies > 1 && !(options.takes_any_device() && !options.composes_at_flush()) {
+        "copies of the log need the layout of the array".to_owned()
     } else {
         return Ok(());
     };

@@ -1,21 +1,11 @@
 //! The log's options and statistics.
 
 use crate::hedge::hiding::{Hiding, HidingStatistics, OutlierOptions};
-use crate::layout_policy::LogPolicy;
+use crate::log_layout::LogLayout;
 use crate::members::loss::LossHandler;
 use firndb_base::Lsn;
+use firndb_base::sync::Arc;
 use std::time::Duration;
-
-/// When a request is composed of the log that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Compose {
-    /// When a device becomes free: all log appended until then. Adapts to the devices' speed by
-    /// itself.
-    #[default]
-    WhenDeviceFree,
-    /// At the flush call, queued until a device becomes free: the paper's policy (section 3.5).
-    AtFlush,
-}
 
 /// How the log uses its memory and devices. Set the fields that matter and take the others from
 /// `LogOptions::default()`.
@@ -26,10 +16,8 @@ pub struct LogOptions {
     pub buffer_bytes: usize,
     /// Largest request in bytes: each device has a buffer of this size.
     pub request_bytes: usize,
-    /// When requests are composed.
-    pub compose: Compose,
-    /// How log is placed on the devices.
-    pub policy: LogPolicy,
+    /// How requests are composed and placed, if not as in the array.
+    pub layout: Option<Arc<dyn LogLayout>>,
     /// Whether threads of the log's own serve `request_flush` and write seal blocks when the log
     /// becomes idle. Without them, call `Log::step`.
     pub workers: bool,
@@ -65,8 +53,7 @@ impl Default for LogOptions {
         LogOptions {
             buffer_bytes: 4 << 20,
             request_bytes: 256 << 10,
-            compose: Compose::default(),
-            policy: LogPolicy::default(),
+            layout: None,
             workers: true,
             hiding: Hiding::default(),
             outliers: OutlierOptions::default(),
@@ -79,6 +66,18 @@ impl Default for LogOptions {
             seal_after: Duration::from_millis(100),
             close_patience: Duration::from_secs(30),
         }
+    }
+}
+
+impl LogOptions {
+    /// Whether any device may write any log.
+    pub(crate) fn takes_any_device(&self) -> bool {
+        self.layout.as_ref().is_none_or(|layout| layout.takes_any_device())
+    }
+
+    /// Whether a flush call reserves the log before it as a request of its own.
+    pub(crate) fn composes_at_flush(&self) -> bool {
+        self.layout.as_ref().is_some_and(|layout| layout.composes_at_flush())
     }
 }
 

@@ -1,5 +1,5 @@
-//! The order of this crate's locks (`docs/internals/lock-order.md`), outermost first; a `Parker`'s own is taken
-//! alone or last.
+//! The order of this crate's locks (`docs/internals/lock-order.md`), outermost first; a `Parker`'s
+//! own is taken alone or last.
 
 use firndb_base::sync::Rank;
 

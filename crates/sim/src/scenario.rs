@@ -8,9 +8,10 @@ use crate::chores::ChoresRound;
 use crate::medium::{Survival, Timing, Uniform};
 use draw::pick;
 use firndb::device::{FaultRule, When};
-use firndb::{ArchiveFull, CachePolicy, CacheSpec, Hiding, Isolation, Options};
+use firndb::{ArchiveFull, CachePolicy, CacheSpec, Isolation, Options};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
+use firndb_log_comparators::{Comparator, Hedging};
 use std::time::Duration;
 
 /// What may happen to the data under a fault.
@@ -103,7 +104,7 @@ pub struct Scenario {
     /// Bytes of each log device.
     pub log_bytes_each: u64,
     /// How the log hides outliers.
-    pub hiding: Hiding,
+    pub hiding: Hedging,
     /// Copies, changes of the log's devices, the archive.
     pub array: ArraySetup,
     pub cache: Option<CacheSetup>,
@@ -247,6 +248,7 @@ impl Scenario {
     /// The options for opening and creating.
     #[must_use]
     pub fn options(&self) -> Options {
+        let comparator = Comparator { hedging: self.hiding, ..Comparator::default() };
         let mut options = Options::new()
             .page_size(self.page_size)
             .buffer_bytes(self.frames * self.page_size * 17 / 16)
@@ -257,7 +259,8 @@ impl Scenario {
             // them.
             .log_copies_required(if self.array.lenient { 1 } else { self.log_devices })
             .log_copies(self.array.copies)
-            .log_hiding(self.hiding);
+            .log_hiding(comparator.hiding())
+            .log_layout(comparator.layout());
         if let Some(cache) = self.cache {
             options = options
                 .cache_bytes(cache.pages * self.page_size as u64)

@@ -20,7 +20,7 @@ use crate::options::profiled::Tuning;
 use firndb_base::machine;
 use firndb_base::sync::Arc;
 use firndb_device::{Device, DeviceError, OverlaySpace};
-use firndb_log::{Compose, Hiding, LogPolicy};
+use firndb_log::{Hiding, LogLayout};
 use firndb_tier::PageTier;
 use firndb_tier::cache::CachePolicy;
 use firndb_tier::store::Layout;
@@ -62,8 +62,7 @@ pub struct Options {
     pub(crate) log_bytes: u64,
     pub(crate) log_paths: Vec<PathBuf>,
     pub(crate) log_hiding: Hiding,
-    pub(crate) log_policy: LogPolicy,
-    pub(crate) log_compose: Compose,
+    pub(crate) log_layout: Option<Arc<dyn LogLayout>>,
     /// `None`: as the database has it, or one.
     pub(crate) log_copies: Option<usize>,
     pub(crate) log_copies_required: usize,
@@ -113,8 +112,7 @@ impl Default for Options {
             log_bytes: 256 << 20,
             log_paths: Vec::new(),
             log_hiding: Hiding::default(),
-            log_policy: LogPolicy::default(),
-            log_compose: Compose::default(),
+            log_layout: None,
             log_copies: None,
             log_copies_required: 1,
             log_events: None,
@@ -230,18 +228,12 @@ impl Options {
         self.log_hiding = hiding;
         self
     }
-    /// Where log goes on its devices. Default: [`LogPolicy::Array`]; the others are its
-    /// comparators, see `docs/papers/flashlogging.md`. A database may be opened with another policy
-    /// than it was written with.
+    /// How the log's requests are composed and placed, if not as in its array: for the comparators
+    /// of the laboratory, see `docs/papers/flashlogging.md`. A database may be opened with another
+    /// layout than it was written with.
     #[must_use]
-    pub fn log_policy(mut self, policy: LogPolicy) -> Options {
-        self.log_policy = policy;
-        self
-    }
-    /// When the log's requests are composed. Default: [`Compose::WhenDeviceFree`].
-    #[must_use]
-    pub fn log_compose(mut self, compose: Compose) -> Options {
-        self.log_compose = compose;
+    pub fn log_layout(mut self, layout: Option<Arc<dyn LogLayout>>) -> Options {
+        self.log_layout = layout;
         self
     }
     /// Number of log devices that each commit is written to before it is acknowledged, 1 to 8: with

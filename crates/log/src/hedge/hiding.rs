@@ -14,9 +14,6 @@ use std::time::Duration;
 pub enum Hiding {
     /// Nothing: its commits wait. Always so on one device.
     Off,
-    /// The write is issued again to the main stream of another free device, if its LSNs may still
-    /// follow there, which they seldom may: the paper's "naive hiding", for comparison.
-    Naive,
     /// The write is issued again to another free device's area for outliers: the paper's "2
     /// streams".
     TwoStream,
@@ -223,7 +220,7 @@ impl Hider {
     fn hides_outliers_of(&self, device: usize) -> bool {
         match self.policy() {
             Hiding::Off => false,
-            Hiding::Naive | Hiding::TwoStream => true,
+            Hiding::TwoStream => true,
             Hiding::Adaptive => self.devices[device].switch.is_on(),
         }
     }

@@ -1,5 +1,5 @@
-//! Hedged writes (the paper's "outlier hiding", 3.4 and 3.5): a write that is overdue is issued again
-//! on another device.
+//! Hedged writes (the paper's "outlier hiding", 3.4 and 3.5): a write that is overdue is issued
+//! again on another device.
 
 mod adaptive;
 pub(crate) mod hiding;

@@ -9,8 +9,6 @@
 //! Only requests that a thread waits for are issued again, only on devices that are free, and only
 //! if there is space for them. Hiding is optional: it may be left undone, and it cannot fail.
 
-use crate::block::Owner;
-use crate::hedge::hiding::Hiding;
 use crate::hedge::reissue::Need;
 use crate::write::in_flight::Flight;
 use crate::write::job::Job;
@@ -54,13 +52,14 @@ impl Pipeline {
         if !overdue.is_stall && !flight.hider().may_spend(begun.len as u64) {
             return None;
         }
+        let in_main = self.options.layout.as_ref().is_some_and(|layout| layout.hedges_in_main_stream());
         for device in flight.devices_in_turn() {
             if devices & (1 << device) != 0 {
                 // Two copies on one device are one.
                 continue;
             }
             let Some(mut free) = flight.take_device(device) else { continue };
-            let owner = second_owner(flight.hider().policy(), free.owner);
+            let owner = if in_main { free.owner } else { free.owner.area() };
             let need = if overdue.is_stall { Need::Stall } else { Need::Outlier };
             let composed =
                 self.front.lock().compose_again(device, owner, from, overdue_bytes, need, &mut free.buf);
@@ -90,14 +89,6 @@ impl Pipeline {
             return due.after(limit / 4);
         }
         Some(due)
-    }
-}
-
-/// The stream for reissues on the device whose main stream is `main`.
-fn second_owner(policy: Hiding, main: Owner) -> Owner {
-    match policy {
-        Hiding::Naive => main,
-        Hiding::Off | Hiding::TwoStream | Hiding::Adaptive => main.area(),
     }
 }
 

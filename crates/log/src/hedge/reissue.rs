@@ -79,10 +79,7 @@ fn place(
         let first = Lsn(u64_at(next, 24));
         if space.is_section_full() {
             let apart = len > 0 && space.wraps_next();
-            let out = &mut buf[len..len + unit];
-            out.fill(0);
-            space.begin_section(epoch, first).encode(owner, &mut out[..BLOCK]);
-            let at = space.offset() - unit as u64;
+            let at = space.write_header(epoch, owner, first, &mut buf[len..len + unit]);
             if apart {
                 assert!(rest.is_none(), "a request is shorter than the area");
                 rest = Some((len, at));

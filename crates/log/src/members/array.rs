@@ -17,7 +17,6 @@ use crate::error::{LogError, LogErrorKind};
 use crate::hedge::hiding::Hiding;
 use crate::ids::{LogIdentity, MemberId};
 use crate::layout::{Geometry, MemberHeader};
-use crate::layout_policy::LogPolicy;
 use crate::log::{DEVICES_MAX, Log, format};
 use crate::members::loss::LossHandler;
 use crate::members::state::MemberState;
@@ -190,8 +189,8 @@ impl Log {
         let place = {
             let mut flight = self.pipeline.flight.lock();
             let place = flight.slots().len();
-            if self.pipeline.options.policy != LogPolicy::Array {
-                return Err(bad("only a log whose policy is Array can change its devices".to_owned()));
+            if !self.pipeline.options.takes_any_device() {
+                return Err(bad("only a log with the layout of the array can change its devices".to_owned()));
             }
             if place == DEVICES_MAX {
                 return Err(bad(format!(
@@ -225,8 +224,8 @@ impl Log {
             MemberState::Leaving | MemberState::Failed | MemberState::Gone => return Ok(()),
             MemberState::InUse => {}
         }
-        if self.pipeline.options.policy != LogPolicy::Array {
-            return Err(bad("only a log whose policy is Array can change its devices".to_owned()));
+        if !self.pipeline.options.takes_any_device() {
+            return Err(bad("only a log with the layout of the array can change its devices".to_owned()));
         }
         let needed = self.pipeline.options.copies_required.max(1);
         if flight.usable() <= needed {

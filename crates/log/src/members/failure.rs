@@ -14,7 +14,6 @@ use crate::block::STREAM_MAIN;
 use crate::error::{LogError, LogErrorKind};
 use crate::hedge::reissue::Need;
 use crate::ids::MemberId;
-use crate::layout_policy::LogPolicy;
 use crate::members::loss::{Left, Loss, LostMember};
 use crate::write::completion::{InDevice, unknown_outcome};
 use crate::write::in_flight::Flight;
@@ -62,8 +61,7 @@ impl Pipeline {
     /// Takes a device out of use. Returns its id and the LSN up to which log has been requested;
     /// `None` if the log cannot continue without it.
     fn disable_device(&self, flight: &mut Flight, device: usize) -> Option<(MemberId, Lsn)> {
-        // In a striped log, only the owner of a stripe may write it.
-        if self.options.policy != LogPolicy::Array || self.handler.get().is_none() {
+        if !self.options.takes_any_device() || self.handler.get().is_none() {
             return None;
         }
         let member = flight.disable(device, self.options.copies_required.max(1))?;

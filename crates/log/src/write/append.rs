@@ -1,5 +1,5 @@
-//! Appending: records are copied into the log buffer under one short lock. No I/O, unless the buffer
-//! is full: then the appending thread waits for a request or writes one.
+//! Appending: records are copied into the log buffer under one short lock. No I/O, unless the
+//! buffer is full: then the appending thread waits for a request or writes one.
 
 use crate::error::{LogError, LogErrorKind};
 use crate::log::Log;

@@ -81,8 +81,8 @@ impl Pipeline {
         }
     }
 
-    /// Releases the lock, after choosing the thread that uses an idle device: a worker where workers
-    /// write, otherwise a waiting thread as the next leader.
+    /// Releases the lock, after choosing the thread that uses an idle device: a worker where
+    /// workers write, otherwise a waiting thread as the next leader.
     pub fn unlock_and_wake_next(&self, mut flight: MutexGuard<'_, Flight>) {
         let next = flight.next_writer(self.end());
         if next.worker {

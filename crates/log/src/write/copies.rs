@@ -65,18 +65,17 @@ impl Front {
         let limit = base(from).advance((units * (unit / BLOCK) * PAYLOAD) as u64);
         let mut all = Vec::with_capacity(taken.len());
         let (first, others) = taken.split_first_mut()?;
-        let composed = self.compose_up_to(limit, first.device, first.owner, durable, &mut first.buf)?;
+        let composed = self.compose_up_to(limit, durable, first)?;
         let reached = self.requested();
         all.push(composed);
         for free in others {
-            let (end, offset, len) = self
-                .fill_from(from, free.device, free.owner, durable, reached, &mut free.buf)
-                .expect("its free space was checked");
+            let (end, offset, len) =
+                self.fill(base(from), reached, durable, free, |end| end).expect("its free space was checked");
             assert_eq!(end, reached, "all copies of a request are equal");
             all.push(Composed { offset, len, ..composed });
         }
         self.update_free();
-        Some((all, self.requested_state(first.device)))
+        Some((all, self.requested_state()))
     }
 }
 

@@ -14,7 +14,7 @@ impl Pipeline {
         }
         let mut tried = 0;
         while let Some(mut free) = flight.take_free_device(&mut tried) {
-            let composed = self.front.lock().compose(free.device, free.owner, self.durable(), &mut free.buf);
+            let composed = self.front.lock().compose(self.durable(), &mut free);
             match composed {
                 Some((composed, requested)) => return Some(flight.begin(free, composed, requested)),
                 None => flight.return_device(free),

@@ -17,7 +17,6 @@
 
 use crate::error::{LogError, LogErrorKind};
 use crate::log::Log;
-use crate::options::Compose;
 use crate::write::in_flight::Flight;
 use crate::write::in_flight::turns::Turn;
 use crate::write::in_flight::waiter::{Depth, Parker, Waiter, Wake};
@@ -111,13 +110,10 @@ impl Pipeline {
         queued.or_else(|| self.compose_orphan(flight)).or_else(|| self.compose_reissue(flight, lsn))
     }
 
-    /// Under the paper's policy, reserves the log up to `lsn` as a request of its own.
+    /// Reserves the log up to `lsn` as a request of its own, if the layout composes so.
     pub fn plan_for(&self, lsn: Lsn) {
-        if self.options.compose == Compose::AtFlush {
-            let mut front = self.front.lock();
-            if !front.is_planned(lsn) {
-                front.plan();
-            }
+        if self.options.composes_at_flush() {
+            self.front.lock().plan(lsn);
         }
     }
 

@@ -28,5 +28,4 @@ pub(crate) mod pipeline;
 mod ring;
 mod seal;
 pub(crate) mod space;
-pub(crate) mod stripes;
 pub(crate) mod worker;

@@ -12,7 +12,6 @@
 use crate::archive::signal::ArchiverSignal;
 use crate::error::{LogError, LogErrorKind};
 use crate::hedge::hiding::{Hider, Hiding};
-use crate::layout_policy::LogPolicy;
 use crate::members::loss::{FailureListener, LossHandler};
 use crate::options::LogOptions;
 use crate::ranks;
@@ -20,7 +19,6 @@ use crate::write::front::Front;
 use crate::write::in_flight::Flight;
 use crate::write::in_flight::rules::Rules;
 use crate::write::in_flight::slot::Slot;
-use crate::write::stripes::{LanesWritten, Stripes};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock, thread};
 use firndb_base::{Epoch, Lsn};
@@ -54,14 +52,9 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     pub fn new(epoch: Epoch, options: LogOptions, front: Front, slots: Vec<Slot>) -> Pipeline {
         let start = front.end();
-        let striped = match options.policy {
-            LogPolicy::Striped { unit_bytes } => Some(Stripes::new(unit_bytes, slots.len())),
-            LogPolicy::Array | LogPolicy::InPlace => None,
-        };
-        // In a striped log, only the owner of a stripe may write it.
-        let hiding = if striped.is_some() { Hiding::Off } else { options.hiding };
+        let hiding = if options.takes_any_device() { options.hiding } else { Hiding::Off };
         let hider = Hider::new(hiding, &options.outliers, slots.len());
-        let lanes = striped.map(|stripes| LanesWritten::new(stripes, start));
+        let lanes = options.layout.as_ref().and_then(|layout| layout.completing(slots.len(), start));
         let rules = Rules::of(&options);
         let handler = OnceLock::new();
         if let Some(given) = &options.on_device_lost {

@@ -23,7 +23,7 @@ impl Pipeline {
             // The end cannot move while `front` is held: the seal's statement is true when it is
             // composed.
             let still = front.end() == durable;
-            let composed = if still { front.compose_seal(device, free.owner, &mut free.buf) } else { None };
+            let composed = if still { front.compose_seal(&mut free) } else { None };
             drop(front);
             match composed {
                 Some(composed) => return Some(flight.begin_write(free, composed, Task::Seal(durable))),

@@ -5,7 +5,7 @@
 //! when all log in it is before the truncation point, and never while it is the newest; LSNs never
 //! decrease.
 
-use crate::block::base;
+use crate::block::{BLOCK, Owner, base};
 use crate::layout::{Geometry, STRIDES, SectionHeader};
 use firndb_base::{Epoch, Lsn};
 use std::collections::VecDeque;
@@ -151,6 +151,14 @@ impl DeviceSpace {
         self.index[0] = first.0;
         self.check();
         SectionHeader { epoch, first, sequence: self.sequence, index }
+    }
+
+    /// Begins the next section and writes its header into `out`, a unit. Returns the header's
+    /// offset on the device.
+    pub fn write_header(&mut self, epoch: Epoch, owner: Owner, first: Lsn, out: &mut [u8]) -> u64 {
+        out.fill(0);
+        self.begin_section(epoch, first).encode(owner, &mut out[..BLOCK]);
+        self.offset() - self.geometry.unit
     }
 
     /// Offset on the device of the next unit. Directly after `begin_section`, the section's header

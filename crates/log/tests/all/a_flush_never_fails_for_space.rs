@@ -9,7 +9,8 @@ use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::Device;
 use firndb_log::testing::{identity, options};
-use firndb_log::{Compose, Kind, Log, LogClass, LogErrorKind, LogOptions, LogPolicy, LogScan, Record};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, Record};
+use firndb_log_comparators::{Comparator, Compose, LogPolicy};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -74,10 +75,10 @@ fn run(seed: u64) {
     let options = LogOptions {
         buffer_bytes: 8192 << rng.below(3),
         request_bytes: [0, 2048, 16384][rng.below(3) as usize],
-        compose: if rng.one_in(2) { Compose::AtFlush } else { Compose::WhenDeviceFree },
-        policy,
         ..options()
     };
+    let compose = if rng.one_in(2) { Compose::AtFlush } else { Compose::WhenDeviceFree };
+    let options = Comparator { policy, compose, ..Comparator::default() }.within(options);
     let mut log = Log::create(devices.clone(), identity(members), Epoch(1), options.clone()).unwrap();
     let mut epochs = vec![(Epoch(1), Lsn::FIRST)];
     let mut model = Model::default();

@@ -9,6 +9,7 @@ use firndb_base::{Epoch, Lsn};
 use firndb_device::Device;
 use firndb_log::testing::{identity, options};
 use firndb_log::{Hiding, Kind, Log, LogClass, LogOptions, MemberId, OutlierOptions, Record};
+use firndb_log_comparators::{Comparator, Hedging};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -79,9 +80,10 @@ impl World {
     }
 }
 
-fn hiding(policy: Hiding, workers: bool) -> LogOptions {
+fn hiding(hedging: Hedging, workers: bool) -> LogOptions {
     let outliers = OutlierOptions { direct_below: Duration::ZERO, ..OutlierOptions::default() };
-    LogOptions { hiding: policy, outliers, workers, ..options() }
+    let comparator = Comparator { hedging, ..Comparator::default() };
+    comparator.within(LogOptions { outliers, workers, ..options() })
 }
 
 /// Cause: the hiding policy was fixed when the log was opened. Effect: a log opened on one device
@@ -91,7 +93,7 @@ fn a_stall_is_hidden_once_a_second_device_has_joined() {
     let gate = Arc::new(Gate::default());
     let world = {
         let gate = gate.clone();
-        World::new(1, 4 << 20, hiding(Hiding::Adaptive, true), move |_, device| gated(device, USUAL, &gate))
+        World::new(1, 4 << 20, hiding(Hedging::Adaptive, true), move |_, device| gated(device, USUAL, &gate))
     };
     let _opening = Opening(gate.clone());
     (0..20).for_each(|number| {
@@ -121,7 +123,7 @@ fn a_stall_is_hidden_once_a_second_device_has_joined() {
 
 #[test]
 fn commits_go_on_while_a_device_is_blocked_for_ever() {
-    for (policy, clients) in [(Hiding::Adaptive, 1), (Hiding::TwoStream, 1), (Hiding::Adaptive, 6)] {
+    for (policy, clients) in [(Hedging::Adaptive, 1), (Hedging::TwoStream, 1), (Hedging::Adaptive, 6)] {
         let gate = Arc::new(Gate::default());
         let _opening = Opening(gate.clone());
         let world = World::new(3, 4 << 20, hiding(policy, true), |i, device| match i {
@@ -158,7 +160,7 @@ fn commits_go_on_while_a_device_is_blocked_for_ever() {
 fn without_workers_the_other_clients_go_on() {
     let gate = Arc::new(Gate::default());
     let opening = Opening(gate.clone());
-    let world = World::new(3, 4 << 20, hiding(Hiding::TwoStream, false), |i, device| match i {
+    let world = World::new(3, 4 << 20, hiding(Hedging::TwoStream, false), |i, device| match i {
         0 => gated(device, USUAL, &gate),
         _ => gated(device, USUAL, &Arc::default()),
     });
@@ -192,7 +194,7 @@ fn a_reissue_that_stalls_is_issued_again_elsewhere() {
     let _opening = Opening(gate.clone());
     let armed = Arc::new(AtomicBool::new(false));
     // The first device stalls, and so does the first one that writes a block of an area.
-    let world = World::new(4, 4 << 20, hiding(Hiding::TwoStream, true), |i, device| {
+    let world = World::new(4, 4 << 20, hiding(Hedging::TwoStream, true), |i, device| {
         let (gate, armed) = (gate.clone(), armed.clone());
         let before = Box::new(move |_: u64, data: &[u8]| {
             if stream_of(data).is_some() {
@@ -219,7 +221,7 @@ fn a_reissue_that_stalls_is_issued_again_elsewhere() {
 }
 
 /// Options under which every write that takes over 3 ms is issued again.
-fn eager(policy: Hiding) -> LogOptions {
+fn eager(policy: Hedging) -> LogOptions {
     let outliers = OutlierOptions {
         expected: vec![[512, 1 << 20].map(|bytes| (bytes, Duration::from_micros(1500))).to_vec()],
         learn: false,
@@ -237,12 +239,13 @@ fn slow(device: Arc<dyn Device>) -> Arc<dyn Device> {
 
 #[test]
 fn a_full_area_hides_nothing_and_fails_nothing() {
-    let world = World::new(
-        2,
-        64 << 10,
-        eager(Hiding::TwoStream),
-        |i, device| if i == 0 { slow(device) } else { device },
-    );
+    let world =
+        World::new(
+            2,
+            64 << 10,
+            eager(Hedging::TwoStream),
+            |i, device| if i == 0 { slow(device) } else { device },
+        );
     let mut number = 0;
     let mut rounds = || {
         let mut before = u64::MAX;
@@ -288,7 +291,7 @@ impl World {
 #[test]
 fn the_area_goes_round_and_keeps_what_is_needed() {
     let truncated = Arc::new(AtomicU64::new(0));
-    let world = World::new(3, 64 << 10, eager(Hiding::TwoStream), |i, device| {
+    let world = World::new(3, 64 << 10, eager(Hedging::TwoStream), |i, device| {
         let (below, truncated) = (device.clone(), truncated.clone());
         let highest = Mutex::new([Lsn::ZERO; 2]);
         let count = AtomicU64::new(0);
@@ -335,11 +338,11 @@ fn the_area_goes_round_and_keeps_what_is_needed() {
     world.model.lock().unwrap().check(&found, from);
 }
 
-/// How often each policy finds a place is counted in virtual time (`hiding_pays`); here real threads
-/// show that what it wrote again is found, and that no policy writes where it must not.
+/// How often each policy finds a place is counted in virtual time (`hiding_pays`); here real
+/// threads show that what it wrote again is found, and that no policy writes where it must not.
 #[test]
 fn requests_are_written_again_as_the_policy_says() {
-    for policy in [Hiding::Off, Hiding::Naive, Hiding::TwoStream] {
+    for policy in [Hedging::Off, Hedging::Naive, Hedging::TwoStream] {
         let world =
             World::new(2, 4 << 20, eager(policy), |i, device| if i == 0 { slow(device) } else { device });
         let reissued = || world.log.statistics().hiding.reissued;
@@ -352,15 +355,15 @@ fn requests_are_written_again_as_the_policy_says() {
                 }
             });
             // On a busy machine the threads may notice no write as overdue before it returns.
-            if policy != Hiding::TwoStream || reissued() > 0 {
+            if policy != Hedging::TwoStream || reissued() > 0 {
                 break;
             }
             assert!(begun.elapsed() < 6 * PATIENCE, "no request is written again");
         }
-        if policy == Hiding::Off {
+        if policy == Hedging::Off {
             assert_eq!(reissued(), 0);
         }
-        if policy != Hiding::TwoStream {
+        if policy != Hedging::TwoStream {
             assert_eq!(world.area_blocks(), 0);
         }
         world.check();
@@ -371,7 +374,7 @@ fn requests_are_written_again_as_the_policy_says() {
 fn closing_waits_for_a_late_write_of_a_committing_thread() {
     let gate = Arc::new(Gate::default());
     let opening = Opening(gate.clone());
-    let world = World::new(2, 4 << 20, hiding(Hiding::TwoStream, false), |i, device| match i {
+    let world = World::new(2, 4 << 20, hiding(Hedging::TwoStream, false), |i, device| match i {
         0 => gated(device, USUAL, &gate),
         _ => gated(device, USUAL, &Arc::default()),
     });
@@ -438,7 +441,7 @@ fn a_late_request_that_cannot_be_written_again_keeps_no_free_device_from_new_log
         ..OutlierOptions::default()
     };
     let seal_after = Duration::from_secs(60);
-    let options = LogOptions { outliers, seal_after, ..hiding(Hiding::Naive, true) };
+    let options = LogOptions { outliers, seal_after, ..hiding(Hedging::Naive, true) };
     let world = World::new(2, 4 << 20, options, |i, device| {
         let (gate, writes) = (gates[i].clone(), writes[i].clone());
         let before = Box::new(move |_: u64, data: &[u8]| {

@@ -1,10 +1,12 @@
-//! One client pays one device write and no thread switch; many share requests; several devices write at once.
+//! One client pays one device write and no thread switch; many share requests; several devices
+//! write at once.
 
 use crate::support::{Hooked, device_with, scan};
 use firndb_base::{Epoch, Lsn};
 use firndb_device::Device;
 use firndb_log::testing::{identity, options};
-use firndb_log::{Compose, Kind, Log, LogClass, LogOptions, Record};
+use firndb_log::{Kind, Log, LogClass, LogOptions, Record};
+use firndb_log_comparators::{Comparator, Compose};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -48,13 +50,17 @@ fn one_client_writes_once_a_flush_and_wakes_nobody() {
     }
 }
 
+fn composing(compose: Compose) -> LogOptions {
+    Comparator { compose, ..Comparator::default() }.within(options())
+}
+
 #[test]
 fn many_clients_share_requests_over_all_devices() {
     for (compose, count) in
         [(Compose::WhenDeviceFree, 1), (Compose::WhenDeviceFree, 3), (Compose::AtFlush, 3)]
     {
         let (devices, most) = slow(count, Duration::from_micros(300));
-        let options = LogOptions { compose, workers: count == 3, ..options() };
+        let options = LogOptions { workers: count == 3, ..composing(compose) };
         let log = Log::create(devices.clone(), identity(count), Epoch(1), options).unwrap();
         std::thread::scope(|scope| {
             for i in 0..24 {
@@ -94,7 +100,7 @@ fn in_small() {
     let (clients, turns) = if cfg!(miri) { (3, 6) } else { (8, 40) };
     for (compose, workers) in [(Compose::WhenDeviceFree, true), (Compose::AtFlush, false)] {
         let (devices, _) = slow(2, Duration::from_micros(50));
-        let options = LogOptions { compose, workers, ..options() };
+        let options = LogOptions { workers, ..composing(compose) };
         let log = Log::create(devices.clone(), identity(2), Epoch(1), options).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..clients {

@@ -8,7 +8,8 @@ use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{CrashPlan, Device, FaultPlan, Faulty, Fill, MemoryDevice, Survival};
 use firndb_log::testing::options;
-use firndb_log::{Compose, Hiding, Kind, Log, LogClass, LogErrorKind, LogOptions, OutlierOptions, Record};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, OutlierOptions, Record};
+use firndb_log_comparators::{Comparator, Compose, Hedging};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +18,7 @@ struct Life {
     members: u32,
     epochs: Vec<(Epoch, Lsn)>,
     model: Mutex<Model>,
+    comparator: Comparator,
     options: LogOptions,
 }
 
@@ -56,7 +58,7 @@ fn work(life: &Life, log: &Log, plan: &CrashPlan, seed: u64) {
 }
 
 /// Every write that takes longer than 100 µs is issued again.
-fn eager(rng: &mut Rng, options: LogOptions) -> LogOptions {
+fn eager(rng: &mut Rng, comparator: &mut Comparator, options: LogOptions) -> LogOptions {
     let outliers = OutlierOptions {
         expected: vec![[512, 1 << 20].map(|bytes| (bytes, Duration::from_micros(50))).to_vec()],
         learn: false,
@@ -64,9 +66,9 @@ fn eager(rng: &mut Rng, options: LogOptions) -> LogOptions {
         extra_bytes_percent: 100,
         ..OutlierOptions::default()
     };
-    let hiding =
-        [Hiding::TwoStream, Hiding::TwoStream, Hiding::Adaptive, Hiding::Naive][rng.below(4) as usize];
-    LogOptions { outliers, hiding, workers: rng.one_in(2), ..options }
+    comparator.hedging =
+        [Hedging::TwoStream, Hedging::TwoStream, Hedging::Adaptive, Hedging::Naive][rng.below(4) as usize];
+    LogOptions { outliers, workers: rng.one_in(2), ..options }
 }
 
 /// Places of the devices cannot be read after the crash: the log is complete all the same, or the
@@ -111,15 +113,16 @@ fn run(seed: u64, jitter: bool) -> u64 {
         members,
         epochs: vec![(Epoch(1), Lsn::FIRST)],
         model: Mutex::default(),
+        comparator: Comparator::default(),
         options: LogOptions {
             buffer_bytes: 64 << 10,
             request_bytes: if rng.one_in(2) { 4096 } else { 64 << 10 },
-            compose: if rng.one_in(3) { Compose::AtFlush } else { Compose::WhenDeviceFree },
             ..options()
         },
     };
+    life.comparator.compose = if rng.one_in(3) { Compose::AtFlush } else { Compose::WhenDeviceFree };
     if jitter {
-        life.options = eager(&mut rng, life.options);
+        life.options = eager(&mut rng, &mut life.comparator, life.options);
     }
     let mut reissued = 0;
     let mut images: Vec<Arc<MemoryDevice>> = (0..members)
@@ -133,23 +136,20 @@ fn run(seed: u64, jitter: bool) -> u64 {
     for cycle in 0..8u32 {
         if !jitter {
             // Each epoch may place log in its own way.
-            life.options.policy = random_policy(&mut rng, members, block);
+            life.comparator.policy = random_policy(&mut rng, members, block);
         }
+        let options = life.comparator.within(life.options.clone());
         let plan = CrashPlan::new();
         let devices: Vec<Arc<dyn Device>> = images
             .iter()
-            .map(|image| {
-                let device = plan.device_holding(image);
-                if jitter {
-                    Arc::new(Jittery::new(device, rng.next_u64(), 6)) as Arc<dyn Device>
-                } else {
-                    device
-                }
+            .map(|image| match plan.device_holding(image) {
+                device if jitter => Arc::new(Jittery::new(device, rng.next_u64(), 6)) as Arc<dyn Device>,
+                device => device,
             })
             .collect();
         let log = if cycle == 0 {
             let identity = identity_with(members, &life.epochs);
-            let log = Log::create(devices, identity, Epoch(1), life.options.clone()).unwrap();
+            let log = Log::create(devices, identity, Epoch(1), options).unwrap();
             plan.settle();
             log
         } else {
@@ -158,7 +158,7 @@ fn run(seed: u64, jitter: bool) -> u64 {
             life.model.lock().unwrap().cut(scan.end());
             let (epoch, start) = (Epoch(cycle + 1), scan.next_epoch_start());
             life.epochs.push((epoch, start));
-            let log = scan.open_log(epoch, start, life.options.clone()).unwrap();
+            let log = scan.open_log(epoch, start, options).unwrap();
             assert!(log.end() > start && log.durable() == start);
             log
         };

@@ -2,10 +2,11 @@
 //! same result. The devices are the paper's (flash-a, flash-c) and later ones.
 
 use crate::support::emulation::{Fault, Found, Run};
-use firndb_log::{Hiding, OutlierOptions};
+use firndb_log::OutlierOptions;
+use firndb_log_comparators::Hedging;
 use std::time::Duration;
 
-fn throughput(run: &Run, hiding: Hiding) -> (f64, Found) {
+fn throughput(run: &Run, hiding: Hedging) -> (f64, Found) {
     let found = Run { hiding, ..run.clone() }.go();
     (found.commits_a_second(), found)
 }
@@ -14,8 +15,8 @@ fn throughput(run: &Run, hiding: Hiding) -> (f64, Found) {
 fn on_a_device_with_long_outliers_hiding_them_pays() {
     for (devices, clients, least) in [(2, 1, 1.5), (3, 8, 1.66)] {
         let run = Run { profile: "flash-c", devices, clients, ..Run::default() };
-        let (off, _) = throughput(&run, Hiding::Off);
-        for hiding in [Hiding::TwoStream, Hiding::Adaptive] {
+        let (off, _) = throughput(&run, Hedging::Off);
+        for hiding in [Hedging::TwoStream, Hedging::Adaptive] {
             let (on, found) = throughput(&run, hiding);
             assert!(on > least * off, "K={devices} N={clients} {hiding:?}: {on:.0} after {off:.0}");
             assert!(found.extra_bytes() < 0.05, "{}", found.extra_bytes());
@@ -28,8 +29,8 @@ fn on_a_device_with_long_outliers_hiding_them_pays() {
 fn naive_hiding_finds_a_place_less_often_than_the_second_stream() {
     let time = Duration::from_secs(1);
     let run = Run { profile: "network-volume-spiky", clients: 16, time, ..Run::default() };
-    let (naive, naively) = throughput(&run, Hiding::Naive);
-    let (two, separately) = throughput(&run, Hiding::TwoStream);
+    let (naive, naively) = throughput(&run, Hedging::Naive);
+    let (two, separately) = throughput(&run, Hedging::TwoStream);
     assert!(two > 1.4 * naive, "{two:.0} {naive:.0}");
     assert!(separately.statistics.hiding.reissued > 4 * naively.statistics.hiding.reissued);
 }
@@ -38,11 +39,11 @@ fn adaptive_is_as_good(profiles: &[&'static str], shapes: &[(usize, u64)], time:
     for &profile in profiles {
         for &(devices, clients) in shapes {
             let run = Run { profile, devices, clients, time, ..Run::default() };
-            let better = [Hiding::Off, Hiding::TwoStream]
+            let better = [Hedging::Off, Hedging::TwoStream]
                 .map(|hiding| throughput(&run, hiding).0)
                 .into_iter()
                 .fold(0.0, f64::max);
-            let (adaptive, found) = throughput(&run, Hiding::Adaptive);
+            let (adaptive, found) = throughput(&run, Hedging::Adaptive);
             assert!(
                 adaptive >= 0.98 * better,
                 "{profile} K={devices} N={clients}: {adaptive:.0} where {better:.0} is possible"
@@ -94,7 +95,7 @@ fn a_device_frozen_for_five_seconds_delays_no_commit_by_ten_milliseconds() {
     }
     let fault = Fault { device: 1, spikes: None, frozen: Some(frozen) };
     let time = Duration::from_secs(7);
-    let endured = Run { hiding: Hiding::Off, fault: Some(fault), time, ..Run::default() }.go();
+    let endured = Run { hiding: Hedging::Off, fault: Some(fault), time, ..Run::default() }.go();
     assert!(endured.longest() > Duration::from_secs(4), "without hiding it does: {:?}", endured.longest());
 }
 
@@ -107,7 +108,7 @@ fn spikes_of_one_device_are_hardly_seen() {
     let spiky = Run { fault: Some(spikes), ..run };
     let hidden = spiky.go().quantile(0.999);
     assert!(hidden < normal.mul_f64(1.6), "{hidden:?}, normal {normal:?}");
-    let endured = Run { hiding: Hiding::Off, ..spiky }.go().quantile(0.999);
+    let endured = Run { hiding: Hedging::Off, ..spiky }.go().quantile(0.999);
     assert!(endured > 20 * normal, "{endured:?}");
 }
 

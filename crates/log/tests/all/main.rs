@@ -1,4 +1,5 @@
-//! The tests of this crate's public interface, in one program: each file is one promise or one way to break it.
+//! The tests of this crate's public interface, in one program: each file is one promise or one way
+//! to break it.
 
 mod a_device_may_fail_join_and_leave;
 mod a_failed_write_wakes_everybody;

@@ -5,7 +5,8 @@ use crate::array::{ArrayRound, ArraySetup};
 use crate::chores::{self, ChoresRound};
 use crate::medium::Survival;
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firndb::{CachePolicy, Hiding, Isolation};
+use firndb::{CachePolicy, Isolation};
+use firndb_log_comparators::Hedging::{Adaptive, Naive, Off, TwoStream};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
 use std::time::Duration;
@@ -51,10 +52,7 @@ impl Scenario {
             version_bytes: pick(rng, &[1000, 20_000, 1 << 20]),
             log_devices,
             log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),
-            hiding: pick(
-                rng,
-                &[Hiding::Off, Hiding::Naive, Hiding::TwoStream, Hiding::Adaptive, Hiding::Adaptive],
-            ),
+            hiding: pick(rng, &[Off, Naive, TwoStream, Adaptive, Adaptive]),
             cache,
             cache_rebuildable,
             // A store begins with about 4,096 places.

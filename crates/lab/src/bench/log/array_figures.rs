@@ -5,8 +5,8 @@ use super::machine::{Cell, Cpu, Logs};
 use super::measuring::Bench;
 use super::stream::{Size, StreamCell};
 use super::tpcc_figures::{CLIENTS, DRIVES, row};
-use firndb::{Compose, Hiding, LogPolicy};
 use firndb_console::{Failure, size};
+use firndb_log_comparators::{Compose, Hedging, LogPolicy};
 use firndb_profile::DeviceProfile;
 use serde_json::json;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub fn splitting(bench: &Bench) -> Result<Figure, Failure> {
                     logs: Logs::Each(profile.clone(), 2),
                     policy,
                     compose: Compose::AtFlush,
-                    hiding: Hiding::Off,
+                    hiding: Hedging::Off,
                     threads,
                     size: Size::Fixed(4096),
                     work: Duration::ZERO,
@@ -97,8 +97,10 @@ fn compare(bench: &mut Bench, figure: &mut Figure, with: &Comparison) -> Result<
     let name = &with.profile.name;
     let long = name == "flash-c";
     let time = if long { bench.tpcc_time_with_outliers(with.cpu) } else { bench.tpcc_time(with.cpu) };
-    let cell =
-        Cell { compose: with.compose, ..Cell::new(logs, Hiding::Off, CLIENTS, with.cpu, time, bench.seed()) };
+    let cell = Cell {
+        compose: with.compose,
+        ..Cell::new(logs, Hedging::Off, CLIENTS, with.cpu, time, bench.seed())
+    };
     let mut note = |series: &str, cell: &Cell, found: &super::machine::Found| {
         let mut row = row("13", series, cell, found);
         row["compose"] = json!(format!("{:?}", cell.compose));
@@ -106,7 +108,7 @@ fn compare(bench: &mut Bench, figure: &mut Figure, with: &Comparison) -> Result<
     };
     let array = bench.tpcc(&format!("{name} array"), &cell)?;
     note("array", &cell, &array);
-    let hides = Cell { hiding: Hiding::Adaptive, ..cell.clone() };
+    let hides = Cell { hiding: Hedging::Adaptive, ..cell.clone() };
     let hiding = bench.tpcc(&format!("{name} array, hiding on"), &hides)?;
     note("array, hiding on", &hides, &hiding);
     let mut striped = Vec::new();

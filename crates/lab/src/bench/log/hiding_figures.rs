@@ -6,19 +6,19 @@ use super::measuring::Bench;
 use super::stream::{Size, StreamCell, StreamFound, memories};
 use super::tpcc_figures::{DRIVES, row};
 use crate::bench::simulation::emulated;
-use firndb::{Compose, Hiding, LogPolicy};
 use firndb_base::clock;
 use firndb_console::{Failure, size};
 use firndb_device::{AlignedBuf, Device, Durability};
+use firndb_log_comparators::{Compose, Hedging, LogPolicy};
 use firndb_workloads::LatencyRecorder;
 use serde_json::json;
 use std::time::Duration;
 
-const POLICIES: [(Hiding, &str); 4] = [
-    (Hiding::Off, "no hiding"),
-    (Hiding::Naive, "naive"),
-    (Hiding::TwoStream, "2 streams"),
-    (Hiding::Adaptive, "adaptive"),
+const POLICIES: [(Hedging, &str); 4] = [
+    (Hedging::Off, "no hiding"),
+    (Hedging::Naive, "naive"),
+    (Hedging::TwoStream, "2 streams"),
+    (Hedging::Adaptive, "adaptive"),
 ];
 
 /// Figure 7: of 4 KiB writes to one drive, one in a hundred goes to a second sequential stream.
@@ -70,7 +70,7 @@ pub fn two_streams(bench: &Bench) -> Result<Figure, Failure> {
 }
 
 /// Four threads issue requests of one size: the text's micro-benchmark.
-fn micro(bench: &Bench, drive: &str, hiding: Hiding, bytes: u64) -> Result<StreamFound, Failure> {
+fn micro(bench: &Bench, drive: &str, hiding: Hedging, bytes: u64) -> Result<StreamFound, Failure> {
     bench.stream(&StreamCell {
         logs: Logs::Each(bench.profile(drive)?, 2),
         policy: LogPolicy::Array,

@@ -9,7 +9,7 @@ use super::stream::Fault;
 use crate::bench::simulation::{self, emulated};
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
-use firndb::{Compose, Devices, Hiding, Isolation, LogPolicy, Options};
+use firndb::{Devices, Isolation, Options};
 use firndb_adapter::FirnEngine;
 use firndb_base::sync::Arc;
 use firndb_console::Failure;
@@ -17,6 +17,7 @@ use firndb_device::{Device, MemoryDevice};
 use firndb_emulate::{Emulated, Model};
 use firndb_log::LogStatistics;
 use firndb_log::archive::WrapDevice;
+use firndb_log_comparators::{Comparator, Compose, Hedging, LogPolicy};
 use firndb_profile::DeviceProfile;
 use firndb_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals};
 use firndb_workloads::{DriverOptions, Latency};
@@ -112,7 +113,7 @@ pub struct Cell {
     pub logs: Logs,
     pub policy: LogPolicy,
     pub compose: Compose,
-    pub hiding: Hiding,
+    pub hiding: Hedging,
     /// The disk of the archive, if there is one. It acknowledges commits when it is first.
     pub archive: Option<DeviceProfile>,
     pub clients: usize,
@@ -124,7 +125,7 @@ pub struct Cell {
 
 impl Cell {
     /// The engine's own way to use these devices.
-    pub fn new(logs: Logs, hiding: Hiding, clients: usize, cpu: Cpu, time: Duration, seed: u64) -> Cell {
+    pub fn new(logs: Logs, hiding: Hedging, clients: usize, cpu: Cpu, time: Duration, seed: u64) -> Cell {
         let (policy, compose) = (LogPolicy::default(), Compose::default());
         Cell { logs, policy, compose, hiding, archive: None, clients, cpu, time, seed }
     }
@@ -169,12 +170,13 @@ impl Population {
     }
 }
 
-fn options(count: usize, hiding: Hiding) -> Options {
+fn options(count: usize, comparator: Comparator) -> Options {
     Options::new()
         .buffer_bytes(BUFFER_BYTES)
         .log_devices(count)
         .log_bytes(LOG_BYTES / count as u64 / 4096 * 4096 * count as u64)
-        .log_hiding(hiding)
+        .log_hiding(comparator.hiding())
+        .log_layout(comparator.layout())
 }
 
 /// Runs `body` as a simulation of the paper's processors; returns its value and the run's trace
@@ -196,7 +198,7 @@ impl Populations {
 
     pub fn run(&mut self, cell: &Cell) -> Result<Found, Failure> {
         let began = Instant::now();
-        let areas = cell.logs.count() > 1 && cell.hiding != Hiding::Off;
+        let areas = cell.logs.count() > 1 && cell.hiding != Hedging::Off;
         let population = self.of(cell.logs.count(), areas, cell.seed)?;
         let cell = cell.clone();
         let (mut found, trace_hash) = simulate(cell.seed, move || run(&cell, population))?;
@@ -207,7 +209,7 @@ impl Populations {
 }
 
 fn load(count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
-    let hiding = if areas { Hiding::Adaptive } else { Hiding::Off };
+    let hedging = if areas { Hedging::Adaptive } else { Hedging::Off };
     let (population, _) = simulate(seed, move || {
         let empty = Population {
             superblock: MemoryDevice::new("superblock"),
@@ -224,7 +226,7 @@ fn load(count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
             store: store.clone(),
             cache: None,
         };
-        let db = options(count, hiding).create_on(devices)?;
+        let db = options(count, Comparator { hedging, ..Comparator::default() }).create_on(devices)?;
         let engine = FirnEngine::new(db, tpcc::schema(), Isolation::Serializable)?;
         tpcc::load(&engine, &LoadOptions::new(SCALE, seed), &|_| ())?;
         engine.into_database().close()?;
@@ -263,7 +265,8 @@ fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
         store: Arc::new(store),
         cache: None,
     };
-    let db = options(cell.logs.count(), cell.hiding).log_policy(cell.policy).log_compose(cell.compose);
+    let comparator = Comparator { policy: cell.policy, compose: cell.compose, hedging: cell.hiding };
+    let db = options(cell.logs.count(), comparator);
     let archive = cell.archive.as_ref().map(|profile| ArchiveDisk::new(profile, cell.seed)).transpose()?;
     let db = match &archive {
         Some(disk) => {

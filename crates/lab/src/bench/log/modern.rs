@@ -6,8 +6,8 @@ use super::machine::{Cell, Logs};
 use super::measuring::Bench;
 use super::stream::{Fault, Size, StreamCell, StreamFound};
 use super::tpcc_figures::{DRIVES, row};
-use firndb::{Compose, Hiding, LogPolicy};
 use firndb_console::Failure;
+use firndb_log_comparators::{Compose, Hedging, LogPolicy};
 use serde_json::json;
 use std::time::Duration;
 
@@ -39,11 +39,11 @@ pub fn misbehaving(bench: &Bench) -> Result<Figure, Failure> {
     panel.digits = 2;
     let mut found: Vec<StreamFound> = Vec::new();
     let cases = [
-        ("no fault", Hiding::Adaptive, None),
-        ("spikes, hidden", Hiding::Adaptive, Some(spikes)),
-        ("spikes, not hidden", Hiding::Off, Some(spikes)),
-        ("frozen, hidden", Hiding::Adaptive, Some(frozen)),
-        ("frozen, not hidden", Hiding::Off, Some(frozen)),
+        ("no fault", Hedging::Adaptive, None),
+        ("spikes, hidden", Hedging::Adaptive, Some(spikes)),
+        ("spikes, not hidden", Hedging::Off, Some(spikes)),
+        ("frozen, hidden", Hedging::Adaptive, Some(frozen)),
+        ("frozen, not hidden", Hedging::Off, Some(frozen)),
     ];
     for (at, (name, hiding, fault)) in cases.into_iter().enumerate() {
         let one = bench.stream(&cell(hiding, fault)?)?;

@@ -6,8 +6,8 @@ use super::machine::{Cell, Cpu, Logs};
 use super::measuring::Bench;
 use super::real_device;
 use super::tpcc_figures::{CLIENTS, row};
-use firndb::{Hiding, LogPolicy};
 use firndb_console::Failure;
+use firndb_log_comparators::{Hedging, LogPolicy};
 use firndb_profile::DeviceProfile;
 
 /// TPC-C's rate by configuration: `disk`, `ideal`, `ssd naive`, `1p`, ….
@@ -32,7 +32,7 @@ fn measure(
     let mut rates = Vec::new();
     for (name, logs, policy) in cells {
         let time = bench.tpcc_time(cpu);
-        let cell = Cell { policy, ..Cell::new(logs, Hiding::Off, CLIENTS, cpu, time, bench.seed()) };
+        let cell = Cell { policy, ..Cell::new(logs, Hedging::Off, CLIENTS, cpu, time, bench.seed()) };
         let found = bench.tpcc(&format!("{name}, {variant}"), &cell)?;
         let mut row = row("17", &name, &cell, &found);
         row["variant"] = variant.into();

@@ -2,13 +2,13 @@
 //! micro-benchmarks (3.3, 5.2), with devices that stall where that is asked for.
 
 use super::machine::{Logs, simulate};
-use firndb::{Compose, Hiding, LogPolicy};
 use firndb_base::rng::Rng;
 use firndb_base::sync::{Arc, Mutex, thread};
 use firndb_base::{DatabaseId, Epoch, Lsn, clock, sim};
 use firndb_console::Failure;
 use firndb_device::{Device, Fill, MemoryDevice};
 use firndb_log::{Kind, Log, LogClass, LogIdentity, LogOptions, LogStatistics, MemberId, Record};
+use firndb_log_comparators::{Comparator, Compose, Hedging, LogPolicy};
 use firndb_workloads::{Latency, LatencyRecorder};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct StreamCell {
     pub logs: Logs,
     pub policy: LogPolicy,
     pub compose: Compose,
-    pub hiding: Hiding,
+    pub hiding: Hedging,
     pub threads: usize,
     pub size: Size,
     /// Processor time before each append.
@@ -110,12 +110,8 @@ fn measured(cell: &StreamCell) -> Result<StreamFound, Failure> {
     let count = cell.logs.count();
     let emulated = cell.logs.emulated(memories(count, DEVICE_BYTES)?, cell.seed)?;
     let devices: Vec<Arc<dyn Device>> = emulated.devices.clone();
-    let options = LogOptions {
-        policy: cell.policy,
-        compose: cell.compose,
-        hiding: cell.hiding,
-        ..LogOptions::default()
-    };
+    let comparator = Comparator { policy: cell.policy, compose: cell.compose, hedging: cell.hiding };
+    let options = comparator.within(LogOptions::default());
     let log = Log::create(devices, identity(count), Epoch(1), options).map_err(failed)?;
     if let Some(fault) = cell.fault {
         emulated.harm(fault)?;

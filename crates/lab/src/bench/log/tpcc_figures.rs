@@ -4,14 +4,14 @@
 use super::figure::{Figure, Panel, Point, round};
 use super::machine::{Cell, Cpu, Found, Logs};
 use super::measuring::Bench;
-use firndb::{Hiding, LogPolicy};
 use firndb_console::Failure;
+use firndb_log_comparators::{Hedging, LogPolicy};
 use firndb_profile::DeviceProfile;
 use serde_json::{Value, json};
 
 /// The paper's drives, and how the paper treats their outliers (5.2).
-pub const DRIVES: [(&str, Hiding); 3] =
-    [("flash-a", Hiding::Off), ("flash-b", Hiding::Off), ("flash-c", Hiding::TwoStream)];
+pub const DRIVES: [(&str, Hedging); 3] =
+    [("flash-a", Hedging::Off), ("flash-b", Hedging::Off), ("flash-c", Hedging::TwoStream)];
 /// The disk of the archive: as the log's, with its write cache off.
 const ARCHIVE: &str = "disk-10k";
 /// The client count of figures 12, 13 and 17.
@@ -39,7 +39,7 @@ struct Compared {
     name: String,
     logs: Logs,
     policy: LogPolicy,
-    hiding: Hiding,
+    hiding: Hedging,
     archive: Option<DeviceProfile>,
 }
 
@@ -48,7 +48,7 @@ fn compared(bench: &Bench) -> Result<Vec<Compared>, Failure> {
         name: name.to_owned(),
         logs: Logs::Each(profile, 1),
         policy: LogPolicy::Array,
-        hiding: Hiding::Off,
+        hiding: Hedging::Off,
         archive: None,
     };
     let archive = bench.profile(ARCHIVE)?;

@@ -66,6 +66,20 @@ impl Front {
         self.overcommitted &= self.left(None, self.end).is_none();
         self.assert_admitted_fits();
     }
+    /// Bytes left once log up to `end`, and what is reserved against `class`, are placed; `None` if
+    /// they do not fit.
+    pub(crate) fn left(&self, class: Option<LogClass>, end: Lsn) -> Option<u64> {
+        let reserve = self.reserve(class);
+        match &self.layout {
+            None => self.free_bytes.checked_sub(self.cost_until(end) + reserve),
+            Some(layout) => self.left_by_layout(&**layout, reserve, end),
+        }
+    }
+
+    pub(crate) fn assert_admitted_fits(&self) {
+        assert!(self.overcommitted || self.left(None, self.end).is_some(), "what was admitted can be placed");
+    }
+
     /// Whether `System` may append up to `end`.
     pub fn has_capacity_for(&self, end: Lsn) -> bool {
         self.cost_until(end) + self.reserve(Some(LogClass::System)) <= self.free_bytes || end == self.end

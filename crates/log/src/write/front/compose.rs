@@ -1,83 +1,35 @@
 //! Composing requests and seals from the log buffer.
 
-use crate::block::{BLOCK, BlockHeader, FLAG_SEAL, HEADER, Owner, PAYLOAD, base};
-use crate::layout_policy::LogPolicy;
+use crate::block::{BLOCK, BlockHeader, FLAG_SEAL, HEADER, PAYLOAD, base};
 use crate::record::{FRAME, Frame};
 use crate::write::front::{Composed, Front, Requested};
+use crate::write::in_flight::slot::FreeDevice;
 use firndb_base::Lsn;
 
 impl Front {
-    /// Reserves all log appended so far as a request of its own, unless that is done already.
-    pub fn plan(&mut self) {
-        let planned = self.plans.back().copied();
-        let from = planned.unwrap_or(self.requested);
-        if from < self.end {
-            match &mut self.lanes {
-                Some(lanes) => lanes.plan(planned, self.end),
-                None => self.plan_cost += self.cost(from, self.end),
-            }
-            self.plans.push_back(self.end);
+    /// Composes the next request for the device `free`. Returns `None` if no log waits or the
+    /// device has no free space. `durable` is the LSN that all blocks will record as durable.
+    pub fn compose(&mut self, durable: Lsn, free: &mut FreeDevice) -> Option<(Composed, Requested)> {
+        if self.layout.is_some() {
+            return self.compose_part(durable, free);
         }
+        let composed = self.compose_up_to(Lsn::MAX, durable, free)?;
+        Some((composed, self.requested_state()))
     }
 
-    /// Whether a plan or a request covers a flush to `lsn`.
-    pub fn is_planned(&self, lsn: Lsn) -> bool {
-        lsn <= self.plans.back().copied().unwrap_or(self.requested_boundary)
-    }
-
-    /// Composes the next request into `buf` for device `device`. Returns `None` if no log waits or
-    /// the device has no free space. `durable` is the LSN that all blocks will record as durable.
-    pub fn compose(
-        &mut self,
-        device: usize,
-        owner: Owner,
-        durable: Lsn,
-        buf: &mut [u8],
-    ) -> Option<(Composed, Requested)> {
-        let composed = if self.lanes.is_some() {
-            self.compose_lane(device, owner, durable, buf)?
-        } else {
-            self.compose_up_to(Lsn::MAX, device, owner, durable, buf)?
-        };
-        Some((composed, self.requested_state(device)))
-    }
-
-    /// What requests have taken, the last of them on `device`.
-    pub fn requested_state(&self, device: usize) -> Requested {
-        let (end, boundary) = (self.requested, self.requested_boundary);
-        Requested { end, boundary, lane: self.lane_cursor(device) }
+    /// What requests have taken.
+    pub fn requested_state(&self) -> Requested {
+        Requested { end: self.requested, boundary: self.requested_boundary, lane: None }
     }
 
     /// As `compose`, for a request that ends at `limit` at the latest.
-    pub fn compose_up_to(
-        &mut self,
-        limit: Lsn,
-        device: usize,
-        owner: Owner,
-        durable: Lsn,
-        buf: &mut [u8],
-    ) -> Option<Composed> {
-        let target = self.plans.front().copied().unwrap_or(self.end);
-        if self.requested >= target {
+    pub fn compose_up_to(&mut self, limit: Lsn, durable: Lsn, free: &mut FreeDevice) -> Option<Composed> {
+        let (from, target) = (self.requested, self.end);
+        if from >= target {
             return None;
         }
-        let from = self.requested;
-        let (reached, offset, len) = self.fill(device, owner, durable, target.min(limit), buf)?;
-        let planned = self.plans.front().is_some();
-        if planned {
-            self.plan_cost -= self.cost(self.requested, target);
-        }
-        self.requested = reached;
-        if reached == target {
-            self.plans.pop_front();
-            (self.next_record, self.next_is_boundary, self.requested_boundary) = (target, true, target);
-        } else {
-            assert!(reached == base(reached), "a request is cut between blocks only");
-            if planned {
-                self.plan_cost += self.cost(reached, target);
-            }
-            self.walk_to(reached);
-        }
+        let (reached, offset, len) = self.fill(base(from), target.min(limit), durable, free, |end| end)?;
+        self.take(reached, target);
         if self.copies == 1 {
             // With several copies, the caller updates it once all are placed.
             self.update_free();
@@ -86,37 +38,32 @@ impl Front {
         Some(Composed { offset, len, rest: None, from, boundary: self.requested_boundary })
     }
 
-    /// Writes units of blocks up to `target` into `buf`, with section headers where sections begin.
-    /// Returns the LSN reached, the offset on the device, and the length.
-    pub(super) fn fill(
-        &mut self,
-        device: usize,
-        owner: Owner,
-        durable: Lsn,
-        target: Lsn,
-        buf: &mut [u8],
-    ) -> Option<(Lsn, u64, usize)> {
-        self.fill_from(self.requested, device, owner, durable, target, buf)
+    /// Records that a request took the log before `reached`, out of that before the group boundary
+    /// `target`.
+    pub(super) fn take(&mut self, reached: Lsn, target: Lsn) {
+        self.requested = reached;
+        if reached == target {
+            (self.next_record, self.next_is_boundary, self.requested_boundary) = (target, true, target);
+        } else {
+            assert!(reached == base(reached), "a request is cut between blocks only");
+            self.walk_to(reached);
+        }
     }
 
-    /// As `fill`, from any LSN that the buffer still holds.
-    pub fn fill_from(
+    /// Writes units of blocks from the one at `lsn` up to `target` into the device's buffer, with
+    /// section headers where sections begin. The block behind one that ends at `end` is that of
+    /// `following(end)`. Returns the LSN reached, the offset on the device, and the length.
+    pub fn fill(
         &mut self,
-        from: Lsn,
-        device: usize,
-        owner: Owner,
-        durable: Lsn,
+        mut lsn: Lsn,
         target: Lsn,
-        buf: &mut [u8],
+        durable: Lsn,
+        free: &mut FreeDevice,
+        following: impl Fn(Lsn) -> Lsn,
     ) -> Option<(Lsn, u64, usize)> {
-        let unit = self.setup.unit as usize;
-        let epoch = self.setup.epoch;
-        let mut lsn = base(self.lane_cursor(device).unwrap_or(from));
-        let space = &mut self.spaces[device];
-        if let Some(first) = self.partial_unit.take() {
-            space.step_back(first);
-            lsn = first;
-        }
+        let (unit, epoch, owner) = (self.setup.unit as usize, self.setup.epoch, free.owner);
+        let space = &mut self.spaces[free.device];
+        let buf = &mut free.buf[..];
         // The buffer's last unit stays empty: if the request is issued again elsewhere, it may need
         // one more section header.
         let buf_len = buf.len() - unit;
@@ -129,11 +76,7 @@ impl Front {
                 break;
             }
             if section_full {
-                let header = space.begin_section(epoch, lsn);
-                let out = &mut buf[len..len + unit];
-                out.fill(0);
-                header.encode(owner, &mut out[..BLOCK]);
-                offset.get_or_insert(space.offset() - unit as u64);
+                offset.get_or_insert(space.write_header(epoch, owner, lsn, &mut buf[len..len + unit]));
                 len += unit;
             }
             offset.get_or_insert(space.offset());
@@ -149,14 +92,10 @@ impl Front {
                 self.ring.get(lsn, data);
                 rest.fill(0);
                 end = lsn.advance(fill);
-                lsn = self.lanes.as_ref().map_or(end, |lanes| lanes.stripes.at_or_after(device, end));
+                lsn = following(end);
             }
             space.take_unit(first, end);
             len += unit;
-            if self.setup.policy == LogPolicy::InPlace {
-                let full = end.since(first) == (unit / BLOCK * PAYLOAD) as u64;
-                self.partial_unit = (!full).then_some(first);
-            }
         }
         offset.map(|offset| (lsn, offset, len))
     }
@@ -184,31 +123,27 @@ impl Front {
     /// Composes a seal block: the last block once more, which states that all log is durable.
     /// Returns `None` unless all log is requested and the device has space to spare. The caller has
     /// checked that all log is durable.
-    pub fn compose_seal(&mut self, device: usize, owner: Owner, buf: &mut [u8]) -> Option<Composed> {
-        if self.requested < self.end || self.spaces[device].free_bytes() < 4 * self.setup.unit {
+    pub fn compose_seal(&mut self, free: &mut FreeDevice) -> Option<Composed> {
+        let (unit, epoch, lsn) = (self.setup.unit as usize, self.setup.epoch, base(self.end));
+        let space = &mut self.spaces[free.device];
+        if self.requested < self.end || space.free_bytes() < 4 * self.setup.unit {
             return None;
         }
-        self.partial_unit = None;
-        let unit = self.setup.unit as usize;
-        let space = &mut self.spaces[device];
-        let lsn = base(self.end);
+        self.layout.iter_mut().for_each(|layout| layout.sealed());
         let (mut offset, mut len) = (None, 0);
         if space.is_section_full() {
             if !space.has_free_section() {
                 return None;
             }
-            let header = space.begin_section(self.setup.epoch, lsn);
-            buf[..unit].fill(0);
-            header.encode(owner, &mut buf[..BLOCK]);
-            offset = Some(space.offset() - unit as u64);
+            offset = Some(space.write_header(epoch, free.owner, lsn, &mut free.buf[..unit]));
             len = unit;
         }
         let offset = offset.unwrap_or_else(|| space.offset());
-        let out = &mut buf[len..len + unit];
+        let out = &mut free.buf[len..len + unit];
         out.fill(0);
         let fill = self.end.since(lsn) as usize;
-        BlockHeader { epoch: self.setup.epoch, flags: FLAG_SEAL, fill: fill as u16, lsn, durable: self.end }
-            .encode(owner, &mut out[..BLOCK]);
+        BlockHeader { epoch, flags: FLAG_SEAL, fill: fill as u16, lsn, durable: self.end }
+            .encode(free.owner, &mut out[..BLOCK]);
         self.ring.get(lsn, &mut out[HEADER..HEADER + fill]);
         space.take_unit(lsn, self.end);
         self.update_free();

@@ -5,17 +5,13 @@
 //! Let *free* be the bytes that all devices together can still take without freeing a section,
 //! section headers not counted. Let the *cost* of a range of log be the blocks that it touches, the
 //! one that holds its first byte included, times 512, rounded up to the unit. `append` accepts a
-//! group only if afterwards `cost(planned) + cost(rest) <= free`, where `planned` are ranges
-//! reserved as requests of their own (policy `AtFlush`) and `rest` is the remaining unrequested
-//! log. The inequality holds from then on:
-//! * A request that takes all of a range uses exactly its cost, whatever device it goes to, since
-//!   the unit is the same on all; and that cost leaves the left side.
+//! group only if afterwards `cost(unrequested log) <= free`. The inequality holds from then on:
+//! * A request that takes all of it uses exactly its cost, whatever device it goes to, since the
+//!   unit is the same on all; and that cost leaves the left side.
 //! * A request that is cut (at the end of its buffer, of the ring, or of the device's free space)
 //!   ends at a full unit of full blocks and uses exactly what it wrote, and the next request starts
 //!   at a block's first byte: nothing is padded or written twice. So any idle device with a free
 //!   unit makes progress and wastes nothing.
-//! * Planning a range does not change the sum; the block that the next range shares with it is
-//!   charged to the next range when that range's first byte is admitted.
 //! * A seal is written only when nothing is unrequested, and takes no more than is left over.
 //! * Truncation only adds free space.
 //! * What is reserved for undo ([`Front::reserve`]) may grow past what is left. Then `Normal` is
@@ -30,23 +26,21 @@
 //! requested`; the ring holds all bytes from the first of the block of `requested` on;
 //! `cost_until(end) <= free_bytes`, unless `overcommitted`.
 
+mod by_layout;
 mod capacity;
 mod check;
 mod compose;
-mod lanes;
 
 use crate::block::{BLOCK, PAYLOAD, base};
 use crate::error::{LogError, LogErrorKind};
-use crate::layout_policy::LogPolicy;
+use crate::log_layout::Composing;
 use crate::options::{Appended, LogClass};
 use crate::record::{BODY_MAX, FRAME, Frame, Record};
 use crate::write::ring::Ring;
 use crate::write::space::DeviceSpace;
-use crate::write::stripes::{Lanes, Stripes};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::{Epoch, Lsn};
-use std::collections::VecDeque;
 
 /// Fixed parameters of the front.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +53,6 @@ pub(crate) struct FrontSetup {
     pub rollback_reserve_percent: u32,
     pub system_reserve_percent: u32,
     pub oldest: Lsn,
-    pub policy: LogPolicy,
 }
 
 /// Largest share of the capacity, in percent, that is reserved for undoing open transactions.
@@ -87,10 +80,8 @@ pub(crate) struct Front {
     /// A device has failed, and the others have less free space than admitted log needs, until
     /// truncation frees enough.
     overcommitted: bool,
-    /// Only under [`LogPolicy::Striped`].
-    lanes: Option<Lanes>,
-    /// Under [`LogPolicy::InPlace`]: first LSN of the unit written last, if log still fits in it.
-    partial_unit: Option<Lsn>,
+    /// What requests carry, if not all log that waits.
+    layout: Option<Box<dyn Composing>>,
     capacity: u64,
     own_reserve: u64,
     /// Bytes of log that undoing the open transactions will take: see [`crate::Log::undo_promise`].
@@ -107,9 +98,6 @@ pub(crate) struct Front {
     next_record: Lsn,
     /// Whether that record is the first of its group.
     next_is_boundary: bool,
-    /// Ends of the ranges reserved as requests and not composed yet; ascending group boundaries.
-    plans: VecDeque<Lsn>,
-    plan_cost: u64,
     oldest: Lsn,
     /// Why no record is accepted any more.
     refusal: Option<LogError>,
@@ -142,7 +130,7 @@ pub(crate) struct Requested {
     pub end: Lsn,
     /// Last group boundary at or before `end`.
     pub boundary: Lsn,
-    /// Under [`LogPolicy::Striped`], where the device's lane continues.
+    /// Where each device has log of its own, where the device's log continues.
     pub lane: Option<Lsn>,
 }
 
@@ -159,22 +147,15 @@ impl Front {
         spaces: Vec<DeviceSpace>,
         areas: Vec<Option<DeviceSpace>>,
         copies: usize,
+        layout: Option<Box<dyn Composing>>,
     ) -> Front {
-        let lanes = spaces.len();
         let mut front = Front {
             ring: Ring::new(setup.buffer_bytes),
             in_use: vec![true; spaces.len()],
             copies,
             spaces,
             areas,
-            lanes: match setup.policy {
-                LogPolicy::Striped { unit_bytes } => {
-                    let stripes = Stripes::new(unit_bytes, lanes);
-                    Some(Lanes::new(stripes, setup.unit, setup.start))
-                }
-                LogPolicy::Array | LogPolicy::InPlace => None,
-            },
-            partial_unit: None,
+            layout,
             free_bytes: 0,
             overcommitted: false,
             capacity: 0,
@@ -187,8 +168,6 @@ impl Front {
             requested_boundary: setup.start,
             next_record: setup.start,
             next_is_boundary: true,
-            plans: VecDeque::new(),
-            plan_cost: 0,
             oldest: setup.oldest,
             refusal: None,
             records: 0,
@@ -239,8 +218,10 @@ impl Front {
 
     /// The cost of the unrequested log if it ends at `end`.
     pub(crate) fn cost_until(&self, end: Lsn) -> u64 {
-        let rest = self.plans.back().copied().unwrap_or(self.requested);
-        self.plan_cost + self.cost(rest, end)
+        match &self.layout {
+            None => self.cost(self.requested, end),
+            Some(layout) => layout.cost(self.requested, end),
+        }
     }
 
     /// Bytes that `class` may not use. The reserve for undo is a fixed share, or more if the open
@@ -347,10 +328,16 @@ impl Front {
     /// `None` if it can now.
     pub fn buffer_needs(&self, end: Lsn) -> Option<Lsn> {
         let capacity = self.ring.capacity() as u64;
-        let kept = self.partial_unit.unwrap_or(Lsn::MAX).min(base(self.requested));
+        let kept = self.kept();
         // The ring keeps the whole block that holds `requested`, hence the block's length on top.
         let needed = || Lsn(end.0 - capacity + PAYLOAD as u64 - 1).min(self.end);
         (end.since(kept) > capacity).then(needed)
+    }
+
+    /// First LSN that the ring must hold.
+    fn kept(&self) -> Lsn {
+        let block = base(self.requested);
+        self.layout.as_ref().map_or(block, |layout| layout.kept(block))
     }
 
     /// Copies bytes of the stream out of the ring, which keeps them until newer log overwrites

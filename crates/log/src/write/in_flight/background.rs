@@ -28,8 +28,8 @@ impl Flight {
         !std::mem::replace(&mut self.worker_woken, true)
     }
 
-    /// Records that a worker holds the lock. Returns false if it is to end. Queued writes are issued
-    /// even then: threads wait for them.
+    /// Records that a worker holds the lock. Returns false if it is to end. Queued writes are
+    /// issued even then: threads wait for them.
     pub fn worker_arrived(&mut self) -> bool {
         self.worker_woken = false;
         !self.stopping || !self.jobs.is_empty()
@@ -95,8 +95,8 @@ impl Flight {
         self.failed.is_none() && self.sealed < self.on_devices
     }
 
-    /// The LSN that a seal is to record, if all log is on the devices, no seal records that yet, and
-    /// nothing is in flight.
+    /// The LSN that a seal is to record, if all log is on the devices, no seal records that yet,
+    /// and nothing is in flight.
     pub fn seal_due(&self, end: Lsn) -> Option<Lsn> {
         let quiet = !self.is_busy() && self.unsettled_losses == 0 && self.failed.is_none();
         (quiet && self.sealed < self.on_devices && self.on_devices == end).then_some(end)

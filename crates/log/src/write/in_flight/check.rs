@@ -7,8 +7,9 @@ use crate::write::in_flight::{Flight, Request};
 const CHECKED: usize = 64;
 
 impl Flight {
-    /// Asserts the invariants that the module's head states. Debug builds call it wherever the threads
-    /// to wake are taken: after each write that ends, each failure and each change of the devices.
+    /// Asserts the invariants that the module's head states. Debug builds call it wherever the
+    /// threads to wake are taken: after each write that ends, each failure and each change of the
+    /// devices.
     pub fn check(&self) {
         assert!(self.on_devices <= self.durable, "what the devices have is durable");
         assert!(self.sealed <= self.on_devices, "a seal records what the devices have");

@@ -29,8 +29,8 @@ impl Flight {
         None
     }
 
-    /// Whether a new request may be composed: not while a device failure is unsettled, and not before
-    /// requests that lost their devices.
+    /// Whether a new request may be composed: not while a device failure is unsettled, and not
+    /// before requests that lost their devices.
     pub fn may_request(&self) -> bool {
         self.unsettled_losses == 0 && self.orphans.is_empty()
     }
@@ -144,8 +144,8 @@ impl Flight {
         slot.writes_ended += 1;
     }
 
-    /// Takes a device that failed out of use, if at least `needed` others are in use and the log has
-    /// not failed. Returns its id. Until [`Flight::settle_loss`], no request is composed.
+    /// Takes a device that failed out of use, if at least `needed` others are in use and the log
+    /// has not failed. Returns its id. Until [`Flight::settle_loss`], no request is composed.
     pub fn disable(&mut self, device: usize, needed: usize) -> Option<MemberId> {
         let others = self.slots.iter().enumerate().filter(|(i, slot)| *i != device && slot.is_usable());
         if self.failed.is_some() || others.count() < needed {
@@ -229,8 +229,8 @@ impl Flight {
     }
 
     /// Gives the log up because of `error`: it fails, queued writes that no thread has begun are
-    /// dropped, and so are the references to all devices. The caller drops what is returned, with no
-    /// lock held.
+    /// dropped, and so are the references to all devices. The caller drops what is returned, with
+    /// no lock held.
     pub fn give_up(&mut self, error: &LogError) -> (Vec<Job>, Vec<Arc<dyn Device>>) {
         self.given_up = Some(error.clone());
         // Before the devices are dropped: a write composed in between would fail, and remove a

@@ -2,10 +2,10 @@
 //! for them. Everything behind the flight lock.
 //!
 //! The state is private to this folder, and each file changes one part of it by named transitions:
-//! * here: a request begins ([`Flight::begin`]), a write ends ([`Flight::write_ended`]), log becomes
-//!   durable and its waiters are settled, the log fails;
-//! * `turns.rs`: what a thread does that needs log durable, and the choice of the thread that writes
-//!   next;
+//! * here: a request begins ([`Flight::begin`]), a write ends ([`Flight::write_ended`]), log
+//!   becomes durable and its waiters are settled, the log fails;
+//! * `turns.rs`: what a thread does that needs log durable, and the choice of the thread that
+//!   writes next;
 //! * `devices.rs`: devices are taken and returned, fail, join and leave;
 //! * `waiters.rs`: threads enter and leave the list of waiters;
 //! * `hedged.rs`: requests are written once more;
@@ -44,13 +44,13 @@ mod waiters;
 use crate::block::BLOCK;
 use crate::error::LogError;
 use crate::hedge::hiding::{Hider, HidingStatistics};
+use crate::log_layout::Completing;
 use crate::write::front::{Composed, Requested};
 use crate::write::in_flight::batching::Batching;
 use crate::write::in_flight::rules::Rules;
 use crate::write::in_flight::slot::{FreeDevice, Slot, Writing};
 use crate::write::in_flight::waiter::{Depth, Waiter, Wake, WakeList};
 use crate::write::job::{Begun, Bytes, Job, Task};
-use crate::write::stripes::LanesWritten;
 use firndb_base::Lsn;
 use firndb_base::clock::Moment;
 use firndb_base::sync::Arc;
@@ -100,9 +100,9 @@ pub(crate) struct Flight {
     requests: VecDeque<Request>,
     /// Number of the oldest request of the queue.
     first_number: u64,
-    /// Under `LogPolicy::Striped`, used in place of `requests`: a request's number is then its
-    /// device.
-    lanes: Option<LanesWritten>,
+    /// Used in place of `requests` where each device has log of its own: a request's number is then
+    /// its device.
+    lanes: Option<Box<dyn Completing>>,
     /// Group boundary up to which requests were composed: a copy of the front's.
     requested_boundary: Lsn,
     /// All log before this LSN is on the devices.
@@ -206,7 +206,7 @@ impl Flight {
         rules: Rules,
         hider: Hider,
         start: Lsn,
-        lanes: Option<LanesWritten>,
+        lanes: Option<Box<dyn Completing>>,
     ) -> Flight {
         Flight {
             rules,
@@ -253,7 +253,8 @@ impl Flight {
         self.begin_write(free, composed, task)
     }
 
-    /// Registers a request for the devices of the mask `devices`, of which `first` was chosen first.
+    /// Registers a request for the devices of the mask `devices`, of which `first` was chosen
+    /// first.
     pub fn begin_request(
         &mut self,
         first: usize,
@@ -299,8 +300,8 @@ impl Flight {
         Job { device, target, buf, bytes, offset, len, rest, task, for_worker }
     }
 
-    /// Ends a write that succeeded, at `at`: its device is free, its request may be done, log may be
-    /// durable. `end` is the log's end.
+    /// Ends a write that succeeded, at `at`: its device is free, its request may be done, log may
+    /// be durable. `end` is the log's end.
     pub fn write_ended(
         &mut self,
         device: usize,
@@ -361,8 +362,8 @@ impl Flight {
     }
 
     /// Records that a write of request `number` has completed. Returns whether the request is done
-    /// with it, and the new end of the log on the devices if that moved. No effect on a request that
-    /// was done before.
+    /// with it, and the new end of the log on the devices if that moved. No effect on a request
+    /// that was done before.
     fn complete(&mut self, number: u64) -> (bool, Option<Lsn>) {
         if let Some(lanes) = &mut self.lanes {
             return (false, lanes.complete(number as usize));
@@ -454,7 +455,7 @@ impl Flight {
 
     /// Whether any request is unfinished, or done but behind one that is unfinished.
     pub fn is_busy(&self) -> bool {
-        !self.requests.is_empty() || self.lanes.as_ref().is_some_and(LanesWritten::is_busy)
+        !self.requests.is_empty() || self.lanes.as_ref().is_some_and(|lanes| lanes.is_busy())
     }
 
     /// Group boundary up to which requests were composed.

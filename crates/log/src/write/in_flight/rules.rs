@@ -1,7 +1,6 @@
 //! The options that the in-flight table depends on.
 
-use crate::layout_policy::LogPolicy;
-use crate::options::{Compose, LogOptions};
+use crate::options::LogOptions;
 use std::time::Duration;
 
 /// Options that the table depends on; fixed while the log is open.
@@ -22,7 +21,7 @@ impl Rules {
     pub fn of(options: &LogOptions) -> Rules {
         Rules {
             workers: options.workers,
-            batches: options.compose == Compose::WhenDeviceFree && options.policy == LogPolicy::Array,
+            batches: options.takes_any_device() && !options.composes_at_flush(),
             copies: options.copies,
             direct_below: options.outliers.direct_below,
         }

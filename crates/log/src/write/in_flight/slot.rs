@@ -120,7 +120,8 @@ impl Writing {
     }
 }
 
-/// A device that was taken for a write, with its request buffer: it is returned, or the write begins.
+/// A device that was taken for a write, with its request buffer: it is returned, or the write
+/// begins.
 pub(crate) struct FreeDevice {
     pub device: usize,
     /// Owner of its main stream.

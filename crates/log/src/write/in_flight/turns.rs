@@ -28,7 +28,8 @@ pub(crate) struct NextWriter {
 }
 
 impl Flight {
-    /// What a thread does that needs the log up to `lsn`, which ends at `end`. Fails if the log has.
+    /// What a thread does that needs the log up to `lsn`, which ends at `end`. Fails if the log
+    /// has.
     pub fn turn(&mut self, lsn: Lsn, end: Lsn) -> Result<Turn, LogError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -45,8 +46,8 @@ impl Flight {
         if lsn <= self.requested_boundary || self.should_delay(1, end) { Turn::Wait } else { Turn::Lead }
     }
 
-    /// Chooses the thread that uses an idle device: a worker where workers write, otherwise a waiting
-    /// thread as the next leader. For the thread that releases the lock.
+    /// Chooses the thread that uses an idle device: a worker where workers write, otherwise a
+    /// waiting thread as the next leader. For the thread that releases the lock.
     pub fn next_writer(&mut self, end: Lsn) -> NextWriter {
         let worker = self.choose_writer(end) && self.worker_to_wake();
         NextWriter { worker, wakes: self.take_wakes() }
@@ -99,9 +100,9 @@ impl Flight {
         !led && (async_due || !delayed && self.workers_lead() && self.has_unrequested_waiter())
     }
 
-    /// Chooses a waiter as leader if a device is free and the waiter needs log that no request holds:
-    /// the waiter with the least LSN. One is enough, since the leader takes all log that waits; if it
-    /// cannot, it wakes the next. Returns whether a leader is on its way.
+    /// Chooses a waiter as leader if a device is free and the waiter needs log that no request
+    /// holds: the waiter with the least LSN. One is enough, since the leader takes all log that
+    /// waits; if it cannot, it wakes the next. Returns whether a leader is on its way.
     fn wake_leader(&mut self) -> bool {
         self.leader_woken || (self.has_idle_set() && self.wake_first_waiter_past(self.requested_boundary))
     }

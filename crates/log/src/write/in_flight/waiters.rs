@@ -50,8 +50,8 @@ impl Flight {
         self.is_all_free() && work_left && !self.leader_woken && self.unsettled_losses == 0
     }
 
-    /// The time for which another waiter has set its timer, if that is ahead and at or before `due`.
-    /// Otherwise the calling thread sets its timer for `due`.
+    /// The time for which another waiter has set its timer, if that is ahead and at or before
+    /// `due`. Otherwise the calling thread sets its timer for `due`.
     pub fn set_timer(&mut self, due: Moment, now: Moment) -> Option<Moment> {
         let set = self.earliest_timer.filter(|&set| set > now && set <= due);
         if set.is_none() {

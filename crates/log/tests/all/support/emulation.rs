@@ -6,7 +6,8 @@ use firndb_base::{Epoch, clock};
 use firndb_device::{Device, Fill, MemoryDevice};
 use firndb_emulate::{Emulated, profiles};
 use firndb_log::testing::identity;
-use firndb_log::{Hiding, Kind, Log, LogClass, LogOptions, LogStatistics, OutlierOptions, Record};
+use firndb_log::{Kind, Log, LogClass, LogOptions, LogStatistics, OutlierOptions, Record};
+use firndb_log_comparators::{Comparator, Hedging};
 use std::time::Duration;
 
 /// Faults of a device in addition to its profile.
@@ -24,7 +25,7 @@ pub struct Fault {
 pub struct Run {
     pub profile: &'static str,
     pub devices: usize,
-    pub hiding: Hiding,
+    pub hiding: Hedging,
     pub outliers: OutlierOptions,
     pub clients: u64,
     /// Processor time of a transaction before it commits.
@@ -39,7 +40,7 @@ impl Default for Run {
         Run {
             profile: "sata-ssd",
             devices: 3,
-            hiding: Hiding::Adaptive,
+            hiding: Hedging::Adaptive,
             outliers: OutlierOptions::default(),
             clients: 8,
             work: Duration::from_micros(100),
@@ -97,8 +98,8 @@ impl Run {
             })
             .collect();
         let devices = emulated.iter().map(|d| d.clone() as Arc<dyn Device>).collect();
-        let options =
-            LogOptions { hiding: self.hiding, outliers: self.outliers.clone(), ..LogOptions::default() };
+        let options = Comparator { hedging: self.hiding, ..Comparator::default() }
+            .within(LogOptions { outliers: self.outliers.clone(), ..LogOptions::default() });
         let log = Log::create(devices, identity(self.devices as u32), Epoch(1), options).unwrap();
         if let Some(fault) = self.fault {
             let device = &emulated[fault.device];
