@@ -7,6 +7,7 @@ use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
 use firndb::{ArchiveFull, CachePolicy, CacheSpec, Hiding, Isolation, Options};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
+use firndb_cache_comparators::{Comparator, Compared};
 use std::fmt;
 use std::time::Duration;
 
@@ -77,8 +78,8 @@ pub struct Round {
 /// A flash cache over the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSetup {
-    /// Admission and replacement.
-    pub policy: CachePolicy,
+    /// Which cache it is, and its policy.
+    pub policy: Compared,
     /// Pages that it holds, about.
     pub pages: u64,
     /// Pages replaced at a time.
@@ -304,7 +305,7 @@ impl Scenario {
     pub fn with_broken_cache(mut self, canary: Canary) -> Scenario {
         self = self.with_canary();
         self.canary = Some(canary);
-        let policy = CachePolicy::GroupSecondChance;
+        let policy = Compared::Firn(CachePolicy::GroupSecondChance);
         self.cache = Some(CacheSetup { policy, pages: 800, group_pages: 8, write_through: false });
         self.cache_rebuildable = canary == Canary::CacheRebuild;
         self.slowest.resize(self.log_devices + 3, Duration::from_micros(100));
@@ -331,10 +332,13 @@ impl Scenario {
             .log_copies_required(if self.array.lenient { 1 } else { self.log_devices })
             .log_copies(self.array.copies)
             .log_hiding(self.hiding);
+        // One that is attached later may be of any kind.
+        let first = self.cache.map_or(Compared::Firn(CachePolicy::default()), |cache| cache.policy);
+        options = first.kinds().fold(options, Options::cache_kind);
         if let Some(cache) = self.cache {
             options = options
                 .cache_bytes(cache.pages * self.page_size as u64)
-                .cache_policy(cache.policy)
+                .cache_policy(cache.policy.policy())
                 .cache_group_pages(cache.group_pages)
                 .cache_write_through(cache.write_through)
                 .cache_rebuildable(self.cache_rebuildable);
@@ -384,31 +388,17 @@ impl CacheSetup {
     #[must_use]
     pub fn spec(&self, page_size: usize) -> CacheSpec {
         CacheSpec::new(self.pages * page_size as u64)
-            .policy(self.policy)
+            .kind(self.policy.kind())
+            .policy(self.policy.policy())
             .group_pages(self.group_pages)
             .write_through(self.write_through)
     }
 
     fn draw(rng: &mut Rng) -> CacheSetup {
-        use CachePolicy::{
-            Fifo, GroupReplacement, GroupSecondChance, Keeping, LazyCleaning, ReadLru, Selective, Temperature,
-        };
         let group_pages = pick(rng, &[4, 8, 32]);
-        let policy = pick(
-            rng,
-            &[
-                GroupSecondChance,
-                Keeping,
-                Selective,
-                GroupReplacement,
-                Fifo,
-                LazyCleaning,
-                Temperature,
-                ReadLru,
-            ],
-        );
+        let policy = pick(rng, &Compared::ALL);
         // Lazy cleaning has a least size of its own.
-        let least = if policy == LazyCleaning { 200 } else { 0 };
+        let least = if policy == Compared::Other(Comparator::LazyCleaning) { 200 } else { 0 };
         CacheSetup {
             policy,
             pages: (group_pages as u64 * pick(rng, &[20, 30, 100])).max(least),

@@ -1,8 +1,8 @@
 //! TPC-C on a Firn database as a command: arguments, load, measured run, consistency check, report,
 //! result file.
 //!
-//! Place in the tree: above [`firndb_workloads`], which holds the workload itself for any engine, and
-//! below the two programs that run it. `firn tpcc` (`crates/cli`) runs it on this machine's
+//! Place in the tree: above [`firndb_workloads`], which holds the workload itself for any engine,
+//! and below the two programs that run it. `firn tpcc` (`crates/cli`) runs it on this machine's
 //! devices; `firn lab tpcc` (`crates/lab`) hands in a [`Machine`] of emulated ones, in real or in
 //! virtual time.
 //!
@@ -22,6 +22,6 @@ mod run;
 pub mod tables;
 mod tape;
 
-pub use args::{CommitName, IsolationName, ScaleName, TpccArgs, cache_policy};
+pub use args::{CommitName, IsolationName, ScaleName, TpccArgs};
 pub use machine::Machine;
 pub use run::{isolation, measure_and_report, prepare, run_on_files, with_cache, with_memory};
