@@ -1,6 +1,6 @@
 //! `firn backup`, `firn restore` and `firn archive`.
 
-use crate::inspect;
+use crate::{caches, inspect};
 use clap::{Args, Subcommand};
 use firndb::{ArchiveSurvey, BackupProgress, BackupReport, Database, Lsn, Options, RestoreTo};
 use firndb_console::output::write_json;
@@ -117,7 +117,7 @@ pub fn backup(args: &Backup) -> Result<(), Failure> {
     let (report, at) = match &args.to {
         None => (firndb::verify_backup(&args.dir, &mut follow(stop))?, &args.dir),
         Some(to) => {
-            let db = Options::new().create(false).on_recovery(progress::recovery()).open(&args.dir)?;
+            let db = caches::options().create(false).on_recovery(progress::recovery()).open(&args.dir)?;
             let report = db.backup(to, &mut follow(stop));
             db.close()?;
             (report?, to)
@@ -268,7 +268,7 @@ fn status(args: &ArchiveStatus) -> Result<(), Failure> {
 }
 
 fn forget(args: &ArchiveStatus) -> Result<(), Failure> {
-    let options = Options::new().create(false).background_threads(false).on_recovery(progress::recovery());
+    let options = caches::options().create(false).background_threads(false).on_recovery(progress::recovery());
     options.no_archive().archive_lost(true).open(&args.dir)?.close()?;
     say!("{}: the database has no archive now; give it another, and take a backup", args.dir.display());
     Ok(())

@@ -1,11 +1,13 @@
 //! `firn cache`: the flash cache of a database, shown and changed.
 
+use crate::caches;
 use clap::{Args, Subcommand};
-use firndb::{CachePolicy, CacheSpec, CacheStatus, Database, Options};
+use firndb::{CacheKind, CachePolicy, CacheSpec, CacheStatus, Database};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, progress, say, size};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What to do with the flash cache.
 #[derive(Debug, Subcommand)]
@@ -48,9 +50,9 @@ pub struct Attach {
     /// Where it is to be; a relative path counts from the database's directory
     #[arg(long, value_name = "FILE")]
     pub path: Option<PathBuf>,
-    /// What stays and what is evicted: a name from docs/guide/cache.md (gsc, gr, fifo, lc, …)
+    /// What stays and what is evicted: a name from docs/guide/cache.md (keep, gsc, gr, fifo, …)
     #[arg(long, value_parser = policy)]
-    pub policy: Option<CachePolicy>,
+    pub policy: Option<Policy>,
     /// Pages written and replaced at a time
     #[arg(long, value_name = "PAGES")]
     pub group_pages: Option<usize>,
@@ -76,8 +78,20 @@ pub struct Resize {
     pub bytes: u64,
 }
 
-fn policy(text: &str) -> Result<CachePolicy, String> {
+/// What `--policy` names.
+#[derive(Clone, Debug)]
+pub enum Policy {
+    /// One of Firn's own kind of cache.
+    Own(CachePolicy),
+    /// Another kind.
+    Kind(Arc<dyn CacheKind>),
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    let kind = || caches::kinds().into_iter().find(|kind| kind.name() == text).map(Policy::Kind);
     CachePolicy::named(text)
+        .map(Policy::Own)
+        .or_else(kind)
         .ok_or_else(|| format!("{text:?} is no policy of a flash cache; docs/guide/cache.md has them"))
 }
 
@@ -87,8 +101,10 @@ impl Attach {
         if let Some(path) = &self.path {
             spec = spec.path(path);
         }
-        if let Some(policy) = self.policy {
-            spec = spec.policy(policy);
+        match &self.policy {
+            Some(Policy::Own(policy)) => spec = spec.policy(*policy),
+            Some(Policy::Kind(kind)) => spec = spec.kind(kind.clone()),
+            None => {}
         }
         if let Some(pages) = self.group_pages {
             spec = spec.group_pages(pages);
@@ -113,7 +129,7 @@ fn change(
     dir: &Path,
     work: impl FnOnce(&Database, &mut dyn FnMut(u64)) -> Result<(), firndb::Error>,
 ) -> Result<(), Failure> {
-    let db = Options::new().create(false).on_recovery(progress::recovery()).open(dir)?;
+    let db = caches::options().create(false).on_recovery(progress::recovery()).open(dir)?;
     let dirty = db.statistics().cache.map_or(0, |cache| cache.pages_dirty);
     let bar = progress::bar("writing pages to the store", dirty);
     let outcome = work(&db, &mut |left| bar.set_position(dirty.saturating_sub(left)));
@@ -127,7 +143,7 @@ fn change(
 }
 
 fn abandon(dir: &Path) -> Result<(), Failure> {
-    let options = Options::new().create(false).without_cache(true).on_recovery(progress::recovery());
+    let options = caches::options().create(false).without_cache(true).on_recovery(progress::recovery());
     let db = options.open(dir)?;
     let recovery = db.recovery_report();
     db.close()?;
@@ -159,7 +175,7 @@ fn show(status: Option<&CacheStatus>) {
         true => "nothing in it is the only copy",
         false => "it holds the only newest copy of pages: it is as precious as the store",
     };
-    say!("flash cache {}: {}{shape}; {mode}", status.path, status.state.name());
+    say!("flash cache {} (kind {}): {}{shape}; {mode}", status.path, status.kind, status.state.name());
     match status.rebuildable_log_bytes {
         Some(bytes) => {
             say!("if it is lost, it can be rebuilt: {} of log are kept for that", size::show(bytes))
@@ -176,7 +192,8 @@ fn as_json(status: Option<&CacheStatus>) -> serde_json::Value {
     let of = |status: &CacheStatus| {
         json!({
             "path": status.path, "state": status.state.name(), "write_through": status.write_through,
-            "rebuildable_log_bytes": status.rebuildable_log_bytes, "policy": status.policy.map(CachePolicy::name), "trouble": status.trouble,
+            "rebuildable_log_bytes": status.rebuildable_log_bytes, "kind": status.kind,
+            "policy": status.policy.map(CachePolicy::name), "trouble": status.trouble,
             "bytes": status.shape.map(|shape| shape.bytes), "pages": status.shape.map(|shape| shape.pages),
             "group_pages": status.shape.map(|shape| shape.group_pages),
         })

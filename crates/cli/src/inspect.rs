@@ -1,9 +1,9 @@
 //! Looking into a database: check, stat, dump.
 
 use crate::args::{Check, Dump, Stat};
-use crate::backup;
+use crate::{backup, caches};
 use firndb::{
-    CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, Options, RowCount, Statistics,
+    CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, RowCount, Statistics,
 };
 use firndb_console::report::recovery_parts_json;
 use firndb_console::{Failure, output, progress, say, size, table};
@@ -14,7 +14,7 @@ use std::path::Path;
 /// Opens what is there and changes nothing: it is recovered in memory, each page as it is looked
 /// at, so that one that is damaged is no obstacle before; and nothing moves meanwhile.
 pub fn look(dir: &Path) -> Result<Database, Failure> {
-    Ok(Options::new().on_recovery(progress::recovery()).open_read_only(dir)?)
+    Ok(caches::options().on_recovery(progress::recovery()).open_read_only(dir)?)
 }
 
 /// `firn check DIR`.

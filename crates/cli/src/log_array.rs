@@ -1,7 +1,8 @@
 //! `firn log`: the devices of a database's log, shown and changed.
 
+use crate::caches;
 use clap::{Args, Subcommand};
-use firndb::{Database, LogArrayStatus, LogMemberState, Options};
+use firndb::{Database, LogArrayStatus, LogMemberState};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, progress, say, size, table};
 use serde_json::json;
@@ -75,7 +76,7 @@ pub fn run(command: &Log) -> Result<(), Failure> {
 
 /// Opens the database, has its log changed, and tells what happened.
 fn change(dir: &Path, work: impl FnOnce(&Database) -> Result<(), firndb::Error>) -> Result<(), Failure> {
-    let db = Options::new().create(false).on_recovery(progress::recovery()).open(dir)?;
+    let db = caches::options().create(false).on_recovery(progress::recovery()).open(dir)?;
     let outcome = work(&db);
     db.log_events().iter().for_each(|event| say!("{}", event.message));
     let closed = db.close();

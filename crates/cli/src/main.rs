@@ -9,6 +9,7 @@
 mod args;
 mod backup;
 mod cache_device;
+mod caches;
 mod characterize;
 mod characterize_compare;
 mod characterize_pictures;
@@ -73,7 +74,7 @@ fn explain(error: &clap::Error) -> ExitCode {
 
 fn dispatch(command: &Command) -> Result<(), Failure> {
     match command {
-        Command::Tpcc(tpcc) => firndb_tpcc::run_on_files(tpcc, None),
+        Command::Tpcc(tpcc) => firndb_tpcc::run_on_files(tpcc, None, caches::kinds()),
         Command::Check(check) => inspect::check(check),
         Command::Stat(stat) => inspect::stat(stat),
         Command::Dump(dump) => inspect::dump(dump),

@@ -7,37 +7,50 @@ use crate::engine::directory;
 use crate::engine::directory::files::{directory_of, open_existing, open_or_make};
 use crate::engine::directory::names::refuse_own_files;
 use crate::engine::superblock::Superblock;
-use crate::engine::superblock_fields::{CacheKind, CacheMember};
+use crate::engine::superblock_fields::CacheMember;
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use firndb_base::Lsn;
 use firndb_base::sync::Arc;
 use firndb_device::{Device, sync_directory};
-use firndb_tier::cache::{CacheId, CachePolicy, CacheShape, CacheStatistics};
+use firndb_tier::CacheKind;
+use firndb_tier::cache::CacheShape;
+use firndb_tier::page_cache::header::CacheId;
+use firndb_tier::page_cache::policy::CachePolicy;
+use firndb_tier::page_cache::statistics::CacheStatistics;
 use std::path::{Path, PathBuf};
 
 /// A flash cache to be attached. See `docs/guide/cache.md`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct CacheSpec {
     bytes: u64,
     path: Option<PathBuf>,
+    kind: Option<Arc<dyn CacheKind>>,
     policy: Option<CachePolicy>,
     group_pages: Option<usize>,
     write_through: bool,
 }
 
 impl CacheSpec {
-    /// A cache of `bytes` bytes in the file `cache` of the database's directory, with the policy of
-    /// the database's options, the group size of [`Options::cache_group_pages`], written back.
+    /// A cache of `bytes` bytes in the file `cache` of the database's directory, with the kind and
+    /// the policy of the database's options, the group size of [`Options::cache_group_pages`],
+    /// written back.
     #[must_use]
     pub fn new(bytes: u64) -> CacheSpec {
-        CacheSpec { bytes, path: None, policy: None, group_pages: None, write_through: false }
+        CacheSpec { bytes, path: None, kind: None, policy: None, group_pages: None, write_through: false }
     }
     /// Where it is: a file that is created, or an empty file or raw device, or a former cache of
     /// this database. A relative path counts from the database's directory.
     #[must_use]
     pub fn path(mut self, path: impl Into<PathBuf>) -> CacheSpec {
         self.path = Some(path.into());
+        self
+    }
+    /// What kind of cache it is. Every later opening must be passed this kind, too
+    /// ([`Options::cache_kind`]).
+    #[must_use]
+    pub fn kind(mut self, kind: Arc<dyn CacheKind>) -> CacheSpec {
+        self.kind = Some(kind);
         self
     }
     /// Its replacement policy, until the database is opened with another one.
@@ -63,6 +76,9 @@ impl CacheSpec {
     fn options(&self, options: &Options) -> Options {
         let mut chosen = options.clone().cache_bytes(self.bytes).cache_write_through(self.write_through);
         chosen.without_cache = false;
+        if let Some(kind) = &self.kind {
+            chosen = chosen.cache_kind(kind.clone());
+        }
         chosen.cache_policy = self.policy.unwrap_or(options.cache_policy);
         chosen.cache_group_pages = self.group_pages.or(options.cache_group_pages);
         chosen
@@ -109,7 +125,9 @@ pub struct CacheStatus {
     /// Whether nothing in it is the only copy: dirty pages are written to the store at once, or the
     /// log is retained for them.
     pub write_through: bool,
-    /// Its policy, while the database is open.
+    /// The name of its kind: `face` is Firn's own.
+    pub kind: String,
+    /// Its policy, while the database is open; `None` of another kind than Firn's own.
     pub policy: Option<CachePolicy>,
     /// Its counters, while the database is open.
     pub statistics: Option<CacheStatistics>,
@@ -135,12 +153,8 @@ impl CacheStatus {
             trouble: shape.as_ref().err().map(ToString::to_string),
             shape: shape.ok(),
             write_through: member.write_through,
-            policy: match member.kind {
-                CacheKind::Flash => None,
-                CacheKind::Volatile => Some(CachePolicy::LazyCleaning),
-                CacheKind::Listed => Some(CachePolicy::Temperature),
-                CacheKind::Unlisted => Some(CachePolicy::ReadLru),
-            },
+            kind: member.kind.clone(),
+            policy: None,
             statistics: None,
             rebuildable_log_bytes: superblock.extensions.cache_from.map(|from| log_end.since(from)),
         }
@@ -162,7 +176,7 @@ impl Database {
             (_, true) => CacheMemberState::Leaving,
             _ => status.state,
         };
-        status.policy = status.policy.or(cache.policy());
+        status.policy = cache.policy();
         status.statistics = Some(statistics);
         Some(status)
     }
@@ -220,7 +234,8 @@ impl Database {
         options.check()?;
         let page_size = engine.superblock.lock().page_size;
         let block = device.map_or(512, |device| device.info().logical_block);
-        Ok(cache::chosen(&options, spec.bytes, page_size).check(page_size, block)?)
+        let chosen = cache::chosen(&options, spec.bytes, page_size);
+        Ok(options.new_cache_kind().check(&chosen, page_size, block)?)
     }
 
     /// Takes the flash cache out of use while the database works: its dirty pages are written to
@@ -243,13 +258,14 @@ impl Database {
     pub fn resize_cache(&self, bytes: u64, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let none = || Error::new(ErrorKind::NotFound, "the database has no flash cache");
         let status = self.cache_status().ok_or_else(none)?;
+        let engine = self.engine();
         let mut spec = CacheSpec::new(bytes);
-        spec.policy = status.policy;
-        if status.policy.is_some_and(CachePolicy::is_multi_version_fifo) {
+        spec.kind = engine.tier.cache().map(|cache| cache.kind());
+        if status.policy.is_some() {
+            spec.policy = status.policy;
             spec.write_through = status.write_through;
             spec.group_pages = status.shape.map(|shape| shape.group_pages);
         }
-        let engine = self.engine();
         let device = engine.devices.cache();
         self.check_spec(&spec, device.as_deref())?;
         let device = engine.detach_cache(progress)?;

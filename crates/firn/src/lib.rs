@@ -94,8 +94,11 @@ pub use firndb_table::{
     Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, RowCount, Schema,
     TableKind, Value, ValueRef,
 };
+pub use firndb_tier::CacheKind;
 pub use firndb_tier::TierStatistics;
-pub use firndb_tier::cache::{CachePolicy, CacheShape, CacheStatistics};
+pub use firndb_tier::cache::{CacheShape, Face};
+pub use firndb_tier::page_cache::policy::CachePolicy;
+pub use firndb_tier::page_cache::statistics::CacheStatistics;
 pub use firndb_txn::{
     CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions,
     TxnStatistics as TransactionStatistics,

@@ -9,7 +9,7 @@ use firndb_base::Lsn;
 use firndb_buffer::BufferStatistics;
 use firndb_device::{Counting, DeviceCounts};
 use firndb_log::{LogSpace, LogStatistics};
-use firndb_tier::cache::CacheStatistics;
+use firndb_tier::page_cache::statistics::CacheStatistics;
 use firndb_tier::{PageTier, TierStatistics};
 use firndb_txn::{SetAside, TxnStatistics};
 

@@ -23,12 +23,15 @@
 #![allow(missing_docs)]
 
 mod bench;
+mod caches;
 mod cost;
 mod emulate;
 mod nand;
 mod sim;
 mod torture;
 mod tpcc;
+
+pub use caches::cache_kinds;
 
 use clap::Subcommand;
 use firndb_console::Failure;

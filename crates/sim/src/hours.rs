@@ -4,21 +4,10 @@
 
 use crate::array::{ArrayRound, ArraySetup};
 use crate::scenario::{CacheChange, CacheSetup, End, Round, Scenario, Severity, device_names};
-use firndb::CachePolicy;
 use firndb_base::rng::Rng;
+use firndb_cache_comparators::{Comparator, Compared};
 use std::time::Duration;
 
-/// Each in its turn, by the seed.
-const POLICIES: [CachePolicy; 8] = [
-    CachePolicy::GroupSecondChance,
-    CachePolicy::Keeping,
-    CachePolicy::Selective,
-    CachePolicy::GroupReplacement,
-    CachePolicy::Fifo,
-    CachePolicy::LazyCleaning,
-    CachePolicy::Temperature,
-    CachePolicy::ReadLru,
-];
 const GROUP_PAGES: usize = 4;
 
 impl Scenario {
@@ -27,7 +16,7 @@ impl Scenario {
     pub fn of_hours(seed: u64, hours: u64) -> Scenario {
         let mut scenario = Scenario::new(seed);
         let rng = &mut Rng::new(seed ^ 0x8000_0125);
-        let cache = smallest(rng, POLICIES[(seed % POLICIES.len() as u64) as usize]);
+        let cache = smallest(rng, policy_of(seed));
         scenario.cache = Some(cache);
         scenario.cache_rebuildable = rng.one_in(2);
         scenario.array = ArraySetup::plain();
@@ -56,11 +45,16 @@ impl Scenario {
     }
 }
 
+/// Each in its turn.
+fn policy_of(seed: u64) -> Compared {
+    Compared::ALL[(seed % Compared::ALL.len() as u64) as usize]
+}
+
 /// A cache of 8 to 24 groups: there are none of fewer than 8, each a segment of its own.
-fn smallest(rng: &mut Rng, policy: CachePolicy) -> CacheSetup {
+fn smallest(rng: &mut Rng, policy: Compared) -> CacheSetup {
     // Lazy cleaning has a least size of its own; of groups there must be space for eight with their
     // headers.
-    let least = if policy == CachePolicy::LazyCleaning { 200 } else { 64 };
+    let least = if policy == Compared::Other(Comparator::LazyCleaning) { 200 } else { 64 };
     CacheSetup {
         policy,
         pages: (GROUP_PAGES as u64 * rng.between(12, 30)).max(least),
@@ -107,7 +101,7 @@ mod tests {
             });
             assert!(cuts.sum::<Duration>() >= Duration::from_secs(7200));
             assert!(scenario.rounds.iter().all(|round| round.rot.is_none()));
-            assert_eq!(scenario.cache.map(|cache| cache.policy), Some(POLICIES[seed as usize % 8]));
+            assert_eq!(scenario.cache.map(|cache| cache.policy), Some(policy_of(seed)));
         }
     }
 }

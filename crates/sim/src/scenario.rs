@@ -11,6 +11,7 @@ use firndb::device::{FaultRule, When};
 use firndb::{ArchiveFull, CachePolicy, CacheSpec, Isolation, Options};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
+use firndb_cache_comparators::Compared;
 use firndb_log_comparators::{Comparator, Hedging};
 use std::time::Duration;
 
@@ -81,8 +82,8 @@ pub struct Round {
 /// A flash cache over the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSetup {
-    /// Admission and replacement.
-    pub policy: CachePolicy,
+    /// Which cache it is, and its policy.
+    pub policy: Compared,
     /// Pages that it holds, about.
     pub pages: u64,
     /// Pages replaced at a time.
@@ -232,7 +233,7 @@ impl Scenario {
     pub fn with_broken_cache(mut self, canary: Canary) -> Scenario {
         self = self.with_canary();
         self.canary = Some(canary);
-        let policy = CachePolicy::GroupSecondChance;
+        let policy = Compared::Firn(CachePolicy::GroupSecondChance);
         self.cache = Some(CacheSetup { policy, pages: 800, group_pages: 8, write_through: false });
         self.cache_rebuildable = canary == Canary::CacheRebuild;
         self.slowest.resize(self.log_devices + 3, Duration::from_micros(100));
@@ -261,10 +262,13 @@ impl Scenario {
             .log_copies(self.array.copies)
             .log_hiding(comparator.hiding())
             .log_layout(comparator.layout());
+        // One that is attached later may be of any kind.
+        let first = self.cache.map_or(Compared::Firn(CachePolicy::default()), |cache| cache.policy);
+        options = first.kinds().fold(options, Options::cache_kind);
         if let Some(cache) = self.cache {
             options = options
                 .cache_bytes(cache.pages * self.page_size as u64)
-                .cache_policy(cache.policy)
+                .cache_policy(cache.policy.policy())
                 .cache_group_pages(cache.group_pages)
                 .cache_write_through(cache.write_through)
                 .cache_rebuildable(self.cache_rebuildable);
@@ -302,7 +306,8 @@ impl CacheSetup {
     #[must_use]
     pub fn spec(&self, page_size: usize) -> CacheSpec {
         CacheSpec::new(self.pages * page_size as u64)
-            .policy(self.policy)
+            .kind(self.policy.kind())
+            .policy(self.policy.policy())
             .group_pages(self.group_pages)
             .write_through(self.write_through)
     }

@@ -42,11 +42,9 @@ mod create;
 mod directory;
 mod geometry;
 mod group;
-mod header;
-mod lazy_cleaning;
+mod lacking;
 mod leave;
 mod lost;
-mod on_entry;
 mod open_group;
 mod pending;
 mod policy;
@@ -57,172 +55,35 @@ mod replace;
 mod restore;
 mod segment;
 mod shadow;
-mod statistics;
+mod shape;
+mod state;
 #[cfg(test)]
 mod tests;
 mod versions;
 mod write;
 
-pub use create::{CacheOptions, CacheState};
-pub use header::{CacheId, CacheShape};
-pub use lazy_cleaning::LazyCleaning;
-pub use on_entry::EntryCache;
-pub use policy::CachePolicy;
-pub use statistics::{CacheStatistics, WRITE_SIZES};
+pub use create::Face;
+pub use shape::CacheShape;
+pub use state::FlashCache;
 
-use crate::store::Store;
-use crate::{
-    Allocation, Cached, PageCache, PageRead, PageTier, PageWrite, Prepared, RebuildFrom, TierError,
-    TierErrorKind, TierStatistics,
-};
+use crate::page_cache::header::CacheHeader;
+use crate::page_cache::policy::CachePolicy;
+use crate::page_cache::statistics::CacheStatistics;
+use crate::page_cache::{CacheKind, CacheState, Cached, PageCache, RebuildFrom};
+use crate::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics};
 use directory::Directory;
-use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use firndb_base::sync::{Arc, Mutex, OnceLock, RwLock};
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
-use firndb_device::{AlignedBuf, Device};
+use firndb_device::Device;
 use firndb_log::{Appended, LogClass, LogError, Record};
-use geometry::{Geometry, Serial};
-use header::Header;
-use open_group::OpenGroup;
-use pending::Pending;
-use policy::CachePolicy as Policy;
-use rebuild::Lacking;
-use segment::{Segment, SegmentBuilder};
-use shadow::ShadowEntries;
-use statistics::Counters;
-use std::collections::BTreeSet;
 use versions::Versions;
-
-/// FaCE's flash cache on one device, over a store.
-pub struct FlashCache {
-    device: Arc<dyn Device>,
-    store: Arc<Store>,
-    header: Header,
-    geometry: Geometry,
-    policy: Policy,
-    directory: Directory,
-    /// In write-through mode, held shared while pages go first to the store and then to the cache.
-    /// An exclusive holder sees no page between the two.
-    passing: RwLock<()>,
-    /// Serializes the threads that fill, replace and write groups.
-    ring: Mutex<Ring>,
-    /// The group being filled. Written by the holder of `ring` only.
-    open: RwLock<OpenGroup>,
-    /// Serial of the group being filled, for readers; changes under `open`.
-    rear: AtomicU64,
-    pending: Mutex<Pending>,
-    /// Versions known without a read, during recovery.
-    recent: Mutex<Versions>,
-    /// Freed pages of which recovery removed images from the directory.
-    freed_in_redo: Mutex<BTreeSet<PageId>>,
-    /// Complete segments of the directory; written by a thread that holds no lock.
-    segments: Mutex<Vec<Segment>>,
-    /// Serial of the last durable group.
-    durable: AtomicU64,
-    /// Why nothing more may be written, once a write has failed.
-    poison: OnceLock<String>,
-    /// The cache was given up, in write-through mode.
-    lost: AtomicBool,
-    /// Pages, since opening, of which the only newest image could not be read.
-    lost_pages: Mutex<BTreeSet<PageId>>,
-    /// Which changes in dirty images the store lacks, if they are tracked.
-    lacking: OnceLock<Lacking>,
-    /// The cache takes nothing in any more. Changes under `ring`.
-    leaving: AtomicBool,
-    /// Reusable read buffers.
-    scratch: Mutex<Vec<AlignedBuf>>,
-    counters: Counters,
-}
-
-/// The sequence of groups.
-pub(crate) struct Ring {
-    /// Oldest group that is still needed.
-    front: Serial,
-    /// The group being filled.
-    rear: Serial,
-    /// End of the map records of pages written to the store: the log is durable to here before the
-    /// next group is written.
-    written_back_end: Lsn,
-    segment: SegmentBuilder,
-    /// Pages not admitted, or replaced, lately, if clean pages are admitted selectively.
-    shadow: Option<ShadowEntries>,
-    /// Buffer to read a group that is replaced.
-    scratch: AlignedBuf,
-}
 
 /// The database that the device's flash cache belongs to, by either copy of its header; `None` if
 /// it holds no readable one.
 #[must_use]
 pub fn owner(device: &dyn Device) -> Option<DatabaseId> {
-    header::Header::owner(device)
-}
-
-impl FlashCache {
-    fn is_write_through(&self) -> bool {
-        self.header.write_through
-    }
-    fn is_lost(&self) -> bool {
-        self.lost.load(Relaxed)
-    }
-    fn rear(&self) -> Serial {
-        Serial(self.rear.load(Relaxed))
-    }
-
-    /// Returns an error if an earlier write failed.
-    fn check_poison(&self) -> Result<(), TierError> {
-        match self.poison.get() {
-            None => Ok(()),
-            Some(cause) => Err(TierError::new(
-                TierErrorKind::Failed,
-                format!(
-                    "the flash cache takes nothing more until the database is opened again, because: {cause}"
-                ),
-            )),
-        }
-    }
-
-    /// Handles a failed write. What of it is in memory stays readable there. In write-back mode the
-    /// dirty images on the device are the only copies, so the cache may promise nothing more. In
-    /// write-through mode the engine continues without the cache.
-    fn give_up(&self, cause: TierError) -> TierError {
-        if self.is_write_through() {
-            self.lost.store(true, Relaxed);
-        } else {
-            let _ = self.poison.set(cause.message.clone());
-        }
-        cause
-    }
-
-    /// Number of pages in the group being filled.
-    #[cfg(test)]
-    pub(crate) fn open_pages(&self) -> usize {
-        self.open.read().entries.len()
-    }
-    /// Offset of a block that holds only bytes of the page's image.
-    #[cfg(test)]
-    pub(crate) fn image_offset(&self, page: PageId) -> Option<u64> {
-        self.hit(page).map(|hit| self.reach(hit).offset + self.geometry.block as u64)
-    }
-    /// Offset on the device of the first group.
-    #[cfg(test)]
-    pub(crate) fn groups_begin(&self) -> u64 {
-        self.geometry.group_offset(Serial(0))
-    }
-
-    fn take_scratch(&self, bytes: usize) -> AlignedBuf {
-        let kept = self.scratch.lock().pop();
-        kept.filter(|buf| buf.len() >= bytes).unwrap_or_else(|| AlignedBuf::zeroed(bytes))
-    }
-    fn keep_scratch(&self, bufs: impl IntoIterator<Item = AlignedBuf>) {
-        /// Roughly the number of threads that may read at once.
-        const KEPT: usize = 16;
-        let mut scratch = self.scratch.lock();
-        for buf in bufs {
-            if scratch.len() < KEPT {
-                scratch.push(buf);
-            }
-        }
-    }
+    CacheHeader::owner(device)
 }
 
 impl PageTier for FlashCache {
@@ -330,8 +191,17 @@ impl PageCache for FlashCache {
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         self.check(fault)
     }
+    fn kind(&self) -> Arc<dyn CacheKind> {
+        Arc::new(Face)
+    }
     fn policy(&self) -> Option<CachePolicy> {
         Some(self.policy)
+    }
+    fn is_dispensable(&self) -> bool {
+        self.is_write_through()
+    }
+    fn forget_dirty_images(&self) {
+        self.forget_dirty_images();
     }
     fn cache_statistics(&self) -> CacheStatistics {
         let (pages_valid, pages_dirty) = self.directory.counts();
@@ -347,11 +217,5 @@ impl PageCache for FlashCache {
             leaving: self.is_leaving(),
             ..self.counters.read()
         }
-    }
-}
-
-impl std::fmt::Debug for FlashCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FlashCache").field("header", &self.header).finish_non_exhaustive()
     }
 }

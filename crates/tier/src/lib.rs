@@ -20,6 +20,7 @@ pub mod cache;
 mod error;
 #[doc(hidden)]
 pub mod forward;
+pub mod page_cache;
 mod page_tier;
 mod ranks;
 pub mod store;
@@ -27,8 +28,10 @@ mod switch;
 pub mod testing;
 
 pub use error::{TierError, TierErrorKind};
+pub use page_cache::{
+    BackingStore, CacheKind, CacheOptions, CacheSite, CacheState, Cached, PageCache, RebuildFrom,
+};
 pub use page_tier::{
-    Allocation, Cached, Found, Lifetime, PageCache, PageRead, PageTier, PageWrite, Prepared, RebuildFrom,
-    TierStatistics, Written,
+    Allocation, Found, Lifetime, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Written,
 };
 pub use switch::CacheSwitch;

@@ -1,8 +1,7 @@
 //! The interface between the buffer and the tiers below it.
 
-use crate::cache::{CachePolicy, CacheState, CacheStatistics};
 use crate::{TierError, TierErrorKind};
-use firndb_base::{Lsn, PageId, Progress};
+use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, LogClass, LogError, Record};
 use std::ops::Range;
 
@@ -71,7 +70,8 @@ pub struct PageWrite<'a> {
 impl<'a> PageWrite<'a> {
     /// A write-back from an upper tier: the whole image of a page in a version that the tier below
     /// lacks. `recovery_lsn` as in the field.
-    pub(crate) fn back(page: PageId, version: Lsn, recovery_lsn: Lsn, data: &'a [u8]) -> PageWrite<'a> {
+    #[must_use]
+    pub fn back(page: PageId, version: Lsn, recovery_lsn: Lsn, data: &'a [u8]) -> PageWrite<'a> {
         PageWrite {
             page,
             version,
@@ -97,18 +97,6 @@ pub enum Written {
     Declined,
 }
 
-/// What a cache knows about a page without I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cached {
-    /// The cache does not hold it, and will not before pages are written: the store has its newest
-    /// version.
-    No,
-    /// The cache holds this version.
-    As(Lsn),
-    /// The cache holds some version.
-    Somehow,
-}
-
 /// Pages that a structure change allocates and frees.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocation<'a> {
@@ -123,7 +111,18 @@ pub struct Allocation<'a> {
 #[derive(Default)]
 #[must_use = "what was prepared is forgotten when this is dropped"]
 pub struct Prepared<'a> {
-    pub(crate) _pins: Vec<crate::store::Pins<'a>>,
+    _held: Option<Box<dyn Held + 'a>>,
+}
+
+/// What a tier keeps until it is dropped.
+trait Held: Send {}
+impl<T: Send> Held for T {}
+
+impl<'a> Prepared<'a> {
+    /// Keeps `held`, of whatever type the tier has for it.
+    pub fn holding(held: impl Send + 'a) -> Prepared<'a> {
+        Prepared { _held: Some(Box::new(held)) }
+    }
 }
 
 /// Counters since opening. Tiers that count nothing return zeros. Write requests for these pages (a
@@ -223,89 +222,4 @@ pub trait PageTier: Send + Sync {
 
     /// Counters.
     fn statistics(&self) -> TierStatistics;
-}
-
-/// What the log must supply should a cache be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RebuildFrom {
-    /// LSN of the first change in the cache that the store lacks, as far as it is known; `None` if
-    /// the store lacks nothing.
-    pub kept: Option<Lsn>,
-    /// Whether this is known of every dirty page: then redo from there rebuilds every page on the
-    /// store's images.
-    pub complete: bool,
-}
-
-/// A page tier that is a cache over the store: what the engine needs of it beyond pages.
-pub trait PageCache: PageTier {
-    /// Applies a store record (kinds 0x10–0x1f) to the cached pages. For recovery, after the
-    /// store's own redo of that record.
-    fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError>;
-
-    /// What is known without I/O about the page's image in the cache, before
-    /// [`PageCache::end_recovery`]. While a cache holds a page, the version that the store took
-    /// must not be assumed to be the newest: a cache that was leaving when the crash came may hold
-    /// an older image, and redo rebuilds the page on that image.
-    fn cached(&self, _page: PageId) -> Cached {
-        Cached::No
-    }
-
-    /// Number of pages of which [`PageCache::cached`] knows the version: those that entered since
-    /// the redo start.
-    fn versions_known(&self) -> u64 {
-        0
-    }
-
-    /// Ends the redo of pages: the cache may drop what it kept for redo.
-    fn end_recovery(&self);
-
-    /// What must be stored outside of the cache, once [`PageTier::sync`] has returned.
-    fn state(&self) -> CacheState;
-
-    /// Whether the cache keeps dirty pages written to it without writing them to the store as well.
-    /// Checkpoints then write all dirty pages. May change.
-    fn absorbs_checkpoints(&self) -> bool {
-        false
-    }
-
-    /// Does a piece of background work.
-    fn step(&self) -> Result<Progress, TierError>;
-
-    /// Stops the cache taking pages in, until `set_leaving(false)`: dirty pages then go to the
-    /// store. A cache without pages newer than the store's may ignore it.
-    fn set_leaving(&self, _leaving: bool) {}
-
-    /// Writes to the store a piece of what it lacks. Returns `Idle` once the engine needs nothing
-    /// of the cache any more, if it has taken nothing in since `set_leaving(true)`; then, as long
-    /// as no call is made, the cache may be forgotten.
-    fn leave_step(&self) -> Result<Progress, TierError> {
-        Ok(Progress::Idle)
-    }
-
-    /// Starts tracking which of the cache's changes the store lacks. `from`: the LSN from which the
-    /// log has been kept for what the cache holds now, if it has.
-    fn keep_rebuildable(&self, _from: Option<Lsn>) {}
-
-    /// The LSN from which the log must be kept for redo to rebuild what the cache holds. A cache in
-    /// which nothing is newer than the store's, except what [`PageTier::oldest_needed_lsn`] already
-    /// covers, needs no log for it.
-    fn rebuild_from(&self) -> RebuildFrom {
-        RebuildFrom { kept: None, complete: true }
-    }
-
-    /// Writes to the store the cached pages of which it lacks changes from before `lsn`.
-    fn write_back_before(&self, _lsn: Lsn) -> Result<(), TierError> {
-        Ok(())
-    }
-
-    /// Reads every cached page and reports faults; returns the number of pages read.
-    fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError>;
-
-    /// The cache's admission and replacement policy, if it is known.
-    fn policy(&self) -> Option<CachePolicy> {
-        None
-    }
-
-    /// The cache's counters. [`PageTier::statistics`] returns the store's.
-    fn cache_statistics(&self) -> CacheStatistics;
 }

@@ -12,8 +12,6 @@ pub(crate) static PUBLISHING: Rank = Rank::new(560, "the cache switch's publishi
 pub(crate) static PASSING: Rank = Rank::new(600, "a cache's passing");
 /// The order of groups; held during I/O of cache and store.
 pub(crate) static RING: Rank = Rank::new(610, "a cache's ring");
-/// Held by the thread that writes to the device of a cache that pages enter when they are read.
-pub(crate) static WRITER: Rank = Rank::new(620, "a cache's writer");
 /// One check at a time; held during I/O.
 pub(crate) static CHECKING: Rank = Rank::new(635, "the store's checking");
 /// Map records that wait for their pages; held during I/O, by recovery only.
@@ -35,8 +33,6 @@ pub(crate) static OPEN: Rank = Rank::new(800, "a cache's open group");
 pub(crate) static STRIPE: Rank = Rank::new(810, "a stripe of a cache's directory");
 /// Images and tombstones in volatile memory only.
 pub(crate) static PENDING: Rank = Rank::new(830, "a cache's pending");
-/// The places and their pages, in caches of places.
-pub(crate) static PLACES: Rank = Rank::new(830, "a cache's places");
 /// Versions known during recovery: a leaf.
 pub(crate) static RECENT: Rank = Rank::new(840, "a cache's recent versions");
 /// Segments to be written: a leaf.

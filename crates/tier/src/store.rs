@@ -47,7 +47,7 @@ mod geometry;
 mod give_back;
 mod grow;
 mod header;
-pub(crate) mod journal;
+mod journal;
 mod load;
 mod lost;
 mod meta_cache;
@@ -60,6 +60,7 @@ mod read;
 mod records;
 mod redo;
 mod space;
+mod state;
 mod suspects;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -70,91 +71,28 @@ mod write_back;
 pub use adopt::page_lives;
 pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
+#[doc(hidden)]
+pub use journal::Journal;
 pub use options::{Layout, Placement, Policy, StoreOptions};
+pub use state::Store;
 
+use crate::page_cache::BackingStore;
 use crate::ranks;
 use crate::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
-use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
+use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
-use firndb_device::{AlignedBuf, Device};
+use firndb_device::Device;
 use firndb_log::{Appended, Log, LogClass, LogError, Record};
 use geometry::{Geometry, Place};
 use header::Header;
-use journal::Journal;
 use meta_cache::MetaCache;
 use meta_page::MetaId;
-use mirror::Mirror;
-pub(crate) use pins::Pins;
 use redo::Redo;
 use space::Space;
+use state::{Counters, State};
 use std::collections::BTreeSet;
-use totals::Totals;
 use write_back::Rounds;
-
-/// Batches of places that must stay free beyond what allocated and reserved pages need, by the log
-/// class that reserves one more page. Writes under way need one batch; the rest is for rollback and
-/// for checkpoints.
-const SLACK_BATCHES_NORMAL: u64 = 3;
-const SLACK_BATCHES_ROLLBACK: u64 = 2;
-const SLACK_BATCHES_SYSTEM: u64 = 1;
-
-/// The store of one database, on one device. Implements [`PageTier`].
-pub struct Store {
-    device: Arc<dyn Device>,
-    database: DatabaseId,
-    geometry: Geometry,
-    policy: Policy,
-    journal: OnceLock<Arc<dyn Journal>>,
-    /// Why nothing more may be written, once a write has failed.
-    poison: OnceLock<String>,
-    checking: Mutex<()>,
-    redo: Mutex<Redo>,
-    growth: Mutex<Header>,
-    write_back: Mutex<Rounds>,
-    order: Mutex<()>,
-    state: Mutex<State>,
-    /// With `state`: signalled when a metadata page was loaded, or places of a write under way were
-    /// settled.
-    progress: Condvar,
-    /// Reusable buffers in which runs are composed.
-    staging: Mutex<Vec<AlignedBuf>>,
-    counters: Counters,
-}
-
-/// All state in memory.
-pub(crate) struct State {
-    cache: MetaCache,
-    space: Space,
-    /// The file is not extended merely for longer runs before this many pages are needed: the last
-    /// attempt found the device full.
-    grow_again_at: u64,
-    /// True until the log is attached: metadata pages are not written.
-    recovering: bool,
-    /// Metadata pages that were loaded during recovery and had a bad slot.
-    suspects: BTreeSet<MetaId>,
-    /// The part of the map that a running check has walked.
-    mirror: Option<Mirror>,
-}
-
-impl State {
-    fn totals(&mut self) -> Totals {
-        Totals::read(&self.cache.get(MetaId::Totals).expect("the totals page is pinned").body)
-    }
-}
-
-#[derive(Default)]
-struct Counters {
-    pages_read: AtomicU64,
-    pages_written: AtomicU64,
-    write_runs: AtomicU64,
-    metadata_pages_read: AtomicU64,
-    metadata_pages_written: AtomicU64,
-}
-
-fn count(counter: &AtomicU64, by: usize) {
-    counter.fetch_add(by as u64, Ordering::Relaxed);
-}
 
 /// The database that the device's store belongs to, by either slot of its header; `None` if it
 /// holds no readable one.
@@ -330,7 +268,9 @@ impl Store {
         self.attach_journal(Arc::new(journal::Presumed(log)));
     }
 
-    pub(crate) fn attach_journal(&self, journal: Arc<dyn Journal>) {
+    /// As [`Store::attach`], for tests with a log of their own.
+    #[doc(hidden)]
+    pub fn attach_journal(&self, journal: Arc<dyn Journal>) {
         assert!(self.redo.lock().is_empty(), "redo is finished before the log is attached");
         assert!(self.journal.set(journal).is_ok(), "a log is attached once");
         self.state.lock().recovering = false;
@@ -365,18 +305,6 @@ impl Store {
         }
         assert!(journal.durable() >= end, "the log is durable as far as it said");
         Ok(())
-    }
-
-    /// End of the newest map record that freed places or page numbers and is not durable yet; zero
-    /// if there is none. Until it is durable the old places of the pages it moved keep the previous
-    /// versions.
-    pub(crate) fn records_end(&self) -> Lsn {
-        self.state.lock().space.pending_end().unwrap_or(Lsn::ZERO)
-    }
-    /// Makes the log durable up to `end`. For the tier above, which may not drop the pages that
-    /// records before `end` moved until then.
-    pub(crate) fn flush_records(&self, end: Lsn) -> Result<(), TierError> {
-        if end == Lsn::ZERO { Ok(()) } else { self.flush_log(end) }
     }
 
     fn not_allocated(&self, page: PageId) -> TierError {
@@ -495,5 +423,17 @@ impl PageTier for Store {
             places,
             places_free: places - totals.places,
         }
+    }
+}
+
+impl BackingStore for Store {
+    fn records_end(&self) -> Lsn {
+        self.state.lock().space.pending_end().unwrap_or(Lsn::ZERO)
+    }
+    fn flush_records(&self, end: Lsn) -> Result<(), TierError> {
+        if end == Lsn::ZERO { Ok(()) } else { self.flush_log(end) }
+    }
+    fn write_lost(&self, page: PageId, version: Lsn, sentence: &str) -> Result<bool, TierError> {
+        self.write_notice(page, version, sentence)
     }
 }

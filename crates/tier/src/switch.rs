@@ -17,9 +17,10 @@
 //! publications second. No call is made through the switch from within another: a writer that waits
 //! keeps readers out.
 
+use crate::page_cache::PageCache;
 use crate::ranks;
 use crate::store::Store;
-use crate::{Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics};
+use crate::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics};
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::sync::{Arc, RwLock};
 use firndb_base::{Lsn, PageId, Progress};

@@ -22,6 +22,6 @@ mod run;
 pub mod tables;
 mod tape;
 
-pub use args::{CommitName, IsolationName, ScaleName, TpccArgs, cache_policy};
+pub use args::{CommitName, IsolationName, ScaleName, TpccArgs};
 pub use machine::Machine;
 pub use run::{isolation, measure_and_report, prepare, run_on_files, with_cache, with_memory};

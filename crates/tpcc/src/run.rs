@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::report;
 use crate::tables;
 use crate::tape::Tapes;
-use firndb::{Database, IoCounts, Isolation, Options};
+use firndb::{CacheKind, CachePolicy, Database, Face, IoCounts, Isolation, Options};
 use firndb_adapter::OnFirn;
 use firndb_base::clock;
 use firndb_base::sync::thread;
@@ -26,11 +26,16 @@ use std::time::{Duration, Instant};
 /// Commits that an asynchronous client may have in flight.
 const ASYNC_WINDOW: usize = 1024;
 
-/// Runs on files, in real time, behind the emulated devices of `machine` if there is one.
-pub fn run_on_files(args: &TpccArgs, machine: Option<Arc<dyn Machine>>) -> Result<(), Failure> {
+/// Runs on files, in real time, behind the emulated devices of `machine` if there is one. `kinds`:
+/// the flash caches beside Firn's own that the database may have.
+pub fn run_on_files(
+    args: &TpccArgs,
+    machine: Option<Arc<dyn Machine>>,
+    kinds: Vec<Arc<dyn CacheKind>>,
+) -> Result<(), Failure> {
     let stop = interrupt::install()?;
     let tapes = args.trace.as_deref().map(Tapes::in_directory).transpose()?;
-    let mut options = options(args)?;
+    let mut options = options(args, kinds)?;
     if let Some(tapes) = &tapes {
         options = tapes.record(options);
     }
@@ -62,7 +67,7 @@ pub fn run_on_files(args: &TpccArgs, machine: Option<Arc<dyn Machine>>) -> Resul
     Ok(())
 }
 
-fn options(args: &TpccArgs) -> Result<Options, Failure> {
+fn options(args: &TpccArgs, kinds: Vec<Arc<dyn CacheKind>>) -> Result<Options, Failure> {
     let mut options =
         Options::new().create(!args.no_load && !args.check_only).on_recovery(progress::recovery());
     options = with_memory(options, args)?;
@@ -76,7 +81,7 @@ fn options(args: &TpccArgs) -> Result<Options, Failure> {
         let paths: Result<Vec<_>, _> = args.log_path.iter().map(|path| backup::absolute(path)).collect();
         options = options.log_paths(paths?);
     }
-    options = with_cache(options, args)?;
+    options = with_cache(options, args, kinds)?;
     if let Some(path) = &args.store_path {
         options = options.store_path(backup::absolute(path)?);
     }
@@ -84,8 +89,23 @@ fn options(args: &TpccArgs) -> Result<Options, Failure> {
 }
 
 /// With the flash cache that the arguments ask for.
-pub fn with_cache(options: Options, args: &TpccArgs) -> Result<Options, Failure> {
-    let mut options = options.cache_policy(args.cache_policy);
+pub fn with_cache(
+    options: Options,
+    args: &TpccArgs,
+    kinds: Vec<Arc<dyn CacheKind>>,
+) -> Result<Options, Failure> {
+    let name = args.cache_policy.as_str();
+    let other = kinds.iter().find(|kind| kind.name() == name).cloned();
+    let options = kinds.into_iter().fold(options, Options::cache_kind);
+    let mut options = match (CachePolicy::named(name), other) {
+        (Some(policy), _) => options.cache_kind(Arc::new(Face)).cache_policy(policy),
+        (None, Some(kind)) => options.cache_kind(kind),
+        (None, None) => {
+            return Err(Failure::bad_argument(format!(
+                "there is no cache policy {name:?}; docs/guide/cache.md lists them"
+            )));
+        }
+    };
     if let Some(bytes) = args.cache {
         options = options.cache_bytes(bytes);
     }
@@ -398,7 +418,7 @@ fn config(
         "warehouses": population.scale.warehouses, "full_scale": population.scale.is_full(),
         "clients": args.clients, "seconds": args.seconds, "warmup": args.warmup,
         "transactions_per_client": args.transactions, "buffer_bytes": args.buffer, "map_bytes": args.map,
-        "cache_bytes": args.cache, "cache_policy": args.cache.map(|_| args.cache_policy.name()),
+        "cache_bytes": args.cache, "cache_policy": args.cache.map(|_| &args.cache_policy),
         "isolation": engine.isolation(), "commit": format!("{:?}", args.commit).to_lowercase(),
         "engine": settings, "machine": machine.map(|machine| machine.config()),
     })

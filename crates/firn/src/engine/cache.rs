@@ -4,14 +4,14 @@
 use crate::engine::claim;
 use crate::engine::devices::Counted;
 use crate::engine::superblock::Superblock;
-use crate::engine::superblock_fields::{CacheKind, CacheMember};
+use crate::engine::superblock_fields::CacheMember;
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, rng};
-use firndb_tier::PageCache;
-use firndb_tier::cache::{CacheId, CacheOptions, CachePolicy, EntryCache, FlashCache, LazyCleaning};
+use firndb_tier::page_cache::header::CacheId;
 use firndb_tier::store::Store;
+use firndb_tier::{CacheOptions, CacheSite, PageCache};
 use std::ops::Range;
 
 /// Name of the cache's file, where no path was given.
@@ -40,6 +40,7 @@ pub(crate) fn open(
     log: Range<Lsn>,
 ) -> Result<Option<Arc<dyn PageCache>>, Error> {
     let Some(member) = &superblock.extensions.cache else { return Ok(None) };
+    let kind = options.cache_kind_named(&member.kind).ok_or_else(|| unknown_kind(member))?;
     let device = match devices.cache() {
         Some(device) => device,
         None if member.write_through => return Ok(None),
@@ -53,29 +54,13 @@ pub(crate) fn open(
             ));
         }
     };
-    let (database, id) = (superblock.database, CacheId(member.id));
-    let opened: Result<Arc<dyn PageCache>, _> = match member.kind {
-        CacheKind::Volatile => {
-            LazyCleaning::open(device, store.clone(), database, id).map(|cache| Arc::new(cache) as _)
-        }
-        CacheKind::Flash => {
-            let chosen = options.cache_policy;
-            let policy = if chosen.is_multi_version_fifo() { chosen } else { CachePolicy::default() };
-            FlashCache::open(device, store.clone(), database, id, policy, member.durable, log).map(|cache| {
-                if options.break_cache_restore {
-                    cache.forget_dirty_images();
-                }
-                Arc::new(cache) as _
-            })
-        }
-        CacheKind::Listed | CacheKind::Unlisted => {
-            let listed = member.kind == CacheKind::Listed;
-            let policy = if listed { CachePolicy::Temperature } else { CachePolicy::ReadLru };
-            EntryCache::open(device, store.clone(), database, id, policy).map(|cache| Arc::new(cache) as _)
-        }
-    };
-    match opened {
+    let site =
+        CacheSite { device, store: store.clone(), database: superblock.database, cache: CacheId(member.id) };
+    match kind.open(site, options.cache_policy, member.durable, log) {
         Ok(cache) => {
+            if options.break_cache_restore {
+                cache.forget_dirty_images();
+            }
             if options.cache_rebuildable {
                 cache.keep_rebuildable(superblock.extensions.cache_from);
             }
@@ -85,6 +70,22 @@ pub(crate) fn open(
         Err(_) if member.write_through => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The error of an opening without the cache's kind.
+fn unknown_kind(member: &CacheMember) -> Error {
+    let without = match member.write_through {
+        true => "or open the database without the cache (Options::without_cache, firn cache abandon)",
+        false => "and detach the cache then, to open the database without that kind",
+    };
+    Error::new(
+        ErrorKind::Unusable,
+        format!(
+            "the flash cache {} is of the kind {:?}, which was not passed: open the database with that kind \
+             (Options::cache_kind), {without}",
+            member.path, member.kind
+        ),
+    )
 }
 
 /// Gives the cache up, if the options say so: one change of the superblock, in memory, forgets the
@@ -149,25 +150,14 @@ pub(crate) fn make(
     claim::release(&*device, superblock.database)?;
     let id = CacheId(rng::entropy());
     let chosen = chosen(options, bytes, superblock.page_size);
-    let (store, database) = (store.clone(), superblock.database);
-    let kind = match options.cache_policy {
-        CachePolicy::LazyCleaning => CacheKind::Volatile,
-        CachePolicy::Temperature => CacheKind::Listed,
-        CachePolicy::ReadLru => CacheKind::Unlisted,
-        _ => CacheKind::Flash,
-    };
-    let cache: Arc<dyn PageCache> = match kind {
-        CacheKind::Flash => Arc::new(FlashCache::create(device, store, database, id, chosen)?),
-        CacheKind::Volatile => Arc::new(LazyCleaning::create(device, store, database, id, chosen)?),
-        CacheKind::Listed | CacheKind::Unlisted => {
-            Arc::new(EntryCache::create(device, store, database, id, chosen)?)
-        }
-    };
+    let site = CacheSite { device, store: store.clone(), database: superblock.database, cache: id };
+    let kind = options.new_cache_kind();
+    let cache = kind.create(site, chosen)?;
     superblock.extensions.cache = Some(CacheMember {
         id: id.0,
         path,
-        kind,
-        write_through: options.cache_write_through || kind != CacheKind::Flash,
+        kind: kind.name().to_owned(),
+        write_through: cache.is_dispensable(),
         durable: 0,
     });
     if options.cache_rebuildable {

@@ -20,7 +20,7 @@ use firndb_base::Lsn;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::sync::atomic::Ordering;
 use firndb_log::{Appended, Kind, LogClass, Record};
-use firndb_tier::cache::CacheState;
+use firndb_tier::CacheState;
 use firndb_txn::CheckpointState;
 
 /// Longest part of a list in bytes, approximately.

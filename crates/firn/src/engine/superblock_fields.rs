@@ -8,6 +8,7 @@ use crate::options::kept::KeptSettings;
 use firndb_base::Lsn;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_log::Redundancy;
+use firndb_tier::page_cache::is_kind_name;
 
 /// Tags.
 const LOG_START: u64 = 1;
@@ -81,19 +82,6 @@ impl LogArrayField {
     }
 }
 
-/// What kind of cache lies over the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CacheKind {
-    /// FaCE's, which remembers what it holds.
-    Flash,
-    /// One that is empty at every opening, because the log is retained for its dirty pages.
-    Volatile,
-    /// One that pages enter when they are read, with a slot directory on flash.
-    Listed,
-    /// The same without the directory: it is empty at every opening.
-    Unlisted,
-}
-
 /// The flash cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheMember {
@@ -101,7 +89,8 @@ pub(crate) struct CacheMember {
     pub id: [u8; 16],
     /// Relative to the database's directory, or absolute.
     pub path: String,
-    pub kind: CacheKind,
+    /// Name of its kind ([`firndb_tier::CacheKind::name`]).
+    pub kind: String,
     /// Nothing in it is the only copy, except perhaps beside the log.
     pub write_through: bool,
     /// What was durable in it at the last checkpoint: a cache with less is an older copy.
@@ -111,12 +100,7 @@ pub(crate) struct CacheMember {
 impl CacheMember {
     fn encode(&self) -> Vec<u8> {
         let mut field = self.id.to_vec();
-        field.put_u8(match self.kind {
-            CacheKind::Flash => 1,
-            CacheKind::Volatile => 2,
-            CacheKind::Listed => 3,
-            CacheKind::Unlisted => 4,
-        });
+        field.put_blob(self.kind.as_bytes());
         field.put_u8(u8::from(self.write_through));
         field.put_varint(self.durable);
         field.put(self.path.as_bytes());
@@ -126,13 +110,10 @@ impl CacheMember {
     fn decode(field: &[u8]) -> Result<CacheMember, Malformed> {
         let reader = &mut Reader::new(field);
         let id = reader.array()?;
-        let kind = match reader.u8()? {
-            1 => CacheKind::Flash,
-            2 => CacheKind::Volatile,
-            3 => CacheKind::Listed,
-            4 => CacheKind::Unlisted,
-            _ => return Err(Malformed { what: "a flash cache of an unknown kind; use a newer program" }),
-        };
+        let kind = text(reader.blob()?)?;
+        if !is_kind_name(&kind) {
+            return Err(Malformed { what: "a flash cache of a kind without a proper name" });
+        }
         let write_through = match reader.u8()? {
             0 => false,
             1 => true,
@@ -144,7 +125,8 @@ impl CacheMember {
 }
 
 pub(crate) fn text(bytes: &[u8]) -> Result<String, Malformed> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed { what: "a path that is not UTF-8" })
+    let text = std::str::from_utf8(bytes).map_err(|_| Malformed { what: "a text that is not UTF-8" })?;
+    Ok(text.to_owned())
 }
 
 impl Extensions {
@@ -261,15 +243,22 @@ mod tests {
         let cache = CacheMember {
             id: *b"0123456789abcdef",
             path: "cache".into(),
-            kind: CacheKind::Flash,
+            kind: "face".into(),
             write_through: true,
             durable: 300,
         };
         let all = Extensions { cache: Some(cache), ..Extensions::default() };
         let mut bytes = Vec::new();
         all.encode(&mut bytes);
-        assert_eq!(bytes, b"\x03\x190123456789abcdef\x01\x01\xac\x02cache");
+        assert_eq!(bytes, b"\x03\x1d0123456789abcdef\x04face\x01\xac\x02cache");
         assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(all));
+        for nameless in [
+            b"\x03\x190123456789abcdef\x00\x01\xac\x02cache".as_slice(),
+            b"\x03\x1d0123456789abcdef\x04Face\x01\xac\x02cache",
+            b"\x03\x2a0123456789abcdef\x11facefacefacefacef\x01\xac\x02cache",
+        ] {
+            assert!(Extensions::decode(&mut Reader::new(nameless)).is_err());
+        }
         let mut redundancy = Redundancy::since(Lsn(5), 2);
         redundancy.set_from(Lsn(300), 1);
         let array = LogArrayField { next_member: 7, copies: 2, redundancy };

@@ -1,6 +1,7 @@
 //! How a database is opened.
 
 pub(crate) mod archive;
+pub(crate) mod cache;
 pub(crate) mod callbacks;
 pub(crate) mod kept;
 pub(crate) mod limits;
@@ -21,9 +22,10 @@ use firndb_base::machine;
 use firndb_base::sync::Arc;
 use firndb_device::{Device, DeviceError, OverlaySpace};
 use firndb_log::{Hiding, LogLayout};
-use firndb_tier::PageTier;
-use firndb_tier::cache::CachePolicy;
+use firndb_tier::cache::Face;
+use firndb_tier::page_cache::policy::CachePolicy;
 use firndb_tier::store::Layout;
+use firndb_tier::{CacheKind, PageTier};
 use firndb_txn::{SetAside, SetAsideFn};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,6 +73,8 @@ pub struct Options {
     pub(crate) store_path: Option<PathBuf>,
     pub(crate) cache_path: Option<PathBuf>,
     pub(crate) cache_bytes: Option<u64>,
+    /// The kinds of flash cache that can be opened; a new cache is of the last.
+    pub(crate) cache_kinds: Vec<Arc<dyn CacheKind>>,
     pub(crate) cache_policy: CachePolicy,
     pub(crate) cache_group_pages: Option<usize>,
     pub(crate) cache_write_through: bool,
@@ -120,6 +124,7 @@ impl Default for Options {
             store_path: None,
             cache_path: None,
             cache_bytes: None,
+            cache_kinds: vec![Arc::new(Face)],
             cache_policy: CachePolicy::default(),
             cache_group_pages: None,
             cache_write_through: false,
@@ -288,7 +293,7 @@ impl Options {
         self.cache_path = Some(path.into());
         self
     }
-    /// The replacement policy of the flash cache. Default: [`CachePolicy::Keeping`].
+    /// The replacement policy of Firn's own flash cache. Default: [`CachePolicy::Keeping`].
     #[must_use]
     pub fn cache_policy(mut self, policy: CachePolicy) -> Options {
         self.cache_policy = policy;
@@ -542,16 +547,7 @@ impl Options {
         {
             return refuse(format!("{} is no text in UTF-8; give the file another name", path.display()));
         }
-        if self.cache_path.is_some() && self.cache_bytes.is_none() {
-            return refuse(
-                "cache_path is given without cache_bytes; say how large the cache is to be".into(),
-            );
-        }
-        if let (Some(_), Some(pages)) = (self.cache_bytes, self.cache_group_pages)
-            && !(1..=1024).contains(&pages)
-        {
-            return refuse(format!("cache_group_pages is {pages}; it must be 1 to 1024"));
-        }
+        self.check_cache()?;
         let least = limits::log_device_least(self.page_size);
         if self.log_bytes / (self.log_devices as u64) < least {
             return refuse(format!(

@@ -1,9 +1,8 @@
 //! The arguments of `firn lab torture`.
 
 use clap::{Args, Subcommand};
-use firndb::CachePolicy;
+use firndb_cache_comparators::Compared;
 use firndb_console::size;
-use firndb_tpcc::cache_policy;
 use std::path::{Path, PathBuf};
 
 /// `firn lab torture`.
@@ -106,9 +105,13 @@ pub struct TortureChild {
     #[arg(long)]
     pub cache: Option<u64>,
     /// Its policy
-    #[arg(long, value_parser = cache_policy, default_value = "gsc")]
-    pub cache_policy: CachePolicy,
+    #[arg(long, value_parser = compared, default_value = "gsc")]
+    pub cache_policy: Compared,
     /// Acknowledge before committing
     #[arg(long)]
     pub acknowledge_early: bool,
+}
+
+fn compared(name: &str) -> Result<Compared, String> {
+    Compared::named(name).ok_or_else(|| format!("there is no cache policy {name:?}"))
 }

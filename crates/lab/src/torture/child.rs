@@ -29,7 +29,8 @@ pub fn run(args: &TortureChild) -> Result<(), Failure> {
         .buffer_bytes(args.buffer as usize)
         .version_bytes(1 << 20)
         .checkpoint_log_bytes(args.checkpoint)
-        .cache_policy(args.cache_policy);
+        .cache_policy(args.cache_policy.policy());
+    options = args.cache_policy.kinds().fold(options, Options::cache_kind);
     if let Some(bytes) = args.cache {
         options = options.cache_bytes(bytes).cache_group_pages(16);
     }

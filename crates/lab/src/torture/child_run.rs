@@ -3,7 +3,7 @@
 use super::acknowledgement::Received;
 use super::args::TortureKill;
 use super::database;
-use firndb::CachePolicy;
+use firndb_cache_comparators::Compared;
 use firndb_console::Failure;
 use firndb_workloads::Random;
 use std::process::{Child, Command, Stdio};
@@ -25,11 +25,11 @@ pub struct Setting {
     /// Commits that a client of the ledger has outstanding; 0 if it waits for each.
     pub window: u32,
     log_devices: u32,
-    policy: Option<CachePolicy>,
+    policy: Option<Compared>,
 }
 
 impl Setting {
-    pub fn draw(random: &mut Random, log_devices: u32, policy: Option<CachePolicy>) -> Setting {
+    pub fn draw(random: &mut Random, log_devices: u32, policy: Option<Compared>) -> Setting {
         Setting {
             buffer: random.between(2, 24) << 20,
             checkpoint: 128 << (10 + random.between(0, 4)),

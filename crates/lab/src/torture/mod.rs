@@ -21,7 +21,8 @@ mod tpcc_book;
 use acknowledgement::Received;
 use args::{Torture, TortureKill};
 use child_run::{ChildRun, Setting};
-use firndb::{CachePolicy, ErrorKind, Isolation, Options};
+use firndb::{ErrorKind, Isolation, Options};
+use firndb_cache_comparators::Compared;
 use firndb_console::{Failure, commit_of_source, interrupt, progress, say, size};
 use firndb_tpcc::tables;
 use firndb_workloads::Random;
@@ -40,18 +41,6 @@ const KILLS_MAX: u64 = 4;
 /// Log devices of databases, drawn for each.
 const LOG_DEVICES: [u32; 4] = [1, 2, 4, 7];
 
-/// Policies of flash caches, drawn for each, if there are to be any.
-const POLICIES: [CachePolicy; 8] = [
-    CachePolicy::GroupSecondChance,
-    CachePolicy::Keeping,
-    CachePolicy::Selective,
-    CachePolicy::GroupReplacement,
-    CachePolicy::Fifo,
-    CachePolicy::LazyCleaning,
-    CachePolicy::Temperature,
-    CachePolicy::ReadLru,
-];
-
 /// What is known of the database from outside.
 struct Known {
     book: Book,
@@ -60,7 +49,7 @@ struct Known {
     ready: bool,
     log_devices: u32,
     /// Policy of its flash cache.
-    policy: Option<CachePolicy>,
+    policy: Option<Compared>,
 }
 
 /// What happened, over all rounds.
@@ -116,7 +105,9 @@ fn kill(args: &TortureKill) -> Result<(), Failure> {
             tpcc: TpccBook::default(),
             ready: false,
             log_devices: LOG_DEVICES[random.between(0, LOG_DEVICES.len() as u64 - 1) as usize],
-            policy: args.cache.map(|_| POLICIES[random.between(0, POLICIES.len() as u64 - 1) as usize]),
+            policy: args
+                .cache
+                .map(|_| Compared::ALL[random.between(0, Compared::ALL.len() as u64 - 1) as usize]),
         });
         let outcome = one_round(args, (seed, stop), known, &mut random, &mut totals);
         rows.push(outcome.map_err(|failure| {
@@ -195,7 +186,7 @@ fn one_round(
     let verified = verify(args, known, &received, (transfers_in_flight, kills), totals)?;
     Ok(json!({
         "kills": kills, "acknowledged": received.commits, "log_devices": known.log_devices,
-        "cache_policy": known.policy.map(CachePolicy::name),
+        "cache_policy": known.policy.map(Compared::name),
         "transfers": known.book.transfers(), "verified": verified,
     }))
 }
@@ -208,7 +199,9 @@ fn verify(
     totals: &mut Totals,
 ) -> Result<Value, Failure> {
     let opening = Instant::now();
-    let db = match Options::new().create(false).buffer_bytes(16 << 20).open(database(args)) {
+    let options = Options::new().create(false).buffer_bytes(16 << 20);
+    let options = known.policy.into_iter().flat_map(Compared::kinds).fold(options, Options::cache_kind);
+    let db = match options.open(database(args)) {
         Err(error) if error.kind() == ErrorKind::NotFound && !known.ready => {
             totals.unfinished_creations += 1;
             return Ok(json!({"unfinished_creation": true}));

@@ -5,6 +5,7 @@ mod advice;
 pub mod machine;
 mod simulated;
 
+use crate::caches::cache_kinds;
 use crate::cost::cpu::Cpu;
 use clap::{ArgGroup, Args};
 use firndb_console::Failure;
@@ -65,6 +66,6 @@ pub fn run(args: &Tpcc) -> Result<(), Failure> {
     if args.machine.sim {
         simulated::run(args, machine)
     } else {
-        firndb_tpcc::run_on_files(&args.run, Some(Arc::new(machine)))
+        firndb_tpcc::run_on_files(&args.run, Some(Arc::new(machine)), cache_kinds())
     }
 }

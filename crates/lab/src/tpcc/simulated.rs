@@ -2,6 +2,7 @@
 
 use super::Tpcc;
 use super::machine::EmulatedMachine;
+use crate::caches::cache_kinds;
 use crate::cost::charged::Charged;
 use firndb::{Devices, Options};
 use firndb_adapter::FirnEngine;
@@ -58,7 +59,8 @@ fn body(args: &Tpcc, machine: &EmulatedMachine, stop: &AtomicBool) -> Result<(),
     let store = wrapped("store")?;
     let cache = args.run.cache.map(|_| wrapped("cache")).transpose()?;
     let devices = Devices { superblock: memory("superblock"), logs: logs?, store, cache };
-    let options = firndb_tpcc::with_cache(firndb_tpcc::with_memory(Options::new(), &args.run)?, &args.run)?;
+    let options = firndb_tpcc::with_memory(Options::new(), &args.run)?;
+    let options = firndb_tpcc::with_cache(options, &args.run, cache_kinds())?;
     let db = options.create_on(devices)?;
     let engine: FirnEngine = tables::open(db, firndb_tpcc::isolation(&args.run))?;
     let measured = (|| {

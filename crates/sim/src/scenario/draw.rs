@@ -5,10 +5,11 @@ use crate::array::{ArrayRound, ArraySetup};
 use crate::chores::{self, ChoresRound};
 use crate::medium::Survival;
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firndb::{CachePolicy, Isolation};
-use firndb_log_comparators::Hedging::{Adaptive, Naive, Off, TwoStream};
+use firndb::Isolation;
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
+use firndb_cache_comparators::{Comparator, Compared};
+use firndb_log_comparators::Hedging::{Adaptive, Naive, Off, TwoStream};
 use std::time::Duration;
 
 pub(super) fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
@@ -134,25 +135,10 @@ impl CacheChange {
 
 impl CacheSetup {
     fn draw(rng: &mut Rng) -> CacheSetup {
-        use CachePolicy::{
-            Fifo, GroupReplacement, GroupSecondChance, Keeping, LazyCleaning, ReadLru, Selective, Temperature,
-        };
         let group_pages = pick(rng, &[4, 8, 32]);
-        let policy = pick(
-            rng,
-            &[
-                GroupSecondChance,
-                Keeping,
-                Selective,
-                GroupReplacement,
-                Fifo,
-                LazyCleaning,
-                Temperature,
-                ReadLru,
-            ],
-        );
+        let policy = pick(rng, &Compared::ALL);
         // Lazy cleaning has a least size of its own.
-        let least = if policy == LazyCleaning { 200 } else { 0 };
+        let least = if policy == Compared::Other(Comparator::LazyCleaning) { 200 } else { 0 };
         CacheSetup {
             policy,
             pages: (group_pages as u64 * pick(rng, &[20, 30, 100])).max(least),

@@ -1,8 +1,8 @@
 //! Checking a cache: reads every valid image.
 
-use super::FlashCache;
 use super::geometry::Slot;
-use crate::{PageRead, PageTier, TierError, TierErrorKind};
+use super::state::FlashCache;
+use crate::{PageRead, TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 

@@ -13,11 +13,11 @@
 //!   leaves it alone; of an image that became invalid meanwhile the store gets a version older than
 //!   the valid one, which stays dirty.
 
-use super::FlashCache;
 use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Serial, Slot};
 use super::policy::{Fate, choose};
-use super::statistics::add;
+use super::state::FlashCache;
+use crate::page_cache::statistics::add;
 use crate::{PageWrite, TierError, TierErrorKind};
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, Progress};
@@ -76,7 +76,7 @@ impl FlashCache {
         let slots: Vec<Slot> =
             (0..self.geometry.group_pages).map(|index| self.geometry.slot(serial, index)).collect();
         let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
-        let fates = choose(&words, self.policy.chances(), self.geometry.group_pages - 1);
+        let fates = choose(&words, self.policy.into(), self.geometry.group_pages - 1);
         let all = slots.into_iter().zip(words).zip(fates);
         all.filter(|(_, fate)| *fate == Fate::WriteBack).map(|(found, _)| found).collect()
     }

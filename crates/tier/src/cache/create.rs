@@ -2,72 +2,55 @@
 
 use super::directory::Directory;
 use super::geometry::{Geometry, Serial};
-use super::header::{CacheId, Contents, Header};
 use super::open_group::OpenGroup;
 use super::pending::Pending;
-use super::policy::CachePolicy;
-use super::restore::Restored;
+use super::restore::{self, Restored};
 use super::segment::SegmentBuilder;
 use super::shadow::ShadowEntries;
-use super::statistics::Counters;
+use super::state::{FlashCache, Ring};
 use super::versions::Versions;
-use super::{FlashCache, Ring};
-use crate::ranks;
-use crate::store::Store;
-use crate::{PageTier, TierError, TierErrorKind};
+use crate::page_cache::header::{CacheHeader, CacheId, Contents};
+use crate::page_cache::policy::CachePolicy;
+use crate::page_cache::statistics::Counters;
+use crate::page_cache::{BackingStore, CacheKind, CacheOptions, CacheSite, PageCache};
+use crate::{TierError, TierErrorKind, ranks};
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64};
 use firndb_base::sync::{Arc, Mutex, OnceLock};
 use firndb_base::{DatabaseId, Lsn};
 use firndb_device::{AlignedBuf, Device, Fill};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-/// Options of a new cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheOptions {
-    /// Bytes of the device to use.
-    pub bytes: u64,
-    /// Policy of admission and replacement.
-    pub policy: CachePolicy,
-    /// Pages written at a time, and replaced at a time: about one erase block of the device (FaCE,
-    /// section 3.3). 1 to 1024; always 1 for [`CachePolicy::Fifo`].
-    pub group_pages: usize,
-    /// Whether dirty pages go to the store at once, so that losing the cache costs only speed.
-    pub write_through: bool,
-}
+/// Firn's own kind of cache: [`FlashCache`].
+#[derive(Clone, Copy, Debug)]
+pub struct Face;
 
-impl CacheOptions {
-    /// The default policy in groups of 64 pages, write-back.
-    #[must_use]
-    pub fn new(bytes: u64) -> CacheOptions {
-        CacheOptions { bytes, policy: CachePolicy::default(), group_pages: 64, write_through: false }
+impl CacheKind for Face {
+    fn name(&self) -> &'static str {
+        "face"
     }
-
-    /// Checks that such a cache for pages of `page_size` bytes can be created on a device with
-    /// blocks of `block` bytes.
-    ///
-    /// Errors: `BadArgument`, with values that would do.
-    pub fn check(&self, page_size: usize, block: usize) -> Result<(), TierError> {
-        match self.policy {
-            CachePolicy::LazyCleaning => super::lazy_cleaning::check(self.bytes, page_size, block),
-            policy if policy.caches_on_entry() => {
-                super::on_entry::check(self.bytes, page_size, block, policy == CachePolicy::Temperature)
-            }
-            policy => {
-                let group_pages = if policy == CachePolicy::Fifo { 1 } else { self.group_pages };
-                Geometry::fit(page_size, block, group_pages, self.bytes).map(drop)
-            }
-        }
+    fn check(&self, options: &CacheOptions, page_size: usize, block: usize) -> Result<(), TierError> {
+        Geometry::fit(page_size, block, group_pages(options), options.bytes).map(drop)
+    }
+    fn create(&self, site: CacheSite, options: CacheOptions) -> Result<Arc<dyn PageCache>, TierError> {
+        let CacheSite { device, store, database, cache } = site;
+        Ok(Arc::new(FlashCache::create(device, store, database, cache, options)?))
+    }
+    fn open(
+        &self,
+        site: CacheSite,
+        policy: CachePolicy,
+        durable: u64,
+        log: Range<Lsn>,
+    ) -> Result<Arc<dyn PageCache>, TierError> {
+        let CacheSite { device, store, database, cache } = site;
+        Ok(Arc::new(FlashCache::open(device, store, database, cache, policy, durable, log)?))
     }
 }
 
-/// State of a cache that is stored outside of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheState {
-    /// Every group up to this one was durable: a cache with an older last group is an older copy,
-    /// or lost writes.
-    pub durable: u64,
-    /// The cache failed and must not be read any more. Only in write-through mode.
-    pub lost: bool,
+/// Pages of a group.
+fn group_pages(options: &CacheOptions) -> usize {
+    if options.policy == CachePolicy::Fifo { 1 } else { options.group_pages }
 }
 
 impl FlashCache {
@@ -76,14 +59,14 @@ impl FlashCache {
     /// Errors: `BadArgument` if the device holds something else, or is too small.
     pub fn create(
         device: Arc<dyn Device>,
-        store: Arc<Store>,
+        store: Arc<dyn BackingStore>,
         database: DatabaseId,
         cache: CacheId,
         options: CacheOptions,
     ) -> Result<FlashCache, TierError> {
         let name = device.info().name.clone();
         let refuse = |what: String| Err(TierError::new(TierErrorKind::BadArgument, format!("{name} {what}")));
-        match Header::inspect(&*device)? {
+        match CacheHeader::inspect(&*device)? {
             Contents::Blank => {}
             Contents::Cache(header) if header.database == database => {}
             Contents::Cache(header) => {
@@ -96,14 +79,11 @@ impl FlashCache {
                 return refuse("is not empty: a flash cache is made on an empty device".into());
             }
         }
-        if !options.policy.is_multi_version_fifo() {
-            return refuse("is to be another kind of cache: see LazyCleaning and EntryCache".into());
-        }
-        let group_pages = if options.policy == CachePolicy::Fifo { 1 } else { options.group_pages };
+        let group_pages = group_pages(&options);
         let block = device.info().logical_block;
         let geometry = Geometry::fit(store.page_size(), block, group_pages, options.bytes)?;
         device.grow(geometry.end(), Fill::Reserved)?;
-        let header = Header {
+        let header = CacheHeader {
             database,
             cache,
             page_size: geometry.page_size as u32,
@@ -117,21 +97,21 @@ impl FlashCache {
     }
 
     /// Opens the cache `cache` of `database` with all that it held. `durable` is its stored state
-    /// ([`CacheState::durable`]), `log` the range of the log that recovery reads.
+    /// ([`crate::CacheState::durable`]), `log` the range of the log that recovery reads.
     ///
     /// Errors: `Damaged` if the device holds another cache, an older copy, page versions beyond the
     /// end of the log, or groups that cannot be read and are not just the torn last one.
     pub fn open(
         device: Arc<dyn Device>,
-        store: Arc<Store>,
+        store: Arc<dyn BackingStore>,
         database: DatabaseId,
         cache: CacheId,
         policy: CachePolicy,
         durable: u64,
-        log: std::ops::Range<Lsn>,
+        log: Range<Lsn>,
     ) -> Result<FlashCache, TierError> {
-        let header = Header::load(&*device, database, cache)?;
-        let geometry = header.geometry()?;
+        let header = CacheHeader::load(&*device, database, cache)?;
+        let geometry = Geometry::of(&header)?;
         if geometry.page_size != store.page_size() || geometry.end() > device.len() {
             return Err(TierError::new(
                 TierErrorKind::Damaged,
@@ -145,14 +125,14 @@ impl FlashCache {
                 ),
             ));
         }
-        let restored = super::restore::restore(&*device, &header, &geometry, Serial(durable), log)?;
+        let restored = restore::restore(&*device, &header, &geometry, Serial(durable), log)?;
         Ok(FlashCache::assemble(device, store, header, geometry, policy, restored))
     }
 
     fn assemble(
         device: Arc<dyn Device>,
-        store: Arc<Store>,
-        header: Header,
+        store: Arc<dyn BackingStore>,
+        header: CacheHeader,
         geometry: Geometry,
         policy: CachePolicy,
         restored: Restored,

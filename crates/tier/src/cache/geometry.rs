@@ -8,7 +8,7 @@
 //! Groups are numbered by *serials*, from 1 through all laps; the group of serial `n` lies in place
 //! `n mod groups`. A *slot* is a place for one image, counted through all groups.
 
-use super::header::Header;
+use crate::page_cache::header::CacheHeader;
 use crate::{TierError, TierErrorKind};
 use firndb_base::PageId;
 
@@ -78,6 +78,16 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
+    /// The layout that a header describes.
+    pub(crate) fn of(header: &CacheHeader) -> Result<Geometry, TierError> {
+        Geometry::new(
+            header.page_size as usize,
+            header.block as usize,
+            header.group_pages as usize,
+            header.groups,
+        )
+    }
+
     /// The layout of a cache of `groups` groups. All arguments may come from a device, and are
     /// checked.
     pub(crate) fn new(
@@ -121,7 +131,7 @@ impl Geometry {
             header_bytes,
             group_bytes,
             segment_bytes: 0,
-            segments_at: 2 * Header::slot_bytes(block) as u64,
+            segments_at: 2 * CacheHeader::slot_bytes(block) as u64,
             groups_at: 0,
         };
         let each = SEGMENT_GROUP_BYTES

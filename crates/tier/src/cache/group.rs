@@ -5,7 +5,7 @@
 //! read returns all that identifies it.
 
 use super::geometry::{ENTRY_BYTES, GROUP_HEAD_BYTES, Geometry, SEAL_BYTES, Serial, TOMBSTONE_BYTES};
-use super::header::CacheId;
+use crate::page_cache::header::CacheId;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Crc32c, Lsn, PageId};
 

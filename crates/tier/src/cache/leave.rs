@@ -13,8 +13,8 @@
 //! store, its records durable. Then the database may forget the cache. A crash before that finds a
 //! cache like any other.
 
-use super::FlashCache;
 use super::geometry::Geometry;
+use super::state::FlashCache;
 use crate::{PageWrite, TierError, Written};
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, Progress};

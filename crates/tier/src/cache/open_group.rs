@@ -2,7 +2,7 @@
 
 use super::geometry::{Geometry, SEAL_BYTES, Serial};
 use super::group::{Entry, GroupHeader, Seal};
-use super::header::CacheId;
+use crate::page_cache::header::CacheId;
 use firndb_device::AlignedBuf;
 
 /// Images that wait for their group to be written. Readers find them here until the group is

@@ -5,94 +5,7 @@
 //! enqueued again, except the very first ones if there would be no space left.
 
 use super::directory::Word;
-
-/// A flash cache's policy of admission and replacement (FaCE, table 2 and section 5.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum CachePolicy {
-    /// Multi-version FIFO, page by page.
-    Fifo,
-    /// Multi-version FIFO, a group of pages at a time (GR).
-    GroupReplacement,
-    /// As `GroupReplacement`; pages that were read while in the cache stay for another round (GSC).
-    GroupSecondChance,
-    /// As `GroupSecondChance`; a clean page is admitted only if it left DRAM before, not long ago.
-    /// Beyond the paper.
-    Selective,
-    /// As `Selective`; of each group valid images stay, too, up to the number that had become
-    /// invalid, dirty ones first. Beyond the paper.
-    #[default]
-    Keeping,
-    /// LRU-2 in place, written back by a lazy cleaner; empty after every restart (LC, a
-    /// comparator).
-    LazyCleaning,
-    /// Write-through; pages enter when they are read from the store, if their extent is warmer than
-    /// the coldest that is cached; a slot directory on flash (TAC, a comparator).
-    Temperature,
-    /// Clean pages, which enter when they are read from the store; least recently used; empty after
-    /// every restart (Exadata's, a comparator).
-    ReadLru,
-}
-
-impl CachePolicy {
-    /// The policy's name in options and reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            CachePolicy::Fifo => "fifo",
-            CachePolicy::GroupReplacement => "gr",
-            CachePolicy::GroupSecondChance => "gsc",
-            CachePolicy::Selective => "select",
-            CachePolicy::Keeping => "keep",
-            CachePolicy::LazyCleaning => "lc",
-            CachePolicy::Temperature => "tac",
-            CachePolicy::ReadLru => "exadata",
-        }
-    }
-    /// The policy of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<CachePolicy> {
-        [
-            CachePolicy::Fifo,
-            CachePolicy::GroupReplacement,
-            CachePolicy::GroupSecondChance,
-            CachePolicy::Selective,
-            CachePolicy::Keeping,
-            CachePolicy::LazyCleaning,
-            CachePolicy::Temperature,
-            CachePolicy::ReadLru,
-        ]
-        .into_iter()
-        .find(|policy| policy.name() == name)
-    }
-    /// Whether it is one of FaCE's own, between which a cache may change at any opening.
-    #[must_use]
-    pub fn is_multi_version_fifo(self) -> bool {
-        use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, Keeping, Selective};
-        matches!(self, Fifo | GroupReplacement | GroupSecondChance | Keeping | Selective)
-    }
-    /// Whether pages enter when they are read from the store.
-    #[must_use]
-    pub fn caches_on_entry(self) -> bool {
-        matches!(self, CachePolicy::Temperature | CachePolicy::ReadLru)
-    }
-    /// Whether a clean page is admitted only if it left DRAM, or the cache, before, not long ago.
-    pub(crate) fn selects(self) -> bool {
-        matches!(self, CachePolicy::Selective | CachePolicy::Keeping)
-    }
-    pub(crate) fn chances(self) -> Chances {
-        match self {
-            CachePolicy::GroupSecondChance | CachePolicy::Selective => Chances::Referenced,
-            CachePolicy::Keeping => Chances::Kept,
-            _ => Chances::None,
-        }
-    }
-    /// Whether a page that enters while an older version is valid counts as referenced: it was used
-    /// again.
-    pub(crate) fn inherits(self) -> bool {
-        self == CachePolicy::Keeping
-    }
-}
+use crate::page_cache::policy::CachePolicy;
 
 /// Which images of a group that is replaced stay for another round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +19,16 @@ pub(crate) enum Chances {
     /// half of a group is images that stay, a page taken in costs at most two written. Dirty images
     /// stay before clean ones.
     Kept,
+}
+
+impl From<CachePolicy> for Chances {
+    fn from(policy: CachePolicy) -> Chances {
+        match policy {
+            CachePolicy::GroupSecondChance | CachePolicy::Selective => Chances::Referenced,
+            CachePolicy::Keeping => Chances::Kept,
+            _ => Chances::None,
+        }
+    }
 }
 
 /// What becomes of an image.
@@ -202,13 +125,5 @@ mod tests {
             "the dirty come before the clean"
         );
         assert_eq!(kept(&[clean, dirty], 9), [Discard, WriteBack], "nothing had become invalid");
-    }
-
-    #[test]
-    fn policies_are_found_by_their_names() {
-        for name in ["fifo", "gr", "gsc", "select", "keep", "lc", "tac", "exadata"] {
-            assert_eq!(CachePolicy::named(name).unwrap().name(), name);
-        }
-        assert_eq!(CachePolicy::named("arc"), None);
     }
 }

@@ -6,13 +6,13 @@
 //! newer version enters the cache after that lookup, the store's version was the newest at the time
 //! of the lookup.
 
-use super::FlashCache;
 use super::directory::Word;
 use super::geometry::{Geometry, SEAL_BYTES, Serial, Slot};
 use super::group::Seal;
-use super::statistics::add;
-use crate::store::Store;
-use crate::{Found, PageRead, PageTier, TierError, TierErrorKind};
+use super::state::FlashCache;
+use crate::page_cache::read_below;
+use crate::page_cache::statistics::add;
+use crate::{Found, PageRead, TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, Io, IoOp};
 
@@ -30,29 +30,6 @@ pub(crate) struct Reach {
     pub len: usize,
     /// Where the seal begins.
     pub skip: usize,
-}
-
-/// Reads from the store, as one batch, those of `reads` that no cache holds; `missed` is in
-/// ascending order.
-pub(crate) fn read_below(store: &Store, reads: &mut [PageRead<'_>], missed: &[usize]) {
-    if missed.len() == reads.len() {
-        return store.read_batch(reads);
-    }
-    if missed.is_empty() {
-        return;
-    }
-    let nothing = || Err(TierError::new(TierErrorKind::Failed, "the store returned no outcome"));
-    let mut below: Vec<PageRead<'_>> = reads
-        .iter_mut()
-        .enumerate()
-        .filter(|(index, _)| missed.binary_search(index).is_ok())
-        .map(|(_, read)| PageRead { page: read.page, buf: &mut *read.buf, outcome: nothing() })
-        .collect();
-    store.read_batch(&mut below);
-    let outcomes: Vec<_> = below.into_iter().map(|read| read.outcome).collect();
-    for (index, outcome) in missed.iter().zip(outcomes) {
-        reads[*index].outcome = outcome;
-    }
 }
 
 impl FlashCache {
@@ -75,7 +52,7 @@ impl FlashCache {
         add(&self.counters.misses, missed.len());
         add(&self.counters.hits, reads.len() - missed.len());
         missed.sort_unstable();
-        read_below(&self.store, reads, &missed);
+        read_below(&*self.store, reads, &missed);
     }
 
     /// Reads those of `left` that are in the cache; returns those to be looked up again.

@@ -14,32 +14,13 @@
 //! two slots.
 
 use super::geometry::{SEAL_BYTES, Slot};
+use super::lacking::{Lacking, NOTHING, UNKNOWN};
 use super::read::Hit;
-use super::statistics::add;
-use super::{FlashCache, Ring};
-use crate::{PageWrite, RebuildFrom, TierError, TierErrorKind};
+use super::state::{FlashCache, Ring};
+use crate::page_cache::RebuildFrom;
+use crate::page_cache::statistics::add;
+use crate::{PageWrite, TierError, TierErrorKind};
 use firndb_base::Lsn;
-use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// For an image of which the store may lack any change.
-const UNKNOWN: u64 = 0;
-/// For a slot without a dirty image.
-const NOTHING: u64 = u64::MAX;
-
-/// LSN of the first change that the store lacks, by slot.
-pub(crate) struct Lacking(Box<[AtomicU64]>);
-
-impl Lacking {
-    fn new(slots: usize) -> Lacking {
-        Lacking((0..slots).map(|_| AtomicU64::new(NOTHING)).collect())
-    }
-    fn of(&self, slot: Slot) -> u64 {
-        self.0[slot.0 as usize].load(Relaxed)
-    }
-    fn set(&self, slot: Slot, lsn: u64) {
-        self.0[slot.0 as usize].store(lsn, Relaxed);
-    }
-}
 
 impl FlashCache {
     /// Starts tracking what the store lacks. `from` is a bound for the images that are dirty

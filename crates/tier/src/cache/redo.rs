@@ -8,8 +8,8 @@
 //! that is allocated, as this recovery finds them, a tombstone is owed (`Pending::add_owed`), also
 //! if the record that freed the page's earlier incarnation removed the image from the directory.
 
-use super::FlashCache;
 use super::geometry::Geometry;
+use super::state::FlashCache;
 use crate::TierError;
 use crate::store::{PageEvent, events};
 use firndb_base::{Lsn, PageId};

@@ -9,8 +9,8 @@ use super::geometry::{SEAL_BYTES, Slot};
 use super::group::Entry;
 use super::lost::Reread;
 use super::policy::{Chances, Fate, choose};
-use super::statistics::add;
-use super::{FlashCache, Ring};
+use super::state::{FlashCache, Ring};
+use crate::page_cache::statistics::add;
 use crate::{PageWrite, TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
@@ -75,7 +75,7 @@ impl FlashCache {
         let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
         // At least one place stays free for the page that needs the space.
         let again_max = self.geometry.group_pages.saturating_sub(self.open.read().entries.len() + 1);
-        let chances = if self.is_leaving() { Chances::None } else { self.policy.chances() };
+        let chances = if self.is_leaving() { Chances::None } else { self.policy.into() };
         let fates = choose(&words, chances, again_max);
         let all = slots.into_iter().zip(words).zip(fates);
         all.map(|((slot, word), fate)| Leaving { slot, word, fate, version: Lsn::ZERO, lost: false })

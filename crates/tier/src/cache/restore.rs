@@ -12,13 +12,13 @@
 //! names. Both work within one page, so the pages are divided among threads, each of which walks
 //! all groups in order. Meanwhile the groups that come next are read.
 
-use super::FlashCache;
 use super::directory::{Directory, RestoredImage, Share};
 use super::geometry::{Geometry, SEAL_BYTES, Serial};
 use super::group::{Entry, GroupHeader, Seal};
-use super::header::Header;
 use super::segment::{self, Segment, SegmentBuilder};
+use super::state::FlashCache;
 use super::versions::Versions;
+use crate::page_cache::header::CacheHeader;
 use crate::{TierError, TierErrorKind};
 use firndb_base::Lsn;
 use firndb_base::sync::thread;
@@ -48,14 +48,14 @@ pub(crate) struct Restored {
 /// A cache's device while it is read.
 struct Source<'a> {
     device: &'a dyn Device,
-    header: &'a Header,
+    header: &'a CacheHeader,
     geometry: &'a Geometry,
 }
 
 /// Restores a cache of which everything up to group `durable` is known to have been durable.
 pub(crate) fn restore(
     device: &dyn Device,
-    header: &Header,
+    header: &CacheHeader,
     geometry: &Geometry,
     durable: Serial,
     log: Range<Lsn>,
@@ -242,8 +242,7 @@ fn fill(
 impl FlashCache {
     /// Forgets the dirty images of every fourth group, as a faulty restore would: tests prove with
     /// it that they detect failure.
-    #[doc(hidden)]
-    pub fn forget_dirty_images(&self) {
+    pub(crate) fn forget_dirty_images(&self) {
         let mut dirty = Vec::new();
         self.directory.for_each_valid(|slot, word| {
             if word.is_dirty() && (slot.0 as usize / self.geometry.group_pages).is_multiple_of(4) {

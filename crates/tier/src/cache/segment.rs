@@ -5,11 +5,9 @@
 //! of another lap, the opening reads the headers of its groups. So segments are written
 //! independently of all other writes, in no order with them.
 
-use super::FlashCache;
 use super::geometry::{Geometry, SEGMENT_HEAD_BYTES, Serial};
 use super::group::{Entry, GroupHeader};
-use super::header::CacheId;
-use super::statistics::add;
+use crate::page_cache::header::CacheId;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Crc32c, PageId};
 use firndb_device::{AlignedBuf, Device, Durability};
@@ -86,6 +84,11 @@ impl SegmentBuilder {
 }
 
 impl Segment {
+    /// Bytes to write.
+    pub(crate) fn len(&self) -> usize {
+        self.buf.len()
+    }
+
     pub(crate) fn write(
         &self,
         device: &dyn Device,
@@ -144,21 +147,6 @@ pub(crate) fn forget(
 ) -> Result<(), firndb_device::DeviceError> {
     let zeros = AlignedBuf::zeroed(geometry.block);
     device.write(geometry.segment_offset(number), &zeros, Durability::Durable)
-}
-
-impl FlashCache {
-    /// Writes the complete segments. Called with no lock held.
-    pub(crate) fn write_segments(&self) {
-        loop {
-            let Some(segment) = self.segments.lock().pop() else { return };
-            // A failure costs the next opening some reads; if the device is broken the next group
-            // reports it.
-            if segment.write(&*self.device, &self.geometry).is_ok() {
-                add(&self.counters.segments_written, 1);
-                self.counters.wrote(segment.buf.len());
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@
 use super::geometry::{Geometry, Serial};
 use super::group::{Entry, GroupHeader};
 use super::pending::Candidates;
-use super::statistics::add;
-use super::{FlashCache, Ring};
-use crate::{PageTier, PageWrite, TierError, Written};
+use super::state::{FlashCache, Ring};
+use crate::page_cache::statistics::add;
+use crate::{PageWrite, TierError, Written};
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, PageId};
 use firndb_device::Durability;
@@ -284,6 +284,19 @@ impl FlashCache {
         let header = GroupHeader { serial: ring.rear, front: ring.front, entries, tombstones };
         let len = open.compose(&self.geometry, self.header.cache, &header);
         (len, header)
+    }
+
+    /// Writes the complete segments. Called with no lock held.
+    pub(crate) fn write_segments(&self) {
+        loop {
+            let Some(segment) = self.segments.lock().pop() else { return };
+            // A failure costs the next opening some reads; if the device is broken the next group
+            // reports it.
+            if segment.write(&*self.device, &self.geometry).is_ok() {
+                add(&self.counters.segments_written, 1);
+                self.counters.wrote(segment.len());
+            }
+        }
     }
 
     /// Slots of the groups that are written and still needed.

@@ -14,7 +14,7 @@ use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::records::{self, Change};
 use super::space::Pending;
-use super::{SLACK_BATCHES_NORMAL, SLACK_BATCHES_ROLLBACK, SLACK_BATCHES_SYSTEM, State, Store};
+use super::state::{SLACK_BATCHES_NORMAL, SLACK_BATCHES_ROLLBACK, SLACK_BATCHES_SYSTEM, State, Store};
 use crate::{Allocation, Prepared, TierError, TierErrorKind};
 use firndb_base::sync::before_device;
 use firndb_base::{Lsn, PageId};
@@ -179,15 +179,14 @@ impl Store {
         let exists = |page: &&PageId| page.0 != 0 && self.geometry.group_of_page(**page) < groups;
         let pages: Vec<PageId> = pages.iter().filter(exists).copied().collect();
         let of_page = |page: &PageId| [self.geometry.map_of_page(*page), self.geometry.bitmap_of_page(*page)];
-        let mut pins = vec![self.pin(&pages.iter().flat_map(of_page).collect::<Vec<_>>())?];
+        let pins = self.pin(&pages.iter().flat_map(of_page).collect::<Vec<_>>())?;
         let places: Vec<MetaId> = {
             let mut state = self.state.lock();
             // The publication reports an entry that cannot be read.
             let places = pages.iter().filter_map(|page| state.entry(self, *page).ok()?.place());
             places.map(|place| self.geometry.bitmap_of_place(place)).collect()
         };
-        pins.push(self.pin(&places)?);
-        Ok(Prepared { _pins: pins })
+        Ok(Prepared::holding([pins, self.pin(&places)?]))
     }
 
     /// What the publication changes now: the freed pages with their places, and all changes.

@@ -9,10 +9,11 @@
 //! with zeros, so that a full file system is found *then*, not when a page must be written.
 
 use super::geometry::Place;
+use super::grow;
 use super::journal::made_space;
 use super::meta_page::{MetaId, pages_of_group};
 use super::records::{Change, encode_backing};
-use super::{SLACK_BATCHES_NORMAL, Store, grow};
+use super::state::{SLACK_BATCHES_NORMAL, Store};
 use crate::{TierError, TierErrorKind};
 use firndb_base::Progress;
 use firndb_device::{AlignedBuf, Durability};

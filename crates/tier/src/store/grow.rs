@@ -4,12 +4,13 @@
 //! metadata pages are written and synced; only then the header counts the groups, first in its
 //! older slot. Before that nothing names them, and the next growth formats them again.
 
+use super::bitmap;
 use super::geometry::{GROUPS_START, Geometry, Slot};
 use super::header::{self, Header};
 use super::meta_page::{self, MetaId};
 use super::options::Layout;
+use super::state::Store;
 use super::totals::Totals;
-use super::{Store, bitmap};
 use crate::{TierError, TierErrorKind};
 use firndb_base::{DatabaseId, Lsn};
 use firndb_device::{AlignedBuf, Device, DeviceErrorKind, Durability, Fill};

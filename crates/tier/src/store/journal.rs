@@ -20,7 +20,8 @@ pub(crate) fn made_space(
     Ok(true)
 }
 
-pub(crate) trait Journal: Send + Sync {
+/// What the store needs of the log.
+pub trait Journal: Send + Sync {
     /// Appends a map record. Waits for no device, since the store's `order` is held: fails with
     /// kind `BufferFull` if there is no space in the log's buffer; [`Journal::wait_for_buffer`]
     /// waits for space.

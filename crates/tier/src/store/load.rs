@@ -6,7 +6,7 @@
 
 use super::geometry::Slot;
 use super::meta_page::{self, MetaId, MetaImage};
-use super::{Store, count};
+use super::state::{Store, count};
 use crate::TierError;
 use firndb_device::{AlignedBuf, DeviceError, Io, IoOp};
 

@@ -8,8 +8,8 @@
 //! A write that replaces the whole page replaces the notice: a version that was still in DRAM, or
 //! the page's next incarnation.
 
-use super::Store;
 use super::entry::{Entry, image_checksum};
+use super::state::Store;
 use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
@@ -47,7 +47,7 @@ pub(crate) fn sentence_of(page: PageId, version: Lsn, checksum: u32, image: &[u8
 impl Store {
     /// Notes that `version` of `page`, which is newer than the store's, is lost. Returns whether it
     /// was still the newest.
-    pub(crate) fn write_lost(&self, page: PageId, version: Lsn, sentence: &str) -> Result<bool, TierError> {
+    pub(crate) fn write_notice(&self, page: PageId, version: Lsn, sentence: &str) -> Result<bool, TierError> {
         let image = notice(self.page_size(), sentence);
         let mut writes = [PageWrite {
             page,

@@ -8,14 +8,11 @@
 //! each in one hold of `state`. In this way a check is as exact beside writers as alone. Memory: a
 //! bit a place.
 
-use super::apply::apply;
 use super::geometry::{Geometry, Place};
 use super::meta_page::MetaId;
 use super::records::Change;
 use super::totals::Totals;
-use super::{Lsn, State};
 use firndb_base::PageId;
-use firndb_base::codec::Malformed;
 
 /// Contents of the walked part of the map.
 #[derive(Debug, Default)]
@@ -74,7 +71,7 @@ impl Mirror {
 
     /// Follows a change that was applied. (The pages of a map page that could not be read at its
     /// turn were not counted; then the sums do not matter.)
-    fn follow(&mut self, geometry: &Geometry, change: Change) {
+    pub(crate) fn follow(&mut self, geometry: &Geometry, change: Change) {
         let walked = |page: PageId| matches!(geometry.map_of_page(page), MetaId::Map(map) if map < self.maps);
         match change {
             Change::Allocate { page } | Change::Adopt { page, .. } if walked(page) => self.totals.pages += 1,
@@ -98,21 +95,5 @@ impl Mirror {
             },
             _ => {}
         }
-    }
-}
-
-impl State {
-    /// Applies the changes of the record at `lsn`, just appended. As [`apply`].
-    pub(crate) fn apply(
-        &mut self,
-        geometry: &Geometry,
-        lsn: Lsn,
-        changes: &[Change],
-    ) -> Result<(), Malformed> {
-        apply(geometry, &mut self.cache, self.space.groups(), lsn, changes)?;
-        if let Some(mirror) = &mut self.mirror {
-            changes.iter().for_each(|change| mirror.follow(geometry, *change));
-        }
-        Ok(())
     }
 }

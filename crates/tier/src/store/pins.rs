@@ -2,7 +2,8 @@
 
 use super::load::Loaded;
 use super::meta_page::{MetaId, MetaImage};
-use super::{State, Store, suspects};
+use super::state::{State, Store};
+use super::suspects;
 use crate::{TierError, TierErrorKind};
 
 /// Keeps metadata pages in memory until dropped. Must not be dropped under the `state` lock.

@@ -7,9 +7,9 @@
 //! (which release them or turn old places into freed ones when they end). A call that waits for
 //! other writes holds no place itself.
 
-use super::Store;
 use super::geometry::Place;
 use super::meta_page::MetaId;
+use super::state::Store;
 use crate::{Lifetime, TierError, TierErrorKind};
 use firndb_base::Lsn;
 

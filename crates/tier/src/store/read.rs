@@ -6,7 +6,7 @@
 use super::entry::{Entry, image_checksum};
 use super::lost;
 use super::meta_page::MetaId;
-use super::{Store, count};
+use super::state::{State, Store, count};
 use crate::{Found, PageRead, TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 use firndb_device::{Io, IoOp};
@@ -117,7 +117,7 @@ fn verify(store: &Store, read: &PageRead<'_>, entry: Entry, version: Lsn) -> Res
     ))
 }
 
-impl super::State {
+impl State {
     /// A page's entry, from a pinned map page.
     pub(crate) fn entry(&mut self, store: &Store, page: PageId) -> Result<Entry, TierError> {
         let id = store.geometry.map_of_page(page);

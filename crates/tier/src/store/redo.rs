@@ -14,7 +14,8 @@
 use super::apply::{apply, concerned};
 use super::meta_page::MetaId;
 use super::records::{self, Change};
-use super::{Store, TierError, TierErrorKind};
+use super::state::Store;
+use crate::{TierError, TierErrorKind};
 use firndb_base::Lsn;
 use firndb_base::codec::Malformed;
 use firndb_log::Record;

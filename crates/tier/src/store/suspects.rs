@@ -19,8 +19,9 @@
 
 use super::bitmap::{self, Which};
 use super::meta_page::MetaId;
+use super::state::Store;
 use super::totals::Totals;
-use super::{Store, TierError, TierErrorKind};
+use crate::{TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 
 /// The error for a page of which one slot is bad and nothing tells which is the newer.

@@ -18,7 +18,7 @@ use super::options::Placement;
 use super::pins::Pins;
 use super::records::{self, Change};
 use super::space::Pending;
-use super::{State, Store, count};
+use super::state::{State, Store, count};
 use crate::{Lifetime, PageWrite, TierError, Written};
 use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};

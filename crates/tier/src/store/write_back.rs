@@ -6,7 +6,8 @@
 //! other slot.
 
 use super::meta_cache::WriteOut;
-use super::{Store, count, meta_page};
+use super::meta_page;
+use super::state::{Store, count};
 use crate::{TierError, TierErrorKind};
 use firndb_base::Lsn;
 use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};

@@ -6,16 +6,19 @@ use crate::support::bed::Bed;
 use crate::support::walks::{Cut, Worked, failing_calls, power_cuts};
 use firndb::device::{CrashPlan, Device, FaultPlan, Faulty, MemoryDevice};
 use firndb::{
-    CacheMemberState, CachePolicy, CacheSpec, Database, Devices, Error, ErrorKind, Options, cache_status,
+    CacheMemberState, CachePolicy, CacheSpec, CacheStatus, Database, Devices, Error, ErrorKind, Options,
+    cache_status,
 };
 use firndb_base::rng::Rng;
+use firndb_cache_comparators::{Comparator, Compared};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Little DRAM, so that pages come and go.
 fn options() -> Options {
-    Options::new()
+    let known = GSC.kinds().fold(Options::new(), Options::cache_kind);
+    known
         .page_size(1024)
         .buffer_bytes(64 << 10)
         .version_bytes(4 << 10)
@@ -23,10 +26,15 @@ fn options() -> Options {
         .log_devices(1)
         .background_threads(false)
 }
-fn tiny(policy: CachePolicy) -> CacheSpec {
-    let bytes = if policy == CachePolicy::LazyCleaning { 160 << 10 } else { 80 << 10 };
-    CacheSpec::new(bytes).group_pages(4).policy(policy)
+fn tiny(policy: Compared) -> CacheSpec {
+    let bytes = if policy == LC { 160 << 10 } else { 80 << 10 };
+    CacheSpec::new(bytes).group_pages(4).kind(policy.kind()).policy(policy.policy())
 }
+
+const GSC: Compared = Compared::Firn(CachePolicy::GroupSecondChance);
+const GR: Compared = Compared::Firn(CachePolicy::GroupReplacement);
+const FIFO: Compared = Compared::Firn(CachePolicy::Fifo);
+const LC: Compared = Compared::Other(Comparator::LazyCleaning);
 
 const ROWS: u32 = 260;
 
@@ -70,7 +78,7 @@ fn verify(db: &Database, acknowledged: u32, attempted: u32) {
 fn come_and_go(
     db: &Database,
     device: Arc<dyn Device>,
-    policy: CachePolicy,
+    policy: Compared,
     told: &mut dyn FnMut(u32),
 ) -> Result<(), Error> {
     let mut n = 0;
@@ -88,7 +96,7 @@ fn come_and_go(
     work(9)?;
     db.checkpoint()?;
     work(3)?;
-    db.resize_cache(if policy == CachePolicy::LazyCleaning { 150 << 10 } else { 60 << 10 }, &mut |_| {})?;
+    db.resize_cache(if policy == LC { 150 << 10 } else { 60 << 10 }, &mut |_| {})?;
     work(9)?;
     db.detach_cache(&mut |_| {})?;
     work(3)
@@ -100,10 +108,9 @@ fn created(devices: Devices) -> Database {
     db
 }
 
-const POLICIES: [CachePolicy; 3] =
-    [CachePolicy::GroupSecondChance, CachePolicy::Fifo, CachePolicy::LazyCleaning];
+const POLICIES: [Compared; 3] = [GSC, FIFO, LC];
 
-fn crash_walk(policy: CachePolicy, every: u64) {
+fn crash_walk(policy: Compared, every: u64) {
     let bed = Bed::new(1);
     let plan = CrashPlan::new();
     let mut devices = bed.crashing(&plan);
@@ -113,8 +120,9 @@ fn crash_walk(policy: CachePolicy, every: u64) {
     come_and_go(&db, device, policy, &mut |n| plan.mark(u64::from(n))).unwrap();
     assert!(db.statistics().cache.is_none());
     drop(db);
+    let seed = POLICIES.iter().position(|known| *known == policy).expect("one of them") as u64;
     let mut cached = BTreeSet::new();
-    let images = power_cuts(&plan, &mut Rng::new(policy as u64), every, |cut, rng| {
+    let images = power_cuts(&plan, &mut Rng::new(seed), every, |cut, rng| {
         let Cut { bed, acknowledged, place } = cut;
         let opened = options().open_on(bed.plain());
         let db = opened.unwrap_or_else(|error| panic!("{policy:?}, {place}: {error}"));
@@ -147,7 +155,7 @@ fn every_power_cut_while_it_comes_and_goes() {
 }
 
 /// Calls fail.
-fn nth_walk(policy: CachePolicy, every: u64) {
+fn nth_walk(policy: Compared, every: u64) {
     let work = |plan: &FaultPlan, begins: &dyn Fn()| {
         let bed = Bed::new(1);
         let device = Arc::new(Faulty::new(bed.cache.clone(), plan));
@@ -191,7 +199,7 @@ fn it_comes_and_goes_while_clients_work() {
             move || client_until(db, client, stop)
         };
         let clients: Vec<_> = (0..3u32).map(|client| scope.spawn(work(client))).collect();
-        for (round, policy) in POLICIES.into_iter().chain([CachePolicy::GroupReplacement]).enumerate() {
+        for (round, policy) in POLICIES.into_iter().chain([GR]).enumerate() {
             let spec = tiny(policy).path(format!("cache.{round}")).write_through(round == 3);
             db.attach_cache(&spec).unwrap();
             let error = db.attach_cache(&spec).unwrap_err();
@@ -199,11 +207,11 @@ fn it_comes_and_goes_while_clients_work() {
             wait_for(&db, 300);
             db.resize_cache(200 << 10, &mut |_| {}).unwrap();
             let status = db.cache_status().unwrap();
-            assert_eq!((status.state, status.policy), (CacheMemberState::InUse, Some(policy)));
+            assert_eq!((status.state, name_of(&status)), (CacheMemberState::InUse, policy.name()));
             assert!(status.shape.unwrap().bytes > 150 << 10, "{status:?}");
             wait_for(&db, 300);
             if round == 1 {
-                db.replace_cache(&tiny(CachePolicy::GroupReplacement).path("other"), &mut |_| {}).unwrap();
+                db.replace_cache(&tiny(GR).path("other"), &mut |_| {}).unwrap();
                 wait_for(&db, 100);
             }
             db.detach_cache(&mut |_| {}).unwrap();
@@ -263,6 +271,9 @@ fn verify_clients(db: &Database, done: &[u32]) {
     drop(tx);
     let report = db.check(&mut |_| {}).unwrap();
     assert!(report.is_clean(), "{:?}", report.damage);
+/// The policy or, of a cache without one, the kind.
+fn name_of(status: &CacheStatus) -> &str {
+    status.policy.map_or(&status.kind, |policy| policy.name())
 }
 
 /// Until the cache took that many pages.
@@ -288,7 +299,7 @@ fn what_cannot_be_is_refused_before_anything_changes() {
         assert!(error.kind() == ErrorKind::BadArgument && error.to_string().contains(says), "{error}");
     };
     refused(CacheSpec::new(1000), "give it at least");
-    refused(CacheSpec::new(1000).policy(CachePolicy::LazyCleaning), "give it at least");
+    refused(CacheSpec::new(1000).kind(LC.kind()), "give it at least");
     refused(CacheSpec::new(1 << 20).group_pages(0), "cache_group_pages");
     refused(CacheSpec::new(1 << 20).path("store"), "a file of the database already");
     std::fs::write(path.join("something"), vec![7; 64 << 10]).unwrap();
@@ -297,7 +308,7 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     assert_eq!(db.resize_cache(1 << 20, &mut |_| {}).unwrap_err().kind(), ErrorKind::NotFound);
     let error = db.attach_cache_on(Arc::new(MemoryDevice::new("one")), &CacheSpec::new(1000)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument);
-    db.attach_cache(&tiny(CachePolicy::GroupSecondChance)).unwrap();
+    db.attach_cache(&tiny(GSC)).unwrap();
     let error = db.resize_cache(1000, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("give it at least"), "{error}");
     assert_eq!(db.cache_status().unwrap().state, CacheMemberState::InUse);
@@ -317,6 +328,6 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     verify(&db, 29, 29);
     db.detach_cache(&mut |_| {}).unwrap();
     // It was this database's. What it holds is of no more use, and it may be a cache again.
-    db.attach_cache(&tiny(CachePolicy::Fifo)).unwrap();
+    db.attach_cache(&tiny(FIFO)).unwrap();
     verify(&db, 29, 29);
 }

@@ -1,10 +1,12 @@
 //! A database with a flash cache in a directory: made with it or later, found again, missing,
 //! foreign, older.
 
-use firndb::{CachePolicy, Database, ErrorKind, Options};
+use firndb::{CachePolicy, Database, ErrorKind, Face, Options, cache_status};
+use firndb_cache_comparators::Comparator;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 fn options() -> Options {
     Options::new().page_size(1024).buffer_bytes(96 << 10).log_bytes(1 << 20).log_devices(1)
@@ -147,10 +149,12 @@ fn bad_sizes_are_refused_with_what_would_do() {
 
 #[test]
 fn caches_that_pages_enter_when_they_are_read_are_found_again_and_can_be_missed() {
-    for (policy, remembers) in [(CachePolicy::Temperature, true), (CachePolicy::ReadLru, false)] {
+    for (kind, remembers) in [(Comparator::Temperature, true), (Comparator::ReadLru, false)] {
+        // Firn's own is the last one named; the database's cache is opened as what it is.
+        let options = || options().cache_kind(Arc::new(kind)).cache_kind(Arc::new(Face));
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("db");
-        let db = cached().cache_policy(policy).open(&path).expect("created");
+        let db = cached().cache_kind(Arc::new(kind)).open(&path).expect("created");
         fill(&db, 0, 2500, 1);
         verify(&db, 2500, 1);
         verify(&db, 2500, 1);
@@ -176,6 +180,31 @@ fn caches_that_pages_enter_when_they_are_read_are_found_again_and_can_be_missed(
         verify(&db, 2500, 2);
         db.close().expect("closed");
     }
+}
+
+#[test]
+fn a_cache_of_another_kind_is_opened_with_that_kind_or_given_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("db");
+    let with = |options: Options| options.cache_kind(Arc::new(Comparator::LazyCleaning));
+    let db = with(cached()).open(&path).expect("created");
+    fill(&db, 0, 500, 1);
+    db.close().expect("closed");
+    assert_eq!(cache_status(&path).expect("read").expect("a cache").kind, "lc");
+    for options in [options(), options().cache_kind(Arc::new(Comparator::ReadLru))] {
+        let error = options.open(&path).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unusable);
+        for says in ["\"lc\"", "cache_kind", "without_cache"] {
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+    let db = with(options()).open(&path).expect("opened");
+    assert_eq!(db.cache_status().expect("a cache").kind, "lc");
+    verify(&db, 500, 1);
+    db.close().expect("closed");
+    let db = options().without_cache(true).open(&path).expect("opened without it");
+    assert!(db.cache_status().is_none());
+    verify(&db, 500, 1);
 }
 
 /// Spoils every leaf of the table in the older half of the groups of a cache's file, but for those

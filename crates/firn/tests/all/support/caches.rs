@@ -2,6 +2,8 @@
 //! and checkpoints follow each other within one of them.
 
 use firndb::{CachePolicy, Options};
+use firndb_cache_comparators::Comparator;
+use std::sync::Arc;
 
 /// What a flash cache adds to the options of a script.
 pub type Cache = fn(Options) -> Options;
@@ -35,14 +37,14 @@ pub fn through(options: Options) -> Options {
 }
 
 pub fn lazily_cleaned(options: Options) -> Options {
-    options.cache_bytes(160 << 10).cache_policy(CachePolicy::LazyCleaning)
+    options.cache_bytes(160 << 10).cache_kind(Arc::new(Comparator::LazyCleaning))
 }
 
 pub fn by_temperature(options: Options) -> Options {
-    options.cache_bytes(100 << 10).cache_policy(CachePolicy::Temperature)
+    options.cache_bytes(100 << 10).cache_kind(Arc::new(Comparator::Temperature))
 }
 pub fn of_reads(options: Options) -> Options {
-    options.cache_bytes(80 << 10).cache_policy(CachePolicy::ReadLru)
+    options.cache_bytes(80 << 10).cache_kind(Arc::new(Comparator::ReadLru))
 }
 
 pub const CACHES: [(&str, Cache); 10] = [

@@ -11,10 +11,11 @@ use super::population::{Population, Size, options};
 use crate::bench::simulation::simulate;
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
-use firndb::{CachePolicy, Devices, Isolation, Statistics};
+use firndb::{Devices, Isolation, Options, Statistics};
 use firndb_adapter::FirnEngine;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
+use firndb_cache_comparators::Compared;
 use firndb_console::Failure;
 use firndb_device::{Device, MemoryDevice};
 use firndb_emulate::Emulated;
@@ -62,7 +63,7 @@ pub enum Data {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheCell {
-    pub policy: CachePolicy,
+    pub policy: Compared,
     pub profile: DeviceProfile,
     /// In per cent of the database.
     pub percent: f64,
@@ -251,7 +252,7 @@ impl Machine {
             Some(cell_cache) => {
                 let device = emulated(cache, &cell_cache.profile, cell.seed + 2)?;
                 timed.push(device.clone());
-                let sealed = cell_cache.policy.is_multi_version_fifo();
+                let sealed = matches!(cell_cache.policy, Compared::Firn(_));
                 Arc::new(Meter::new(device.device(), if sealed { SEALED_PAGE } else { PAGE }))
             }
             None => Arc::new(Meter::new(cache.clone(), PAGE)),
@@ -300,7 +301,8 @@ pub fn open_with(cell: &Cell, devices: Devices, bytes: u64, eager: bool) -> Resu
         .checkpoint_log_bytes(cell.checkpoint_bytes);
     if let Some(cache) = &cell.cache {
         let bytes = share(cache.percent);
-        options = options.cache_bytes(bytes).cache_policy(cache.policy);
+        options = options.cache_bytes(bytes).cache_policy(cache.policy.policy());
+        options = cache.policy.kinds().fold(options, Options::cache_kind);
         if bytes < SMALL_CACHE {
             options = options.cache_group_pages(8);
         }
@@ -326,9 +328,7 @@ pub fn is_warm(cell: &Cell, engine: &Charged<FirnEngine>, live: &LiveRate) -> bo
     match (&cell.cache, cache) {
         _ if !cell.fills => live.commits >= DRAM_FULL_COMMITS,
         // What is hot comes in once: it is not filled twice over.
-        (Some(chosen), Some(cache)) if chosen.policy.caches_on_entry() => {
-            live.commits >= WARM_COMMITS + cache.slots / 2
-        }
+        (_, Some(cache)) if cache.write_through => live.commits >= WARM_COMMITS + cache.slots / 2,
         (_, Some(cache)) => cache.dirty_enqueued + cache.clean_enqueued >= FILLED_TIMES * cache.slots,
         (_, None) => live.commits >= WARM_COMMITS,
     }
@@ -465,10 +465,8 @@ fn found(cell: &Cell, before: &Sample, after: &Sample, new_orders: f64, bytes: u
         let (hits, misses) = (is.hits - was.hits, is.misses - was.misses);
         found.hit_rate = hits as f64 / (hits + misses).max(1) as f64;
         let (dirty, back) = (is.dirty_enqueued - was.dirty_enqueued, is.write_backs - was.write_backs);
-        // None goes into a cache that is filled by reads, or only beside the store: it spares the
-        // store nothing.
-        let spares = cell.cache.as_ref().is_some_and(|cache| !cache.policy.caches_on_entry());
-        found.write_reduction = if spares { 1.0 - back as f64 / dirty.max(1) as f64 } else { 0.0 };
+        // What is written through spares the store nothing.
+        found.write_reduction = if is.write_through { 0.0 } else { 1.0 - back as f64 / dirty.max(1) as f64 };
         found.duplicates = is.duplicate_share();
         found.cache_slots = is.slots;
         let flash = after.flash.since(&before.flash);

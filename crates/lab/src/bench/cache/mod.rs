@@ -5,6 +5,7 @@
 //! stated cost model. Equal arguments give equal results, to the byte of the JSON but for its date
 //! and its length.
 
+mod compared;
 mod in_place;
 mod machine;
 mod meter;
@@ -16,7 +17,8 @@ mod sizes;
 use crate::bench::figure::{Figure, round};
 use crate::bench::picture;
 use clap::{Args, ValueEnum};
-use firndb::CachePolicy;
+use compared::{EXADATA, FIFO, GR, GSC, KEEP, LC, SELECT, TAC};
+use firndb_cache_comparators::Compared;
 use firndb_console::output::write_json;
 use firndb_console::{Failure, commit_of_source, interrupt, progress};
 use firndb_profile::DeviceProfile;
@@ -120,7 +122,7 @@ fn check(args: &BenchCache) -> Result<(), Failure> {
     if args.percent.iter().any(|percent| !(1.0..=90.0).contains(percent)) {
         return Err(Failure::bad_argument("--percent takes numbers from 1 to 90"));
     }
-    if let Some(name) = args.policy.iter().find(|name| CachePolicy::named(name).is_none()) {
+    if let Some(name) = args.policy.iter().find(|name| Compared::named(name).is_none()) {
         return Err(Failure::bad_argument(format!("there is no cache policy {name:?}")));
     }
     Ok(())
@@ -188,16 +190,12 @@ impl Bench<'_> {
         }
     }
 
-    fn policies(&self) -> Vec<CachePolicy> {
-        use CachePolicy::{Fifo, GroupReplacement, GroupSecondChance, Keeping, LazyCleaning};
-        use CachePolicy::{ReadLru, Selective, Temperature};
-        let entering = [ReadLru, Temperature, LazyCleaning];
-        let rings = [Fifo, GroupReplacement, GroupSecondChance, Selective, Keeping];
-        let all = entering.into_iter().chain(rings);
-        let wanted = |policy: &CachePolicy| {
+    fn policies(&self) -> Vec<Compared> {
+        let wanted = |policy: &Compared| {
             self.args.policy.is_empty() || self.args.policy.iter().any(|name| name == policy.name())
         };
-        all.filter(wanted).collect()
+        // In the order of the tables.
+        [EXADATA, TAC, LC, FIFO, GR, GSC, SELECT, KEEP].into_iter().filter(wanted).collect()
     }
 
     fn profile(&self, name: &str) -> Result<DeviceProfile, Failure> {
@@ -229,7 +227,7 @@ impl Bench<'_> {
         })
     }
 
-    fn cached(&self, policy: CachePolicy, flash: &str, percent: f64) -> Result<Cell, Failure> {
+    fn cached(&self, policy: Compared, flash: &str, percent: f64) -> Result<Cell, Failure> {
         let cache = CacheCell { policy, profile: self.profile(flash)?, percent };
         self.cell(self.disks()?, Some(cache))
     }

@@ -1,10 +1,10 @@
 //! Table 5, figure 5, and what the cache costs where it cannot help.
 
 use super::Bench;
+use super::compared::{GSC, KEEP, LC};
 use super::machine::{Cell, DRAM_PERCENT, Data};
 use super::sizes::{MLC, title};
 use crate::bench::figure::{Figure, Panel, Point};
-use firndb::CachePolicy;
 use firndb_console::Failure;
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ pub fn money(bench: &mut Bench) -> Result<Figure, Failure> {
         let dram = DRAM_PERCENT * (step + 1) as f64;
         let more_dram = bench.measure(&Cell { dram_percent: dram, ..bench.cell(bench.disks()?, None)? })?;
         panel.add("more DRAM", point(more_dram.tpm));
-        for policy in [CachePolicy::GroupSecondChance, CachePolicy::Keeping] {
+        for policy in [GSC, KEEP] {
             let found = bench.measure(&bench.cached(policy, MLC, FLASH_PERCENT * step as f64)?)?;
             panel.add(&format!("more flash, {}", title(policy)), point(found.tpm));
-            if policy == CachePolicy::GroupSecondChance {
+            if policy == GSC {
                 least = least.min(found.tpm / more_dram.tpm);
                 let base = *first.get_or_insert(found.tpm);
                 if step > 1 {
@@ -51,16 +51,15 @@ pub fn disks(bench: &mut Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::new("5", "throughput over the number of disks");
     let mut panel = Panel::new("face-figure-5", "Figure 5", "disks", "New-Orders a minute");
     panel.log_x = true;
-    use CachePolicy::{GroupSecondChance, Keeping, LazyCleaning};
     let mut gsc = Vec::new();
     for count in [4usize, 8, 16] {
         let array = Data::DisksInPlace(bench.profile(&format!("cheetah-15k-raid{count}"))?);
         let point = |value| Point { x: count as f64, label: count.to_string(), value, range: None };
-        for policy in [LazyCleaning, GroupSecondChance, Keeping] {
+        for policy in [LC, GSC, KEEP] {
             let cell = Cell { data: array.clone(), ..bench.cached(policy, MLC, DISKS_PERCENT)? };
             let found = bench.measure(&cell)?;
             panel.add(title(policy), point(found.tpm));
-            if policy == GroupSecondChance {
+            if policy == GSC {
                 gsc.push(found.tpm);
             }
         }
@@ -87,7 +86,7 @@ pub fn overhead(bench: &mut Bench) -> Result<Figure, Failure> {
         ..cell
     };
     let alone = bench.measure(&in_dram(bench.cell(bench.disks()?, None)?))?;
-    let policy = CachePolicy::GroupSecondChance;
+    let policy = GSC;
     let cached = bench.measure(&in_dram(bench.cached(policy, MLC, 12.0)?))?;
     for (x, (label, found)) in [("none", &alone), ("gsc", &cached)].into_iter().enumerate() {
         let label = label.to_owned();

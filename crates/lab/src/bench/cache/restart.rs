@@ -8,6 +8,7 @@
 //! log is charged no processor time.
 
 use super::Bench;
+use super::compared::GSC;
 use super::machine::{CORES, Cell, Machine, driver, is_warm, open, open_with};
 use super::population::Population;
 use super::sizes::{MLC, title};
@@ -15,7 +16,7 @@ use crate::bench::figure::{Figure, Panel, Point, round};
 use crate::bench::simulation::simulate;
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
-use firndb::{CachePolicy, CacheStatistics, RecoveryCost, RecoveryReport};
+use firndb::{CacheStatistics, RecoveryCost, RecoveryReport};
 use firndb_adapter::FirnEngine;
 use firndb_base::clock::{self, Moment};
 use firndb_console::Failure;
@@ -357,7 +358,7 @@ pub fn restarts(bench: &mut Bench) -> Result<[Figure; 2], Failure> {
     panel.digits = 2;
     let quick = [(QUICK, f64::NAN, f64::NAN)];
     let intervals = if bench.args.quick { &quick[..] } else { &INTERVALS[..] };
-    let policy = CachePolicy::GroupSecondChance;
+    let policy = GSC;
     let mut worst = Worst {
         seconds: 0.0,
         ratio: 0.0,

@@ -1,19 +1,15 @@
 //! Tables 3 and 4 and figure 4: policies over the size of the cache.
 
 use super::Bench;
+use super::compared::{EXADATA, FIFO, GR, GSC, KEEP, LC, SELECT, TAC};
 use super::machine::{Data, Found};
 use crate::bench::figure::{Figure, Panel, Point};
-use firndb::CachePolicy;
+use firndb_cache_comparators::Compared;
 use firndb_console::Failure;
 
 /// The sizes of tables 3 and 4: 2, 4, 6, 8 and 10 GB of 50.
 const PRINTED_PERCENTS: [f64; 5] = [4.0, 8.0, 12.0, 16.0, 20.0];
-const POLICIES: [CachePolicy; 4] = [
-    CachePolicy::LazyCleaning,
-    CachePolicy::Fifo,
-    CachePolicy::GroupReplacement,
-    CachePolicy::GroupSecondChance,
-];
+const POLICIES: [Compared; 4] = [LC, FIFO, GR, GSC];
 /// By policy, then by size.
 type Printed = [[f64; 5]; 4];
 const HITS: Printed = [
@@ -41,7 +37,7 @@ const IOPS: Printed = [
     [11098.0, 12208.0, 13031.0, 13871.0, 14678.0],
 ];
 /// Those that the targets are for: the paper's best, and what goes beyond it.
-const OURS: [CachePolicy; 3] = [CachePolicy::GroupSecondChance, CachePolicy::Selective, CachePolicy::Keeping];
+const OURS: [Compared; 3] = [GSC, SELECT, KEEP];
 /// A random read on that flash, microseconds of a channel.
 const READ_US: f64 = 280.75;
 /// The flash of tables 3 and 4.
@@ -49,16 +45,16 @@ pub const MLC: &str = "samsung-470";
 pub const SLC: &str = "x25-e";
 
 /// As in the paper.
-pub fn title(policy: CachePolicy) -> &'static str {
+pub fn title(policy: Compared) -> &'static str {
     match policy {
-        CachePolicy::LazyCleaning => "LC",
-        CachePolicy::Fifo => "FaCE",
-        CachePolicy::GroupReplacement => "FaCE+GR",
-        CachePolicy::GroupSecondChance => "FaCE+GSC",
-        CachePolicy::Selective => "Firn select",
-        CachePolicy::Keeping => "Firn keep",
-        CachePolicy::Temperature => "TAC",
-        CachePolicy::ReadLru => "Exadata",
+        LC => "LC",
+        FIFO => "FaCE",
+        GR => "FaCE+GR",
+        GSC => "FaCE+GSC",
+        SELECT => "Firn select",
+        KEEP => "Firn keep",
+        TAC => "TAC",
+        EXADATA => "Exadata",
         other => other.name(),
     }
 }
@@ -94,13 +90,13 @@ fn part(
 }
 
 /// Pairs of a policy and LC, by size.
-fn pairs(bench: &mut Bench, policy: CachePolicy, flash: &str) -> Result<Vec<(f64, Found, Found)>, Failure> {
+fn pairs(bench: &mut Bench, policy: Compared, flash: &str) -> Result<Vec<(f64, Found, Found)>, Failure> {
     let policies = bench.policies();
     let mut pairs = Vec::new();
-    if [CachePolicy::LazyCleaning, policy].iter().all(|policy| policies.contains(policy)) {
+    if [LC, policy].iter().all(|policy| policies.contains(policy)) {
         for percent in bench.percents() {
             let gsc = bench.measure(&bench.cached(policy, flash, percent)?)?;
-            let lc = bench.measure(&bench.cached(CachePolicy::LazyCleaning, flash, percent)?)?;
+            let lc = bench.measure(&bench.cached(LC, flash, percent)?)?;
             pairs.push((percent, gsc, lc));
         }
     }
@@ -209,8 +205,8 @@ pub fn throughput(bench: &mut Bench) -> Result<Figure, Failure> {
             compare(bench, &mut figure, policy, flash, (&none, &in_place))?;
         }
     }
-    if bench.policies().contains(&CachePolicy::LazyCleaning) {
-        let lc = CachePolicy::LazyCleaning;
+    if bench.policies().contains(&LC) {
+        let lc = LC;
         let waits = bench.measure(&bench.cached(lc, MLC, bench.percents()[0])?)?.lock_wait_share;
         figure.notes.push(format!(
             "waits for locks take {:.2} % of the clients' time without a cache, {:.2} % with the smallest and LC",
@@ -225,7 +221,7 @@ pub fn throughput(bench: &mut Bench) -> Result<Figure, Failure> {
 fn compare(
     bench: &mut Bench,
     figure: &mut Figure,
-    policy: CachePolicy,
+    policy: Compared,
     flash: &str,
     (none, in_place): (&Found, &Found),
 ) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! Devices that fail while the cache is in use.
 
 use super::harness::*;
-use crate::cache::CacheOptions;
+use crate::page_cache::CacheOptions;
 use crate::{PageCache, PageTier, TierErrorKind, Written};
 use firndb_base::sync::Arc;
 use firndb_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
@@ -97,8 +97,7 @@ fn a_store_that_fails_keeps_dirty_pages_in_the_cache() {
         // The store cannot log the places of pages, so it accepts no page.
         rig.log.set_full(false);
         let versions: Vec<_> = chunk.iter().map(|_| rig.log.tick()).collect();
-        crate::store::journal::Journal::flush(&*rig.log, firndb_base::Lsn(versions.last().unwrap().0 + 1))
-            .unwrap();
+        crate::store::Journal::flush(&*rig.log, firndb_base::Lsn(versions.last().unwrap().0 + 1)).unwrap();
         rig.log.set_full(index % 2 == 1);
         for ((page, version), outcome) in chunk.iter().zip(&versions).zip(rig.offer(chunk, &versions, true)) {
             match outcome {

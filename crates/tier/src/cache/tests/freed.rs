@@ -3,9 +3,11 @@
 //! which redo of the kept log reaches the newest.
 
 use super::harness::*;
-use crate::cache::{CacheOptions, CachePolicy, FlashCache};
+use crate::cache::FlashCache;
+use crate::page_cache::CacheOptions;
+use crate::page_cache::policy::CachePolicy;
+use crate::store::Journal;
 use crate::store::Store;
-use crate::store::journal::Journal;
 use crate::store::tests::harness::Logged;
 use crate::{Allocation, Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firndb_base::rng::Rng;

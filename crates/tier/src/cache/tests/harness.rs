@@ -1,8 +1,11 @@
 //! A cache over a store, both on devices in memory, and the log of the store's tests.
 
-use crate::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
+use crate::cache::FlashCache;
+use crate::page_cache::CacheOptions;
+use crate::page_cache::header::CacheId;
+use crate::page_cache::policy::CachePolicy;
+use crate::store::Journal;
 use crate::store::Store;
-use crate::store::journal::Journal;
 pub(crate) use crate::store::tests::harness::{
     DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, options, publish_in,
 };

@@ -2,7 +2,7 @@
 //! one from which redo of the kept log rebuilds it; in the end the store alone has everything.
 
 use super::harness::*;
-use crate::cache::CachePolicy;
+use crate::page_cache::policy::CachePolicy;
 use crate::{PageCache, PageTier, TierErrorKind, Written};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId, Progress};

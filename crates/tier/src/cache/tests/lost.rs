@@ -2,7 +2,7 @@
 //! everything else continues.
 
 use super::harness::*;
-use crate::cache::CachePolicy;
+use crate::page_cache::policy::CachePolicy;
 use crate::{PageCache, PageTier, TierErrorKind, Written};
 use firndb_base::PageId;
 use firndb_base::sync::Arc;

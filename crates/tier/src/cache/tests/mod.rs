@@ -3,12 +3,9 @@
 mod failures;
 mod freed;
 mod harness;
-mod lazy_cleaning;
 mod leaving;
 mod lost;
 mod model;
-mod on_entry;
-mod on_entry_model;
 mod opening;
 mod restoring;
 mod switching;

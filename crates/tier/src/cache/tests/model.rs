@@ -2,7 +2,8 @@
 
 use super::harness::*;
 use crate::cache::shadow::ShadowEntries;
-use crate::cache::{CacheOptions, CachePolicy};
+use crate::page_cache::CacheOptions;
+use crate::page_cache::policy::CachePolicy;
 use crate::{PageCache, PageTier, Written};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};

@@ -1,7 +1,10 @@
 //! Which contents of a cache's device an opening accepts, and which it refuses.
 
 use super::harness::*;
-use crate::cache::{CacheId, CacheOptions, CachePolicy, FlashCache};
+use crate::cache::FlashCache;
+use crate::page_cache::CacheOptions;
+use crate::page_cache::header::CacheId;
+use crate::page_cache::policy::CachePolicy;
 use crate::{PageCache, PageTier, TierErrorKind, Written};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -167,7 +170,7 @@ fn a_page_that_was_freed_is_never_found_again() {
     let mut again = Vec::new();
     for _ in 0..10 {
         rig.log.tick();
-        crate::store::journal::Journal::flush(&*rig.log, Lsn(rig.log.end().0)).unwrap();
+        crate::store::Journal::flush(&*rig.log, Lsn(rig.log.end().0)).unwrap();
         again.extend(rig.allocate(1));
     }
     let reused: Vec<PageId> = again.iter().copied().filter(|page| pages.contains(page)).collect();

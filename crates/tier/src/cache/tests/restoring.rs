@@ -1,11 +1,11 @@
 //! Time to restore a large directory, at memory speed.
 
-use crate::cache::CacheId;
 use crate::cache::geometry::{Geometry, SEAL_BYTES, Serial};
 use crate::cache::group::{Entry, GroupHeader, Seal};
-use crate::cache::header::Header;
 use crate::cache::restore::restore;
 use crate::cache::segment::SegmentBuilder;
+use crate::page_cache::header::CacheHeader;
+use crate::page_cache::header::CacheId;
 use firndb_base::rng::Rng;
 use firndb_base::{DatabaseId, Lsn, PageId, clock};
 use firndb_device::{AlignedBuf, Device, Durability, Fill, MemoryDevice};
@@ -14,13 +14,13 @@ const CACHE: CacheId = CacheId([8; 16]);
 
 /// A cache in memory with segments that name `entries` random pages of `among`, without the images,
 /// which matter only in the last group.
-fn laid_out(entries: u64, among: u64) -> (MemoryDevice, Header, Geometry, u64) {
+fn laid_out(entries: u64, among: u64) -> (MemoryDevice, CacheHeader, Geometry, u64) {
     const GROUP: usize = 64;
     // The smallest pages possible: what is not written takes no memory, but it does take addresses.
     let mut groups = entries / GROUP as u64 + 4096;
     groups -= groups % 1024;
     let geometry = Geometry::new(512, 512, GROUP, groups).unwrap();
-    let header = Header {
+    let header = CacheHeader {
         database: DatabaseId([3; 16]),
         cache: CACHE,
         page_size: 512,

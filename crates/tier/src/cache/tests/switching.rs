@@ -2,7 +2,7 @@
 //! latches, and wait for no device.
 
 use super::harness::*;
-use crate::store::journal::Journal;
+use crate::store::Journal;
 use crate::{CacheSwitch, PageCache, PageRead, PageTier, TierError, TierErrorKind};
 use firndb_base::PageId;
 use firndb_base::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::harness::*;
 use crate::PageCache;
-use crate::cache::CacheOptions;
-use crate::store::journal::Journal;
+use crate::page_cache::CacheOptions;
+use crate::store::Journal;
 use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};

@@ -2,8 +2,8 @@
 //! copy and a call.
 
 use super::harness::*;
-use crate::cache::CacheOptions;
-use crate::store::journal::Journal;
+use crate::page_cache::CacheOptions;
+use crate::store::Journal;
 use crate::{CacheSwitch, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};

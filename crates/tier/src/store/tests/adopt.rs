@@ -56,7 +56,7 @@ fn a_power_cut_while_pages_are_adopted_leaves_the_durable_log_pages() {
         crate::PageTier::sync(&store).unwrap();
     }
     let records = log.records();
-    let durable = crate::store::journal::Journal::durable(&*log);
+    let durable = crate::store::Journal::durable(&*log);
     let whole = fold(&records, durable);
     let image = plan.crash_image(Survival::Nothing, &mut rng).remove(0);
     let kept: Vec<Logged> = records.into_iter().filter(|record| record.end <= durable).collect();

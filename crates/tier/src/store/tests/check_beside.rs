@@ -2,8 +2,8 @@
 //! fault where there is none.
 
 use super::harness::*;
+use crate::store::Journal;
 use crate::store::Store;
-use crate::store::journal::Journal;
 use crate::{PageTier, Written};
 use firndb_base::clock;
 use firndb_base::rng::Rng;

@@ -1,8 +1,8 @@
 //! Many readers, two writers, allocation and checkpoints at once.
 
 use super::harness::*;
+use crate::store::Journal;
 use crate::store::Store;
-use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind, Written};
 use firndb_base::PageId;
 use firndb_base::rng::Rng;

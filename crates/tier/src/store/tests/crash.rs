@@ -4,7 +4,7 @@
 use super::harness::*;
 use super::model::Model;
 use crate::PageTier;
-use crate::store::journal::Journal;
+use crate::store::Journal;
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{CrashPlan, Survival};

@@ -1,11 +1,11 @@
 //! Damage is detected, reported with its place, and confined to its page.
 
 use super::harness::*;
+use crate::store::Journal;
 use crate::store::Store;
 use crate::store::bitmap::{self, Which};
 use crate::store::geometry::{Geometry, Slot};
 use crate::store::header::Header;
-use crate::store::journal::Journal;
 use crate::store::meta_page::MetaId;
 use crate::{PageTier, TierErrorKind, Written};
 use firndb_base::sync::Arc;

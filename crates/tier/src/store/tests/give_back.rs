@@ -1,7 +1,7 @@
 //! Space is returned to the file system, and used again later.
 
 use super::harness::*;
-use crate::store::journal::Journal;
+use crate::store::Journal;
 use crate::store::{Store, StoreOptions};
 use crate::{PageTier, TierErrorKind};
 use firndb_base::sync::Arc;

@@ -1,7 +1,7 @@
 //! A store on a device, a log that becomes durable when the test says so, and the model beside
 //! them.
 
-use crate::store::journal::Journal;
+use crate::store::Journal;
 use crate::store::records::{self, Change};
 use crate::store::{Layout, Policy, Store, StoreOptions};
 use crate::{Allocation, Lifetime, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};

@@ -1,8 +1,8 @@
 //! Random work on the store, compared with a map.
 
 use super::harness::*;
+use crate::store::Journal;
 use crate::store::Store;
-use crate::store::journal::Journal;
 use crate::{PageTier, TierErrorKind, Written};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;

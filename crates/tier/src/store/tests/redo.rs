@@ -2,7 +2,7 @@
 
 use super::harness::*;
 use super::model::Model;
-use crate::store::journal::Journal;
+use crate::store::Journal;
 use crate::{PageTier, TierErrorKind};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;

@@ -1,50 +1,43 @@
 //! The comparators that cache on entry: their writes, their restarts, and their failures.
 
-use super::harness::*;
-use super::threads::work;
-use crate::cache::{CacheOptions, CachePolicy, EntryCache};
-use crate::store::Store;
-use crate::store::journal::Journal;
-use crate::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::harness::{Below, PAGE_SIZE, TestLog, image, offer, publish_in, read, work};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};
+use firndb_cache_comparators::{EntryCache, EntryPolicy};
 use firndb_device::{
     AlignedBuf, Calls, Device, Durability, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, When,
 };
 use firndb_log::LogClass;
+use firndb_tier::store::Journal;
+use firndb_tier::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use std::collections::BTreeMap;
 
 pub(crate) const PLACES: usize = 64;
-const BOTH: [CachePolicy; 2] = [CachePolicy::ReadLru, CachePolicy::Temperature];
+const BOTH: [EntryPolicy; 2] = [EntryPolicy::ReadLru, EntryPolicy::Temperature];
 
 pub(crate) struct Bed {
     pub(crate) log: Arc<TestLog>,
-    store_device: Arc<MemoryDevice>,
+    below: Below,
     device: Arc<MemoryDevice>,
     pub(crate) cache: EntryCache,
     pages: Vec<PageId>,
 }
 
 impl Bed {
-    pub(crate) fn new(policy: CachePolicy, pages: usize) -> Bed {
+    pub(crate) fn new(policy: EntryPolicy, pages: usize) -> Bed {
         Bed::with(policy, pages, |device| device)
     }
 
-    fn with(policy: CachePolicy, pages: usize, wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>) -> Bed {
-        let log = TestLog::new();
-        let store_device = Arc::new(MemoryDevice::new("store"));
-        let store = Store::create_with(store_device.clone(), DATABASE, options(), LAYOUT, POLICY).unwrap();
-        store.attach_journal(log.clone());
+    fn with(policy: EntryPolicy, pages: usize, wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>) -> Bed {
+        let below = Below::new();
         let device = Arc::new(MemoryDevice::new("cache"));
         // Header, for one of them a directory of four blocks, places.
-        let listed = if policy == CachePolicy::Temperature { PLACES * 32 } else { 0 };
+        let listed = if policy == EntryPolicy::Temperature { PLACES * 32 } else { 0 };
         let bytes = (8192 + listed + PLACES * PAGE_SIZE) as u64;
-        let chosen = CacheOptions { policy, ..CacheOptions::new(bytes) };
-        let cache =
-            EntryCache::create(wrap(device.clone()), Arc::new(store), DATABASE, CACHE, chosen).unwrap();
+        let cache = EntryCache::create(below.site(wrap(device.clone())), bytes, policy).unwrap();
         assert_eq!(cache.cache_statistics().slots, PLACES as u64);
-        let mut bed = Bed { log, store_device, device, cache, pages: Vec::new() };
+        let mut bed = Bed { log: below.log.clone(), below, device, cache, pages: Vec::new() };
         bed.pages = bed.allocate(pages);
         bed
     }
@@ -62,23 +55,7 @@ impl Bed {
         dirty: bool,
         expected: Result<Written, TierError>,
     ) {
-        self.log.flush(Lsn(version.0 + 1)).unwrap();
-        let mut data = AlignedBuf::zeroed(PAGE_SIZE);
-        data.copy_from_slice(&image(page, version));
-        let mut writes = [PageWrite {
-            page,
-            version,
-            recovery_lsn: version,
-            dirty,
-            data: &data,
-            changed: None,
-            base: Lsn::ZERO,
-            lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
-        }];
-        self.cache.write_batch(&mut writes);
-        let [write] = writes;
-        assert_eq!(write.outcome, expected);
+        assert_eq!(offer(&self.cache, &self.log, (page, version), dirty), expected);
     }
     pub(crate) fn write(&self, page: PageId, dirty: bool) -> Lsn {
         let version = self.log.tick();
@@ -107,17 +84,8 @@ impl Bed {
 
     /// A copy of the store after a crash with all of the log durable and redone, under the cache on
     /// `device`.
-    fn reopened(&self, policy: CachePolicy, device: Arc<dyn Device>) -> Result<EntryCache, TierError> {
-        let store_device = Arc::new(self.store_device.duplicate());
-        let store = Arc::new(Store::open_with(store_device, DATABASE, options(), POLICY)?);
-        let cache = EntryCache::open(device, store.clone(), DATABASE, CACHE, policy)?;
-        for logged in self.log.records().iter().filter(|logged| (0x10..0x20).contains(&logged.kind.0)) {
-            store.redo(logged.lsn, logged.record())?;
-            cache.redo(logged.lsn, logged.record())?;
-        }
-        store.finish_redo(self.log.end())?;
-        store.attach_journal(TestLog::with(self.log.records()));
-        Ok(cache)
+    fn reopened(&self, policy: EntryPolicy, device: Arc<dyn Device>) -> Result<EntryCache, TierError> {
+        self.below.reopened(device, |site| EntryCache::open(site, policy))
     }
 }
 
@@ -145,7 +113,7 @@ fn each_page_that_replaces_another_costs_two_small_writes_with_temperatures_and_
         let counted = bed.cache.cache_statistics();
         let (entered, replaced) = (counted.clean_enqueued, counted.discarded_clean);
         assert!(entered == PLACES as u64 + replaced && replaced > 50, "{policy:?}: {entered} {replaced}");
-        let small = if policy == CachePolicy::Temperature { entered + replaced } else { 0 };
+        let small = if policy == EntryPolicy::Temperature { entered + replaced } else { 0 };
         assert_eq!(counted.writes_by_size.iter().sum::<u64>(), entered + small, "{policy:?}");
         assert_eq!(counted.write_bytes, entered * PAGE_SIZE as u64 + small * 512, "{policy:?}");
     }
@@ -153,7 +121,7 @@ fn each_page_that_replaces_another_costs_two_small_writes_with_temperatures_and_
 
 #[test]
 fn a_changed_page_is_rewritten_with_temperatures_and_leaves_without() {
-    for (policy, hits) in [(CachePolicy::Temperature, 2), (CachePolicy::ReadLru, 1)] {
+    for (policy, hits) in [(EntryPolicy::Temperature, 2), (EntryPolicy::ReadLru, 1)] {
         let bed = Bed::new(policy, 1);
         let page = bed.pages[0];
         let first = bed.write(page, true);
@@ -178,14 +146,14 @@ fn a_restart_finds_what_the_directory_says_with_temperatures_and_nothing_without
             let again = bed.reopened(policy, Arc::new(bed.device.duplicate())).unwrap();
             let restored = again.cache_statistics().pages_valid;
             match policy {
-                CachePolicy::Temperature => assert!(restored > PLACES as u64 / 2, "{restored}"),
+                EntryPolicy::Temperature => assert!(restored > PLACES as u64 / 2, "{restored}"),
                 _ => assert_eq!(restored, 0),
             }
             let mut faults = Vec::new();
             let believed = again.check(&mut |fault| faults.push(fault)).unwrap();
             assert!(believed == restored, "nothing was lost: {believed} of {restored}");
             assert_all(&again, &newest, "after a restart");
-            assert!(again.cache_statistics().hits > 0 || policy == CachePolicy::ReadLru);
+            assert!(again.cache_statistics().hits > 0 || policy == EntryPolicy::ReadLru);
             assert_eq!(faults, Vec::<String>::new());
         }
     }
@@ -193,7 +161,7 @@ fn a_restart_finds_what_the_directory_says_with_temperatures_and_nothing_without
 
 #[test]
 fn whatever_an_older_or_mixed_copy_of_the_device_says_the_newest_version_is_read() {
-    let bed = Bed::new(CachePolicy::Temperature, 150);
+    let bed = Bed::new(EntryPolicy::Temperature, 150);
     let mut newest = BTreeMap::new();
     let mut rng = Rng::new(6);
     let mut copies = Vec::new();
@@ -202,7 +170,7 @@ fn whatever_an_older_or_mixed_copy_of_the_device_says_the_newest_version_is_read
         copies.push(Arc::new(bed.device.duplicate()));
     }
     for (index, copy) in copies.iter().enumerate() {
-        let again = bed.reopened(CachePolicy::Temperature, copy.clone()).unwrap();
+        let again = bed.reopened(EntryPolicy::Temperature, copy.clone()).unwrap();
         assert_all(&again, &newest, &format!("copy {index}"));
     }
     // Blocks of either: writes that completed in any order, or not at all.
@@ -215,7 +183,7 @@ fn whatever_an_older_or_mixed_copy_of_the_device_says_the_newest_version_is_read
             copy.read(offset as u64, &mut block).unwrap();
             mixed.write(offset as u64, &block, Durability::Durable).unwrap();
         }
-        let again = bed.reopened(CachePolicy::Temperature, Arc::new(mixed)).unwrap();
+        let again = bed.reopened(EntryPolicy::Temperature, Arc::new(mixed)).unwrap();
         assert_all(&again, &newest, &format!("mixture {round}"));
         assert_eq!(again.cache_statistics().faults, 0, "damage by a crash is no fault");
     }
@@ -223,12 +191,12 @@ fn whatever_an_older_or_mixed_copy_of_the_device_says_the_newest_version_is_read
 
 #[test]
 fn foreign_and_short_devices_are_refused() {
-    let bed = Bed::new(CachePolicy::Temperature, 10);
+    let bed = Bed::new(EntryPolicy::Temperature, 10);
     let short = Arc::new(bed.device.duplicate());
     short.shrink(20_000).unwrap();
-    assert_eq!(bed.reopened(CachePolicy::Temperature, short).unwrap_err().kind, TierErrorKind::Damaged);
+    assert_eq!(bed.reopened(EntryPolicy::Temperature, short).unwrap_err().kind, TierErrorKind::Damaged);
     let empty = Arc::new(MemoryDevice::new("cache"));
-    assert_eq!(bed.reopened(CachePolicy::Temperature, empty).unwrap_err().kind, TierErrorKind::Damaged);
+    assert_eq!(bed.reopened(EntryPolicy::Temperature, empty).unwrap_err().kind, TierErrorKind::Damaged);
 }
 
 #[test]
@@ -277,7 +245,7 @@ fn the_engine_goes_on_without_a_device_that_fails() {
 
 #[test]
 fn a_failing_store_is_the_callers_to_hear_of() {
-    let bed = Bed::new(CachePolicy::Temperature, 20);
+    let bed = Bed::new(EntryPolicy::Temperature, 20);
     let first = bed.write(bed.pages[0], true);
     bed.assert_reads(bed.pages[0], first);
     bed.log.set_full(false);

@@ -1,7 +1,6 @@
-//! The header of a cache: its database and its layout. Written once, in two copies; nothing in it
-//! changes.
+//! The header with which every cache begins, of whatever kind: its database and its layout. Written
+//! once, in two copies; nothing in it changes.
 
-use super::geometry::Geometry;
 use crate::{TierError, TierErrorKind};
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Crc32c, DatabaseId};
@@ -15,44 +14,26 @@ const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 76;
 const CHECKSUM_AT: usize = 72;
 
-/// Size and shape of a cache, for reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheShape {
-    /// Bytes of its device that the cache uses.
-    pub bytes: u64,
-    /// Number of places for pages.
-    pub pages: u64,
-    /// Pages written at a time.
-    pub group_pages: usize,
-}
-
-impl CacheShape {
-    /// Reads only the header of the cache `cache` of `database`.
-    ///
-    /// Errors: `Damaged` if the device holds anything else.
-    pub fn read(device: &dyn Device, database: DatabaseId, cache: CacheId) -> Result<CacheShape, TierError> {
-        let header = Header::load(device, database, cache)?;
-        let group_pages = header.group_pages as usize;
-        // Caches of single places, like a lazily cleaned one, have no groups of one page each.
-        let bytes = header.geometry().map_or(device.len(), |geometry| geometry.end()).min(device.len());
-        Ok(CacheShape { bytes, pages: header.groups * group_pages as u64, group_pages })
-    }
-}
-
 /// Identifies one cache for ever: drawn when it is created, and part of every checksum in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheId(pub [u8; 16]);
 
 /// Contents of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub struct CacheHeader {
+    /// The database whose pages it holds.
     pub database: DatabaseId,
+    /// Drawn when it was created.
     pub cache: CacheId,
+    /// Bytes of a page.
     pub page_size: u32,
+    /// Unit of transfers in bytes.
     pub block: u32,
+    /// Pages of a group; 1 in a cache without groups.
     pub group_pages: u32,
     /// Dirty pages go to the store at once: the cache never holds the only copy.
     pub write_through: bool,
+    /// Groups, or places in a cache without groups.
     pub groups: u64,
 }
 
@@ -61,14 +42,15 @@ pub(crate) struct Header {
 pub(crate) enum Contents {
     Blank,
     /// A cache, with this header.
-    Cache(Header),
+    Cache(CacheHeader),
     /// Anything else.
     Other,
 }
 
-impl Header {
+impl CacheHeader {
     /// Bytes of one copy.
-    pub(crate) fn slot_bytes(block: usize) -> usize {
+    #[must_use]
+    pub fn slot_bytes(block: usize) -> usize {
         block.max(4096)
     }
 
@@ -89,7 +71,7 @@ impl Header {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Header, Malformed> {
+    fn decode(bytes: &[u8]) -> Result<CacheHeader, Malformed> {
         let reader = &mut Reader::new(bytes);
         if reader.array::<8>()? != *MAGIC {
             return Err(Malformed { what: "not a flash cache" });
@@ -112,18 +94,13 @@ impl Header {
         if version != VERSION {
             return Err(Malformed { what: "a cache of another format version" });
         }
-        Ok(Header { database, cache, page_size, block, group_pages, write_through, groups })
-    }
-
-    /// The layout it describes.
-    pub(crate) fn geometry(&self) -> Result<Geometry, TierError> {
-        Geometry::new(self.page_size as usize, self.block as usize, self.group_pages as usize, self.groups)
+        Ok(CacheHeader { database, cache, page_size, block, group_pages, write_through, groups })
     }
 
     /// Writes both copies, durably.
-    pub(crate) fn write(&self, device: &dyn Device) -> Result<(), TierError> {
+    pub fn write(&self, device: &dyn Device) -> Result<(), TierError> {
         let bytes = self.encode();
-        let slot_bytes = Header::slot_bytes(self.block as usize);
+        let slot_bytes = CacheHeader::slot_bytes(self.block as usize);
         let mut buf = AlignedBuf::zeroed(slot_bytes);
         buf[..bytes.len()].copy_from_slice(&bytes);
         for copy in [0, 1] {
@@ -133,8 +110,9 @@ impl Header {
     }
 
     /// The database that either copy names.
-    pub(crate) fn owner(device: &dyn Device) -> Option<DatabaseId> {
-        match Header::inspect(device) {
+    #[must_use]
+    pub fn owner(device: &dyn Device) -> Option<DatabaseId> {
+        match CacheHeader::inspect(device) {
             Ok(Contents::Cache(header)) => Some(header.database),
             _ => None,
         }
@@ -142,7 +120,7 @@ impl Header {
 
     /// Determines what the device holds.
     pub(crate) fn inspect(device: &dyn Device) -> Result<Contents, TierError> {
-        let slot_bytes = Header::slot_bytes(device.info().logical_block);
+        let slot_bytes = CacheHeader::slot_bytes(device.info().logical_block);
         if device.len() < 2 * slot_bytes as u64 {
             let blank = find_contents(device)?.is_none();
             return Ok(if blank { Contents::Blank } else { Contents::Other });
@@ -156,7 +134,7 @@ impl Header {
                 unreadable = Some(error);
                 continue;
             }
-            if let Ok(header) = Header::decode(&buf) {
+            if let Ok(header) = CacheHeader::decode(&buf) {
                 return Ok(Contents::Cache(header));
             }
             blank &= buf.iter().all(|&byte| byte == 0);
@@ -169,8 +147,8 @@ impl Header {
     }
 
     /// Fails with `BadArgument` unless the device is empty or held a cache of `database`.
-    pub(crate) fn expect_vacant(device: &dyn Device, database: DatabaseId) -> Result<(), TierError> {
-        match Header::inspect(device)? {
+    pub fn expect_vacant(device: &dyn Device, database: DatabaseId) -> Result<(), TierError> {
+        match CacheHeader::inspect(device)? {
             Contents::Blank => Ok(()),
             Contents::Cache(header) if header.database == database => Ok(()),
             _ => Err(TierError::new(
@@ -186,11 +164,7 @@ impl Header {
     /// Reads the header of the cache `cache` of `database`.
     ///
     /// Errors: `Damaged` if the device holds anything else.
-    pub(crate) fn load(
-        device: &dyn Device,
-        database: DatabaseId,
-        cache: CacheId,
-    ) -> Result<Header, TierError> {
+    pub fn load(device: &dyn Device, database: DatabaseId, cache: CacheId) -> Result<CacheHeader, TierError> {
         let name = &device.info().name;
         let damaged = |what: &str| {
             Err(TierError::new(
@@ -200,7 +174,7 @@ impl Header {
                 ),
             ))
         };
-        let header = match Header::inspect(device)? {
+        let header = match CacheHeader::inspect(device)? {
             Contents::Cache(header) => header,
             Contents::Blank => return damaged("it is empty"),
             Contents::Other => return damaged("it has no valid header"),
@@ -229,8 +203,8 @@ mod tests {
     use super::*;
     use firndb_device::{Fill, MemoryDevice};
 
-    fn sample() -> Header {
-        Header {
+    fn sample() -> CacheHeader {
+        CacheHeader {
             database: DatabaseId([3; 16]),
             cache: CacheId([4; 16]),
             page_size: 4096,
@@ -250,11 +224,11 @@ mod tests {
         golden.extend([4; 16]);
         golden.extend([0, 2, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[..CHECKSUM_AT], golden);
-        assert_eq!(Header::decode(&bytes), Ok(sample()));
+        assert_eq!(CacheHeader::decode(&bytes), Ok(sample()));
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 0x10;
-            assert!(Header::decode(&bad).is_err(), "byte {at}");
+            assert!(CacheHeader::decode(&bad).is_err(), "byte {at}");
         }
     }
 
@@ -264,26 +238,26 @@ mod tests {
         bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
         let checksum = Crc32c::new().with(&bytes[..CHECKSUM_AT]).value();
         bytes[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Header::decode(&bytes), Err(Malformed { what: "a cache of another format version" }));
+        assert_eq!(CacheHeader::decode(&bytes), Err(Malformed { what: "a cache of another format version" }));
     }
 
     #[test]
     fn one_good_copy_is_enough_and_strangers_are_refused() {
         let device = MemoryDevice::new("cache");
-        assert_eq!(Header::inspect(&device), Ok(Contents::Blank));
+        assert_eq!(CacheHeader::inspect(&device), Ok(Contents::Blank));
         device.grow(64 << 10, Fill::Sparse).unwrap();
-        assert_eq!(Header::inspect(&device), Ok(Contents::Blank));
+        assert_eq!(CacheHeader::inspect(&device), Ok(Contents::Blank));
         sample().write(&device).unwrap();
         for copy in [0, 4096] {
             let device = device.duplicate();
             device.write(copy, &[7; 4096], Durability::Later).unwrap();
-            assert_eq!(Header::load(&device, DatabaseId([3; 16]), CacheId([4; 16])), Ok(sample()));
+            assert_eq!(CacheHeader::load(&device, DatabaseId([3; 16]), CacheId([4; 16])), Ok(sample()));
         }
         for (database, cache) in [([9; 16], [4; 16]), ([3; 16], [9; 16])] {
-            let error = Header::load(&device, DatabaseId(database), CacheId(cache)).unwrap_err();
+            let error = CacheHeader::load(&device, DatabaseId(database), CacheId(cache)).unwrap_err();
             assert_eq!(error.kind, TierErrorKind::Damaged);
         }
         device.write(0, &[7; 8192], Durability::Later).unwrap();
-        assert_eq!(Header::inspect(&device), Ok(Contents::Other));
+        assert_eq!(CacheHeader::inspect(&device), Ok(Contents::Other));
     }
 }

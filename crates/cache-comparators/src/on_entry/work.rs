@@ -2,13 +2,13 @@
 
 use super::places::Waiting;
 use super::{DRAIN_PAGES, EntryCache, QUEUE_PAGES};
-use crate::cache::read::read_below;
-use crate::cache::statistics::add;
-use crate::{Found, PageRead, PageTier, PageWrite, TierError, Written};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Crc32c, Lsn, PageId};
 use firndb_device::{AlignedBuf, Durability, Io, IoOp};
+use firndb_tier::page_cache::read_below;
+use firndb_tier::page_cache::statistics::add;
+use firndb_tier::{Found, PageRead, PageWrite, TierError, Written};
 use std::collections::BTreeSet;
 
 /// Result of looking a page up.
@@ -40,7 +40,7 @@ impl EntryCache {
         }
         add(&self.counters.misses, missed.len());
         add(&self.counters.hits, reads.len() - missed.len());
-        read_below(&self.store, reads, &missed);
+        read_below(&*self.store, reads, &missed);
         for index in missed {
             if let PageRead { page, buf, outcome: Ok(found) } = &reads[index] {
                 self.insert_read(*page, found.version, buf);

@@ -19,22 +19,19 @@
 mod places;
 mod work;
 
-use super::create::{CacheOptions, CacheState};
-use super::geometry::Geometry;
-use super::header::{CacheId, Header};
-use super::policy::CachePolicy;
-use super::statistics::{CacheStatistics, Counters, add};
+use crate::comparator::Comparator;
 use crate::ranks;
-use crate::store::Store;
-use crate::{
-    Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
-    Written,
-};
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
-use firndb_base::{DatabaseId, Lsn, PageId, Progress};
+use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{AlignedBuf, Device, Fill};
 use firndb_log::{Appended, LogClass, LogError, Record};
+use firndb_tier::page_cache::header::CacheHeader;
+use firndb_tier::page_cache::statistics::{CacheStatistics, Counters, add};
+use firndb_tier::{
+    Allocation, BackingStore, CacheKind, CacheSite, CacheState, PageCache, PageRead, PageTier, PageWrite,
+    Prepared, TierError, TierErrorKind, TierStatistics, Written,
+};
 use places::{Place, State};
 
 /// Percentage of dirty places above which the cleaner works.
@@ -47,8 +44,8 @@ const PLACES_MIN: u64 = 128;
 /// LC's cache on one device, over a store.
 pub struct LazyCleaning {
     device: Arc<dyn Device>,
-    store: Arc<Store>,
-    header: Header,
+    store: Arc<dyn BackingStore>,
+    header: CacheHeader,
     begin: u64,
     state: Mutex<State>,
     /// With `state`: signalled when a place is not in use any more.
@@ -61,7 +58,7 @@ pub struct LazyCleaning {
 
 /// Checks that a cache of `bytes` bytes is possible.
 pub(crate) fn check(bytes: u64, page_size: usize, block: usize) -> Result<(), TierError> {
-    let least = 2 * Header::slot_bytes(block) as u64 + PLACES_MIN * page_size as u64;
+    let least = 2 * CacheHeader::slot_bytes(block) as u64 + PLACES_MIN * page_size as u64;
     if bytes >= least {
         return Ok(());
     }
@@ -72,23 +69,19 @@ pub(crate) fn check(bytes: u64, page_size: usize, block: usize) -> Result<(), Ti
 }
 
 impl LazyCleaning {
-    /// Creates a cache on a device that is empty or held a cache of the same database.
+    /// Creates a cache of `bytes` bytes on a device that is empty or held a cache of the same
+    /// database.
     ///
     /// Errors: `BadArgument` if the device holds something else, or is too small.
-    pub fn create(
-        device: Arc<dyn Device>,
-        store: Arc<Store>,
-        database: DatabaseId,
-        cache: CacheId,
-        options: CacheOptions,
-    ) -> Result<LazyCleaning, TierError> {
-        Header::expect_vacant(&*device, database)?;
+    pub fn create(site: CacheSite, bytes: u64) -> Result<LazyCleaning, TierError> {
+        let CacheSite { device, store, database, cache } = site;
+        CacheHeader::expect_vacant(&*device, database)?;
         let block = device.info().logical_block;
-        check(options.bytes, store.page_size(), block)?;
-        let begin = 2 * Header::slot_bytes(block) as u64;
-        let groups = (options.bytes - begin) / store.page_size() as u64;
+        check(bytes, store.page_size(), block)?;
+        let begin = 2 * CacheHeader::slot_bytes(block) as u64;
+        let groups = (bytes - begin) / store.page_size() as u64;
         device.grow(begin + groups * store.page_size() as u64, Fill::Reserved)?;
-        let header = Header {
+        let header = CacheHeader {
             database,
             cache,
             page_size: store.page_size() as u32,
@@ -104,21 +97,17 @@ impl LazyCleaning {
     /// Opens it, empty.
     ///
     /// Errors: `Damaged` if the device is not this database's cache.
-    pub fn open(
-        device: Arc<dyn Device>,
-        store: Arc<Store>,
-        database: DatabaseId,
-        cache: CacheId,
-    ) -> Result<LazyCleaning, TierError> {
-        let header = Header::load(&*device, database, cache)?;
+    pub fn open(site: CacheSite) -> Result<LazyCleaning, TierError> {
+        let CacheSite { device, store, database, cache } = site;
+        let header = CacheHeader::load(&*device, database, cache)?;
         Ok(LazyCleaning::assemble(device, store, header))
     }
 
-    fn assemble(device: Arc<dyn Device>, store: Arc<Store>, header: Header) -> LazyCleaning {
+    fn assemble(device: Arc<dyn Device>, store: Arc<dyn BackingStore>, header: CacheHeader) -> LazyCleaning {
         let count = header.groups as usize;
         let state = State { places: vec![None; count], free: (0..count).rev().collect(), ..State::default() };
         LazyCleaning {
-            begin: 2 * Header::slot_bytes(header.block as usize) as u64,
+            begin: 2 * CacheHeader::slot_bytes(header.block as usize) as u64,
             device,
             store,
             header,
@@ -157,13 +146,7 @@ impl PageTier for LazyCleaning {
             let taken = writes.iter().filter(|write| write.dirty && write.outcome == Ok(Written::Taken));
             return self.invalidate(taken.map(|write| &write.page));
         }
-        let passes_by = |write: &PageWrite<'_>| write.dirty && !Geometry::can_hold(write.page);
-        for run in writes.chunk_by_mut(|a, b| passes_by(a) == passes_by(b)) {
-            match passes_by(&run[0]) {
-                true => self.store.write_batch(run),
-                false => self.take(run),
-            }
-        }
+        self.take(writes);
         for write in writes.iter_mut().filter(|write| !write.dirty && write.outcome.is_err()) {
             // The store has the page.
             write.outcome = Ok(Written::Declined);
@@ -286,8 +269,8 @@ impl PageCache for LazyCleaning {
         }
         Ok(count)
     }
-    fn policy(&self) -> Option<CachePolicy> {
-        Some(CachePolicy::LazyCleaning)
+    fn kind(&self) -> Arc<dyn CacheKind> {
+        Arc::new(Comparator::LazyCleaning)
     }
     fn cache_statistics(&self) -> CacheStatistics {
         let state = self.state.lock();

@@ -82,9 +82,10 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The counters as they are counted.
+/// The counters as they are counted: fields as in [`CacheStatistics`].
+#[allow(missing_docs)]
 #[derive(Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     pub dirty_enqueued: AtomicU64,
@@ -101,18 +102,22 @@ pub(crate) struct Counters {
     pub pages_lost: AtomicU64,
 }
 
-pub(crate) fn add(counter: &AtomicU64, count: usize) {
+/// Adds to a counter.
+pub fn add(counter: &AtomicU64, count: usize) {
     counter.fetch_add(count as u64, Relaxed);
 }
 
 impl Counters {
-    pub(crate) fn wrote(&self, bytes: usize) {
+    /// Counts a write of `bytes` bytes.
+    pub fn wrote(&self, bytes: usize) {
         let size = bytes.div_ceil(1024).next_power_of_two().trailing_zeros() as usize;
         add(&self.writes_by_size[size.min(WRITE_SIZES - 1)], 1);
         add(&self.write_bytes, bytes);
     }
 
-    pub(crate) fn read(&self) -> CacheStatistics {
+    /// The counters now; what is not counted here is zero.
+    #[must_use]
+    pub fn read(&self) -> CacheStatistics {
         let of = |counter: &AtomicU64| counter.load(Relaxed);
         CacheStatistics {
             hits: of(&self.hits),

@@ -1,19 +1,18 @@
 //! The comparator: one place a page, LRU-2, a lazy cleaner.
 
-use super::harness::*;
-use super::threads::work;
-use crate::cache::{CacheOptions, CachePolicy, LazyCleaning};
-use crate::store::Store;
-use crate::store::journal::Journal;
-use crate::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::harness::{Below, PAGE_SIZE, TestLog, image, offer, publish_in, read, work};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};
-use firndb_device::{AlignedBuf, MemoryDevice};
+use firndb_cache_comparators::LazyCleaning;
+use firndb_device::MemoryDevice;
 use firndb_log::LogClass;
+use firndb_tier::store::{Journal, Store};
+use firndb_tier::{PageCache, PageTier, TierError, TierErrorKind, Written};
 use std::collections::BTreeMap;
 
 struct Bed {
+    below: Below,
     log: Arc<TestLog>,
     store: Arc<Store>,
     device: Arc<MemoryDevice>,
@@ -21,43 +20,20 @@ struct Bed {
     pages: Vec<PageId>,
 }
 
-fn options_of(places: u64) -> CacheOptions {
-    CacheOptions { policy: CachePolicy::LazyCleaning, ..CacheOptions::new(8192 + places * PAGE_SIZE as u64) }
-}
-
 fn bed(pages: usize) -> Bed {
-    let log = TestLog::new();
-    let store_device = Arc::new(MemoryDevice::new("store"));
-    let store = Store::create_with(store_device, DATABASE, options(), LAYOUT, POLICY).unwrap();
-    store.attach_journal(log.clone());
-    let store = Arc::new(store);
+    let below = Below::new();
+    let (log, store) = (below.log.clone(), below.store.clone());
     let device = Arc::new(MemoryDevice::new("cache"));
-    let cache =
-        LazyCleaning::create(device.clone(), store.clone(), DATABASE, CACHE, options_of(128)).unwrap();
+    let bytes = (8192 + 128 * PAGE_SIZE) as u64;
+    let cache = LazyCleaning::create(below.site(device.clone()), bytes).unwrap();
     let pages: Vec<PageId> = (0..pages).map(|_| cache.reserve(LogClass::Normal).unwrap()).collect();
     publish_in(&cache, &pages, &[], &mut |record| log.append(record)).unwrap();
-    Bed { log, store, device, cache, pages }
+    Bed { below, log, store, device, cache, pages }
 }
 
 impl Bed {
     fn write(&self, page: PageId, version: Lsn, dirty: bool) -> Result<Written, TierError> {
-        self.log.flush(Lsn(version.0 + 1)).unwrap();
-        let mut data = AlignedBuf::zeroed(PAGE_SIZE);
-        data.copy_from_slice(&image(page, version));
-        let mut writes = [PageWrite {
-            page,
-            version,
-            recovery_lsn: version,
-            dirty,
-            data: &data,
-            changed: None,
-            base: Lsn::ZERO,
-            lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
-        }];
-        self.cache.write_batch(&mut writes);
-        let [write] = writes;
-        write.outcome
+        offer(&self.cache, &self.log, (page, version), dirty)
     }
 }
 
@@ -103,7 +79,7 @@ fn every_version_is_read_back_and_the_log_is_kept_for_what_the_store_lacks() {
     assert!(bed.cache.check(&mut |fault| faults.push(fault)).unwrap() > 0);
     assert_eq!(faults, Vec::<String>::new());
     // A restart begins with an empty cache, and the store has everything.
-    let again = LazyCleaning::open(bed.device.clone(), bed.store.clone(), DATABASE, CACHE).unwrap();
+    let again = LazyCleaning::open(bed.below.site(bed.device.clone())).unwrap();
     assert_eq!(again.cache_statistics().pages_valid, 0);
     for (page, version) in &newest {
         assert_eq!(read(&again, *page).unwrap().0, (*version, false));

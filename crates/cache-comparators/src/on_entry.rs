@@ -1,10 +1,10 @@
 //! Caches that pages enter when they are read from the store: the comparators of FaCE's table 2
 //! that cache *on entry*.
 //!
-//! * **Exadata's** ([`CachePolicy::ReadLru`]): clean pages, least recently used; a page that
+//! * **Exadata's** ([`EntryPolicy::ReadLru`]): clean pages, least recently used; a page that
 //!   changed leaves the cache when its new version goes to the store. The directory is in DRAM
 //!   only: a restart begins with an empty cache.
-//! * **TAC** ([`CachePolicy::Temperature`]; Canim et al., "SSD Bufferpool Extensions for Database
+//! * **TAC** ([`EntryPolicy::Temperature`]; Canim et al., "SSD Bufferpool Extensions for Database
 //!   Systems", VLDB 2010): a page enters if its extent is warmer than the coldest one in the cache;
 //!   a page that changed is written to the store and, if it is in the cache, there too. A slot
 //!   directory on flash is kept current: before an image is overwritten its entry is made invalid,
@@ -39,20 +39,19 @@ mod places;
 mod slots;
 mod work;
 
-use super::create::{CacheOptions, CacheState};
-use super::header::{CacheId, Header};
-use super::policy::CachePolicy;
-use super::statistics::{CacheStatistics, Counters};
+use crate::comparator::Comparator;
 use crate::ranks;
-use crate::store::Store;
-use crate::{
-    Allocation, PageCache, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
-};
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::sync::{Arc, Mutex};
-use firndb_base::{DatabaseId, Lsn, PageId, Progress};
+use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{Device, Fill};
 use firndb_log::{Appended, LogClass, LogError, Record};
+use firndb_tier::page_cache::header::CacheHeader;
+use firndb_tier::page_cache::statistics::{CacheStatistics, Counters};
+use firndb_tier::{
+    Allocation, BackingStore, CacheKind, CacheSite, CacheState, PageCache, PageRead, PageTier, PageWrite,
+    Prepared, TierError, TierErrorKind, TierStatistics,
+};
 use order::{Lru, Order, Temperature};
 use places::{Place, State};
 use slots::Layout;
@@ -64,13 +63,22 @@ const DRAIN_PAGES: usize = 32;
 /// Fewest places.
 const PLACES_MIN: u64 = 16;
 
+/// What enters and what stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryPolicy {
+    /// Pages of warm extents; changed pages are rewritten; a directory on flash (TAC).
+    Temperature,
+    /// What was used last; changed pages leave (Exadata's).
+    ReadLru,
+}
+
 /// A write-through cache that pages enter when they are read, on one device, over a store.
 pub struct EntryCache {
     device: Arc<dyn Device>,
-    store: Arc<Store>,
-    header: Header,
+    store: Arc<dyn BackingStore>,
+    header: CacheHeader,
     layout: Layout,
-    policy: CachePolicy,
+    policy: EntryPolicy,
     /// Held by the thread that writes to the device.
     writer: Mutex<()>,
     state: Mutex<State>,
@@ -80,7 +88,13 @@ pub struct EntryCache {
 }
 
 /// Checks that a cache of `bytes` bytes is possible.
-pub(crate) fn check(bytes: u64, page_size: usize, block: usize, listed: bool) -> Result<(), TierError> {
+pub(crate) fn check(
+    bytes: u64,
+    page_size: usize,
+    block: usize,
+    policy: EntryPolicy,
+) -> Result<(), TierError> {
+    let listed = policy == EntryPolicy::Temperature;
     if Layout::fit(block, page_size, bytes, listed).places as u64 >= PLACES_MIN {
         return Ok(());
     }
@@ -94,33 +108,19 @@ pub(crate) fn check(bytes: u64, page_size: usize, block: usize, listed: bool) ->
 }
 
 impl EntryCache {
-    /// Creates a cache on a device that is empty or held a cache of the same database. The policy
-    /// is one of those that cache on entry.
+    /// Creates a cache of `bytes` bytes on a device that is empty or held a cache of the same
+    /// database.
     ///
     /// Errors: `BadArgument` if the device holds something else, or is too small.
-    pub fn create(
-        device: Arc<dyn Device>,
-        store: Arc<Store>,
-        database: DatabaseId,
-        cache: CacheId,
-        options: CacheOptions,
-    ) -> Result<EntryCache, TierError> {
-        Header::expect_vacant(&*device, database)?;
-        if !options.policy.caches_on_entry() {
-            return Err(TierError::new(
-                TierErrorKind::BadArgument,
-                format!(
-                    "{} is to be another kind of cache: see FlashCache and LazyCleaning",
-                    device.info().name
-                ),
-            ));
-        }
+    pub fn create(site: CacheSite, bytes: u64, policy: EntryPolicy) -> Result<EntryCache, TierError> {
+        let CacheSite { device, store, database, cache } = site;
+        CacheHeader::expect_vacant(&*device, database)?;
         let block = device.info().logical_block;
-        let listed = options.policy == CachePolicy::Temperature;
-        check(options.bytes, store.page_size(), block, listed)?;
-        let layout = Layout::fit(block, store.page_size(), options.bytes, listed);
+        let listed = policy == EntryPolicy::Temperature;
+        check(bytes, store.page_size(), block, policy)?;
+        let layout = Layout::fit(block, store.page_size(), bytes, listed);
         device.grow(layout.end(), Fill::Reserved)?;
-        let header = Header {
+        let header = CacheHeader {
             database,
             cache,
             page_size: store.page_size() as u32,
@@ -130,23 +130,17 @@ impl EntryCache {
             groups: layout.places as u64,
         };
         header.write(&*device)?;
-        Ok(EntryCache::assemble(device, store, header, layout, options.policy, Vec::new()))
+        Ok(EntryCache::assemble(device, store, header, layout, policy, Vec::new()))
     }
 
-    /// Opens it: a [`CachePolicy::Temperature`] cache with what its directory on flash lists,
+    /// Opens it: a [`EntryPolicy::Temperature`] cache with what its directory on flash lists,
     /// another one empty.
     ///
     /// Errors: `Damaged` if the device is not this database's cache, or too short.
-    pub fn open(
-        device: Arc<dyn Device>,
-        store: Arc<Store>,
-        database: DatabaseId,
-        cache: CacheId,
-        policy: CachePolicy,
-    ) -> Result<EntryCache, TierError> {
-        assert!(policy.caches_on_entry(), "the superblock tells the kinds apart");
-        let header = Header::load(&*device, database, cache)?;
-        let listed = policy == CachePolicy::Temperature;
+    pub fn open(site: CacheSite, policy: EntryPolicy) -> Result<EntryCache, TierError> {
+        let CacheSite { device, store, database, cache } = site;
+        let header = CacheHeader::load(&*device, database, cache)?;
+        let listed = policy == EntryPolicy::Temperature;
         let places = header.groups.min(device.len() / u64::from(header.page_size).max(512)) as usize;
         let layout = Layout::new(header.block as usize, header.page_size as usize, places, listed);
         if layout.page_size != store.page_size()
@@ -171,14 +165,14 @@ impl EntryCache {
 
     fn assemble(
         device: Arc<dyn Device>,
-        store: Arc<Store>,
-        header: Header,
+        store: Arc<dyn BackingStore>,
+        header: CacheHeader,
         layout: Layout,
-        policy: CachePolicy,
+        policy: EntryPolicy,
         found: Vec<(usize, PageId, Lsn, u32)>,
     ) -> EntryCache {
         let order: Box<dyn Order> = match policy {
-            CachePolicy::Temperature => Box::new(Temperature::new(layout.places)),
+            EntryPolicy::Temperature => Box::new(Temperature::new(layout.places)),
             _ => Box::new(Lru::new(layout.places)),
         };
         let mut state = State::new(layout.places, order);
@@ -201,11 +195,11 @@ impl EntryCache {
     }
     /// Whether the directory is kept on flash, too.
     fn is_listed(&self) -> bool {
-        self.policy == CachePolicy::Temperature
+        self.policy == EntryPolicy::Temperature
     }
     /// Whether the new version of a page that changed enters the cache.
     fn takes_changed(&self) -> bool {
-        self.policy == CachePolicy::Temperature
+        self.policy == EntryPolicy::Temperature
     }
 }
 
@@ -281,8 +275,11 @@ impl PageCache for EntryCache {
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         self.check(fault)
     }
-    fn policy(&self) -> Option<CachePolicy> {
-        Some(self.policy)
+    fn kind(&self) -> Arc<dyn CacheKind> {
+        Arc::new(match self.policy {
+            EntryPolicy::Temperature => Comparator::Temperature,
+            EntryPolicy::ReadLru => Comparator::ReadLru,
+        })
     }
     fn cache_statistics(&self) -> CacheStatistics {
         let state = self.state.lock();

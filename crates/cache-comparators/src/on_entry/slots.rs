@@ -5,11 +5,11 @@
 //! version, and an image only when its checksum agrees.
 
 use super::places::State;
-use crate::TierError;
-use crate::cache::header::{CacheId, Header};
 use firndb_base::codec::{Reader, Writer};
 use firndb_base::{Crc32c, Lsn, PageId};
 use firndb_device::{AlignedBuf, Device};
+use firndb_tier::TierError;
+use firndb_tier::page_cache::header::{CacheHeader, CacheId};
 
 /// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 32;
@@ -30,7 +30,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// With space for the directory if `listed`.
     pub(crate) fn new(block: usize, page_size: usize, places: usize, listed: bool) -> Layout {
-        let directory = 2 * Header::slot_bytes(block) as u64;
+        let directory = 2 * CacheHeader::slot_bytes(block) as u64;
         let bytes = if listed { (places * ENTRY_BYTES).next_multiple_of(block) as u64 } else { 0 };
         let images = (directory + bytes).next_multiple_of(page_size.max(block) as u64);
         Layout { block, page_size, places, directory, images }
@@ -40,7 +40,7 @@ impl Layout {
         let entry = if listed { ENTRY_BYTES } else { 0 };
         // At most this much is lost to whole blocks and pages; a few places may fit into it after
         // all.
-        let beside = 2 * Header::slot_bytes(block) + block + page_size.max(block);
+        let beside = 2 * CacheHeader::slot_bytes(block) + block + page_size.max(block);
         let sure = bytes.saturating_sub(beside as u64) / (page_size + entry) as u64;
         let mut layout = Layout::new(block, page_size, sure as usize, listed);
         loop {

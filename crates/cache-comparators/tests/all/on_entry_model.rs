@@ -1,12 +1,12 @@
 //! The two comparators that cache on entry, as lists beside the real ones.
 
-use super::on_entry::{Bed, PLACES};
-use crate::cache::CachePolicy;
-use crate::store::journal::Journal;
-use crate::store::tests::harness::publish_in;
-use crate::{PageCache, Written};
+use crate::harness::publish_in;
+use crate::on_entry::{Bed, PLACES};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};
+use firndb_cache_comparators::EntryPolicy;
+use firndb_tier::store::Journal;
+use firndb_tier::{PageCache, Written};
 use std::collections::BTreeMap;
 
 /// The cached pages in the order of eviction; temperatures by extent, if they decide.
@@ -81,10 +81,10 @@ impl Model {
     }
 }
 
-fn drive(policy: CachePolicy, seed: u64) {
+fn drive(policy: EntryPolicy, seed: u64) {
     let bed = Bed::new(policy, 0);
     let mut rng = Rng::new(seed);
-    let temperature = (policy == CachePolicy::Temperature).then(BTreeMap::new);
+    let temperature = (policy == EntryPolicy::Temperature).then(BTreeMap::new);
     let mut model = Model {
         cached: Vec::new(),
         temperature,
@@ -149,7 +149,7 @@ fn drive(policy: CachePolicy, seed: u64) {
         assert_eq!(seen, expected, "{policy:?}, seed {seed}, step {step}");
     }
     assert!(model.hits > 500 && model.replaced > 100, "the run says something: {} hits", model.hits);
-    assert!(policy != CachePolicy::Temperature || model.declined > 100 && model.rewritten > 50);
+    assert!(policy != EntryPolicy::Temperature || model.declined > 100 && model.rewritten > 50);
     let mut faults = Vec::new();
     assert_eq!(bed.cache.check(&mut |fault| faults.push(fault)).unwrap(), model.cached.len() as u64);
     assert_eq!(faults, Vec::<String>::new());
@@ -157,10 +157,10 @@ fn drive(policy: CachePolicy, seed: u64) {
 
 #[test]
 fn least_recently_used_agrees_with_a_list() {
-    (0..4).for_each(|seed| drive(CachePolicy::ReadLru, seed));
+    (0..4).for_each(|seed| drive(EntryPolicy::ReadLru, seed));
 }
 
 #[test]
 fn temperatures_agree_with_a_list() {
-    (10..14).for_each(|seed| drive(CachePolicy::Temperature, seed));
+    (10..14).for_each(|seed| drive(EntryPolicy::Temperature, seed));
 }

@@ -2,11 +2,10 @@
 
 use super::LazyCleaning;
 use super::places::Place;
-use crate::cache::geometry::Geometry;
-use crate::cache::statistics::add;
-use crate::{Found, PageWrite, TierError, TierErrorKind, Written};
 use firndb_base::{Crc32c, Lsn, PageId};
 use firndb_device::{AlignedBuf, Durability, Io, IoOp};
+use firndb_tier::page_cache::statistics::add;
+use firndb_tier::{Found, PageWrite, TierError, TierErrorKind, Written};
 
 /// Pages that one caller has in flight at once. Their places are unavailable to others meanwhile,
 /// so all callers together stay below the fewest places of a cache.
@@ -108,10 +107,7 @@ impl LazyCleaning {
     fn take_together(&self, writes: &mut [PageWrite<'_>]) {
         let mut claimed: Vec<(usize, usize, bool)> = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter_mut().enumerate() {
-            let claim = match Geometry::can_hold(write.page) {
-                true => self.check_poison().and_then(|()| self.claim(write)),
-                false => Ok(None),
-            };
+            let claim = self.check_poison().and_then(|()| self.claim(write));
             write.outcome = claim.map(|claim| match claim {
                 Some((at, fresh)) => {
                     claimed.push((index, at, fresh));

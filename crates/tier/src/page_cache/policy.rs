@@ -1,0 +1,69 @@
+//! What enters a flash cache of Firn's own kind, and what stays.
+
+/// A flash cache's policy of admission and replacement (FaCE, table 2 and section 5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum CachePolicy {
+    /// Multi-version FIFO, page by page.
+    Fifo,
+    /// Multi-version FIFO, a group of pages at a time (GR).
+    GroupReplacement,
+    /// As `GroupReplacement`; pages that were read while in the cache stay for another round (GSC).
+    GroupSecondChance,
+    /// As `GroupSecondChance`; a clean page is admitted only if it left DRAM before, not long ago.
+    /// Beyond the paper.
+    Selective,
+    /// As `Selective`; of each group valid images stay, too, up to the number that had become
+    /// invalid, dirty ones first. Beyond the paper.
+    #[default]
+    Keeping,
+}
+
+impl CachePolicy {
+    /// The policy's name in options and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CachePolicy::Fifo => "fifo",
+            CachePolicy::GroupReplacement => "gr",
+            CachePolicy::GroupSecondChance => "gsc",
+            CachePolicy::Selective => "select",
+            CachePolicy::Keeping => "keep",
+        }
+    }
+    /// The policy of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<CachePolicy> {
+        [
+            CachePolicy::Fifo,
+            CachePolicy::GroupReplacement,
+            CachePolicy::GroupSecondChance,
+            CachePolicy::Selective,
+            CachePolicy::Keeping,
+        ]
+        .into_iter()
+        .find(|policy| policy.name() == name)
+    }
+    /// Whether a clean page is admitted only if it left DRAM, or the cache, before, not long ago.
+    pub(crate) fn selects(self) -> bool {
+        matches!(self, CachePolicy::Selective | CachePolicy::Keeping)
+    }
+    /// Whether a page that enters while an older version is valid counts as referenced: it was used
+    /// again.
+    pub(crate) fn inherits(self) -> bool {
+        self == CachePolicy::Keeping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_found_by_their_names() {
+        for name in ["fifo", "gr", "gsc", "select", "keep"] {
+            assert_eq!(CachePolicy::named(name).unwrap().name(), name);
+        }
+        assert_eq!(CachePolicy::named("lc"), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! The store's state: what is fixed at its opening, its locks, and what they protect. See the head
+//! of `store.rs` for the order of the locks.
+
+use super::apply::apply;
+use super::geometry::Geometry;
+use super::header::Header;
+use super::journal::Journal;
+use super::meta_cache::MetaCache;
+use super::meta_page::MetaId;
+use super::mirror::Mirror;
+use super::options::Policy;
+use super::records::Change;
+use super::redo::Redo;
+use super::space::Space;
+use super::totals::Totals;
+use super::write_back::Rounds;
+use firndb_base::codec::Malformed;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
+use firndb_base::{DatabaseId, Lsn};
+use firndb_device::{AlignedBuf, Device};
+use std::collections::BTreeSet;
+
+/// Batches of places that must stay free beyond what allocated and reserved pages need, by the log
+/// class that reserves one more page. Writes under way need one batch; the rest is for rollback and
+/// for checkpoints.
+pub(super) const SLACK_BATCHES_NORMAL: u64 = 3;
+pub(super) const SLACK_BATCHES_ROLLBACK: u64 = 2;
+pub(super) const SLACK_BATCHES_SYSTEM: u64 = 1;
+
+/// The store of one database, on one device. Implements [`PageTier`].
+pub struct Store {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) database: DatabaseId,
+    pub(super) geometry: Geometry,
+    pub(super) policy: Policy,
+    pub(super) journal: OnceLock<Arc<dyn Journal>>,
+    /// Why nothing more may be written, once a write has failed.
+    pub(super) poison: OnceLock<String>,
+    pub(super) checking: Mutex<()>,
+    pub(super) redo: Mutex<Redo>,
+    pub(super) growth: Mutex<Header>,
+    pub(super) write_back: Mutex<Rounds>,
+    pub(super) order: Mutex<()>,
+    pub(super) state: Mutex<State>,
+    /// With `state`: signalled when a metadata page was loaded, or places of a write under way were
+    /// settled.
+    pub(super) progress: Condvar,
+    /// Reusable buffers in which runs are composed.
+    pub(super) staging: Mutex<Vec<AlignedBuf>>,
+    pub(super) counters: Counters,
+}
+
+/// All state in memory.
+pub(crate) struct State {
+    pub(super) cache: MetaCache,
+    pub(super) space: Space,
+    /// The file is not extended merely for longer runs before this many pages are needed: the last
+    /// attempt found the device full.
+    pub(super) grow_again_at: u64,
+    /// True until the log is attached: metadata pages are not written.
+    pub(super) recovering: bool,
+    /// Metadata pages that were loaded during recovery and had a bad slot.
+    pub(super) suspects: BTreeSet<MetaId>,
+    /// The part of the map that a running check has walked.
+    pub(super) mirror: Option<Mirror>,
+}
+
+impl State {
+    pub(super) fn totals(&mut self) -> Totals {
+        Totals::read(&self.cache.get(MetaId::Totals).expect("the totals page is pinned").body)
+    }
+
+    /// Applies the changes of the record at `lsn`, just appended. As [`apply`].
+    pub(crate) fn apply(
+        &mut self,
+        geometry: &Geometry,
+        lsn: Lsn,
+        changes: &[Change],
+    ) -> Result<(), Malformed> {
+        apply(geometry, &mut self.cache, self.space.groups(), lsn, changes)?;
+        if let Some(mirror) = &mut self.mirror {
+            changes.iter().for_each(|change| mirror.follow(geometry, *change));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) pages_read: AtomicU64,
+    pub(super) pages_written: AtomicU64,
+    pub(super) write_runs: AtomicU64,
+    pub(super) metadata_pages_read: AtomicU64,
+    pub(super) metadata_pages_written: AtomicU64,
+}
+
+pub(super) fn count(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
