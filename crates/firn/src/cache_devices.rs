@@ -26,7 +26,8 @@ pub struct CacheSpec {
 
 impl CacheSpec {
     /// A cache of `bytes` bytes in the file `cache` of the database's directory, with the policy of
-    /// the database's options, the group size of [`Options::cache_group_pages`], written back.
+    /// the database's options, the group size of [`crate::CacheSettings::group_pages`], written
+    /// back.
     #[must_use]
     pub fn new(bytes: u64) -> CacheSpec {
         CacheSpec { bytes, path: None, policy: None, group_pages: None, write_through: false }
@@ -59,10 +60,11 @@ impl CacheSpec {
 
     /// The options of a database with this cache.
     fn options(&self, options: &Options) -> Options {
-        let mut chosen = options.clone().cache_bytes(self.bytes).cache_write_through(self.write_through);
-        chosen.without_cache = false;
-        chosen.cache_policy = self.policy.unwrap_or(options.cache_policy);
-        chosen.cache_group_pages = self.group_pages.or(options.cache_group_pages);
+        let mut chosen =
+            options.clone().cache(|cache| cache.bytes(self.bytes).write_through(self.write_through));
+        chosen.cache.give_up = false;
+        chosen.cache.policy = self.policy.unwrap_or(options.cache.policy);
+        chosen.cache.group_pages = self.group_pages.or(options.cache.group_pages);
         chosen
     }
 }
@@ -165,8 +167,8 @@ impl Database {
         Some(status)
     }
 
-    /// Puts a flash cache into use while the database works. See [`Options::cache_bytes`] for
-    /// having one from the beginning.
+    /// Puts a flash cache into use while the database works. See [`crate::CacheSettings::bytes`]
+    /// for having one from the beginning.
     ///
     /// After a crash in between the database has an empty cache, or none; if none, attach it again.
     ///
@@ -190,7 +192,7 @@ impl Database {
         directory::refuse_own_files(dir, &whole, &engine.superblock.lock())?;
         let device = directory::open_or_make(&whole)?;
         sync_directory(directory_of(&whole))?;
-        let device = match &engine.options.wrap_device {
+        let device = match &engine.options.testing.wrap_device {
             Some(wrap) => wrap("cache", device)?,
             None => device,
         };
@@ -222,8 +224,8 @@ impl Database {
     }
 
     /// Takes the flash cache out of use while the database works: its dirty pages are written to
-    /// the store, which takes as long as writing that many pages there. `progress` is called with the
-    /// number of pages left. Its file stays where it is, and may be removed.
+    /// the store, which takes as long as writing that many pages there. `progress` is called with
+    /// the number of pages left. Its file stays where it is, and may be removed.
     ///
     /// After a crash in between it is in use as before; detach it again.
     ///

@@ -323,28 +323,34 @@ impl Scenario {
         let mut options = Options::new()
             .page_size(self.page_size)
             .buffer_bytes(self.frames * self.page_size * 17 / 16)
-            .version_bytes(self.version_bytes)
-            .log_devices(self.log_devices)
-            .log_bytes(self.log_bytes_each * self.log_devices as u64)
+            .tuning(|tuning| tuning.version_bytes(self.version_bytes))
+            .log(|log| {
+                log.devices(self.log_devices)
+                    .bytes(self.log_bytes_each * self.log_devices as u64)
+                    .copies(self.array.copies)
+                    .hiding(self.hiding)
+            })
             // Else a device that fails is not given up: the machine of the next round has all of
             // them.
-            .log_copies_required(if self.array.lenient { 1 } else { self.log_devices })
-            .log_copies(self.array.copies)
-            .log_hiding(self.hiding);
+            .log(|log| log.copies_required(if self.array.lenient { 1 } else { self.log_devices }));
         if let Some(cache) = self.cache {
-            options = options
-                .cache_bytes(cache.pages * self.page_size as u64)
-                .cache_policy(cache.policy)
-                .cache_group_pages(cache.group_pages)
-                .cache_write_through(cache.write_through)
-                .cache_rebuildable(self.cache_rebuildable);
+            options = options.cache(|settings| {
+                settings
+                    .bytes(cache.pages * self.page_size as u64)
+                    .policy(cache.policy)
+                    .group_pages(cache.group_pages)
+                    .write_through(cache.write_through)
+                    .rebuildable(self.cache_rebuildable)
+            });
         }
         if let Some(archive) = self.array.archive {
-            options = options
-                .archive_eager_bytes(archive.eager_bytes)
-                .archive_segment_bytes(archive.segment_bytes)
-                .archive_completes(archive.completes)
-                .archive_when_full(archive.when_full);
+            options = options.archive(|settings| {
+                settings
+                    .eager_bytes(archive.eager_bytes)
+                    .segment_bytes(archive.segment_bytes)
+                    .completes(archive.completes)
+                    .when_full(archive.when_full)
+            });
         }
         if let Some(deadline) = self.lock_deadline {
             options = options.lock_deadline(deadline);

@@ -35,7 +35,7 @@ pub fn run_on_files(args: &TpccArgs, machine: Option<Arc<dyn Machine>>) -> Resul
         options = tapes.record(options);
     }
     if let Some(machine) = machine.clone() {
-        options = options.log_devices(machine.log_devices());
+        options = options.log(|log| log.devices(machine.log_devices()));
         options = options.wrap_devices(move |name, device| machine.wrap(name, device));
     }
     let opening = clock::now();
@@ -67,14 +67,15 @@ fn options(args: &TpccArgs) -> Result<Options, Failure> {
         Options::new().create(!args.no_load && !args.check_only).on_recovery(progress::recovery());
     options = with_memory(options, args)?;
     if let Some(count) = args.log_devices {
-        options = options.log_devices(count as usize);
+        options = options.log(|log| log.devices(count as usize));
     }
     if let Some(directory) = &args.archive {
-        options = options.archive(backup::absolute(directory)?);
+        let directory = backup::absolute(directory)?;
+        options = options.archive(|archive| archive.directory(directory));
     }
     if !args.log_path.is_empty() {
-        let paths: Result<Vec<_>, _> = args.log_path.iter().map(|path| backup::absolute(path)).collect();
-        options = options.log_paths(paths?);
+        let paths = args.log_path.iter().map(|path| backup::absolute(path)).collect::<Result<_, _>>()?;
+        options = options.log(|log| log.paths(paths));
     }
     options = with_cache(options, args)?;
     if let Some(path) = &args.store_path {
@@ -85,12 +86,13 @@ fn options(args: &TpccArgs) -> Result<Options, Failure> {
 
 /// With the flash cache that the arguments ask for.
 pub fn with_cache(options: Options, args: &TpccArgs) -> Result<Options, Failure> {
-    let mut options = options.cache_policy(args.cache_policy);
+    let mut options = options.cache(|cache| cache.policy(args.cache_policy));
     if let Some(bytes) = args.cache {
-        options = options.cache_bytes(bytes);
+        options = options.cache(|cache| cache.bytes(bytes));
     }
     if let Some(path) = &args.cache_path {
-        options = options.cache_path(backup::absolute(path)?);
+        let path = backup::absolute(path)?;
+        options = options.cache(|cache| cache.path(path));
     }
     Ok(options)
 }
@@ -101,10 +103,9 @@ pub fn with_memory(options: Options, args: &TpccArgs) -> Result<Options, Failure
         usize::try_from(bytes).map_err(|_| Failure::bad_argument(format!("{name} is too large")))
     };
     let options = options.buffer_bytes(bytes("--buffer", args.buffer)?);
-    match args.map {
-        Some(map) => Ok(options.map_bytes(bytes("--map", map)?)),
-        None => Ok(options),
-    }
+    let Some(map) = args.map else { return Ok(options) };
+    let map = bytes("--map", map)?;
+    Ok(options.tuning(|tuning| tuning.map_bytes(map)))
 }
 
 /// The isolation level that the arguments name.

@@ -30,7 +30,7 @@ use crate::engine::archiver::{ArchiveStatistics, Archiver, OpenArchive};
 use crate::engine::log_retention::LogRetention;
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
-use crate::options::archive::{ArchiveFull, ArchiveOptions};
+use crate::options::archive::{ArchiveFull, ArchiveSettings};
 use crate::ranks;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,7 +53,7 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 /// The archive of an open database.
 pub(crate) struct Archive {
     directory: PathBuf,
-    options: ArchiveOptions,
+    options: ArchiveSettings,
     database: DatabaseId,
     work: Mutex<Work>,
     status: Mutex<ArchiveStatistics>,
@@ -96,12 +96,12 @@ impl Archive {
         superblock: &Superblock,
         path: Option<String>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
         retention: &LogRetention,
     ) -> Result<Option<Archive>, Error> {
         let Some(path) = path else { return Ok(None) };
         let directory = options.resolve(&path);
-        if options.path.is_some() {
+        if options.directory.is_some() {
             // The caller named it in this opening: it may not exist yet.
             crate::engine::directory::make_directory(&directory)?;
         }
@@ -132,7 +132,7 @@ impl Archive {
         superblock: &Superblock,
         path: Option<&str>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
     ) -> Option<Archive> {
         let directory = options.resolve(path?);
         let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
@@ -156,7 +156,7 @@ impl Archive {
         superblock: &Superblock,
         writer: Option<ArchiveWriter>,
         status: ArchiveStatistics,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
         only_looks: bool,
     ) -> Archive {
         let failing_since = status.failing.is_some().then(clock::now);
@@ -191,7 +191,7 @@ impl Archive {
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
             work.writer = Some(writer);
         }
-        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience) {
+        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience.get()) {
             // Retried for ever, it would never be archived, and all log behind it would be
             // retained.
             work.unreadable_since = None;
@@ -203,9 +203,9 @@ impl Archive {
         let (Some(writer), Some(tail)) = (&mut work.writer, &mut work.tail) else {
             unreachable!("both were just made")
         };
-        let (pos, end) = (tail.pos(), engine.log.end());
+        let (pos, end, eager) = (tail.pos(), engine.log.end(), self.options.eager_bytes.get());
         let (behind, ahead) = (tail.behind(), end.0.saturating_sub(pos.0));
-        self.wanted.store(pos.0.saturating_add(self.options.eager_bytes).max(end.0 + 1), Ordering::Relaxed);
+        self.wanted.store(pos.0.saturating_add(eager).max(end.0 + 1), Ordering::Relaxed);
         if behind == 0 {
             work.waiting_since = None;
         }
@@ -214,9 +214,9 @@ impl Archive {
         // next write finds the archive ending there.
         let reached = writer.end().unwrap_or(Lsn::ZERO).min(pos);
         let early = !all
-            && self.options.completes
+            && self.options.completes.get()
             && work.has_written
-            && ahead > behind.max(self.options.eager_bytes - 1)
+            && ahead > behind.max(eager - 1)
             && engine.log.is_awaited()
             && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
         if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
@@ -256,17 +256,17 @@ impl Archive {
 
     /// Whether log that is on the devices is due for archiving: there is enough of it, or it has
     /// waited long enough.
-    fn is_due(options: &ArchiveOptions, behind: u64, all: bool, waiting: &mut Option<Moment>) -> bool {
+    fn is_due(options: &ArchiveSettings, behind: u64, all: bool, waiting: &mut Option<Moment>) -> bool {
         if behind == 0 {
             return false;
         }
         let since = *waiting.get_or_insert_with(clock::now);
-        behind >= options.eager_bytes || all || since.elapsed() >= options.delay
+        behind >= options.eager_bytes.get() || all || since.elapsed() >= options.delay.get()
     }
 
     /// Clears `archive_needed` in the superblock once nothing was archived early for a while.
     fn take_word_back(&self, engine: &Engine, work: &mut Work) {
-        if work.early_at.is_some_and(|at| at.elapsed() >= self.options.delay)
+        if work.early_at.is_some_and(|at| at.elapsed() >= self.options.delay.get())
             && let Ok(true) = engine.settle_archive()
         {
             work.early_at = None;
@@ -311,7 +311,7 @@ impl Archive {
 
     /// Sets whether the log may expect the archive to acknowledge commits.
     fn expect(&self, engine: &Engine, works: bool) {
-        engine.log.expect_archived(works && self.options.completes);
+        engine.log.expect_archived(works && self.options.completes.get());
     }
 
     fn note_gap(&self, from: Lsn, to: Lsn) {
@@ -377,7 +377,7 @@ impl Archiver for Archive {
     }
 
     fn wait(&self, engine: &Engine) {
-        let limit = (self.options.delay / 4).clamp(LOOK.0, LOOK.1);
+        let limit = (self.options.delay.get() / 4).clamp(LOOK.0, LOOK.1);
         engine.log.wait_for_log(Lsn(self.wanted.load(Ordering::Relaxed)), limit);
     }
 
@@ -402,7 +402,7 @@ impl Archiver for Archive {
                 return false;
             }
             let since = self.failing_since.lock().unwrap_or(begun);
-            match since.after(self.options.patience) {
+            match since.after(self.options.patience.get()) {
                 Some(deadline) if !self.moved.wait_until(&mut status, deadline) => {
                     return status.archived > seen;
                 }
@@ -473,7 +473,7 @@ impl Archiver for Archive {
     }
 
     fn when_full(&self) -> ArchiveFull {
-        self.options.when_full
+        self.options.when_full.get()
     }
 }
 
@@ -486,7 +486,7 @@ impl OpenArchive for Archives {
         superblock: &Superblock,
         path: Option<String>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
         retention: &LogRetention,
     ) -> Result<Option<Box<dyn Archiver>>, Error> {
         let archive = Archive::open(superblock, path, log_end, options, retention)?;
@@ -498,7 +498,7 @@ impl OpenArchive for Archives {
         superblock: &Superblock,
         path: Option<&str>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
     ) -> Option<Box<dyn Archiver>> {
         let archive = Archive::look(superblock, path, log_end, options)?;
         Some(Box::new(archive))
@@ -508,9 +508,9 @@ impl OpenArchive for Archives {
 fn open_writer(
     directory: &Path,
     database: DatabaseId,
-    options: &ArchiveOptions,
+    options: &ArchiveSettings,
 ) -> Result<ArchiveWriter, LogError> {
-    ArchiveWriter::open(options.files(directory), database, options.segment_bytes)
+    ArchiveWriter::open(options.files(directory), database, options.segment_bytes.get())
 }
 
 /// Refuses an archive that holds log which this database lacks, or log in an epoch of another

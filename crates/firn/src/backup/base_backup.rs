@@ -127,7 +127,7 @@ pub(crate) fn take(
     sync_directory(directory)?;
     let options = &engine.options.archive;
     let files = ArchiveFiles::new(&log_directory).wrapped(options.wrap.clone());
-    let writer = ArchiveWriter::open(files, hold.manifest.database, options.segment_bytes)
+    let writer = ArchiveWriter::open(files, hold.manifest.database, options.segment_bytes.get())
         .map_err(archive::archive_error)?;
     let identity = engine.superblock.lock().log_identity();
     let tail = LogTail::new(engine.log.clone(), identity, hold.manifest.from);

@@ -460,17 +460,17 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         store_path,
         store_version: Lsn::ZERO,
         extensions: Extensions {
-            archive: options.archive_text()?,
-            settings: options.kept,
+            archive: options.archive.text()?,
+            settings: options.kept(),
             ..Extensions::default()
         },
         in_doubt: false,
     };
-    let copies = options.log_copies.unwrap_or(1) as u8;
+    let copies = options.log.copies.unwrap_or(1) as u8;
     superblock.want_copies(copies, start, copies);
     let retention = LogRetention::default();
-    let archive = Archives.open(&superblock, options.archive_text()?, start, &options.archive, &retention)?;
-    let archive_need = ArchiveNeed::new(options.archive_text()?);
+    let archive = Archives.open(&superblock, options.archive.text()?, start, &options.archive, &retention)?;
+    let archive_need = ArchiveNeed::new(options.archive.text()?);
     for (log, member) in devices.logs().iter().zip(&superblock.members) {
         log.grow(member.bytes, Fill::Written)?;
     }

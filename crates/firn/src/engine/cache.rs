@@ -23,8 +23,8 @@ pub(crate) fn path(superblock: Option<&Superblock>, options: &Options) -> Option
         .and_then(|superblock| superblock.extensions.cache.as_ref())
         .map(|cache| cache.path.clone());
     let wanted = || {
-        options.cache_bytes?;
-        let path = options.cache_path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        options.cache.bytes?;
+        let path = options.cache.path.as_ref().map(|path| path.to_string_lossy().into_owned());
         Some(path.unwrap_or_else(|| CACHE.to_owned()))
     };
     remembered.or_else(wanted)
@@ -59,10 +59,10 @@ pub(crate) fn open(
             LazyCleaning::open(device, store.clone(), database, id).map(|cache| Arc::new(cache) as _)
         }
         CacheKind::Flash => {
-            let chosen = options.cache_policy;
+            let chosen = options.cache.policy;
             let policy = if chosen.is_multi_version_fifo() { chosen } else { CachePolicy::default() };
             FlashCache::open(device, store.clone(), database, id, policy, member.durable, log).map(|cache| {
-                if options.break_cache_restore {
+                if options.testing.break_cache_restore {
                     cache.forget_dirty_images();
                 }
                 Arc::new(cache) as _
@@ -76,7 +76,7 @@ pub(crate) fn open(
     };
     match opened {
         Ok(cache) => {
-            if options.cache_rebuildable {
+            if options.cache.rebuildable.get() {
                 cache.keep_rebuildable(superblock.extensions.cache_from);
             }
             Ok(Some(cache))
@@ -91,11 +91,11 @@ pub(crate) fn open(
 /// cache and moves the redo start back to where redo upon the store alone restores everything. The
 /// change becomes durable with the next epoch; the rest is ordinary recovery.
 pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<(), Error> {
-    let Some(member) = superblock.extensions.cache.as_ref().filter(|_| options.without_cache) else {
+    let Some(member) = superblock.extensions.cache.as_ref().filter(|_| options.cache.give_up) else {
         return Ok(());
     };
     match superblock.extensions.cache_from {
-        Some(_) if options.break_cache_rebuild => {}
+        Some(_) if options.testing.break_cache_rebuild => {}
         Some(from) => superblock.redo_start = from.min(superblock.redo_start),
         None if member.write_through => {}
         None => {
@@ -118,9 +118,9 @@ pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<
 pub(crate) fn chosen(options: &Options, bytes: u64, page_size: usize) -> CacheOptions {
     CacheOptions {
         bytes,
-        policy: options.cache_policy,
+        policy: options.cache.policy,
         group_pages: options.group_pages(page_size),
-        write_through: options.cache_write_through,
+        write_through: options.cache.write_through,
     }
 }
 
@@ -135,8 +135,8 @@ pub(crate) fn make(
 ) -> Result<Option<Arc<dyn PageCache>>, Error> {
     superblock.extensions.cache = None;
     superblock.extensions.cache_from = None;
-    let (Some(bytes), Some(path)) = (options.cache_bytes, path(None, options)) else { return Ok(None) };
-    if options.without_cache {
+    let (Some(bytes), Some(path)) = (options.cache.bytes, path(None, options)) else { return Ok(None) };
+    if options.cache.give_up {
         return Ok(None);
     }
     let Some(device) = devices.cache() else {
@@ -150,7 +150,7 @@ pub(crate) fn make(
     let id = CacheId(rng::entropy());
     let chosen = chosen(options, bytes, superblock.page_size);
     let (store, database) = (store.clone(), superblock.database);
-    let kind = match options.cache_policy {
+    let kind = match options.cache.policy {
         CachePolicy::LazyCleaning => CacheKind::Volatile,
         CachePolicy::Temperature => CacheKind::Listed,
         CachePolicy::ReadLru => CacheKind::Unlisted,
@@ -167,10 +167,10 @@ pub(crate) fn make(
         id: id.0,
         path,
         kind,
-        write_through: options.cache_write_through || kind != CacheKind::Flash,
+        write_through: options.cache.write_through || kind != CacheKind::Flash,
         durable: 0,
     });
-    if options.cache_rebuildable {
+    if options.cache.rebuildable.get() {
         cache.keep_rebuildable(None);
         superblock.extensions.cache_from = Some(superblock.redo_start);
     }

@@ -122,7 +122,7 @@ fn open_found(
         .map_err(|error| error.within(&missing("the page store")))?;
     let cache = match (&found.extensions.cache, cache::path(Some(&found), options)) {
         (_, None) => None,
-        _ if options.without_cache => None,
+        _ if options.cache.give_up => None,
         (Some(known), Some(path)) => match released_file(&dir.join(path), access) {
             Ok(device) => Some(device),
             Err(_) if known.write_through => None,
@@ -288,8 +288,8 @@ fn lay_out(
     let made = |options: &Options| Interrupted { ids: vec![database], files: names(options) };
     creation_mark::mark(&superblock, making, &made(options))?;
     let mut options = options.clone().with_measured_profile(dir)?;
-    if options.probe_log_devices {
-        let width = log_width::probe(&superblock, SECOND_COPY)?.max(options.log_copies.unwrap_or(1));
+    if options.log.probe_devices {
+        let width = log_width::probe(&superblock, SECOND_COPY)?.max(options.log.copies.unwrap_or(1));
         options = options.with_timed_width(width);
     }
     refuse_others(dir, &[], &options)?;
@@ -436,7 +436,7 @@ fn refuse_one_name_twice(dir: &Path, options: &Options) -> Result<(), Error> {
 /// trying: some file systems report that only when they are full.
 fn refuse_too_large(dir: &Path, options: &Options) -> Result<(), Error> {
     let logs = assembly::members(options).into_iter().map(|member| (dir.join(&member.path), member.bytes));
-    let cache = cache::path(None, options).map(|path| (dir.join(path), options.cache_bytes.unwrap_or(0)));
+    let cache = cache::path(None, options).map(|path| (dir.join(path), options.cache.bytes.unwrap_or(0)));
     let mut wanted: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     for (path, bytes) in logs.chain(cache) {
         // The directory may not exist yet.

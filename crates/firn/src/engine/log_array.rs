@@ -329,8 +329,8 @@ mod tests {
             store: device("store"),
             cache: None,
         };
-        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(768 << 10);
-        let options = options.log_devices(3).log_copies(3).background_threads(false);
+        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log(|log| log.bytes(768 << 10));
+        let options = options.log(|log| log.devices(3).copies(3)).background_threads(false);
         let db = options.create_on(devices).expect("created");
         let engine = db.engine();
         std::thread::scope(|scope| {

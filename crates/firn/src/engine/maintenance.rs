@@ -159,7 +159,7 @@ mod tests {
             store: Arc::new(MemoryDevice::new("store")),
             cache: None,
         };
-        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(256 << 10);
+        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log(|log| log.bytes(256 << 10));
         let db = options.background_threads(false).create_on(devices).expect("created");
         let table = db.create_table("t").expect("a table");
         db.transact(|tx| tx.put(&table, b"k", b"v")).expect("committed");

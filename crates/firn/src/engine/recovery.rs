@@ -58,8 +58,8 @@ pub(crate) fn open(
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
     // A database that crashes again and again before recovery is complete adds an epoch each time.
-    let eager_recovery = options.eager_recovery || superblock.recoveries_begun() > EPOCHS_LEFT_MAX;
-    let options = &Options { eager_recovery, ..options.clone() };
+    let eager_recovery = options.tuning.eager_recovery || superblock.recoveries_begun() > EPOCHS_LEFT_MAX;
+    let options = &options.clone().tuning(|tuning| tuning.eager_recovery(eager_recovery));
     let (mut opening, scan) = Opening::find(superblock, devices, options, archives)?;
     let analysed = opening.analyse(&scan)?;
     let (log, losses) = opening.open_log(&scan)?;
@@ -67,7 +67,7 @@ pub(crate) fn open(
     engine.revoke_hold_of_absent_archive();
     if engine.is_as_at_its_checkpoint() {
         engine.end_recovery();
-    } else if options.eager_recovery || engine.has_nothing_to_recover() {
+    } else if options.tuning.eager_recovery || engine.has_nothing_to_recover() {
         match engine.finish_recovery() {
             // The pages concerned are not readable. Everything else is, and a check for damage must
             // be able to open the database.
@@ -119,9 +119,9 @@ impl<'a> Opening<'a> {
         let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
         store.expect_metadata(superblock.store_version)?;
         let tail = ArchiveTail::find(&superblock, &options.archive)?;
-        let anew = options.archive.none || options.archive.path.is_some();
+        let anew = options.archive.forget || options.archive.directory.is_some();
         let archive_need = ArchiveNeed::new(if anew {
-            options.archive_text()?
+            options.archive.text()?
         } else {
             superblock.extensions.archive.clone()
         });
@@ -138,7 +138,7 @@ impl<'a> Opening<'a> {
         let mut meter = Meter::new(&devices);
         let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
         let archive_use = (&archive_use, archive_first);
-        let reads = ScanCache::of(devices.logs(), options.recovery_bytes);
+        let reads = ScanCache::of(devices.logs(), options.tuning.recovery_bytes);
         let scan = find_log(&reads, &mut superblock, archive_use, options.background, &progress)?;
         let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
         let retention = LogRetention::default();
@@ -223,8 +223,8 @@ impl<'a> Opening<'a> {
         let start = begin_epoch(scan.next_epoch_start());
         let epoch = superblock.open_epoch(start);
         superblock.clean = false;
-        superblock.extensions.settings = options.kept;
-        let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
+        superblock.extensions.settings = options.kept();
+        let copies = options.log.copies.unwrap_or(usize::from(superblock.copies()));
         let now = copies.min(superblock.members.len());
         superblock.want_copies(copies as u8, start, now as u8);
         if self.cache.is_none() {
@@ -279,7 +279,7 @@ impl<'a> Opening<'a> {
         match &self.archive {
             Some(archive) if holds && self.superblock.epochs.len() > EPOCHS_WRITING_MAX => error.within(&format!(
                 "log of {} openings is kept until it is archived, and {}: make the archive reachable, allow a gap \
-                 (ArchiveFull::Gap), or forget the archive (Options::no_archive)",
+                 (ArchiveFull::Gap), or forget the archive (archive.forget)",
                 self.superblock.epochs.len(),
                 archive.trouble()
             )),
@@ -445,13 +445,13 @@ fn forget_lost(
         let message = format!("no log device can be read any more: {error}");
         return Err(Error::new(ErrorKind::Failed, message));
     }
-    if superblock.members.len() < options.log_copies_required {
+    if superblock.members.len() < options.log.copies_required.get() {
         return Err(Error::new(
             ErrorKind::Unusable,
             format!(
-                "the log has {} devices left, and log_copies_required asks for {}: {}",
+                "the log has {} devices left, and log.copies_required asks for {}: {}",
                 superblock.members.len(),
-                options.log_copies_required,
+                options.log.copies_required.get(),
                 dropped.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
             ),
         ));

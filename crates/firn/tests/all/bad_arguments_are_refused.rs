@@ -22,14 +22,22 @@ fn options_outside_their_range() {
         ("endless pages", quiet().page_size(usize::MAX), "page_size"),
         ("no buffer", quiet().buffer_bytes(0), "buffer_bytes"),
         ("a buffer of 63 pages", quiet().buffer_bytes(63 << 10), "buffer_bytes"),
-        ("no log device", quiet().log_devices(0), "log_devices"),
-        ("65 log devices", quiet().log_devices(65), "log_devices"),
-        ("endless log devices", quiet().log_devices(usize::MAX), "log_devices"),
-        ("no path", quiet().log_paths(Vec::new()), "log_devices"),
-        ("no log", quiet().log_bytes(0), "log_bytes"),
-        ("a small log", quiet().log_bytes((512 << 10) - 1), "log_bytes"),
-        ("checkpoints all the time", quiet().checkpoint_log_bytes(1), "checkpoint_log_bytes"),
-        ("checkpoints never", quiet().checkpoint_log_bytes(u64::MAX), "checkpoint_log_bytes"),
+        ("no log device", quiet().log(|log| log.devices(0)), "log.devices"),
+        ("65 log devices", quiet().log(|log| log.devices(65)), "log.devices"),
+        ("endless log devices", quiet().log(|log| log.devices(usize::MAX)), "log.devices"),
+        ("no path", quiet().log(|log| log.paths(Vec::new())), "log.devices"),
+        ("no log", quiet().log(|log| log.bytes(0)), "log.bytes"),
+        ("a small log", quiet().log(|log| log.bytes((512 << 10) - 1)), "log.bytes"),
+        (
+            "checkpoints all the time",
+            quiet().tuning(|tuning| tuning.checkpoint_log_bytes(1)),
+            "tuning.checkpoint_log_bytes",
+        ),
+        (
+            "checkpoints never",
+            quiet().tuning(|tuning| tuning.checkpoint_log_bytes(u64::MAX)),
+            "tuning.checkpoint_log_bytes",
+        ),
     ];
     for (what, options, word) in cases {
         case(what, || {
@@ -48,8 +56,8 @@ fn more_than_the_machine_has() {
         ("an endless buffer", quiet().buffer_bytes(usize::MAX), ErrorKind::BadArgument),
         ("a buffer of an exabyte", quiet().buffer_bytes(1 << 60), ErrorKind::BadArgument),
         ("a buffer of 64 TiB", quiet().buffer_bytes(64 << 40), ErrorKind::BadArgument),
-        ("an endless log", quiet().log_bytes(u64::MAX), ErrorKind::Full),
-        ("a log of an exabyte", quiet().log_bytes(1 << 60), ErrorKind::Full),
+        ("an endless log", quiet().log(|log| log.bytes(u64::MAX)), ErrorKind::Full),
+        ("a log of an exabyte", quiet().log(|log| log.bytes(1 << 60)), ErrorKind::Full),
     ];
     for (what, options, kind) in cases {
         case(what, || {
@@ -70,7 +78,7 @@ fn more_than_memory_can_name_on_a_device_in_memory() {
     for bytes in [u64::MAX, u64::MAX / 2, 1 << 60] {
         case(bytes, || {
             let disks = Disks::new(1);
-            let error = quiet().log_bytes(bytes).create_on(disks.devices()).expect_err("refused");
+            let error = quiet().log(|log| log.bytes(bytes)).create_on(disks.devices()).expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::Full, "{error}");
             assert!(error.to_string().contains("bytes of memory"), "{error}");
             let db =
@@ -129,15 +137,14 @@ fn a_log_that_is_too_small_for_the_pages_is_refused_and_the_least_one_will_do() 
                     quiet()
                         .page_size(page_size)
                         .buffer_bytes(80 * page_size)
-                        .log_devices(devices)
-                        .log_bytes(bytes)
+                        .log(|log| log.devices(devices).bytes(bytes))
                 };
                 // The least that is taken, to a block.
                 let taken = |bytes: u64| match options(bytes).create_on(Disks::new(devices).devices()) {
                     Ok(_) => true,
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
-                        assert!(error.to_string().contains("log_bytes"), "{error}");
+                        assert!(error.to_string().contains("log.bytes"), "{error}");
                         false
                     }
                 };
@@ -188,15 +195,18 @@ fn a_log_that_is_too_small_for_the_pages_is_refused_and_the_least_one_will_do() 
 #[test]
 fn generous_options_are_taken() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = quiet().version_bytes(usize::MAX).lock_deadline(Duration::MAX);
+    let options = quiet().tuning(|tuning| tuning.version_bytes(usize::MAX)).lock_deadline(Duration::MAX);
     let db = options.open(dir.path().join("db")).expect("created");
     let table = db.create_table("t").expect("a table");
     db.transact(|tx| tx.insert(&table, b"k", b"v")).expect("committed");
     drop(table);
     db.close().expect("closed");
     // What was fixed when it was created is not asked of later openings.
-    let db =
-        quiet().page_size(4096).log_devices(7).log_bytes(8 << 20).open(dir.path().join("db")).expect("opens");
+    let db = quiet()
+        .page_size(4096)
+        .log(|log| log.devices(7).bytes(8 << 20))
+        .open(dir.path().join("db"))
+        .expect("opens");
     let table = db.table("t").expect("there");
     assert_eq!(db.snapshot().get(&table, b"k").expect("read").as_deref(), Some(&b"v"[..]));
 }
@@ -215,8 +225,9 @@ fn largest(most: usize, mut accepts: impl FnMut(usize) -> bool) -> usize {
 /// Opens, runs `check`, and runs it again after closing, and once more after a crash.
 fn in_every_life(page_size: usize, write: impl FnOnce(&Database), check: impl Fn(&Database)) {
     let disks = Disks::new(1);
-    let options =
-        || quiet().page_size(page_size).buffer_bytes(200 * page_size).log_bytes(16 << 20).log_devices(1);
+    let options = || {
+        quiet().page_size(page_size).buffer_bytes(200 * page_size).log(|log| log.bytes(16 << 20).devices(1))
+    };
     let db = options().create_on(disks.devices()).expect("created");
     write(&db);
     check(&db);
@@ -346,7 +357,7 @@ fn names_odd_and_long() {
 #[test]
 fn definitions_that_cannot_be() {
     let disks = Disks::new(1);
-    let db = quiet().log_devices(1).create_on(disks.devices()).expect("created");
+    let db = quiet().log(|log| log.devices(1)).create_on(disks.devices()).expect("created");
     let column = |name: &str| Column::new(name, ColumnType::I64);
     for (what, schema) in [
         ("no column", Schema::with_key(vec![], &["id"])),
@@ -404,7 +415,7 @@ fn definitions_that_cannot_be() {
 #[test]
 fn global_ids_of_every_length() {
     let disks = Disks::new(1);
-    let options = || quiet().log_devices(1);
+    let options = || quiet().log(|log| log.devices(1));
     let db = options().create_on(disks.devices()).expect("created");
     let table = db.create_table("t").expect("a table");
     for len in [0usize, 257, 4096, 1 << 20] {
@@ -463,7 +474,7 @@ fn devices_that_do_not_fit() {
 #[test]
 fn savepoints_and_cursors_of_another_transaction() {
     let spec = TableSpec::raw().with_index(IndexSpec::ranges("i", false, vec![IndexPart::Key(0..1)]));
-    let db = quiet().log_devices(1).create_on(Disks::new(1).devices()).expect("created");
+    let db = quiet().log(|log| log.devices(1)).create_on(Disks::new(1).devices()).expect("created");
     let table = db.create_table_with("t", spec).expect("a table");
     let index = table.index("i").expect("just created");
     db.transact(|tx| [b"1", b"2", b"3"].iter().try_for_each(|key| tx.insert(&table, *key, b"old")))

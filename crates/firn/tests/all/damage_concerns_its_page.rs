@@ -20,9 +20,8 @@ fn quiet() -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(256 << 10)
-        .log_bytes(8 << 20)
-        .log_devices(1)
-        .checkpoint_log_bytes(1 << 20)
+        .log(|log| log.bytes(8 << 20).devices(1))
+        .tuning(|tuning| tuning.checkpoint_log_bytes(1 << 20))
         .background_threads(false)
 }
 
@@ -181,7 +180,8 @@ fn assert_sound(db: &Database) {
 /// Everything that looks into a database can look into this one.
 fn look_into(options: &Options, bed: &Bed) {
     let bed = bed.duplicate();
-    let db = opened(&options.clone().eager_recovery(true).background_threads(false), &bed);
+    let db =
+        opened(&options.clone().tuning(|tuning| tuning.eager_recovery(true)).background_threads(false), &bed);
     let report = db.check(&mut |_| {}).expect("it can be checked");
     assert!(!report.is_clean(), "and is not taken for sound");
     assert!(!db.statistics().tables.is_empty());
@@ -430,7 +430,7 @@ fn a_rollback_whose_read_fails_is_tried_again() {
 /// and so do waiters.
 #[test]
 fn rotten_before_images_concern_the_rows_they_belong_to() {
-    let options = quiet().version_bytes(0);
+    let options = quiet().tuning(|tuning| tuning.version_bytes(0));
     let bed = Bed::new(1);
     let (db, a, b) = filled(&options, &bed);
     let mut loser = db.begin();
@@ -500,7 +500,11 @@ fn a_page_that_cannot_be_redone_stays_as_it_is_until_it_can() {
     rot(&bed, &places);
     look_into(&quiet(), &bed);
     // Within the budget, over it, and before the opening returns.
-    let ways = [quiet(), quiet().recovery_bytes(0), quiet().eager_recovery(true)];
+    let ways = [
+        quiet(),
+        quiet().tuning(|tuning| tuning.recovery_bytes(0)),
+        quiet().tuning(|tuning| tuning.eager_recovery(true)),
+    ];
     for (options, threads) in ways.iter().flat_map(|options| [(options, false), (options, true)]) {
         let bed = bed.duplicate();
         let options = options.clone().background_threads(threads);
@@ -538,7 +542,7 @@ fn a_page_that_cannot_be_redone_stays_as_it_is_until_it_can() {
 #[test]
 fn a_page_that_can_be_read_again_is_redone_when_it_is_asked_for() {
     let (bed, places) = crashed_with_redo();
-    for options in [quiet(), quiet().recovery_bytes(0)] {
+    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
         let bed = bed.duplicate();
         rot(&bed, &places);
         let db = opened(&options, &bed);
@@ -571,7 +575,7 @@ fn reads_that_failed_at_the_opening_damage_nothing() {
         let bed = bed.duplicate();
         let before = bytes_of(&bed);
         rot(&bed, &leaves);
-        let options = quiet().recovery_bytes(0).background_threads(threads);
+        let options = quiet().tuning(|tuning| tuning.recovery_bytes(0)).background_threads(threads);
         let db = opened(&options, &bed);
         recovered(&db, threads);
         let set_aside = db.recovery_report().redo.pages_set_aside;
@@ -611,7 +615,7 @@ fn reads_that_failed_at_the_opening_damage_nothing() {
 fn a_page_that_is_freed_keeps_nothing_waiting() {
     let (bed, places) = crashed_with_redo();
     rot(&bed, &places);
-    for options in [quiet(), quiet().recovery_bytes(0)] {
+    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
         let bed = bed.duplicate();
         let db = opened(&options, &bed);
         recovered(&db, false);
@@ -643,7 +647,9 @@ fn a_page_that_is_freed_keeps_nothing_waiting() {
 fn a_page_that_cannot_be_redone_is_given_up_when_the_log_is_full() {
     let (bed, places) = crashed_with_redo();
     rot(&bed, &places);
-    for (options, threads) in [(quiet(), false), (quiet(), true), (quiet().recovery_bytes(0), false)] {
+    for (options, threads) in
+        [(quiet(), false), (quiet(), true), (quiet().tuning(|tuning| tuning.recovery_bytes(0)), false)]
+    {
         let bed = bed.duplicate();
         let options = options.background_threads(threads);
         let db = opened(&options, &bed);
@@ -690,7 +696,7 @@ fn a_page_that_the_log_has_whole_needs_no_image() {
     let places = places_of(&left, &value(ROWS + 100, "new"));
     rot(&left, &places);
     // Within the budget, and over it.
-    for options in [quiet(), quiet().recovery_bytes(0)] {
+    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
         let db = opened(&options, &left.duplicate());
         assert_eq!(get(&db, "a", ROWS + 100).expect("readable"), Some(value(ROWS + 100, "new")));
         recovered(&db, false);
@@ -714,7 +720,7 @@ fn a_page_that_is_overwritten_needs_no_image() {
     let left = bed.duplicate();
     rot(&left, &nodes_of(&left, 20, 0..=9));
     // Within the budget, and over it.
-    for options in [quiet(), quiet().recovery_bytes(0)] {
+    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
         let left = left.duplicate();
         let db = opened(&options, &left);
         recovered(&db, false);

@@ -34,7 +34,7 @@ mod of_damaged_trees {
     const INDEX: u32 = 18;
 
     fn options() -> Options {
-        Options::new().page_size(PAGE).buffer_bytes(1 << 20).log_devices(1).log_bytes(2 << 20)
+        Options::new().page_size(PAGE).buffer_bytes(1 << 20).log(|log| log.devices(1).bytes(2 << 20))
     }
 
     fn large(number: u32) -> Vec<u8> {
@@ -273,7 +273,7 @@ mod in_a_small_log {
     }
 
     fn small(log: u64) -> Options {
-        Options::new().page_size(PAGE).buffer_bytes(1 << 20).log_devices(1).log_bytes(log)
+        Options::new().page_size(PAGE).buffer_bytes(1 << 20).log(|settings| settings.devices(1).bytes(log))
     }
 
     fn comes_back_to_threads(log: u64, rows: u32) {
@@ -338,12 +338,14 @@ mod in_a_small_log {
                 .options()
                 .page_size(PAGE)
                 .buffer_bytes(256 << 10)
-                .log_devices(1)
-                .log_bytes(LOG)
+                .log(|log| log.devices(1).bytes(LOG))
                 .background_threads(threads)
-                .archive(dir.path().join("archive"))
-                .archive_when_full(ArchiveFull::Refuse)
-                .archive_patience(Duration::from_secs(1));
+                .archive(|archive| {
+                    archive
+                        .directory(dir.path().join("archive"))
+                        .when_full(ArchiveFull::Refuse)
+                        .patience(Duration::from_secs(1))
+                });
             let db = options.create_on(disks.devices()).expect("created");
             let kept = db.create_table("kept").expect("created");
             let empty = pages(&db);
@@ -420,10 +422,8 @@ mod of_cached_pages {
             let options = Options::new()
                 .page_size(PAGE)
                 .buffer_bytes(1 << 20)
-                .log_devices(1)
-                .log_bytes(8 << 20)
-                .cache_bytes(cache_bytes)
-                .cache_policy(CachePolicy::Keeping);
+                .log(|log| log.devices(1).bytes(8 << 20))
+                .cache(|cache| cache.bytes(cache_bytes).policy(CachePolicy::Keeping));
             let devices = Devices {
                 superblock: Arc::new(MemoryDevice::new("superblock")),
                 logs: vec![emulated("log.0", "x25-e")],

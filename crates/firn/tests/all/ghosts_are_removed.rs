@@ -14,7 +14,7 @@ const GHOST_BYTES_MAX: usize = TxnManager::GHOST_BYTES_MAX;
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn options() -> Options {
-    quiet().log_bytes(4 << 20).buffer_bytes(4 << 20)
+    quiet().log(|log| log.bytes(4 << 20)).buffer_bytes(4 << 20)
 }
 
 /// All background work until nothing is left to do.
@@ -226,7 +226,7 @@ fn when_a_rolled_back_insert_has_brought_it_back() {
 #[test]
 fn when_one_that_recovery_found_has_brought_it_back() {
     within(LIMIT, || {
-        let options = options().version_bytes(0);
+        let options = options().tuning(|tuning| tuning.version_bytes(0));
         let disks = Disks::new(1);
         let db = options.clone().create_on(disks.devices()).expect("created");
         let (emptied, table) = Emptied::load(&db, 100);
@@ -290,7 +290,7 @@ fn with_a_bounded_memory_of_where_they_are() {
 #[test]
 fn by_the_threads_of_a_database() {
     within(LIMIT, || {
-        let db = busy().log_bytes(4 << 20).create_on(Disks::new(2).devices()).expect("created");
+        let db = busy().log(|log| log.bytes(4 << 20)).create_on(Disks::new(2).devices()).expect("created");
         let table = indexed_table(&db);
         let empty = pages(&db);
         for start in (0..8_000u32).step_by(500) {

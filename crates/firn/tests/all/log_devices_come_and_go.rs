@@ -19,15 +19,17 @@ fn options(logs: usize, copies: usize) -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(256 << 10)
-        .log_bytes(logs as u64 * (256 << 10))
-        .log_devices(logs)
-        .log_copies(copies)
+        .log(|log| log.bytes(logs as u64 * (256 << 10)).devices(logs).copies(copies))
         .background_threads(false)
 }
 
 /// As `options`, for a database that is there.
 fn reopened() -> Options {
-    Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(1 << 20).background_threads(false)
+    Options::new()
+        .page_size(1024)
+        .buffer_bytes(256 << 10)
+        .log(|log| log.bytes(1 << 20))
+        .background_threads(false)
 }
 
 fn key(n: u64) -> [u8; 8] {
@@ -201,7 +203,7 @@ fn one_fails(copies: usize) -> (Bed, Database, Vec<LogEvent>, Vec<u64>) {
     let told = events.clone();
     let db = options(3, copies)
         .background_threads(true)
-        .on_log_event(move |event| told.lock().unwrap().push(event.clone()))
+        .log(|log| log.on_event(move |event| told.lock().unwrap().push(event.clone())))
         .create_on(devices)
         .unwrap();
     commit(&db, 0).unwrap();
@@ -290,8 +292,8 @@ fn a_log_device_that_cannot_be_written_is_dropped_by_the_opening() {
             let told = events.clone();
             let opened = reopened()
                 .background_threads(rng.one_in(2))
-                .eager_recovery(rng.one_in(2))
-                .on_log_event(move |event| told.lock().unwrap().push(event.clone()))
+                .tuning(|tuning| tuning.eager_recovery(rng.one_in(2)))
+                .log(|log| log.on_event(move |event| told.lock().unwrap().push(event.clone())))
                 .open_on(devices);
             let db = opened.unwrap_or_else(|error| panic!("{survival:?} at {}: {error}", replay.position()));
             failed_while_opening += usize::from(!events.lock().unwrap().is_empty());
@@ -329,7 +331,7 @@ fn two_fail_at_once(seed: u64, logs: usize, copies: usize, joins: bool) {
     let told = events.clone();
     let db = options(logs, copies)
         .background_threads(true)
-        .on_log_event(move |event| told.lock().unwrap().push(event.clone()))
+        .log(|log| log.on_event(move |event| told.lock().unwrap().push(event.clone())))
         .create_on(devices)
         .unwrap();
     let clients = |from: u64| {
@@ -456,21 +458,24 @@ fn what_was_committed_with_too_few_copies_is_never_silently_lost() {
 fn too_few_devices_are_refused_if_that_was_asked_for() {
     let bed = Bed::new(2);
     drop(options(2, 2).create_on(bed.plain()).unwrap());
-    let error = reopened().log_copies_required(2).open_on(without(&bed.duplicate().plain(), 1)).unwrap_err();
+    let error = reopened()
+        .log(|log| log.copies_required(2))
+        .open_on(without(&bed.duplicate().plain(), 1))
+        .unwrap_err();
     assert!(error.kind() == ErrorKind::Unusable && error.to_string().contains("log.1"), "{error}");
     reopened().open_on(without(&bed.plain(), 1)).unwrap();
     let error = options(2, 3).create_on(Bed::new(2).plain()).unwrap_err();
-    assert!(error.kind() == ErrorKind::BadArgument && error.to_string().contains("log_copies"), "{error}");
+    assert!(error.kind() == ErrorKind::BadArgument && error.to_string().contains("log.copies"), "{error}");
 }
 
 /// What was asked for holds at openings that do not ask; asked otherwise, from then on.
 #[test]
 fn how_many_devices_are_required_is_kept_with_the_database() {
     let bed = Bed::new(2);
-    drop(options(2, 2).log_copies_required(2).create_on(bed.plain()).unwrap());
+    drop(options(2, 2).log(|log| log.copies_required(2)).create_on(bed.plain()).unwrap());
     let error = reopened().open_on(without(&bed.duplicate().plain(), 1)).unwrap_err();
     assert!(error.kind() == ErrorKind::Unusable && error.to_string().contains("log.1"), "{error}");
-    drop(reopened().log_copies_required(1).open_on(bed.plain()).unwrap());
+    drop(reopened().log(|log| log.copies_required(1)).open_on(bed.plain()).unwrap());
     reopened().open_on(without(&bed.plain(), 1)).unwrap();
 }
 

@@ -170,11 +170,9 @@ impl Population {
 }
 
 fn options(count: usize, hiding: Hiding) -> Options {
-    Options::new()
-        .buffer_bytes(BUFFER_BYTES)
-        .log_devices(count)
-        .log_bytes(LOG_BYTES / count as u64 / 4096 * 4096 * count as u64)
-        .log_hiding(hiding)
+    Options::new().buffer_bytes(BUFFER_BYTES).log(|log| {
+        log.devices(count).bytes(LOG_BYTES / count as u64 / 4096 * 4096 * count as u64).hiding(hiding)
+    })
 }
 
 /// Runs `body` as a simulation of the paper's processors; returns its value and the run's trace
@@ -263,12 +261,12 @@ fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
         store: Arc::new(store),
         cache: None,
     };
-    let db = options(cell.logs.count(), cell.hiding).log_policy(cell.policy).log_compose(cell.compose);
+    let db = options(cell.logs.count(), cell.hiding).log(|log| log.policy(cell.policy).compose(cell.compose));
     let archive = cell.archive.as_ref().map(|profile| ArchiveDisk::new(profile, cell.seed)).transpose()?;
     let db = match &archive {
-        Some(disk) => {
-            db.archive(disk.directory.path()).wrap_archive(disk.wrap.clone()).archive_completes(true)
-        }
+        Some(disk) => db
+            .archive(|archive| archive.directory(disk.directory.path()).completes(true))
+            .wrap_archive(disk.wrap.clone()),
         None => db,
     };
     let db = db.open_on(devices)?;
