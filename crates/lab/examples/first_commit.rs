@@ -1,8 +1,8 @@
 //! Measures how soon after a crash a database commits, in virtual time and in reads: with redo on
 //! demand and with all of recovery before the opening returns, with a flash cache and without one.
 //!
-//! `cargo run --release -p firndb --example first_commit [ROWS] [UPDATES]`. Equal arguments give
-//! equal figures on any machine.
+//! `cargo run --release -p firndb-lab --example first_commit [ROWS] [UPDATES]`. Equal arguments
+//! give equal figures on any machine.
 //!
 //! The log is on an NVMe drive, the store on a disk, the cache on a SATA drive, as the shipped
 //! profiles model them. Every device is ready when the crash is; updates were to random rows, and
