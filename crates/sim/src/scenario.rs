@@ -324,12 +324,8 @@ impl Scenario {
             .page_size(self.page_size)
             .buffer_bytes(self.frames * self.page_size * 17 / 16)
             .tuning(|tuning| tuning.version_bytes(self.version_bytes))
-            .log(|log| {
-                log.devices(self.log_devices)
-                    .bytes(self.log_bytes_each * self.log_devices as u64)
-                    .copies(self.array.copies)
-                    .hiding(self.hiding)
-            })
+            .log(|log| log.devices(self.log_devices).bytes(self.log_bytes_each * self.log_devices as u64))
+            .log(|log| log.copies(self.array.copies).hiding(self.hiding))
             // Else a device that fails is not given up: the machine of the next round has all of
             // them.
             .log(|log| log.copies_required(if self.array.lenient { 1 } else { self.log_devices }));
@@ -344,13 +340,10 @@ impl Scenario {
             });
         }
         if let Some(archive) = self.array.archive {
-            options = options.archive(|settings| {
-                settings
-                    .eager_bytes(archive.eager_bytes)
-                    .segment_bytes(archive.segment_bytes)
-                    .completes(archive.completes)
-                    .when_full(archive.when_full)
-            });
+            let bytes = (archive.eager_bytes, archive.segment_bytes);
+            options = options
+                .archive(|settings| settings.eager_bytes(bytes.0).segment_bytes(bytes.1))
+                .archive(|settings| settings.completes(archive.completes).when_full(archive.when_full));
         }
         if let Some(deadline) = self.lock_deadline {
             options = options.lock_deadline(deadline);

@@ -51,11 +51,8 @@ fn a_restored_database_is_exactly_the_other_one_at_any_commit() {
     let path = |name: &str| dir.path().join(name);
     let mut rng = Rng::new(7);
     let (mut rows, mut ledger) = (Rows::new(), Ledger::default());
-    let archived = || {
-        small()
-            .archive(|archive| archive.directory(path("archive")))
-            .tuning(|tuning| tuning.checkpoint_log_bytes(128 << 10))
-    };
+    let often = || small().tuning(|tuning| tuning.checkpoint_log_bytes(128 << 10));
+    let archived = || often().archive(|archive| archive.directory(path("archive")));
     let mut db = archived().open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     for _ in 0..200 {
@@ -76,7 +73,7 @@ fn a_restored_database_is_exactly_the_other_one_at_any_commit() {
             wait_for_archive(&db);
         }
         db.close().unwrap();
-        db = small().tuning(|tuning| tuning.checkpoint_log_bytes(128 << 10)).open(path("db")).unwrap();
+        db = often().open(path("db")).unwrap();
         table = db.table("rows").unwrap();
     }
     let statistics = db.archive_statistics().expect("the superblock remembers the archive");

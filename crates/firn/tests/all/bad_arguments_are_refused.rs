@@ -14,6 +14,7 @@ use std::time::Duration;
 
 #[test]
 fn options_outside_their_range() {
+    let checkpoints = |bytes| quiet().tuning(|tuning| tuning.checkpoint_log_bytes(bytes));
     let cases: Vec<(&str, Options, &str)> = vec![
         ("no pages", quiet().page_size(0), "page_size"),
         ("crooked pages", quiet().page_size(1000), "page_size"),
@@ -28,16 +29,8 @@ fn options_outside_their_range() {
         ("no path", quiet().log(|log| log.paths(Vec::new())), "log.devices"),
         ("no log", quiet().log(|log| log.bytes(0)), "log.bytes"),
         ("a small log", quiet().log(|log| log.bytes((512 << 10) - 1)), "log.bytes"),
-        (
-            "checkpoints all the time",
-            quiet().tuning(|tuning| tuning.checkpoint_log_bytes(1)),
-            "tuning.checkpoint_log_bytes",
-        ),
-        (
-            "checkpoints never",
-            quiet().tuning(|tuning| tuning.checkpoint_log_bytes(u64::MAX)),
-            "tuning.checkpoint_log_bytes",
-        ),
+        ("checkpoints all the time", checkpoints(1), "tuning.checkpoint_log_bytes"),
+        ("checkpoints never", checkpoints(u64::MAX), "tuning.checkpoint_log_bytes"),
     ];
     for (what, options, word) in cases {
         case(what, || {
@@ -202,11 +195,8 @@ fn generous_options_are_taken() {
     drop(table);
     db.close().expect("closed");
     // What was fixed when it was created is not asked of later openings.
-    let db = quiet()
-        .page_size(4096)
-        .log(|log| log.devices(7).bytes(8 << 20))
-        .open(dir.path().join("db"))
-        .expect("opens");
+    let others = quiet().page_size(4096).log(|log| log.devices(7).bytes(8 << 20));
+    let db = others.open(dir.path().join("db")).expect("opens");
     let table = db.table("t").expect("there");
     assert_eq!(db.snapshot().get(&table, b"k").expect("read").as_deref(), Some(&b"v"[..]));
 }
@@ -225,9 +215,8 @@ fn largest(most: usize, mut accepts: impl FnMut(usize) -> bool) -> usize {
 /// Opens, runs `check`, and runs it again after closing, and once more after a crash.
 fn in_every_life(page_size: usize, write: impl FnOnce(&Database), check: impl Fn(&Database)) {
     let disks = Disks::new(1);
-    let options = || {
-        quiet().page_size(page_size).buffer_bytes(200 * page_size).log(|log| log.bytes(16 << 20).devices(1))
-    };
+    let options = || quiet().page_size(page_size).buffer_bytes(200 * page_size);
+    let options = || options().log(|log| log.bytes(16 << 20).devices(1));
     let db = options().create_on(disks.devices()).expect("created");
     write(&db);
     check(&db);

@@ -183,8 +183,7 @@ fn missing() {
     template.refused("the superblock is missing", ErrorKind::Damaged, &["superblock", "log.0"], |dir| {
         fs::remove_file(dir.join("superblock")).expect("removed");
     });
-    // Also for options that would not create one, and with options under which other files would be
-    // made.
+    // Also for options that would not create one, and with options that would make other files.
     let error = quiet().create(false).open(template.path()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     let error = quiet().log(|log| log.devices(1)).open(template.path()).expect_err("refused");
@@ -391,8 +390,7 @@ fn an_interrupted_creation_is_begun_anew_and_removes_its_own_files_only() {
     let path = dir.path().join("db");
     let (precious, log) = (dir.path().join("precious"), dir.path().join("elsewhere"));
     // Creation fails half-way: the second log's directory does not exist.
-    let options =
-        || quiet().log(|settings| settings.paths(vec![log.clone(), dir.path().join("no directory/log")]));
+    let options = || quiet().log(|it| it.paths(vec![log.clone(), dir.path().join("no directory/log")]));
     let error = options().open(&path).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Unusable, "{error}");
     assert!(log.exists() && path.join("superblock").exists());
@@ -542,14 +540,12 @@ fn a_file_that_another_database_made_meanwhile_is_left_to_it() {
 #[test]
 fn two_files_of_one_name() {
     let dir = tempfile::tempdir().expect("a directory");
+    let logs = |second: &str| quiet().log(|log| log.paths(vec!["log.0".into(), second.into()]));
     let mistakes: [(&str, Options); 4] = [
         ("the store is the superblock", quiet().store_path("superblock")),
         ("the store is a log", quiet().store_path("./log.1")),
-        (
-            "a log is the superblock",
-            quiet().log(|log| log.paths(vec!["log.0".into(), "../db/superblock".into()])),
-        ),
-        ("a log twice", quiet().log(|log| log.paths(vec!["log.0".into(), "log.0".into()]))),
+        ("a log is the superblock", logs("../db/superblock")),
+        ("a log twice", logs("log.0")),
     ];
     for (what, options) in mistakes {
         case(what, || {

@@ -17,12 +17,11 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Pages of 1 KiB, and a buffer of a few hundred.
 fn quiet() -> Options {
-    Options::new()
-        .page_size(1024)
-        .buffer_bytes(256 << 10)
-        .log(|log| log.bytes(8 << 20).devices(1))
-        .tuning(|tuning| tuning.checkpoint_log_bytes(1 << 20))
-        .background_threads(false)
+    let options = Options::new().page_size(1024).buffer_bytes(256 << 10).background_threads(false);
+    options.log(|log| log.bytes(8 << 20).devices(1)).tuning(|tuning| tuning.checkpoint_log_bytes(1 << 20))
+}
+fn forgetful() -> Options {
+    quiet().tuning(|tuning| tuning.recovery_bytes(0))
 }
 
 fn key(i: u32) -> Vec<u8> {
@@ -179,9 +178,8 @@ fn assert_sound(db: &Database) {
 
 /// Everything that looks into a database can look into this one.
 fn look_into(options: &Options, bed: &Bed) {
-    let bed = bed.duplicate();
-    let db =
-        opened(&options.clone().tuning(|tuning| tuning.eager_recovery(true)).background_threads(false), &bed);
+    let options = options.clone().tuning(|tuning| tuning.eager_recovery(true)).background_threads(false);
+    let db = opened(&options, &bed.duplicate());
     let report = db.check(&mut |_| {}).expect("it can be checked");
     assert!(!report.is_clean(), "and is not taken for sound");
     assert!(!db.statistics().tables.is_empty());
@@ -500,11 +498,7 @@ fn a_page_that_cannot_be_redone_stays_as_it_is_until_it_can() {
     rot(&bed, &places);
     look_into(&quiet(), &bed);
     // Within the budget, over it, and before the opening returns.
-    let ways = [
-        quiet(),
-        quiet().tuning(|tuning| tuning.recovery_bytes(0)),
-        quiet().tuning(|tuning| tuning.eager_recovery(true)),
-    ];
+    let ways = [quiet(), forgetful(), quiet().tuning(|tuning| tuning.eager_recovery(true))];
     for (options, threads) in ways.iter().flat_map(|options| [(options, false), (options, true)]) {
         let bed = bed.duplicate();
         let options = options.clone().background_threads(threads);
@@ -542,7 +536,7 @@ fn a_page_that_cannot_be_redone_stays_as_it_is_until_it_can() {
 #[test]
 fn a_page_that_can_be_read_again_is_redone_when_it_is_asked_for() {
     let (bed, places) = crashed_with_redo();
-    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
+    for options in [quiet(), forgetful()] {
         let bed = bed.duplicate();
         rot(&bed, &places);
         let db = opened(&options, &bed);
@@ -575,7 +569,7 @@ fn reads_that_failed_at_the_opening_damage_nothing() {
         let bed = bed.duplicate();
         let before = bytes_of(&bed);
         rot(&bed, &leaves);
-        let options = quiet().tuning(|tuning| tuning.recovery_bytes(0)).background_threads(threads);
+        let options = forgetful().background_threads(threads);
         let db = opened(&options, &bed);
         recovered(&db, threads);
         let set_aside = db.recovery_report().redo.pages_set_aside;
@@ -615,7 +609,7 @@ fn reads_that_failed_at_the_opening_damage_nothing() {
 fn a_page_that_is_freed_keeps_nothing_waiting() {
     let (bed, places) = crashed_with_redo();
     rot(&bed, &places);
-    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
+    for options in [quiet(), forgetful()] {
         let bed = bed.duplicate();
         let db = opened(&options, &bed);
         recovered(&db, false);
@@ -647,9 +641,7 @@ fn a_page_that_is_freed_keeps_nothing_waiting() {
 fn a_page_that_cannot_be_redone_is_given_up_when_the_log_is_full() {
     let (bed, places) = crashed_with_redo();
     rot(&bed, &places);
-    for (options, threads) in
-        [(quiet(), false), (quiet(), true), (quiet().tuning(|tuning| tuning.recovery_bytes(0)), false)]
-    {
+    for (options, threads) in [(quiet(), false), (quiet(), true), (forgetful(), false)] {
         let bed = bed.duplicate();
         let options = options.background_threads(threads);
         let db = opened(&options, &bed);
@@ -696,7 +688,7 @@ fn a_page_that_the_log_has_whole_needs_no_image() {
     let places = places_of(&left, &value(ROWS + 100, "new"));
     rot(&left, &places);
     // Within the budget, and over it.
-    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
+    for options in [quiet(), forgetful()] {
         let db = opened(&options, &left.duplicate());
         assert_eq!(get(&db, "a", ROWS + 100).expect("readable"), Some(value(ROWS + 100, "new")));
         recovered(&db, false);
@@ -720,7 +712,7 @@ fn a_page_that_is_overwritten_needs_no_image() {
     let left = bed.duplicate();
     rot(&left, &nodes_of(&left, 20, 0..=9));
     // Within the budget, and over it.
-    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
+    for options in [quiet(), forgetful()] {
         let left = left.duplicate();
         let db = opened(&options, &left);
         recovered(&db, false);

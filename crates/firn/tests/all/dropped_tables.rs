@@ -340,12 +340,8 @@ mod in_a_small_log {
                 .buffer_bytes(256 << 10)
                 .log(|log| log.devices(1).bytes(LOG))
                 .background_threads(threads)
-                .archive(|archive| {
-                    archive
-                        .directory(dir.path().join("archive"))
-                        .when_full(ArchiveFull::Refuse)
-                        .patience(Duration::from_secs(1))
-                });
+                .archive(|archive| archive.directory(dir.path().join("archive")))
+                .archive(|archive| archive.when_full(ArchiveFull::Refuse).patience(Duration::from_secs(1)));
             let db = options.create_on(disks.devices()).expect("created");
             let kept = db.create_table("kept").expect("created");
             let empty = pages(&db);

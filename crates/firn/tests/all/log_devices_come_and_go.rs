@@ -25,11 +25,8 @@ fn options(logs: usize, copies: usize) -> Options {
 
 /// As `options`, for a database that is there.
 fn reopened() -> Options {
-    Options::new()
-        .page_size(1024)
-        .buffer_bytes(256 << 10)
-        .log(|log| log.bytes(1 << 20))
-        .background_threads(false)
+    let options = Options::new().page_size(1024).buffer_bytes(256 << 10).background_threads(false);
+    options.log(|log| log.bytes(1 << 20))
 }
 
 fn key(n: u64) -> [u8; 8] {
@@ -458,10 +455,8 @@ fn what_was_committed_with_too_few_copies_is_never_silently_lost() {
 fn too_few_devices_are_refused_if_that_was_asked_for() {
     let bed = Bed::new(2);
     drop(options(2, 2).create_on(bed.plain()).unwrap());
-    let error = reopened()
-        .log(|log| log.copies_required(2))
-        .open_on(without(&bed.duplicate().plain(), 1))
-        .unwrap_err();
+    let both = reopened().log(|log| log.copies_required(2));
+    let error = both.open_on(without(&bed.duplicate().plain(), 1)).unwrap_err();
     assert!(error.kind() == ErrorKind::Unusable && error.to_string().contains("log.1"), "{error}");
     reopened().open_on(without(&bed.plain(), 1)).unwrap();
     let error = options(2, 3).create_on(Bed::new(2).plain()).unwrap_err();

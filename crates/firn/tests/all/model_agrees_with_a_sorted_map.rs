@@ -63,12 +63,8 @@ fn random_options(rng: &mut Rng) -> (usize, usize, Options) {
     let options = Options::new()
         .page_size(page_size)
         .buffer_bytes(page_size * (64 + rng.below(100) as usize))
-        .tuning(|tuning| {
-            tuning
-                .version_bytes([0, 300, 5000, 1 << 20][rng.below(4) as usize])
-                .checkpoint_log_bytes(64 << 10)
-                .eager_recovery(true)
-        })
+        .tuning(|tuning| tuning.version_bytes([0, 300, 5000, 1 << 20][rng.below(4) as usize]))
+        .tuning(|tuning| tuning.checkpoint_log_bytes(64 << 10).eager_recovery(true))
         .log(|log| log.devices(logs).bytes((256 << 10) * logs as u64))
         // A wait is in vain in one thread, and one that may not last undoes no loser: so recovery
         // has undone them all.
@@ -507,10 +503,8 @@ impl Run {
         self.tables.clear();
         if self.rng.one_in(3) {
             // The memory for versions may differ between two openings.
-            self.options = self
-                .options
-                .clone()
-                .tuning(|tuning| tuning.version_bytes([0, 2000, 1 << 20][self.rng.below(3) as usize]));
+            let bytes = [0, 2000, 1 << 20][self.rng.below(3) as usize];
+            self.options = self.options.clone().tuning(|tuning| tuning.version_bytes(bytes));
         }
         let mut db = self.options.clone().open_on(disks.devices()).expect("opens");
         if self.rng.one_in(3) {

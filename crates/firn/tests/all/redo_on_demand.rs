@@ -261,8 +261,7 @@ fn a_checkpoint_in_the_middle_keeps_the_log_of_what_is_pending() {
 
 #[test]
 fn log_that_fills_meanwhile_is_freed_by_redoing_what_holds_it() {
-    let options =
-        quiet().log(|log| log.bytes(3 << 20)).tuning(|tuning| tuning.checkpoint_log_bytes(512 << 10));
+    let options = quiet().log(|log| log.bytes(3 << 20)).tuning(|tuning| tuning.checkpoint_log_bytes(1 << 19));
     let (bed, mut rows) = crashed(&options);
     let (db, table) = opened(&options, &bed);
     assert!(db.recovery_report().redo.pages_pending > 0);
@@ -387,10 +386,8 @@ fn damage_found_late_concerns_its_page_and_serves_nothing_wrong() {
     let (bed, rows) = crashed(&quiet());
     rot_page_of(&bed, 2110);
     // Before the opening returns, if the option says so.
-    let db = quiet()
-        .tuning(|tuning| tuning.eager_recovery(true))
-        .open_on(bed.duplicate().plain())
-        .expect("it opens all the same");
+    let eager = quiet().tuning(|tuning| tuning.eager_recovery(true));
+    let db = eager.open_on(bed.duplicate().plain()).expect("it opens all the same");
     assert!(db.recovery_report().complete && db.recovery_report().redo.pages_set_aside == 1);
     drop(db);
 

@@ -4,7 +4,7 @@
 use crate::backup_support::{commit_one, go_on, rows_of, small, wait_for_archive};
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{ErrorKind, RestoreTo};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Before, `open` took the mark of an interrupted restore for that of an interrupted creation, and
@@ -143,6 +143,10 @@ fn an_archive_that_adds_nothing_is_refused_and_says_what_is_missing() {
     assert!(report.lsn > backup.end);
 }
 
+fn archived(to: PathBuf) -> firndb::Options {
+    small().archive(|archive| archive.directory(to))
+}
+
 #[test]
 fn databases_backups_and_archives_do_not_mix() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,8 +196,7 @@ fn databases_backups_and_archives_do_not_mix() {
         ("backup/archive", "which holds a backup"),
         ("archive/second", "which holds an archive"),
     ] {
-        let error =
-            small().archive(|archive| archive.directory(path(name))).open(path("home/db")).expect_err(name);
+        let error = archived(path(name)).open(path("home/db")).expect_err(name);
         assert_eq!(error.kind(), ErrorKind::Unusable, "{name}: {error}");
         assert!(error.to_string().contains(sentence), "{name}: {error}");
     }
@@ -202,19 +205,13 @@ fn databases_backups_and_archives_do_not_mix() {
         ("link/archive", "which holds a database"),
         ("new/archive", "it lies in the database's"),
     ] {
-        let error =
-            small().archive(|archive| archive.directory(path(name))).open(path("new")).expect_err(name);
+        let error = archived(path(name)).open(path("new")).expect_err(name);
         assert!(error.to_string().contains(sentence), "{name}: {error}");
         assert!(!path("new").exists());
     }
     // Relative to the database's directory.
-    small().archive(|archive| archive.directory("archive")).open(path("home/db")).expect_err("within");
-    small()
-        .archive(|archive| archive.directory("../../archive"))
-        .open(path("home/db"))
-        .unwrap()
-        .close()
-        .unwrap();
+    archived("archive".into()).open(path("home/db")).expect_err("within");
+    archived("../../archive".into()).open(path("home/db")).unwrap().close().unwrap();
 
     // A restored database.
     std::fs::create_dir(path("full")).unwrap();
