@@ -37,9 +37,8 @@ pub fn options() -> Options {
         .page_size(PAGE)
         .store_layout(META, MAPS)
         .buffer_bytes(64 * PAGE)
-        .version_bytes(2000)
-        .log_devices(1)
-        .log_bytes(256 << 10)
+        .tuning(|tuning| tuning.version_bytes(2000))
+        .log(|log| log.devices(1).bytes(256 << 10))
         .background_threads(false)
 }
 

@@ -141,7 +141,8 @@ fn backup_json(report: &BackupReport) -> serde_json::Value {
 /// `firn restore`.
 pub fn restore(args: &Restore) -> Result<(), Failure> {
     let buffer = usize::try_from(args.buffer).map_err(|_| Failure::bad_argument("--buffer is too large"))?;
-    let options = Options::new().log_bytes(args.log).buffer_bytes(buffer).on_recovery(progress::recovery());
+    let options =
+        Options::new().log(|log| log.bytes(args.log)).buffer_bytes(buffer).on_recovery(progress::recovery());
     let report =
         options.restore(&args.from, args.archive.as_deref(), args.to.unwrap_or_default(), &args.new_dir)?;
     say!(
@@ -269,7 +270,7 @@ fn status(args: &ArchiveStatus) -> Result<(), Failure> {
 
 fn forget(args: &ArchiveStatus) -> Result<(), Failure> {
     let options = caches::options().create(false).background_threads(false).on_recovery(progress::recovery());
-    options.no_archive().archive_lost(true).open(&args.dir)?.close()?;
+    options.archive(|archive| archive.forget().lost(true)).open(&args.dir)?.close()?;
     say!("{}: the database has no archive now; give it another, and take a backup", args.dir.display());
     Ok(())
 }

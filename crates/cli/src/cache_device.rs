@@ -143,7 +143,8 @@ fn change(
 }
 
 fn abandon(dir: &Path) -> Result<(), Failure> {
-    let options = caches::options().create(false).without_cache(true).on_recovery(progress::recovery());
+    let options =
+        caches::options().create(false).cache(|cache| cache.give_up(true)).on_recovery(progress::recovery());
     let db = options.open(dir)?;
     let recovery = db.recovery_report();
     db.close()?;
@@ -181,7 +182,7 @@ fn show(status: Option<&CacheStatus>) {
             say!("if it is lost, it can be rebuilt: {} of log are kept for that", size::show(bytes))
         }
         None if status.write_through => {}
-        None => say!("if it is lost, it cannot be rebuilt: no log is kept for that (cache_rebuildable)"),
+        None => say!("if it is lost, it cannot be rebuilt: no log is kept for that (cache.rebuildable)"),
     }
     if let Some(trouble) = &status.trouble {
         say!("{trouble}");

@@ -14,5 +14,5 @@ pub fn kinds() -> Vec<Arc<dyn CacheKind>> {
 
 /// The options of a database whose cache may be of any of them; a new one is Firn's own.
 pub fn options() -> Options {
-    kinds().into_iter().chain([Arc::new(Face) as _]).fold(Options::new(), Options::cache_kind)
+    Options::new().cache(|cache| kinds().into_iter().chain([Arc::new(Face) as _]).fold(cache, CacheSettings::kind))
 }

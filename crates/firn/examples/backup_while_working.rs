@@ -33,8 +33,8 @@ fn add(db: &Database, number: u64) -> Result<Lsn, firndb::Error> {
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let path = |name: &str| dir.path().join(name);
-    let options = || Options::new().log_bytes(4 << 20).buffer_bytes(2 << 20);
-    let db = options().archive(path("archive")).open(path("db"))?;
+    let options = || Options::new().log(|log| log.bytes(4 << 20)).buffer_bytes(2 << 20);
+    let db = options().archive(|archive| archive.directory(path("archive"))).open(path("db"))?;
     for number in 0..50 {
         add(&db, number)?;
     }

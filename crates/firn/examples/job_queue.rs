@@ -110,7 +110,7 @@ impl Queue {
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
-    let db = firndb::Options::new().log_bytes(4 << 20).open(dir.path().join("db"))?;
+    let db = firndb::Options::new().log(|log| log.bytes(4 << 20)).open(dir.path().join("db"))?;
     let queue = Queue::open(&db)?;
     queue.add(0..JOBS)?;
     let failures: u64 = std::thread::scope(|scope| {

@@ -100,7 +100,7 @@ fn client(number: usize, connection: UnixStream) -> Result<(), std::io::Error> {
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("db");
-    let db = firndb::Options::new().log_bytes(4 << 20).open(&path)?;
+    let db = firndb::Options::new().log(|log| log.bytes(4 << 20)).open(&path)?;
     perform(&db, &db.open_table("values")?, "set counter 0")?;
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         let mut clients = Vec::new();

@@ -125,7 +125,7 @@ fn number(value: &Value) -> i64 {
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
-    let db = firndb::Options::new().log_bytes(4 << 20).open(dir.path().join("db"))?;
+    let db = firndb::Options::new().log(|log| log.bytes(4 << 20)).open(dir.path().join("db"))?;
     let ledger = Ledger::create(&db)?;
     for id in 0..ACCOUNTS {
         ledger.open_account(id, &format!("owner {id}"))?;

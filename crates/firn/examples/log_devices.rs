@@ -33,7 +33,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let logs: Vec<PathBuf> = drives.iter().map(|drive| drive.join("firn.log")).collect();
     let path = dir.path().join("db");
 
-    let options = Options::new().log_bytes(3 << 20).log_paths(logs[..3].to_vec()).log_copies(2);
+    let options = Options::new().log(|log| log.bytes(3 << 20).paths(logs[..3].to_vec()).copies(2));
     let db = options.open(&path)?;
     put(&db, 0..30)?;
     let array = db.log_array();
@@ -45,7 +45,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let events = Arc::new(Mutex::new(Vec::new()));
     let heard = events.clone();
     let db = Options::new()
-        .on_log_event(move |event| heard.lock().expect("no panic").push(event.kind))
+        .log(|log| log.on_event(move |event| heard.lock().expect("no panic").push(event.kind)))
         .open(&path)?;
     assert_eq!(events.lock().expect("no panic")[0], LogEventKind::Lost);
     assert_rows(&db, 30)?;

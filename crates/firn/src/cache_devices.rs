@@ -33,7 +33,7 @@ pub struct CacheSpec {
 
 impl CacheSpec {
     /// A cache of `bytes` bytes in the file `cache` of the database's directory, with the kind and
-    /// the policy of the database's options, the group size of [`Options::cache_group_pages`],
+    /// the policy of the database's options, the group size of [`crate::CacheSettings::group_pages`],
     /// written back.
     #[must_use]
     pub fn new(bytes: u64) -> CacheSpec {
@@ -47,7 +47,7 @@ impl CacheSpec {
         self
     }
     /// What kind of cache it is. Every later opening must be passed this kind, too
-    /// ([`Options::cache_kind`]).
+    /// ([`crate::CacheSettings::kind`]).
     #[must_use]
     pub fn kind(mut self, kind: Arc<dyn CacheKind>) -> CacheSpec {
         self.kind = Some(kind);
@@ -74,13 +74,14 @@ impl CacheSpec {
 
     /// The options of a database with this cache.
     fn options(&self, options: &Options) -> Options {
-        let mut chosen = options.clone().cache_bytes(self.bytes).cache_write_through(self.write_through);
-        chosen.without_cache = false;
+        let mut chosen =
+            options.clone().cache(|cache| cache.bytes(self.bytes).write_through(self.write_through));
+        chosen.cache.give_up = false;
         if let Some(kind) = &self.kind {
-            chosen = chosen.cache_kind(kind.clone());
+            chosen.cache = chosen.cache.kind(kind.clone());
         }
-        chosen.cache_policy = self.policy.unwrap_or(options.cache_policy);
-        chosen.cache_group_pages = self.group_pages.or(options.cache_group_pages);
+        chosen.cache.policy = self.policy.unwrap_or(options.cache.policy);
+        chosen.cache.group_pages = self.group_pages.or(options.cache.group_pages);
         chosen
     }
 }
@@ -181,8 +182,8 @@ impl Database {
         Some(status)
     }
 
-    /// Puts a flash cache into use while the database works. See [`Options::cache_bytes`] for
-    /// having one from the beginning.
+    /// Puts a flash cache into use while the database works. See [`crate::CacheSettings::bytes`]
+    /// for having one from the beginning.
     ///
     /// After a crash in between the database has an empty cache, or none; if none, attach it again.
     ///
@@ -206,7 +207,7 @@ impl Database {
         refuse_own_files(dir, &whole, &engine.superblock.lock())?;
         let device = open_or_make(&whole)?;
         sync_directory(directory_of(&whole))?;
-        let device = match &engine.options.wrap_device {
+        let device = match &engine.options.testing.wrap_device {
             Some(wrap) => wrap("cache", device)?,
             None => device,
         };
@@ -235,7 +236,7 @@ impl Database {
         let page_size = engine.superblock.lock().page_size;
         let block = device.map_or(512, |device| device.info().logical_block);
         let chosen = cache::chosen(&options, spec.bytes, page_size);
-        Ok(options.new_cache_kind().check(&chosen, page_size, block)?)
+        Ok(options.cache.new_kind().check(&chosen, page_size, block)?)
     }
 
     /// Takes the flash cache out of use while the database works: its dirty pages are written to

@@ -81,8 +81,8 @@ impl Options {
     }
 
     /// Opens the database in directory `path` for reading, and writes not a byte to its files:
-    /// recovery works in memory ([`Options::overlay_bytes`]), and what it would have written is
-    /// dropped when the database is closed. No permission to write is needed, and any number of
+    /// recovery works in memory ([`crate::Tuning::overlay_bytes`]), and what it would have written
+    /// is dropped when the database is closed. No permission to write is needed, and any number of
     /// processes may open a database for reading at once; while one has it open for writing it is
     /// `InUse`.
     ///
@@ -104,7 +104,7 @@ impl Options {
 
     /// Creates a database on empty devices, instead of files in a directory.
     pub fn create_on(self, devices: Devices) -> Result<Database, Error> {
-        let options = self.log_devices(devices.logs.len()).with_profiles(None)?;
+        let options = self.log(|log| log.devices(devices.logs.len())).with_profiles(None)?;
         options.check()?;
         let members = assembly::members(&options);
         let (database, store) = (DatabaseId(rng::entropy()), "store".to_owned());

@@ -22,6 +22,8 @@
 //! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with
 //!   secondary indexes.
 //! * [`Options`]: memory, log, placement; the defaults suit one SSD.
+//! * The feature `testing` is for tests, simulation and measurements: options that wrap devices and
+//!   break rules, and devices that fail, crash and record.
 //!
 //! What is promised: a commit that returned is there after any crash; a transaction is there whole
 //! or not at all; readers never wait for writers (except under serializable isolation). What the
@@ -32,7 +34,7 @@
 //! downward only:
 //!
 //! ```text
-//! database, transaction, table, statistics, check, dump, …   the facade: what users hold
+//! database, device, transaction, table, statistics, check, …   the facade: what users hold
 //! backup/     the archive of the log, base backups, restoring
 //! engine/     opening, recovery, checkpoints, devices, threads
 //! options/, error, ranks                                      leaves that all of them use
@@ -44,6 +46,7 @@ mod backup;
 mod cache_devices;
 mod check;
 mod database;
+pub mod device;
 mod dump;
 mod engine;
 mod error;
@@ -72,22 +75,18 @@ pub use error::{Error, ErrorKind};
 pub use firndb_buffer::{BufferStatistics, MissCurve};
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
 pub use options::Options;
-pub use options::archive::ArchiveFull;
-#[doc(hidden)]
-pub use options::callbacks::WrapTierFn;
-pub use options::callbacks::{
-    LogEvent, LogEventFn, LogEventKind, ProgressFn, RecoveryPhase, RecoveryProgress, WrapDeviceFn,
-};
+pub use options::archive::{ArchiveFull, ArchiveSettings};
+pub use options::cache::CacheSettings;
+pub use options::callbacks::{LogEvent, LogEventKind, RecoveryPhase, RecoveryProgress};
+pub use options::log::LogSettings;
 pub use options::profiled::{Setting, SettingOrigin};
+pub use options::tuning::Tuning;
 pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};
 pub use transaction::{Commit, Transaction};
 
 pub use firndb_base::{Lsn, PageId, Progress, TxnId};
 pub use firndb_btree::Direction;
-pub use firndb_device as device;
-#[doc(hidden)]
-pub use firndb_log::archive::WrapDevice as WrapArchiveFn;
 pub use firndb_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
 pub use firndb_log::{DeviceHiding, Hiding, HidingStatistics, LogLayout, LogSpace, LogStatistics};
 pub use firndb_table::{

@@ -194,7 +194,7 @@ impl Database {
     /// After a crash in between it is still a device of the log; remove it again.
     ///
     /// Errors: `NotFound`; `BadArgument` if it is the last one (or
-    /// [`crate::Options::log_copies_required`] are needed); `Full` if the others have too little
+    /// [`crate::LogSettings::copies_required`] are needed); `Full` if the others have too little
     /// capacity, or if the archive or a backup needs log that is on it for longer than 30 s; it
     /// then stays in use.
     pub fn remove_log_device(&self, id: u32) -> Result<(), Error> {

@@ -67,7 +67,7 @@ fn devices() -> Devices {
 }
 
 fn options() -> Options {
-    Options::new().log_devices(1).log_bytes(4 << 20).background_threads(false)
+    Options::new().log(|log| log.devices(1).bytes(4 << 20)).background_threads(false)
 }
 
 /// Makes a database of about `pages` pages of 1 KiB. Returns the number of pages that a check finds,

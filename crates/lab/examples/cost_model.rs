@@ -47,7 +47,7 @@ fn main() -> Result<(), Error> {
 }
 
 fn open(dir: &Path) -> Result<FirnEngine, Error> {
-    let db = Options::new().buffer_bytes(1 << 30).log_devices(1).open(dir)?;
+    let db = Options::new().buffer_bytes(1 << 30).log(|log| log.devices(1)).open(dir)?;
     Ok(FirnEngine::new(db, tpcc::schema(), Isolation::Snapshot)?)
 }
 

@@ -255,7 +255,8 @@ mod tests {
             store: device("store"),
             cache: None,
         };
-        let options = Options::new().buffer_bytes(1 << 20).log_bytes(1 << 20).background_threads(false);
+        let options =
+            Options::new().buffer_bytes(1 << 20).log(|log| log.bytes(1 << 20)).background_threads(false);
         options.create_on(devices).expect("created")
     }
 

@@ -90,9 +90,9 @@ impl Machine {
     pub fn with_archive(&self, options: Options, shelf: &Shelf) -> Options {
         let Some(power) = self.archive.clone() else { return options };
         let faults = self.archive_faults.clone();
-        options.archive(shelf.place(ARCHIVE)).wrap_archive(Arc::new(move |file| {
-            Arc::new(Faulty::new(power.around(file), &faults)) as Arc<dyn Device>
-        }))
+        options.archive(|archive| archive.directory(shelf.place(ARCHIVE))).wrap_archive(Arc::new(
+            move |file| Arc::new(Faulty::new(power.around(file), &faults)) as Arc<dyn Device>,
+        ))
     }
 
     /// Lets something go wrong from now on.

@@ -81,7 +81,7 @@ impl Restoring<'_> {
         to: &std::path::Path,
     ) -> Result<(RestoreReport, Lists, Vec<Rows>), Error> {
         let archive = self.scenario.array.archive.map(|_| self.shelf.place(ARCHIVE));
-        let small = || Options::new().buffer_bytes(1 << 20).log_bytes(2 << 20).log_devices(1);
+        let small = || Options::new().buffer_bytes(1 << 20).log(|log| log.bytes(2 << 20).devices(1));
         let options = small().page_size(self.scenario.page_size);
         let report = options.restore(self.shelf.place("backup"), archive.as_deref(), target, to)?;
         let db = small().create(false).open(to)?;

@@ -213,7 +213,7 @@ impl Story {
     /// The options, on this machine.
     fn options(&self, machine: &Machine) -> Options {
         let shadow = self.shadow.clone();
-        let options = self.scenario.options().without_cache(self.cache_lost);
+        let options = self.scenario.options().cache(|cache| cache.give_up(self.cache_lost));
         machine.with_archive(options.wrap_tier(move |tier| shadow.watch(tier)), &self.shelf)
     }
 

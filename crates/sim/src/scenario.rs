@@ -8,7 +8,7 @@ use crate::chores::ChoresRound;
 use crate::medium::{Survival, Timing, Uniform};
 use draw::pick;
 use firndb::device::{FaultRule, When};
-use firndb::{ArchiveFull, CachePolicy, CacheSpec, Isolation, Options};
+use firndb::{ArchiveFull, CachePolicy, CacheSettings, CacheSpec, Isolation, Options};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
 use firndb_cache_comparators::Compared;
@@ -253,32 +253,30 @@ impl Scenario {
         let mut options = Options::new()
             .page_size(self.page_size)
             .buffer_bytes(self.frames * self.page_size * 17 / 16)
-            .version_bytes(self.version_bytes)
-            .log_devices(self.log_devices)
-            .log_bytes(self.log_bytes_each * self.log_devices as u64)
+            .tuning(|tuning| tuning.version_bytes(self.version_bytes))
+            .log(|log| log.devices(self.log_devices).bytes(self.log_bytes_each * self.log_devices as u64))
+            .log(|log| log.copies(self.array.copies).hiding(comparator.hiding()).layout(comparator.layout()))
             // Else a device that fails is not given up: the machine of the next round has all of
             // them.
-            .log_copies_required(if self.array.lenient { 1 } else { self.log_devices })
-            .log_copies(self.array.copies)
-            .log_hiding(comparator.hiding())
-            .log_layout(comparator.layout());
+            .log(|log| log.copies_required(if self.array.lenient { 1 } else { self.log_devices }));
         // One that is attached later may be of any kind.
         let first = self.cache.map_or(Compared::Firn(CachePolicy::default()), |cache| cache.policy);
-        options = first.kinds().fold(options, Options::cache_kind);
+        options = options.cache(|cache| first.kinds().fold(cache, CacheSettings::kind));
         if let Some(cache) = self.cache {
-            options = options
-                .cache_bytes(cache.pages * self.page_size as u64)
-                .cache_policy(cache.policy.policy())
-                .cache_group_pages(cache.group_pages)
-                .cache_write_through(cache.write_through)
-                .cache_rebuildable(self.cache_rebuildable);
+            options = options.cache(|settings| {
+                settings
+                    .bytes(cache.pages * self.page_size as u64)
+                    .policy(cache.policy.policy())
+                    .group_pages(cache.group_pages)
+                    .write_through(cache.write_through)
+                    .rebuildable(self.cache_rebuildable)
+            });
         }
         if let Some(archive) = self.array.archive {
+            let bytes = (archive.eager_bytes, archive.segment_bytes);
             options = options
-                .archive_eager_bytes(archive.eager_bytes)
-                .archive_segment_bytes(archive.segment_bytes)
-                .archive_completes(archive.completes)
-                .archive_when_full(archive.when_full);
+                .archive(|settings| settings.eager_bytes(bytes.0).segment_bytes(bytes.1))
+                .archive(|settings| settings.completes(archive.completes).when_full(archive.when_full));
         }
         if let Some(deadline) = self.lock_deadline {
             options = options.lock_deadline(deadline);

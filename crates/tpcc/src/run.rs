@@ -40,7 +40,7 @@ pub fn run_on_files(
         options = tapes.record(options);
     }
     if let Some(machine) = machine.clone() {
-        options = options.log_devices(machine.log_devices());
+        options = options.log(|log| log.devices(machine.log_devices()));
         options = options.wrap_devices(move |name, device| machine.wrap(name, device));
     }
     let opening = clock::now();
@@ -72,14 +72,15 @@ fn options(args: &TpccArgs, kinds: Vec<Arc<dyn CacheKind>>) -> Result<Options, F
         Options::new().create(!args.no_load && !args.check_only).on_recovery(progress::recovery());
     options = with_memory(options, args)?;
     if let Some(count) = args.log_devices {
-        options = options.log_devices(count as usize);
+        options = options.log(|log| log.devices(count as usize));
     }
     if let Some(directory) = &args.archive {
-        options = options.archive(backup::absolute(directory)?);
+        let directory = backup::absolute(directory)?;
+        options = options.archive(|archive| archive.directory(directory));
     }
     if !args.log_path.is_empty() {
-        let paths: Result<Vec<_>, _> = args.log_path.iter().map(|path| backup::absolute(path)).collect();
-        options = options.log_paths(paths?);
+        let paths = args.log_path.iter().map(|path| backup::absolute(path)).collect::<Result<_, _>>()?;
+        options = options.log(|log| log.paths(paths));
     }
     options = with_cache(options, args, kinds)?;
     if let Some(path) = &args.store_path {
@@ -96,10 +97,10 @@ pub fn with_cache(
 ) -> Result<Options, Failure> {
     let name = args.cache_policy.as_str();
     let other = kinds.iter().find(|kind| kind.name() == name).cloned();
-    let options = kinds.into_iter().fold(options, Options::cache_kind);
+    let options = options.cache(|cache| kinds.into_iter().fold(cache, CacheSettings::kind));
     let mut options = match (CachePolicy::named(name), other) {
-        (Some(policy), _) => options.cache_kind(Arc::new(Face)).cache_policy(policy),
-        (None, Some(kind)) => options.cache_kind(kind),
+        (Some(policy), _) => options.cache(|cache| cache.kind(Arc::new(Face)).policy(policy)),
+        (None, Some(kind)) => options.cache(|cache| cache.kind(kind)),
         (None, None) => {
             return Err(Failure::bad_argument(format!(
                 "there is no cache policy {name:?}; docs/guide/cache.md lists them"
@@ -107,10 +108,11 @@ pub fn with_cache(
         }
     };
     if let Some(bytes) = args.cache {
-        options = options.cache_bytes(bytes);
+        options = options.cache(|cache| cache.bytes(bytes));
     }
     if let Some(path) = &args.cache_path {
-        options = options.cache_path(backup::absolute(path)?);
+        let path = backup::absolute(path)?;
+        options = options.cache(|cache| cache.path(path));
     }
     Ok(options)
 }
@@ -121,10 +123,9 @@ pub fn with_memory(options: Options, args: &TpccArgs) -> Result<Options, Failure
         usize::try_from(bytes).map_err(|_| Failure::bad_argument(format!("{name} is too large")))
     };
     let options = options.buffer_bytes(bytes("--buffer", args.buffer)?);
-    match args.map {
-        Some(map) => Ok(options.map_bytes(bytes("--map", map)?)),
-        None => Ok(options),
-    }
+    let Some(map) = args.map else { return Ok(options) };
+    let map = bytes("--map", map)?;
+    Ok(options.tuning(|tuning| tuning.map_bytes(map)))
 }
 
 /// The isolation level that the arguments name.

@@ -67,7 +67,10 @@ fn count(name: &str, runs: u64, work: &mut dyn FnMut()) {
 }
 
 fn options() -> Options {
-    Options::new().buffer_bytes(1 << 30).log_devices(1).version_bytes(256 << 20)
+    Options::new()
+        .buffer_bytes(1 << 30)
+        .log(|log| log.devices(1))
+        .tuning(|tuning| tuning.version_bytes(256 << 20))
 }
 
 fn row_key(number: u64) -> [u8; 8] {

@@ -67,7 +67,10 @@ fn a_backup_while_tpcc_runs_restores_to_a_consistent_database() {
 fn damage_in_an_archive_ends_with_a_status_and_a_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let (db, at) = (dir.path().join("db"), dir.path().to_string_lossy().into_owned());
-    let opened = firndb::Options::new().archive(dir.path().join("archive")).open(&db).unwrap();
+    let opened = firndb::Options::new()
+        .archive(|archive| archive.directory(dir.path().join("archive")))
+        .open(&db)
+        .unwrap();
     let table = opened.create_table("t").unwrap();
     (0..200u32).for_each(|i| _ = opened.transact(|tx| tx.put(&table, &i.to_be_bytes(), &[1; 500])).unwrap());
     drop(table);

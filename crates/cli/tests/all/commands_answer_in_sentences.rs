@@ -201,7 +201,10 @@ fn typed_rows_are_dumped_by_their_columns() {
 fn what_cannot_be_said_is_a_failure() {
     let (dir, db) = loaded();
     let at = dir.path().to_string_lossy().into_owned();
-    let opened = firndb::Options::new().archive(dir.path().join("archive")).open(&db).unwrap();
+    let opened = firndb::Options::new()
+        .archive(|archive| archive.directory(dir.path().join("archive")))
+        .open(&db)
+        .unwrap();
     opened.backup(dir.path().join("backup"), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
     opened.close().unwrap();
     let commands = [

@@ -5,7 +5,7 @@ use crate::support::run;
 use std::path::Path;
 
 fn made(dir: &Path) {
-    let options = firndb::Options::new().log_devices(1).log_bytes(1 << 20).buffer_bytes(1 << 20);
+    let options = firndb::Options::new().log(|log| log.devices(1).bytes(1 << 20)).buffer_bytes(1 << 20);
     let db = options.open(dir).expect("created");
     let table = db.create_table("rows").expect("a table");
     db.transact(|tx| tx.put(&table, b"key", b"value")).expect("a commit");
@@ -50,7 +50,7 @@ fn one_that_is_lost_is_given_up_if_log_was_kept_for_it() {
     made(&dir);
     run(&dir, "cache attach {db} 4M").ended(0);
     run(&dir, "cache abandon {db}").ended(1).warns("cannot be given up");
-    let db = firndb::Options::new().cache_rebuildable(true).open(&dir).expect("opened");
+    let db = firndb::Options::new().cache(|cache| cache.rebuildable(true)).open(&dir).expect("opened");
     {
         let table = db.table("rows").expect("the table");
         db.transact(|tx| tx.put(&table, b"key", b"another")).expect("a commit");

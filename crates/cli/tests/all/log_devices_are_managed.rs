@@ -5,7 +5,7 @@ use std::path::Path;
 
 fn made(dir: &Path) {
     let options =
-        firndb::Options::new().log_devices(2).log_copies(2).log_bytes(1 << 20).buffer_bytes(1 << 20);
+        firndb::Options::new().log(|log| log.devices(2).copies(2).bytes(1 << 20)).buffer_bytes(1 << 20);
     let db = options.open(dir).expect("created");
     let table = db.create_table("rows").expect("a table");
     db.transact(|tx| tx.put(&table, b"key", b"value")).expect("a commit");

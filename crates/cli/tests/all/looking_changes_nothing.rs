@@ -44,8 +44,10 @@ const LOOKING: [(&str, &str); 10] = [
 /// A database in `DIR/db` with a cache, and an archive beside it, as a crash leaves it.
 fn crashed(dir: &Path) -> PathBuf {
     let live = dir.join("live");
-    let options = firndb::Options::new().buffer_bytes(1 << 20).log_bytes(4 << 20).log_devices(1);
-    let options = options.cache_bytes(4 << 20).archive("../archive").archive_delay(std::time::Duration::ZERO);
+    let options = firndb::Options::new().buffer_bytes(1 << 20).log(|log| log.bytes(4 << 20).devices(1));
+    let options = options
+        .cache(|cache| cache.bytes(4 << 20))
+        .archive(|archive| archive.directory("../archive").delay(std::time::Duration::ZERO));
     let options = options.background_threads(false);
     let db = options.open(live.join("db")).unwrap();
     let table = db.create_table("rows").unwrap();

@@ -33,7 +33,7 @@ use crate::engine::archiver::{ArchiveStatistics, Archiver, OpenArchive};
 use crate::engine::log_retention::LogRetention;
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
-use crate::options::archive::{ArchiveFull, ArchiveOptions};
+use crate::options::archive::{ArchiveFull, ArchiveSettings};
 use crate::ranks;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,7 +53,7 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 /// The archive of an open database.
 pub(crate) struct Archive {
     directory: PathBuf,
-    options: ArchiveOptions,
+    options: ArchiveSettings,
     database: DatabaseId,
     work: Mutex<Work>,
     status: Mutex<ArchiveStatistics>,
@@ -96,12 +96,12 @@ impl Archive {
         superblock: &Superblock,
         path: Option<String>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
         retention: &LogRetention,
     ) -> Result<Option<Archive>, Error> {
         let Some(path) = path else { return Ok(None) };
         let directory = options.resolve(&path);
-        if options.path.is_some() {
+        if options.directory.is_some() {
             // The caller named it in this opening: it may not exist yet.
             crate::engine::directory::files::make_directory(&directory)?;
         }
@@ -132,7 +132,7 @@ impl Archive {
         superblock: &Superblock,
         path: Option<&str>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
     ) -> Option<Archive> {
         let directory = options.resolve(path?);
         let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
@@ -156,7 +156,7 @@ impl Archive {
         superblock: &Superblock,
         writer: Option<ArchiveWriter>,
         status: ArchiveStatistics,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
         only_looks: bool,
     ) -> Archive {
         let failing_since = status.failing.is_some().then(clock::now);
@@ -210,7 +210,7 @@ impl Archiver for Archive {
     }
 
     fn wait(&self, engine: &Engine) {
-        let limit = (self.options.delay / 4).clamp(LOOK.0, LOOK.1);
+        let limit = (self.options.delay.get() / 4).clamp(LOOK.0, LOOK.1);
         engine.log.wait_for_log(Lsn(self.wanted.load(Ordering::Relaxed)), limit);
     }
 
@@ -235,7 +235,7 @@ impl Archiver for Archive {
                 return false;
             }
             let since = self.failing_since.lock().unwrap_or(begun);
-            match since.after(self.options.patience) {
+            match since.after(self.options.patience.get()) {
                 Some(deadline) if !self.moved.wait_until(&mut status, deadline) => {
                     return status.archived > seen;
                 }
@@ -306,7 +306,7 @@ impl Archiver for Archive {
     }
 
     fn when_full(&self) -> ArchiveFull {
-        self.options.when_full
+        self.options.when_full.get()
     }
 }
 
@@ -319,7 +319,7 @@ impl OpenArchive for Archives {
         superblock: &Superblock,
         path: Option<String>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
         retention: &LogRetention,
     ) -> Result<Option<Box<dyn Archiver>>, Error> {
         let archive = Archive::open(superblock, path, log_end, options, retention)?;
@@ -331,7 +331,7 @@ impl OpenArchive for Archives {
         superblock: &Superblock,
         path: Option<&str>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
     ) -> Option<Box<dyn Archiver>> {
         let archive = Archive::look(superblock, path, log_end, options)?;
         Some(Box::new(archive))
@@ -341,9 +341,9 @@ impl OpenArchive for Archives {
 fn open_writer(
     directory: &Path,
     database: DatabaseId,
-    options: &ArchiveOptions,
+    options: &ArchiveSettings,
 ) -> Result<ArchiveWriter, LogError> {
-    ArchiveWriter::open(options.files(directory), database, options.segment_bytes)
+    ArchiveWriter::open(options.files(directory), database, options.segment_bytes.get())
 }
 
 /// Refuses an archive that holds log which this database lacks, or log in an epoch of another

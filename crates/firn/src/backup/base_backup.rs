@@ -127,8 +127,8 @@ pub(crate) fn take(
     sync_directory(directory)?;
     let options = &engine.options.archive;
     let files = ArchiveFiles::new(&log_directory).wrapped(options.wrap.clone());
-    let writer =
-        ArchiveWriter::open(files, hold.manifest.database, options.segment_bytes).map_err(archive_error)?;
+    let writer = ArchiveWriter::open(files, hold.manifest.database, options.segment_bytes.get())
+        .map_err(archive_error)?;
     let identity = engine.superblock.lock().log_identity();
     let tail = LogTail::new(engine.log.clone(), identity, hold.manifest.from);
     let mut copy = Copy {

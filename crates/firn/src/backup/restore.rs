@@ -128,8 +128,8 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let mut superblock = assembly::first_superblock(database, members, store_path, start, &options)?;
     (superblock.catalog_root, superblock.undo_root) = (manifest.catalog_root, manifest.undo_root);
     let retention = LogRetention::default();
-    let archive = Archives.open(&superblock, options.archive_text()?, start, &options.archive, &retention)?;
-    let archive_need = ArchiveNeed::new(options.archive_text()?);
+    let archive = Archives.open(&superblock, options.archive.text()?, start, &options.archive, &retention)?;
+    let archive_need = ArchiveNeed::new(options.archive.text()?);
     let log = assembly::first_log(&devices, &superblock, &options)?;
     let store_options = assembly::store_options(&options, manifest.page_size);
     let store = Arc::new(Store::create(devices.store(), superblock.database, store_options)?);

@@ -32,7 +32,7 @@ pub(crate) fn analyse(
     recovery: &mut RecoveryReport,
     report: &dyn Fn(u64, u64),
 ) -> Result<(Collector, Option<Lsn>), Error> {
-    let mut changes = Collector::new(options.recovery_bytes);
+    let mut changes = Collector::new(options.tuning.recovery_bytes);
     let mut records = scan.records(superblock.redo_start);
     let mut last = None;
     while let Some((lsn, record)) = records.next()? {

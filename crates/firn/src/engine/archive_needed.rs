@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
-use crate::options::archive::ArchiveOptions;
+use crate::options::archive::ArchiveSettings;
 use firndb_base::Lsn;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_log::archive::{ArchiveFiles, Archived};
@@ -48,9 +48,9 @@ impl ArchiveNeed {
 
     /// For a database that is being opened: the archive that the options name, or the superblock's.
     pub fn at_opening(superblock: &Superblock, options: &Options) -> Result<ArchiveNeed, Error> {
-        let named = options.archive.none || options.archive.path.is_some();
+        let named = options.archive.forget || options.archive.directory.is_some();
         let known = || superblock.extensions.archive.clone();
-        Ok(ArchiveNeed::new(if named { options.archive_text()? } else { known() }))
+        Ok(ArchiveNeed::new(if named { options.archive.text()? } else { known() }))
     }
 
     /// Needs the archive that recovery read until no log before `lsn` is retained.
@@ -117,9 +117,9 @@ impl ArchiveTail {
     /// Searches the archive where the options and the superblock name it.
     ///
     /// Errors: `Unusable` if it is needed and not there.
-    pub fn find(superblock: &Superblock, options: &ArchiveOptions) -> Result<ArchiveTail, Error> {
+    pub fn find(superblock: &Superblock, options: &ArchiveSettings) -> Result<ArchiveTail, Error> {
         let Some(from) = superblock.extensions.archive_needed else { return Ok(ArchiveTail::NotNeeded) };
-        let given = options.path.iter().filter_map(|path| path.to_str());
+        let given = options.directory.iter().filter_map(|path| path.to_str());
         let mut directories: Vec<_> =
             given.chain(superblock.extensions.archive.as_deref()).map(|path| options.resolve(path)).collect();
         directories.dedup();
@@ -137,7 +137,7 @@ impl ArchiveTail {
             ErrorKind::Unusable,
             format!(
                 "the archive is needed: after a crash it may have commits from LSN {from} on that the log's devices lack. {}. \
-                 Make it reachable, or say where it is (Options::archive); if it is lost, Options::archive_lost opens the \
+                 Make it reachable, or say where it is (archive.directory); if it is lost, archive.lost opens the \
                  database without those commits",
                 reasons.join("; ")
             ),
@@ -188,8 +188,10 @@ mod tests {
             store: Arc::new(MemoryDevice::new("store")),
             cache: None,
         };
-        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(256 << 10);
-        let options = options.background_threads(false).archive(dir.path().join("archive"));
+        let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log(|log| log.bytes(256 << 10));
+        let options = options
+            .background_threads(false)
+            .archive(|archive| archive.directory(dir.path().join("archive")));
         let db = options.create_on(devices).expect("created");
         let engine = db.engine();
         let on_device = || match Superblock::read(&memory) {

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::log_retention::LogRetention;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
-use crate::options::archive::{ArchiveFull, ArchiveOptions};
+use crate::options::archive::{ArchiveFull, ArchiveSettings};
 use firndb_base::{Lsn, Progress};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub(crate) trait OpenArchive {
         superblock: &Superblock,
         path: Option<String>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
         retention: &LogRetention,
     ) -> Result<Option<Box<dyn Archiver>>, Error>;
     /// The archive at `path`, of which only the state is shown: nothing is created, written or
@@ -81,6 +81,6 @@ pub(crate) trait OpenArchive {
         superblock: &Superblock,
         path: Option<&str>,
         log_end: Lsn,
-        options: &ArchiveOptions,
+        options: &ArchiveSettings,
     ) -> Option<Box<dyn Archiver>>;
 }

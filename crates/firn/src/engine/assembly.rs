@@ -30,23 +30,23 @@ pub(crate) const UNDO_TREE: TreeId = TreeId(2);
 pub(crate) const FIRST_USER_TREE: TreeId = TreeId(16);
 
 pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions {
-    let map_budget_bytes = options.map_bytes.unwrap_or(options.buffer_bytes / MAP_SHARE);
+    let map_budget_bytes = options.tuning.map_bytes.unwrap_or(options.buffer_bytes / MAP_SHARE);
     StoreOptions { page_size, map_budget_bytes }
 }
 
 pub(crate) fn log_options(options: &Options) -> LogOptions {
     let default = LogOptions::default();
-    let share = (options.log_bytes / 8).clamp(64 << 10, default.buffer_bytes as u64);
+    let share = (options.log.bytes / 8).clamp(64 << 10, default.buffer_bytes as u64);
     // A group may take half of the buffer.
     let share = share.max(2 * firndb_btree::group_bytes_max(options.page_size)) as usize;
     LogOptions {
         buffer_bytes: share,
         request_bytes: default.request_bytes.min(share / 2),
         workers: options.background,
-        hiding: options.log_hiding,
-        layout: options.log_layout.clone(),
-        copies: options.log_copies.unwrap_or(1),
-        copies_required: options.log_copies_required,
+        hiding: options.log.hiding,
+        layout: options.log.layout.clone(),
+        copies: options.log.copies.unwrap_or(1),
+        copies_required: options.log.copies_required.get(),
         outliers: options.outlier_options(),
         close_patience: options.close_patience,
         ..default
@@ -57,16 +57,16 @@ impl Options {
     /// For an existing database: options that its creation fixed are as they were fixed then, and
     /// kept settings are as the database keeps them, unless the caller names them.
     pub(crate) fn for_existing(&self, superblock: &Superblock) -> Options {
-        let (log_bytes, log_devices) = (superblock.log_bytes(), superblock.members.len());
-        let page_size = superblock.page_size;
-        let options = Options { log_bytes, log_devices, page_size, ..self.clone() };
+        let mut options = self.clone();
+        options.page_size = superblock.page_size;
+        (options.log.bytes, options.log.devices) = (superblock.log_bytes(), superblock.members.len());
         options.with_kept(superblock.extensions.settings)
     }
 }
 
 /// Hands the log to the store.
 pub(crate) fn attach(options: &Options, store: &Store, log: &Arc<Log>) {
-    match options.skip_wal_rule {
+    match options.testing.skip_wal_rule {
         false => store.attach(log.clone()),
         true => store.attach_breaking_the_wal_rule(log.clone()),
     }
@@ -78,16 +78,16 @@ pub(crate) fn pool(
     tier: &Arc<CacheSwitch>,
     log: &Arc<Log>,
 ) -> Result<Arc<BufferPool>, Error> {
-    let tier: Arc<dyn PageTier> = match &options.wrap_tier {
+    let tier: Arc<dyn PageTier> = match &options.testing.wrap_tier {
         Some(wrap) => wrap(tier.clone()),
         None => tier.clone(),
     };
-    let budget_bytes = match options.map_bytes {
+    let budget_bytes = match options.tuning.map_bytes {
         Some(_) => options.buffer_bytes,
         None => options.buffer_bytes - options.buffer_bytes / MAP_SHARE,
     };
     let pool_options = PoolOptions { budget_bytes };
-    let pool = if options.skip_wal_rule {
+    let pool = if options.testing.skip_wal_rule {
         BufferPool::new_breaking_the_wal_rule(tier, log.clone(), pool_options)
     } else {
         BufferPool::new(tier, log.clone(), pool_options)
@@ -99,7 +99,7 @@ pub(crate) fn pool(
 /// finds them in the log, and needs as much space again to spill them.
 pub(crate) fn manager_options(options: &Options, log_bytes: u64) -> ManagerOptions {
     let most = usize::try_from(log_bytes / 16).unwrap_or(usize::MAX);
-    ManagerOptions { version_budget_bytes: options.version_bytes.min(most) }
+    ManagerOptions { version_budget_bytes: options.tuning.version_bytes.min(most) }
 }
 
 /// Claims the devices for the database that is to be created on them. Marks the superblock's device
@@ -115,7 +115,7 @@ pub(crate) fn claim_devices(
     options: &Options,
 ) -> Result<(), Error> {
     let names = file_names(members, store_path, cache::path(None, options));
-    let cache = devices.cache.iter().filter(|_| options.cache_bytes.is_some());
+    let cache = devices.cache.iter().filter(|_| options.cache.bytes.is_some());
     let others = || devices.logs.iter().chain([&devices.store]).chain(cache.clone());
     let interrupted = creation_mark::interrupted_on(&devices.superblock)?;
     for device in others() {
@@ -158,13 +158,13 @@ pub(crate) fn first_superblock(
         store_path,
         store_version: Lsn::ZERO,
         extensions: Extensions {
-            archive: options.archive_text()?,
-            settings: options.kept,
+            archive: options.archive.text()?,
+            settings: options.kept(),
             ..Extensions::default()
         },
         in_doubt: false,
     };
-    let copies = options.log_copies.unwrap_or(1) as u8;
+    let copies = options.log.copies.unwrap_or(1) as u8;
     superblock.want_copies(copies, start, copies);
     Ok(superblock)
 }
@@ -194,13 +194,13 @@ pub(crate) fn create(
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
-    let copies = options.log_copies.unwrap_or(1);
-    if copies.max(options.log_copies_required) > members.len() {
+    let copies = options.log.copies.unwrap_or(1);
+    if copies.max(options.log.copies_required.get()) > members.len() {
         return Err(Error::new(
             ErrorKind::BadArgument,
             format!(
-                "log_copies is {copies} and log_copies_required {}, but the log is to have {} devices only",
-                options.log_copies_required,
+                "log.copies is {copies} and log.copies_required {}, but the log is to have {} devices only",
+                options.log.copies_required.get(),
                 members.len()
             ),
         ));
@@ -210,14 +210,14 @@ pub(crate) fn create(
     let retention = LogRetention::default();
     // Before anything is written: the directory may hold another database's archive.
     let archive =
-        archives.open(&superblock, options.archive_text()?, Lsn::FIRST, &options.archive, &retention)?;
-    let archive_need = ArchiveNeed::new(options.archive_text()?);
+        archives.open(&superblock, options.archive.text()?, Lsn::FIRST, &options.archive, &retention)?;
+    let archive_need = ArchiveNeed::new(options.archive.text()?);
     let log = first_log(&devices, &superblock, options)?;
     let store = Arc::new(Store::create_with(
         devices.store(),
         superblock.database,
         store_options(options, options.page_size),
-        options.store_layout,
+        options.testing.store_layout,
         Policy::default(),
     )?);
     let cache = cache::make(&mut superblock, &devices, &store, options)?;
@@ -254,10 +254,10 @@ pub(crate) fn file_names(members: &[Member], store_path: &str, cache_path: Optio
 
 /// The log's members for `options`, all files in the database's directory unless paths were given.
 pub(crate) fn members(options: &Options) -> Vec<Member> {
-    let each = options.log_bytes / options.log_devices as u64 / 4096 * 4096;
-    (0..options.log_devices)
+    let each = options.log.bytes / options.log.devices as u64 / 4096 * 4096;
+    (0..options.log.devices)
         .map(|index| {
-            let path = match options.log_paths.get(index) {
+            let path = match options.log.paths.get(index) {
                 Some(path) => path.to_string_lossy().into_owned(),
                 None => format!("log.{index}"),
             };

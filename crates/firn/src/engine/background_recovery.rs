@@ -66,7 +66,7 @@ impl BackgroundRecovery {
             ending: ranks::REST.mutex(()),
             ended: Mutex::new(report.complete.then_some(began)),
             progress: options.progress.clone(),
-            in_background: !options.eager_recovery,
+            in_background: !options.tuning.eager_recovery,
         }
     }
 

@@ -23,8 +23,8 @@ pub(crate) fn path(superblock: Option<&Superblock>, options: &Options) -> Option
         .and_then(|superblock| superblock.extensions.cache.as_ref())
         .map(|cache| cache.path.clone());
     let wanted = || {
-        options.cache_bytes?;
-        let path = options.cache_path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        options.cache.bytes?;
+        let path = options.cache.path.as_ref().map(|path| path.to_string_lossy().into_owned());
         Some(path.unwrap_or_else(|| CACHE.to_owned()))
     };
     remembered.or_else(wanted)
@@ -40,7 +40,7 @@ pub(crate) fn open(
     log: Range<Lsn>,
 ) -> Result<Option<Arc<dyn PageCache>>, Error> {
     let Some(member) = &superblock.extensions.cache else { return Ok(None) };
-    let kind = options.cache_kind_named(&member.kind).ok_or_else(|| unknown_kind(member))?;
+    let kind = options.cache.kind_named(&member.kind).ok_or_else(|| unknown_kind(member))?;
     let device = match devices.cache() {
         Some(device) => device,
         None if member.write_through => return Ok(None),
@@ -56,12 +56,12 @@ pub(crate) fn open(
     };
     let site =
         CacheSite { device, store: store.clone(), database: superblock.database, cache: CacheId(member.id) };
-    match kind.open(site, options.cache_policy, member.durable, log) {
+    match kind.open(site, options.cache.policy, member.durable, log) {
         Ok(cache) => {
-            if options.break_cache_restore {
+            if options.testing.break_cache_restore {
                 cache.forget_dirty_images();
             }
-            if options.cache_rebuildable {
+            if options.cache.rebuildable.get() {
                 cache.keep_rebuildable(superblock.extensions.cache_from);
             }
             Ok(Some(cache))
@@ -75,14 +75,14 @@ pub(crate) fn open(
 /// The error of an opening without the cache's kind.
 fn unknown_kind(member: &CacheMember) -> Error {
     let without = match member.write_through {
-        true => "or open the database without the cache (Options::without_cache, firn cache abandon)",
+        true => "or open the database without the cache (cache.give_up, firn cache abandon)",
         false => "and detach the cache then, to open the database without that kind",
     };
     Error::new(
         ErrorKind::Unusable,
         format!(
             "the flash cache {} is of the kind {:?}, which was not passed: open the database with that kind \
-             (Options::cache_kind), {without}",
+             (CacheSettings::kind), {without}",
             member.path, member.kind
         ),
     )
@@ -92,11 +92,11 @@ fn unknown_kind(member: &CacheMember) -> Error {
 /// cache and moves the redo start back to where redo upon the store alone restores everything. The
 /// change becomes durable with the next epoch; the rest is ordinary recovery.
 pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<(), Error> {
-    let Some(member) = superblock.extensions.cache.as_ref().filter(|_| options.without_cache) else {
+    let Some(member) = superblock.extensions.cache.as_ref().filter(|_| options.cache.give_up) else {
         return Ok(());
     };
     match superblock.extensions.cache_from {
-        Some(_) if options.break_cache_rebuild => {}
+        Some(_) if options.testing.break_cache_rebuild => {}
         Some(from) => superblock.redo_start = from.min(superblock.redo_start),
         None if member.write_through => {}
         None => {
@@ -119,9 +119,9 @@ pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<
 pub(crate) fn chosen(options: &Options, bytes: u64, page_size: usize) -> CacheOptions {
     CacheOptions {
         bytes,
-        policy: options.cache_policy,
+        policy: options.cache.policy,
         group_pages: options.group_pages(page_size),
-        write_through: options.cache_write_through,
+        write_through: options.cache.write_through,
     }
 }
 
@@ -136,8 +136,8 @@ pub(crate) fn make(
 ) -> Result<Option<Arc<dyn PageCache>>, Error> {
     superblock.extensions.cache = None;
     superblock.extensions.cache_from = None;
-    let (Some(bytes), Some(path)) = (options.cache_bytes, path(None, options)) else { return Ok(None) };
-    if options.without_cache {
+    let (Some(bytes), Some(path)) = (options.cache.bytes, path(None, options)) else { return Ok(None) };
+    if options.cache.give_up {
         return Ok(None);
     }
     let Some(device) = devices.cache() else {
@@ -151,7 +151,7 @@ pub(crate) fn make(
     let id = CacheId(rng::entropy());
     let chosen = chosen(options, bytes, superblock.page_size);
     let site = CacheSite { device, store: store.clone(), database: superblock.database, cache: id };
-    let kind = options.new_cache_kind();
+    let kind = options.cache.new_kind();
     let cache = kind.create(site, chosen)?;
     superblock.extensions.cache = Some(CacheMember {
         id: id.0,
@@ -160,7 +160,7 @@ pub(crate) fn make(
         write_through: cache.is_dispensable(),
         durable: 0,
     });
-    if options.cache_rebuildable {
+    if options.cache.rebuildable.get() {
         cache.keep_rebuildable(None);
         superblock.extensions.cache_from = Some(superblock.redo_start);
     }

@@ -244,7 +244,7 @@ impl Engine {
 
     /// Writes pages back to the store for which the flash cache retains log from before `lsn`.
     pub fn write_back_from_cache(&self, lsn: Lsn) -> Result<(), Error> {
-        match self.tier.cache().filter(|_| self.options.cache_rebuildable) {
+        match self.tier.cache().filter(|_| self.options.cache.rebuildable.get()) {
             Some(cache) => Ok(cache.write_back_before(lsn)?),
             None => Ok(()),
         }
@@ -253,7 +253,7 @@ impl Engine {
     /// From which LSN log is retained for the flash cache, and whether the cache can be rebuilt
     /// from there; `None` if that is not wanted.
     fn rebuild_from(&self) -> Option<(Option<Lsn>, bool)> {
-        let cache = self.tier.cache().filter(|_| self.options.cache_rebuildable)?;
+        let cache = self.tier.cache().filter(|_| self.options.cache.rebuildable.get())?;
         let from = cache.rebuild_from();
         Some((from.kept, from.complete))
     }

@@ -73,7 +73,7 @@ impl Devices {
 
     /// Wraps each device as the options say; the log's devices are `members`.
     pub(crate) fn wrapped(self, members: &[Member], options: &Options) -> Result<Devices, Error> {
-        let Some(wrap) = &options.wrap_device else { return Ok(self.overlaid(options)) };
+        let Some(wrap) = &options.testing.wrap_device else { return Ok(self.overlaid(options)) };
         let log = |(log, member): (_, &Member)| wrap(&log_name(member.id), log);
         let wrapped = Devices {
             superblock: wrap("superblock", self.superblock)?,

@@ -123,7 +123,7 @@ fn open_found(
         .map_err(|error| error.within(&missing("the page store")))?;
     let cache = match (&found.extensions.cache, cache::path(Some(&found), options)) {
         (_, None) => None,
-        _ if options.without_cache => None,
+        _ if options.cache.give_up => None,
         (Some(known), Some(path)) => match released_file(&dir.join(path), access) {
             Ok(device) => Some(device),
             Err(_) if known.write_through => None,

@@ -319,7 +319,7 @@ mod tests {
     /// a device failed in between, and the superblock promised a copy more than there was.
     #[test]
     fn copies_are_counted_with_the_superblock_locked() {
-        let db = small(3).log_copies(3).create_on(memory_devices(3)).expect("created");
+        let db = small(3).log(|log| log.copies(3)).create_on(memory_devices(3)).expect("created");
         let engine = db.engine();
         std::thread::scope(|scope| {
             let superblock = engine.superblock.lock();

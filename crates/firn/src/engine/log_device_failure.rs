@@ -43,7 +43,7 @@ impl Losses {
             superblock: Arc::new(ranks::SUPERBLOCK.mutex(superblock)),
             devices,
             array: Arc::default(),
-            listener: options.log_events.clone(),
+            listener: options.log.listener.clone(),
             checkpointer: OnceLock::new(),
         })
     }
@@ -157,7 +157,7 @@ mod tests {
     /// device failed in between, and its handler's lower count was replaced by this one's.
     #[test]
     fn what_is_left_is_counted_with_the_superblock_locked() {
-        let db = small(3).log_copies(3).create_on(memory_devices(3)).expect("created");
+        let db = small(3).log(|log| log.copies(3)).create_on(memory_devices(3)).expect("created");
         let engine = db.engine();
         let counted = AtomicBool::new(false);
         let left = || {

@@ -8,7 +8,7 @@
 use crate::engine::archive_needed::ArchiveTail;
 use crate::engine::superblock::{Member, Superblock};
 use crate::options::Options;
-use crate::options::archive::ArchiveOptions;
+use crate::options::archive::ArchiveSettings;
 use firndb_base::sync::{Arc, thread};
 use firndb_base::{Lsn, clock};
 use firndb_device::{AlignedBuf, Device};
@@ -81,9 +81,9 @@ pub(crate) fn archive_use(
 
 /// The archive that the superblock or the options name, if it holds anything and is not to be
 /// forgotten. The one in the options goes first: the archive may have been moved.
-fn archive_files(options: &ArchiveOptions, superblock: &Superblock) -> Option<ArchiveFiles> {
-    let given = options.path.as_deref().and_then(Path::to_str);
-    let known = superblock.extensions.archive.as_deref().filter(|_| !options.none);
+fn archive_files(options: &ArchiveSettings, superblock: &Superblock) -> Option<ArchiveFiles> {
+    let given = options.directory.as_deref().and_then(Path::to_str);
+    let known = superblock.extensions.archive.as_deref().filter(|_| !options.forget);
     let mut directories = given.into_iter().chain(known).map(|path| options.resolve(path));
     directories.find_map(|directory| {
         let files = directory.is_dir().then(|| options.files(&directory))?;

@@ -162,6 +162,7 @@ impl Engine {
         let checkpointer = {
             let superblock = losses.superblock.lock();
             let interval = options
+                .tuning
                 .checkpoint_log_bytes
                 .unwrap_or(superblock.log_bytes() / u64::from(superblock.copies()) / 8);
             Arc::new(Checkpointer::new(interval, superblock.checkpoint))

@@ -54,8 +54,8 @@ pub(crate) fn open(
 ) -> Result<Arc<Engine>, Error> {
     options.check()?;
     // A database that crashes again and again before recovery is complete adds an epoch each time.
-    let eager_recovery = options.eager_recovery || superblock.recoveries_begun() > EPOCHS_LEFT_MAX;
-    let options = &Options { eager_recovery, ..options.clone() };
+    let eager_recovery = options.tuning.eager_recovery || superblock.recoveries_begun() > EPOCHS_LEFT_MAX;
+    let options = &options.clone().tuning(|tuning| tuning.eager_recovery(eager_recovery));
     let (mut opening, scan) = Opening::find(superblock, devices, options, archives)?;
     let analysed = opening.analyse(&scan)?;
     let (log, losses) = opening.open_log(&scan)?;
@@ -63,7 +63,7 @@ pub(crate) fn open(
     engine.revoke_hold_of_absent_archive();
     if engine.is_as_at_its_checkpoint() {
         engine.end_recovery();
-    } else if options.eager_recovery || engine.has_nothing_to_recover() {
+    } else if options.tuning.eager_recovery || engine.has_nothing_to_recover() {
         match engine.finish_recovery() {
             // The pages concerned are not readable. Everything else is, and a check for damage must
             // be able to open the database.
@@ -127,7 +127,7 @@ impl<'a> Opening<'a> {
         }
         let mut meter = Meter::new(&devices);
         let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
-        let reads = ScanCache::of(devices.logs(), options.recovery_bytes);
+        let reads = ScanCache::of(devices.logs(), options.tuning.recovery_bytes);
         let scan = find_log(&reads, &mut superblock, &archive_use, options.background, &progress)?;
         let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
         let retention = LogRetention::default();

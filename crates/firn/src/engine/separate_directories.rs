@@ -111,7 +111,7 @@ pub(crate) fn refuse_mixed_backup(directory: &Path, database: Option<&Path>) -> 
 /// mix with anything. Whether it is another database's archive is checked when it is opened.
 pub(crate) fn refuse_mixed_archive(database: Option<&Path>, options: &Options) -> Result<(), Error> {
     const WHAT: &str = "an archive";
-    let Some(path) = &options.archive.path else { return Ok(()) };
+    let Some(path) = &options.archive.directory else { return Ok(()) };
     let directory = options.archive.base.as_deref().map_or_else(|| path.clone(), |base| base.join(path));
     if let Some(database) = database {
         refuse_around(&directory, WHAT, database)?;

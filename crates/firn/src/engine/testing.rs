@@ -19,5 +19,5 @@ pub(crate) fn memory_devices(logs: usize) -> Devices {
 /// Options of a small database on them, without threads of its own.
 pub(crate) fn small(logs: usize) -> Options {
     let options = Options::new().page_size(1024).buffer_bytes(256 << 10).background_threads(false);
-    options.log_devices(logs).log_bytes(logs as u64 * (256 << 10))
+    options.log(|log| log.devices(logs).bytes(logs as u64 * (256 << 10)))
 }

@@ -1,7 +1,8 @@
-//! How the log is archived.
+//! The settings of the log's archive.
 
 use crate::error::{Error, ErrorKind};
-use crate::options::Options;
+use crate::options::kept::Kept;
+use crate::options::limits::refuse;
 use firndb_log::archive::{ArchiveFiles, SEGMENT_BYTES_MIN, WrapDevice};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,39 +22,42 @@ pub enum ArchiveFull {
     Refuse,
 }
 
-/// The options of archiving.
+/// The settings of the log's archive ([`crate::Options::archive`],
+/// `docs/guide/archive-and-backup.md`).
+///
+/// *Kept* with the database: `directory`, `segment_bytes`, `eager_bytes`, `delay`, `when_full`,
+/// `patience`, `completes`. *For one opening*: `forget`, `lost`, `profile`.
 #[derive(Clone)]
-pub(crate) struct ArchiveOptions {
-    pub path: Option<PathBuf>,
-    /// Forget the archive that the database has.
-    pub none: bool,
-    pub segment_bytes: u64,
-    pub eager_bytes: u64,
-    pub delay: Duration,
-    pub when_full: ArchiveFull,
-    pub patience: Duration,
-    /// Log that the archive has is acknowledged before the log's devices have it.
-    pub completes: bool,
-    /// The archive is gone, and with it the log that only it had.
-    pub lost: bool,
-    pub wrap: Option<WrapDevice>,
-    pub wrap_reads: Option<WrapDevice>,
+pub struct ArchiveSettings {
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) forget: bool,
+    pub(crate) segment_bytes: Kept<u64>,
+    pub(crate) eager_bytes: Kept<u64>,
+    pub(crate) delay: Kept<Duration>,
+    pub(crate) when_full: Kept<ArchiveFull>,
+    pub(crate) patience: Kept<Duration>,
+    pub(crate) completes: Kept<bool>,
+    pub(crate) lost: bool,
+    pub(crate) profile: Option<PathBuf>,
+    pub(crate) wrap: Option<WrapDevice>,
+    pub(crate) wrap_reads: Option<WrapDevice>,
     /// The database's directory, from which relative paths count.
-    pub base: Option<PathBuf>,
+    pub(crate) base: Option<PathBuf>,
 }
 
-impl Default for ArchiveOptions {
-    fn default() -> ArchiveOptions {
-        ArchiveOptions {
-            path: None,
-            none: false,
-            segment_bytes: 64 << 20,
-            eager_bytes: 32 << 10,
-            delay: Duration::from_secs(1),
-            when_full: ArchiveFull::default(),
-            patience: Duration::from_secs(10),
-            completes: false,
+impl Default for ArchiveSettings {
+    fn default() -> ArchiveSettings {
+        ArchiveSettings {
+            directory: None,
+            forget: false,
+            segment_bytes: Kept::new(64 << 20),
+            eager_bytes: Kept::new(32 << 10),
+            delay: Kept::new(Duration::from_secs(1)),
+            when_full: Kept::new(ArchiveFull::default()),
+            patience: Kept::new(Duration::from_secs(10)),
+            completes: Kept::new(false),
             lost: false,
+            profile: None,
             wrap: None,
             wrap_reads: None,
             base: None,
@@ -61,9 +65,94 @@ impl Default for ArchiveOptions {
     }
 }
 
-impl ArchiveOptions {
+impl ArchiveSettings {
+    /// Archives all log in this directory (relative to the database's, or absolute), which is
+    /// created if its parent exists, for restoring to any commit ([`crate::Options::restore`]). The
+    /// database remembers it. Take a backup ([`crate::Database::backup`]) afterwards: restoring
+    /// begins from one. Default: the one that the database has, and none for a new one.
+    #[must_use]
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> ArchiveSettings {
+        self.directory = Some(directory.into());
+        self.forget = false;
+        self
+    }
+    /// Forgets the archive that the database has. Its files stay.
+    #[must_use]
+    pub fn forget(mut self) -> ArchiveSettings {
+        self.directory = None;
+        self.forget = true;
+        self
+    }
+    /// Bytes of an archive's segment file. Default: as the database keeps it, and 64 MiB for a new
+    /// one: few files, of which each is copied in little time.
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: u64) -> ArchiveSettings {
+        self.segment_bytes.name(bytes);
+        self
+    }
+    /// Log that is not archived yet is archived at once when there are this many bytes of it; less
+    /// of it, after [`ArchiveSettings::delay`], once the log's devices have it. Default: as the
+    /// database keeps it, and 32 KiB for a new one, so that a slow archive is not written for every
+    /// commit.
+    #[must_use]
+    pub fn eager_bytes(mut self, bytes: u64) -> ArchiveSettings {
+        self.eager_bytes.name(bytes);
+        self
+    }
+    /// The longest that durable log of less than [`ArchiveSettings::eager_bytes`] waits to be
+    /// archived. Default: as the database keeps it, and a second for a new one: what was committed
+    /// in about that time is lost if all log devices are.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> ArchiveSettings {
+        self.delay.name(delay);
+        self
+    }
+    /// What happens when the online log is nearly full because the archive has not taken it.
+    /// Default: as the database keeps it, and [`ArchiveFull::Gap`] for a new one, so that a failing
+    /// archive stops no work.
+    #[must_use]
+    pub fn when_full(mut self, then: ArchiveFull) -> ArchiveSettings {
+        self.when_full.name(then);
+        self
+    }
+    /// How long writes wait, when the online log is nearly full, for an archive that makes no
+    /// progress, before [`ArchiveSettings::when_full`] decides. One that fails is not waited for.
+    /// Default: as the database keeps it, and ten seconds for a new one.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> ArchiveSettings {
+        self.patience.name(patience);
+        self
+    }
+    /// Whether the archive may acknowledge commits before the log's devices do: while all devices
+    /// are busy, or one stalls. The devices complete the same log later, and until they have, which
+    /// the database remembers, opening it after a crash needs the archive. Pages and checkpoints
+    /// wait for the devices all the same. Default: as the database keeps it, and no for a new one,
+    /// because opening may then need the archive.
+    #[must_use]
+    pub fn completes(mut self, completes: bool) -> ArchiveSettings {
+        self.completes.name(completes);
+        self
+    }
+    /// Opens a database that crashed while its archive may have had commits which the log's devices
+    /// lack, without that archive. Those commits are lost. Where the archive is not needed this
+    /// changes nothing. Default: no.
+    #[must_use]
+    pub fn lost(mut self, lost: bool) -> ArchiveSettings {
+        self.lost = lost;
+        self
+    }
+    /// The profile (`firn characterize`) of the archive's device. Recovery reads log that both have
+    /// from the faster source: the log's devices, or the archive. Default: the one that the
+    /// directory's `firn.toml` names; without profiles for both, they are timed if there may be
+    /// much log to read.
+    #[must_use]
+    pub fn profile(mut self, path: impl Into<PathBuf>) -> ArchiveSettings {
+        self.profile = Some(path.into());
+        self
+    }
+
     /// The path of the archive that the superblock names `path`.
-    pub fn resolve(&self, path: &str) -> PathBuf {
+    pub(crate) fn resolve(&self, path: &str) -> PathBuf {
         match &self.base {
             Some(base) => base.join(path),
             None => PathBuf::from(path),
@@ -71,123 +160,27 @@ impl ArchiveOptions {
     }
 
     /// The segments in `directory`.
-    pub fn files(&self, directory: &Path) -> ArchiveFiles {
+    pub(crate) fn files(&self, directory: &Path) -> ArchiveFiles {
         ArchiveFiles::new(directory).wrapped(self.wrap.clone()).wrapped_for_reading(self.wrap_reads.clone())
     }
-}
 
-impl Options {
-    /// Archives all log in this directory (relative to the database's, or absolute), which is
-    /// created if its parent exists, for restoring to any commit ([`Options::restore`]). The
-    /// database remembers it. Take a backup ([`crate::Database::backup`]) afterwards: restoring
-    /// begins from one. Default: none, or the one that the database has.
-    #[must_use]
-    pub fn archive(mut self, directory: impl Into<PathBuf>) -> Options {
-        self.archive.path = Some(directory.into());
-        self.archive.none = false;
-        self
-    }
-
-    /// Forgets the archive that the database has. Its files stay.
-    #[must_use]
-    pub fn no_archive(mut self) -> Options {
-        self.archive.path = None;
-        self.archive.none = true;
-        self
-    }
-
-    /// Bytes of an archive's segment file. Kept with the database; default: as it was, and 64 MiB
-    /// for a new one.
-    #[must_use]
-    pub fn archive_segment_bytes(self, bytes: u64) -> Options {
-        self.naming(|kept| kept.archive_segment_bytes = Some(bytes))
-    }
-
-    /// Log that is not archived yet is archived at once when there are this many bytes of it; less
-    /// of it, after [`Options::archive_delay`], once the log's devices have it. Kept with the
-    /// database; default: as it was, and 32 KiB for a new one.
-    #[must_use]
-    pub fn archive_eager_bytes(self, bytes: u64) -> Options {
-        self.naming(|kept| kept.archive_eager_bytes = Some(bytes))
-    }
-
-    /// Whether the archive may acknowledge commits before the log's devices do: while all devices
-    /// are busy, or one stalls. The devices complete the same log later, and until they have, which
-    /// the database remembers, opening it after a crash needs the archive. Pages and checkpoints
-    /// wait for the devices all the same. Kept with the database; default: as it was, and no for a
-    /// new one.
-    #[must_use]
-    pub fn archive_completes(self, completes: bool) -> Options {
-        self.naming(|kept| kept.archive_completes = Some(completes))
-    }
-
-    /// Opens a database that crashed while its archive may have had commits which the log's devices
-    /// lack, without that archive. Those commits are lost. Where the archive is not needed this
-    /// changes nothing. Default: no.
-    #[must_use]
-    pub fn archive_lost(mut self, lost: bool) -> Options {
-        self.archive.lost = lost;
-        self
-    }
-
-    /// The longest that durable log of less than [`Options::archive_eager_bytes`] waits to be
-    /// archived. Kept with the database; default: as it was, and a second for a new one.
-    #[must_use]
-    pub fn archive_delay(self, delay: Duration) -> Options {
-        self.naming(|kept| kept.archive_delay = Some(delay))
-    }
-
-    /// What happens when the online log is nearly full because the archive has not taken it. Kept
-    /// with the database; default: as it was, and [`ArchiveFull::Gap`] for a new one.
-    #[must_use]
-    pub fn archive_when_full(self, then: ArchiveFull) -> Options {
-        self.naming(|kept| kept.archive_when_full = Some(then))
-    }
-
-    /// How long writes wait, when the online log is nearly full, for an archive that makes no
-    /// progress, before [`Options::archive_when_full`] decides. One that fails is not waited for.
-    /// Kept with the database; default: as it was, and ten seconds for a new one.
-    #[must_use]
-    pub fn archive_patience(self, patience: Duration) -> Options {
-        self.naming(|kept| kept.archive_patience = Some(patience))
-    }
-
-    /// Wraps every file that the archive and backups write: tests of failing, slow and crashing
-    /// ones.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn wrap_archive(mut self, wrap: WrapDevice) -> Options {
-        self.archive.wrap = Some(wrap);
-        self
-    }
-
-    /// Wraps every file of the archive that recovery reads: tests of fast and slow ones.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn wrap_archive_reads(mut self, wrap: WrapDevice) -> Options {
-        self.archive.wrap_reads = Some(wrap);
-        self
-    }
-
-    /// As [`Options::check`], of the archive's options.
-    pub(crate) fn check_archive(&self) -> Result<(), Error> {
-        let archive = &self.archive;
-        let refuse = |message: String| Err(Error::new(ErrorKind::BadArgument, message));
-        if archive.segment_bytes < SEGMENT_BYTES_MIN {
+    /// Checks every setting against its range.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bytes = self.segment_bytes.get();
+        if bytes < SEGMENT_BYTES_MIN {
             return refuse(format!(
-                "archive_segment_bytes is {}; it must be at least {SEGMENT_BYTES_MIN}",
-                archive.segment_bytes
+                "archive.segment_bytes is {bytes}; it must be at least {SEGMENT_BYTES_MIN}"
             ));
         }
-        if archive.path.as_deref().is_some_and(|path: &Path| path.as_os_str().is_empty()) {
-            return refuse("the archive's path is empty; name a directory".to_owned());
+        if self.directory.as_deref().is_some_and(|path: &Path| path.as_os_str().is_empty()) {
+            return refuse("archive.directory is empty; name a directory".to_owned());
         }
-        self.archive_text().map(|_| ())
+        self.text().map(|_| ())
     }
 
     /// The archive's path as the superblock keeps it.
-    pub(crate) fn archive_text(&self) -> Result<Option<String>, Error> {
-        let Some(path) = &self.archive.path else { return Ok(None) };
+    pub(crate) fn text(&self) -> Result<Option<String>, Error> {
+        let Some(path) = &self.directory else { return Ok(None) };
         match path.to_str() {
             Some(text) => Ok(Some(text.to_owned())),
             None => Err(Error::new(
@@ -195,5 +188,22 @@ impl Options {
                 format!("{} is no text in UTF-8; give the directory another name", path.display()),
             )),
         }
+    }
+}
+
+impl std::fmt::Debug for ArchiveSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArchiveSettings")
+            .field("directory", &self.directory)
+            .field("forget", &self.forget)
+            .field("segment_bytes", &self.segment_bytes)
+            .field("eager_bytes", &self.eager_bytes)
+            .field("delay", &self.delay)
+            .field("when_full", &self.when_full)
+            .field("patience", &self.patience)
+            .field("completes", &self.completes)
+            .field("lost", &self.lost)
+            .field("profile", &self.profile)
+            .finish_non_exhaustive()
     }
 }

@@ -50,12 +50,11 @@ impl RecoveryPhase {
 /// Called while recovery works.
 pub type ProgressFn = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
 
-/// Wraps one of a database's files (see [`crate::Options::wrap_devices`]).
+/// Wraps one of a database's files, for tests.
 pub type WrapDeviceFn =
     Arc<dyn Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync>;
 
-/// Wraps what is below DRAM (see [`crate::Options::wrap_tier`]).
-#[doc(hidden)]
+/// Wraps what is below DRAM, for tests.
 pub type WrapTierFn = Arc<dyn Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send + Sync>;
 
 /// What happened to the log's devices.

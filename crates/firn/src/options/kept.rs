@@ -10,7 +10,6 @@
 //! ascending by number; settings that were never named are left out. They become durable with the
 //! epoch of the opening that names them.
 
-use crate::options::Options;
 use crate::options::archive::ArchiveFull;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use std::time::Duration;
@@ -23,6 +22,45 @@ const ARCHIVE_PATIENCE: u64 = 5;
 const ARCHIVE_DELAY: u64 = 6;
 const ARCHIVE_EAGER_BYTES: u64 = 7;
 const ARCHIVE_SEGMENT_BYTES: u64 = 8;
+
+/// A setting that the database keeps: what this opening names, else what an earlier one named, else
+/// the default.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept<T> {
+    named: Option<T>,
+    default: T,
+}
+
+impl<T: Copy> Kept<T> {
+    pub fn new(default: T) -> Kept<T> {
+        Kept { named: None, default }
+    }
+
+    pub fn name(&mut self, value: T) {
+        self.named = Some(value);
+    }
+
+    /// The value in force.
+    pub fn get(self) -> T {
+        self.named.unwrap_or(self.default)
+    }
+
+    /// The value that was named, now or earlier.
+    pub fn named(self) -> Option<T> {
+        self.named
+    }
+
+    /// Takes the value that the database keeps, if this opening names none.
+    pub fn complete(&mut self, kept: Option<T>) {
+        self.named = self.named.or(kept);
+    }
+}
+
+impl<T: Copy + std::fmt::Debug> std::fmt::Debug for Kept<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
 
 /// Settings that were named; `None`: the default, or as the database has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,20 +80,6 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl KeptSettings {
-    /// The settings named here, and for the others those in `kept`.
-    pub fn or(self, kept: KeptSettings) -> KeptSettings {
-        KeptSettings {
-            cache_rebuildable: self.cache_rebuildable.or(kept.cache_rebuildable),
-            log_copies_required: self.log_copies_required.or(kept.log_copies_required),
-            archive_completes: self.archive_completes.or(kept.archive_completes),
-            archive_when_full: self.archive_when_full.or(kept.archive_when_full),
-            archive_patience: self.archive_patience.or(kept.archive_patience),
-            archive_delay: self.archive_delay.or(kept.archive_delay),
-            archive_eager_bytes: self.archive_eager_bytes.or(kept.archive_eager_bytes),
-            archive_segment_bytes: self.archive_segment_bytes.or(kept.archive_segment_bytes),
-        }
-    }
-
     /// Those that were named, by number.
     fn values(&self) -> [(u64, Option<u64>); 8] {
         [
@@ -70,17 +94,17 @@ impl KeptSettings {
         ]
     }
 
-    /// The option names of the settings that were named, with their values, for people.
+    /// The names of the settings that were named, with their values, for people.
     pub fn named(&self) -> Vec<(&'static str, String)> {
         let text = |number, value: u64| match number {
-            CACHE_REBUILDABLE => ("cache_rebuildable", (value != 0).to_string()),
-            LOG_COPIES_REQUIRED => ("log_copies_required", value.to_string()),
-            ARCHIVE_COMPLETES => ("archive_completes", (value != 0).to_string()),
-            ARCHIVE_WHEN_FULL => ("archive_when_full", format!("{:?}", when_full(value))),
-            ARCHIVE_PATIENCE => ("archive_patience", format!("{:?}", Duration::from_micros(value))),
-            ARCHIVE_DELAY => ("archive_delay", format!("{:?}", Duration::from_micros(value))),
-            ARCHIVE_EAGER_BYTES => ("archive_eager_bytes", value.to_string()),
-            _ => ("archive_segment_bytes", value.to_string()),
+            CACHE_REBUILDABLE => ("cache.rebuildable", (value != 0).to_string()),
+            LOG_COPIES_REQUIRED => ("log.copies_required", value.to_string()),
+            ARCHIVE_COMPLETES => ("archive.completes", (value != 0).to_string()),
+            ARCHIVE_WHEN_FULL => ("archive.when_full", format!("{:?}", when_full(value))),
+            ARCHIVE_PATIENCE => ("archive.patience", format!("{:?}", Duration::from_micros(value))),
+            ARCHIVE_DELAY => ("archive.delay", format!("{:?}", Duration::from_micros(value))),
+            ARCHIVE_EAGER_BYTES => ("archive.eager_bytes", value.to_string()),
+            _ => ("archive.segment_bytes", value.to_string()),
         };
         self.values().into_iter().filter_map(|(number, value)| Some(text(number, value?))).collect()
     }
@@ -137,35 +161,10 @@ fn when_full(value: u64) -> ArchiveFull {
     if value == 0 { ArchiveFull::Gap } else { ArchiveFull::Refuse }
 }
 
-impl Options {
-    /// Completes the options with what the database keeps, where the caller named nothing else.
-    pub(crate) fn with_kept(mut self, kept: KeptSettings) -> Options {
-        let all = self.kept.or(kept);
-        let default = Options::default();
-        self.kept = all;
-        self.cache_rebuildable = all.cache_rebuildable.unwrap_or(default.cache_rebuildable);
-        self.log_copies_required =
-            all.log_copies_required.map_or(default.log_copies_required, |devices| devices as usize);
-        let archive = &mut self.archive;
-        archive.completes = all.archive_completes.unwrap_or(default.archive.completes);
-        archive.when_full = all.archive_when_full.unwrap_or(default.archive.when_full);
-        archive.patience = all.archive_patience.unwrap_or(default.archive.patience);
-        archive.delay = all.archive_delay.unwrap_or(default.archive.delay);
-        archive.eager_bytes = all.archive_eager_bytes.unwrap_or(default.archive.eager_bytes);
-        archive.segment_bytes = all.archive_segment_bytes.unwrap_or(default.archive.segment_bytes);
-        self
-    }
-
-    /// Applies `change` to the named settings.
-    pub(crate) fn naming(mut self, change: impl FnOnce(&mut KeptSettings)) -> Options {
-        change(&mut self.kept);
-        self.with_kept(KeptSettings::default())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Options;
 
     #[test]
     fn they_round_trip_and_have_golden_bytes() {
@@ -199,14 +198,15 @@ mod tests {
 
     #[test]
     fn what_is_named_goes_before_what_is_kept() {
-        let kept = Options::new().cache_rebuildable(true).archive_completes(false).kept;
-        let options = Options::new().cache_rebuildable(false).with_kept(kept);
-        assert!(!options.cache_rebuildable && !options.archive.completes);
-        assert_eq!(options.kept.cache_rebuildable, Some(false));
-        assert_eq!(options.archive.when_full, ArchiveFull::Gap, "no option names another");
+        let options = Options::new().cache(|cache| cache.rebuildable(true));
+        let kept = options.archive(|archive| archive.completes(false)).kept();
+        let options = Options::new().cache(|cache| cache.rebuildable(false)).with_kept(kept);
+        assert!(!options.cache.rebuildable.get() && !options.archive.completes.get());
+        assert_eq!(options.kept().cache_rebuildable, Some(false));
+        assert_eq!(options.archive.when_full.get(), ArchiveFull::Gap, "no option names another");
         assert_eq!(
-            options.kept.named(),
-            [("cache_rebuildable", "false".to_owned()), ("archive_completes", "false".to_owned())]
+            options.kept().named(),
+            [("cache.rebuildable", "false".to_owned()), ("archive.completes", "false".to_owned())]
         );
     }
 }

@@ -1,5 +1,12 @@
 //! Ranges and shares that options are checked against and that the engine is assembled with.
 
+use crate::error::{Error, ErrorKind};
+
+/// The error of a setting outside its range.
+pub(crate) fn refuse(message: String) -> Result<(), Error> {
+    Err(Error::new(ErrorKind::BadArgument, message))
+}
+
 /// Page sizes, of which the powers of two: a smaller page would hold no row of a useful length.
 pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<usize> = 1024..=65536;
 

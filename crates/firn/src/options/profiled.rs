@@ -2,7 +2,7 @@
 //!
 //! What counts, in this order: an option; a profile named by an option; a profile named in the
 //! directory's `firn.toml`; the profile that was measured when the database was created
-//! ([`crate::Options::characterize_quick`], kept as `profile.toml`); for the log's width a few
+//! ([`crate::Tuning::measure_at_creation`], kept as `profile.toml`); for the log's width a few
 //! timed writes; a default. What a profile fixed at creation is noted beside the superblock, in
 //! `settings.toml`: for people only, nothing depends on it.
 //!
@@ -83,19 +83,9 @@ struct Source {
     origin: SettingOrigin,
 }
 
-/// The profiles that the options name, and those that were loaded.
+/// The profiles that were loaded, and what they decided.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tuning {
-    /// Named by an option.
-    pub log_path: Option<PathBuf>,
-    /// Named by an option.
-    pub cache_path: Option<PathBuf>,
-    /// Named by an option.
-    pub store_path: Option<PathBuf>,
-    /// Named by an option.
-    pub archive_path: Option<PathBuf>,
-    /// Measure when the database is created, if there is no profile of the log's device.
-    pub measure: bool,
+pub(crate) struct DeviceProfiles {
     log: Option<Source>,
     cache: Option<Source>,
     store: Option<Source>,
@@ -112,7 +102,7 @@ const CREATED: &str = "settings.toml";
 const WIDTH: &str = "log devices";
 /// Pages of a flash cache's group by default.
 const GROUP_PAGES: usize = 64;
-/// The range of [`Options::cache_group_pages`].
+/// The most of [`crate::CacheSettings::group_pages`].
 const GROUP_PAGES_MAX: u64 = 1024;
 /// With fewer groups the cache is no queue.
 const GROUPS_LEAST: u64 = 16;
@@ -166,10 +156,10 @@ impl Options {
     pub(crate) fn with_profiles(&self, dir: Option<&Path>) -> Result<Options, Error> {
         let mut options = self.clone();
         let mut named = Profiles {
-            log: self.tuning.log_path.clone(),
-            cache: self.tuning.cache_path.clone(),
-            store: self.tuning.store_path.clone(),
-            archive: self.tuning.archive_path.clone(),
+            log: self.log.profile.clone(),
+            cache: self.cache.profile.clone(),
+            store: self.tuning.store_profile.clone(),
+            archive: self.archive.profile.clone(),
         };
         let mut measured = None;
         if let Some(dir) = dir {
@@ -195,21 +185,21 @@ impl Options {
             (None, Some(path)) => load(path, Some(SettingOrigin::Measured)).map(Some),
             (None, None) => Ok(None),
         };
-        options.tuning.log = source(named.log)?;
-        options.tuning.cache = match named.cache {
+        options.profiles.log = source(named.log)?;
+        options.profiles.cache = match named.cache {
             Some(path) => source(Some(path))?,
-            None => options.tuning.log.clone(),
+            None => options.profiles.log.clone(),
         };
-        options.tuning.store = source(named.store)?;
+        options.profiles.store = source(named.store)?;
         // The measured profile is that of the database's directory.
-        options.tuning.archive = named.archive.map(|path| load(&path, None)).transpose()?;
+        options.profiles.archive = named.archive.map(|path| load(&path, None)).transpose()?;
         Ok(options.with_profiled_width())
     }
 
     /// Runs the quick measurement in `dir`, which a database is being created in, if the options
     /// ask for it and no profile counts; keeps the profile there.
     pub(crate) fn with_measured_profile(self, dir: &Path) -> Result<Options, Error> {
-        if !self.tuning.measure || self.tuning.log.is_some() {
+        if !self.tuning.measure_at_creation || self.profiles.log.is_some() {
             return Ok(self);
         }
         let profile = firndb_characterize::quick(dir).map_err(measuring_failed)?;
@@ -220,31 +210,31 @@ impl Options {
     /// Takes the log's width from the log's profile, unless an option gives it. A small log gets
     /// fewer devices than the profile says.
     fn with_profiled_width(mut self) -> Options {
-        if !self.probe_log_devices {
+        if !self.log.probe_devices {
             return self;
         }
-        let Some(source) = &self.tuning.log else { return self };
+        let Some(source) = &self.profiles.log else { return self };
         let Some(width) = source.profile.choices.as_ref().and_then(|choices| choices.log_width.clone())
         else {
             return self;
         };
-        let most = (self.log_bytes / log_device_least(self.page_size)).clamp(1, 64);
-        let value = (u64::from(width.value).min(most) as usize).max(self.log_copies.unwrap_or(1));
-        self.tuning.width = Some(setting(WIDTH, value, &source.origin, &width.reason));
-        self.log_devices(value)
+        let most = (self.log.bytes / log_device_least(self.page_size)).clamp(1, 64);
+        let value = (u64::from(width.value).min(most) as usize).max(self.log.copies.unwrap_or(1));
+        self.profiles.width = Some(setting(WIDTH, value, &source.origin, &width.reason));
+        self.log(|log| log.devices(value))
     }
 
     /// Notes that the log's width was timed.
     pub(crate) fn with_timed_width(mut self, width: usize) -> Options {
-        self.tuning.width = Some(setting(WIDTH, width, &SettingOrigin::Timed, "latency of durable writes"));
-        self.log_devices(width)
+        self.profiles.width = Some(setting(WIDTH, width, &SettingOrigin::Timed, "latency of durable writes"));
+        self.log(|log| log.devices(width))
     }
 
     /// Notes that the database in `dir` is created with these options, durably where a profile
     /// decided something that is fixed from now on.
     pub(crate) fn noted_as_created(mut self, dir: &Path) -> Result<Options, Error> {
-        self.tuning.created = true;
-        let Some(width) = self.tuning.width.clone().filter(|width| width.origin != SettingOrigin::Timed)
+        self.profiles.created = true;
+        let Some(width) = self.profiles.width.clone().filter(|width| width.origin != SettingOrigin::Timed)
         else {
             return Ok(self);
         };
@@ -259,9 +249,9 @@ impl Options {
     /// The log's width with its origin: known if this process created the database, or if a profile
     /// decided and that was noted then. A note that does not fit is ignored.
     fn width_of(&self, dir: Option<&Path>, width: usize) -> Setting {
-        if self.tuning.created {
+        if self.profiles.created {
             let given = || setting(WIDTH, width, &SettingOrigin::Option, "");
-            return self.tuning.width.clone().unwrap_or_else(given);
+            return self.profiles.width.clone().unwrap_or_else(given);
         }
         let noted = dir.and_then(|dir| text(&dir.join(CREATED)).ok().flatten());
         let noted = noted.and_then(|text| toml::from_str::<Created>(&text).ok());
@@ -273,12 +263,12 @@ impl Options {
 
     /// The profile of the log's devices, if there is one.
     pub(crate) fn log_profile(&self) -> Option<&DeviceProfile> {
-        self.tuning.log.as_ref().map(|source| &*source.profile)
+        self.profiles.log.as_ref().map(|source| &*source.profile)
     }
 
     /// The profile of the archive's device, if there is one.
     pub(crate) fn archive_profile(&self) -> Option<&DeviceProfile> {
-        self.tuning.archive.as_ref().map(|source| &*source.profile)
+        self.profiles.archive.as_ref().map(|source| &*source.profile)
     }
 
     fn choices(source: Option<&Source>) -> Option<&Choices> {
@@ -288,7 +278,7 @@ impl Options {
     /// What counts as an outlier: the threshold and the usual times from the log's profile.
     pub(crate) fn outlier_options(&self) -> OutlierOptions {
         let default = LogOptions::default().outliers;
-        let Some(source) = &self.tuning.log else { return default };
+        let Some(source) = &self.profiles.log else { return default };
         let threshold = Options::choices(Some(source)).and_then(|choices| choices.outlier_threshold.as_ref());
         let times = source.profile.model.write_sequential.points.iter();
         let expected = times.filter_map(|&(bytes, us)| {
@@ -307,13 +297,13 @@ impl Options {
     /// Pages of a group of a new flash cache: given, or as many as the flash writes best at once
     /// (but sixteen groups at least), or the default.
     pub(crate) fn group_pages(&self, page_size: usize) -> usize {
-        let batch = Options::choices(self.tuning.cache.as_ref())
+        let batch = Options::choices(self.profiles.cache.as_ref())
             .and_then(|choices| choices.cache_batch_bytes.as_ref());
-        match (self.cache_group_pages, batch) {
+        match (self.cache.group_pages, batch) {
             (Some(pages), _) => pages,
             (None, None) => GROUP_PAGES,
             (None, Some(batch)) => {
-                let most = self.cache_bytes.unwrap_or(0) / GROUPS_LEAST / page_size as u64;
+                let most = self.cache.bytes.unwrap_or(0) / GROUPS_LEAST / page_size as u64;
                 (batch.value / page_size as u64).min(most).clamp(1, GROUP_PAGES_MAX) as usize
             }
         }
@@ -323,7 +313,7 @@ impl Options {
     pub(crate) fn settings(&self, dir: Option<&Path>, width: usize) -> Vec<Setting> {
         let mut all = vec![self.width_of(dir, width)];
         let outliers = self.outlier_options();
-        let log = self.tuning.log.as_ref();
+        let log = self.profiles.log.as_ref();
         let origin =
             |source: Option<&Source>| source.map_or(SettingOrigin::Default, |source| source.origin.clone());
         let threshold = Options::choices(log).and_then(|choices| choices.outlier_threshold.as_ref());
@@ -337,7 +327,7 @@ impl Options {
             None => "learned while it runs".to_owned(),
         };
         all.push(setting("normal write times", known, &origin(log), ""));
-        let (cache, store) = (self.tuning.cache.as_ref(), self.tuning.store.as_ref());
+        let (cache, store) = (self.profiles.cache.as_ref(), self.profiles.store.as_ref());
         if let Some(batch) = Options::choices(cache).and_then(|choices| choices.cache_batch_bytes.as_ref()) {
             all.push(setting(
                 "new flash cache's batch",
@@ -349,7 +339,7 @@ impl Options {
         if let Some(batch) = Options::choices(store).and_then(|choices| choices.read_batch.as_ref()) {
             all.push(setting("store reads at once", batch.value, &origin(store), &batch.reason));
         }
-        let kept = self.kept.named().into_iter();
+        let kept = self.kept().named().into_iter();
         all.extend(kept.map(|(name, value)| setting(name, value, &SettingOrigin::Kept, "")));
         all
     }
@@ -372,7 +362,7 @@ fn measuring_failed(error: firndb_characterize::Error) -> Error {
         Cause::Failed(_) => ErrorKind::Failed,
         _ => ErrorKind::Unusable,
     };
-    Error::new(kind, format!("measuring the device, as characterize_quick asks: {error}"))
+    Error::new(kind, format!("measuring the device, as tuning.measure_at_creation asks: {error}"))
 }
 
 #[cfg(test)]
@@ -389,8 +379,8 @@ mod tests {
             let mut profile = DeviceProfile::from_toml(text).unwrap();
             let batch = Some(Choice::new(bytes, ""));
             profile.choices = Some(Choices { cache_batch_bytes: batch, ..Choices::default() });
-            let mut options = Options::new().cache_bytes(64 << 20);
-            options.tuning.cache =
+            let mut options = Options::new().cache(|cache| cache.bytes(64 << 20));
+            options.profiles.cache =
                 Some(Source { profile: Arc::new(profile), origin: SettingOrigin::Measured });
             options
         };
@@ -398,7 +388,7 @@ mod tests {
         assert_eq!(profiled(1 << 20).group_pages(4096), 256);
         assert_eq!(profiled(512).group_pages(4096), 1);
         assert_eq!(profiled(1 << 30).group_pages(4096), 1024);
-        assert_eq!(profiled(1 << 20).cache_bytes(1 << 20).group_pages(4096), 16);
-        assert_eq!(profiled(1 << 20).cache_group_pages(7).group_pages(4096), 7);
+        assert_eq!(profiled(1 << 20).cache(|cache| cache.bytes(1 << 20)).group_pages(4096), 16);
+        assert_eq!(profiled(1 << 20).cache(|cache| cache.group_pages(7)).group_pages(4096), 7);
     }
 }

@@ -4,7 +4,7 @@
 use firndb::{Database, Direction, ErrorKind, KeyRange, Options};
 
 fn small() -> Options {
-    Options::new().buffer_bytes(2 << 20).log_bytes(4 << 20).log_devices(2)
+    Options::new().buffer_bytes(2 << 20).log(|log| log.bytes(4 << 20).devices(2))
 }
 
 fn rows(db: &Database, name: &str) -> Vec<(Vec<u8>, Vec<u8>)> {

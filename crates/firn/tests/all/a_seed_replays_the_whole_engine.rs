@@ -45,10 +45,8 @@ fn options() -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(96 << 10)
-        .version_bytes(8 << 10)
-        .log_devices(2)
-        .log_bytes(512 << 10)
-        .checkpoint_log_bytes(64 << 10)
+        .tuning(|tuning| tuning.version_bytes(8 << 10).checkpoint_log_bytes(64 << 10))
+        .log(|log| log.devices(2).bytes(512 << 10))
 }
 
 fn balance(tx: &mut Transaction, table: &Table, account: u64) -> Result<u64, Error> {
@@ -215,7 +213,7 @@ fn a_database_in_files_replays_too() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().to_owned();
         let outcome = sim::run(SimOptions::seeded(11), move || {
-            let db = options().log_devices(1).open(&path).expect("creates");
+            let db = options().log(|log| log.devices(1)).open(&path).expect("creates");
             let table = db.create_table("accounts").expect("creates");
             db.transact(|tx| (0..ACCOUNTS).try_for_each(|account| set(tx, &table, account, OPENING)))
                 .expect("loads");

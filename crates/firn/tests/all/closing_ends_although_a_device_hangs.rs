@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const HANGS: Duration = Duration::from_secs(3600);
 
 fn small() -> Options {
-    Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(1 << 20).log_devices(2)
+    Options::new().page_size(1024).buffer_bytes(256 << 10).log(|log| log.bytes(1 << 20).devices(2))
 }
 
 fn put(db: &Database, n: u64) {
@@ -218,7 +218,10 @@ fn an_archive_that_hangs_is_left_behind() {
         let faults = plan.clone();
         let wrap =
             Arc::new(move |file: Arc<dyn Device>| Arc::new(Faulty::new(file, &faults)) as Arc<dyn Device>);
-        let options = small().close_patience(Duration::from_secs(1)).archive(&place).wrap_archive(wrap);
+        let options = small()
+            .close_patience(Duration::from_secs(1))
+            .archive(|archive| archive.directory(&place))
+            .wrap_archive(wrap);
         let db = options.create_on(bed.plain()).unwrap();
         (0..40).for_each(|n| put(&db, n));
         plan.add(FaultRule {
@@ -271,7 +274,7 @@ fn a_file_in_which_a_write_hangs_stays_in_use_until_it_has_landed() {
             Ok(if name == "log.1" { inside.over(inner) } else { inner })
         };
         // With three devices of which two have each request, the other two go on.
-        let options = small().log_devices(copies + 1).log_copies(copies);
+        let options = small().log(|log| log.devices(copies + 1).copies(copies));
         let db = options.close_patience(Duration::from_millis(300)).wrap_devices(wrap).open(&path).unwrap();
         (0..20).for_each(|n| put(&db, n));
         gate.set(Mode::Shut);

@@ -17,7 +17,7 @@ type Recordings = Arc<Mutex<BTreeMap<String, Arc<Recording>>>>;
 fn recorded(traces: &Path) -> (Options, Recordings) {
     let (recordings, traces, began) = (Recordings::default(), traces.to_owned(), clock::now());
     let all = recordings.clone();
-    let options = Options::new().buffer_bytes(4 << 20).log_bytes(4 << 20).log_devices(2);
+    let options = Options::new().buffer_bytes(4 << 20).log(|log| log.bytes(4 << 20).devices(2));
     let options = options.wrap_devices(move |name, device| {
         let file = File::create(traces.join(name)).expect("a file");
         let recording = Arc::new(Recording::new(device, Box::new(file), began).expect("writable"));
@@ -71,7 +71,7 @@ fn recordings_hold_all_that_the_database_counts() {
 #[test]
 fn a_wrapper_that_refuses_makes_the_opening_fail_with_its_sentence() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = Options::new().log_devices(1).wrap_devices(|name, device| match name {
+    let options = Options::new().log(|log| log.devices(1)).wrap_devices(|name, device| match name {
         "store" => Err(DeviceError::new(DeviceErrorKind::Unusable, "no store today")),
         _ => Ok(device),
     });

@@ -53,7 +53,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn options() -> Options {
-    Options::new().buffer_bytes(1 << 20).log_bytes(4 << 20).log_devices(2)
+    Options::new().buffer_bytes(1 << 20).log(|log| log.bytes(4 << 20).devices(2))
 }
 
 const ROWS: u32 = 3000;
@@ -66,7 +66,11 @@ fn row(number: u32) -> Vec<u8> {
 /// transactions that had not committed, one that is prepared, and pages that had not been written.
 fn crashed(dir: &Path, options: Options) {
     let live = dir.join("live");
-    let db = options.archive("../archive").background_threads(false).open(live.join("db")).unwrap();
+    let db = options
+        .archive(|archive| archive.directory("../archive"))
+        .background_threads(false)
+        .open(live.join("db"))
+        .unwrap();
     let table = db.create_table("rows").unwrap();
     for chunk in 0..ROWS / 100 {
         db.transact(|tx| {
@@ -133,12 +137,12 @@ fn openings_of_a_crashed_database_leave_every_byte_and_time_as_it_was() {
     for cache in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let with = |options: Options| {
-            if cache { options.cache_bytes(4 << 20).cache_rebuildable(true) } else { options }
+            if cache { options.cache(|cache| cache.bytes(4 << 20).rebuildable(true)) } else { options }
         };
         crashed(dir.path(), with(options()));
         let (db, before) = (dir.path().join("db"), state(dir.path()));
         for eager in [false, true, false] {
-            let db = options().eager_recovery(eager).open_read_only(&db).unwrap();
+            let db = options().tuning(|tuning| tuning.eager_recovery(eager)).open_read_only(&db).unwrap();
             assert_eq!((db.recovery_report().clean, db.prepared()), (false, vec![b"gid".to_vec()]));
             look_all_over(&db);
             let archive = db.archive_statistics().expect("the database has one");
@@ -234,10 +238,10 @@ fn open_flags(dir: &Path) -> Vec<(PathBuf, u32)> {
 #[test]
 fn files_are_opened_for_reading_alone_and_devices_are_only_read() {
     let dir = tempfile::tempdir().unwrap();
-    crashed(dir.path(), options().cache_bytes(4 << 20));
+    crashed(dir.path(), options().cache(|cache| cache.bytes(4 << 20)));
     let dir = dir.path().canonicalize().unwrap();
     let looking = options().wrap_devices(|_, device| Ok(Arc::new(OnlyReads(device))));
-    let db = looking.eager_recovery(true).open_read_only(dir.join("db")).unwrap();
+    let db = looking.tuning(|tuning| tuning.eager_recovery(true)).open_read_only(dir.join("db")).unwrap();
     look_all_over(&db);
     let files = open_flags(&dir);
     // Superblock, two logs, store, cache.
@@ -263,7 +267,8 @@ fn devices_are_only_read() {
         store: wrap(&store),
         cache: None,
     };
-    let options = || Options::new().buffer_bytes(1 << 20).log_bytes(2 << 20).background_threads(false);
+    let options =
+        || Options::new().buffer_bytes(1 << 20).log(|log| log.bytes(2 << 20)).background_threads(false);
     let db = options().create_on(given(&|device| device.clone())).unwrap();
     let table = db.create_table("rows").unwrap();
     (0..400u32).for_each(|i| _ = db.transact(|tx| tx.put(&table, &i.to_be_bytes(), &row(i))).unwrap());
@@ -306,7 +311,10 @@ fn what_does_not_fit_in_memory_goes_to_a_file_without_a_name() {
     let (path, before) = (dir.path().join("db"), state(dir.path()));
     let mut aside = Vec::new();
     for bytes in [64 << 20, 16 << 10, 0] {
-        let db = options().overlay_bytes(bytes).eager_recovery(true).open_read_only(&path).unwrap();
+        let db = options()
+            .tuning(|tuning| tuning.overlay_bytes(bytes).eager_recovery(true))
+            .open_read_only(&path)
+            .unwrap();
         look_all_over(&db);
         let (memory, filed) = db.statistics().kept_aside.expect("it was opened read-only");
         assert!(memory <= bytes, "{memory} of {bytes}");

@@ -33,7 +33,7 @@ fn profile(width: u32, threshold: f64) -> DeviceProfile {
 }
 
 fn options() -> Options {
-    Options::new().buffer_bytes(4 << 20).log_bytes(4 << 20)
+    Options::new().buffer_bytes(4 << 20).log(|log| log.bytes(4 << 20))
 }
 
 /// (log devices, their origin, the outlier threshold's value)
@@ -70,13 +70,13 @@ fn a_profile_decides_and_an_option_overrules_it() {
         "the width stays, the threshold is the opening's"
     );
     let db = dir.path().join("b");
-    let overruled = opened(options().profile(&path).log_devices(2), &db);
+    let overruled = opened(options().profile(&path).log(|log| log.devices(2)), &db);
     assert_eq!(overruled, (2, SettingOrigin::Option, "4.5 times normal".to_owned()));
     let db = dir.path().join("c");
     let other = dir.path().join("other.toml");
     profile(1, 3.0).save(&other).unwrap();
     assert_eq!(
-        opened(options().profile_store(&other).profile_log(&path), &db).0,
+        opened(options().tuning(|tuning| tuning.store_profile(&other)).log(|log| log.profile(&path)), &db).0,
         3,
         "the log's profile decides"
     );
@@ -110,18 +110,21 @@ fn a_log_too_small_for_the_profiles_width_gets_fewer_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("device.toml");
     profile(64, 2.0).save(&path).unwrap();
-    assert_eq!(opened(options().log_bytes(1 << 20).profile(&path), &dir.path().join("db")).0, 4);
+    assert_eq!(opened(options().log(|log| log.bytes(1 << 20)).profile(&path), &dir.path().join("db")).0, 4);
 }
 
 #[test]
 #[ignore = "measures for half a minute; cargo test -p firndb --test all profiles_decide_settings -- --ignored"]
 fn asked_to_creation_measures_and_keeps_the_profile() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, origin, _) = opened(options().characterize_quick(true), dir.path());
+    let (_, origin, _) = opened(options().tuning(|tuning| tuning.measure_at_creation(true)), dir.path());
     assert_eq!(origin, SettingOrigin::Measured);
     let kept = DeviceProfile::load(dir.path().join("profile.toml")).unwrap();
     assert!(kept.choices.is_some_and(|choices| choices.log_width.is_some()));
     let begun = std::time::Instant::now();
-    assert_eq!(opened(options().characterize_quick(true), dir.path()).1, SettingOrigin::Measured);
+    assert_eq!(
+        opened(options().tuning(|tuning| tuning.measure_at_creation(true)), dir.path()).1,
+        SettingOrigin::Measured
+    );
     assert!(begun.elapsed().as_secs() < 5, "an existing database is not measured again");
 }

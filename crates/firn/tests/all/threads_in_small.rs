@@ -20,7 +20,7 @@ fn devices() -> Devices {
 }
 
 fn options() -> Options {
-    Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(512 << 10)
+    Options::new().page_size(1024).buffer_bytes(256 << 10).log(|log| log.bytes(512 << 10))
 }
 
 fn sum(db: &Database) -> u64 {
@@ -68,7 +68,11 @@ fn no_increment_is_lost_and_all_are_there_after_opening() {
 #[test]
 fn steps_of_several_threads_do_not_meet() {
     // A log that is never full: steps of a full one may say so.
-    let db = options().log_bytes(4 << 20).background_threads(false).create_on(devices()).expect("created");
+    let db = options()
+        .log(|log| log.bytes(4 << 20))
+        .background_threads(false)
+        .create_on(devices())
+        .expect("created");
     let turns = if cfg!(miri) { 2 } else { 30 };
     let ended = firndb_base::sync::atomic::AtomicBool::new(false);
     let began = std::time::Instant::now();

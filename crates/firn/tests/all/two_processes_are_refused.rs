@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 const CHILD: &str = "FIRN_TEST_CHILD_OPENS";
 
 fn options() -> Options {
-    Options::new().buffer_bytes(2 << 20).log_devices(2).log_bytes(2 << 20)
+    Options::new().buffer_bytes(2 << 20).log(|log| log.devices(2).bytes(2 << 20))
 }
 
 /// Not a test by itself: what a child process does. Opens the database, says how that went, and

@@ -24,15 +24,13 @@ const LOG_BYTES: u64 = 24 << 20;
 /// Runs until killed; returns only if something failed.
 pub fn run(args: &TortureChild) -> Result<(), Failure> {
     let mut options = Options::new()
-        .log_bytes(LOG_BYTES)
-        .log_devices(args.log_devices as usize)
+        .log(|log| log.bytes(LOG_BYTES).devices(args.log_devices as usize))
         .buffer_bytes(args.buffer as usize)
-        .version_bytes(1 << 20)
-        .checkpoint_log_bytes(args.checkpoint)
-        .cache_policy(args.cache_policy.policy());
-    options = args.cache_policy.kinds().fold(options, Options::cache_kind);
+        .tuning(|tuning| tuning.version_bytes(1 << 20).checkpoint_log_bytes(args.checkpoint))
+        .cache(|cache| cache.policy(args.cache_policy.policy()));
+    options = options.cache(|cache| args.cache_policy.kinds().fold(cache, CacheSettings::kind));
     if let Some(bytes) = args.cache {
-        options = options.cache_bytes(bytes).cache_group_pages(16);
+        options = options.cache(|cache| cache.bytes(bytes).group_pages(16));
     }
     let db = options.open(&args.dir)?;
     let ledger = Ledger::open(&db)?;

@@ -334,7 +334,7 @@ mod tests {
     fn a_book_agrees_with_the_ledger_it_is_about_and_with_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let db = firndb::Options::new()
-            .log_bytes(4 << 20)
+            .log(|log| log.bytes(4 << 20))
             .buffer_bytes(4 << 20)
             .open(dir.path().join("db"))
             .unwrap();

@@ -200,7 +200,7 @@ fn verify(
 ) -> Result<Value, Failure> {
     let opening = Instant::now();
     let options = Options::new().create(false).buffer_bytes(16 << 20);
-    let options = known.policy.into_iter().flat_map(Compared::kinds).fold(options, Options::cache_kind);
+    let options = options.cache(|cache| known.policy.into_iter().flat_map(Compared::kinds).fold(cache, CacheSettings::kind));
     let db = match options.open(database(args)) {
         Err(error) if error.kind() == ErrorKind::NotFound && !known.ready => {
             totals.unfinished_creations += 1;

@@ -4,8 +4,8 @@ use super::{CacheChange, CacheSetup, End, Round, Scenario, Severity, Trouble, de
 use crate::array::{ArrayRound, ArraySetup};
 use crate::chores::{self, ChoresRound};
 use crate::medium::Survival;
-use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
 use firndb::Isolation;
+use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
 use firndb_cache_comparators::{Comparator, Compared};

@@ -2,7 +2,7 @@
 
 use crate::backup::archive::{Archive, PAUSE, Work, open_writer, refuse_the_future};
 use crate::engine::Engine;
-use crate::options::archive::ArchiveOptions;
+use crate::options::archive::ArchiveSettings;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, Progress};
@@ -19,7 +19,7 @@ impl Archive {
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
             work.writer = Some(writer);
         }
-        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience) {
+        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience.get()) {
             // Retried for ever, it would never be archived, and all log behind it would be
             // retained.
             work.unreadable_since = None;
@@ -33,7 +33,8 @@ impl Archive {
         };
         let (pos, end) = (tail.pos(), engine.log.end());
         let (behind, ahead) = (tail.behind(), end.0.saturating_sub(pos.0));
-        self.wanted.store(pos.0.saturating_add(self.options.eager_bytes).max(end.0 + 1), Ordering::Relaxed);
+        self.wanted
+            .store(pos.0.saturating_add(self.options.eager_bytes.get()).max(end.0 + 1), Ordering::Relaxed);
         if behind == 0 {
             work.waiting_since = None;
         }
@@ -42,9 +43,9 @@ impl Archive {
         // next write finds the archive ending there.
         let reached = writer.end().unwrap_or(Lsn::ZERO).min(pos);
         let early = !all
-            && self.options.completes
+            && self.options.completes.get()
             && work.has_written
-            && ahead > behind.max(self.options.eager_bytes - 1)
+            && ahead > behind.max(self.options.eager_bytes.get() - 1)
             && engine.log.is_awaited()
             && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
         if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
@@ -84,17 +85,17 @@ impl Archive {
 
     /// Whether log that is on the devices is due for archiving: there is enough of it, or it has
     /// waited long enough.
-    fn is_due(options: &ArchiveOptions, behind: u64, all: bool, waiting: &mut Option<Moment>) -> bool {
+    fn is_due(options: &ArchiveSettings, behind: u64, all: bool, waiting: &mut Option<Moment>) -> bool {
         if behind == 0 {
             return false;
         }
         let since = *waiting.get_or_insert_with(clock::now);
-        behind >= options.eager_bytes || all || since.elapsed() >= options.delay
+        behind >= options.eager_bytes.get() || all || since.elapsed() >= options.delay.get()
     }
 
     /// Clears `archive_needed` in the superblock once nothing was archived early for a while.
     pub(super) fn take_word_back(&self, engine: &Engine, work: &mut Work) {
-        if work.early_at.is_some_and(|at| at.elapsed() >= self.options.delay)
+        if work.early_at.is_some_and(|at| at.elapsed() >= self.options.delay.get())
             && let Ok(true) = engine.settle_archive()
         {
             work.early_at = None;
@@ -139,7 +140,7 @@ impl Archive {
 
     /// Sets whether the log may expect the archive to acknowledge commits.
     fn expect(&self, engine: &Engine, works: bool) {
-        engine.log.expect_archived(works && self.options.completes);
+        engine.log.expect_archived(works && self.options.completes.get());
     }
 
     fn note_gap(&self, from: Lsn, to: Lsn) {

@@ -85,8 +85,8 @@ fn lay_out(
     let made = |options: &Options| Interrupted { ids: vec![database], files: names(options) };
     creation_mark::mark(&superblock, making, &made(options))?;
     let mut options = options.clone().with_measured_profile(dir)?;
-    if options.probe_log_devices {
-        let width = log_width::probe(&superblock, SECOND_COPY)?.max(options.log_copies.unwrap_or(1));
+    if options.log.probe_devices {
+        let width = log_width::probe(&superblock, SECOND_COPY)?.max(options.log.copies.unwrap_or(1));
         options = options.with_timed_width(width);
     }
     refuse_others(dir, &[], &options)?;

@@ -98,7 +98,7 @@ pub(super) fn refuse_strangers(dir: &Path) -> Result<(), Error> {
 /// trying: some file systems report that only when they are full.
 pub(super) fn refuse_too_large(dir: &Path, options: &Options) -> Result<(), Error> {
     let logs = assembly::members(options).into_iter().map(|member| (dir.join(&member.path), member.bytes));
-    let cache = cache::path(None, options).map(|path| (dir.join(path), options.cache_bytes.unwrap_or(0)));
+    let cache = cache::path(None, options).map(|path| (dir.join(path), options.cache.bytes.unwrap_or(0)));
     let mut wanted: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     for (path, bytes) in logs.chain(cache) {
         // The directory may not exist yet.

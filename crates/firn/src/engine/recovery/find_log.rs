@@ -67,13 +67,13 @@ pub(super) fn forget_lost(
         let message = format!("no log device can be read any more: {error}");
         return Err(Error::new(ErrorKind::Failed, message));
     }
-    if superblock.members.len() < options.log_copies_required {
+    if superblock.members.len() < options.log.copies_required.get() {
         return Err(Error::new(
             ErrorKind::Unusable,
             format!(
-                "the log has {} devices left, and log_copies_required asks for {}: {}",
+                "the log has {} devices left, and log.copies_required asks for {}: {}",
                 superblock.members.len(),
-                options.log_copies_required,
+                options.log.copies_required.get(),
                 dropped.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
             ),
         ));

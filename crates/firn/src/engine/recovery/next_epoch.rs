@@ -23,8 +23,8 @@ impl Opening<'_> {
         let start = begin_epoch(scan.next_epoch_start());
         let epoch = superblock.open_epoch(start);
         superblock.clean = false;
-        superblock.extensions.settings = options.kept;
-        let copies = options.log_copies.unwrap_or(usize::from(superblock.copies()));
+        superblock.extensions.settings = options.kept();
+        let copies = options.log.copies.unwrap_or(usize::from(superblock.copies()));
         let now = copies.min(superblock.members.len());
         superblock.want_copies(copies as u8, start, now as u8);
         if self.cache.is_none() {
@@ -79,7 +79,7 @@ impl Opening<'_> {
         match &self.archive {
             Some(archive) if holds && self.superblock.epochs.len() > EPOCHS_WRITING_MAX => error.within(&format!(
                 "log of {} openings is kept until it is archived, and {}: make the archive reachable, allow a gap \
-                 (ArchiveFull::Gap), or forget the archive (Options::no_archive)",
+                 (ArchiveFull::Gap), or forget the archive (archive.forget)",
                 self.superblock.epochs.len(),
                 archive.trouble()
             )),

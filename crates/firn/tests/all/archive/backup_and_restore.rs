@@ -51,7 +51,8 @@ fn a_restored_database_is_exactly_the_other_one_at_any_commit() {
     let path = |name: &str| dir.path().join(name);
     let mut rng = Rng::new(7);
     let (mut rows, mut ledger) = (Rows::new(), Ledger::default());
-    let archived = || small().archive(path("archive")).checkpoint_log_bytes(128 << 10);
+    let often = || small().tuning(|tuning| tuning.checkpoint_log_bytes(128 << 10));
+    let archived = || often().archive(|archive| archive.directory(path("archive")));
     let mut db = archived().open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     for _ in 0..200 {
@@ -72,7 +73,7 @@ fn a_restored_database_is_exactly_the_other_one_at_any_commit() {
             wait_for_archive(&db);
         }
         db.close().unwrap();
-        db = small().checkpoint_log_bytes(128 << 10).open(path("db")).unwrap();
+        db = often().open(path("db")).unwrap();
         table = db.table("rows").unwrap();
     }
     let statistics = db.archive_statistics().expect("the superblock remembers the archive");
@@ -123,7 +124,7 @@ fn a_backup_taken_while_writers_run_is_a_state_that_was() {
 /// Pages whose newest version lies in the flash cache only are copied from there.
 #[test]
 fn a_backup_of_a_database_with_a_flash_cache_is_a_state_that_was() {
-    backup_beside_writers(small().cache_path("cache").cache_bytes(4 << 20));
+    backup_beside_writers(small().cache(|cache| cache.path("cache").bytes(4 << 20)));
 }
 
 /// Sets a flag when it is dropped, by a panic too, so that no thread waits for ever for those that
@@ -138,7 +139,8 @@ impl Drop for SetOnDrop<'_> {
 
 fn backup_beside_writers(options: Options) {
     let dir = tempfile::tempdir().unwrap();
-    let db = options.checkpoint_log_bytes(128 << 10).open(dir.path().join("db")).unwrap();
+    let db =
+        options.tuning(|tuning| tuning.checkpoint_log_bytes(128 << 10)).open(dir.path().join("db")).unwrap();
     let table = db.create_table("accounts").unwrap();
     const ACCOUNTS: u64 = 2000;
     db.transact(|tx| {
@@ -199,7 +201,7 @@ fn backup_beside_writers(options: Options) {
 fn a_time_names_the_commits_made_until_then() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let db = small().archive(path("archive")).open(path("db")).unwrap();
+    let db = small().archive(|archive| archive.directory(path("archive"))).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     db.transact(|tx| tx.put(&table, b"0", b"")).unwrap();
     let begun = firndb_base::clock::unix_time_us();
@@ -233,7 +235,7 @@ fn a_time_names_the_commits_made_until_then() {
 fn targets_and_sources_that_cannot_be_are_refused_with_a_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let db = small().archive(path("archive")).open(path("db")).unwrap();
+    let db = small().archive(|archive| archive.directory(path("archive"))).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     let report = db.backup(path("backup"), &mut go_on).unwrap();
     db.transact(|tx| tx.put(&table, b"key", b"value")).unwrap();
@@ -251,7 +253,8 @@ fn targets_and_sources_that_cannot_be_are_refused_with_a_sentence() {
     assert!(late.to_string().contains(&format!("ends at LSN {end}")), "{late}");
     let unnamed = restore(None, RestoreTo::Lsn(end));
     assert!(unnamed.to_string().contains("name the archive"), "{unnamed}");
-    let other = small().archive(path("other archive")).open(path("other")).unwrap();
+    let other =
+        small().archive(|archive| archive.directory(path("other archive"))).open(path("other")).unwrap();
     other.create_table("t").unwrap();
     wait_for_archive(&other);
     let foreign = restore(Some(&path("other archive")), RestoreTo::End);
@@ -268,10 +271,12 @@ fn targets_and_sources_that_cannot_be_are_refused_with_a_sentence() {
     drop(table);
     db.close().unwrap();
     other.close().unwrap();
-    let error = small().archive(path("archive")).open(path("other")).unwrap_err();
+    let error =
+        small().archive(|archive| archive.directory(path("archive"))).open(path("other")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument);
     assert!(error.to_string().contains("a directory of its own"), "{error}");
-    let error = small().archive(path("archive")).open(path("third")).unwrap_err();
+    let error =
+        small().archive(|archive| archive.directory(path("archive"))).open(path("third")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument);
 }
 
@@ -339,7 +344,7 @@ fn a_backup_that_was_stopped_or_damaged_is_none() {
 fn commits_prepared_at_the_target_wait_and_open_ones_are_gone() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let db = small().archive(path("archive")).open(path("db")).unwrap();
+    let db = small().archive(|archive| archive.directory(path("archive"))).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     let mut old = db.begin();
     old.put(&table, b"open since before the backup", b"").unwrap();
@@ -376,7 +381,7 @@ fn commits_prepared_at_the_target_wait_and_open_ones_are_gone() {
 fn an_archive_that_is_away_for_a_life_gets_what_it_missed() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let db = small().archive(path("archive")).open(path("db")).unwrap();
+    let db = small().archive(|archive| archive.directory(path("archive"))).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     db.backup(path("backup"), &mut go_on).unwrap();
     commit_one(&db, &table, 1);
@@ -407,7 +412,7 @@ fn an_archive_that_is_away_for_a_life_gets_what_it_missed() {
 fn an_older_copy_of_the_database_is_refused_its_archive() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let db = small().archive("../archive").open(path("db")).unwrap();
+    let db = small().archive(|archive| archive.directory("../archive")).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     commit_one(&db, &table, 1);
     drop(table);
@@ -426,7 +431,7 @@ fn an_older_copy_of_the_database_is_refused_its_archive() {
     let error = small().open(&copy).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument);
     assert!(error.to_string().contains("older copy"), "{error}");
-    small().no_archive().open(&copy).unwrap().close().unwrap();
+    small().archive(|archive| archive.forget()).open(&copy).unwrap().close().unwrap();
 }
 
 /// The log of building the pages wraps around a small log many times, and is given up: the archive
@@ -449,8 +454,8 @@ fn a_restored_database_archives_from_where_it_is_built() {
     db.backup(path("backup"), &mut go_on).unwrap();
     drop(table);
     db.close().unwrap();
-    let tiny = || Options::new().buffer_bytes(256 << 10).log_bytes(256 << 10).log_devices(1);
-    let restored = tiny().archive(path("archive"));
+    let tiny = || Options::new().buffer_bytes(256 << 10).log(|log| log.bytes(256 << 10).devices(1));
+    let restored = tiny().archive(|archive| archive.directory(path("archive")));
     restored.restore(path("backup"), None, RestoreTo::End, path("to")).unwrap();
     let survey = firndb::survey_archive(path("archive"), true, &mut |_, _| {}).unwrap();
     assert!(survey.damage.is_empty() && survey.stretches.len() == 1, "{survey:?}");

@@ -46,8 +46,10 @@ impl Bed {
 
     fn options(&self) -> Options {
         let delay = Duration::from_millis(50);
-        let options = small_behind(&self.gate).log_hiding(Hiding::Off).archive(self.archive.path());
-        options.archive_delay(delay).archive_completes(true)
+        let options = small_behind(&self.gate)
+            .log(|log| log.hiding(Hiding::Off))
+            .archive(|archive| archive.directory(self.archive.path()));
+        options.archive(|archive| archive.delay(delay).completes(true))
     }
 
     /// The log's devices take this long for each write from now on.
@@ -157,7 +159,7 @@ fn what_the_archive_acknowledged_survives_a_power_cut_and_needs_no_archive_after
 }
 
 fn small_without_archive() -> Options {
-    support::small().log_hiding(Hiding::Off).no_archive()
+    support::small().log(|log| log.hiding(Hiding::Off)).archive(|archive| archive.forget())
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn an_archive_that_is_needed_and_missing_stops_the_opening_unless_it_is_said_to_
     for options in [bed.options(), small_without_archive()] {
         let error = options.open_on(left_by(&bed.plan)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unusable, "{error}");
-        assert!(error.to_string().contains("archive_lost"), "{error}");
+        assert!(error.to_string().contains("archive.lost"), "{error}");
     }
     // An older copy of it will not do: one with the first chunk only.
     let older = tempfile::tempdir().unwrap();
@@ -176,20 +178,25 @@ fn an_archive_that_is_needed_and_missing_stops_the_opening_unless_it_is_said_to_
     let len = u32::from_le_bytes(first[4096 + 12..4096 + 16].try_into().unwrap()) as usize;
     let cut = 4096 + (64 + len).next_multiple_of(4096);
     std::fs::write(older.path().join("log-0000000001.firn"), &first[..cut]).unwrap();
-    let error = bed.options().archive(older.path()).open_on(left_by(&bed.plan)).unwrap_err();
+    let error = bed
+        .options()
+        .archive(|archive| archive.directory(older.path()))
+        .open_on(left_by(&bed.plan))
+        .unwrap_err();
     assert!(error.to_string().contains("older copy"), "{error}");
     // Where it is now it is found, and taken from there.
-    let db = bed.options().archive(&away).open_on(left_by(&bed.plan)).unwrap();
+    let db = bed.options().archive(|archive| archive.directory(&away)).open_on(left_by(&bed.plan)).unwrap();
     assert_has(&db, &acknowledged);
     drop(db);
     // Given up, its commits are lost, and the database goes on; the archive that comes back is of
     // another history.
     let devices = left_by(&bed.plan);
-    let db = small_without_archive().archive_lost(true).open_on(devices.clone()).unwrap();
+    let db = small_without_archive().archive(|archive| archive.lost(true)).open_on(devices.clone()).unwrap();
     let table = db.table("rows").unwrap();
     commit_one(&db, &table, 7);
     db.close().unwrap();
-    let error = bed.options().archive(&away).open_on(devices.clone()).unwrap_err();
+    let error =
+        bed.options().archive(|archive| archive.directory(&away)).open_on(devices.clone()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
     drop(small_without_archive().open_on(devices).unwrap());
     std::fs::rename(&away, bed.archive.path()).unwrap();
@@ -220,7 +227,7 @@ fn an_archive_that_fails_loses_nothing_and_is_needed_no_more_once_the_devices_ha
 #[test]
 fn by_option_the_archive_follows_the_devices_and_is_never_needed() {
     let bed = Bed::new();
-    let db = bed.options().archive_completes(false).create_on(bed.devices()).unwrap();
+    let db = bed.options().archive(|archive| archive.completes(false)).create_on(bed.devices()).unwrap();
     let table = db.create_table("rows").unwrap();
     commit_one(&db, &table, 1);
     wait_for_archive(&db);
@@ -251,8 +258,9 @@ fn an_archive_is_lost() -> bool {
     const ROWS: u64 = 2000;
     let bed = Bed::new();
     let tight = |options: Options| {
-        let options = options.page_size(1024).buffer_bytes(64 << 10).map_bytes(4 << 10);
-        options.log_bytes(16 << 20).archive_eager_bytes(4 << 10)
+        let options =
+            options.page_size(1024).buffer_bytes(64 << 10).tuning(|tuning| tuning.map_bytes(4 << 10));
+        options.log(|log| log.bytes(16 << 20)).archive(|archive| archive.eager_bytes(4 << 10))
     };
     let db = tight(bed.options()).create_on(bed.devices()).unwrap();
     let table = db.create_table("rows").unwrap();
@@ -301,8 +309,8 @@ fn an_archive_is_lost() -> bool {
     // not.
     let devices = left_with(&bed.plan, Survival::Everything);
     let Err(error) = tight(small_without_archive()).open_on(devices.clone()) else { return false };
-    assert!(error.to_string().contains("archive_lost"), "it was needed: {error}");
-    let db = tight(small_without_archive()).archive_lost(true).open_on(devices).unwrap();
+    assert!(error.to_string().contains("archive.lost"), "it was needed: {error}");
+    let db = tight(small_without_archive()).archive(|archive| archive.lost(true)).open_on(devices).unwrap();
     let rows = rows_of(&db, "rows");
     assert_eq!(rows.len() as u64, ROWS);
     for (key, found) in &rows {

@@ -17,7 +17,10 @@ fn an_archive_that_lags_is_reported_and_catches_up() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let gate = Gate::default();
-        let db = small_behind(&gate).archive(path("archive")).open(path("db")).unwrap();
+        let db = small_behind(&gate)
+            .archive(|archive| archive.directory(path("archive")))
+            .open(path("db"))
+            .unwrap();
         let table = db.create_table("rows").unwrap();
         wait_for_archive(&db);
         db.backup(path("backup"), &mut go_on).unwrap();
@@ -49,7 +52,9 @@ fn an_archive_that_lags_is_reported_and_catches_up() {
 fn before_anything_is_archived_all_log_is_behind() {
     let dir = tempfile::tempdir().unwrap();
     let delay = Duration::from_millis(1);
-    let options = small().archive(dir.path().join("archive")).archive_delay(delay).background_threads(false);
+    let options = small()
+        .archive(|archive| archive.directory(dir.path().join("archive")).delay(delay))
+        .background_threads(false);
     let db = options.open(dir.path().join("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     let first = commit_one(&db, &table, 0);
@@ -72,9 +77,9 @@ fn a_gap_is_final_reported_and_closed_by_a_new_backup() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let gate = Gate::default();
-        let options = small_behind(&gate)
-            .archive(path("archive"))
-            .archive_patience(std::time::Duration::from_millis(200));
+        let options = small_behind(&gate).archive(|archive| {
+            archive.directory(path("archive")).patience(std::time::Duration::from_millis(200))
+        });
         let db = options.open(path("db")).unwrap();
         let table = db.create_table("rows").unwrap();
         wait_for_archive(&db);
@@ -117,9 +122,12 @@ fn log_that_is_damaged_before_it_is_archived_is_a_gap() {
         let path = |name: &str| dir.path().join(name);
         let gate = Gate::default();
         let db = small_behind(&gate)
-            .archive(path("archive"))
-            .archive_when_full(then)
-            .archive_patience(std::time::Duration::from_millis(200))
+            .archive(|archive| {
+                archive
+                    .directory(path("archive"))
+                    .when_full(then)
+                    .patience(std::time::Duration::from_millis(200))
+            })
             .open(path("db"))
             .unwrap();
         let table = db.create_table("rows").unwrap();
@@ -160,10 +168,12 @@ fn by_option_writes_are_refused_rather_than_a_gap_made() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let gate = Gate::default();
-    let options = small_behind(&gate)
-        .archive(path("archive"))
-        .archive_when_full(ArchiveFull::Refuse)
-        .archive_patience(std::time::Duration::from_millis(100));
+    let options = small_behind(&gate).archive(|archive| {
+        archive
+            .directory(path("archive"))
+            .when_full(ArchiveFull::Refuse)
+            .patience(std::time::Duration::from_millis(100))
+    });
     let db = options.open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     wait_for_archive(&db);
@@ -228,7 +238,11 @@ fn a_log_device_that_failed_is_kept_while_the_archive_needs_what_is_on_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let (gate, second) = (Gate::default(), Second::new());
-    let db = second.within(small_behind(&gate)).archive(path("archive")).open(path("db")).unwrap();
+    let db = second
+        .within(small_behind(&gate))
+        .archive(|archive| archive.directory(path("archive")))
+        .open(path("db"))
+        .unwrap();
     let table = db.create_table("rows").unwrap();
     wait_for_archive(&db);
     db.backup(path("backup"), &mut go_on).unwrap();
@@ -258,10 +272,11 @@ fn log_that_cannot_be_read_any_more_is_a_gap_and_stops_no_writes() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let (gate, second) = (Gate::default(), Second::new());
-        let options = second.within(small_behind(&gate)).archive(path("archive"));
+        let options =
+            second.within(small_behind(&gate)).archive(|archive| archive.directory(path("archive")));
         // Where the device is gone, its patience plays no part.
         let patience = Duration::from_millis(if gone { 60_000 } else { 300 });
-        let options = options.archive_when_full(ArchiveFull::Refuse).archive_patience(patience);
+        let options = options.archive(|archive| archive.when_full(ArchiveFull::Refuse).patience(patience));
         let db = options.open(path("db")).unwrap();
         let table = db.create_table("rows").unwrap();
         wait_for_archive(&db);
@@ -315,8 +330,9 @@ fn no_thread_waits_for_the_archive_of_a_database_that_is_being_closed() {
     for then in [ArchiveFull::Refuse, ArchiveFull::Gap] {
         let dir = tempfile::tempdir().unwrap();
         let gate = Gate::default();
-        let options = small_behind(&gate).archive(dir.path().join("archive")).archive_when_full(then);
-        let options = options.archive_patience(Duration::from_secs(3600));
+        let options = small_behind(&gate)
+            .archive(|archive| archive.directory(dir.path().join("archive")).when_full(then));
+        let options = options.archive(|archive| archive.patience(Duration::from_secs(3600)));
         let db = options.open(dir.path().join("db")).unwrap();
         let table = db.create_table("rows").unwrap();
         wait_for_archive(&db);
@@ -346,12 +362,15 @@ fn no_thread_waits_for_the_archive_of_a_database_that_is_being_closed() {
         drop((table, db));
         // What is not archived yet is kept for the next opening, under both rules.
         gate.set(Mode::Open);
-        let db = options_of(&gate, &dir).archive_when_full(then).open(dir.path().join("db")).unwrap();
+        let db = options_of(&gate, &dir)
+            .archive(|archive| archive.when_full(then))
+            .open(dir.path().join("db"))
+            .unwrap();
         wait_for_archive(&db);
         assert!(db.archive_statistics().unwrap().gaps.is_empty(), "{then:?}");
     }
 }
 
 fn options_of(gate: &Gate, dir: &tempfile::TempDir) -> Options {
-    small_behind(&gate).archive(dir.path().join("archive"))
+    small_behind(&gate).archive(|archive| archive.directory(dir.path().join("archive")))
 }

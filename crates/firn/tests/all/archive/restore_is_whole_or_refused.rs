@@ -13,7 +13,7 @@ use std::sync::Arc;
 fn a_directory_in_which_restoring_was_interrupted_is_not_opened_and_restored_anew() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let db = small().archive(path("archive")).open(path("db")).unwrap();
+    let db = small().archive(|archive| archive.directory(path("archive"))).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     for i in 0..40 {
         commit_one(&db, &table, i);
@@ -60,7 +60,7 @@ fn copy_dir(from: &Path, to: &Path) {
 fn the_archive_of_another_history_is_not_restored_from() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let db = small().archive(path("archive")).open(path("db")).unwrap();
+    let db = small().archive(|archive| archive.directory(path("archive"))).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     commit_one(&db, &table, 1);
     drop(table);
@@ -77,7 +77,7 @@ fn the_archive_of_another_history_is_not_restored_from() {
     db.close().unwrap();
 
     // The copy has one life more, and more log.
-    small().archive(path("other")).open(path("copy")).unwrap().close().unwrap();
+    small().archive(|archive| archive.directory(path("other"))).open(path("copy")).unwrap().close().unwrap();
     let copy = small().open(path("copy")).unwrap();
     let table = copy.table("rows").unwrap();
     for i in 1000..1200 {
@@ -102,7 +102,7 @@ fn the_archive_of_another_history_is_not_restored_from() {
 fn an_archive_that_adds_nothing_is_refused_and_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let db = small().archive(path("archive")).open(path("db")).unwrap();
+    let db = small().archive(|archive| archive.directory(path("archive"))).open(path("db")).unwrap();
     let table = db.create_table("rows").unwrap();
     (0..20).for_each(|i| _ = commit_one(&db, &table, i));
     wait_for_archive(&db);
@@ -112,7 +112,8 @@ fn an_archive_that_adds_nothing_is_refused_and_says_what_is_missing() {
     (40..60).for_each(|i| _ = commit_one(&db, &table, i));
     wait_for_archive(&db);
     db.close().unwrap();
-    let other = small().archive(path("other archive")).open(path("other")).unwrap();
+    let other =
+        small().archive(|archive| archive.directory(path("other archive"))).open(path("other")).unwrap();
     other.create_table("t").unwrap();
     other.close().unwrap();
     std::fs::create_dir(path("empty")).unwrap();
@@ -142,12 +143,16 @@ fn an_archive_that_adds_nothing_is_refused_and_says_what_is_missing() {
     assert!(report.lsn > backup.end);
 }
 
+fn archived(to: PathBuf) -> firndb::Options {
+    small().archive(|archive| archive.directory(to))
+}
+
 #[test]
 fn databases_backups_and_archives_do_not_mix() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     std::fs::create_dir(path("home")).unwrap();
-    let db = small().archive(path("archive")).open(path("home/db")).unwrap();
+    let db = small().archive(|archive| archive.directory(path("archive"))).open(path("home/db")).unwrap();
     let table = db.create_table("rows").unwrap();
     commit_one(&db, &table, 1);
     wait_for_archive(&db);
@@ -199,7 +204,7 @@ fn no_archive_is_made_where_something_else_is(path: &dyn Fn(&str) -> PathBuf) {
         ("backup/archive", "which holds a backup"),
         ("archive/second", "which holds an archive"),
     ] {
-        let error = small().archive(path(name)).open(path("home/db")).expect_err(name);
+        let error = archived(path(name)).open(path("home/db")).expect_err(name);
         assert_eq!(error.kind(), ErrorKind::Unusable, "{name}: {error}");
         assert!(error.to_string().contains(sentence), "{name}: {error}");
     }
@@ -208,13 +213,18 @@ fn no_archive_is_made_where_something_else_is(path: &dyn Fn(&str) -> PathBuf) {
         ("link/archive", "which holds a database"),
         ("new/archive", "it lies in the database's"),
     ] {
-        let error = small().archive(path(name)).open(path("new")).expect_err(name);
+        let error = archived(path(name)).open(path("new")).expect_err(name);
         assert!(error.to_string().contains(sentence), "{name}: {error}");
         assert!(!path("new").exists());
     }
     // Relative to the database's directory.
-    small().archive("archive").open(path("home/db")).expect_err("within");
-    small().archive("../../archive").open(path("home/db")).unwrap().close().unwrap();
+    small().archive(|archive| archive.directory("archive")).open(path("home/db")).expect_err("within");
+    small()
+        .archive(|archive| archive.directory("../../archive"))
+        .open(path("home/db"))
+        .unwrap()
+        .close()
+        .unwrap();
 }
 
 fn nothing_is_restored_where_something_else_is(path: &dyn Fn(&str) -> PathBuf) {

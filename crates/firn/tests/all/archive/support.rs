@@ -8,7 +8,10 @@ use std::sync::Arc;
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub fn small() -> Options {
-    Options::new().buffer_bytes(1 << 20).log_bytes(2 << 20).log_devices(2).archive_segment_bytes(256 << 10)
+    Options::new()
+        .buffer_bytes(1 << 20)
+        .log(|log| log.bytes(2 << 20).devices(2))
+        .archive(|archive| archive.segment_bytes(256 << 10))
 }
 
 pub fn rows_of(db: &Database, table: &str) -> Rows {

@@ -24,8 +24,9 @@ fn largest(most: usize, mut accepts: impl FnMut(usize) -> bool) -> usize {
 /// Opens, runs `check`, and runs it again after closing, and once more after a crash.
 fn in_every_life(page_size: usize, write: impl FnOnce(&Database), check: impl Fn(&Database)) {
     let disks = Bed::new(1);
-    let options =
-        || quiet().page_size(page_size).buffer_bytes(200 * page_size).log_bytes(16 << 20).log_devices(1);
+    let options = || {
+        quiet().page_size(page_size).buffer_bytes(200 * page_size).log(|log| log.bytes(16 << 20).devices(1))
+    };
     let db = options().create_on(disks.devices()).expect("created");
     write(&db);
     check(&db);
@@ -155,7 +156,7 @@ fn names_odd_and_long() {
 #[test]
 fn definitions_that_cannot_be() {
     let disks = Bed::new(1);
-    let db = quiet().log_devices(1).create_on(disks.devices()).expect("created");
+    let db = quiet().log(|log| log.devices(1)).create_on(disks.devices()).expect("created");
     let column = |name: &str| Column::new(name, ColumnType::I64);
     for (what, schema) in [
         ("no column", Schema::with_key(vec![], &["id"])),
@@ -213,7 +214,7 @@ fn definitions_that_cannot_be() {
 #[test]
 fn global_ids_of_every_length() {
     let disks = Bed::new(1);
-    let options = || quiet().log_devices(1);
+    let options = || quiet().log(|log| log.devices(1));
     let db = options().create_on(disks.devices()).expect("created");
     let table = db.create_table("t").expect("a table");
     for len in [0usize, 257, 4096, 1 << 20] {
@@ -247,7 +248,7 @@ fn global_ids_of_every_length() {
 #[test]
 fn savepoints_and_cursors_of_another_transaction() {
     let spec = TableSpec::raw().with_index(IndexSpec::ranges("i", false, vec![IndexPart::Key(0..1)]));
-    let db = quiet().log_devices(1).create_on(Bed::new(1).devices()).expect("created");
+    let db = quiet().log(|log| log.devices(1)).create_on(Bed::new(1).devices()).expect("created");
     let table = db.create_table_with("t", spec).expect("a table");
     let index = table.index("i").expect("just created");
     db.transact(|tx| [b"1", b"2", b"3"].iter().try_for_each(|key| tx.insert(&table, *key, b"old")))

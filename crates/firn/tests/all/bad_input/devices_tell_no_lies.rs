@@ -75,8 +75,9 @@ impl Run {
     fn new(seed: u64) -> Run {
         let mut rng = Rng::new(seed);
         let (disks, plan) = (Bed::new(2), FaultPlan::new(seed));
-        let options =
-            quiet().buffer_bytes((64 + rng.below(64) as usize) << 10).checkpoint_log_bytes(64 << 10);
+        let options = quiet()
+            .buffer_bytes((64 + rng.below(64) as usize) << 10)
+            .tuning(|tuning| tuning.checkpoint_log_bytes(64 << 10));
         let db = options.create_on(disks.failing(&plan)).expect("created");
         let mut model = create_tables(&db);
         for _ in 0..20 {

@@ -104,7 +104,7 @@ fn missing() {
     // made.
     let error = quiet().create(false).open(template.path()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
-    let error = quiet().log_devices(1).open(template.path()).expect_err("refused");
+    let error = quiet().log(|log| log.devices(1)).open(template.path()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
 }
 

@@ -32,7 +32,8 @@ fn an_interrupted_creation_is_begun_anew_and_removes_its_own_files_only() {
     let path = dir.path().join("db");
     let (precious, log) = (dir.path().join("precious"), dir.path().join("elsewhere"));
     // Creation fails half-way: the second log's directory does not exist.
-    let options = || quiet().log_paths(vec![log.clone(), dir.path().join("no directory/log")]);
+    let options =
+        || quiet().log(|settings| settings.paths(vec![log.clone(), dir.path().join("no directory/log")]));
     let error = options().open(&path).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Unusable, "{error}");
     assert!(log.exists() && path.join("superblock").exists());
@@ -55,7 +56,7 @@ fn an_interrupted_creation_is_begun_anew_and_removes_its_own_files_only() {
 fn a_creation_that_is_interrupted_at_any_write_is_begun_anew() {
     let dir = tempfile::tempdir().expect("a directory");
     let (path, store) = (dir.path().join("db"), dir.path().join("elsewhere"));
-    let options = || quiet().store_path(&store).cache_bytes(256 << 10).cache_group_pages(4);
+    let options = || quiet().store_path(&store).cache(|cache| cache.bytes(256 << 10).group_pages(4));
     let mut interrupted = 0;
     for write in (0..).step_by(3) {
         let plan = FaultPlan::new(1);
@@ -160,7 +161,7 @@ fn a_file_that_another_database_made_meanwhile_is_left_to_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let (first, second, log) =
         (dir.path().join("first"), dir.path().join("second"), dir.path().join("ssd.log"));
-    let options = || quiet().log_paths(vec![log.clone()]);
+    let options = || quiet().log(|settings| settings.paths(vec![log.clone()]));
     fs::create_dir(&first).expect("made");
     fs::write(first.join("superblock"), mark(&[log.to_str().expect("text"), "store"])).expect("written");
     let other = options().open(&second).expect("created");
@@ -185,8 +186,11 @@ fn two_files_of_one_name() {
     let mistakes: [(&str, Options); 4] = [
         ("the store is the superblock", quiet().store_path("superblock")),
         ("the store is a log", quiet().store_path("./log.1")),
-        ("a log is the superblock", quiet().log_paths(vec!["log.0".into(), "../db/superblock".into()])),
-        ("a log twice", quiet().log_paths(vec!["log.0".into(), "log.0".into()])),
+        (
+            "a log is the superblock",
+            quiet().log(|log| log.paths(vec!["log.0".into(), "../db/superblock".into()])),
+        ),
+        ("a log twice", quiet().log(|log| log.paths(vec!["log.0".into(), "log.0".into()]))),
     ];
     for (what, options) in mistakes {
         case(what, || {

@@ -18,14 +18,22 @@ fn options_outside_their_range() {
         ("endless pages", quiet().page_size(usize::MAX), "page_size"),
         ("no buffer", quiet().buffer_bytes(0), "buffer_bytes"),
         ("a buffer of 63 pages", quiet().buffer_bytes(63 << 10), "buffer_bytes"),
-        ("no log device", quiet().log_devices(0), "log_devices"),
-        ("65 log devices", quiet().log_devices(65), "log_devices"),
-        ("endless log devices", quiet().log_devices(usize::MAX), "log_devices"),
-        ("no path", quiet().log_paths(Vec::new()), "log_devices"),
-        ("no log", quiet().log_bytes(0), "log_bytes"),
-        ("a small log", quiet().log_bytes((512 << 10) - 1), "log_bytes"),
-        ("checkpoints all the time", quiet().checkpoint_log_bytes(1), "checkpoint_log_bytes"),
-        ("checkpoints never", quiet().checkpoint_log_bytes(u64::MAX), "checkpoint_log_bytes"),
+        ("no log device", quiet().log(|log| log.devices(0)), "log.devices"),
+        ("65 log devices", quiet().log(|log| log.devices(65)), "log.devices"),
+        ("endless log devices", quiet().log(|log| log.devices(usize::MAX)), "log.devices"),
+        ("no path", quiet().log(|log| log.paths(Vec::new())), "log.devices"),
+        ("no log", quiet().log(|log| log.bytes(0)), "log.bytes"),
+        ("a small log", quiet().log(|log| log.bytes((512 << 10) - 1)), "log.bytes"),
+        (
+            "checkpoints all the time",
+            quiet().tuning(|tuning| tuning.checkpoint_log_bytes(1)),
+            "tuning.checkpoint_log_bytes",
+        ),
+        (
+            "checkpoints never",
+            quiet().tuning(|tuning| tuning.checkpoint_log_bytes(u64::MAX)),
+            "tuning.checkpoint_log_bytes",
+        ),
     ];
     for (what, options, word) in cases {
         case(what, || {
@@ -44,8 +52,8 @@ fn more_than_the_machine_has() {
         ("an endless buffer", quiet().buffer_bytes(usize::MAX), ErrorKind::BadArgument),
         ("a buffer of an exabyte", quiet().buffer_bytes(1 << 60), ErrorKind::BadArgument),
         ("a buffer of 64 TiB", quiet().buffer_bytes(64 << 40), ErrorKind::BadArgument),
-        ("an endless log", quiet().log_bytes(u64::MAX), ErrorKind::Full),
-        ("a log of an exabyte", quiet().log_bytes(1 << 60), ErrorKind::Full),
+        ("an endless log", quiet().log(|log| log.bytes(u64::MAX)), ErrorKind::Full),
+        ("a log of an exabyte", quiet().log(|log| log.bytes(1 << 60)), ErrorKind::Full),
     ];
     for (what, options, kind) in cases {
         case(what, || {
@@ -66,7 +74,7 @@ fn more_than_memory_can_name_on_a_device_in_memory() {
     for bytes in [u64::MAX, u64::MAX / 2, 1 << 60] {
         case(bytes, || {
             let disks = Bed::new(1);
-            let error = quiet().log_bytes(bytes).create_on(disks.devices()).expect_err("refused");
+            let error = quiet().log(|log| log.bytes(bytes)).create_on(disks.devices()).expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::Full, "{error}");
             assert!(error.to_string().contains("bytes of memory"), "{error}");
             let db =
@@ -125,15 +133,14 @@ fn a_log_that_is_too_small_for_the_pages_is_refused_and_the_least_one_will_do() 
                     quiet()
                         .page_size(page_size)
                         .buffer_bytes(80 * page_size)
-                        .log_devices(devices)
-                        .log_bytes(bytes)
+                        .log(|log| log.devices(devices).bytes(bytes))
                 };
                 // The least that is taken, to a block.
                 let taken = |bytes: u64| match options(bytes).create_on(Bed::new(devices).devices()) {
                     Ok(_) => true,
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
-                        assert!(error.to_string().contains("log_bytes"), "{error}");
+                        assert!(error.to_string().contains("log.bytes"), "{error}");
                         false
                     }
                 };
@@ -184,15 +191,18 @@ fn a_log_that_is_too_small_for_the_pages_is_refused_and_the_least_one_will_do() 
 #[test]
 fn generous_options_are_taken() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = quiet().version_bytes(usize::MAX).lock_deadline(Duration::MAX);
+    let options = quiet().tuning(|tuning| tuning.version_bytes(usize::MAX)).lock_deadline(Duration::MAX);
     let db = options.open(dir.path().join("db")).expect("created");
     let table = db.create_table("t").expect("a table");
     db.transact(|tx| tx.insert(&table, b"k", b"v")).expect("committed");
     drop(table);
     db.close().expect("closed");
     // What was fixed when it was created is not asked of later openings.
-    let db =
-        quiet().page_size(4096).log_devices(7).log_bytes(8 << 20).open(dir.path().join("db")).expect("opens");
+    let db = quiet()
+        .page_size(4096)
+        .log(|log| log.devices(7).bytes(8 << 20))
+        .open(dir.path().join("db"))
+        .expect("opens");
     let table = db.table("t").expect("there");
     assert_eq!(db.snapshot().get(&table, b"k").expect("read").as_deref(), Some(&b"v"[..]));
 }

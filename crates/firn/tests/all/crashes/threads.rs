@@ -22,9 +22,8 @@ fn options(logs: usize) -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(96 << 10)
-        .version_bytes(8 << 10)
-        .log_bytes(logs as u64 * (256 << 10))
-        .checkpoint_log_bytes(64 << 10)
+        .tuning(|tuning| tuning.version_bytes(8 << 10).checkpoint_log_bytes(64 << 10))
+        .log(|log| log.bytes(logs as u64 * (256 << 10)))
 }
 
 fn head(thread: u64, which: u64) -> Vec<u8> {
@@ -85,7 +84,7 @@ fn judge(bed: &Bed, options: &Options, replay: &CrashReplay) -> Result<(), Strin
 
 fn threads_and_images(logs: usize, commits: u64, images: u64) {
     let dog = Watchdog::start();
-    let options = options(logs).log_devices(logs);
+    let options = options(logs).log(|log| log.devices(logs));
     let bed = Bed::new(logs);
     {
         let db = options.clone().create_on(bed.plain()).expect("creates");

@@ -26,7 +26,11 @@ fn a_page_that_cannot_be_redone_stays_as_it_is_until_it_can() {
     rot(&bed, &places);
     look_into(&quiet(), &bed);
     // Within the budget, over it, and before the opening returns.
-    let ways = [quiet(), quiet().recovery_bytes(0), quiet().eager_recovery(true)];
+    let ways = [
+        quiet(),
+        quiet().tuning(|tuning| tuning.recovery_bytes(0)),
+        quiet().tuning(|tuning| tuning.eager_recovery(true)),
+    ];
     for (options, threads) in ways.iter().flat_map(|options| [(options, false), (options, true)]) {
         let bed = bed.duplicate();
         let options = options.clone().background_threads(threads);
@@ -64,7 +68,7 @@ fn a_page_that_cannot_be_redone_stays_as_it_is_until_it_can() {
 #[test]
 fn a_page_that_can_be_read_again_is_redone_when_it_is_asked_for() {
     let (bed, places) = crashed_with_redo();
-    for options in [quiet(), quiet().recovery_bytes(0)] {
+    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
         let bed = bed.duplicate();
         rot(&bed, &places);
         let db = opened(&options, &bed);
@@ -97,7 +101,7 @@ fn reads_that_failed_at_the_opening_damage_nothing() {
         let bed = bed.duplicate();
         let before = bytes_of(&bed);
         rot(&bed, &leaves);
-        let options = quiet().recovery_bytes(0).background_threads(threads);
+        let options = quiet().tuning(|tuning| tuning.recovery_bytes(0)).background_threads(threads);
         let db = opened(&options, &bed);
         recovered(&db, threads);
         let set_aside = db.recovery_report().redo.pages_set_aside;
@@ -137,7 +141,7 @@ fn reads_that_failed_at_the_opening_damage_nothing() {
 fn a_page_that_is_freed_keeps_nothing_waiting() {
     let (bed, places) = crashed_with_redo();
     rot(&bed, &places);
-    for options in [quiet(), quiet().recovery_bytes(0)] {
+    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
         let bed = bed.duplicate();
         let db = opened(&options, &bed);
         recovered(&db, false);
@@ -169,7 +173,9 @@ fn a_page_that_is_freed_keeps_nothing_waiting() {
 fn a_page_that_cannot_be_redone_is_given_up_when_the_log_is_full() {
     let (bed, places) = crashed_with_redo();
     rot(&bed, &places);
-    for (options, threads) in [(quiet(), false), (quiet(), true), (quiet().recovery_bytes(0), false)] {
+    for (options, threads) in
+        [(quiet(), false), (quiet(), true), (quiet().tuning(|tuning| tuning.recovery_bytes(0)), false)]
+    {
         let bed = bed.duplicate();
         let options = options.background_threads(threads);
         let db = opened(&options, &bed);
@@ -216,7 +222,7 @@ fn a_page_that_the_log_has_whole_needs_no_image() {
     let places = places_of(&left, &value(ROWS + 100, "new"));
     rot(&left, &places);
     // Within the budget, and over it.
-    for options in [quiet(), quiet().recovery_bytes(0)] {
+    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
         let db = opened(&options, &left.duplicate());
         assert_eq!(get(&db, "a", ROWS + 100).expect("readable"), Some(value(ROWS + 100, "new")));
         recovered(&db, false);
@@ -240,7 +246,7 @@ fn a_page_that_is_overwritten_needs_no_image() {
     let left = bed.duplicate();
     rot(&left, &nodes_of(&left, 20, 0..=9));
     // Within the budget, and over it.
-    for options in [quiet(), quiet().recovery_bytes(0)] {
+    for options in [quiet(), quiet().tuning(|tuning| tuning.recovery_bytes(0))] {
         let left = left.duplicate();
         let db = opened(&options, &left);
         recovered(&db, false);

@@ -16,9 +16,8 @@ pub fn quiet() -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(256 << 10)
-        .log_bytes(8 << 20)
-        .log_devices(1)
-        .checkpoint_log_bytes(1 << 20)
+        .log(|log| log.bytes(8 << 20).devices(1))
+        .tuning(|tuning| tuning.checkpoint_log_bytes(1 << 20))
         .background_threads(false)
 }
 
@@ -178,7 +177,8 @@ pub fn assert_sound(db: &Database) {
 /// Everything that looks into a database can look into this one.
 pub fn look_into(options: &Options, bed: &Bed) {
     let bed = bed.duplicate();
-    let db = opened(&options.clone().eager_recovery(true).background_threads(false), &bed);
+    let db =
+        opened(&options.clone().tuning(|tuning| tuning.eager_recovery(true)).background_threads(false), &bed);
     let report = db.check(&mut |_| {}).expect("it can be checked");
     assert!(!report.is_clean(), "and is not taken for sound");
     assert!(!db.statistics().tables.is_empty());

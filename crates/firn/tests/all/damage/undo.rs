@@ -258,7 +258,7 @@ const UNDO_TREE: u32 = 2;
 /// and so do waiters.
 #[test]
 fn rotten_before_images_concern_the_rows_they_belong_to() {
-    let options = quiet().version_bytes(0);
+    let options = quiet().tuning(|tuning| tuning.version_bytes(0));
     let bed = Bed::new(1);
     let (db, a, b) = filled(&options, &bed);
     let mut loser = db.begin();

@@ -9,7 +9,8 @@ use std::time::Duration;
 #[test]
 fn waiters_learn_that_what_they_wait_for_cannot_end() {
     let (plan, bed) = (FaultPlan::new(1), Bed::new(1));
-    let options = Options::new().page_size(1024).buffer_bytes(64 << 10).log_devices(1).log_bytes(256 << 10);
+    let options =
+        Options::new().page_size(1024).buffer_bytes(64 << 10).log(|log| log.devices(1).bytes(256 << 10));
     let options = options.background_threads(false);
     let db = options.create_on(bed.faulty(&plan, &Default::default())).expect("creates");
     let table = db.create_table("t").expect("creates");

@@ -17,13 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Little DRAM, so that pages come and go.
 fn options() -> Options {
-    let known = GSC.kinds().fold(Options::new(), Options::cache_kind);
+    let known = Options::new().cache(|cache| GSC.kinds().fold(cache, CacheSettings::kind));
     known
         .page_size(1024)
         .buffer_bytes(64 << 10)
-        .version_bytes(4 << 10)
-        .log_bytes(256 << 10)
-        .log_devices(1)
+        .tuning(|tuning| tuning.version_bytes(4 << 10))
+        .log(|log| log.bytes(256 << 10).devices(1))
         .background_threads(false)
 }
 fn tiny(policy: Compared) -> CacheSpec {
@@ -190,7 +189,7 @@ fn every_call_fails_while_it_comes_and_goes() {
 fn it_comes_and_goes_while_clients_work() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = options().background_threads(true).log_bytes(4 << 20).open(&path).unwrap();
+    let db = options().background_threads(true).log(|log| log.bytes(4 << 20)).open(&path).unwrap();
     db.create_table("rows").unwrap();
     let stop = AtomicBool::new(false);
     let done: Vec<u32> = std::thread::scope(|scope| {
@@ -271,6 +270,8 @@ fn verify_clients(db: &Database, done: &[u32]) {
     drop(tx);
     let report = db.check(&mut |_| {}).unwrap();
     assert!(report.is_clean(), "{:?}", report.damage);
+}
+
 /// The policy or, of a cache without one, the kind.
 fn name_of(status: &CacheStatus) -> &str {
     status.policy.map_or(&status.kind, |policy| policy.name())
@@ -300,7 +301,7 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     };
     refused(CacheSpec::new(1000), "give it at least");
     refused(CacheSpec::new(1000).kind(LC.kind()), "give it at least");
-    refused(CacheSpec::new(1 << 20).group_pages(0), "cache_group_pages");
+    refused(CacheSpec::new(1 << 20).group_pages(0), "cache.group_pages");
     refused(CacheSpec::new(1 << 20).path("store"), "a file of the database already");
     std::fs::write(path.join("something"), vec![7; 64 << 10]).unwrap();
     refused(CacheSpec::new(1 << 20).path("something"), "is not empty");

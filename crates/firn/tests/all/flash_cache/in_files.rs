@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 fn options() -> Options {
-    Options::new().page_size(1024).buffer_bytes(96 << 10).log_bytes(1 << 20).log_devices(1)
+    Options::new().page_size(1024).buffer_bytes(96 << 10).log(|log| log.bytes(1 << 20).devices(1))
 }
 fn cached() -> Options {
-    options().cache_bytes(512 << 10).cache_group_pages(8)
+    options().cache(|cache| cache.bytes(512 << 10).group_pages(8))
 }
 
 fn fill(db: &Database, from: u32, to: u32, version: u32) {
@@ -53,7 +53,7 @@ fn it_is_found_again_with_what_it_held_and_statistics_tell_of_it() {
     for policy in [CachePolicy::Fifo, CachePolicy::GroupReplacement, CachePolicy::GroupSecondChance] {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("db");
-        let db = cached().cache_policy(policy).open(&path).expect("created");
+        let db = cached().cache(|cache| cache.policy(policy)).open(&path).expect("created");
         fill(&db, 0, 5000, 1);
         verify(&db, 5000, 1);
         let cache = db.statistics().cache.expect("a cache");
@@ -61,7 +61,7 @@ fn it_is_found_again_with_what_it_held_and_statistics_tell_of_it() {
         assert!(db.io_counts().cache_total().write_bytes >= cache.write_bytes);
         db.close().expect("closed");
         // Without a word about it in the options.
-        let db = options().cache_policy(policy).open(&path).expect("opened");
+        let db = options().cache(|cache| cache.policy(policy)).open(&path).expect("opened");
         let held = db.statistics().cache.expect("a cache").pages_valid;
         assert!(held > 50, "{held} pages were found again");
         verify(&db, 5000, 1);
@@ -111,7 +111,7 @@ fn a_database_without_one_gets_one_and_a_missing_one_is_missed() {
 fn in_write_through_mode_the_database_goes_on_without_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
-    let db = cached().cache_write_through(true).open(&path).expect("created");
+    let db = cached().cache(|cache| cache.write_through(true)).open(&path).expect("created");
     fill(&db, 0, 1500, 1);
     db.close().expect("closed");
     let kept = fs::read(path.join("cache")).expect("read");
@@ -136,10 +136,10 @@ fn in_write_through_mode_the_database_goes_on_without_it() {
 fn bad_sizes_are_refused_with_what_would_do() {
     let dir = tempfile::tempdir().expect("a directory");
     for (options, says) in [
-        (options().cache_bytes(10_000), "give it at least"),
-        (cached().cache_group_pages(0), "cache_group_pages is 0"),
-        (options().cache_path("elsewhere"), "cache_bytes"),
-        (cached().cache_path("store"), "two files"),
+        (options().cache(|cache| cache.bytes(10_000)), "give it at least"),
+        (cached().cache(|cache| cache.group_pages(0)), "cache.group_pages is 0"),
+        (options().cache(|cache| cache.path("elsewhere")), "cache.bytes"),
+        (cached().cache(|cache| cache.path("store")), "two files"),
     ] {
         let error = options.open(dir.path().join("db")).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::BadArgument);
@@ -151,10 +151,10 @@ fn bad_sizes_are_refused_with_what_would_do() {
 fn caches_that_pages_enter_when_they_are_read_are_found_again_and_can_be_missed() {
     for (kind, remembers) in [(Comparator::Temperature, true), (Comparator::ReadLru, false)] {
         // Firn's own is the last one named; the database's cache is opened as what it is.
-        let options = || options().cache_kind(Arc::new(kind)).cache_kind(Arc::new(Face));
+        let options = || options().cache(|cache| cache.kind(Arc::new(kind)).kind(Arc::new(Face)));
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("db");
-        let db = cached().cache_kind(Arc::new(kind)).open(&path).expect("created");
+        let db = cached().cache(|cache| cache.kind(Arc::new(kind))).open(&path).expect("created");
         fill(&db, 0, 2500, 1);
         verify(&db, 2500, 1);
         verify(&db, 2500, 1);
@@ -186,15 +186,15 @@ fn caches_that_pages_enter_when_they_are_read_are_found_again_and_can_be_missed(
 fn a_cache_of_another_kind_is_opened_with_that_kind_or_given_up() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
-    let with = |options: Options| options.cache_kind(Arc::new(Comparator::LazyCleaning));
+    let with = |options: Options| options.cache(|cache| cache.kind(Arc::new(Comparator::LazyCleaning)));
     let db = with(cached()).open(&path).expect("created");
     fill(&db, 0, 500, 1);
     db.close().expect("closed");
     assert_eq!(cache_status(&path).expect("read").expect("a cache").kind, "lc");
-    for options in [options(), options().cache_kind(Arc::new(Comparator::ReadLru))] {
+    for options in [options(), options().cache(|cache| cache.kind(Arc::new(Comparator::ReadLru)))] {
         let error = options.open(&path).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Unusable);
-        for says in ["\"lc\"", "cache_kind", "without_cache"] {
+        for says in ["\"lc\"", "CacheSettings::kind", "cache.give_up"] {
             assert!(error.to_string().contains(says), "{error}");
         }
     }
@@ -202,7 +202,7 @@ fn a_cache_of_another_kind_is_opened_with_that_kind_or_given_up() {
     assert_eq!(db.cache_status().expect("a cache").kind, "lc");
     verify(&db, 500, 1);
     db.close().expect("closed");
-    let db = options().without_cache(true).open(&path).expect("opened without it");
+    let db = options().cache(|cache| cache.give_up(true)).open(&path).expect("opened without it");
     assert!(db.cache_status().is_none());
     verify(&db, 500, 1);
 }

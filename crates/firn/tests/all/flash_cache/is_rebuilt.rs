@@ -7,16 +7,16 @@ use crate::support::scripts;
 use firndb::{CacheSpec, Database, ErrorKind, Options};
 
 fn small(options: Options) -> Options {
-    caches::small(options).cache_rebuildable(true)
+    caches::small(options).cache(|cache| cache.rebuildable(true))
 }
 fn page_by_page(options: Options) -> Options {
-    caches::page_by_page(options).cache_rebuildable(true)
+    caches::page_by_page(options).cache(|cache| cache.rebuildable(true))
 }
 fn roomy(options: Options) -> Options {
-    caches::roomy(options).cache_rebuildable(true)
+    caches::roomy(options).cache(|cache| cache.rebuildable(true))
 }
 fn through(options: Options) -> Options {
-    caches::through(options).cache_rebuildable(true)
+    caches::through(options).cache(|cache| cache.rebuildable(true))
 }
 /// With whether the long scripts' larger pages fit into it.
 const CACHES: [(caches::Cache, bool); 4] =
@@ -42,7 +42,7 @@ fn walk(walk: Walk) -> Tally {
             name: (*name).to_owned(),
             script: scripts::named(name).over_cache(cache),
             // The device is gone after every cut.
-            reopened: |options| options.without_cache(true),
+            reopened: |options| options.cache(|cache| cache.give_up(true)),
         })
     });
     walk_all(cases, walk)
@@ -65,7 +65,7 @@ fn many_power_cuts_take_the_cache_along() {
 }
 
 fn options() -> Options {
-    Options::new().page_size(1024).buffer_bytes(96 << 10).log_bytes(1 << 20).log_devices(1)
+    Options::new().page_size(1024).buffer_bytes(96 << 10).log(|log| log.bytes(1 << 20).devices(1))
 }
 fn value(i: u32, version: u32) -> Vec<u8> {
     format!("{version} {i} {}", "x".repeat(90)).into_bytes()
@@ -93,7 +93,7 @@ fn verify(db: &Database, count: u32, version: u32) {
 fn log_is_kept_for_it_and_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let options = || options().cache_bytes(1 << 20).cache_group_pages(8).cache_rebuildable(true);
+    let options = || options().cache(|cache| cache.bytes(1 << 20).group_pages(8).rebuildable(true));
     let db = options().open(&path).unwrap();
     // Several times the log: whatever is changed again and again would hold it for ever.
     for version in 0..12 {
@@ -107,7 +107,7 @@ fn log_is_kept_for_it_and_bounded() {
     std::fs::remove_file(path.join("cache")).unwrap();
     let error = options().open(&path).unwrap_err();
     assert!(error.to_string().contains("holds pages that nothing else has"), "{error}");
-    let db = options().without_cache(true).open(&path).unwrap();
+    let db = options().cache(|cache| cache.give_up(true)).open(&path).unwrap();
     db.finish_recovery().unwrap();
     assert!(db.cache_status().is_none() && db.recovery_report().redone > 0, "{:?}", db.recovery_report());
     verify(&db, 3000, 11);
@@ -124,7 +124,7 @@ fn log_is_kept_for_it_and_bounded() {
         kept
     };
     assert!(kept(Options::new()).is_some());
-    assert_eq!(kept(Options::new().cache_rebuildable(false)), None);
+    assert_eq!(kept(Options::new().cache(|cache| cache.rebuildable(false))), None);
     assert_eq!(kept(Options::new()), None);
     verify(&Options::new().open(&path).unwrap(), 3000, 12);
 }
@@ -135,11 +135,12 @@ fn log_is_kept_for_it_and_bounded() {
 fn an_opening_that_does_not_ask_for_it_does_not_end_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = options().cache_bytes(1 << 20).cache_group_pages(8).cache_rebuildable(true).open(&path).unwrap();
+    let db =
+        options().cache(|cache| cache.bytes(1 << 20).group_pages(8).rebuildable(true)).open(&path).unwrap();
     fill(&db, 3000, 1);
     db.close().unwrap();
     let db = Options::new().open(&path).unwrap();
-    let named = db.statistics().settings.into_iter().find(|setting| setting.name == "cache_rebuildable");
+    let named = db.statistics().settings.into_iter().find(|setting| setting.name == "cache.rebuildable");
     assert_eq!(named.map(|setting| setting.value).as_deref(), Some("true"));
     db.checkpoint().unwrap();
     drop(db);
@@ -148,7 +149,7 @@ fn an_opening_that_does_not_ask_for_it_does_not_end_it() {
     assert!(db.statistics().cache.unwrap().pages_dirty > 50, "the cache holds what nothing else has");
     db.close().unwrap();
     std::fs::remove_file(path.join("cache")).unwrap();
-    let db = options().without_cache(true).open(&path).unwrap();
+    let db = options().cache(|cache| cache.give_up(true)).open(&path).unwrap();
     verify(&db, 3000, 2);
 }
 
@@ -159,7 +160,7 @@ fn an_opening_that_does_not_ask_for_it_does_not_end_it() {
 fn small_commits_and_many_checkpoints_never_fill_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let options = || options().cache_bytes(1 << 20).cache_group_pages(8).cache_rebuildable(true);
+    let options = || options().cache(|cache| cache.bytes(1 << 20).group_pages(8).rebuildable(true));
     let db = options().open(&path).unwrap();
     fill(&db, 1500, 1);
     let table = db.open_table("t").unwrap();
@@ -180,22 +181,22 @@ fn small_commits_and_many_checkpoints_never_fill_the_log() {
 fn what_no_log_was_kept_for_is_not_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = options().cache_bytes(1 << 20).cache_group_pages(8).open(&path).unwrap();
+    let db = options().cache(|cache| cache.bytes(1 << 20).group_pages(8)).open(&path).unwrap();
     fill(&db, 3000, 1);
     db.close().unwrap();
-    let error = options().without_cache(true).open(&path).unwrap_err();
+    let error = options().cache(|cache| cache.give_up(true)).open(&path).unwrap_err();
     assert!(
         error.kind() == ErrorKind::Unusable && error.to_string().contains("cannot be given up"),
         "{error}"
     );
     // Nothing has changed. Asked for now, log is kept for what comes, and what is there goes to the
     // store.
-    let db = options().cache_rebuildable(true).open(&path).unwrap();
+    let db = options().cache(|cache| cache.rebuildable(true)).open(&path).unwrap();
     verify(&db, 3000, 1);
     fill(&db, 500, 1);
     assert!(db.cache_status().unwrap().rebuildable_log_bytes.is_some());
     db.close().unwrap();
     std::fs::remove_file(path.join("cache")).unwrap();
-    let db = options().without_cache(true).open(&path).unwrap();
+    let db = options().cache(|cache| cache.give_up(true)).open(&path).unwrap();
     verify(&db, 3000, 1);
 }

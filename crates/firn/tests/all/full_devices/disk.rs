@@ -92,7 +92,7 @@ fn no_room(plan: &FaultPlan) {
 }
 
 fn small() -> Options {
-    quiet().log_devices(1).log_bytes(2 << 20)
+    quiet().log(|log| log.devices(1).bytes(2 << 20))
 }
 
 #[test]
@@ -228,7 +228,9 @@ fn room_that_returns_is_used_at_once() {
 fn a_transaction_larger_than_the_log() {
     for background in [false, true] {
         let disks = Bed::new(1);
-        let options = || quiet().log_devices(1).log_bytes(256 << 10).version_bytes(64 << 10);
+        let options = || {
+            quiet().log(|log| log.devices(1).bytes(256 << 10)).tuning(|tuning| tuning.version_bytes(64 << 10))
+        };
         let db = options().background_threads(background).create_on(disks.devices()).expect("created");
         let table = db.create_table("t").expect("a table");
         db.transact(|tx| (0..50).try_for_each(|number| insert(tx, &table, number))).expect("committed");
@@ -312,7 +314,7 @@ fn a_real_file_system_without_room() {
         }
     };
     let path = disk.path().join("db");
-    let options = || Options::new().buffer_bytes(2 << 20).log_devices(2).log_bytes(2 << 20);
+    let options = || Options::new().buffer_bytes(2 << 20).log(|log| log.devices(2).bytes(2 << 20));
     // No space to create it: nothing half-made stands in the way later.
     let ballast_path = ballast(&disk.path(), 1);
     let error = options().open(&path).expect_err("no space");

@@ -15,12 +15,11 @@ fn options(gate: &Gate, archive: &Path) -> Options {
     small_behind(&gate)
         .page_size(1024)
         .buffer_bytes(80 * 1024)
-        .version_bytes(1000)
-        .log_devices(1)
-        .log_bytes(LOG)
-        .archive(archive)
-        .archive_when_full(ArchiveFull::Refuse)
-        .archive_patience(Duration::from_millis(20))
+        .tuning(|tuning| tuning.version_bytes(1000))
+        .log(|log| log.devices(1).bytes(LOG))
+        .archive(|settings| {
+            settings.directory(archive).when_full(ArchiveFull::Refuse).patience(Duration::from_millis(20))
+        })
 }
 
 fn key(client: u32, number: u32) -> Vec<u8> {
@@ -155,7 +154,9 @@ fn a_full_archive_may_outlast_crashes() {
     let (gate, disks) = (Gate::default(), Bed::new(1));
     let archive = dir.path().join("archive");
     // Without threads, since a crash is between two writes here.
-    let options = || options(&gate, &archive).background_threads(false).archive_delay(Duration::ZERO);
+    let options = || {
+        options(&gate, &archive).background_threads(false).archive(|archive| archive.delay(Duration::ZERO))
+    };
     let db = options().create_on(disks.devices()).expect("created");
     let table = filled(&db, 4);
     gate.set(Mode::Full);

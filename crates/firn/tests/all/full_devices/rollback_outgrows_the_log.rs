@@ -12,9 +12,8 @@ fn options(background: bool) -> Options {
     Options::new()
         .page_size(4096)
         .buffer_bytes(4 << 20)
-        .version_bytes(64 << 10)
-        .log_devices(1)
-        .log_bytes(1 << 20)
+        .tuning(|tuning| tuning.version_bytes(64 << 10))
+        .log(|log| log.devices(1).bytes(1 << 20))
         .background_threads(background)
 }
 
@@ -123,7 +122,7 @@ fn recovery_rolls_back_what_is_larger_than_the_log() {
 fn before_images_in_memory_never_outgrow_what_a_checkpoint_can_spill() {
     for crash in [false, true] {
         let disks = Bed::new(1);
-        let options = options(false).version_bytes(16 << 20);
+        let options = options(false).tuning(|tuning| tuning.version_bytes(16 << 20));
         let (db, table) = filled(&disks, &options);
         db.checkpoint().expect("there is space");
         let mut tx = db.begin();

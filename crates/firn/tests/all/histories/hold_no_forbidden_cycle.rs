@@ -117,9 +117,8 @@ fn run(seed: u64, isolation: Isolation) -> Arc<Shared> {
     let options = Options::new()
         .page_size(4096 << rng.below(2))
         .buffer_bytes(1 << 20)
-        .version_bytes([1000, 1 << 20][rng.below(2) as usize])
-        .log_devices(2)
-        .log_bytes(2 << 20)
+        .tuning(|tuning| tuning.version_bytes([1000, 1 << 20][rng.below(2) as usize]))
+        .log(|log| log.devices(2).bytes(2 << 20))
         .background_threads(rng.one_in(2));
     let shared = Shared::new(options, isolation, [3, 8, 24][rng.below(3) as usize]);
     let threads = rng.between(2, 5);

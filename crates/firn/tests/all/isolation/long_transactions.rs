@@ -9,7 +9,10 @@ use std::time::Duration;
 
 /// Half a megabyte of log.
 fn tiny_log() -> Options {
-    quiet().log_bytes(512 << 10).checkpoint_log_bytes(64 << 10).buffer_bytes(256 << 10)
+    quiet()
+        .log(|log| log.bytes(512 << 10))
+        .tuning(|tuning| tuning.checkpoint_log_bytes(64 << 10))
+        .buffer_bytes(256 << 10)
 }
 
 fn rows_of_t(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -37,7 +40,10 @@ fn long_transaction(
     end: impl FnOnce(Database, Bed, firndb::Transaction) -> (Database, bool),
 ) {
     let disks = Bed::new(1);
-    let db = tiny_log().version_bytes(version_bytes).create_on(disks.devices()).expect("created");
+    let db = tiny_log()
+        .tuning(|tuning| tuning.version_bytes(version_bytes))
+        .create_on(disks.devices())
+        .expect("created");
     let table = db.create_table("t").expect("created");
     let noise = db.create_table("noise").expect("created");
     db.transact(|tx| (0..50u32).try_for_each(|i| tx.insert(&table, &i.to_be_bytes(), &[b'a'; 30])))
@@ -134,7 +140,10 @@ fn it_is_prepared_and_committed_in_a_later_life() {
 #[test]
 fn an_old_snapshot_sees_through_many_versions() {
     within(Duration::from_secs(120), || {
-        let db = tiny_log().version_bytes(4096).create_on(Bed::new(1).devices()).expect("created");
+        let db = tiny_log()
+            .tuning(|tuning| tuning.version_bytes(4096))
+            .create_on(Bed::new(1).devices())
+            .expect("created");
         let table = db.create_table("t").expect("created");
         let mut snapshots = Vec::new();
         for round in 0..300u32 {
@@ -172,7 +181,8 @@ fn an_old_snapshot_sees_through_many_versions() {
 fn the_memory_that_an_old_snapshot_costs_does_not_grow_with_the_commits() {
     within(Duration::from_secs(300), || {
         const BUDGET: u64 = 128 << 10;
-        let options = quiet().log_bytes(4 << 20).version_bytes(BUDGET as usize);
+        let options =
+            quiet().log(|log| log.bytes(4 << 20)).tuning(|tuning| tuning.version_bytes(BUDGET as usize));
         let db = options.create_on(Bed::new(1).devices()).expect("created");
         let table = db.create_table("t").expect("created");
         db.transact(|tx| (0..100u32).try_for_each(|i| tx.insert(&table, &i.to_be_bytes(), &[b'a'; 60])))

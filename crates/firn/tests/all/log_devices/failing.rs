@@ -23,7 +23,7 @@ fn one_fails(copies: usize) -> (Bed, Database, Vec<LogEvent>, Vec<u64>) {
     let heard = events.clone();
     let db = options(3, copies)
         .background_threads(true)
-        .on_log_event(move |event| heard.lock().unwrap().push(event.clone()))
+        .log(|log| log.on_event(move |event| heard.lock().unwrap().push(event.clone())))
         .create_on(devices)
         .unwrap();
     commit(&db, 0).unwrap();
@@ -113,8 +113,8 @@ fn open_with_a_device_that_cannot_be_written(logs: usize, cut: Cut, rng: &mut Rn
     let heard = events.clone();
     let opened = reopened()
         .background_threads(rng.one_in(2))
-        .eager_recovery(rng.one_in(2))
-        .on_log_event(move |event| heard.lock().unwrap().push(event.clone()))
+        .tuning(|tuning| tuning.eager_recovery(rng.one_in(2)))
+        .log(|log| log.on_event(move |event| heard.lock().unwrap().push(event.clone())))
         .open_on(devices);
     let db = opened.unwrap_or_else(|error| panic!("{place}: {error}"));
     let failed_while_opening = !events.lock().unwrap().is_empty();
@@ -149,7 +149,7 @@ fn two_fail_at_once(seed: u64, logs: usize, copies: usize, joins: bool) {
     let heard = events.clone();
     let db = options(logs, copies)
         .background_threads(true)
-        .on_log_event(move |event| heard.lock().unwrap().push(event.clone()))
+        .log(|log| log.on_event(move |event| heard.lock().unwrap().push(event.clone())))
         .create_on(devices)
         .unwrap();
     let clients = |from: u64| {

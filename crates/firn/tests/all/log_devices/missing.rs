@@ -8,21 +8,24 @@ use firndb::{ErrorKind, LogEventKind, LogMemberState, Options, log_status};
 fn too_few_devices_are_refused_if_that_was_asked_for() {
     let bed = Bed::new(2);
     drop(options(2, 2).create_on(bed.plain()).unwrap());
-    let error = reopened().log_copies_required(2).open_on(without(&bed.duplicate().plain(), 1)).unwrap_err();
+    let error = reopened()
+        .log(|log| log.copies_required(2))
+        .open_on(without(&bed.duplicate().plain(), 1))
+        .unwrap_err();
     assert!(error.kind() == ErrorKind::Unusable && error.to_string().contains("log.1"), "{error}");
     reopened().open_on(without(&bed.plain(), 1)).unwrap();
     let error = options(2, 3).create_on(Bed::new(2).plain()).unwrap_err();
-    assert!(error.kind() == ErrorKind::BadArgument && error.to_string().contains("log_copies"), "{error}");
+    assert!(error.kind() == ErrorKind::BadArgument && error.to_string().contains("log.copies"), "{error}");
 }
 
 /// What was asked for holds at openings that do not ask; asked otherwise, from then on.
 #[test]
 fn how_many_devices_are_required_is_kept_with_the_database() {
     let bed = Bed::new(2);
-    drop(options(2, 2).log_copies_required(2).create_on(bed.plain()).unwrap());
+    drop(options(2, 2).log(|log| log.copies_required(2)).create_on(bed.plain()).unwrap());
     let error = reopened().open_on(without(&bed.duplicate().plain(), 1)).unwrap_err();
     assert!(error.kind() == ErrorKind::Unusable && error.to_string().contains("log.1"), "{error}");
-    drop(reopened().log_copies_required(1).open_on(bed.plain()).unwrap());
+    drop(reopened().log(|log| log.copies_required(1)).open_on(bed.plain()).unwrap());
     reopened().open_on(without(&bed.plain(), 1)).unwrap();
 }
 

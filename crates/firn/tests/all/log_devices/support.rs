@@ -6,15 +6,17 @@ pub fn options(logs: usize, copies: usize) -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(256 << 10)
-        .log_bytes(logs as u64 * (256 << 10))
-        .log_devices(logs)
-        .log_copies(copies)
+        .log(|log| log.bytes(logs as u64 * (256 << 10)).devices(logs).copies(copies))
         .background_threads(false)
 }
 
 /// As `options`, for a database that is there.
 pub fn reopened() -> Options {
-    Options::new().page_size(1024).buffer_bytes(256 << 10).log_bytes(1 << 20).background_threads(false)
+    Options::new()
+        .page_size(1024)
+        .buffer_bytes(256 << 10)
+        .log(|log| log.bytes(1 << 20))
+        .background_threads(false)
 }
 
 pub fn key(n: u64) -> [u8; 8] {

@@ -73,14 +73,16 @@ fn random_options(rng: &mut Rng) -> (usize, usize, Options) {
     let options = Options::new()
         .page_size(page_size)
         .buffer_bytes(page_size * (64 + rng.below(100) as usize))
-        .version_bytes([0, 300, 5000, 1 << 20][rng.below(4) as usize])
-        .log_devices(logs)
-        .log_bytes((256 << 10) * logs as u64)
-        .checkpoint_log_bytes(64 << 10)
+        .tuning(|tuning| {
+            tuning
+                .version_bytes([0, 300, 5000, 1 << 20][rng.below(4) as usize])
+                .checkpoint_log_bytes(64 << 10)
+                .eager_recovery(true)
+        })
+        .log(|log| log.devices(logs).bytes((256 << 10) * logs as u64))
         // A wait is in vain in one thread, and one that may not last undoes no loser: so recovery
         // has undone them all.
         .lock_deadline(Duration::ZERO)
-        .eager_recovery(true)
         .background_threads(false);
     (page_size, logs, options)
 }

@@ -314,10 +314,10 @@ fn run(seed: u64, isolation: Isolation) -> (Shared, Bed, Options) {
     let options = Options::new()
         .page_size(1024 << rng.below(3))
         .buffer_bytes(512 << 10)
-        .version_bytes([0, 2000, 1 << 20][rng.below(3) as usize])
-        .log_devices(2)
-        .log_bytes(1 << 20)
-        .checkpoint_log_bytes(64 << 10)
+        .tuning(|tuning| {
+            tuning.version_bytes([0, 2000, 1 << 20][rng.below(3) as usize]).checkpoint_log_bytes(64 << 10)
+        })
+        .log(|log| log.devices(2).bytes(1 << 20))
         .background_threads(rng.one_in(2));
     let disks = Bed::new(2);
     let db = options.clone().create_on(disks.devices()).expect("created");

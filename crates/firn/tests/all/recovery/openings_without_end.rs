@@ -33,8 +33,9 @@ impl Away {
     fn new(log_bytes: u64, then: ArchiveFull) -> Away {
         let dir = tempfile::tempdir().expect("a directory");
         let disks = Bed::new(2);
-        let options =
-            quiet().log_bytes(log_bytes).archive(dir.path().join("archive")).archive_when_full(then);
+        let options = quiet()
+            .log(|log| log.bytes(log_bytes))
+            .archive(|archive| archive.directory(dir.path().join("archive")).when_full(then));
         let db = options.create_on(disks.devices()).expect("created");
         let mut model = create_tables(&db);
         let mut rng = Rng::new(1);
@@ -180,7 +181,9 @@ fn interrupt(recoveries: u64, archive: Option<ArchiveFull>) {
     let dir = tempfile::tempdir().expect("a directory");
     let disks = Bed::new(2);
     let options = match archive {
-        Some(then) => quiet().archive(dir.path().join("archive")).archive_when_full(then),
+        Some(then) => {
+            quiet().archive(|archive| archive.directory(dir.path().join("archive")).when_full(then))
+        }
         None => quiet(),
     };
     let db = options.create_on(disks.devices()).expect("created");

@@ -17,7 +17,10 @@ struct Left {
 }
 
 fn options() -> Options {
-    Options::new().buffer_bytes(32 << 20).log_bytes(256 << 20).log_devices(2).archive_completes(false)
+    Options::new()
+        .buffer_bytes(32 << 20)
+        .log(|log| log.bytes(256 << 20).devices(2))
+        .archive(|archive| archive.completes(false))
 }
 
 fn devices(all: Vec<Arc<dyn Device>>) -> Devices {
@@ -46,7 +49,10 @@ impl Left {
             .collect();
         let archive = tempfile::tempdir().unwrap();
         let given = media.iter().map(|device| device.clone() as Arc<dyn Device>).collect();
-        let db = options().archive(archive.path()).create_on(devices(given)).unwrap();
+        let db = options()
+            .archive(|settings| settings.directory(archive.path()))
+            .create_on(devices(given))
+            .unwrap();
         let table = db.create_table("rows").unwrap();
         for first in (0..15_000u64).step_by(500) {
             let put = |tx: &mut firndb::Transaction| {
@@ -87,7 +93,7 @@ impl Left {
 
     fn open(&self, options: Options) -> Result<Database, firndb::Error> {
         let given = self.devices.iter().map(|device| Arc::new(device.duplicate()) as Arc<dyn Device>);
-        options.archive(self.archive.path()).open_on(devices(given.collect()))
+        options.archive(|archive| archive.directory(self.archive.path())).open_on(devices(given.collect()))
     }
 }
 
@@ -106,9 +112,9 @@ fn opened(left: &Left, log: &'static str, archive: &'static str, named: bool) ->
         Arc::new(Emulated::new(file, &profiles::get(archive).unwrap(), 9).unwrap()) as Arc<dyn Device>
     }));
     let options = match named {
-        true => {
-            options.profile_log(profile(log, places.path())).profile_archive(profile(archive, places.path()))
-        }
+        true => options
+            .log(|settings| settings.profile(profile(log, places.path())))
+            .archive(|settings| settings.profile(profile(archive, places.path()))),
         false => options,
     };
     let simulation = SimOptions { step_limit: u64::MAX, ..SimOptions::measuring(1, 4) };
@@ -123,7 +129,7 @@ fn opened(left: &Left, log: &'static str, archive: &'static str, named: bool) ->
             }
         });
         let given = devices(given.collect());
-        let db = options.archive(left.archive.path()).open_on(given).unwrap();
+        let db = options.archive(|archive| archive.directory(left.archive.path())).open_on(given).unwrap();
         let read = db.io_counts().logs.iter().map(|log| log.reads.bytes).sum();
         let report = db.recovery_report();
         assert_eq!(rows_of(&db, "rows").len(), 15_000);
@@ -167,21 +173,24 @@ fn what_is_damaged_on_the_devices_comes_from_the_archive_and_is_on_the_devices_a
     let left = left.damaged(40);
     // Without the archive the same damage stops the opening.
     let given = left.devices.iter().map(|device| Arc::new(device.duplicate()) as Arc<dyn Device>);
-    let error = options().no_archive().open_on(devices(given.collect())).unwrap_err();
+    let error = options().archive(|archive| archive.forget()).open_on(devices(given.collect())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
 
     let media: Vec<Arc<MemoryDevice>> =
         left.devices.iter().map(|device| Arc::new(device.duplicate())).collect();
     let given = media.iter().map(|device| device.clone() as Arc<dyn Device>).collect();
-    let db =
-        options().background_threads(false).archive(left.archive.path()).open_on(devices(given)).unwrap();
+    let db = options()
+        .background_threads(false)
+        .archive(|archive| archive.directory(left.archive.path()))
+        .open_on(devices(given))
+        .unwrap();
     let report = db.recovery_report();
     assert!((10_000..60_000).contains(&report.from_archive), "{report:?}");
     // A crash now, before any checkpoint: the devices have a copy, and the archive is not needed.
     let crashed = media.iter().map(|device| Arc::new(device.duplicate()) as Arc<dyn Device>).collect();
     assert_eq!(rows_of(&db, "rows"), rows);
     drop(db);
-    let db = options().no_archive().open_on(devices(crashed)).unwrap();
+    let db = options().archive(|archive| archive.forget()).open_on(devices(crashed)).unwrap();
     assert_eq!(db.recovery_report().from_archive, 0);
     assert_eq!(rows_of(&db, "rows"), rows);
     assert!(db.check(&mut |_| {}).unwrap().is_clean());

@@ -10,41 +10,41 @@ pub type Cache = fn(Options) -> Options;
 
 /// A few groups of a few pages: every lap is a matter of moments.
 pub fn small(options: Options) -> Options {
-    few_groups(options).cache_policy(CachePolicy::GroupSecondChance)
+    few_groups(options).cache(|cache| cache.policy(CachePolicy::GroupSecondChance))
 }
 fn few_groups(options: Options) -> Options {
-    options.cache_bytes(80 << 10).cache_group_pages(4)
+    options.cache(|cache| cache.bytes(80 << 10).group_pages(4))
 }
 pub fn without_second_chances(options: Options) -> Options {
-    small(options).cache_policy(CachePolicy::GroupReplacement)
+    small(options).cache(|cache| cache.policy(CachePolicy::GroupReplacement))
 }
 pub fn selective(options: Options) -> Options {
-    small(options).cache_policy(CachePolicy::Selective)
+    small(options).cache(|cache| cache.policy(CachePolicy::Selective))
 }
 pub fn page_by_page(options: Options) -> Options {
-    options.cache_bytes(80 << 10).cache_policy(CachePolicy::Fifo)
+    options.cache(|cache| cache.bytes(80 << 10).policy(CachePolicy::Fifo))
 }
 /// Most of the database fits: pages are found again laps later, and segments hold several groups.
 pub fn roomy(options: Options) -> Options {
-    options.cache_bytes(400 << 10).cache_group_pages(8).cache_policy(CachePolicy::Keeping)
+    options.cache(|cache| cache.bytes(400 << 10).group_pages(8).policy(CachePolicy::Keeping))
 }
 /// As small, and what is valid stays: the default.
 pub fn keeping(options: Options) -> Options {
     few_groups(options)
 }
 pub fn through(options: Options) -> Options {
-    few_groups(options).cache_write_through(true)
+    few_groups(options).cache(|cache| cache.write_through(true))
 }
 
 pub fn lazily_cleaned(options: Options) -> Options {
-    options.cache_bytes(160 << 10).cache_kind(Arc::new(Comparator::LazyCleaning))
+    options.cache(|cache| cache.bytes(160 << 10).kind(Arc::new(Comparator::LazyCleaning)))
 }
 
 pub fn by_temperature(options: Options) -> Options {
-    options.cache_bytes(100 << 10).cache_kind(Arc::new(Comparator::Temperature))
+    options.cache(|cache| cache.bytes(100 << 10).kind(Arc::new(Comparator::Temperature)))
 }
 pub fn of_reads(options: Options) -> Options {
-    options.cache_bytes(80 << 10).cache_kind(Arc::new(Comparator::ReadLru))
+    options.cache(|cache| cache.bytes(80 << 10).kind(Arc::new(Comparator::ReadLru)))
 }
 
 pub const CACHES: [(&str, Cache); 10] = [

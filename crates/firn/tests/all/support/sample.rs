@@ -20,8 +20,7 @@ pub fn quiet() -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(256 << 10)
-        .log_devices(2)
-        .log_bytes(512 << 10)
+        .log(|log| log.devices(2).bytes(512 << 10))
         .background_threads(false)
 }
 

@@ -67,9 +67,8 @@ impl Script {
     pub fn options_for(&self) -> Options {
         let logs = self.logs;
         // A waiter in a test of one thread would wait for itself.
-        let deadline = std::time::Duration::from_millis(50);
-        let options =
-            (self.options)().log_devices(logs).log_bytes(logs as u64 * LOG_BYTES).lock_deadline(deadline);
+        let options = (self.options)().lock_deadline(std::time::Duration::from_millis(50));
+        let options = options.log(|log| log.devices(logs).bytes(logs as u64 * LOG_BYTES));
         match self.cache {
             Some(cache) => cache(options),
             None => options,
@@ -101,7 +100,8 @@ const LOG_BYTES: u64 = 256 << 10;
 
 /// Pages of 1 KiB, so that few rows make deep trees, and as few of them in DRAM as can be.
 fn tiny() -> Options {
-    Options::new().page_size(1024).buffer_bytes(64 << 10).version_bytes(4 << 10).background_threads(false)
+    let options = Options::new().page_size(1024).buffer_bytes(64 << 10).background_threads(false);
+    options.tuning(|tuning| tuning.version_bytes(4 << 10))
 }
 
 /// The same with space for all pages.
@@ -111,7 +111,7 @@ fn roomy() -> Options {
 
 /// Pages of the usual size: a little log goes a long way around.
 fn pages_of_4k() -> Options {
-    Options::new().buffer_bytes(256 << 10).version_bytes(64 << 10).background_threads(false)
+    tiny().page_size(4096).buffer_bytes(256 << 10).tuning(|tuning| tuning.version_bytes(64 << 10))
 }
 
 pub fn key(i: u32) -> Vec<u8> {

@@ -12,14 +12,13 @@ pub fn quiet() -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(1 << 20)
-        .log_devices(1)
-        .log_bytes(1 << 20)
+        .log(|log| log.devices(1).bytes(1 << 20))
         .background_threads(false)
 }
 
 /// A small database in memory with threads of its own.
 pub fn busy() -> Options {
-    quiet().background_threads(true).log_devices(2).log_bytes(2 << 20)
+    quiet().background_threads(true).log(|log| log.devices(2).bytes(2 << 20))
 }
 
 /// Creates a database in memory.

@@ -19,7 +19,7 @@ const GHOST_BYTES_MAX: usize = TxnManager::GHOST_BYTES_MAX;
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn options() -> Options {
-    quiet().log_bytes(4 << 20).buffer_bytes(4 << 20)
+    quiet().log(|log| log.bytes(4 << 20)).buffer_bytes(4 << 20)
 }
 
 /// All background work until nothing is left to do.
@@ -237,7 +237,7 @@ fn when_a_rolled_back_insert_has_brought_it_back() {
 #[test]
 fn when_one_that_recovery_found_has_brought_it_back() {
     within(LIMIT, || {
-        let options = options().version_bytes(0);
+        let options = options().tuning(|tuning| tuning.version_bytes(0));
         let (disks, db, emptied, table) = loaded(&options, 100);
         let snapshot = snapshot_with_row_0(&db, &table);
         delete(&db, &table, 0..100, 100);
@@ -296,7 +296,7 @@ fn with_a_bounded_memory_of_where_they_are() {
 #[test]
 fn by_the_threads_of_a_database() {
     within(LIMIT, || {
-        let db = busy().log_bytes(4 << 20).create_on(Bed::new(2).devices()).expect("created");
+        let db = busy().log(|log| log.bytes(4 << 20)).create_on(Bed::new(2).devices()).expect("created");
         let table = indexed_table(&db);
         let empty = pages(&db);
         for start in (0..8_000u32).step_by(500) {

@@ -7,7 +7,7 @@ use firndb_base::rng::Rng;
 use std::collections::BTreeMap;
 
 fn options() -> Options {
-    Options::new().buffer_bytes(2 << 20).log_devices(1).log_bytes(1 << 20).background_threads(false)
+    Options::new().buffer_bytes(2 << 20).log(|log| log.devices(1).bytes(1 << 20)).background_threads(false)
 }
 
 fn bytes(len: usize, seed: u64) -> Vec<u8> {
@@ -138,7 +138,7 @@ fn crashes_at_random_moments_keep_exactly_what_was_committed() {
 fn on_a_full_volume_the_statement_fails_whole_and_the_rest_goes_on() {
     // The store grows by 16 MiB at a time.
     let disks = Bed::with_store_of(1, 17 << 20);
-    let db = options().log_bytes(8 << 20).create_on(disks.devices()).unwrap();
+    let db = options().log(|log| log.bytes(8 << 20)).create_on(disks.devices()).unwrap();
     let table = db.create_table("t").unwrap();
     let mut tx = db.begin();
     tx.put(&table, b"first", &bytes(300_000, 1)).unwrap();
@@ -206,7 +206,8 @@ fn what_was_marked_before_a_crash_is_freed_after_it() {
 #[test]
 fn readers_see_whole_values_while_others_replace_them() {
     let disks = Bed::new(1);
-    let db = options().background_threads(true).log_bytes(4 << 20).create_on(disks.devices()).unwrap();
+    let db =
+        options().background_threads(true).log(|log| log.bytes(4 << 20)).create_on(disks.devices()).unwrap();
     let table = db.create_table("t").unwrap();
     // A value says in its first bytes how long it is and what it is made of.
     let make = |n: u64| {

@@ -297,14 +297,13 @@ pub fn open_with(cell: &Cell, devices: Devices, bytes: u64, eager: bool) -> Resu
     let share = |percent: f64| (bytes as f64 * percent / 100.0) as u64;
     let mut options = options((share(cell.dram_percent) as usize).max(DRAM_LEAST))
         .create(false)
-        .eager_recovery(eager)
-        .checkpoint_log_bytes(cell.checkpoint_bytes);
+        .tuning(|tuning| tuning.eager_recovery(eager).checkpoint_log_bytes(cell.checkpoint_bytes));
     if let Some(cache) = &cell.cache {
         let bytes = share(cache.percent);
-        options = options.cache_bytes(bytes).cache_policy(cache.policy.policy());
-        options = cache.policy.kinds().fold(options, Options::cache_kind);
+        options = options.cache(|settings| settings.bytes(bytes).policy(cache.policy.policy()));
+        options = options.cache(|settings| cache.policy.kinds().fold(settings, CacheSettings::kind));
         if bytes < SMALL_CACHE {
-            options = options.cache_group_pages(8);
+            options = options.cache(|cache| cache.group_pages(8));
         }
     }
     Ok(FirnEngine::new(options.open_on(devices)?, tpcc::schema(), Isolation::Snapshot)?)

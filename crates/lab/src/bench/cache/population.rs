@@ -71,11 +71,8 @@ impl Population {
 pub fn options(buffer_bytes: usize) -> Options {
     Options::new()
         .buffer_bytes(buffer_bytes)
-        .map_bytes(MAP_BYTES)
-        .version_bytes(VERSION_BYTES)
-        .log_devices(1)
-        .log_bytes(LOG_BYTES)
-        .log_hiding(Hiding::Off)
+        .tuning(|tuning| tuning.map_bytes(MAP_BYTES).version_bytes(VERSION_BYTES))
+        .log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off))
 }
 
 /// Loads a database without a cache.

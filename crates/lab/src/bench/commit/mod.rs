@@ -138,7 +138,7 @@ impl<'a> Bench<'a> {
         std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
         let mut options = Options::new().buffer_bytes(256 << 20);
         if let Some(count) = args.log_devices {
-            options = options.log_devices(count as usize);
+            options = options.log(|log| log.devices(count as usize));
         }
         let db = options.open(dir.join("db"))?;
         let log_devices = db.statistics().log_devices.len() as u32;

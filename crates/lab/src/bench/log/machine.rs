@@ -173,10 +173,12 @@ impl Population {
 fn options(count: usize, comparator: Comparator) -> Options {
     Options::new()
         .buffer_bytes(BUFFER_BYTES)
-        .log_devices(count)
-        .log_bytes(LOG_BYTES / count as u64 / 4096 * 4096 * count as u64)
-        .log_hiding(comparator.hiding())
-        .log_layout(comparator.layout())
+        .log(|log| {
+            log.devices(count)
+                .bytes(LOG_BYTES / count as u64 / 4096 * 4096 * count as u64)
+                .hiding(comparator.hiding())
+                .layout(comparator.layout())
+        })
 }
 
 /// Runs `body` as a simulation of the paper's processors; returns its value and the run's trace
@@ -269,9 +271,9 @@ fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
     let db = options(cell.logs.count(), comparator);
     let archive = cell.archive.as_ref().map(|profile| ArchiveDisk::new(profile, cell.seed)).transpose()?;
     let db = match &archive {
-        Some(disk) => {
-            db.archive(disk.directory.path()).wrap_archive(disk.wrap.clone()).archive_completes(true)
-        }
+        Some(disk) => db
+            .archive(|archive| archive.directory(disk.directory.path()).completes(true))
+            .wrap_archive(disk.wrap.clone()),
         None => db,
     };
     let db = db.open_on(devices)?;

@@ -69,7 +69,10 @@ impl Run {
         self.tables.clear();
         if self.rng.one_in(3) {
             // The memory for versions may differ between two openings.
-            self.options = self.options.clone().version_bytes([0, 2000, 1 << 20][self.rng.below(3) as usize]);
+            self.options = self
+                .options
+                .clone()
+                .tuning(|tuning| tuning.version_bytes([0, 2000, 1 << 20][self.rng.below(3) as usize]));
         }
         let mut db = self.options.clone().open_on(disks.devices()).expect("opens");
         if self.rng.one_in(3) {

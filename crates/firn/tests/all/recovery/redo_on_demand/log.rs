@@ -49,7 +49,8 @@ fn a_checkpoint_in_the_middle_keeps_the_log_of_what_is_pending() {
 
 #[test]
 fn log_that_fills_meanwhile_is_freed_by_redoing_what_holds_it() {
-    let options = quiet().log_bytes(3 << 20).checkpoint_log_bytes(512 << 10);
+    let options =
+        quiet().log(|log| log.bytes(3 << 20)).tuning(|tuning| tuning.checkpoint_log_bytes(512 << 10));
     let (bed, mut rows) = crashed(&options);
     let (db, table) = opened(&options, &bed);
     assert!(db.recovery_report().redo.pages_pending > 0);
@@ -72,7 +73,7 @@ fn log_that_fills_meanwhile_is_freed_by_redoing_what_holds_it() {
 fn what_does_not_fit_into_memory_is_redone_before_the_answer() {
     let (bed, rows) = crashed(&quiet());
     for bytes in [0, 4 << 10, 30 << 10] {
-        let options = quiet().recovery_bytes(bytes);
+        let options = quiet().tuning(|tuning| tuning.recovery_bytes(bytes));
         let (db, table) = opened(&options, &bed.duplicate());
         let report = db.recovery_report();
         assert!(report.redone > 0, "{report:?}");
@@ -86,7 +87,7 @@ fn what_does_not_fit_into_memory_is_redone_before_the_answer() {
 #[test]
 fn all_of_it_comes_before_the_answer_if_it_is_asked_for() {
     let (bed, rows) = crashed(&quiet());
-    let (db, table) = opened(&quiet().eager_recovery(true), &bed);
+    let (db, table) = opened(&quiet().tuning(|tuning| tuning.eager_recovery(true)), &bed);
     let report = db.recovery_report();
     assert!(
         report.complete && report.losers == 2 && report.losers_left == 0 && report.redone > 300,
@@ -130,7 +131,7 @@ fn the_log_is_read_once_if_it_fits_into_memory() {
     assert_eq!(all(&db, &table), rows);
     drop((db, table));
 
-    let small = quiet().recovery_bytes(16 << 10);
+    let small = quiet().tuning(|tuning| tuning.recovery_bytes(16 << 10));
     let (db, table) = opened(&small, &bed);
     let report = db.recovery_report();
     assert!(report.analysis.log_reads > 0, "{report:?}");
@@ -142,7 +143,7 @@ fn the_log_is_read_once_if_it_fits_into_memory() {
 /// after it.
 fn after_a_checkpoint(options: &Options) -> (firndb_base::Lsn, firndb_base::Lsn) {
     let bed = Bed::new(1);
-    let options = options.clone().checkpoint_log_bytes(256 << 10);
+    let options = options.clone().tuning(|tuning| tuning.checkpoint_log_bytes(256 << 10));
     let db = options.create_on(bed.plain()).expect("created");
     let table = db.create_table("t").expect("created");
     let mut checkpoints = 0;
@@ -162,7 +163,7 @@ fn after_a_checkpoint(options: &Options) -> (firndb_base::Lsn, firndb_base::Lsn)
 
 #[test]
 fn a_checkpoint_into_a_flash_cache_leaves_nothing_to_redo_and_one_without_an_interval() {
-    let (end, redo_start) = after_a_checkpoint(&caches::roomy(quiet()).cache_bytes(4 << 20));
+    let (end, redo_start) = after_a_checkpoint(&caches::roomy(quiet()).cache(|cache| cache.bytes(4 << 20)));
     assert!(redo_start >= end, "redo would start at {redo_start}, and {end} was the end before");
     for options in [quiet(), caches::through(quiet())] {
         let (end, redo_start) = after_a_checkpoint(&options);

@@ -144,7 +144,10 @@ fn damage_found_late_concerns_its_page_and_serves_nothing_wrong() {
     let (bed, rows) = crashed(&quiet());
     rot_page_of(&bed, 2110);
     // Before the opening returns, if the option says so.
-    let db = quiet().eager_recovery(true).open_on(bed.duplicate().plain()).expect("it opens all the same");
+    let db = quiet()
+        .tuning(|tuning| tuning.eager_recovery(true))
+        .open_on(bed.duplicate().plain())
+        .expect("it opens all the same");
     assert!(db.recovery_report().complete && db.recovery_report().redo.pages_set_aside == 1);
     drop(db);
 
@@ -166,7 +169,7 @@ fn damage_found_late_concerns_its_page_and_serves_nothing_wrong() {
     drop(table);
     db.close().expect("closed");
     // Nothing of the log was given up, so a mended page can be redone.
-    let (db, table) = opened(&quiet().eager_recovery(true), &bed.duplicate());
+    let (db, table) = opened(&quiet().tuning(|tuning| tuning.eager_recovery(true)), &bed.duplicate());
     let error = db.snapshot().get(&table, &key(2110)).expect_err("damaged");
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     rot_back(&bed, 2110);
@@ -191,7 +194,7 @@ fn rot_back(bed: &Bed, row: u32) {
 /// A flash cache that survived: most pages to be redone are found there.
 #[test]
 fn pages_are_redone_from_the_flash_cache() {
-    let options = caches::roomy(quiet().buffer_bytes(64 << 10)).cache_bytes(4 << 20);
+    let options = caches::roomy(quiet().buffer_bytes(64 << 10)).cache(|cache| cache.bytes(4 << 20));
     let (bed, rows) = crashed(&options);
     let (db, table) = opened(&options, &bed);
     db.finish_recovery().expect("finished");

@@ -11,9 +11,8 @@ pub fn quiet() -> Options {
     Options::new()
         .page_size(1024)
         .buffer_bytes(512 << 10)
-        .log_bytes(16 << 20)
-        .log_devices(1)
-        .checkpoint_log_bytes(2 << 20)
+        .log(|log| log.bytes(16 << 20).devices(1))
+        .tuning(|tuning| tuning.checkpoint_log_bytes(2 << 20))
         .background_threads(false)
 }
 

@@ -31,7 +31,7 @@ pub fn fill(db: &Database, name: &str, rows: u32) {
 }
 
 fn small(log: u64) -> Options {
-    Options::new().page_size(PAGE).buffer_bytes(1 << 20).log_devices(1).log_bytes(log)
+    Options::new().page_size(PAGE).buffer_bytes(1 << 20).log(|settings| settings.devices(1).bytes(log))
 }
 
 fn comes_back_to_threads(log: u64, rows: u32) {
@@ -95,12 +95,14 @@ fn a_full_log_delays_it_and_ghosts_of_the_table_are_forgotten() {
         let options = small_behind(&gate)
             .page_size(PAGE)
             .buffer_bytes(256 << 10)
-            .log_devices(1)
-            .log_bytes(LOG)
+            .log(|log| log.devices(1).bytes(LOG))
             .background_threads(threads)
-            .archive(dir.path().join("archive"))
-            .archive_when_full(ArchiveFull::Refuse)
-            .archive_patience(Duration::from_secs(1));
+            .archive(|archive| {
+                archive
+                    .directory(dir.path().join("archive"))
+                    .when_full(ArchiveFull::Refuse)
+                    .patience(Duration::from_secs(1))
+            });
         let db = options.create_on(disks.devices()).expect("created");
         let kept = db.create_table("kept").expect("created");
         let empty = pages(&db);

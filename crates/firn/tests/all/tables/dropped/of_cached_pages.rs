@@ -60,10 +60,8 @@ fn run(dropped: u32, drops: bool) -> Met {
         let options = Options::new()
             .page_size(PAGE)
             .buffer_bytes(1 << 20)
-            .log_devices(1)
-            .log_bytes(8 << 20)
-            .cache_bytes(cache_bytes)
-            .cache_policy(CachePolicy::Keeping);
+            .log(|log| log.devices(1).bytes(8 << 20))
+            .cache(|cache| cache.bytes(cache_bytes).policy(CachePolicy::Keeping));
         let devices = Devices {
             superblock: Arc::new(MemoryDevice::new("superblock")),
             logs: vec![emulated("log.0", "x25-e")],

@@ -15,7 +15,7 @@ const LARGE: u32 = 17;
 const INDEX: u32 = 18;
 
 fn options() -> Options {
-    Options::new().page_size(PAGE).buffer_bytes(1 << 20).log_devices(1).log_bytes(2 << 20)
+    Options::new().page_size(PAGE).buffer_bytes(1 << 20).log(|log| log.devices(1).bytes(2 << 20))
 }
 
 fn large(number: u32) -> Vec<u8> {

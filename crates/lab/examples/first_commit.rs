@@ -1,8 +1,8 @@
 //! Measures how soon after a crash a database commits, in virtual time and in reads: with redo on
 //! demand and with all of recovery before the opening returns, with a flash cache and without one.
 //!
-//! `cargo run --release -p firndb --example first_commit [ROWS] [UPDATES]`. Equal arguments give
-//! equal figures on any machine.
+//! `cargo run --release -p firndb-lab --example first_commit [ROWS] [UPDATES]`. Equal arguments
+//! give equal figures on any machine.
 //!
 //! The log is on an NVMe drive, the store on a disk, the cache on a SATA drive, as the shipped
 //! profiles model them. Every device is ready when the crash is; updates were to random rows, and
@@ -45,9 +45,11 @@ impl Bed {
 }
 
 fn options(cache: bool) -> Options {
-    let options =
-        Options::new().buffer_bytes(4 << 20).log_bytes(256 << 20).log_devices(1).background_threads(false);
-    if cache { options.cache_bytes(64 << 20) } else { options }
+    let options = Options::new()
+        .buffer_bytes(4 << 20)
+        .log(|log| log.bytes(256 << 20).devices(1))
+        .background_threads(false);
+    if cache { options.cache(|cache| cache.bytes(64 << 20)) } else { options }
 }
 
 fn key(row: u64) -> [u8; 8] {
@@ -94,7 +96,10 @@ fn show(what: &str, cost: RecoveryCost) {
 
 fn measure(bed: &Bed, rows: u64, cache: bool, eager: bool) {
     let begun = clock::now();
-    let db = options(cache).eager_recovery(eager).open_on(bed.duplicate().devices(true)).expect("opens");
+    let db = options(cache)
+        .tuning(|tuning| tuning.eager_recovery(eager))
+        .open_on(bed.duplicate().devices(true))
+        .expect("opens");
     let opened = begun.elapsed();
     commit_one(&db, rows);
     let committed = begun.elapsed();

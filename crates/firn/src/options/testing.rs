@@ -1,0 +1,97 @@
+//! What only tests, simulation and the laboratory change: the setters need the feature `testing`.
+
+use crate::options::callbacks::{WrapDeviceFn, WrapTierFn};
+use firndb_tier::store::Layout;
+
+#[cfg(feature = "testing")]
+use {
+    crate::options::Options,
+    firndb_base::sync::Arc,
+    firndb_device::{Device, DeviceError},
+    firndb_log::archive::WrapDevice,
+    firndb_tier::PageTier,
+};
+
+/// What only tests, simulation and the laboratory change.
+#[derive(Clone, Default)]
+pub(crate) struct Testing {
+    pub wrap_device: Option<WrapDeviceFn>,
+    pub wrap_tier: Option<WrapTierFn>,
+    pub store_layout: Layout,
+    pub skip_wal_rule: bool,
+    pub break_cache_restore: bool,
+    pub break_cache_rebuild: bool,
+}
+
+/// With the feature `testing` only. All hold for one opening, except for the store's layout, which
+/// is fixed.
+#[cfg(feature = "testing")]
+impl Options {
+    /// Wraps each file of the database in a device of the caller's: one that records
+    /// ([`crate::device::Recording`]), counts, fails, or takes its time as another device would.
+    /// `wrap` gets a name (`superblock`, `log.0`, `log.1`, …, `store`, `cache`) and the file, and
+    /// returns the device that the database uses. It is called once a file and opening. What the
+    /// database does before (taking the files' locks, reading the superblock, timing the device for
+    /// [`crate::LogSettings::devices`]) is done to the file itself.
+    ///
+    /// The returned device must keep what [`Device`] promises; the database's durability rests on
+    /// it.
+    #[must_use]
+    pub fn wrap_devices(
+        mut self,
+        wrap: impl Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync + 'static,
+    ) -> Options {
+        self.testing.wrap_device = Some(Arc::new(wrap));
+        self
+    }
+    /// Wraps what is below DRAM, for tests that watch the pages that pass. Called once an opening.
+    #[must_use]
+    pub fn wrap_tier(
+        mut self,
+        wrap: impl Fn(Arc<dyn PageTier>) -> Arc<dyn PageTier> + Send + Sync + 'static,
+    ) -> Options {
+        self.testing.wrap_tier = Some(Arc::new(wrap));
+        self
+    }
+    /// Wraps every file that the archive and backups write: tests of failing, slow and crashing
+    /// ones.
+    #[must_use]
+    pub fn wrap_archive(mut self, wrap: WrapDevice) -> Options {
+        self.archive.wrap = Some(wrap);
+        self
+    }
+    /// Wraps every file of the archive that recovery reads: tests of fast and slow ones.
+    #[must_use]
+    pub fn wrap_archive_reads(mut self, wrap: WrapDevice) -> Options {
+        self.archive.wrap_reads = Some(wrap);
+        self
+    }
+    /// Cuts a new page store into groups with `maps_per_group` map pages of `meta_bytes` bytes,
+    /// instead of groups of 4,032 pages: a test's database of a few pages then has several groups,
+    /// and is checked in less time.
+    #[must_use]
+    pub fn store_layout(mut self, meta_bytes: usize, maps_per_group: u32) -> Options {
+        self.testing.store_layout = Layout { meta_bytes, maps_per_group };
+        self
+    }
+    /// Breaks the write-ahead rule, so that tests of crashes can show that they see failure.
+    #[must_use]
+    pub fn unsafe_skip_wal_rule(mut self) -> Options {
+        self.testing.skip_wal_rule = true;
+        self
+    }
+    /// Forgets a part of what a flash cache held whenever it is opened, so that tests can show that
+    /// they see failure.
+    #[must_use]
+    pub fn unsafe_break_cache_restore(mut self) -> Options {
+        self.testing.break_cache_restore = true;
+        self
+    }
+    /// Rebuilds a lost flash cache from too little log, so that tests can show that they see
+    /// failure.
+    #[must_use]
+    pub fn unsafe_break_cache_rebuild(mut self) -> Options {
+        self.testing.break_cache_rebuild = true;
+        self
+    }
+}

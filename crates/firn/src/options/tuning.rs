@@ -1,0 +1,121 @@
+//! The settings that few users change.
+
+use crate::error::Error;
+use crate::options::limits::{MAP_SHARE, refuse};
+use std::path::PathBuf;
+
+/// The settings that few users change ([`crate::Options::tuning`]): shares of memory, checkpoints,
+/// recovery. All hold *for one opening*.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    pub(crate) map_bytes: Option<usize>,
+    pub(crate) version_bytes: usize,
+    pub(crate) checkpoint_log_bytes: Option<u64>,
+    pub(crate) recovery_bytes: usize,
+    pub(crate) eager_recovery: bool,
+    pub(crate) overlay_bytes: u64,
+    pub(crate) measure_at_creation: bool,
+    pub(crate) store_profile: Option<PathBuf>,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            map_bytes: None,
+            version_bytes: 16 << 20,
+            checkpoint_log_bytes: None,
+            recovery_bytes: 64 << 20,
+            eager_recovery: false,
+            overlay_bytes: 64 << 20,
+            measure_at_creation: false,
+            store_profile: None,
+        }
+    }
+}
+
+impl Tuning {
+    /// DRAM for the page map, beside [`crate::Options::buffer_bytes`]. Default: a sixteenth of the
+    /// buffer's, taken from it.
+    ///
+    /// The whole map takes 25 bytes a page, 0.6 % of the store with pages of 4 KiB. If the database
+    /// is so much larger than DRAM that less of the map is in memory than is used, every page read
+    /// from the store or written to it costs a read of the map, too.
+    #[must_use]
+    pub fn map_bytes(mut self, bytes: usize) -> Tuning {
+        self.map_bytes = Some(bytes);
+        self
+    }
+    /// Bytes of DRAM for before-images of rows, and for the ended transactions that a snapshot may
+    /// still need; beyond it they go to undo pages. The 32 KiB of each running transaction are not
+    /// counted. At most a sixteenth of the log. Default: 16 MiB, that share of the log's default.
+    #[must_use]
+    pub fn version_bytes(mut self, bytes: usize) -> Tuning {
+        self.version_bytes = bytes;
+        self
+    }
+    /// A checkpoint begins when this many bytes of log have been appended since the last one: about
+    /// this much, and at most twice as much, is read again after a crash. Default: an eighth of the
+    /// log.
+    #[must_use]
+    pub fn checkpoint_log_bytes(mut self, bytes: u64) -> Tuning {
+        self.checkpoint_log_bytes = Some(bytes);
+        self
+    }
+    /// Bytes of DRAM, beside the buffer, for page changes that recovery has not repeated yet.
+    /// Changes that do not fit are repeated before the opening returns. Default: 64 MiB, as much
+    /// log as is read with the default options.
+    #[must_use]
+    pub fn recovery_bytes(mut self, bytes: usize) -> Tuning {
+        self.recovery_bytes = bytes;
+        self
+    }
+    /// Whether recovery completes before the opening returns. Default: no; pages are redone when
+    /// they are read, the others in the background ([`crate::Database::finish_recovery`]).
+    #[must_use]
+    pub fn eager_recovery(mut self, eager: bool) -> Tuning {
+        self.eager_recovery = eager;
+        self
+    }
+    /// Bytes of DRAM, beside the buffer, in which a database that is opened read-only keeps what
+    /// recovery would write to its files ([`crate::Options::open_read_only`]). Beyond that an
+    /// unlinked file in the system's directory for temporary files (`TMPDIR`) is used. Default: 64
+    /// MiB, as much log as is read with the default options.
+    #[must_use]
+    pub fn overlay_bytes(mut self, bytes: u64) -> Tuning {
+        self.overlay_bytes = bytes;
+        self
+    }
+    /// Whether creating a database in a directory begins with measuring it, for at most half a
+    /// minute, unless a profile is named. The profile is kept in the directory as `profile.toml`
+    /// and counts at every opening. Default: no, because of that time.
+    #[must_use]
+    pub fn measure_at_creation(mut self, measure: bool) -> Tuning {
+        self.measure_at_creation = measure;
+        self
+    }
+    /// The profile (`firn characterize`) of the page store's device. Default: the one that the
+    /// directory's `firn.toml` names, else the one measured at creation, else none.
+    #[must_use]
+    pub fn store_profile(mut self, path: impl Into<PathBuf>) -> Tuning {
+        self.store_profile = Some(path.into());
+        self
+    }
+
+    /// Checks every setting against its range, for a buffer of `buffer_least` bytes or more and a
+    /// log of `log_bytes`.
+    pub(crate) fn check(&self, buffer_least: usize, log_bytes: u64) -> Result<(), Error> {
+        let map_least = buffer_least / MAP_SHARE;
+        if self.map_bytes.is_some_and(|bytes| bytes < map_least) {
+            return refuse(format!("tuning.map_bytes must be at least {map_least}"));
+        }
+        if let Some(bytes) = self.checkpoint_log_bytes
+            && (bytes < 64 << 10 || bytes > (log_bytes / 6).max(64 << 10))
+        {
+            return refuse(format!(
+                "tuning.checkpoint_log_bytes is {bytes}; it must be at least 64 KiB and at most a sixth of \
+                 log.bytes ({log_bytes})"
+            ));
+        }
+        Ok(())
+    }
+}
