@@ -1,7 +1,7 @@
 //! The kinds of flash cache that this program knows: Firn's own and, with the feature `lab`, those
 //! of other papers.
 
-use firndb::{CacheKind, Face, Options};
+use firndb::{CacheKind, CacheSettings, Face, Options};
 use std::sync::Arc;
 
 /// The kinds beside Firn's own.
@@ -14,5 +14,6 @@ pub fn kinds() -> Vec<Arc<dyn CacheKind>> {
 
 /// The options of a database whose cache may be of any of them; a new one is Firn's own.
 pub fn options() -> Options {
-    Options::new().cache(|cache| kinds().into_iter().chain([Arc::new(Face) as _]).fold(cache, CacheSettings::kind))
+    Options::new()
+        .cache(|cache| kinds().into_iter().chain([Arc::new(Face) as _]).fold(cache, CacheSettings::kind))
 }

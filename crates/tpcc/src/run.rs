@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::report;
 use crate::tables;
 use crate::tape::Tapes;
-use firndb::{CacheKind, CachePolicy, Database, Face, IoCounts, Isolation, Options};
+use firndb::{CacheKind, CachePolicy, CacheSettings, Database, Face, IoCounts, Isolation, Options};
 use firndb_adapter::OnFirn;
 use firndb_base::clock;
 use firndb_base::sync::thread;

@@ -4,7 +4,7 @@
 use super::args::TortureChild;
 use crate::torture::acknowledgement::Message;
 use crate::torture::ledger::Ledger;
-use firndb::{Commit, Database, Isolation, Options};
+use firndb::{CacheSettings, Commit, Database, Isolation, Options};
 use firndb_adapter::FirnEngine;
 use firndb_console::Failure;
 use firndb_tpcc::tables;

@@ -21,7 +21,7 @@ mod tpcc_book;
 use acknowledgement::Received;
 use args::{Torture, TortureKill};
 use child_run::{ChildRun, Setting};
-use firndb::{ErrorKind, Isolation, Options};
+use firndb::{CacheSettings, ErrorKind, Isolation, Options};
 use firndb_cache_comparators::Compared;
 use firndb_console::{Failure, commit_of_source, interrupt, progress, say, size};
 use firndb_tpcc::tables;
@@ -200,7 +200,8 @@ fn verify(
 ) -> Result<Value, Failure> {
     let opening = Instant::now();
     let options = Options::new().create(false).buffer_bytes(16 << 20);
-    let options = options.cache(|cache| known.policy.into_iter().flat_map(Compared::kinds).fold(cache, CacheSettings::kind));
+    let options = options
+        .cache(|cache| known.policy.into_iter().flat_map(Compared::kinds).fold(cache, CacheSettings::kind));
     let db = match options.open(database(args)) {
         Err(error) if error.kind() == ErrorKind::NotFound && !known.ready => {
             totals.unfinished_creations += 1;

@@ -6,8 +6,8 @@ use crate::support::bed::Bed;
 use crate::support::walks::{Cut, Worked, failing_calls, power_cuts};
 use firndb::device::{CrashPlan, Device, FaultPlan, Faulty, MemoryDevice};
 use firndb::{
-    CacheMemberState, CachePolicy, CacheSpec, CacheStatus, Database, Devices, Error, ErrorKind, Options,
-    cache_status,
+    CacheMemberState, CachePolicy, CacheSettings, CacheSpec, CacheStatus, Database, Devices, Error,
+    ErrorKind, Options, cache_status,
 };
 use firndb_base::rng::Rng;
 use firndb_cache_comparators::{Comparator, Compared};

@@ -11,7 +11,7 @@ use super::population::{Population, Size, options};
 use crate::bench::simulation::simulate;
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
-use firndb::{Devices, Isolation, Options, Statistics};
+use firndb::{CacheSettings, Devices, Isolation, Statistics};
 use firndb_adapter::FirnEngine;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;

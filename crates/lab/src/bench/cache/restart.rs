@@ -19,6 +19,7 @@ use crate::cost::model::CostModel;
 use firndb::{CacheStatistics, RecoveryCost, RecoveryReport};
 use firndb_adapter::FirnEngine;
 use firndb_base::clock::{self, Moment};
+use firndb_cache_comparators::Compared;
 use firndb_console::Failure;
 use firndb_console::report::recovery_parts_json;
 use firndb_workloads::LiveRate;
@@ -315,7 +316,7 @@ impl Worst {
 }
 
 /// What the table does not show of one interval.
-fn notes(interval: f64, policy: CachePolicy, cached: &Found, alone: &Found) -> Vec<String> {
+fn notes(interval: f64, policy: Compared, cached: &Found, alone: &Found) -> Vec<String> {
     let redone = |(name, found): (&str, &Found)| {
         let redo = &found.report.redo;
         format!(

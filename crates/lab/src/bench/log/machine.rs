@@ -171,14 +171,12 @@ impl Population {
 }
 
 fn options(count: usize, comparator: Comparator) -> Options {
-    Options::new()
-        .buffer_bytes(BUFFER_BYTES)
-        .log(|log| {
-            log.devices(count)
-                .bytes(LOG_BYTES / count as u64 / 4096 * 4096 * count as u64)
-                .hiding(comparator.hiding())
-                .layout(comparator.layout())
-        })
+    Options::new().buffer_bytes(BUFFER_BYTES).log(|log| {
+        log.devices(count)
+            .bytes(LOG_BYTES / count as u64 / 4096 * 4096 * count as u64)
+            .hiding(comparator.hiding())
+            .layout(comparator.layout())
+    })
 }
 
 /// Runs `body` as a simulation of the paper's processors; returns its value and the run's trace
