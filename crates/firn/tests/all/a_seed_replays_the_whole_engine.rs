@@ -10,6 +10,7 @@ use firndb_base::hash::hash_bytes;
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, Policy, SimOptions, SimOutcome};
 use firndb_base::sync::{Arc, Mutex, thread};
+use firndb_testkit::bytes::contents;
 use firndb_testkit::hooked::{Call, Hooked};
 use std::time::Duration;
 
@@ -118,11 +119,7 @@ fn recover(bed: &Bed, seed: u64) {
 /// A hash of every byte of every device.
 fn hash_of(bed: &Bed) -> Vec<u64> {
     let devices = bed.plain();
-    let hash = |device: &Arc<dyn Device>| {
-        let mut bytes = vec![0; device.len() as usize];
-        device.read(0, &mut bytes).expect("readable");
-        hash_bytes(1, &bytes)
-    };
+    let hash = |device: &Arc<dyn Device>| hash_bytes(1, &contents(&**device));
     std::iter::once(&devices.superblock).chain(&devices.logs).chain([&devices.store]).map(hash).collect()
 }
 

@@ -10,6 +10,7 @@ use firndb_base::sync::{Arc, Mutex, before_device};
 use firndb_base::{DatabaseId, Lsn, PageId};
 use firndb_device::{AlignedBuf, CrashPlan, Device, Durability, Fill, MemoryDevice};
 use firndb_log::{Appended, Kind, LogClass, LogError, LogErrorKind, Record};
+use firndb_testkit::bytes::contents;
 use std::collections::BTreeMap;
 
 pub(crate) const DATABASE: DatabaseId = DatabaseId([3; 16]);
@@ -348,8 +349,6 @@ pub(crate) fn compare(store: &Store, pages: &Pages) {
 pub(crate) fn copy(device: &dyn Device) -> Arc<MemoryDevice> {
     let copy = MemoryDevice::new("copy");
     copy.grow(device.len(), Fill::Sparse).unwrap();
-    let mut bytes = vec![0; device.len() as usize];
-    device.read(0, &mut bytes).unwrap();
-    copy.write(0, &bytes, Durability::Later).unwrap();
+    copy.write(0, &contents(device), Durability::Later).unwrap();
     Arc::new(copy)
 }
