@@ -12,6 +12,7 @@ use firndb_base::sim::{self, Policy, SimOptions, SimOutcome};
 use firndb_base::sync::{Arc, Mutex, thread};
 use firndb_testkit::bytes::contents;
 use firndb_testkit::hooked::{Call, Hooked};
+use firndb_testkit::seeds::number_from;
 use std::time::Duration;
 
 const ACCOUNTS: u64 = 48;
@@ -163,8 +164,7 @@ fn replay(seeds: std::ops::Range<u64>, policy: Policy) -> std::collections::BTre
 }
 
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match (number("FIRN_SEED"), number("FIRN_SEEDS")) {
+    match (number_from("FIRN_SEED"), number_from("FIRN_SEEDS")) {
         (Some(seed), _) => seed..seed + 1,
         (None, many) => 0..many.unwrap_or(count),
     }

@@ -9,10 +9,11 @@ use firndb::device::Device;
 use firndb_base::rng::Rng;
 use firndb_testkit::bytes::{contents, flip, used_blocks};
 use firndb_testkit::cases::case;
+use firndb_testkit::seeds::number_from;
 
 /// How often each test goes over its device.
 fn rounds() -> u64 {
-    std::env::var("FIRN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+    number_from("FIRN_SEEDS").unwrap_or(1)
 }
 
 /// How often each outcome was met.

@@ -282,6 +282,24 @@ pub(crate) fn write_versions(
     pages: &[PageId],
     versions: &[Lsn],
 ) -> Vec<Result<Written, TierError>> {
+    let lifetimes = [Lifetime::Short, Lifetime::Unknown, Lifetime::Unknown, Lifetime::Long];
+    let outcomes = offer(store, pages, versions, true, |page| lifetimes[page.0 as usize % 4]);
+    for ((page, version), outcome) in pages.iter().zip(versions).zip(&outcomes) {
+        if *outcome == Ok(Written::Taken) {
+            log.note(Fact::Taken(*page, *version, *version));
+        }
+    }
+    outcomes
+}
+
+/// Offers a tier the images of pages in these versions, clean or dirty.
+pub(crate) fn offer(
+    tier: &dyn PageTier,
+    pages: &[PageId],
+    versions: &[Lsn],
+    dirty: bool,
+    lifetime: impl Fn(PageId) -> Lifetime,
+) -> Vec<Result<Written, TierError>> {
     let mut data = AlignedBuf::zeroed(pages.len().max(1) * PAGE_SIZE);
     for ((page, version), out) in pages.iter().zip(versions).zip(data.chunks_mut(PAGE_SIZE)) {
         out.copy_from_slice(&image(*page, *version));
@@ -294,21 +312,15 @@ pub(crate) fn write_versions(
             page: *page,
             version: *version,
             recovery_lsn: *version,
-            dirty: true,
+            dirty,
             data,
             changed: None,
             base: Lsn::ZERO,
-            lifetime: [Lifetime::Short, Lifetime::Unknown, Lifetime::Unknown, Lifetime::Long]
-                [page.0 as usize % 4],
-            outcome: Ok(Written::Declined),
+            lifetime: lifetime(*page),
+            outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
         })
         .collect();
-    store.write_batch(&mut writes);
-    for write in &writes {
-        if write.outcome == Ok(Written::Taken) {
-            log.note(Fact::Taken(write.page, write.version, write.recovery_lsn));
-        }
-    }
+    tier.write_batch(&mut writes);
     writes.into_iter().map(|write| write.outcome).collect()
 }
 
