@@ -2,6 +2,7 @@
 
 use firndb_sim::swarm::swarm;
 use firndb_sim::{Canary, Scenario, run};
+use firndb_testkit::seeds::number_from;
 use std::time::Duration;
 
 #[test]
@@ -54,10 +55,7 @@ fn a_flash_cache_that_comes_back_wrong_is_noticed() {
 /// or 2000.
 #[test]
 fn nothing_is_wrong_in_as_many_seeds_as_there_is_time_for() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name)
-            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
-    };
+    let number = |name: &str, default| number_from(name).unwrap_or(default);
     let limit = Duration::from_secs(number("FIRN_SIM_SECONDS", 15));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let first = number("FIRN_SEED", 2000);
@@ -108,10 +106,7 @@ fn seed_62423_ends() {
 #[test]
 #[ignore = "minutes"]
 fn nothing_is_wrong_in_hours_over_the_smallest_caches() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name)
-            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
-    };
+    let number = |name: &str, default| number_from(name).unwrap_or(default);
     let (hours, first) = (number("FIRN_HOURS", 1), number("FIRN_SEED", 0));
     let seeds = first..first + number("FIRN_COUNT", 8);
     let scenario = |seed| Scenario::of_hours(seed, hours);

@@ -68,9 +68,11 @@ impl Device for Hooked {
     }
 }
 
+type Work = Box<dyn FnOnce() + Send>;
+
 /// Work that is done once, in the midst of the next read or write of a device.
 #[derive(Clone, Default)]
-pub struct Trap(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+pub struct Trap(Arc<Mutex<Option<Work>>>);
 
 impl Trap {
     /// The device with the trap before its reads.

@@ -5,9 +5,11 @@
 //!
 //! * [`hooked`]: devices that run a test's code before each call; [`gate`]: those that are held,
 //!   fail or are full while a test says so.
+//! * [`bytes`]: what devices hold, and bits that flip on them.
 //! * [`cases`]: many cases in one test, by name; [`seeds`]: many seeds, or the one that failed.
 //! * [`watchdog`]: a hang is a failure with a name.
 
+pub mod bytes;
 pub mod cases;
 pub mod gate;
 pub mod hooked;

@@ -5,6 +5,7 @@ use firndb_device::{
     Calls, CrashPlan, Device, DeviceErrorKind, Durability, Fault, FaultPlan, FaultRule, Faulty, Fill, Io,
     IoOp, MemoryDevice, Survival, When,
 };
+use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,9 +24,7 @@ fn setup(seed: u64) -> (Faulty, Arc<MemoryDevice>, FaultPlan) {
 
 /// First byte of each block.
 fn blocks(device: &dyn Device) -> Vec<u8> {
-    let mut bytes = vec![0; device.len() as usize];
-    device.read(0, &mut bytes).expect("read");
-    bytes.chunks(BLOCK).map(|block| block[0]).collect()
+    contents(device).chunks(BLOCK).map(|block| block[0]).collect()
 }
 
 fn untouched() -> Vec<u8> {

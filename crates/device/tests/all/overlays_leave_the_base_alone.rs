@@ -6,6 +6,7 @@ use firndb_device::{
     AbsentDevice, AlignedBuf, Counting, Device, DeviceError, DeviceErrorKind, Durability, Fill, Io, IoOp,
     MemoryDevice, Overlay, OverlaySpace,
 };
+use firndb_testkit::bytes::contents;
 
 const BLOCK: u64 = 512;
 
@@ -24,12 +25,6 @@ fn untouched(base: &Counting, before: &firndb_device::DeviceCounts) {
     let counts = base.snapshot().since(before);
     assert_eq!((counts.writes.ops, counts.syncs, counts.shrinks), (0, 0, 0));
     assert_eq!((counts.grows.ops, counts.discards.ops, counts.errors), (0, 0, 0));
-}
-
-fn contents(device: &dyn Device) -> Vec<u8> {
-    let mut all = vec![0; device.len() as usize];
-    device.read(0, &mut all).expect("read");
-    all
 }
 
 /// One batch: `before` is read twice at `from`; `data` is written behind it, in between.

@@ -10,7 +10,9 @@ use firndb_base::hash::hash_bytes;
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, Policy, SimOptions, SimOutcome};
 use firndb_base::sync::{Arc, Mutex, thread};
+use firndb_testkit::bytes::contents;
 use firndb_testkit::hooked::{Call, Hooked};
+use firndb_testkit::seeds::number_from;
 use std::time::Duration;
 
 const ACCOUNTS: u64 = 48;
@@ -116,11 +118,7 @@ fn recover(bed: &Bed, seed: u64) {
 /// A hash of every byte of every device.
 fn hash_of(bed: &Bed) -> Vec<u64> {
     let devices = bed.plain();
-    let hash = |device: &Arc<dyn Device>| {
-        let mut bytes = vec![0; device.len() as usize];
-        device.read(0, &mut bytes).expect("readable");
-        hash_bytes(1, &bytes)
-    };
+    let hash = |device: &Arc<dyn Device>| hash_bytes(1, &contents(&**device));
     std::iter::once(&devices.superblock).chain(&devices.logs).chain([&devices.store]).map(hash).collect()
 }
 
@@ -164,8 +162,7 @@ fn replay(seeds: std::ops::Range<u64>, policy: Policy) -> std::collections::BTre
 }
 
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match (number("FIRN_SEED"), number("FIRN_SEEDS")) {
+    match (number_from("FIRN_SEED"), number_from("FIRN_SEEDS")) {
         (Some(seed), _) => seed..seed + 1,
         (None, many) => 0..many.unwrap_or(count),
     }

@@ -372,5 +372,5 @@ fn no_thread_waits_for_the_archive_of_a_database_that_is_being_closed() {
 }
 
 fn options_of(gate: &Gate, dir: &tempfile::TempDir) -> Options {
-    small_behind(&gate).archive(|archive| archive.directory(dir.path().join("archive")))
+    small_behind(gate).archive(|archive| archive.directory(dir.path().join("archive")))
 }

@@ -3,16 +3,17 @@
 //!
 //! `FIRN_SEEDS=20` flips other bits, and more of them.
 
-use crate::support::bytes::{contents, flip, used_blocks};
 use crate::support::examine::{BusyVerdict, Verdict, examine, examine_busy, examine_reads};
 use crate::support::sample::{Ending, Model, Sample, TABLES, busy_sample, quiet, sample};
 use firndb::device::Device;
 use firndb_base::rng::Rng;
+use firndb_testkit::bytes::{contents, flip, used_blocks};
 use firndb_testkit::cases::case;
+use firndb_testkit::seeds::number_from;
 
 /// How often each test goes over its device.
 fn rounds() -> u64 {
-    std::env::var("FIRN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+    number_from("FIRN_SEEDS").unwrap_or(1)
 }
 
 /// How often each outcome was met.
@@ -41,14 +42,14 @@ fn flip_everywhere(sample: &Sample, which: usize, step: u64, models: &[&Model]) 
     let mut tally = Tally::default();
     for round in 0..rounds() {
         let mut rng = Rng::new(round);
-        for block in used_blocks(&sample.disks.all()[which]) {
+        for block in used_blocks(&*sample.disks.all()[which]) {
             if !rng.one_in(step) {
                 continue;
             }
             let (byte, bit) = (block + rng.below(512), rng.below(8) as u32);
             let verdict = case(format!("device {which}, bit {bit} of byte {byte}, round {round}"), || {
                 let disks = sample.disks.duplicate();
-                flip(&disks.all()[which], byte, bit);
+                flip(&*disks.all()[which], byte, bit);
                 examine(&disks, models)
             });
             tally.add(&verdict);
@@ -111,14 +112,14 @@ fn in_the_store_of_a_database_with_work_to_do() {
     let (mut refused, mut whole, mut damaged) = (0, 0, 0);
     for round in 0..rounds() {
         let mut rng = Rng::new(100 + round);
-        for block in used_blocks(&sample.disks.all()[3]) {
+        for block in used_blocks(&*sample.disks.all()[3]) {
             if !rng.one_in(24) {
                 continue;
             }
             let (byte, bit) = (block + rng.below(512), rng.below(8) as u32);
             let verdict = case(format!("the store, bit {bit} of byte {byte}, round {round}"), || {
                 let disks = sample.disks.duplicate();
-                flip(&disks.store, byte, bit);
+                flip(&*disks.store, byte, bit);
                 examine_busy(&disks, &sample.model)
             });
             match verdict {
@@ -147,7 +148,7 @@ fn in_one_copy_of_the_superblock() {
             let byte = copy * (16 << 10) + byte;
             case(format!("byte {byte}"), || {
                 let disks = sample.disks.duplicate();
-                flip(&disks.superblock, byte, rng.below(8) as u32);
+                flip(&*disks.superblock, byte, rng.below(8) as u32);
                 let verdict = examine(&disks, &[&sample.model]);
                 assert!(verdict.is_whole(), "the other copy is whole: {verdict:?}");
             });
@@ -178,7 +179,7 @@ fn in_one_slot_of_the_stores_header() {
         for byte in (0..72).step_by(3) {
             case(format!("slot {slot}, byte {byte}"), || {
                 let disks = sample.disks.duplicate();
-                flip(&disks.store, slot * (64 << 10) + byte, (byte % 8) as u32);
+                flip(&*disks.store, slot * (64 << 10) + byte, (byte % 8) as u32);
                 let db = quiet().open_on(disks.devices()).expect("the other slot says the same");
                 if byte == 42 {
                     assert_eq!(examine_reads(&db, &[&sample.model]), []);
@@ -192,12 +193,12 @@ fn in_one_slot_of_the_stores_header() {
 fn in_both_copies_of_the_superblock() {
     let sample = sample(7, Ending::Closed);
     let length =
-        contents(&sample.disks.superblock)[..512].iter().rposition(|&byte| byte != 0).expect("not empty");
+        contents(&*sample.disks.superblock)[..512].iter().rposition(|&byte| byte != 0).expect("not empty");
     for byte in 0..=length as u64 {
         case(format!("byte {byte}"), || {
             let disks = sample.disks.duplicate();
-            flip(&disks.superblock, byte, (byte % 8) as u32);
-            flip(&disks.superblock, byte + (16 << 10), (byte % 7) as u32);
+            flip(&*disks.superblock, byte, (byte % 8) as u32);
+            flip(&*disks.superblock, byte + (16 << 10), (byte % 7) as u32);
             match examine(&disks, &[&sample.model]) {
                 Verdict::Refused(error) => assert!(error.to_string().contains("superblock"), "{error}"),
                 verdict => panic!("{verdict:?}"),

@@ -3,11 +3,12 @@
 //! nothing had been.
 
 use crate::damage::support::{
-    ROWS, all, assert_damaged, assert_sound, bytes_of, filled, get, heal, key, look_into, nodes_of, opened,
-    places_of, put, put_all, quiet, recovered, rot, value,
+    ROWS, all, assert_damaged, assert_sound, filled, get, heal, key, look_into, nodes_of, opened, places_of,
+    put, put_all, quiet, recovered, rot, value,
 };
 use crate::support::bed::Bed;
 use firndb::Progress;
+use firndb_testkit::bytes::contents;
 
 /// A database that crashed with changes of table `a` that the store does not have, and a place on
 /// the page of row 700, which is among them.
@@ -99,7 +100,7 @@ fn reads_that_failed_at_the_opening_damage_nothing() {
     let leaves = nodes_of(&bed, 16, 0..=0);
     for threads in [false, true] {
         let bed = bed.duplicate();
-        let before = bytes_of(&bed);
+        let before = contents(&*bed.store);
         rot(&bed, &leaves);
         let options = quiet().tuning(|tuning| tuning.recovery_bytes(0)).background_threads(threads);
         let db = opened(&options, &bed);

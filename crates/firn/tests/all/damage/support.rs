@@ -3,8 +3,8 @@
 //! Each test runs without background threads, and with them where they have a part in it.
 
 use crate::support::bed::Bed;
-use firndb::device::{Device, Durability};
 use firndb::{Database, Direction, DumpWhat, Error, ErrorKind, KeyRange, Options, Progress, SetAside, Table};
+use firndb_testkit::bytes::{contents, flip};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -74,28 +74,16 @@ pub fn all(db: &Database, table: &str) -> Rows {
     rows
 }
 
-pub fn bytes_of(bed: &Bed) -> Vec<u8> {
-    let mut bytes = vec![0; bed.store.len() as usize];
-    bed.store.read(0, &mut bytes).expect("memory");
-    bytes
-}
-
 /// Turns a bit of the store at each of these offsets; done twice, nothing has changed.
 pub fn rot(bed: &Bed, offsets: &[usize]) {
     assert!(!offsets.is_empty(), "there is something to rot");
-    for at in offsets {
-        let mut block = [0; 512];
-        let start = (at / 512 * 512) as u64;
-        bed.store.read(start, &mut block).expect("memory");
-        block[at % 512] ^= 1;
-        bed.store.write(start, &block, Durability::Durable).expect("memory");
-    }
+    offsets.iter().for_each(|at| flip(&*bed.store, *at as u64, 0));
 }
 
 /// Turns the bits back that [`rot`] turned in a store of `before`, but for places that were written
 /// since.
 pub fn heal(bed: &Bed, offsets: &[usize], before: &[u8]) {
-    let now = bytes_of(bed);
+    let now = contents(&*bed.store);
     let is_as_it_rotted = |at: &usize| {
         let block = at / 512 * 512..at / 512 * 512 + 512;
         let mut rotten = before[block.clone()].to_vec();
@@ -108,7 +96,7 @@ pub fn heal(bed: &Bed, offsets: &[usize], before: &[u8]) {
 /// Wherever the store has these bytes: in the newest image of their page, and in places that are
 /// free by now.
 pub fn places_of(bed: &Bed, wanted: &[u8]) -> Vec<usize> {
-    let bytes = bytes_of(bed);
+    let bytes = contents(&*bed.store);
     bytes
         .windows(wanted.len())
         .enumerate()
@@ -119,7 +107,7 @@ pub fn places_of(bed: &Bed, wanted: &[u8]) -> Vec<usize> {
 
 /// A byte of every image of a node of this tree, of at most this level, that has entries.
 pub fn nodes_of(bed: &Bed, tree: u32, levels: std::ops::RangeInclusive<u8>) -> Vec<usize> {
-    let bytes = bytes_of(bed);
+    let bytes = contents(&*bed.store);
     let pages = bytes.chunks_exact(1024).enumerate();
     let of_tree = pages.filter(|(_, page)| {
         page[0] == 1

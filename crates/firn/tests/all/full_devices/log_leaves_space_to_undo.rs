@@ -12,7 +12,7 @@ const LOG: u64 = 512 << 10;
 
 /// Little of everything: each statement spills before-images.
 fn options(gate: &Gate, archive: &Path) -> Options {
-    small_behind(&gate)
+    small_behind(gate)
         .page_size(1024)
         .buffer_bytes(80 * 1024)
         .tuning(|tuning| tuning.version_bytes(1000))

@@ -11,12 +11,9 @@
 pub(crate) mod harness;
 
 use firndb_base::rng::Rng;
+use firndb_testkit::seeds::number_from;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
 
 /// Where a fuzzer's corpus is.
 pub(crate) fn corpus_path(name: &str) -> PathBuf {
@@ -57,8 +54,8 @@ fn fuzz(name: &str, longest: u64, run: fn(&[u8]) -> bool) {
         }
     }
     assert!(seeds >= 5, "fuzz/corpus/{name} has {seeds} seeds");
-    let limit = Duration::from_secs(number("FIRN_FUZZ_SECONDS").unwrap_or(1));
-    let (only, began) = (number("FIRN_SEED"), Instant::now());
+    let limit = Duration::from_secs(number_from("FIRN_FUZZ_SECONDS").unwrap_or(1));
+    let (only, began) = (number_from("FIRN_SEED"), Instant::now());
     for seed in only.unwrap_or(0).. {
         let mut rng = Rng::new(seed);
         let mut bytes = corpus[rng.below(corpus.len() as u64) as usize].1.clone();

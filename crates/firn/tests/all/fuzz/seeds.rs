@@ -10,11 +10,12 @@
 
 use crate::fuzz::runs_are_short_here::corpus_path;
 use crate::fuzz::runs_are_short_here::harness::{self, Disks};
-use firndb::device::{Device, MemoryDevice};
+use firndb::device::Device;
 use firndb_base::codec::{Reader, Writer};
 use firndb_base::{DatabaseId, Epoch, Lsn, PageId, TreeId};
 use firndb_btree::PageChange;
 use firndb_log::{LogIdentity, LogScan, MemberId, Record, Redundancy};
+use firndb_testkit::bytes::contents;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -54,12 +55,6 @@ fn write(name: &str, run: fn(&[u8]) -> bool, seeds: Vec<Seed>) {
         std::fs::write(path.join(format!("seed-{outcome}-{seed}")), bytes).unwrap();
     }
     assert_eq!(panics, [""; 0], "{name} panics on these");
-}
-
-fn whole(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.len() as usize];
-    device.read(0, &mut bytes).unwrap();
-    bytes
 }
 
 /// The devices of a database that splits, changes, sweeps and merges leaves, rolls back, and drops a
@@ -113,7 +108,7 @@ fn page_seeds() -> Vec<Seed> {
         "drop",
     ];
     let disks = changed_in_every_way();
-    let database = DatabaseId(whole(&disks.superblock)[16..32].try_into().unwrap());
+    let database = DatabaseId(contents(&*disks.superblock)[16..32].try_into().unwrap());
     let identity = LogIdentity {
         database,
         members: vec![MemberId(1)],
@@ -159,7 +154,7 @@ type SuperblockPiece = (u8, Vec<u8>);
 type StorePiece = ([u8; 2], u16, Vec<u8>);
 
 fn log_seeds() -> Vec<Seed> {
-    let bytes = whole(&harness::log_template());
+    let bytes = contents(&harness::log_template());
     let blocks: Vec<&[u8]> = bytes.chunks(harness::BLOCK as usize).collect();
     let of_type = |kind: u8| -> Vec<u16> {
         (0..blocks.len()).filter(|&at| blocks[at][6] == kind).map(|at| at as u16).collect()
@@ -208,7 +203,7 @@ fn log_seeds() -> Vec<Seed> {
 }
 
 fn superblock_seeds() -> Vec<Seed> {
-    let bytes = whole(&harness::template().superblock);
+    let bytes = contents(&*harness::template().superblock);
     let len = u32::from_le_bytes(bytes[44..48].try_into().unwrap()) as usize;
     let body = &bytes[48..48 + len];
     // Where the fields of the body begin (docs/format/superblock.md).

@@ -6,7 +6,6 @@
 //! replay it.
 
 pub mod bed;
-pub mod bytes;
 pub mod caches;
 pub mod examine;
 pub mod images;

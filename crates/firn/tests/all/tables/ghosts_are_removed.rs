@@ -4,12 +4,12 @@
 //! The steps are driven until none has anything to do: that is the bounded time.
 
 use crate::support::bed::Bed;
-use crate::support::bytes::{contents, flip};
 use crate::support::small::{busy, quiet, scan};
-use firndb::device::MemoryDevice;
+use firndb::device::Device;
 use firndb::{
     Database, Direction, IndexPart, IndexSpec, KeyRange, Options, Progress, Table, TableSpec, Transaction,
 };
+use firndb_testkit::bytes::{contents, flip};
 use firndb_testkit::watchdog::within;
 use firndb_txn::TxnManager;
 use std::time::{Duration, Instant};
@@ -369,7 +369,7 @@ fn but_those_on_a_damaged_page() {
             assert!(db.transact(|tx| tx.delete(&table, &i.to_be_bytes())).expect("committed"));
         }
         db.close().expect("closed");
-        assert!(damage(&disks.store, &marker) > 0, "the marker is in the store");
+        assert!(damage(&*disks.store, &marker) > 0, "the marker is in the store");
 
         for opening in 0..2 {
             let db = options().open_on(disks.devices()).expect("opens");
@@ -391,7 +391,7 @@ fn but_those_on_a_damaged_page() {
 }
 
 /// Flips a bit of every copy of `marker`. Returns how many there were.
-fn damage(store: &MemoryDevice, marker: &[u8]) -> usize {
+fn damage(store: &dyn Device, marker: &[u8]) -> usize {
     let bytes = contents(store);
     let places = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(marker));
     places.inspect(|&at| flip(store, at as u64, 0)).count()

@@ -15,6 +15,7 @@ use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, MemoryDevice};
 use firndb_log::LogClass;
+use firndb_testkit::seeds::number_from;
 use std::collections::BTreeMap;
 
 /// One incarnation of a page, according to the log.
@@ -303,7 +304,7 @@ fn no_page_is_found_in_an_earlier_incarnation() {
 #[test]
 #[ignore = "as long as FIRN_SEEDS says"]
 fn no_page_is_found_in_an_earlier_incarnation_long() {
-    let seeds = std::env::var("FIRN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
+    let seeds = number_from("FIRN_SEEDS").unwrap_or(500);
     for seed in 1000..1000 + seeds {
         let policy = [CachePolicy::Keeping, CachePolicy::GroupReplacement][seed as usize % 2];
         run(seed, CacheOptions { policy, write_through: seed % 3 == 0, ..small() });

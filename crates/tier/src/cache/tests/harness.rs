@@ -7,9 +7,9 @@ use crate::page_cache::policy::CachePolicy;
 use crate::store::Journal;
 use crate::store::Store;
 pub(crate) use crate::store::tests::harness::{
-    DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, options, publish_in,
+    DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, offer, options, publish_in,
 };
-use crate::{Lifetime, PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::{Lifetime, PageCache, PageRead, PageTier, TierError, TierErrorKind, Written};
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, Device, MemoryDevice};
@@ -111,28 +111,7 @@ impl Rig {
         versions: &[Lsn],
         dirty: bool,
     ) -> Vec<Result<Written, TierError>> {
-        let mut data = AlignedBuf::zeroed(pages.len().max(1) * PAGE_SIZE);
-        for ((page, version), out) in pages.iter().zip(versions).zip(data.chunks_mut(PAGE_SIZE)) {
-            out.copy_from_slice(&image(*page, *version));
-        }
-        let mut writes: Vec<PageWrite<'_>> = pages
-            .iter()
-            .zip(versions)
-            .zip(data.chunks(PAGE_SIZE))
-            .map(|((page, version), data)| PageWrite {
-                page: *page,
-                version: *version,
-                recovery_lsn: *version,
-                dirty,
-                data,
-                changed: None,
-                base: Lsn::ZERO,
-                lifetime: Lifetime::Unknown,
-                outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
-            })
-            .collect();
-        self.cache.write_batch(&mut writes);
-        writes.into_iter().map(|write| write.outcome).collect()
+        offer(&self.cache, pages, versions, dirty, |_| Lifetime::Unknown)
     }
 
     /// Compares every page ever written with what is read.

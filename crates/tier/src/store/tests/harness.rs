@@ -10,6 +10,7 @@ use firndb_base::sync::{Arc, Mutex, before_device};
 use firndb_base::{DatabaseId, Lsn, PageId};
 use firndb_device::{AlignedBuf, CrashPlan, Device, Durability, Fill, MemoryDevice};
 use firndb_log::{Appended, Kind, LogClass, LogError, LogErrorKind, Record};
+use firndb_testkit::bytes::contents;
 use std::collections::BTreeMap;
 
 pub(crate) const DATABASE: DatabaseId = DatabaseId([3; 16]);
@@ -281,6 +282,24 @@ pub(crate) fn write_versions(
     pages: &[PageId],
     versions: &[Lsn],
 ) -> Vec<Result<Written, TierError>> {
+    let lifetimes = [Lifetime::Short, Lifetime::Unknown, Lifetime::Unknown, Lifetime::Long];
+    let outcomes = offer(store, pages, versions, true, |page| lifetimes[page.0 as usize % 4]);
+    for ((page, version), outcome) in pages.iter().zip(versions).zip(&outcomes) {
+        if *outcome == Ok(Written::Taken) {
+            log.note(Fact::Taken(*page, *version, *version));
+        }
+    }
+    outcomes
+}
+
+/// Offers a tier the images of pages in these versions, clean or dirty.
+pub(crate) fn offer(
+    tier: &dyn PageTier,
+    pages: &[PageId],
+    versions: &[Lsn],
+    dirty: bool,
+    lifetime: impl Fn(PageId) -> Lifetime,
+) -> Vec<Result<Written, TierError>> {
     let mut data = AlignedBuf::zeroed(pages.len().max(1) * PAGE_SIZE);
     for ((page, version), out) in pages.iter().zip(versions).zip(data.chunks_mut(PAGE_SIZE)) {
         out.copy_from_slice(&image(*page, *version));
@@ -293,21 +312,15 @@ pub(crate) fn write_versions(
             page: *page,
             version: *version,
             recovery_lsn: *version,
-            dirty: true,
+            dirty,
             data,
             changed: None,
             base: Lsn::ZERO,
-            lifetime: [Lifetime::Short, Lifetime::Unknown, Lifetime::Unknown, Lifetime::Long]
-                [page.0 as usize % 4],
-            outcome: Ok(Written::Declined),
+            lifetime: lifetime(*page),
+            outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
         })
         .collect();
-    store.write_batch(&mut writes);
-    for write in &writes {
-        if write.outcome == Ok(Written::Taken) {
-            log.note(Fact::Taken(write.page, write.version, write.recovery_lsn));
-        }
-    }
+    tier.write_batch(&mut writes);
     writes.into_iter().map(|write| write.outcome).collect()
 }
 
@@ -348,8 +361,6 @@ pub(crate) fn compare(store: &Store, pages: &Pages) {
 pub(crate) fn copy(device: &dyn Device) -> Arc<MemoryDevice> {
     let copy = MemoryDevice::new("copy");
     copy.grow(device.len(), Fill::Sparse).unwrap();
-    let mut bytes = vec![0; device.len() as usize];
-    device.read(0, &mut bytes).unwrap();
-    copy.write(0, &bytes, Durability::Later).unwrap();
+    copy.write(0, &contents(device), Durability::Later).unwrap();
     Arc::new(copy)
 }

@@ -4,9 +4,9 @@
 use crate::recovery::redo_on_demand::support::{ROWS, all, assert_sound, crashed, key, opened, quiet, value};
 use crate::support::bed::Bed;
 use crate::support::caches;
-use firndb::device::Device;
 use firndb::{ErrorKind, Options};
 use firndb_base::rng::Rng;
+use firndb_testkit::bytes::{contents, flip};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
@@ -122,21 +122,16 @@ fn recovery_tells_what_it_does() {
     assert!(redo.last().is_some_and(|step| step.done == step.total), "{redo:?}");
 }
 
-/// Where the store holds the page with this row as it was at the checkpoint, and a bit of it
-/// turned.
+/// Turns a bit of the store where it has these bytes.
+fn rot(bed: &Bed, wanted: &[u8]) {
+    let bytes = contents(&*bed.store);
+    let at = bytes.windows(wanted.len()).position(|window| window == wanted).expect("the store has them");
+    flip(&*bed.store, at as u64, 0);
+}
+
+/// Turns a bit of the row as it was at the checkpoint.
 fn rot_page_of(bed: &Bed, row: u32) {
-    let needle = key(row)[6..].to_vec();
-    let wanted = [needle, value(row, 0)].map(|part| part.to_vec());
-    let mut bytes = vec![0; bed.store.len() as usize];
-    bed.store.read(0, &mut bytes).expect("memory");
-    let at = bytes
-        .windows(wanted[1].len())
-        .position(|window| window == wanted[1])
-        .expect("the row is in the store");
-    let block = at / 512 * 512;
-    let mut sector = bytes[block..block + 512].to_vec();
-    sector[at - block] ^= 1;
-    bed.store.write(block as u64, &sector, firndb::device::Durability::Durable).expect("memory");
+    rot(bed, &value(row, 0));
 }
 
 #[test]
@@ -180,15 +175,9 @@ fn damage_found_late_concerns_its_page_and_serves_nothing_wrong() {
 
 /// Turns the bit back.
 fn rot_back(bed: &Bed, row: u32) {
-    let mut bytes = vec![0; bed.store.len() as usize];
-    bed.store.read(0, &mut bytes).expect("memory");
-    let mut wanted = value(row, 0);
-    wanted[0] ^= 1;
-    let at = bytes.windows(wanted.len()).position(|window| window == wanted).expect("it was turned");
-    let block = at / 512 * 512;
-    let mut sector = bytes[block..block + 512].to_vec();
-    sector[at - block] ^= 1;
-    bed.store.write(block as u64, &sector, firndb::device::Durability::Durable).expect("memory");
+    let mut turned = value(row, 0);
+    turned[0] ^= 1;
+    rot(bed, &turned);
 }
 
 /// A flash cache that survived: most pages to be redone are found there.

@@ -3,8 +3,8 @@
 use super::{PAGE, pages, wait_until};
 use crate::archive::support::rows_of;
 use crate::support::bed::Bed;
-use crate::support::bytes::{contents, flip};
 use firndb::{Database, IndexPart, IndexSpec, Options, Progress, SetAside, TableSpec};
+use firndb_testkit::bytes::{contents, flip};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -47,14 +47,14 @@ fn closed_database() -> Bed {
 /// Flips a bit in every image of the tree's nodes that `wanted` chooses by level and order, in
 /// whatever version; returns in how many.
 fn damage(disks: &Bed, tree: u32, mut wanted: impl FnMut(u8, usize) -> bool) -> usize {
-    let bytes = contents(&disks.store);
+    let bytes = contents(&*disks.store);
     let mut found = 0;
     for (at, block) in (0..).step_by(512).zip(bytes.windows(PAGE).step_by(512)) {
         let of_tree = block[20..24] == tree.to_le_bytes();
         // Format, flags, and a reserved field: see `docs/format/tree.md`.
         if of_tree && block[0] == 1 && block[1] < 8 && block[2] < 4 && block[18..20] == [0, 0] {
             if wanted(block[1], found) {
-                flip(&disks.store, at + 700, 3);
+                flip(&*disks.store, at + 700, 3);
             }
             found += 1;
         }
