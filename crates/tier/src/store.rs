@@ -68,7 +68,7 @@ mod totals;
 mod write;
 mod write_back;
 
-pub use adopt::page_lives;
+pub use adopt::page_incarnations;
 pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
 #[doc(hidden)]

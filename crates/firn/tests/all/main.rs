@@ -24,4 +24,5 @@ mod recovery;
 mod support;
 mod tables;
 mod threads_in_small;
+mod transact_runs_again;
 mod two_processes_are_refused;
