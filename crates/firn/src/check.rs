@@ -56,6 +56,19 @@ pub struct CheckReport {
     pub faults: u64,
 }
 
+impl Database {
+    /// Asserts what the flash cache and the transactions promise of their structures in memory. For
+    /// tests and simulations.
+    #[doc(hidden)]
+    pub fn check_memory(&self) {
+        let engine = self.engine();
+        if let Some(cache) = engine.tier.cache() {
+            cache.check_memory();
+        }
+        engine.txns.check();
+    }
+}
+
 impl CheckReport {
     /// Whether nothing is damaged.
     #[must_use]

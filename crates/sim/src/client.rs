@@ -138,6 +138,7 @@ impl Client {
             }
         }
         settle(&mut entries, &mut pending);
+        self.db.check_memory();
         (entries, stop)
     }
 

@@ -42,6 +42,7 @@ mod create;
 mod directory;
 mod geometry;
 mod group;
+mod invariants;
 mod lacking;
 mod leave;
 mod lost;
@@ -60,6 +61,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod versions;
+mod word;
 mod write;
 
 pub use create::Face;
@@ -163,6 +165,14 @@ impl PageCache for FlashCache {
     fn end_recovery(&self) {
         *self.recent.lock() = Versions::unknown();
         self.freed_in_redo.lock().clear();
+        if cfg!(debug_assertions) {
+            self.check_memory();
+        }
+    }
+    fn check_memory(&self) {
+        if !self.is_lost() {
+            self.check_ring(&self.ring.lock());
+        }
     }
     fn state(&self) -> CacheState {
         CacheState { durable: self.durable.load(Relaxed), lost: self.is_lost() }

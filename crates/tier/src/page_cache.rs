@@ -117,6 +117,10 @@ pub trait PageCache: PageTier {
     /// Reads every cached page and reports faults; returns the number of pages read.
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError>;
 
+    /// Asserts what the cache's structures in memory promise. For tests and simulations; the caller
+    /// holds no latch and no lock.
+    fn check_memory(&self) {}
+
     /// The kind of cache that it is.
     fn kind(&self) -> Arc<dyn CacheKind>;
 

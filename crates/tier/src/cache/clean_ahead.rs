@@ -13,10 +13,10 @@
 //!   leaves it alone; of an image that became invalid meanwhile the store gets a version older than
 //!   the valid one, which stays dirty.
 
-use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Serial, Slot};
 use super::policy::{Fate, choose};
 use super::state::FlashCache;
+use super::word::Word;
 use crate::page_cache::statistics::add;
 use crate::{PageWrite, TierError, TierErrorKind};
 use firndb_base::sync::atomic::Ordering::Relaxed;

@@ -24,64 +24,15 @@
 //! directory.
 
 use super::geometry::Slot;
+use super::word::{DIRTY, LINKED, PAGE_MASK, REFERENCED, Word};
 use crate::ranks;
 use firndb_base::sync::Mutex;
 use firndb_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use firndb_base::{Lsn, PageId};
 use std::ops::Range;
 
-/// Bits of a page number in a word: 4 PiB of pages of 4 KiB. Pages beyond by-pass the cache.
-pub(crate) const PAGE_BITS: u32 = 40;
-const TAG_BITS: u32 = 20;
-const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
-const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
-const LINKED: u64 = 1 << 60;
-const DIRTY: u64 = 1 << 61;
-const REFERENCED: u64 = 1 << 62;
 const NONE: u32 = u32::MAX;
 const STRIPES: usize = 256;
-
-/// A slot's word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word(u64);
-
-impl Word {
-    /// A word with flags, for tests of policies.
-    #[cfg(test)]
-    pub(crate) fn of(page: PageId, valid: bool, dirty: bool, referenced: bool) -> Word {
-        let flags = [(valid, LINKED), (dirty, DIRTY), (referenced, REFERENCED)];
-        Word(page.0 | flags.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum::<u64>())
-    }
-    fn new(page: PageId, version: Lsn, dirty: bool) -> Word {
-        assert!(page.0 & !PAGE_MASK == 0, "{page:?} is too great a number for the cache");
-        let tag = (version.0 & TAG_MASK) << PAGE_BITS;
-        Word(page.0 | tag | LINKED | if dirty { DIRTY } else { 0 })
-    }
-    /// The page of the image that the slot holds, or held last.
-    pub(crate) fn page(self) -> PageId {
-        PageId(self.0 & PAGE_MASK)
-    }
-    /// Whether the image is the page's newest one in the cache.
-    pub(crate) fn is_valid(self) -> bool {
-        self.0 & LINKED != 0
-    }
-    /// Whether the store has an older version.
-    pub(crate) fn is_dirty(self) -> bool {
-        self.0 & DIRTY != 0
-    }
-    /// Whether the image was read since it entered.
-    pub(crate) fn is_referenced(self) -> bool {
-        self.0 & REFERENCED != 0
-    }
-    /// Whether the image may be of this version, judged by the tag.
-    pub(crate) fn may_be(self, version: Lsn) -> bool {
-        self.0 >> PAGE_BITS & TAG_MASK == version.0 & TAG_MASK
-    }
-    /// Whether both words describe the same image, referenced or not.
-    pub(crate) fn is_same_image(self, other: Word) -> bool {
-        (self.0 ^ other.0) & !REFERENCED == 0
-    }
-}
 
 /// An image found while the directory is restored.
 #[derive(Clone, Copy, Debug)]
@@ -360,6 +311,38 @@ impl Directory {
         });
         self.valid.store(valid, Relaxed);
         self.dirty.store(dirty, Relaxed);
+    }
+
+    /// Asserts the invariants at the head of this file, and calls `each` with every valid image,
+    /// under its stripe's lock. No image enters meanwhile: the caller holds the cache's `ring`.
+    pub(crate) fn check(&self, each: &mut dyn FnMut(Slot, Word)) {
+        let (most, mut valid, mut dirty) = (self.counts(), 0, 0);
+        for chain in 0..self.places.len() {
+            let _stripe = self.stripe(chain).lock();
+            let mut at = self.places[chain].head.load(Relaxed);
+            while at != NONE {
+                let word = self.word(Slot(at));
+                assert!(
+                    word.is_valid() && self.chain_of(word.page()) == chain,
+                    "{at} is in its page's chain"
+                );
+                let first = self.find(chain, word.page()).map(|(slot, _)| slot);
+                assert_eq!(first, Some(at), "one valid image a page");
+                (valid, dirty) = (valid + 1, dirty + u64::from(word.is_dirty()));
+                each(Slot(at), word);
+                at = self.places[at as usize].next.load(Relaxed);
+            }
+        }
+        // Images may become invalid or clean meanwhile.
+        let least = self.counts();
+        assert!(
+            (least.0..=most.0).contains(&valid),
+            "{valid} images are valid, {least:?} to {most:?} counted"
+        );
+        assert!(
+            (least.1..=most.1).contains(&dirty),
+            "{dirty} images are dirty, {least:?} to {most:?} counted"
+        );
     }
 
     /// Visits every valid image. A hint: changes made meanwhile may be seen or not.

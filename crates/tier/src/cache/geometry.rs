@@ -234,7 +234,7 @@ impl Geometry {
     }
     /// Whether the page number fits into the directory's words. Other pages by-pass the cache.
     pub(crate) fn can_hold(page: PageId) -> bool {
-        page.0 != 0 && page.0 >> super::directory::PAGE_BITS == 0
+        page.0 != 0 && page.0 >> super::word::PAGE_BITS == 0
     }
 }
 

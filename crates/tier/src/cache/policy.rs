@@ -4,7 +4,7 @@
 //! others are discarded. With a second chance, an image that is valid and was referenced is
 //! enqueued again, except the very first ones if there would be no space left.
 
-use super::directory::Word;
+use super::word::Word;
 use crate::page_cache::policy::CachePolicy;
 
 /// Which images of a group that is replaced stay for another round.

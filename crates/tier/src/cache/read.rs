@@ -6,10 +6,10 @@
 //! newer version enters the cache after that lookup, the store's version was the newest at the time
 //! of the lookup.
 
-use super::directory::Word;
 use super::geometry::{Geometry, SEAL_BYTES, Serial, Slot};
 use super::group::Seal;
 use super::state::FlashCache;
+use super::word::Word;
 use crate::page_cache::read_below;
 use crate::page_cache::statistics::add;
 use crate::{Found, PageRead, TierError, TierErrorKind};

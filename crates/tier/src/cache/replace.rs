@@ -4,12 +4,12 @@
 //! is durable (`write_group`); readers that found them in the directory before may read them
 //! meanwhile.
 
-use super::directory::Word;
 use super::geometry::{SEAL_BYTES, Slot};
 use super::group::Entry;
 use super::lost::Reread;
 use super::policy::{Chances, Fate, choose};
 use super::state::{FlashCache, Ring};
+use super::word::Word;
 use crate::page_cache::statistics::add;
 use crate::{PageWrite, TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
@@ -66,6 +66,7 @@ impl FlashCache {
             self.forget_lacking(image.slot);
         }
         ring.front = ring.front.next();
+        self.check_replaced(ring);
         Ok(())
     }
 

@@ -40,6 +40,11 @@ impl SegmentBuilder {
         SegmentBuilder { number, whole, body: Vec::new() }
     }
 
+    /// Number of the segment.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Adds the header of the next group; returns the segment if that was its last.
     pub(crate) fn add(
         &mut self,

@@ -3,6 +3,7 @@
 mod failures;
 mod freed;
 mod harness;
+mod invariants;
 mod leaving;
 mod lost;
 mod model;

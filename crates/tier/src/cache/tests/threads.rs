@@ -4,10 +4,9 @@ use super::harness::*;
 use crate::PageCache;
 use crate::page_cache::CacheOptions;
 use crate::store::Journal;
-use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::{PageTier, Written};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};
-use firndb_device::AlignedBuf;
 use std::collections::BTreeMap;
 
 #[test]
@@ -27,10 +26,9 @@ fn every_thread_reads_the_newest_version_of_its_pages() {
     }
 }
 
-pub(crate) fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u64) {
+fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u64) {
     let mut rng = Rng::new(seed);
     let mut newest: BTreeMap<PageId, Lsn> = BTreeMap::new();
-    let mut data = AlignedBuf::zeroed(PAGE_SIZE);
     // Miri looks for races and weak orders rather than for rare schedules.
     for _ in 0..if cfg!(miri) { 10 } else { 600 } {
         let page = own[rng.below(own.len() as u64) as usize];
@@ -44,21 +42,7 @@ pub(crate) fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u6
                 let dirty = known.is_none() || rng.one_in(2);
                 let version = if dirty { log.tick() } else { known.expect("written") };
                 log.flush(Lsn(version.0 + 1)).unwrap();
-                data.copy_from_slice(&image(page, version));
-                let mut writes = [PageWrite {
-                    page,
-                    version,
-                    recovery_lsn: version,
-                    dirty,
-                    data: &data,
-                    changed: None,
-                    base: Lsn::ZERO,
-                    lifetime: Lifetime::Unknown,
-                    outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
-                }];
-                cache.write_batch(&mut writes);
-                let [write] = writes;
-                let outcome = write.outcome.unwrap();
+                let outcome = offer(cache, page, version, dirty).unwrap();
                 assert!(!dirty || outcome == Written::Taken);
                 newest.insert(page, version);
             }

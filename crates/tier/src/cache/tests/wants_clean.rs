@@ -4,30 +4,10 @@
 use super::harness::*;
 use crate::page_cache::CacheOptions;
 use crate::store::Journal;
-use crate::{CacheSwitch, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::{CacheSwitch, PageTier, Written};
 use firndb_base::sync::Arc;
-use firndb_base::{Lsn, PageId, Progress};
-use firndb_device::{AlignedBuf, Calls, Fault, FaultPlan, FaultRule, Faulty, When};
-
-/// Offers pages through the switch, as the buffer does when they leave.
-fn offer(switch: &CacheSwitch, page: PageId, version: Lsn, dirty: bool) -> Result<Written, TierError> {
-    let mut data = AlignedBuf::zeroed(PAGE_SIZE);
-    data.copy_from_slice(&image(page, version));
-    let mut writes = [PageWrite {
-        page,
-        version,
-        recovery_lsn: version,
-        dirty,
-        data: &data,
-        changed: None,
-        base: Lsn::ZERO,
-        lifetime: Lifetime::Unknown,
-        outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
-    }];
-    switch.write_batch(&mut writes);
-    let [write] = writes;
-    write.outcome
-}
+use firndb_base::{Lsn, Progress};
+use firndb_device::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
 
 #[test]
 fn a_write_through_cache_that_is_lost_wants_none_any_more() {
