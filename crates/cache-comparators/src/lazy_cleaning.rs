@@ -274,17 +274,16 @@ impl PageCache for LazyCleaning {
     }
     fn cache_statistics(&self) -> CacheStatistics {
         let state = self.state.lock();
-        CacheStatistics {
-            slots: state.places.len() as u64,
-            slots_used: (state.places.len() - state.free.len()) as u64,
-            pages_valid: state.pages.len() as u64,
-            pages_dirty: state.dirty as u64,
-            leaving: self.leaving.load(Relaxed),
-            directory_bytes: (state.places.len() * size_of::<Option<Place>>()
-                + state.pages.len() * (size_of::<(PageId, usize)>() + size_of::<(u64, u64, usize)>()))
-                as u64,
-            ..self.counters.read()
-        }
+        let mut statistics = self.counters.read();
+        statistics.slots = state.places.len() as u64;
+        statistics.slots_used = (state.places.len() - state.free.len()) as u64;
+        statistics.pages_valid = state.pages.len() as u64;
+        statistics.pages_dirty = state.dirty as u64;
+        statistics.leaving = self.leaving.load(Relaxed);
+        let places = state.places.len() * size_of::<Option<Place>>();
+        let pages = state.pages.len() * (size_of::<(PageId, usize)>() + size_of::<(u64, u64, usize)>());
+        statistics.directory_bytes = (places + pages) as u64;
+        statistics
     }
 }
 

@@ -284,17 +284,16 @@ impl PageCache for EntryCache {
     fn cache_statistics(&self) -> CacheStatistics {
         let state = self.state.lock();
         let pages = state.pages_count() as u64;
-        CacheStatistics {
-            slots: state.slots() as u64,
-            slots_used: pages,
-            pages_valid: pages,
-            directory_bytes: (state.slots() * (size_of::<Option<Place>>() + size_of::<usize>())
-                + state.pages_count() * size_of::<[(PageId, usize); 2]>())
-                as u64,
-            write_through: true,
-            lost: self.is_lost(),
-            ..self.counters.read()
-        }
+        let mut statistics = self.counters.read();
+        statistics.slots = state.slots() as u64;
+        statistics.slots_used = pages;
+        statistics.pages_valid = pages;
+        let places = state.slots() * (size_of::<Option<Place>>() + size_of::<usize>());
+        let listed = state.pages_count() * size_of::<[(PageId, usize); 2]>();
+        statistics.directory_bytes = (places + listed) as u64;
+        statistics.write_through = true;
+        statistics.lost = self.is_lost();
+        statistics
     }
 }
 

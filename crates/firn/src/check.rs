@@ -154,7 +154,7 @@ impl Database {
             Err(error) => return Err(error),
         }
         let set_aside = engine.txns.work_set_aside().0.into_iter().chain(engine.recovery.set_aside());
-        set_aside.for_each(|SetAside { work, cause }| report.add(format!("{work}: {cause}")));
+        set_aside.for_each(|SetAside { work, cause, .. }| report.add(format!("{work}: {cause}")));
         let store = engine.store.check(true, &mut |step| {
             if let CheckProgress::Images(done, total) = step {
                 progress(CheckPhase::Pages(done, total));

@@ -11,11 +11,20 @@ use firndb_base::sync::{Mutex, OnceLock};
 
 /// One piece of background work that met damage and is not tried again before the next opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SetAside {
     /// What the engine was doing, for people: "freeing the dropped table accounts".
     pub work: String,
     /// The damage that it met, for people.
     pub cause: String,
+}
+
+impl SetAside {
+    /// Work that met damage.
+    #[must_use]
+    pub fn new(work: impl Into<String>, cause: impl Into<String>) -> SetAside {
+        SetAside { work: work.into(), cause: cause.into() }
+    }
 }
 
 /// Called once for each piece of work that is set aside, by the thread that met the damage.

@@ -109,7 +109,7 @@ impl BackgroundRecovery {
 /// A page that could not be redone, for reports.
 fn page_set_aside(page: PageId, error: &BufferError) -> SetAside {
     let work = "repeating the changes that the log has of a page".to_owned();
-    SetAside { work, cause: damage(page, error).message }
+    SetAside::new(work, damage(page, error).message)
 }
 
 /// Why a page was not redone.

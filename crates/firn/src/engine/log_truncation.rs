@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::superblock::EPOCHS_HELD_MAX;
 use crate::error::Error;
 use firndb_base::Lsn;
-use firndb_tier::cache::CacheState;
+use firndb_tier::CacheState;
 
 /// The share of the log's space, as a divisor, that is retained for pages that only the flash cache
 /// has.

@@ -1,6 +1,6 @@
 //! When `transact` runs its work again, and when not.
 
-use crate::histories_support::{create, quiet};
+use crate::support::small::{create, quiet};
 use firndb::{Database, Error, ErrorKind, Table, Transaction};
 
 /// An error of the caller's own, beside those of the database.

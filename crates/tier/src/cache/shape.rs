@@ -8,6 +8,7 @@ use firndb_device::Device;
 
 /// Size and shape of a cache, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheShape {
     /// Bytes of its device that the cache uses.
     pub bytes: u64,

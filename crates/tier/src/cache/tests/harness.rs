@@ -121,28 +121,13 @@ impl Rig {
 }
 
 /// Offers one page, as the buffer does when it leaves.
-pub(crate) fn offer(
+pub(crate) fn offer_one(
     tier: &dyn PageTier,
     page: PageId,
     version: Lsn,
     dirty: bool,
 ) -> Result<Written, TierError> {
-    let mut data = AlignedBuf::zeroed(PAGE_SIZE);
-    data.copy_from_slice(&image(page, version));
-    let mut writes = [PageWrite {
-        page,
-        version,
-        recovery_lsn: version,
-        dirty,
-        data: &data,
-        changed: None,
-        base: Lsn::ZERO,
-        lifetime: Lifetime::Unknown,
-        outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
-    }];
-    tier.write_batch(&mut writes);
-    let [write] = writes;
-    write.outcome
+    offer(tier, &[page], &[version], dirty, |_| Lifetime::Unknown).remove(0)
 }
 
 /// Compares pages with what `cache` returns.

@@ -42,7 +42,7 @@ fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u64) {
                 let dirty = known.is_none() || rng.one_in(2);
                 let version = if dirty { log.tick() } else { known.expect("written") };
                 log.flush(Lsn(version.0 + 1)).unwrap();
-                let outcome = offer(cache, page, version, dirty).unwrap();
+                let outcome = offer_one(cache, page, version, dirty).unwrap();
                 assert!(!dirty || outcome == Written::Taken);
                 newest.insert(page, version);
             }

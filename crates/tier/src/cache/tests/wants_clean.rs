@@ -28,7 +28,7 @@ fn a_write_through_cache_that_is_lost_wants_none_any_more() {
     for page in &pages {
         let version = log.tick();
         log.flush(Lsn(version.0 + 1)).unwrap();
-        assert_eq!(offer(&switch, *page, version, true), Ok(Written::Taken));
+        assert_eq!(offer_one(&switch, *page, version, true), Ok(Written::Taken));
     }
     let cache = switch.cache().expect("it is still in its place");
     assert!(cache.cache_statistics().lost, "its device fails every write");
@@ -49,6 +49,10 @@ fn a_cache_that_leaves_wants_none_and_one_that_stays_after_all_does() {
     assert_eq!(switch.leave_step(), Ok(Progress::Worked));
     assert!(!switch.wants_clean(), "what leaves takes nothing in");
     cache.set_leaving(false);
-    assert_eq!(offer(&switch, page, version, false), Ok(Written::Taken), "one that was offered all the same");
+    assert_eq!(
+        offer_one(&switch, page, version, false),
+        Ok(Written::Taken),
+        "one that was offered all the same"
+    );
     assert!(switch.wants_clean(), "it takes pages again");
 }
