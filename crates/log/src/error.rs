@@ -21,6 +21,13 @@ pub enum LogErrorKind {
     Closed,
 }
 
+impl LogErrorKind {
+    /// An error of this kind with a sentence for people.
+    pub(crate) fn error(self, message: impl Into<String>) -> LogError {
+        LogError { kind: self, message: message.into() }
+    }
+}
+
 /// A log error: its kind, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogError {
@@ -33,12 +40,12 @@ pub struct LogError {
 impl LogError {
     /// An error of `kind` with a sentence for people.
     pub fn new(kind: LogErrorKind, message: impl Into<String>) -> LogError {
-        LogError { kind, message: message.into() }
+        kind.error(message)
     }
 }
 impl From<DeviceError> for LogError {
     fn from(error: DeviceError) -> LogError {
-        LogError::new(LogErrorKind::Failed, error.message)
+        LogErrorKind::Failed.error(error.message)
     }
 }
 impl fmt::Display for LogError {

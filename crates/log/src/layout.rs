@@ -72,12 +72,9 @@ impl Geometry {
         };
         if !geometry.is_sound(device_len, SECTIONS_MIN) {
             let least = (MEMBER_COPIES + 2 * SECTIONS_MIN) * unit;
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!(
-                    "{name}: {device_len} bytes are too few for a log device, which needs at least {least}"
-                ),
-            ));
+            return Err(LogErrorKind::BadArgument.error(format!(
+                "{name}: {device_len} bytes are too few for a log device, which needs at least {least}"
+            )));
         }
         Ok((geometry, split.then(|| geometry.area(area_sections))))
     }

@@ -1,25 +1,23 @@
 //! The log of an open database.
 
 use crate::archive::format::EpochMark;
-use crate::block::{self, Owner};
+use crate::block;
 use crate::error::{LogError, LogErrorKind};
-use crate::hedge::hiding::Hiding;
 use crate::ids::LogIdentity;
-use crate::layout::{Geometry, MemberHeader, SectionHeader};
+use crate::members::new_member::NewMember;
 use crate::options::{LogClass, LogOptions, LogSpace, LogStatistics};
 use crate::read::underreplicated::UnderReplicated;
 use crate::record::{FRAME, Kind, Record};
 use crate::write::front::{Front, FrontSetup};
 use crate::write::in_flight::slot::Slot;
 use crate::write::pipeline::Pipeline;
-use crate::write::space::DeviceSpace;
 use crate::write::worker;
 use firndb_base::codec::Writer;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::thread::JoinHandle;
 use firndb_base::sync::{Arc, Mutex};
 use firndb_base::{DatabaseId, Epoch, Lsn};
-use firndb_device::{AlignedBuf, Device, Durability};
+use firndb_device::{AlignedBuf, Device};
 
 const BUFFER_MIN: usize = 8 << 10;
 const COPIES_MAX: usize = 8;
@@ -41,11 +39,7 @@ pub struct Log {
 /// What a log, new or recovered, is opened with.
 pub(crate) struct Opening {
     pub database: DatabaseId,
-    pub devices: Vec<Arc<dyn Device>>,
-    pub owners: Vec<Owner>,
-    pub spaces: Vec<DeviceSpace>,
-    /// The areas for reissued outliers.
-    pub areas: Vec<Option<DeviceSpace>>,
+    pub members: Vec<NewMember>,
     pub epoch: Epoch,
     pub start: Lsn,
     pub oldest: Lsn,
@@ -64,14 +58,11 @@ pub(crate) fn check_members(devices: &[Arc<dyn Device>], identity: &LogIdentity)
     let count = devices.len();
     let distinct = (0..identity.members.len()).all(|i| !identity.members[..i].contains(&identity.members[i]));
     if count == 0 || count > DEVICES_MAX || count != identity.members.len() || !distinct {
-        return Err(LogError::new(
-            LogErrorKind::BadArgument,
-            format!(
-                "a log has 1 to {DEVICES_MAX} distinct members and a device for each; {count} devices and \
+        return Err(LogErrorKind::BadArgument.error(format!(
+            "a log has 1 to {DEVICES_MAX} distinct members and a device for each; {count} devices and \
                  {} members were given",
-                identity.members.len()
-            ),
-        ));
+            identity.members.len()
+        )));
     }
     Ok(())
 }
@@ -101,37 +92,14 @@ impl Log {
         let start = Log::start_at(start);
         check_members(&devices, &identity)?;
         check_options(&options)?;
-        let unit = unit_of(&devices);
-        let tag = block::database_tag(identity.database);
-        let mut owners = Vec::new();
-        let (mut spaces, mut areas) = (Vec::new(), Vec::new());
-        let hides = devices.len() > 1 && options.hiding != Hiding::Off;
-        for (place, (device, &member)) in devices.iter().zip(&identity.members).enumerate() {
-            let (geometry, area) =
-                Geometry::choose(&device.info().name, device.len(), unit, options.section_bytes, hides)?;
-            let owner = Owner::main(tag, member.0);
-            let header = MemberHeader {
-                database: identity.database,
-                epoch,
-                member,
-                members: devices.len() as u32,
-                place: place as u32,
-                geometry,
-                area,
-                retired: false,
-            };
-            format(&**device, owner, &header)?;
-            owners.push(owner);
-            spaces.push(DeviceSpace::empty(geometry));
-            areas.push(area.map(DeviceSpace::empty));
-        }
-        let database = identity.database;
+        let (unit, count, database) = (unit_of(&devices), devices.len(), identity.database);
+        let devices = devices.into_iter().zip(identity.members).enumerate();
+        let members = devices.map(|(place, (device, member))| {
+            NewMember::format(device, (database, epoch), member, (place, count), unit, &options)
+        });
         let opening = Opening {
             database,
-            devices,
-            owners,
-            spaces,
-            areas,
+            members: members.collect::<Result<_, _>>()?,
             epoch,
             start,
             oldest: start,
@@ -149,9 +117,10 @@ impl Log {
 
     pub(crate) fn open(opening: Opening, options: LogOptions) -> Result<Arc<Log>, LogError> {
         check_options(&options)?;
-        let unit = opening.spaces[0].unit_bytes();
-        assert!(opening.spaces.iter().all(|s| s.unit_bytes() == unit), "the members of a log share its unit");
-        let capacities: Vec<u64> = opening.spaces.iter().map(DeviceSpace::capacity_bytes).collect();
+        let members = opening.members;
+        let unit = members[0].space.unit_bytes();
+        assert!(members.iter().all(|m| m.space.unit_bytes() == unit), "the members of a log share its unit");
+        let capacities: Vec<u64> = members.iter().map(|m| m.space.capacity_bytes()).collect();
         if let Some(layout) = &options.layout {
             layout.check(unit, &capacities)?;
         }
@@ -170,13 +139,15 @@ impl Log {
         let request_bytes = options.request_bytes.next_multiple_of(unit as usize).max(2 * unit as usize);
         // A request that is issued again may cross one section boundary more than the first time.
         let buffer_bytes = request_bytes + unit as usize;
-        let devices = opening.devices.into_iter().zip(opening.owners);
-        let slots: Vec<Slot> = devices
-            .map(|(device, owner)| Slot::new(device, owner, AlignedBuf::zeroed(buffer_bytes)))
-            .collect();
+        let (mut slots, mut spaces, mut areas) = (Vec::new(), Vec::new(), Vec::new());
+        for NewMember { device, owner, space, area } in members {
+            slots.push(Slot::new(device, owner, AlignedBuf::zeroed(buffer_bytes)));
+            spaces.push(space);
+            areas.push(area);
+        }
         let count = slots.len();
         let layout = options.layout.as_ref().and_then(|it| it.composing(unit, count, opening.start));
-        let front = Front::new(setup, opening.spaces, opening.areas, options.copies, layout);
+        let front = Front::new(setup, spaces, areas, options.copies, layout);
         let workers = options.workers;
         let pipeline = Arc::new(Pipeline::new(opening.epoch, options, front, slots));
         let thin = opening.underreplicated.as_deref();
@@ -201,9 +172,7 @@ impl Log {
             workers: workers_list,
         });
         if workers {
-            *log.workers.lock() = worker::start(&pipeline, count).map_err(|error| {
-                LogError::new(LogErrorKind::Failed, format!("a log thread could not be started: {error}"))
-            })?;
+            *log.workers.lock() = worker::start(&pipeline, count)?;
         }
         if copied.is_some() && !thin.unwrap_or_default().is_empty() {
             for thin in thin.unwrap_or_default() {
@@ -311,19 +280,12 @@ impl Log {
     pub fn statistics(&self) -> LogStatistics {
         let flight = self.pipeline.flight.lock();
         let front = self.pipeline.front.lock();
-        let (written, hiding) = flight.statistics();
         LogStatistics {
             records: front.records,
             appended_bytes: front.appended_bytes,
-            requests: written.requests,
-            written_bytes: written.written_bytes,
-            requests_by_size: written.requests_by_size,
-            seals: written.seals,
-            waits: written.waits,
-            hand_overs: written.hand_overs,
             buffer_waits: self.pipeline.buffer_waits.load(Ordering::Relaxed),
             refused: front.refused,
-            hiding,
+            ..flight.statistics()
         }
     }
 }
@@ -356,28 +318,10 @@ fn check_options(options: &LogOptions) -> Result<(), LogError> {
         format!("the log's reserves together may take up to 90 % of it, not {reserves} %")
     } else if !(1..=COPIES_MAX).contains(&options.copies) {
         format!("a log has 1 to {COPIES_MAX} copies, not {}", options.copies)
-    } else if options.copies > 1 && !(options.takes_any_device() && !options.composes_at_flush()) {
+    } else if options.copies > 1 && !options.composes_as_array() {
         "copies of the log need the layout of the array".to_owned()
     } else {
         return Ok(());
     };
-    Err(LogError::new(LogErrorKind::BadArgument, problem))
-}
-
-/// Writes the header of every section as unused, then the member header: a device whose formatting
-/// was interrupted is no member.
-pub(crate) fn format(device: &dyn Device, owner: Owner, header: &MemberHeader) -> Result<(), LogError> {
-    let rings = [(owner, Some(header.geometry)), (owner.area(), header.area)];
-    for (owner, geometry) in rings.into_iter().filter_map(|(owner, ring)| ring.map(|ring| (owner, ring))) {
-        let mut unit = AlignedBuf::zeroed(geometry.unit as usize);
-        SectionHeader::unused(header.epoch).encode(owner, &mut unit[..block::BLOCK]);
-        block::seal(&mut unit[..block::BLOCK]);
-        for sequence in 1..=geometry.sections {
-            device.write(geometry.offset(geometry.linear(sequence)), &unit, Durability::Later)?;
-        }
-    }
-    device.sync()?;
-    device.write(0, &header.encode(), Durability::Later)?;
-    device.sync()?;
-    Ok(())
+    Err(LogErrorKind::BadArgument.error(problem))
 }

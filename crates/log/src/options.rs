@@ -1,6 +1,7 @@
 //! The log's options and statistics.
 
-use crate::hedge::hiding::{Hiding, HidingStatistics, OutlierOptions};
+use crate::hedge::hiding::{Hiding, HidingStatistics};
+use crate::hedge::outliers::OutlierOptions;
 use crate::log_layout::LogLayout;
 use crate::members::loss::LossHandler;
 use firndb_base::Lsn;
@@ -73,6 +74,11 @@ impl LogOptions {
     /// Whether any device may write any log.
     pub(crate) fn takes_any_device(&self) -> bool {
         self.layout.as_ref().is_none_or(|layout| layout.takes_any_device())
+    }
+
+    /// Whether a request takes all log that waits, for any device.
+    pub(crate) fn composes_as_array(&self) -> bool {
+        self.takes_any_device() && !self.composes_at_flush()
     }
 
     /// Whether a flush call reserves the log before it as a request of its own.

@@ -116,7 +116,8 @@ impl Flight {
 mod tests {
     use super::*;
     use crate::block::Owner;
-    use crate::hedge::hiding::{Hider, Hiding, OutlierOptions};
+    use crate::hedge::hiding::{Hider, Hiding};
+    use crate::hedge::outliers::OutlierOptions;
     use crate::options::LogOptions;
     use crate::testing::memory_device;
     use crate::write::front::{Composed, Requested};

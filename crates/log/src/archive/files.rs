@@ -64,10 +64,8 @@ impl ArchiveFiles {
     /// The sequence numbers of the segments, ascending.
     pub(crate) fn list(&self) -> Result<Vec<u64>, LogError> {
         let unusable = |error: std::io::Error| {
-            LogError::new(
-                LogErrorKind::Failed,
-                format!("the archive in {} cannot be listed: {error}", self.directory.display()),
-            )
+            LogErrorKind::Failed
+                .error(format!("the archive in {} cannot be listed: {error}", self.directory.display()))
         };
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.directory).map_err(unusable)? {
@@ -133,7 +131,7 @@ pub(crate) fn named(error: DeviceError) -> LogError {
         DeviceErrorKind::NoSpace => LogErrorKind::Full,
         _ => LogErrorKind::Failed,
     };
-    LogError::new(kind, format!("the archive: {}", error.message))
+    kind.error(format!("the archive: {}", error.message))
 }
 
 #[cfg(test)]

@@ -111,10 +111,8 @@ impl ArchiveRecords {
             let at = pos.since(self.start) as usize;
             let bytes = self.buf[at..at + FRAME].try_into().expect("six bytes");
             let Some(frame) = Frame::decode(pos, bytes) else {
-                return Err(LogError::new(
-                    LogErrorKind::Damaged,
-                    format!("the archive is damaged at LSN {pos}: no record begins there"),
-                ));
+                return Err(LogErrorKind::Damaged
+                    .error(format!("the archive is damaged at LSN {pos}: no record begins there")));
             };
             let end = frame.end(pos);
             if end > self.until || !self.read_up_to(end)? {
@@ -160,13 +158,10 @@ impl ArchiveRecords {
                 // The group in question is incomplete: the epoch ended before it, as the next one
                 // states.
                 if mark.previous_end != self.end {
-                    return Err(LogError::new(
-                        LogErrorKind::Damaged,
-                        format!(
-                            "the archive is damaged: an epoch that ended at LSN {} is archived up to LSN {held}",
-                            mark.previous_end
-                        ),
-                    ));
+                    return Err(LogErrorKind::Damaged.error(format!(
+                        "the archive is damaged: an epoch that ended at LSN {} is archived up to LSN {held}",
+                        mark.previous_end
+                    )));
                 }
                 self.buf.clear();
                 self.start = first;

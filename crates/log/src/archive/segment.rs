@@ -52,13 +52,10 @@ impl SegmentReader {
         }
         device.read(0, &mut buf[..UNIT]).map_err(named)?;
         if let Some(version) = SegmentHeader::other_version(&buf) {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!(
-                    "{} has format version {version}, which this program does not know: use a newer program",
-                    device.info().name
-                ),
-            ));
+            return Err(LogErrorKind::BadArgument.error(format!(
+                "{} has format version {version}, which this program does not know: use a newer program",
+                device.info().name
+            )));
         }
         // A file under another segment's name is rejected.
         let Some(header) = SegmentHeader::decode(&buf).filter(|header| header.sequence == sequence) else {

@@ -36,14 +36,11 @@ pub(crate) fn newest(files: &ArchiveFiles, database: DatabaseId) -> Result<Optio
     for sequence in files.list()?.into_iter().rev() {
         let Opened::Segment(mut reader) = SegmentReader::open(files, sequence)? else { continue };
         if reader.header.database != database {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!(
+            return Err(LogErrorKind::BadArgument.error(format!(
                     "{} is the archive of database {}, not of {database}: give each database a directory of its own",
                     files.directory().display(),
                     reader.header.database,
-                ),
-            ));
+                )));
         }
         let mut found: Option<Newest> = None;
         while reader.advance()? {

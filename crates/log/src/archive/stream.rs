@@ -245,14 +245,11 @@ fn follows(chunk: &ChunkHeader, pos: Lsn, mark: Option<EpochMark>) -> bool {
 }
 
 fn other_database(path: &Path, header: &SegmentHeader, expected: DatabaseId) -> LogError {
-    LogError::new(
-        LogErrorKind::BadArgument,
-        format!(
-            "{} is of database {}, not of {expected}: name the archive that belongs to this one",
-            path.display(),
-            header.database
-        ),
-    )
+    LogErrorKind::BadArgument.error(format!(
+        "{} is of database {}, not of {expected}: name the archive that belongs to this one",
+        path.display(),
+        header.database
+    ))
 }
 
 impl std::fmt::Debug for ArchiveLog {

@@ -54,10 +54,9 @@ impl ArchiveWriter {
         segment_bytes: u64,
     ) -> Result<ArchiveWriter, LogError> {
         if segment_bytes < SEGMENT_BYTES_MIN {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!("an archive's segments have at least {SEGMENT_BYTES_MIN} bytes, not {segment_bytes}"),
-            ));
+            return Err(LogErrorKind::BadArgument.error(format!(
+                "an archive's segments have at least {SEGMENT_BYTES_MIN} bytes, not {segment_bytes}"
+            )));
         }
         let listed = files.list()?;
         let mut writer = ArchiveWriter {

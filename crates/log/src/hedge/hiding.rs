@@ -6,7 +6,7 @@
 
 use crate::block::BLOCK;
 use crate::hedge::adaptive::{Outcome, Switch, Trust};
-use crate::hedge::outliers::{LatencyModel, Lateness, Limits};
+use crate::hedge::outliers::{LatencyModel, Limits, OutlierOptions};
 use std::time::Duration;
 
 /// What the log does about a write that takes much longer than usual.
@@ -22,51 +22,6 @@ pub enum Hiding {
     /// devices. The default.
     #[default]
     Adaptive,
-}
-
-/// What counts as an outlier. The defaults need no knowledge of the devices.
-#[derive(Clone, Debug)]
-pub struct OutlierOptions {
-    /// For each device (or one for all): request bytes, and the usual latency of a durable
-    /// sequential write of them, from a device profile. Used until enough writes were seen; if
-    /// empty, only observed latencies count.
-    pub expected: Vec<Vec<(usize, Duration)>>,
-    /// Whether the usual latencies are learned from the writes themselves.
-    pub learn: bool,
-    /// An outlier takes longer than this percentage of the usual latency (the median of recent
-    /// writes; the paper takes twice the average).
-    pub factor_percent: u32,
-    /// Or longer than this percentage of the latency below which 98 % of the writes of its size
-    /// stay, if that is less: on a device with even latencies, an outlier is detected sooner.
-    pub margin_percent: u32,
-    /// No shorter write is an outlier.
-    pub floor: Duration,
-    /// A write that exceeds the usual latency by this much, and takes at least twice as long, is a
-    /// stall: it is issued again even where hiding outliers is not worth it.
-    pub stall_after: Duration,
-    /// On a device that is usually faster than this, and whose outliers are not worth hiding, the
-    /// committing thread writes itself: queuing the write for a worker costs a thread switch each
-    /// way. If such a device stalls, only the one thread inside the call is blocked. Zero always
-    /// queues.
-    pub direct_below: Duration,
-    /// Bytes that `Hiding::Adaptive` may write again, in percent of all log bytes written; stalls
-    /// are exempt.
-    pub extra_bytes_percent: u32,
-}
-
-impl Default for OutlierOptions {
-    fn default() -> OutlierOptions {
-        OutlierOptions {
-            expected: Vec::new(),
-            learn: true,
-            factor_percent: 200,
-            margin_percent: 115,
-            floor: Duration::from_micros(100),
-            stall_after: Duration::from_millis(5),
-            direct_below: Duration::from_micros(400),
-            extra_bytes_percent: 5,
-        }
-    }
 }
 
 /// Hiding's counters since the log was opened.
@@ -131,8 +86,8 @@ impl Judged {
         }
     }
 
-    fn limits(&self, lateness: &Lateness, blocks: usize) -> Limits {
-        lateness.limits(blocks, self.model.expected(blocks), self.model.nearly_all(blocks))
+    fn limits(&self, options: &OutlierOptions, blocks: usize) -> Limits {
+        options.limits(blocks, self.model.expected(blocks), self.model.nearly_all(blocks))
     }
 }
 
@@ -157,18 +112,12 @@ pub(crate) struct Performed {
 pub(crate) struct Hider {
     /// The policy in force once there are two devices or more.
     configured: Hiding,
-    lateness: Lateness,
-    direct_below: Duration,
-    extra_bytes_percent: u64,
     devices: Vec<Judged>,
     options: OutlierOptions,
     /// Credit for writing again, in hundredths of bytes.
     saved: u64,
-    detected: u64,
-    reissued: u64,
-    wasted: u64,
-    reissued_bytes: u64,
-    gained: Duration,
+    /// Without the policy and the devices.
+    counted: HidingStatistics,
 }
 
 impl Hider {
@@ -178,22 +127,10 @@ impl Hider {
         let judged = |device| Judged::new(options, device);
         Hider {
             configured: policy,
-            lateness: Lateness {
-                factor_percent: options.factor_percent,
-                margin_percent: options.margin_percent,
-                floor: options.floor,
-                stall_after: options.stall_after,
-            },
-            direct_below: options.direct_below,
-            extra_bytes_percent: u64::from(options.extra_bytes_percent),
             devices: (0..devices).map(judged).collect(),
             options: options.clone(),
             saved: 100 * SAVED_BYTES_MAX / 4,
-            detected: 0,
-            reissued: 0,
-            wasted: 0,
-            reissued_bytes: 0,
-            gained: Duration::ZERO,
+            counted: HidingStatistics::default(),
         }
     }
 
@@ -215,7 +152,7 @@ impl Hider {
     /// device's are hidden, and as a stall.
     pub fn limits(&self, device: usize, blocks: usize) -> (Option<Duration>, Duration) {
         let judged = &self.devices[device];
-        let limits = judged.limits(&self.lateness, blocks);
+        let limits = judged.limits(&self.options, blocks);
         (limits.outlier.filter(|_| self.hides_outliers_of(device)), limits.stall)
     }
 
@@ -236,19 +173,19 @@ impl Hider {
     /// be acknowledged even if the device stalls.
     pub fn worker_should_write(&self, device: usize, blocks: usize) -> bool {
         let judged = &self.devices[device];
-        let fast = judged.model.expected(blocks).is_some_and(|expected| expected < self.direct_below);
+        let fast = judged.model.expected(blocks).is_some_and(|expected| expected < self.options.direct_below);
         self.is_active() && !(fast && judged.trust.is_earned())
     }
 
     /// Counts an overdue request.
     pub fn detect(&mut self) {
-        self.detected += 1;
+        self.counted.detected += 1;
     }
 
     /// Counts `bytes` bytes that are written again.
     pub fn reissue(&mut self, bytes: u64) {
-        self.reissued += 1;
-        self.reissued_bytes += bytes;
+        self.counted.reissued += 1;
+        self.counted.reissued_bytes += bytes;
         self.saved = self.saved.saturating_sub(100 * bytes);
     }
 
@@ -258,7 +195,7 @@ impl Hider {
             return;
         }
         if write.reissued && write.hidden_for.is_none() {
-            self.wasted += 1;
+            self.counted.wasted += 1;
         }
         let expected = self.devices[write.device].model.expected(write.blocks);
         if let Some(slow) = write.hides {
@@ -267,11 +204,11 @@ impl Hider {
             }
             return;
         }
-        let earned = write.blocks as u64 * BLOCK as u64 * self.extra_bytes_percent;
+        let earned = write.blocks as u64 * BLOCK as u64 * u64::from(self.options.extra_bytes_percent);
         self.saved = (self.saved + earned).min(100 * SAVED_BYTES_MAX);
-        self.gained += write.hidden_for.unwrap_or_default();
+        self.counted.gained += write.hidden_for.unwrap_or_default();
         let judged = &mut self.devices[write.device];
-        let outlier = judged.limits(&self.lateness, write.blocks).outlier;
+        let outlier = judged.limits(&self.options, write.blocks).outlier;
         judged.model.record(write.blocks, write.took);
         // A stall is an outlier even on a device of which nothing is known.
         let is_overdue = outlier.is_some_and(|limit| write.took > limit);
@@ -297,12 +234,8 @@ impl Hider {
         };
         HidingStatistics {
             policy: self.policy(),
-            detected: self.detected,
-            reissued: self.reissued,
-            wasted: self.wasted,
-            reissued_bytes: self.reissued_bytes,
-            gained: self.gained,
             devices: (0..self.devices.len()).map(device).collect(),
+            ..self.counted.clone()
         }
     }
 }

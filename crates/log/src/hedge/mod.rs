@@ -3,6 +3,6 @@
 
 mod adaptive;
 pub(crate) mod hiding;
-mod outliers;
+pub(crate) mod outliers;
 mod overdue;
 pub(crate) mod reissue;

@@ -176,23 +176,60 @@ pub(crate) struct Limits {
     pub stall: Duration,
 }
 
-/// The rules by which a write is overdue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lateness {
-    /// Percent of the expected latency; the paper's value is 200.
+/// What counts as an outlier. The defaults need no knowledge of the devices.
+#[derive(Clone, Debug)]
+pub struct OutlierOptions {
+    /// For each device (or one for all): request bytes, and the usual latency of a durable
+    /// sequential write of them, from a device profile. Used until enough writes were seen; if
+    /// empty, only observed latencies count.
+    pub expected: Vec<Vec<(usize, Duration)>>,
+    /// Whether the usual latencies are learned from the writes themselves.
+    pub learn: bool,
+    /// An outlier takes longer than this percentage of the usual latency (the median of recent
+    /// writes; the paper takes twice the average).
     pub factor_percent: u32,
-    /// Percent of the latency below which nearly all writes stay, if that is less.
+    /// Or longer than this percentage of the latency below which 98 % of the writes of its size
+    /// stay, if that is less: on a device with even latencies, an outlier is detected sooner.
     pub margin_percent: u32,
-    /// A shorter write is never an outlier: it would be the operating system's noise.
+    /// No shorter write is an outlier.
     pub floor: Duration,
-    /// A write that exceeds the expected latency by less is never a stall.
+    /// A write that exceeds the usual latency by this much, and takes at least twice as long, is a
+    /// stall: it is issued again even where hiding outliers is not worth it.
     pub stall_after: Duration,
+    /// On a device that is usually faster than this, and whose outliers are not worth hiding, the
+    /// committing thread writes itself: queuing the write for a worker costs a thread switch each
+    /// way. If such a device stalls, only the one thread inside the call is blocked. Zero always
+    /// queues.
+    pub direct_below: Duration,
+    /// Bytes that `Hiding::Adaptive` may write again, in percent of all log bytes written; stalls
+    /// are exempt.
+    pub extra_bytes_percent: u32,
 }
 
-impl Lateness {
+impl Default for OutlierOptions {
+    fn default() -> OutlierOptions {
+        OutlierOptions {
+            expected: Vec::new(),
+            learn: true,
+            factor_percent: 200,
+            margin_percent: 115,
+            floor: Duration::from_micros(100),
+            stall_after: Duration::from_millis(5),
+            direct_below: Duration::from_micros(400),
+            extra_bytes_percent: 5,
+        }
+    }
+}
+
+impl OutlierOptions {
     /// The limits of a write of `blocks` blocks that is expected to take `expected`, where nearly
     /// all take less than `nearly_all`.
-    pub fn limits(&self, blocks: usize, expected: Option<Duration>, nearly_all: Option<Duration>) -> Limits {
+    pub(crate) fn limits(
+        &self,
+        blocks: usize,
+        expected: Option<Duration>,
+        nearly_all: Option<Duration>,
+    ) -> Limits {
         let percent = |time: Duration, percent: u32| time.saturating_mul(percent) / 100;
         let outlier = expected.map(|expected| {
             let by_median = percent(expected, self.factor_percent);
@@ -273,8 +310,7 @@ mod tests {
 
     #[test]
     fn limits_by_what_is_expected() {
-        let lateness =
-            Lateness { factor_percent: 200, margin_percent: 125, floor: us(100), stall_after: us(5000) };
+        let lateness = OutlierOptions { margin_percent: 125, ..OutlierOptions::default() };
         let table = [
             (None, None, None, 5102),
             (Some(10), None, Some(100), 5010),

@@ -12,13 +12,12 @@
 //! Blocks carry their member's id, and ids are never assigned twice: the blocks of a former member
 //! are never log again, whatever name its device returns under.
 
-use crate::block::{self, Owner};
 use crate::error::{LogError, LogErrorKind};
-use crate::hedge::hiding::Hiding;
 use crate::ids::{LogIdentity, MemberId};
-use crate::layout::{Geometry, MemberHeader};
-use crate::log::{DEVICES_MAX, Log, format};
+use crate::layout::MemberHeader;
+use crate::log::{DEVICES_MAX, Log};
 use crate::members::loss::LossHandler;
+use crate::members::new_member::NewMember;
 use crate::members::state::MemberState;
 use crate::read::member::{Member, read_member_header};
 use crate::write::in_flight::slot::Slot;
@@ -68,18 +67,6 @@ impl MemberStatus {
             written_bytes: spaces.iter().map(DeviceSpace::written_bytes).sum(),
         })
     }
-}
-
-/// A device that was formatted to join the log.
-pub struct NewMember {
-    device: Arc<dyn Device>,
-    owner: Owner,
-    space: DeviceSpace,
-    area: Option<DeviceSpace>,
-}
-
-fn bad(message: String) -> LogError {
-    LogError::new(LogErrorKind::BadArgument, message)
 }
 
 impl Log {
@@ -154,33 +141,15 @@ impl Log {
         let unit = self.pipeline.front.lock().unit();
         let info = device.info();
         if info.logical_block as u64 > unit {
-            return Err(bad(format!(
+            return Err(LogErrorKind::BadArgument.error(format!(
                 "{} has blocks of {} bytes, but the log was made for blocks of up to {unit}: use a device with smaller \
                  ones",
                 info.name, info.logical_block
             )));
         }
-        let (wanted, hides) =
-            (self.pipeline.options.section_bytes, self.pipeline.options.hiding != Hiding::Off);
-        let (geometry, area) = Geometry::choose(&info.name, device.len(), unit, wanted, hides)?;
-        let owner = Owner::main(self.tag(), member.0);
-        let header = MemberHeader {
-            database: self.database,
-            epoch: self.epoch(),
-            member,
-            members: self.members().len() as u32 + 1,
-            place: self.members().len() as u32,
-            geometry,
-            area,
-            retired: false,
-        };
-        format(&*device, owner, &header)?;
-        let (space, area) = (DeviceSpace::empty(geometry), area.map(DeviceSpace::empty));
-        Ok(NewMember { device, owner, space, area })
-    }
-
-    fn tag(&self) -> u32 {
-        block::database_tag(self.database)
+        let place = self.members().len();
+        let log = (self.database, self.epoch());
+        NewMember::format(device, log, member, (place, place + 1), unit, &self.pipeline.options)
     }
 
     /// Takes a new member into use. Returns the first LSN that may go to it: from there on the log
@@ -190,10 +159,11 @@ impl Log {
             let mut flight = self.pipeline.flight.lock();
             let place = flight.slots().len();
             if !self.pipeline.options.takes_any_device() {
-                return Err(bad("only a log with the layout of the array can change its devices".to_owned()));
+                return Err(LogErrorKind::BadArgument
+                    .error("only a log with the layout of the array can change its devices".to_owned()));
             }
             if place == DEVICES_MAX {
-                return Err(bad(format!(
+                return Err(LogErrorKind::BadArgument.error(format!(
                     "a log has had {DEVICES_MAX} devices since the database was opened: open it again to add more"
                 )));
             }
@@ -204,9 +174,7 @@ impl Log {
             (place, front.requested())
         };
         if self.pipeline.options.workers {
-            let worker = worker::start_one(&self.pipeline, place.0).map_err(|error| {
-                LogError::new(LogErrorKind::Failed, format!("a log thread could not be started: {error}"))
-            })?;
+            let worker = worker::start_one(&self.pipeline, place.0)?;
             self.workers.lock().push(worker);
         }
         // A thread may have waited for a device.
@@ -225,11 +193,12 @@ impl Log {
             MemberState::InUse => {}
         }
         if !self.pipeline.options.takes_any_device() {
-            return Err(bad("only a log with the layout of the array can change its devices".to_owned()));
+            return Err(LogErrorKind::BadArgument
+                .error("only a log with the layout of the array can change its devices".to_owned()));
         }
         let needed = self.pipeline.options.copies_required.max(1);
         if flight.usable() <= needed {
-            return Err(bad(format!(
+            return Err(LogErrorKind::BadArgument.error(format!(
                 "member {} cannot leave the log: {needed} {} needed; add another first",
                 member.0,
                 if needed == 1 { "device is" } else { "devices are" }
@@ -237,13 +206,10 @@ impl Log {
         }
         let mut front = self.pipeline.front.lock();
         if !front.can_spare(place) {
-            return Err(LogError::new(
-                LogErrorKind::Full,
-                format!(
-                    "member {} cannot leave the log: the other devices have too little free space now",
-                    member.0
-                ),
-            ));
+            return Err(LogErrorKind::Full.error(format!(
+                "member {} cannot leave the log: the other devices have too little free space now",
+                member.0
+            )));
         }
         flight.stop_using(place);
         front.set_in_use(place, false);
@@ -294,7 +260,7 @@ impl Log {
 
 fn place_of(slots: &[Slot], member: MemberId) -> Result<usize, LogError> {
     let found = slots.iter().position(|s| s.member() == member && s.state() != MemberState::Gone);
-    found.ok_or_else(|| bad(format!("the log has no member {}", member.0)))
+    found.ok_or_else(|| LogErrorKind::BadArgument.error(format!("the log has no member {}", member.0)))
 }
 
 /// Marks the header of a former member.

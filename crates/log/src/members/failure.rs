@@ -114,7 +114,7 @@ impl Pipeline {
              that were not acknowledged yet are durable is unknown until the database is opened again"
                 .to_owned()
         };
-        LogError::new(LogErrorKind::Failed, message)
+        LogErrorKind::Failed.error(message)
     }
 
     /// Wakes a thread to write after a change that is not the end of a write.

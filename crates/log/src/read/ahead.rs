@@ -182,7 +182,7 @@ impl Drop for EndNotice<'_> {
         state.ended = true;
         if thread::panicking() {
             let message = "reading the log ahead panicked";
-            state.failed.get_or_insert_with(|| LogError::new(LogErrorKind::Failed, message));
+            state.failed.get_or_insert_with(|| LogErrorKind::Failed.error(message));
         }
         self.0.moved.notify_all();
     }

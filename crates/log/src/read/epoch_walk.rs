@@ -189,14 +189,11 @@ pub(crate) fn check_claims(
     voids: &[(usize, Lsn)],
 ) -> Result<(), LogError> {
     if let Some(epoch) = cursor.readers().iter().filter_map(|r| r.seen.unknown).max() {
-        return Err(LogError::new(
-            LogErrorKind::Damaged,
-            format!(
+        return Err(LogErrorKind::Damaged.error(format!(
                 "the log holds blocks of epoch {epoch}, but the superblock knows epochs up to {} only: the superblock \
                  is older than the log",
                 epochs.last().epoch
-            ),
-        ));
+            )));
     }
     for (place, range) in epochs.ranges().iter().enumerate().skip(first) {
         let claim = cursor.readers().iter().map(|r| r.seen.claims[place]).max().unwrap_or(Lsn::ZERO);
@@ -212,18 +209,13 @@ pub(crate) fn check_claims(
 }
 
 pub(crate) fn missing(from: Lsn, to: Lsn) -> LogError {
-    LogError::new(
-        LogErrorKind::Damaged,
-        format!(
+    LogErrorKind::Damaged.error(format!(
             "the log is damaged: what follows LSN {from} cannot be read, although it was durable up to LSN {to}. Restore \
              the log device from a copy, or restore a backup"
-        ),
-    )
+        ))
 }
 
 pub(crate) fn broken(lsn: Lsn) -> LogError {
-    LogError::new(
-        LogErrorKind::Damaged,
-        format!("the log is damaged: there is no record at LSN {lsn}, where one must begin"),
-    )
+    LogErrorKind::Damaged
+        .error(format!("the log is damaged: there is no record at LSN {lsn}, where one must begin"))
 }

@@ -41,12 +41,9 @@ impl EpochTable {
         let starts =
             epochs.iter().all(|&(_, lsn)| lsn.0 < LSN_MAX && (lsn == base(lsn) || lsn == Lsn::FIRST));
         if epochs.is_empty() || !ascending || !starts {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!(
-                    "a log's epochs ascend and start where next_epoch_start() said; these do not: {epochs:?}"
-                ),
-            ));
+            return Err(LogErrorKind::BadArgument.error(format!(
+                "a log's epochs ascend and start where next_epoch_start() said; these do not: {epochs:?}"
+            )));
         }
         let limits = epochs.iter().skip(1).map(|&(_, lsn)| lsn).chain([Lsn::MAX]);
         let ranges = epochs

@@ -65,10 +65,8 @@ impl Framing {
             (lsn, bytes) = (lsn.advance(count as u64), &bytes[count..]);
             let Ok(frame) = self.frame[..].try_into() else { return Ok(()) };
             let Some(frame) = Frame::decode(self.record, frame) else {
-                return Err(LogError::new(
-                    LogErrorKind::Damaged,
-                    format!("the log is damaged at LSN {}: no record begins there", self.record),
-                ));
+                return Err(LogErrorKind::Damaged
+                    .error(format!("the log is damaged at LSN {}: no record begins there", self.record)));
             };
             self.next = Some((frame.end(self.record), frame.more));
         }
@@ -178,12 +176,9 @@ impl LogTail {
                 return Ok(None);
             }
             if std::mem::replace(&mut fresh, true) {
-                return Err(LogError::new(
-                    LogErrorKind::Damaged,
-                    format!(
-                        "the log from LSN {first} on was written to its devices and cannot be found there"
-                    ),
-                ));
+                return Err(LogErrorKind::Damaged.error(format!(
+                    "the log from LSN {first} on was written to its devices and cannot be found there"
+                )));
             }
             self.scan = Some(ScannedBytes::new(self, on_devices)?);
         }
@@ -253,10 +248,8 @@ impl ScannedBytes {
             cursor.seek(span.epoch, first);
             out.resize(len, 0);
             if !cursor.read(out)? {
-                return Err(LogError::new(
-                    LogErrorKind::Damaged,
-                    format!("the log changed between LSN {first} and {end} while it was read"),
-                ));
+                return Err(LogErrorKind::Damaged
+                    .error(format!("the log changed between LSN {first} and {end} while it was read")));
             }
             self.pos = first.advance(len as u64);
             return Ok(Some((self.mark(), first)));

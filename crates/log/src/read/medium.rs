@@ -83,12 +83,9 @@ impl Medium {
         if bad.len() <= UNREADABLE_MAX {
             return Ok(());
         }
-        Err(LogError::new(
-            LogErrorKind::Failed,
-            format!(
-                "more than {UNREADABLE_MAX} places of a log device cannot be read, the last one: {error}"
-            ),
-        ))
+        Err(LogErrorKind::Failed.error(format!(
+            "more than {UNREADABLE_MAX} places of a log device cannot be read, the last one: {error}"
+        )))
     }
 
     /// Whether the device can be read at all: either copy of the member header can.

@@ -31,10 +31,6 @@ pub(crate) struct Member {
     damaged_header: Option<(MemberHeader, Vec<u64>)>,
 }
 
-fn damaged(message: String) -> LogError {
-    LogError::new(LogErrorKind::Damaged, message)
-}
-
 impl Member {
     /// Reads the device at `place` of the list: its main stream and, if there is one, its area for
     /// reissued outliers.
@@ -47,25 +43,24 @@ impl Member {
         let name = &device.info().name;
         let expected = identity.members[place];
         if header.database != identity.database {
-            return Err(damaged(format!(
+            return Err(LogErrorKind::Damaged.error(format!(
                 "{name} is a log device of database {}, not of database {}",
                 header.database, identity.database
             )));
         }
         if header.member != expected {
-            return Err(damaged(format!(
+            return Err(LogErrorKind::Damaged.error(format!(
                 "{name} is member {} of the log where member {} was expected: a device is missing, or the \
                  devices were handed in in another order",
                 header.member.0, expected.0
             )));
         }
         if header.retired {
-            return Err(damaged(format!(
-                "{name} has left the log of its database; it is no log device any more"
-            )));
+            return Err(LogErrorKind::Damaged
+                .error(format!("{name} has left the log of its database; it is no log device any more")));
         }
         if header.geometry.unit < device.info().logical_block as u64 {
-            return Err(damaged(format!(
+            return Err(LogErrorKind::Damaged.error(format!(
                 "{name} has blocks of {} bytes, but the log was made for blocks of up to {}: copy it to a device \
                  with smaller blocks",
                 device.info().logical_block,
@@ -251,5 +246,6 @@ fn read_copy(
 }
 
 fn no_header(device: &dyn Device) -> LogError {
-    damaged(format!("{} is not a log device: it has no valid member header", device.info().name))
+    LogErrorKind::Damaged
+        .error(format!("{} is not a log device: it has no valid member header", device.info().name))
 }

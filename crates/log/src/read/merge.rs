@@ -24,8 +24,9 @@ use crate::read::doubts::Doubt;
 use crate::read::epochs::{EpochRange, EpochTable};
 use crate::read::member::Member;
 use crate::read::reader::{Head, Peek, Reader};
+use crate::read::side_by_side;
 use crate::read::underreplicated::{CopiedBlocks, UnderReplicated};
-use firndb_base::sync::{Arc, thread};
+use firndb_base::sync::Arc;
 use firndb_base::{Epoch, Lsn};
 
 /// The streams that a cursor merges.
@@ -374,21 +375,8 @@ impl Cursor {
 
     /// Reads ahead on every device that has a spare buffer, all in parallel.
     fn load(&mut self) -> Result<(), LogError> {
-        let mut loadable: Vec<&mut Reader> = self.readers.iter_mut().filter(|r| r.can_load()).collect();
-        let outcomes: Vec<(u32, Result<(), LogError>)> = if let [only] = &mut loadable[..] {
-            vec![(only.member(), only.load())]
-        } else {
-            thread::scope(|scope| {
-                let threads: Vec<_> =
-                    loadable.into_iter().map(|r| (r.member(), scope.spawn(|| r.load()))).collect();
-                threads
-                    .into_iter()
-                    .map(|(member, t)| {
-                        (member, t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                    })
-                    .collect()
-            })
-        };
+        let loadable = self.readers.iter_mut().filter(|r| r.can_load()).collect();
+        let outcomes = side_by_side::each(loadable, |reader: &mut Reader| (reader.member(), reader.load()));
         for (member, outcome) in outcomes {
             if let Err(error) = outcome {
                 self.drop_member(member, error)?;

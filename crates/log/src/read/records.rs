@@ -62,10 +62,7 @@ impl<'a> Records<'a> {
 }
 
 fn gone(lsn: Lsn) -> LogError {
-    LogError::new(
-        LogErrorKind::Damaged,
-        format!(
-            "the log cannot be read at LSN {lsn}: no record begins there, or it changed since it was scanned"
-        ),
-    )
+    LogErrorKind::Damaged.error(format!(
+        "the log cannot be read at LSN {lsn}: no record begins there, or it changed since it was scanned"
+    ))
 }

@@ -5,33 +5,28 @@
 //! * where the start record of a later epoch says it ended, or
 //! * for the newest epoch, after the last whole group before the first missing byte.
 //!
-//! Log that ends before an LSN that a block of the same epoch says is durable is damage, not the
-//! end. A place that cannot be read is not the end either, unless other devices have copies of all
-//! that was there. Bytes right behind the log that hold no log are read once more before they are
-//! taken for the end (`doubts.rs`). Blocks beyond the end that were never reported durable are
-//! stray: the next epoch starts past them.
+//! What the end rests on is checked (`reading.rs`). Blocks beyond the end that were never reported
+//! durable are stray: the next epoch starts past them.
 //!
 //! Memory: 40 bytes for each section that was read and, while reading, 1 MiB for each stream: a
 //! device has two streams if it has an area for reissued outliers.
 
-use crate::archive::source::{ArchiveReader, Archived};
-use crate::block::{LSN_MAX, next_base};
+use crate::block::{LSN_MAX, Owner, next_base};
 use crate::error::{LogError, LogErrorKind};
 use crate::ids::{LogIdentity, MemberId};
-use crate::log::{Log, Opening, check_members};
+use crate::log::{Log, Opening};
+use crate::members::new_member::NewMember;
 use crate::options::LogOptions;
-use crate::read::doubts::Doubt;
-use crate::read::epoch_walk::{Found, Walk, broken, check_claims, missing, underreplicated_log, walk_epochs};
 use crate::read::epochs::{EpochTable, Span};
 use crate::read::member::Member;
-use crate::read::merge::{ArchivePart, Audit, Cursor, Streams};
+use crate::read::merge::{Cursor, Streams};
+use crate::read::reading::Reading;
 use crate::read::records::Records;
 use crate::read::sources::{ArchiveUse, LogSources};
 use crate::read::underreplicated::{CopiedBlocks, UnderReplicated};
-use firndb_base::sync::{Arc, thread};
+use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Epoch, Lsn};
 use firndb_device::Device;
-use std::collections::BTreeSet;
 
 /// Most times that the log is read if places at its end return other bytes each time.
 const READS_MAX: usize = 3;
@@ -121,7 +116,7 @@ impl LogScan {
     ) -> Result<LogScan, LogError> {
         let mut reads = 1;
         loop {
-            let found = LogScan::read_until(sources.clone(), until, progress);
+            let found = LogScan::read_until(&sources, until, progress);
             let again = match &found {
                 Ok(Some(_)) => false,
                 Ok(None) => true,
@@ -140,7 +135,7 @@ impl LogScan {
             return found?.ok_or_else(|| {
                 let message =
                     "a log device reads other bytes each time: replace it, or open the database again";
-                LogError::new(LogErrorKind::Failed, message)
+                LogErrorKind::Failed.error(message)
             });
         }
     }
@@ -148,134 +143,33 @@ impl LogScan {
     /// Reads the log once. Returns `None` if a place at its end turned out to hold log when it was
     /// read again.
     fn read_until(
-        sources: LogSources,
+        sources: &LogSources,
         until: Lsn,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Option<LogScan>, LogError> {
-        let kept = sources.kept_reads.clone();
-        let LogSources {
-            devices, identity, from, archive: tail, archive_first, threads, closed_after, ..
-        } = sources;
-        let archive = match &tail {
-            ArchiveUse::Needed(archive) => Some(archive),
-            ArchiveUse::None | ArchiveUse::Copy(_) | ArchiveUse::Lost(_) => None,
-        };
-        check_members(&devices, &identity)?;
-        let epochs = Arc::new(EpochTable::new(&identity.epochs)?);
-        let Some(first) = epochs.of(from).filter(|_| from.0 < LSN_MAX) else {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!("LSN {from} lies in no epoch of the log: {:?}", identity.epochs),
-            ));
-        };
-        let spare = usize::from(identity.redundancy.least_from(from)) - 1;
-        let mut lost = Vec::new();
-        let places: Vec<Arc<dyn Device>> = devices.clone();
-        let (mut members, areas) = read_members(devices, &identity, spare, &mut lost)?;
-        let mut streams: Vec<Arc<Member>> = members.iter().cloned().chain(areas).collect();
-        let mut copied_blocks = Arc::new(CopiedBlocks::default());
-        // Repeated for each member that turns out to be unreadable, and for each epoch that carries
-        // copied blocks.
-        let (cursor, walks, voids) = loop {
-            let is_lost = |member: &Arc<Member>| lost.iter().any(|(id, _)| id.0 == member.owner.member);
-            members.retain(|member| !is_lost(member));
-            streams.retain(|member| !is_lost(member));
-            let part = tail.part(identity.database, archive_first);
-            let asked = part.is_some();
-            let read =
-                Streams { members: streams.clone(), epochs: Arc::clone(&epochs), last_blocks: None, threads };
-            let mut cursor = Cursor::new(read, first, from, part).with(&copied_blocks);
-            if asked || identity.redundancy.least_from(from) > 1 || !identity.redundancy.steps().is_empty() {
-                let (redundancy, absent) = (identity.redundancy.clone(), lost.len());
-                cursor.audit =
-                    Some(Audit { redundancy, absent, underreplicated: Vec::new(), overflowed: false });
-            }
-            let mut found = Found { copied_blocks: (*copied_blocks).clone(), voids: Vec::new() };
-            let outcome = walk_epochs(&mut cursor, &epochs, first, from..until, &mut found, progress)
-                .and_then(|walks| cursor.drain().map(|()| walks));
-            match outcome {
-                Err(error) if cursor.failed.is_some() && lost.len() < spare => {
-                    lost.extend(cursor.failed.map(|member| (member, error)));
-                }
-                _ if found.copied_blocks != *copied_blocks => copied_blocks = Arc::new(found.copied_blocks),
-                outcome => break (cursor, outcome?, found.voids),
-            }
-        };
-        let mut cursor = cursor;
-        let mut walks = walks;
-        progress(cursor.bytes_read(), cursor.bytes_read());
-        let believed = if let ArchiveUse::Lost(from) = tail { until.min(from) } else { until };
-        check_claims(&cursor, &epochs, first, believed, &walks, &voids)?;
-        if let Some(archive) = archive {
-            check_archive(archive, &epochs, &walks)?;
-        }
-        let (underreplicated, overflowed) = underreplicated_log(cursor.audit.take(), &walks);
-        let last = walks.last().expect("there is a walk at least for `from`");
-        if let Some(lsn) = last.broken {
-            return Err(broken(lsn));
-        }
-        let end = last.span.end;
-        let closed = closed_after.is_some_and(|lsn| lsn < end);
-        if until.0 == LSN_MAX && !closed {
-            // The presumed ends of the log, and of epochs on which nothing was built. An epoch of
-            // which no block was found may have had one in its first unit.
-            let empty = epochs.ranges().iter().map(|range| range.start).filter(|&start| start > last.reached);
-            let ends =
-                [last.reached].into_iter().chain(voids.iter().map(|&(_, reached)| reached)).chain(empty);
-            for end in ends.collect::<Vec<_>>() {
-                let doubts = cursor.doubts_at(end);
-                let member = |place: usize| cursor.readers()[place].member();
-                let holders: BTreeSet<u32> = doubts
-                    .iter()
-                    .filter(|(_, doubt)| doubt.unreadable)
-                    .map(|&(place, _)| member(place))
-                    .collect();
-                let copies = usize::from(identity.redundancy.least_from(end));
-                if holders.len() + lost.len() >= copies && !holders.is_empty() {
-                    return Err(unreadable(end, &cursor, &doubts));
-                }
-                for (place, doubt) in doubts.into_iter().filter(|(_, doubt)| !doubt.unreadable) {
-                    let reader = &cursor.readers()[place];
-                    let device = places.iter().position(|device| Arc::ptr_eq(device, reader.device()));
-                    if let (Some(kept), Some(device)) = (&kept, device) {
-                        let at = reader.offset(doubt.linear);
-                        kept.forget(device, at..at + reader.unit_bytes());
-                    }
-                    if reader.reread_unit(doubt.linear, doubt.after)? {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        let seen = cursor.readers().iter().map(|r| r.seen.max_end).max().unwrap_or(end);
-        let devices_from = cursor.devices_from.unwrap_or(from).max(from);
-        if seen < devices_from && devices_from > epochs.ranges()[first].start {
-            // Log was durable up to `from` when `from` became the start, and its last block is
-            // never recycled before later log is on the devices. The same holds for log that was
-            // archived, up to the LSN from which the devices were read instead.
-            return Err(missing(seen, devices_from));
-        }
-        let archived = archive.map_or(end, Archived::reach);
-        let begun = streams.iter().map(|m| m.newest_first()).max().unwrap_or(end);
+        let mut reading = Reading::begin(sources, until)?;
+        let Some(found) = reading.walk(progress)?.check(&reading)? else { return Ok(None) };
+        let Reading { members, streams, epochs, copied_blocks, lost, spare, .. } = reading;
+        let readers = found.cursor.readers();
         Ok(Some(LogScan {
             whole: until.0 == LSN_MAX,
-            next_start: next_base(end.max(seen).max(begun).max(archived).max(epochs.last().start)),
-            from_archive: (cursor.from_archive, cursor.filled_until),
-            archive_first: (cursor.archive_first > 0).then_some((devices_from, cursor.archive_first)),
-            last_blocks: cursor.readers().iter().map(|r| r.seen.last_block).collect(),
-            spans: walks.drain(..).map(|w| w.span).collect(),
+            next_start: found.next_start,
+            from_archive: (found.cursor.from_archive, found.cursor.filled_until),
+            archive_first: found.archive_first,
+            last_blocks: readers.iter().map(|r| r.seen.last_block).collect(),
+            spans: found.walks.iter().map(|w| w.span).collect(),
             spare: spare - lost.len(),
             members,
             streams,
             epochs,
-            from,
+            from: sources.from,
             copied_blocks,
             lost,
-            underreplicated,
-            overflowed,
-            database: identity.database,
-            archive: tail,
-            threads,
+            underreplicated: found.underreplicated,
+            overflowed: found.overflowed,
+            database: sources.identity.database,
+            archive: sources.archive.clone(),
+            threads: sources.threads,
         }))
     }
 
@@ -369,36 +263,29 @@ impl LogScan {
     /// past `start`.
     pub fn open_log(&self, epoch: Epoch, start: Lsn, options: LogOptions) -> Result<Arc<Log>, LogError> {
         if !self.whole {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                "a log that is open cannot be opened once more",
-            ));
+            return Err(LogErrorKind::BadArgument.error("a log that is open cannot be opened once more"));
         }
         if epoch <= self.epochs.last().epoch || start < self.next_start || start != next_base(start) {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!(
-                    "a new epoch is higher than {} and starts at LSN {} or a later block: {epoch} at LSN {start} \
+            return Err(LogErrorKind::BadArgument.error(format!(
+                "a new epoch is higher than {} and starts at LSN {} or a later block: {epoch} at LSN {start} \
                      will not do",
-                    self.epochs.last().epoch,
-                    self.next_start
-                ),
-            ));
+                self.epochs.last().epoch,
+                self.next_start
+            )));
         }
-        let resumed = self.streams.iter().zip(&self.last_blocks);
-        let mut spaces: Vec<_> =
-            resumed.map(|(stream, &last)| (stream.owner, stream.resume(last, self.from, start))).collect();
-        let mut found_areas = spaces.split_off(self.members.len());
-        let areas = self.members.iter().map(|member| {
-            let place = found_areas.iter().position(|(owner, _)| *owner == member.owner.area())?;
-            Some(found_areas.swap_remove(place).1)
+        let space = |owner: Owner| {
+            let place = self.streams.iter().position(|stream| stream.owner == owner)?;
+            Some(self.streams[place].resume(self.last_blocks[place], self.from, start))
+        };
+        let members = self.members.iter().map(|member| NewMember {
+            device: Arc::clone(&member.device),
+            owner: member.owner,
+            space: space(member.owner).expect("each member has a main stream"),
+            area: space(member.owner.area()),
         });
         let opening = Opening {
             database: self.database,
-            devices: self.members.iter().map(|m| Arc::clone(&m.device)).collect(),
-            owners: self.members.iter().map(|m| m.owner).collect(),
-            areas: areas.collect(),
-            spaces: spaces.into_iter().map(|(_, space)| space).collect(),
+            members: members.collect(),
             epoch,
             start,
             oldest: self.from,
@@ -413,99 +300,5 @@ impl LogScan {
 impl std::fmt::Debug for LogScan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LogScan").field("from", &self.from).field("end", &self.end()).finish_non_exhaustive()
-    }
-}
-
-impl ArchiveUse {
-    /// The archive's part for a cursor that reads log before `first` from it.
-    fn part(&self, database: DatabaseId, first: Option<Lsn>) -> Option<ArchivePart> {
-        let (reader, needed) = match self {
-            ArchiveUse::None | ArchiveUse::Lost(_) => return None,
-            ArchiveUse::Copy(files) => (ArchiveReader::new(files.clone(), database, Lsn(LSN_MAX)), false),
-            ArchiveUse::Needed(archived) => (archived.reader(), true),
-        };
-        Some(ArchivePart { reader, needed, first })
-    }
-}
-
-/// The archive's last chunk was written after all log before it had been archived: the scan must
-/// have found that log.
-fn check_archive(archive: &Archived, epochs: &EpochTable, walks: &[Walk]) -> Result<(), LogError> {
-    let (mark, last) = (archive.end_mark(), walks.last().expect("there is a walk at least for `from`"));
-    let range = epochs.ranges()[last.span.epoch];
-    // For an older epoch, a later epoch's start record has said where it ended.
-    let same = (range.epoch, range.start) == (mark.epoch, mark.start);
-    if same && archive.claim() > last.reached { Err(missing(last.reached, archive.claim())) } else { Ok(()) }
-}
-
-/// The error for log that may continue at LSN `end`, where a device cannot be read, and on no other
-/// device.
-fn unreadable(end: Lsn, cursor: &Cursor, doubts: &[(usize, Doubt)]) -> LogError {
-    let places: Vec<String> = doubts
-        .iter()
-        .filter(|(_, doubt)| doubt.unreadable)
-        .map(|&(place, doubt)| {
-            let reader = &cursor.readers()[place];
-            let name = &reader.device().info().name;
-            format!("{} bytes of {name} from byte {} on", reader.unit_bytes(), reader.offset(doubt.linear))
-        })
-        .collect();
-    LogError::new(
-        LogErrorKind::Damaged,
-        format!(
-            "the log is damaged: it may go on at LSN {end}, but where that would be cannot be read: {}. Restore the log \
-             device from a copy, or restore a backup; or write zeros there, which gives up the commits that it may hold",
-            places.join(", ")
-        ),
-    )
-}
-
-/// All main streams, and all areas for reissued outliers.
-type MembersAndAreas = (Vec<Arc<Member>>, Vec<Arc<Member>>);
-
-/// Reads the headers; up to `spare` devices that cannot be read are recorded in `lost`.
-fn read_members(
-    devices: Vec<Arc<dyn Device>>,
-    identity: &LogIdentity,
-    spare: usize,
-    lost: &mut Vec<(MemberId, LogError)>,
-) -> Result<MembersAndAreas, LogError> {
-    let outcomes: Vec<Result<(Member, Option<Member>), LogError>> = if devices.len() == 1 {
-        devices.into_iter().map(|device| Member::read(device, identity, 0)).collect()
-    } else {
-        thread::scope(|scope| {
-            let threads: Vec<_> = devices
-                .into_iter()
-                .enumerate()
-                .map(|(place, device)| scope.spawn(move || Member::read(device, identity, place)))
-                .collect();
-            threads
-                .into_iter()
-                .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
-        })
-    };
-    let (mut members, mut areas) = (Vec::new(), Vec::new());
-    for (outcome, &member) in outcomes.into_iter().zip(&identity.members) {
-        let (main, area) = match outcome {
-            Err(error) if lost.len() < spare => {
-                lost.push((member, error));
-                continue;
-            }
-            outcome => outcome?,
-        };
-        members.push(Arc::new(main));
-        areas.extend(area.map(Arc::new));
-    }
-    match members.iter().find(|m| m.geometry.unit != members[0].geometry.unit) {
-        Some(other) => Err(LogError::new(
-            LogErrorKind::Damaged,
-            format!(
-                "{} and {} are log devices of one database with different units",
-                members[0].device.info().name,
-                other.device.info().name
-            ),
-        )),
-        None => Ok((members, areas)),
     }
 }

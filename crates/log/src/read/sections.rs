@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 /// Headers read by one batch.
 const BATCH: usize = 32;
 
-/// What is remembered of a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is remembered of a header; ordered by sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark {
     pub sequence: u64,
     /// LSN of the section's first block.
@@ -176,7 +176,7 @@ impl Sections {
         let (mut newest, mut unread) = (None::<Mark>, Vec::new());
         for &place in places {
             match self.known.lock().get(&place) {
-                Some(&mark) => newest = newest.max_by_sequence(mark),
+                Some(&mark) => newest = newest.max(mark),
                 None => unread.push(place),
             }
         }
@@ -199,7 +199,7 @@ impl Sections {
                 let header = SectionHeader::decode(self.owner, &self.geometry, place, &part[..BLOCK]);
                 let mark = header.as_ref().map(Mark::of);
                 known.insert(place, mark);
-                newest = newest.max_by_sequence(mark);
+                newest = newest.max(mark);
             }
         }
         Ok(newest)
@@ -226,20 +226,6 @@ impl Sections {
             }
         }
         found
-    }
-}
-
-trait MaxBySequence {
-    fn max_by_sequence(self, other: Option<Mark>) -> Option<Mark>;
-}
-
-impl MaxBySequence for Option<Mark> {
-    fn max_by_sequence(self, other: Option<Mark>) -> Option<Mark> {
-        match (self, other) {
-            (Some(one), Some(other)) if one.sequence >= other.sequence => Some(one),
-            (one, None) => one,
-            (_, other) => other,
-        }
     }
 }
 

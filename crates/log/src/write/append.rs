@@ -31,19 +31,27 @@ impl Log {
     /// for. While the log buffer is full, nothing is appended and the error's kind is `BufferFull`.
     /// The caller releases its latches, calls [`Log::wait_for_buffer`] and tries again.
     pub fn try_append(&self, class: LogClass, record: Record<'_>) -> Result<Appended, LogError> {
-        self.pipeline.try_append(class, &[record])
+        self.try_append_group(class, &[record])
     }
 
     /// As [`Log::append_group`], but like [`Log::try_append`] never waits for the log buffer.
     pub fn try_append_group(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
-        self.pipeline.try_append(class, records)
+        self.pipeline.append_now(Some(class), records).map_err(|refused| match refused {
+            Refused::Error(error) => error,
+            Refused::Buffer(_) => buffer_full(),
+        })
     }
 
     /// Blocks until the log buffer has had space for a group of `bytes` of stream, or for some of
     /// it. Other threads may have taken that space by the time of the next attempt; the caller then
     /// waits again.
     pub fn wait_for_buffer(&self, bytes: u64) -> Result<(), LogError> {
-        self.pipeline.wait_for_buffer(bytes)
+        before_device();
+        let until = {
+            let front = self.pipeline.front.lock();
+            front.buffer_needs(front.end().advance(bytes))
+        };
+        until.map_or(Ok(()), |until| self.pipeline.flush_buffer(until))
     }
 }
 
@@ -63,15 +71,6 @@ impl Pipeline {
         }
     }
 
-    /// As [`Pipeline::append`], but returns an error of kind `BufferFull` if the buffer is full,
-    /// and waits for no device.
-    fn try_append(&self, class: LogClass, records: &[Record<'_>]) -> Result<Appended, LogError> {
-        self.append_now(Some(class), records).map_err(|refused| match refused {
-            Refused::Error(error) => error,
-            Refused::Buffer(_) => buffer_full(),
-        })
-    }
-
     fn append_now(&self, class: Option<LogClass>, records: &[Record<'_>]) -> Result<Appended, Refused> {
         let appended = {
             let mut front = self.front.lock();
@@ -83,16 +82,6 @@ impl Pipeline {
         Ok(appended)
     }
 
-    /// Waits until the buffer has had space for `bytes` of stream.
-    fn wait_for_buffer(&self, bytes: u64) -> Result<(), LogError> {
-        before_device();
-        let until = {
-            let front = self.front.lock();
-            front.buffer_needs(front.end().advance(bytes))
-        };
-        until.map_or(Ok(()), |until| self.flush_buffer(until))
-    }
-
     fn flush_buffer(&self, until: Lsn) -> Result<(), LogError> {
         self.buffer_waits.fetch_add(1, Ordering::Relaxed);
         // Archived log stays in the buffer until it is composed into requests for the devices.
@@ -102,5 +91,5 @@ impl Pipeline {
 
 #[cold]
 fn buffer_full() -> LogError {
-    LogError::new(LogErrorKind::BufferFull, "the log's buffer is full until a device has written some of it")
+    LogErrorKind::BufferFull.error("the log's buffer is full until a device has written some of it")
 }

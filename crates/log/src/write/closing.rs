@@ -59,8 +59,7 @@ impl Log {
     /// [`crate::LogOptions::close_patience`].
     pub fn close(&self) -> Result<(), LogError> {
         let pipeline = &self.pipeline;
-        pipeline.front.lock().refuse(LogError::new(LogErrorKind::Closed, "the log was closed"));
-        self.begin_close();
+        self.refuse_appends();
         let end = self.end();
         let mut watch = WriteWatch::default();
         if pipeline.options.workers && !pipeline.flight.lock().is_stopping() {
@@ -80,25 +79,27 @@ impl Log {
             flushed?;
             pipeline.write_seal();
         }
-        let flight = pipeline.flight.lock();
-        match flight.given_up().or(flight.failure()) {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        self.outcome()
     }
 
     /// Closes a log that holds nothing but its epoch's start records, without writing them: the
     /// devices stay unchanged, and the epoch has no log. May be called again, and after
     /// [`Log::close`].
     pub fn close_unused(&self) -> Result<(), LogError> {
-        self.pipeline.front.lock().refuse(LogError::new(LogErrorKind::Closed, "the log was closed"));
-        self.begin_close();
+        self.refuse_appends();
         self.stop_workers(&mut WriteWatch::default());
+        self.outcome()
+    }
+
+    fn refuse_appends(&self) {
+        self.pipeline.front.lock().refuse(LogErrorKind::Closed.error("the log was closed"));
+        self.begin_close();
+    }
+
+    /// Why closing stopped waiting for a device, or the log failed.
+    fn outcome(&self) -> Result<(), LogError> {
         let flight = self.pipeline.flight.lock();
-        match flight.given_up().or(flight.failure()) {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        flight.given_up().or(flight.failure()).map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Gives the log up if a device has been busy with the same write for
@@ -161,16 +162,13 @@ impl Pipeline {
 
     /// Stops waiting for devices, and drops the references to all of them.
     fn give_up(&self, mut flight: MutexGuard<'_, Flight>, place: usize) {
-        let error = LogError::new(
-            LogErrorKind::Failed,
-            format!(
+        let error = LogErrorKind::Failed.error(format!(
                 "closing waited {:?} for a write of log device {}, which does not complete, and gave up. Whether commits that \
                  were not acknowledged yet are durable is unknown until the database is opened again; the device stays \
                  in use until that write has ended",
                 self.options.close_patience,
                 flight.slots()[place].device().info().name
-            ),
-        );
+            ));
         let dropped = flight.give_up(&error);
         drop(flight);
         drop(dropped);

@@ -150,11 +150,8 @@ fn write(
 
 /// The error of a log that failed because of its device's.
 pub(crate) fn unknown_outcome(error: &DeviceError) -> LogError {
-    LogError::new(
-        LogErrorKind::Failed,
-        format!(
-            "the log failed: {error}. Whether commits that were not acknowledged yet are durable is unknown \
+    LogErrorKind::Failed.error(format!(
+        "the log failed: {error}. Whether commits that were not acknowledged yet are durable is unknown \
              until the database is opened again"
-        ),
-    )
+    ))
 }

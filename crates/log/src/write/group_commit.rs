@@ -46,10 +46,8 @@ impl Pipeline {
         }
         before_device();
         if lsn > self.end() {
-            return Err(LogError::new(
-                LogErrorKind::BadArgument,
-                format!("cannot flush to LSN {lsn}: the log ends at {}", self.end()),
-            ));
+            return Err(LogErrorKind::BadArgument
+                .error(format!("cannot flush to LSN {lsn}: the log ends at {}", self.end())));
         }
         let _guard = PanicGuard::new(self);
         let mut lead = false;

@@ -10,7 +10,7 @@
 //! `end` is stored under `front` (`append.rs`), the others under `flight` (`completion.rs`).
 
 use crate::archive::signal::ArchiverSignal;
-use crate::error::{LogError, LogErrorKind};
+use crate::error::LogErrorKind;
 use crate::hedge::hiding::{Hider, Hiding};
 use crate::members::loss::{FailureListener, LossHandler};
 use crate::options::LogOptions;
@@ -111,8 +111,7 @@ impl<'a> PanicGuard<'a> {
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if self.armed && thread::panicking() {
-            self.pipeline.fail(LogError::new(
-                LogErrorKind::Failed,
+            self.pipeline.fail(LogErrorKind::Failed.error(
                 "the log failed: a thread panicked while it wrote a request. Whether commits that were not \
                  acknowledged yet are durable is unknown until the database is opened again",
             ));

@@ -5,6 +5,7 @@
 //! Otherwise they sleep: without limit while the log is sealed, else for the time after which a
 //! seal is due.
 
+use crate::error::{LogError, LogErrorKind};
 use crate::write::in_flight::Flight;
 use crate::write::job::Job;
 use crate::write::pipeline::{PanicGuard, Pipeline};
@@ -14,12 +15,12 @@ use firndb_base::sync::thread::{self, JoinHandle};
 
 /// Starts one worker for each device: a device has one write in flight at a time, so there is a
 /// thread for every write.
-pub(crate) fn start(pipeline: &Arc<Pipeline>, devices: usize) -> std::io::Result<Vec<JoinHandle<()>>> {
+pub(crate) fn start(pipeline: &Arc<Pipeline>, devices: usize) -> Result<Vec<JoinHandle<()>>, LogError> {
     (0..devices).map(|i| start_one(pipeline, i)).collect()
 }
 
 /// Starts the worker that comes with the device at index `i`.
-pub(crate) fn start_one(pipeline: &Arc<Pipeline>, i: usize) -> std::io::Result<JoinHandle<()>> {
+pub(crate) fn start_one(pipeline: &Arc<Pipeline>, i: usize) -> Result<JoinHandle<()>, LogError> {
     let pipeline = Arc::clone(pipeline);
     pipeline.flight.lock().worker_started();
     let counted = Counted(Arc::clone(&pipeline));
@@ -27,6 +28,7 @@ pub(crate) fn start_one(pipeline: &Arc<Pipeline>, i: usize) -> std::io::Result<J
         let _counted = counted;
         work(&pipeline);
     })
+    .map_err(|error| LogErrorKind::Failed.error(format!("a log thread could not be started: {error}")))
 }
 
 /// Asks the workers to end.

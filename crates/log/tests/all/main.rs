@@ -15,6 +15,7 @@ mod damage_is_reported_not_taken_for_the_end;
 mod hiding_pays;
 mod no_bytes_make_a_scan_panic;
 mod places_that_cannot_be_read;
+mod reads_that_are_spoilt;
 mod streams_are_read_ahead;
 mod support;
 mod the_archive_completes_commits;

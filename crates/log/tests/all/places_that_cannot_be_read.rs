@@ -1,97 +1,23 @@
-//! A place that a device cannot read is as a rotten block: copies and the archive make up for it, and without them it is
-//! named with its LSN. It is never taken for the log's end, and neither are bytes that one read spoilt.
+//! A place that a device cannot read is as a rotten block: copies and the archive make up for it,
+//! and without them it is named with its LSN. It is never taken for the log's end.
 
-use crate::support;
-use crate::support::{Model, as_records, contents, identity_with, log_blocks, random_group, scan};
+use crate::support::bad_places::{Bed, EPOCHS, add, add_many, create, find, with_copies};
+use crate::support::{self, Model, as_records, contents, log_blocks, random_group, scan};
 use firndb_base::rng::Rng;
-use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::{Epoch, Lsn};
-use firndb_device::{Device, DeviceError, Durability, FaultPlan, Faulty, Fill, MemoryDevice};
+use firndb_device::{Device, DeviceError, Durability, FaultPlan, Faulty};
 use firndb_log::testing::{identity, options};
 use firndb_log::{
-    ArchiveUse, KeptReads, Kind, Log, LogClass, LogError, LogErrorKind, LogIdentity, LogOptions, LogScan,
-    LogSources, LogTail, Record, Redundancy,
+    ArchiveUse, Kind, LogClass, LogError, LogErrorKind, LogOptions, LogScan, LogSources, LogTail, Record,
 };
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-const EPOCHS: [(Epoch, Lsn); 1] = [(Epoch(1), Lsn::FIRST)];
-
-/// Devices of which places can be made unreadable, and what is beneath them.
-struct Bed {
-    media: Vec<Arc<MemoryDevice>>,
-    faulty: Vec<Arc<Faulty>>,
-}
-
-impl Bed {
-    fn new(count: usize, block: usize, bytes: u64) -> Bed {
-        let media: Vec<Arc<MemoryDevice>> = (0..count)
-            .map(|i| {
-                let device = MemoryDevice::with(&format!("log {i}"), block, u64::MAX);
-                device.grow(bytes, Fill::Written).unwrap();
-                Arc::new(device)
-            })
-            .collect();
-        let faulty = media.iter().map(|d| Arc::new(Faulty::new(d.clone(), &FaultPlan::new(0)))).collect();
-        Bed { media, faulty }
-    }
-
-    fn devices(&self) -> Vec<Arc<dyn Device>> {
-        self.faulty.iter().map(|device| device.clone() as Arc<dyn Device>).collect()
-    }
-
-    /// The log blocks of a device: offset, LSN, fill, epoch.
-    fn blocks(&self, device: usize) -> Vec<(usize, Lsn, u16, u32)> {
-        log_blocks(&contents(&*self.media[device]))
-    }
-
-    /// Makes all blocks unreadable that hold `lsn`, and answers how many.
-    fn lose(&self, lsn: Lsn) -> usize {
-        let mut lost = 0;
-        for (device, faulty) in self.faulty.iter().enumerate() {
-            for (at, ..) in self.blocks(device).into_iter().filter(|b| b.1.0 <= lsn.0 && lsn.0 < b.1.0 + 472)
-            {
-                faulty.make_unreadable(at as u64, 512);
-                lost += 1;
-            }
-        }
-        lost
-    }
-}
-
-fn create(bed: &Bed, options: LogOptions) -> Arc<Log> {
-    let identity = with_copies(bed.media.len() as u32, &EPOCHS, options.copies);
-    Log::create(bed.devices(), identity, Epoch(1), options).unwrap()
-}
-
-fn with_copies(members: u32, epochs: &[(Epoch, Lsn)], copies: usize) -> LogIdentity {
-    let redundancy =
-        if copies > 1 { Redundancy::since(Lsn::FIRST, copies as u8) } else { Redundancy::default() };
-    LogIdentity { redundancy, ..identity_with(members, epochs) }
-}
-
-fn find(bed: &Bed, copies: usize) -> Result<LogScan, LogError> {
-    let identity = with_copies(bed.media.len() as u32, &EPOCHS, copies);
-    LogScan::new(bed.devices(), identity, Lsn::FIRST, &mut |_, _| {})
-}
-
-fn add(log: &Log, len: usize) -> Lsn {
-    let end = log.append(LogClass::Normal, Record { kind: Kind(0x20), body: &vec![5; len] }).unwrap().end;
-    log.flush(end).unwrap();
-    end
-}
-
-fn add_many(log: &Log, count: usize, len: usize) {
-    (0..count).for_each(|_| {
-        add(log, len);
-    });
-}
+use std::sync::Arc;
 
 fn lsn_in(error: &LogError) -> u64 {
     error.message.split("LSN ").nth(1).unwrap().split([' ', ',']).next().unwrap().parse().unwrap()
 }
 
-/// Cause: either copy of the member header was read with an error passed on. Effect: one bad sector, and no opening.
+/// Cause: either copy of the member header was read with an error passed on. Effect: one bad
+/// sector, and no opening.
 #[test]
 fn one_unreadable_copy_of_the_member_header_is_survived_and_mended() {
     for block in [512, 4096] {
@@ -185,8 +111,8 @@ fn the_last_request_is_not_the_end_because_it_cannot_be_read() {
     }
 }
 
-/// An epoch of which no block can be read may have had one. Its first request follows what was written before on its device, with
-/// nothing behind it.
+/// An epoch of which no block can be read may have had one. Its first request follows what was
+/// written before on its device, with nothing behind it.
 #[test]
 fn the_first_request_of_an_epoch_is_not_overlooked_because_it_cannot_be_read() {
     for count in [1, 2] {
@@ -222,8 +148,40 @@ fn the_first_request_of_an_epoch_is_not_overlooked_because_it_cannot_be_read() {
     }
 }
 
-/// What was never written, or is older than the log that is kept, is no log, readable or not; but right behind the last
-/// block nothing shows that.
+/// The epoch's first request begins a section, whose header can be read and says that log before
+/// the epoch does not go on behind it.
+#[test]
+fn the_first_request_of_an_epoch_is_not_overlooked_behind_the_header_of_its_section() {
+    let mut begun = 0;
+    for count in 1..30 {
+        let bed = Bed::new(1, 512, 64 << 10);
+        let options = LogOptions { section_bytes: 4096, ..options() };
+        let log = create(&bed, options.clone());
+        add_many(&log, count, 300);
+        log.close().unwrap();
+        let found = find(&bed, 1).unwrap();
+        let (end, start) = (found.end(), found.next_epoch_start());
+        let log = found.open_log(Epoch(2), start, options).unwrap();
+        add(&log, 100);
+        drop(log);
+        let bytes = contents(&*bed.media[0]);
+        let (at, ..) = bed.blocks(0).into_iter().find(|block| block.3 == 2).expect("the epoch has a request");
+        if bytes[at - 512 + 6] != 2 {
+            continue;
+        }
+        begun += 1;
+        bed.faulty[0].make_unreadable(at as u64, 512);
+        let error = scan(&bed.devices(), &[EPOCHS[0], (Epoch(2), start)], Lsn::FIRST)
+            .map(|found| found.end())
+            .expect_err("it was acknowledged");
+        assert_eq!(error.kind, LogErrorKind::Damaged, "{error}");
+        assert!(lsn_in(&error) >= end.0 && lsn_in(&error) <= start.0, "{end} to {start}: {error}");
+    }
+    assert!(begun >= 2, "{begun} epochs begin with a section");
+}
+
+/// What was never written, or is older than the log that is kept, is no log, readable or not; but
+/// right behind the last block nothing shows that.
 #[test]
 fn a_bad_place_elsewhere_on_the_device_is_in_nobodys_way() {
     let bed = Bed::new(1, 512, 256 << 10);
@@ -292,7 +250,8 @@ fn what_one_device_cannot_read_is_on_another_and_is_copied() {
         log.flush(log.end()).unwrap();
         drop(log);
         if at_end {
-            // What comes after the new epoch might be where the device cannot be read, and on the other.
+            // What comes after the new epoch might be where the device cannot be read, and on the
+            // other.
             continue;
         }
         let gone = (spoilt + 1) % 3;
@@ -337,7 +296,8 @@ fn unreadable_section_headers_hide_no_log() {
     let headers: Vec<usize> =
         bytes.chunks_exact(512).enumerate().filter(header).map(|(i, _)| i * 512).collect();
     assert!(headers.len() > 10);
-    // One of them, or several that follow one another: then no header tells that there are newer sections.
+    // One of them, or several that follow one another: then no header tells that there are newer
+    // sections.
     for together in 1..4 {
         for bad in headers.windows(together) {
             let faulty = Arc::new(Faulty::new(bed.media[0].clone(), &FaultPlan::new(0)));
@@ -403,123 +363,6 @@ fn an_open_log_is_read_around_bad_places() {
         match copies {
             2 => assert_eq!((outcome, read), (Ok(()), log.end().since(Lsn::FIRST))),
             _ => assert_eq!(outcome.unwrap_err().kind, LogErrorKind::Damaged),
-        }
-    }
-}
-
-/// Spoils what is read of a place, once or each time, and keeps what was read, if it is to.
-#[derive(Debug)]
-struct SpoilsReads {
-    inner: Arc<dyn Device>,
-    place: (u64, u64),
-    done: AtomicBool,
-    always: bool,
-    kept: Option<Mutex<BTreeMap<u64, Vec<u8>>>>,
-}
-
-impl SpoilsReads {
-    fn new(inner: &Arc<MemoryDevice>, place: (u64, u64), always: bool, keeps: bool) -> Arc<SpoilsReads> {
-        let inner = inner.clone() as Arc<dyn Device>;
-        let kept = keeps.then(Mutex::default);
-        Arc::new(SpoilsReads { inner, place, done: AtomicBool::new(false), always, kept })
-    }
-}
-
-impl Device for SpoilsReads {
-    firndb_device::forward!(inner: info, len, write, sync, grow, shrink, discard);
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let end = offset + buf.len() as u64;
-        if let Some(kept) = &self.kept {
-            let kept = kept.lock().unwrap();
-            if let Some((&start, bytes)) = kept.range(..=offset).next_back()
-                && end <= start + bytes.len() as u64
-            {
-                buf.copy_from_slice(&bytes[(offset - start) as usize..(end - start) as usize]);
-                return Ok(());
-            }
-        }
-        self.inner.read(offset, buf)?;
-        let (from, len) = self.place;
-        if from < end && offset < from + len && (self.always || !self.done.swap(true, Ordering::Relaxed)) {
-            let range = from.max(offset) - offset..(from + len).min(end) - offset;
-            buf[range.start as usize..range.end as usize].iter_mut().for_each(|byte| *byte ^= 0x40);
-        }
-        if let Some(kept) = &self.kept {
-            kept.lock().unwrap().insert(offset, buf.to_vec());
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct Forgets(Vec<Arc<SpoilsReads>>);
-
-impl KeptReads for Forgets {
-    fn forget(&self, device: usize, range: std::ops::Range<u64>) {
-        if let Some(kept) = &self.0[device].kept {
-            kept.lock()
-                .unwrap()
-                .retain(|&at, bytes| at >= range.end || at + bytes.len() as u64 <= range.start);
-        }
-    }
-}
-
-/// Cause: bytes right behind log that are no log were believed at once, and kept for the second pass. Effect: a read that
-/// was spoilt on its way, of the last request, made the log shorter, without a word. Mend: they are read once more.
-#[test]
-fn what_one_read_spoilt_at_the_end_is_read_again_before_it_is_believed() {
-    for (count, keeps) in [(1, false), (1, true), (3, false), (3, true)] {
-        let bed = Bed::new(count, 512, 256 << 10);
-        let log = create(&bed, options());
-        add_many(&log, 20, 300);
-        let before = log.end();
-        let end = add(&log, 900);
-        drop(log);
-        let lost = |b: &(usize, Lsn, u16, u32)| b.1.0 + 472 > before.0;
-        // The one that has the log's last block.
-        let last = |device: &usize| bed.blocks(*device).iter().map(|block| (block.1, block.2)).max();
-        let device = (0..count).max_by_key(last).unwrap();
-        let first = bed.blocks(device).iter().find(|block| lost(block)).unwrap().0 as u64;
-        // All blocks of the request, once or for ever.
-        for always in [false, true] {
-            let spoiling: Vec<Arc<SpoilsReads>> = (0..count)
-                .map(|i| {
-                    let place = if i == device { (first, 4 * 512) } else { (0, 0) };
-                    SpoilsReads::new(&bed.media[i], place, always, keeps)
-                })
-                .collect();
-            let devices = spoiling.iter().map(|d| d.clone() as Arc<dyn Device>).collect();
-            let sources = LogSources::new(devices, identity(count as u32), Lsn::FIRST);
-            let found =
-                LogScan::find(sources.with_kept_reads(Arc::new(Forgets(spoiling))), &mut |_, _| {}).unwrap();
-            match always {
-                false => assert_eq!(found.end(), end, "{count} devices, reads are kept: {keeps}"),
-                true => assert!(found.end() <= before, "nobody was promised it"),
-            }
-            let mut records = found.records(Lsn::FIRST);
-            let mut read = 0;
-            while records.next().unwrap().is_some() {
-                read += 1;
-            }
-            assert!(if always { read <= 20 } else { read == 21 }, "{read} records");
-        }
-    }
-}
-
-/// The same of log before the end: one spoilt read is no damage.
-#[test]
-fn what_one_read_spoilt_before_the_end_is_no_damage() {
-    let bed = Bed::new(1, 512, 256 << 10);
-    let log = create(&bed, options());
-    add_many(&log, 50, 700);
-    let (at, ..) = bed.blocks(0)[40];
-    for (always, keeps) in [(false, true), (false, false), (true, true)] {
-        let spoiling = SpoilsReads::new(&bed.media[0], (at as u64, 512), always, keeps);
-        let sources = LogSources::new(vec![spoiling.clone()], identity(1), Lsn::FIRST);
-        let found = LogScan::find(sources.with_kept_reads(Arc::new(Forgets(vec![spoiling]))), &mut |_, _| {});
-        match always {
-            false => assert_eq!(found.unwrap().end(), log.end()),
-            true => assert_eq!(found.unwrap_err().kind, LogErrorKind::Damaged),
         }
     }
 }

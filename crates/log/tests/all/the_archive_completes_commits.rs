@@ -6,9 +6,10 @@ use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb_log::archive::{ArchiveLog, ArchiveRecords, survey};
-use firndb_log::testing::{identity, options};
+use firndb_log::testing::{identity, memory_log, options};
 use firndb_log::{ArchiveUse, Hiding, Log, LogClass, LogErrorKind, LogOptions, LogScan, LogTail, Record};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[test]
@@ -205,4 +206,23 @@ fn a_commit_does_not_wait_for_a_stalled_device_if_it_is_archived() {
     assert!(log.on_devices() >= durable);
     let scan = LogScan::new(vec![inner], identity(1), Lsn::FIRST, &mut |_, _| {}).unwrap();
     assert_eq!(scan.end(), log.end());
+}
+
+/// Cause: a limit beyond the clock's range gave no deadline, and no deadline ended the wait.
+/// Effect: the archiver that was to wait until there was log returned at once, again and again.
+#[test]
+fn a_wait_for_log_with_a_limit_beyond_the_clocks_range_lasts_until_there_is_log() {
+    let log = memory_log();
+    let waited_for = log.end().advance(1);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            log.wait_for_log(waited_for, Duration::MAX);
+            assert!(log.end() >= waited_for, "it waited for log");
+            ended.store(true, Ordering::SeqCst);
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!ended.load(Ordering::SeqCst), "there is no log yet");
+        log.append(LogClass::Normal, Record { kind: firndb_log::Kind(0x30), body: &[1; 10] }).unwrap();
+    });
 }

@@ -1,8 +1,9 @@
 //! The archive equals the log, byte for byte; missing and damaged log is reported by its LSN.
 
-use crate::support::{Model, device_with, random_group};
+use crate::support::Model;
+use crate::support::archive_bed::{Bed, writer_in};
+use firndb_base::Lsn;
 use firndb_base::rng::Rng;
-use firndb_base::{Epoch, Lsn};
 use firndb_device::{
     Calls, CrashPlan, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival,
     When,
@@ -10,60 +11,10 @@ use firndb_device::{
 use firndb_log::archive::{
     ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter, Next, SEGMENT_BYTES_MIN, survey,
 };
-use firndb_log::testing::{identity, options};
-use firndb_log::{Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, LogTail, Record};
+use firndb_log::testing::identity;
+use firndb_log::{LogErrorKind, LogTail};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-
-/// A log on two devices with a buffer so small that a tail soon has to read the devices.
-struct Bed {
-    devices: Vec<Arc<dyn Device>>,
-    identity: LogIdentity,
-    log: Arc<Log>,
-    model: Model,
-}
-
-fn small() -> LogOptions {
-    LogOptions { buffer_bytes: 16 << 10, request_bytes: 4 << 10, ..options() }
-}
-
-impl Bed {
-    fn new() -> Bed {
-        let devices: Vec<Arc<dyn Device>> =
-            (0..2).map(|i| device_with(&format!("log {i}"), 512, 8 << 20) as Arc<dyn Device>).collect();
-        let log = Log::create(devices.clone(), identity(2), Epoch(1), small()).unwrap();
-        Bed { devices, identity: identity(2), log, model: Model::default() }
-    }
-
-    fn append(&mut self, rng: &mut Rng, groups: u64) {
-        for _ in 0..groups {
-            let group = random_group(rng, 900);
-            let records: Vec<Record<'_>> =
-                group.iter().map(|(kind, body)| Record { kind: *kind, body }).collect();
-            let appended = self.log.append_group(LogClass::Normal, &records).unwrap();
-            self.model.add(appended, &group);
-        }
-        self.log.flush(self.log.end()).unwrap();
-    }
-
-    fn tail(&self, from: Lsn) -> LogTail {
-        LogTail::new(self.log.clone(), self.identity.clone(), from)
-    }
-
-    /// Ends this epoch with a crash and begins the next one.
-    fn crash(&mut self) {
-        let scan =
-            LogScan::new(self.devices.clone(), self.identity.clone(), Lsn::FIRST, &mut |_, _| {}).unwrap();
-        let epoch = Epoch(self.identity.epochs.len() as u32 + 1);
-        let start = scan.next_epoch_start();
-        self.identity.epochs.push((epoch, start));
-        self.log = scan.open_log(epoch, start, small()).unwrap();
-    }
-}
-
-fn writer(directory: &Path) -> ArchiveWriter {
-    ArchiveWriter::open(ArchiveFiles::new(directory), identity(1).database, SEGMENT_BYTES_MIN).unwrap()
-}
 
 /// Archives all that is durable.
 fn drain(tail: &mut LogTail, writer: &mut ArchiveWriter, max: usize, now_us: u64) {
@@ -93,14 +44,14 @@ fn every_record_of_every_epoch_is_there_up_to_any_lsn() {
     for seed in 0..4 {
         let directory = tempfile::tempdir().unwrap();
         let mut rng = Rng::new(seed);
-        let mut bed = Bed::new();
+        let mut bed = Bed::new(1);
         let mut now = 1_000_000;
         for life in 0..4 {
-            let mut archive = writer(directory.path());
-            let mut tail = bed.tail(archive.end().unwrap_or(Lsn::FIRST));
+            let mut archive = writer_in(directory.path());
+            let mut tail = bed.tail_from(archive.end().unwrap_or(Lsn::FIRST));
             for _ in 0..4 {
                 let groups = rng.between(1, 40);
-                bed.append(&mut rng, groups);
+                bed.append_durably(&mut rng, groups);
                 // A clock that goes backwards now and then.
                 now = now + 1000 - rng.below(1500);
                 drain(&mut tail, &mut archive, rng.between(100, 9000) as usize, now);
@@ -109,11 +60,11 @@ fn every_record_of_every_epoch_is_there_up_to_any_lsn() {
                 archive.seal().unwrap();
             }
             // Some log of the older epoch that is archived only in the next one.
-            bed.append(&mut rng, life);
+            bed.append_durably(&mut rng, life);
             bed.crash();
         }
-        let mut archive = writer(directory.path());
-        drain(&mut bed.tail(archive.end().unwrap()), &mut archive, 4096, now);
+        let mut archive = writer_in(directory.path());
+        drain(&mut bed.tail_from(archive.end().unwrap()), &mut archive, 4096, now);
         check(directory.path(), &bed.model, Lsn::FIRST, Lsn::MAX);
         for _ in 0..40 {
             let ends = &bed.model.ends;
@@ -135,19 +86,19 @@ fn every_record_of_every_epoch_is_there_up_to_any_lsn() {
 #[test]
 fn a_tail_delivers_the_same_bytes_from_the_buffer_and_from_the_devices() {
     let mut rng = Rng::new(9);
-    let mut bed = Bed::new();
-    let mut near = bed.tail(Lsn::FIRST);
+    let mut bed = Bed::new(1);
+    let mut near = bed.tail_from(Lsn::FIRST);
     let mut stream = Vec::new();
     let mut bytes = Vec::new();
     for _ in 0..50 {
-        bed.append(&mut rng, 20);
+        bed.append_durably(&mut rng, 20);
         while let Some(piece) = near.next(1000, Lsn::MAX, &mut bytes).unwrap() {
             assert_eq!(piece.first.since(Lsn::FIRST) as usize, stream.len());
             stream.extend_from_slice(&bytes);
         }
     }
     assert!(stream.len() > 64 << 10, "more than the buffer holds");
-    let mut far = bed.tail(Lsn::FIRST);
+    let mut far = bed.tail_from(Lsn::FIRST);
     let mut again = Vec::new();
     while far.next(777, Lsn::MAX, &mut bytes).unwrap().is_some() {
         again.extend_from_slice(&bytes);
@@ -159,9 +110,9 @@ fn a_tail_delivers_the_same_bytes_from_the_buffer_and_from_the_devices() {
 #[test]
 fn another_databases_archive_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let mut bed = Bed::new();
-    bed.append(&mut Rng::new(1), 5);
-    drain(&mut bed.tail(Lsn::FIRST), &mut writer(directory.path()), 4096, 1);
+    let mut bed = Bed::new(1);
+    bed.append_durably(&mut Rng::new(1), 5);
+    drain(&mut bed.tail_from(Lsn::FIRST), &mut writer_in(directory.path()), 4096, 1);
     let other = firndb_base::DatabaseId([3; 16]);
     let error =
         ArchiveWriter::open(ArchiveFiles::new(directory.path()), other, SEGMENT_BYTES_MIN).unwrap_err();
@@ -176,11 +127,11 @@ fn another_databases_archive_is_refused() {
 fn damaged_and_cut_segments_are_reported_with_the_lsn_and_never_shorten_the_archive_silently() {
     let directory = tempfile::tempdir().unwrap();
     let mut rng = Rng::new(4);
-    let mut bed = Bed::new();
-    let mut archive = writer(directory.path());
-    let mut tail = bed.tail(Lsn::FIRST);
+    let mut bed = Bed::new(1);
+    let mut archive = writer_in(directory.path());
+    let mut tail = bed.tail_from(Lsn::FIRST);
     for _ in 0..60 {
-        bed.append(&mut rng, 4);
+        bed.append_durably(&mut rng, 4);
         drain(&mut tail, &mut archive, 4096, 1);
     }
     archive.seal().unwrap();
@@ -229,15 +180,15 @@ fn damaged_and_cut_segments_are_reported_with_the_lsn_and_never_shorten_the_arch
 fn what_is_damaged_in_the_newest_segment_is_archived_once_more() {
     let directory = tempfile::tempdir().unwrap();
     let mut rng = Rng::new(5);
-    let mut bed = Bed::new();
+    let mut bed = Bed::new(1);
     let mut archive = ArchiveWriter::open(
         ArchiveFiles::new(directory.path()),
         identity(1).database,
         16 * SEGMENT_BYTES_MIN,
     )
     .unwrap();
-    bed.append(&mut rng, 60);
-    drain(&mut bed.tail(Lsn::FIRST), &mut archive, 4096, 1);
+    bed.append_durably(&mut rng, 60);
+    drain(&mut bed.tail_from(Lsn::FIRST), &mut archive, 4096, 1);
     drop(archive);
     let path = directory.path().join("log-0000000001.firn");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -245,9 +196,9 @@ fn what_is_damaged_in_the_newest_segment_is_archived_once_more() {
     let len = u32::from_le_bytes(bytes[4096 + 12..4096 + 16].try_into().unwrap()) as usize;
     bytes[4096 + (64 + len).next_multiple_of(4096) + 64] ^= 4;
     std::fs::write(&path, &bytes).unwrap();
-    let mut archive = writer(directory.path());
+    let mut archive = writer_in(directory.path());
     assert!(archive.end().unwrap() < bed.log.durable());
-    drain(&mut bed.tail(archive.end().unwrap()), &mut archive, 4096, 1);
+    drain(&mut bed.tail_from(archive.end().unwrap()), &mut archive, 4096, 1);
     assert_eq!(check(directory.path(), &bed.model, Lsn::FIRST, Lsn::MAX), bed.log.durable());
 }
 
@@ -255,17 +206,17 @@ fn what_is_damaged_in_the_newest_segment_is_archived_once_more() {
 fn a_gap_that_was_declared_is_told_from_damage() {
     let directory = tempfile::tempdir().unwrap();
     let mut rng = Rng::new(6);
-    let mut bed = Bed::new();
-    let mut archive = writer(directory.path());
-    bed.append(&mut rng, 10);
-    let mut tail = bed.tail(Lsn::FIRST);
+    let mut bed = Bed::new(1);
+    let mut archive = writer_in(directory.path());
+    bed.append_durably(&mut rng, 10);
+    let mut tail = bed.tail_from(Lsn::FIRST);
     drain(&mut tail, &mut archive, 4096, 1);
     let lost_from = bed.log.durable();
-    bed.append(&mut rng, 10);
+    bed.append_durably(&mut rng, 10);
     let lost_to = bed.log.durable();
     tail.skip_to(lost_to);
     archive.skip_to(lost_to);
-    bed.append(&mut rng, 10);
+    bed.append_durably(&mut rng, 10);
     drain(&mut tail, &mut archive, 4096, 1);
     let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
     assert_eq!(found.stretches, [(Lsn::FIRST, lost_from), (lost_to, bed.log.durable())]);
@@ -298,11 +249,11 @@ fn after_a_failed_write_the_log_goes_on_in_another_segment() {
         let files = ArchiveFiles::new(directory.path()).wrapped(Some(wrap));
         let mut archive = ArchiveWriter::open(files, identity(1).database, SEGMENT_BYTES_MIN).unwrap();
         let mut rng = Rng::new(nth);
-        let mut bed = Bed::new();
+        let mut bed = Bed::new(1);
         let mut failures = 0;
         for _ in 0..10 {
-            bed.append(&mut rng, 60);
-            let mut tail = bed.tail(archive.end().unwrap_or(Lsn::FIRST));
+            bed.append_durably(&mut rng, 60);
+            let mut tail = bed.tail_from(archive.end().unwrap_or(Lsn::FIRST));
             let mut bytes = Vec::new();
             while let Some(piece) = tail.next(6000, Lsn::MAX, &mut bytes).unwrap() {
                 if archive.append(piece, &bytes, 1).is_err() {
@@ -312,7 +263,7 @@ fn after_a_failed_write_the_log_goes_on_in_another_segment() {
                 }
             }
         }
-        let mut tail = bed.tail(archive.end().unwrap());
+        let mut tail = bed.tail_from(archive.end().unwrap());
         drain(&mut tail, &mut archive, 6000, 1);
         assert!(failures > 0, "the fault was met");
         assert_eq!(check(directory.path(), &bed.model, Lsn::FIRST, Lsn::MAX), bed.log.durable());
@@ -327,7 +278,7 @@ fn after_a_failed_write_the_log_goes_on_in_another_segment() {
 fn a_power_cut_at_any_moment_keeps_what_was_archived() {
     let directory = tempfile::tempdir().unwrap();
     let mut rng = Rng::new(8);
-    let mut bed = Bed::new();
+    let mut bed = Bed::new(1);
     let plan = CrashPlan::new();
     // Segment files as the crash plan knows them: memory devices in the order of their creation.
     let created = Arc::new(Mutex::new(0usize));
@@ -339,10 +290,10 @@ fn a_power_cut_at_any_moment_keeps_what_was_archived() {
     });
     let files = ArchiveFiles::new(directory.path()).wrapped(Some(wrap));
     let mut archive = ArchiveWriter::open(files, identity(1).database, SEGMENT_BYTES_MIN).unwrap();
-    let mut tail = bed.tail(Lsn::FIRST);
+    let mut tail = bed.tail_from(Lsn::FIRST);
     let mut bytes = Vec::new();
     for _ in 0..6 {
-        bed.append(&mut rng, 60);
+        bed.append_durably(&mut rng, 60);
         while let Some(piece) = tail.next(5000, Lsn::MAX, &mut bytes).unwrap() {
             archive.append(piece, &bytes, 1).unwrap();
             plan.mark(archive.resume().unwrap().0);
@@ -368,11 +319,11 @@ fn a_power_cut_at_any_moment_keeps_what_was_archived() {
                 device.read(0, &mut bytes).unwrap();
                 std::fs::write(left.path().join(format!("log-{:010}.firn", i + 1)), bytes).unwrap();
             }
-            let found = writer(left.path());
+            let found = writer_in(left.path());
             assert!(found.end().unwrap_or(Lsn::FIRST) >= acknowledged, "event {event}, {survival:?}");
             let mut found = found;
             let from = found.end().unwrap_or(Lsn::FIRST);
-            drain(&mut bed.tail(from), &mut found, 9000, 1);
+            drain(&mut bed.tail_from(from), &mut found, 9000, 1);
             assert_eq!(check(left.path(), &bed.model, Lsn::FIRST, Lsn::MAX), bed.log.durable());
         }
     }

@@ -298,7 +298,7 @@ impl Front {
 
     fn admit(&mut self, class: Option<LogClass>, end: Lsn, records: &[Record<'_>]) -> Result<(), Refused> {
         let len = end.since(self.end);
-        let bad = |message: String| Err(Refused::Error(LogError::new(LogErrorKind::BadArgument, message)));
+        let bad = |message: String| Err(Refused::Error(LogErrorKind::BadArgument.error(message)));
         if records.is_empty() {
             return bad("a group of no records cannot be appended".to_owned());
         }
@@ -307,16 +307,13 @@ impl Front {
         }
         if self.left(class, end).is_none() {
             self.refused += 1;
-            return Err(Refused::Error(LogError::new(
-                LogErrorKind::Full,
-                format!(
-                    "the log has no space for {len} bytes: {} of {} bytes are in use since LSN {}; \
+            return Err(Refused::Error(LogErrorKind::Full.error(format!(
+                "the log has no space for {len} bytes: {} of {} bytes are in use since LSN {}; \
                      a checkpoint frees space, a larger log makes checkpoints rarer",
-                    self.capacity.saturating_sub(self.free_bytes) + self.cost_until(self.end),
-                    self.capacity,
-                    self.oldest,
-                ),
-            )));
+                self.capacity.saturating_sub(self.free_bytes) + self.cost_until(self.end),
+                self.capacity,
+                self.oldest,
+            ))));
         }
         match self.buffer_needs(end) {
             Some(until) => Err(Refused::Buffer(until)),

@@ -43,8 +43,9 @@ mod waiters;
 
 use crate::block::BLOCK;
 use crate::error::LogError;
-use crate::hedge::hiding::{Hider, HidingStatistics};
+use crate::hedge::hiding::Hider;
 use crate::log_layout::Completing;
+use crate::options::LogStatistics;
 use crate::write::front::{Composed, Requested};
 use crate::write::in_flight::batching::Batching;
 use crate::write::in_flight::rules::Rules;
@@ -168,18 +169,8 @@ pub(crate) struct Flight {
     /// Why closing stopped waiting for a device.
     given_up: Option<LogError>,
 
-    statistics: FlightStatistics,
-}
-
-/// Counters since the log was opened.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FlightStatistics {
-    pub requests: u64,
-    pub written_bytes: u64,
-    pub requests_by_size: [u64; 16],
-    pub seals: u64,
-    pub waits: u64,
-    pub hand_overs: u64,
+    /// Of requests and waits; the front counts records, the hider what it hides.
+    statistics: LogStatistics,
 }
 
 /// What a transition moved, for the pipeline to publish and to signal before it releases the lock.
@@ -242,7 +233,7 @@ impl Flight {
             final_seal_pending: false,
             failed: None,
             given_up: None,
-            statistics: FlightStatistics::default(),
+            statistics: LogStatistics::default(),
             slots,
         }
     }
@@ -470,7 +461,8 @@ impl Flight {
         }
     }
 
-    pub fn statistics(&self) -> (FlightStatistics, HidingStatistics) {
-        (self.statistics, self.hider.statistics())
+    /// The counters of requests, waits and hiding.
+    pub fn statistics(&self) -> LogStatistics {
+        LogStatistics { hiding: self.hider.statistics(), ..self.statistics.clone() }
     }
 }

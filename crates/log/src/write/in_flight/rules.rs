@@ -21,7 +21,7 @@ impl Rules {
     pub fn of(options: &LogOptions) -> Rules {
         Rules {
             workers: options.workers,
-            batches: options.takes_any_device() && !options.composes_at_flush(),
+            batches: options.composes_as_array(),
             copies: options.copies,
             direct_below: options.outliers.direct_below,
         }

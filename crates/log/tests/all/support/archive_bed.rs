@@ -1,13 +1,13 @@
 //! A log on two devices, and its archive.
 
-use super::{Model, device_with, random_group};
+use super::{Model, as_records, device_with, random_group};
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::Device;
 use firndb_log::archive::{ArchiveFiles, ArchiveWriter, Archived, SEGMENT_BYTES_MIN};
 use firndb_log::testing::{identity, options};
 use firndb_log::{
-    ArchiveUse, Log, LogClass, LogIdentity, LogOptions, LogScan, LogSources, LogTail, Record, Redundancy,
+    ArchiveUse, Log, LogClass, LogIdentity, LogOptions, LogScan, LogSources, LogTail, Redundancy,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -51,11 +51,30 @@ impl Bed {
     }
 
     pub fn append(&mut self, rng: &mut Rng, groups: u64) {
+        self.append_groups(rng, groups, 300);
+    }
+
+    /// As `append`, in longer groups, which are durable afterwards.
+    pub fn append_durably(&mut self, rng: &mut Rng, groups: u64) {
+        self.append_groups(rng, groups, 900);
+        self.log.flush(self.log.end()).unwrap();
+    }
+
+    /// Another tail of the log.
+    pub fn tail_from(&self, from: Lsn) -> LogTail {
+        LogTail::new(self.log.clone(), self.identity.clone(), from)
+    }
+
+    /// Ends this epoch with a crash and begins the next one.
+    pub fn crash(&mut self) {
+        let scan = self.scan(false).unwrap();
+        self.go_on(&scan);
+    }
+
+    fn append_groups(&mut self, rng: &mut Rng, groups: u64, body_max: u64) {
         for _ in 0..groups {
-            let group = random_group(rng, 300);
-            let records: Vec<Record<'_>> =
-                group.iter().map(|(kind, body)| Record { kind: *kind, body }).collect();
-            let appended = self.log.append_group(LogClass::Normal, &records).unwrap();
+            let group = random_group(rng, body_max);
+            let appended = self.log.append_group(LogClass::Normal, &as_records(&group)).unwrap();
             self.model.add(appended, &group);
         }
     }

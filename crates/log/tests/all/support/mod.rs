@@ -1,5 +1,6 @@
 //! Helpers shared by several tests of the log.
 pub mod archive_bed;
+pub mod bad_places;
 pub mod emulation;
 
 use firndb_base::rng::Rng;
