@@ -19,7 +19,8 @@ pub enum KindOwner {
     /// `btree`, page changes: 0x20–0x3f. Redo: `firndb_btree::redo`; undo: the attachment, which
     /// `txn` decodes.
     Tree,
-    /// `txn`, ends and decisions of transactions: 0x40–0x4f. Read by `firndb_txn::Analysis::record`.
+    /// `txn`, ends and decisions of transactions: 0x40–0x4f. Read by
+    /// `firndb_txn::Analysis::record`.
     Transactions,
     /// `firn`, checkpoints: 0x50–0x5f. Read when the superblock or an archive names them.
     Checkpoints,

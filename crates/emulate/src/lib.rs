@@ -2,9 +2,9 @@
 //!
 //! Place in the stack: beside the engine, above `device` and `profile`. [`Model`] says when a
 //! device of a profile completes which request; [`Pacer`] makes threads wait for it on the engine's
-//! clock; [`Emulated`] is a [`firndb_device::Device`] that does so; [`profiles`] are the devices that
-//! ship. [`nand`] models flash chips and translation layers, where the inside of a device is the
-//! question.
+//! clock; [`Emulated`] is a [`firndb_device::Device`] that does so; [`profiles`] are the devices
+//! that ship. [`nand`] models flash chips and translation layers, where the inside of a device is
+//! the question.
 //!
 //! Invariants: nothing completes before it was submitted; a model's completions follow from its
 //! profile, its seed, and the requests with their moments, so that a simulation replays; the

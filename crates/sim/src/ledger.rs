@@ -1,10 +1,10 @@
 //! What the database must hold: what was acknowledged to clients, and what could not be.
 //!
-//! Each transaction appends elements to shared lists ([`firndb_workloads::history`] judges those) and
-//! may change rows that belong to its client alone. A commit that was acknowledged must be there
-//! for ever. A commit whose fate is unknown, because the power or a device failed under it, is
-//! there or not, and then for ever; those of one client in their order, since their commit records
-//! lie so in the log.
+//! Each transaction appends elements to shared lists ([`firndb_workloads::history`] judges those)
+//! and may change rows that belong to its client alone. A commit that was acknowledged must be
+//! there for ever. A commit whose fate is unknown, because the power or a device failed under it,
+//! is there or not, and then for ever; those of one client in their order, since their commit
+//! records lie so in the log.
 
 use crate::journal::{Journal, Span};
 use firndb_workloads::history::{Element, Event, Txn};

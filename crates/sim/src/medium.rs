@@ -3,8 +3,8 @@
 //! Beside what is read now, a medium knows of each 512-byte sector what would be there after a
 //! power cut: the durable bytes, or those of any write that no sync has covered yet, those in
 //! flight included. A cut draws one of them for each such sector, in any mixture, as
-//! [`firndb::device::crash`] defines it, and ends the medium: every later call fails, those that were
-//! under way too. What is left is a new medium.
+//! [`firndb::device::crash`] defines it, and ends the medium: every later call fails, those that
+//! were under way too. What is left is a new medium.
 //!
 //! Calls take the time that the [`Timing`] says, in the clock of the simulation. A write is in
 //! flight from its call to its end: it can be torn in between, and is read only afterwards.

@@ -191,8 +191,8 @@ pub trait PageTier: Send + Sync {
     ///
     /// Waits for no device, since the caller holds latches: fails with kind `Unprepared` if the
     /// needed metadata is not in memory. `append` must not wait either
-    /// ([`firndb_log::Log::try_append_group`]). A page that was written to another place since it was
-    /// prepared may have to be prepared again. A publication that fails has changed nothing.
+    /// ([`firndb_log::Log::try_append_group`]). A page that was written to another place since it
+    /// was prepared may have to be prepared again. A publication that fails has changed nothing.
     fn publish(
         &self,
         change: Allocation<'_>,

@@ -1,8 +1,8 @@
 //! TPC-C on a Firn database as a command: arguments, load, measured run, consistency check, report,
 //! result file.
 //!
-//! Place in the tree: above [`firndb_workloads`], which holds the workload itself for any engine, and
-//! below the two programs that run it. `firn tpcc` (`crates/cli`) runs it on this machine's
+//! Place in the tree: above [`firndb_workloads`], which holds the workload itself for any engine,
+//! and below the two programs that run it. `firn tpcc` (`crates/cli`) runs it on this machine's
 //! devices; `firn lab tpcc` (`crates/lab`) hands in a [`Machine`] of emulated ones, in real or in
 //! virtual time.
 //!
