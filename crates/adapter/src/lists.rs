@@ -1,5 +1,5 @@
-//! Transactions over growing lists in two tables, whose history [`firndb_workloads::history::judge`]
-//! judges.
+//! Transactions over growing lists in two tables, whose history
+//! [`firndb_workloads::history::judge`] judges.
 
 use firndb::{Direction, Error, KeyRange, Table, Transaction};
 use firndb_workloads::history::{Element, Event};

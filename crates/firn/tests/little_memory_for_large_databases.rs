@@ -70,8 +70,8 @@ fn options() -> Options {
     Options::new().log(|log| log.devices(1).bytes(4 << 20)).background_threads(false)
 }
 
-/// Makes a database of about `pages` pages of 1 KiB. Returns the number of pages that a check finds,
-/// and the memory that it takes.
+/// Makes a database of about `pages` pages of 1 KiB. Returns the number of pages that a check
+/// finds, and the memory that it takes.
 fn check_of(pages: u64) -> (u64, Peak) {
     let options = options().page_size(1024).buffer_bytes(1 << 20);
     let db = options.create_on(devices()).expect("created");

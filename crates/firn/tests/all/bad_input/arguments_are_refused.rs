@@ -1,5 +1,5 @@
-//! Keys, values, names, definitions and handles that cannot be are refused with a sentence, and change
-//! nothing.
+//! Keys, values, names, definitions and handles that cannot be are refused with a sentence, and
+//! change nothing.
 
 use crate::support::bed::Bed;
 use crate::support::sample::quiet;

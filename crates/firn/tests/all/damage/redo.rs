@@ -1,6 +1,6 @@
-//! Pages that cannot be redone because of damage cannot be read, and everything else goes on, in this
-//! incarnation of the database and in every later one. A file that is restored in place is as if
-//! nothing had been.
+//! Pages that cannot be redone because of damage cannot be read, and everything else goes on, in
+//! this incarnation of the database and in every later one. A file that is restored in place is as
+//! if nothing had been.
 
 use crate::damage::support::{
     ROWS, all, assert_damaged, assert_sound, filled, get, heal, key, look_into, nodes_of, opened, places_of,

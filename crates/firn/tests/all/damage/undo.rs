@@ -1,6 +1,6 @@
-//! Transactions that cannot be rolled back because of damage keep their rows locked; everything else
-//! goes on, in this incarnation of the database and in every later one. A file that is restored in
-//! place is as if nothing had been.
+//! Transactions that cannot be rolled back because of damage keep their rows locked; everything
+//! else goes on, in this incarnation of the database and in every later one. A file that is
+//! restored in place is as if nothing had been.
 
 use crate::damage::support::{
     ROWS, Reported, all, assert_damaged, assert_sound, filled, get, key, look_into, nodes_of, opened,

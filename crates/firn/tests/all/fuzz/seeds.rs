@@ -57,8 +57,8 @@ fn write(name: &str, run: fn(&[u8]) -> bool, seeds: Vec<Seed>) {
     assert_eq!(panics, [""; 0], "{name} panics on these");
 }
 
-/// The devices of a database that splits, changes, sweeps and merges leaves, rolls back, and drops a
-/// table.
+/// The devices of a database that splits, changes, sweeps and merges leaves, rolls back, and drops
+/// a table.
 fn changed_in_every_way() -> Disks {
     let disks = Disks::new();
     let db = harness::options().create_on(disks.devices()).unwrap();

@@ -1,5 +1,5 @@
-//! Log devices are added and removed while the database is in use. At every moment of that the power
-//! may fail, or a call; whatever was acknowledged is there afterwards.
+//! Log devices are added and removed while the database is in use. At every moment of that the
+//! power may fail, or a call; whatever was acknowledged is there afterwards.
 
 use super::support::{commit, options, reopened, verify, without};
 use crate::support::bed::Bed;

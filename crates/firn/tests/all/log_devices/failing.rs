@@ -1,5 +1,5 @@
-//! Log devices fail, one or two, while clients commit or while the database is opened: commits go on,
-//! and no copy is promised that there is not.
+//! Log devices fail, one or two, while clients commit or while the database is opened: commits go
+//! on, and no copy is promised that there is not.
 
 use crate::log_devices::support::{commit, options, reopened, verify, without};
 use crate::support::bed::Bed;
@@ -136,8 +136,8 @@ fn open_with_a_device_that_cannot_be_written(logs: usize, cut: Cut, rng: &mut Rn
     failed_while_opening
 }
 
-/// Whenever an event reports that all log is on a number of devices again, it is. If one `joins`, it is
-/// added while the two fail.
+/// Whenever an event reports that all log is on a number of devices again, it is. If one `joins`,
+/// it is added while the two fail.
 fn two_fail_at_once(seed: u64, logs: usize, copies: usize, joins: bool) {
     let bed = Bed::new(logs);
     let plan = FaultPlan::new(seed);
@@ -219,8 +219,8 @@ fn two_log_devices_that_fail_together_leave_no_promise_that_is_not_kept() {
     }
 }
 
-/// Cause: what is left was counted before the superblock's lock was taken. Effect: written after the
-/// count of a handler that ran meanwhile, it promised copies that there were not.
+/// Cause: what is left was counted before the superblock's lock was taken. Effect: written after
+/// the count of a handler that ran meanwhile, it promised copies that there were not.
 #[test]
 fn a_log_device_that_joins_while_two_fail_promises_no_more_than_is_left() {
     for seed in 0..24 {

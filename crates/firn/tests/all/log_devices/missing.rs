@@ -1,4 +1,5 @@
-//! Log devices that are missing, of too small a number, or not what they were, are named and refused.
+//! Log devices that are missing, of too small a number, or not what they were, are named and
+//! refused.
 
 use crate::log_devices::support::{commit, options, reopened, verify, without};
 use crate::support::bed::Bed;

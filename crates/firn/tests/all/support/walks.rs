@@ -56,9 +56,9 @@ pub struct Failed {
     pub survived: u32,
 }
 
-/// Does the work, which calls its second argument where it begins, again and again: each time one of
-/// its calls fails, once or for ever from there on; about one call in `one_in` is chosen. Has what
-/// is left judged.
+/// Does the work, which calls its second argument where it begins, again and again: each time one
+/// of its calls fails, once or for ever from there on; about one call in `one_in` is chosen. Has
+/// what is left judged.
 pub fn failing_calls(
     one_in: u64,
     work: impl Fn(&FaultPlan, &dyn Fn()) -> Worked,
