@@ -4,6 +4,7 @@ use super::load::Loaded;
 use super::meta_page::{MetaId, MetaImage};
 use super::{State, Store, suspects};
 use crate::{TierError, TierErrorKind};
+use firndb_base::Lsn;
 
 /// Keeps metadata pages in memory until dropped. Must not be dropped under the `state` lock.
 pub(crate) struct Pins<'a> {
@@ -64,11 +65,13 @@ impl Store {
             }
             drop(state);
             let loaded = self.load(&mine);
+            // During recovery `finish_redo` compares.
+            let log_end = self.journal.get().map_or(Lsn(u64::MAX), |journal| journal.durable());
             let mut state = self.state.lock();
             let mut failure = None;
             for (id, image) in mine.iter().zip(loaded) {
                 state.cache.loading.remove(id);
-                match image.and_then(|loaded| state.accept(*id, loaded)) {
+                match image.and_then(|loaded| state.accept(*id, loaded, log_end)) {
                     Ok(image) => {
                         state.cache.insert(*id, image);
                         // At once, or the next insertion might evict it.
@@ -89,8 +92,11 @@ impl Store {
 }
 
 impl State {
-    /// Decides whether a page that was just read may be used.
-    fn accept(&mut self, id: MetaId, loaded: Loaded) -> Result<MetaImage, TierError> {
+    /// Decides whether a page that was just read may be used; all log before `log_end` is durable.
+    fn accept(&mut self, id: MetaId, loaded: Loaded, log_end: Lsn) -> Result<MetaImage, TierError> {
+        if loaded.image.lsn >= log_end {
+            return Err(suspects::beyond_the_log(id, loaded.image.lsn, log_end));
+        }
         if !loaded.sound {
             if !self.recovering {
                 return Err(suspects::ambiguous(id));

@@ -31,6 +31,15 @@ pub(crate) fn ambiguous(id: MetaId) -> TierError {
     ))
 }
 
+/// The error for a page that contains a record which the log lacks. Metadata is written after the
+/// log it depends on is durable: so the log lost its end.
+pub(crate) fn beyond_the_log(id: MetaId, lsn: Lsn, log_end: Lsn) -> TierError {
+    damaged(format!(
+        "{id:?} contains the log record at LSN {lsn}, but the log ends at LSN {log_end}: its end was lost. Restore \
+         the log device from a copy, or restore a backup"
+    ))
+}
+
 fn damaged(message: String) -> TierError {
     TierError::new(TierErrorKind::Damaged, message)
 }
@@ -40,12 +49,8 @@ impl Store {
     pub(crate) fn judge_suspects(&self, log_end: Lsn) -> Result<(), TierError> {
         {
             let state = self.state.lock();
-            // Metadata is written after the log it depends on is durable: so the log lost its end.
             if let Some((id, lsn)) = state.cache.lsns().find(|(_, lsn)| *lsn >= log_end) {
-                return Err(damaged(format!(
-                    "{id:?} contains the log record at LSN {lsn}, but the log ends at LSN {log_end}: its end was \
-                     lost. Restore the log device from a copy, or restore a backup"
-                )));
+                return Err(beyond_the_log(id, lsn, log_end));
             }
         }
         // Comparing loads more pages, which may be suspects, too.
