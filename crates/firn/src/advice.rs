@@ -10,7 +10,7 @@
 //! reads are counted, writes are not (a flash cache saves writes to the store, too).
 
 use crate::database::Database;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_buffer::MissCurve;
 use firndb_profile::DeviceProfile;
 use std::path::Path;
@@ -55,9 +55,8 @@ impl MemoryCosts {
         page_size: usize,
         dram_price: f64,
     ) -> Result<MemoryCosts, Error> {
-        let load = |path: &Path| {
-            DeviceProfile::load(path).map_err(|error| Error::new(ErrorKind::BadArgument, error.to_string()))
-        };
+        let load =
+            |path: &Path| DeviceProfile::load(path).map_err(|error| Error::bad_argument(error.to_string()));
         let (store, flash) = (load(store.as_ref())?, load(flash.as_ref())?);
         Ok(MemoryCosts::of_profiles(&store, &flash, page_size, dram_price))
     }

@@ -1,7 +1,6 @@
 //! Checking a whole database: every page, tree, index and log block.
 
 use crate::database::Database;
-use crate::engine::background_recovery::REDO;
 use crate::error::Error;
 use crate::page_set::PageSet;
 use firndb_base::record_kind::KindOwner;
@@ -141,11 +140,8 @@ impl Database {
             Err(error) if error.concerns_a_page() => report.add(format!("recovery: {error}")),
             Err(error) => return Err(error),
         }
-        let (set_aside, _) = engine.txns.work_set_aside();
-        // Pages may have been redone, or freed, since they were set aside.
-        let set_aside = set_aside.into_iter().filter(|entry| entry.work != REDO);
+        let set_aside = engine.txns.work_set_aside().0.into_iter().chain(engine.recovery.set_aside());
         set_aside.for_each(|SetAside { work, cause }| report.add(format!("{work}: {cause}")));
-        engine.recovery.all_unredone().into_iter().for_each(|error| report.add(format!("{REDO}: {error}")));
         let store = engine.store.check(true, &mut |step| {
             if let CheckProgress::Images(done, total) = step {
                 progress(CheckPhase::Pages(done, total));

@@ -129,7 +129,7 @@ impl Options {
             }
             Found::Creating(_) | Found::Restoring(_) => {
                 let message = "the creation of this database was interrupted; nothing was stored in it";
-                return Err(Error::new(ErrorKind::NotFound, message));
+                return Err(Error::not_found(message));
             }
         };
         let options = options.for_existing(&superblock);
@@ -326,7 +326,8 @@ impl Database {
     /// ```
     ///
     /// Errors: those of `work` and of the commit; after a conflict or deadlock only if a hundred
-    /// attempts met one.
+    /// attempts met one. An error that `work` returns after it has undone a conflict with
+    /// [`Transaction::rollback_to`] is its own, and ends the transaction.
     pub fn transact<T, E: From<Error>>(
         &self,
         work: impl FnMut(&mut Transaction) -> Result<T, E>,

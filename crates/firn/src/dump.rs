@@ -1,8 +1,8 @@
 //! Shows what is stored, for a user in search of a fault.
 
 use crate::database::Database;
-use crate::engine::checkpoint::Checkpoint;
-use crate::error::{Error, ErrorKind};
+use crate::engine::checkpoint_record::Checkpoint;
+use crate::error::Error;
 use crate::table::TypedTable;
 use firndb_base::PageId;
 use firndb_base::record_kind::KindOwner;
@@ -179,7 +179,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 fn unwritable(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Failed, format!("cannot write the dump: {error}")).caused_by(error)
+    Error::failed(format!("cannot write the dump: {error}")).caused_by(error)
 }
 
 fn describe(record: Record<'_>) -> String {

@@ -122,6 +122,24 @@ impl Error {
     pub(crate) fn damaged(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Damaged, message)
     }
+    pub(crate) fn bad_argument(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::BadArgument, message)
+    }
+    pub(crate) fn unusable(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unusable, message)
+    }
+    pub(crate) fn not_found(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::NotFound, message)
+    }
+    pub(crate) fn full(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Full, message)
+    }
+    pub(crate) fn failed(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Failed, message)
+    }
+    pub(crate) fn exists(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Exists, message)
+    }
     /// What can be done about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -146,6 +164,10 @@ impl Error {
         E: std::error::Error + Send + Sync + 'static,
     {
         Error { cause, ..Error::new(kind, message).caused_by(source) }
+    }
+    /// The operating system's error for a path.
+    pub(crate) fn of_path(path: &std::path::Path, error: std::io::Error) -> Error {
+        Error::unusable(format!("{}: {error}", path.display())).caused_by(error)
     }
     /// With the error that caused it.
     pub(crate) fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {

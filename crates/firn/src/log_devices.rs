@@ -6,7 +6,7 @@ use crate::engine::directory;
 use crate::engine::directory::files::{directory_of, open_existing, open_or_make};
 use crate::engine::directory::names::refuse_own_files;
 use crate::engine::superblock::Superblock;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::callbacks::LogEvent;
 use firndb_base::Lsn;
 use firndb_base::sync::Arc;
@@ -141,17 +141,11 @@ impl Database {
         let engine = self.engine();
         engine.check_writable()?;
         let dir = self.directory().ok_or_else(|| {
-            Error::new(
-                ErrorKind::BadArgument,
-                "this database lies on devices, not in a directory: give a device",
-            )
+            Error::bad_argument("this database lies on devices, not in a directory: give a device")
         })?;
         let name = path.as_ref().to_str().ok_or_else(|| {
             let path = path.as_ref().display();
-            Error::new(
-                ErrorKind::BadArgument,
-                format!("{path} is no text in UTF-8; give the file another name"),
-            )
+            Error::bad_argument(format!("{path} is no text in UTF-8; give the file another name"))
         })?;
         let whole = dir.join(name);
         refuse_own_files(dir, &whole, &engine.superblock.lock())?;
@@ -179,10 +173,9 @@ impl Database {
             DeviceContents::Member { database: of, member, .. }
                 if of == database && !members.contains(&member) => {}
             DeviceContents::Member { .. } | DeviceContents::Other => {
-                return Err(Error::new(
-                    ErrorKind::BadArgument,
-                    format!("{name} holds something: give an empty device, or remove what is there first"),
-                ));
+                return Err(Error::bad_argument(format!(
+                    "{name} holds something: give an empty device, or remove what is there first"
+                )));
             }
         }
         Ok(engine.add_log_device(Candidate { device, path })?.0)
@@ -207,7 +200,7 @@ impl Database {
     pub fn replace_log_device(&self, id: u32, path: impl AsRef<Path>) -> Result<u32, Error> {
         let engine = self.engine();
         if engine.log.member_statuses().iter().all(|status| status.member.0 != id) {
-            return Err(Error::new(ErrorKind::NotFound, format!("the log has no device {id}")));
+            return Err(Error::not_found(format!("the log has no device {id}")));
         }
         let new = self.add_log_device(path)?;
         self.remove_log_device(id)

@@ -165,7 +165,7 @@ impl Database {
     /// how many in all.
     #[must_use]
     pub fn work_set_aside(&self) -> (Vec<SetAside>, u64) {
-        self.engine().txns.work_set_aside()
+        self.engine().work_set_aside()
     }
 
     /// Counters and state of every layer.

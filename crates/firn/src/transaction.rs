@@ -34,7 +34,8 @@ use firndb_txn::{CommitHandle, Savepoint};
 pub struct Transaction {
     pub(crate) inner: firndb_txn::Transaction,
     handle: Arc<Handle>,
-    /// A statement failed with `Conflict` or `Deadlock`: run again, the transaction may succeed.
+    /// The last statement that failed met `Conflict` or `Deadlock`, and no return to a savepoint
+    /// undid it: run again, the transaction may succeed.
     met_conflict: bool,
 }
 
@@ -56,13 +57,15 @@ impl Transaction {
         self.note(outcome)
     }
 
-    /// Remembers whether a statement failed with `Conflict` or `Deadlock`.
+    /// Remembers whether a statement that failed met `Conflict` or `Deadlock`.
     pub(crate) fn note<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
-        self.met_conflict |= outcome.as_ref().is_err_and(Error::is_retry);
+        if let Err(error) = &outcome {
+            self.met_conflict = error.is_retry();
+        }
         outcome
     }
 
-    /// Whether a statement failed with `Conflict` or `Deadlock`.
+    /// Whether the transaction's last failure was a conflict that may pass.
     pub(crate) fn met_conflict(&self) -> bool {
         self.met_conflict
     }
@@ -185,7 +188,9 @@ impl Transaction {
     /// first, or fails likewise.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), Error> {
         self.check_open()?;
-        Ok(self.inner.rollback_to(savepoint)?)
+        self.met_conflict = false;
+        let outcome = self.inner.rollback_to(savepoint).map_err(Error::from);
+        self.note(outcome)
     }
 
     /// Commits, and waits until the commit is durable. A transaction that only read waits until

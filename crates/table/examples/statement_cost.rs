@@ -31,7 +31,7 @@ fn main() {
             table.put(txn, key, value).expect("written");
         });
         let bare = measure(&manager, |txn, key, value| {
-            txn.replace(&tree, key, value, &mut old).expect("written");
+            txn.replace_flagged(&tree, key, value.into(), &mut old).expect("written");
         });
         println!("{name}: put {put} ns, of these {bare} ns below the table floor");
     }

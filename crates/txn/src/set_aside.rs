@@ -35,15 +35,14 @@ struct Listed {
     count: u64,
 }
 
-impl SetAsideList {
+impl SetAside {
     /// Entries kept for the report; further ones are only counted.
-    const LISTED_MAX: usize = 64;
+    pub const LISTED_MAX: usize = 64;
 }
 
 impl TxnManager {
     /// Notes that background work met damage and is left until the next opening. The same work with
-    /// the same cause is noted once. No latch and no lock of the engine may be held: the listener
-    /// is called.
+    /// the same cause is noted once. As [`TxnManager::report_set_aside`] in what the caller holds.
     pub fn set_aside(&self, work: impl Into<String>, error: &TxnError) {
         let entry = SetAside { work: work.into(), cause: error.message.clone() };
         {
@@ -52,12 +51,18 @@ impl TxnManager {
                 return;
             }
             list.count += 1;
-            if list.first.len() < SetAsideList::LISTED_MAX {
+            if list.first.len() < SetAside::LISTED_MAX {
                 list.first.push(entry.clone());
             }
         }
+        self.report_set_aside(&entry);
+    }
+
+    /// Reports work that is set aside and that the caller lists. No latch and no lock of the engine
+    /// may be held: the listener is called.
+    pub fn report_set_aside(&self, entry: &SetAside) {
         if let Some(listener) = self.set_aside.listener.get() {
-            listener(&entry);
+            listener(entry);
         }
     }
 
@@ -77,6 +82,6 @@ impl TxnManager {
         );
         // What was met while it was being opened.
         let (before, _) = self.work_set_aside();
-        before.iter().for_each(|entry| self.set_aside.listener.get().expect("set above")(entry));
+        before.iter().for_each(|entry| self.report_set_aside(entry));
     }
 }

@@ -98,10 +98,6 @@ impl Transaction {
     pub fn manager(&self) -> &Arc<TxnManager> {
         &self.manager
     }
-    /// Changes the longest wait for one lock; `None`: as long as it takes.
-    pub fn set_lock_deadline(&mut self, limit: Option<std::time::Duration>) {
-        self.options.lock_deadline = limit;
-    }
     /// Whether it has written anything that is not undone.
     #[must_use]
     pub fn has_writes(&self) -> bool {

@@ -126,18 +126,8 @@ impl Transaction {
     pub fn update(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
         self.write(tree, key, Intent::Update(value.into()), None).map(|before| before.is_some())
     }
-    /// Replaces a row; true, with what its payload was in `old`, if there is one.
-    pub fn update_returning(
-        &mut self,
-        tree: &Tree,
-        key: &[u8],
-        value: &[u8],
-        old: &mut Vec<u8>,
-    ) -> Result<bool, TxnError> {
-        self.update_flagged(tree, key, value.into(), old).map(|before| before.is_some())
-    }
-    /// As [`Transaction::update_returning`], with flags: that of the row before, or `None` if there
-    /// is no row.
+    /// As [`Transaction::update`], with flags: that of the row before, whose payload is in `old`,
+    /// or `None` if there is no row.
     pub fn update_flagged(
         &mut self,
         tree: &Tree,
@@ -147,18 +137,8 @@ impl Transaction {
     ) -> Result<Option<bool>, TxnError> {
         self.write(tree, key, Intent::Update(value), Some(old))
     }
-    /// Inserts or replaces a row; true, with its payload in `old`, if there was one.
-    pub fn replace(
-        &mut self,
-        tree: &Tree,
-        key: &[u8],
-        value: &[u8],
-        old: &mut Vec<u8>,
-    ) -> Result<bool, TxnError> {
-        self.replace_flagged(tree, key, value.into(), old).map(|before| before.is_some())
-    }
-    /// As [`Transaction::replace`], with flags: that of the row before, or `None` if there was
-    /// none.
+    /// As [`Transaction::put`], with flags: that of the row before, whose payload is in `old`, or
+    /// `None` if there was none.
     pub fn replace_flagged(
         &mut self,
         tree: &Tree,

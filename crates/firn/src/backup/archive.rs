@@ -11,7 +11,7 @@
 //! * log that the devices may lack is written only after the superblock says so, and only behind
 //!   log that this writer has written: the archive reaches at least to the LSN that the superblock
 //!   names;
-//! * the archive's hold on the log ([`LogRetention`]) is never past what is archived durably;
+//! * the archive's hold on the log ([`LogHolds`]) is never past what is archived durably;
 //! * an archiver that finds its hold revoked skips the log in between, and the next segment's
 //!   header says so;
 //! * a failed write ends the segment; the archiver follows the log again from the last whole
@@ -30,9 +30,9 @@ mod following;
 use crate::backup::archive_survey::archive_error;
 use crate::engine::Engine;
 use crate::engine::archiver::{ArchiveStatistics, Archiver, OpenArchive};
-use crate::engine::log_retention::LogRetention;
+use crate::engine::log_holds::LogHolds;
 use crate::engine::superblock::Superblock;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::archive::{ArchiveFull, ArchiveOptions};
 use crate::ranks;
 use firndb_base::clock::{self, Moment};
@@ -97,7 +97,7 @@ impl Archive {
         path: Option<String>,
         log_end: Lsn,
         options: &ArchiveOptions,
-        retention: &LogRetention,
+        retention: &LogHolds,
     ) -> Result<Option<Archive>, Error> {
         let Some(path) = path else { return Ok(None) };
         let directory = options.resolve(&path);
@@ -320,7 +320,7 @@ impl OpenArchive for Archives {
         path: Option<String>,
         log_end: Lsn,
         options: &ArchiveOptions,
-        retention: &LogRetention,
+        retention: &LogHolds,
     ) -> Result<Option<Box<dyn Archiver>>, Error> {
         let archive = Archive::open(superblock, path, log_end, options, retention)?;
         Ok(archive.map(|archive| Box::new(archive) as Box<dyn Archiver>))
@@ -360,13 +360,10 @@ fn refuse_the_future(writer: &ArchiveWriter, superblock: &Superblock, log_end: L
     if end <= log_end && !other_history {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::BadArgument,
-        format!(
-            "the archive holds log up to LSN {end} of epoch {}, which this database does not have (its log ends at \
+    Err(Error::bad_argument(format!(
+        "the archive holds log up to LSN {end} of epoch {}, which this database does not have (its log ends at \
              {log_end}): this is an older copy of the database, or its log devices have lost what they had. Open it with another archive directory, or restore \
              from the archive instead",
-            mark.epoch
-        ),
-    ))
+        mark.epoch
+    )))
 }

@@ -1,13 +1,13 @@
 //! What an archive's directory holds, for a caller that has no database open.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_log::{LogError, LogErrorKind};
 use std::path::Path;
 
 /// Converts a log error of the archive: the archive's full volume is not a full log.
 pub(crate) fn archive_error(error: LogError) -> Error {
     match error.kind {
-        LogErrorKind::Full => Error::new(ErrorKind::Full, error.message),
+        LogErrorKind::Full => Error::full(error.message),
         _ => Error::from(error),
     }
 }
@@ -25,10 +25,7 @@ pub fn survey_archive(
 ) -> Result<firndb_log::archive::Survey, Error> {
     let directory = directory.as_ref();
     if !directory.is_dir() {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!("{}: there is no such directory", directory.display()),
-        ));
+        return Err(Error::not_found(format!("{}: there is no such directory", directory.display())));
     }
     let found = firndb_log::archive::survey(directory, verify, progress).map_err(archive_error)?;
     if found.database.is_none() && found.damage.is_empty() {
@@ -36,7 +33,7 @@ pub fn survey_archive(
             "{} holds no archived log (log-….firn): it is no archive, or nothing has been archived yet",
             directory.display()
         );
-        return Err(Error::new(ErrorKind::NotFound, message));
+        return Err(Error::not_found(message));
     }
     Ok(found)
 }

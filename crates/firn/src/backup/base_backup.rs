@@ -189,8 +189,7 @@ impl<'a> Hold<'a> {
         if self.engine.retention.advance_backup(self.number, lsn) {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::Full,
+        Err(Error::full(
             "the backup was given up: the log became full before the backup had copied it. Take it at a quieter time, \
              to a faster volume, or make the log larger",
         ))
@@ -301,15 +300,13 @@ fn prepare_directory(directory: &Path) -> Result<(), Error> {
 }
 
 fn refuse_not_empty(directory: &Path) -> Result<(), Error> {
-    let unusable = |error: std::io::Error| {
-        Error::new(ErrorKind::Unusable, format!("{}: {error}", directory.display())).caused_by(error)
-    };
+    let unusable = |error| Error::of_path(directory, error);
     match std::fs::read_dir(directory).map_err(unusable)?.next() {
         None => Ok(()),
-        Some(_) => Err(Error::new(
-            ErrorKind::Exists,
-            format!("{} is not empty: give the backup a directory of its own", directory.display()),
-        )),
+        Some(_) => Err(Error::exists(format!(
+            "{} is not empty: give the backup a directory of its own",
+            directory.display()
+        ))),
     }
 }
 

@@ -5,7 +5,7 @@
 //! *complete* is no backup.
 
 use crate::engine::separate_directories::MANIFEST;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{DatabaseId, Lsn, PageId, crc32c};
 use firndb_device::{AlignedBuf, Device, Durability, Fill};
@@ -152,41 +152,28 @@ impl Manifest {
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Error::new(
-                    ErrorKind::NotFound,
-                    format!("{}: there is no backup here (no {MANIFEST})", directory.display()),
-                ));
+                return Err(Error::not_found(format!(
+                    "{}: there is no backup here (no {MANIFEST})",
+                    directory.display()
+                )));
             }
-            Err(error) => {
-                return Err(
-                    Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())).caused_by(error)
-                );
-            }
+            Err(error) => return Err(Error::of_path(&path, error)),
         };
         match Manifest::decode(&bytes) {
             Ok((_, _, Some(manifest))) => Ok(manifest),
-            Ok((VERSION, _, None)) => Err(Error::new(
-                ErrorKind::Unusable,
-                format!(
-                    "{}: this backup was interrupted and is not complete; remove it and take another",
-                    directory.display()
-                ),
-            )),
-            Ok((version, ..)) => Err(Error::new(
-                ErrorKind::Unusable,
-                format!(
-                    "{} has format version {version}, which this program does not know: use a newer program",
-                    path.display()
-                ),
-            )),
-            Err(error) => Err(Error::new(
-                ErrorKind::Unusable,
-                format!(
-                    "{}: {}: this backup was interrupted as it was ended, or is damaged; remove it and take another",
-                    path.display(),
-                    error.what
-                ),
-            )),
+            Ok((VERSION, _, None)) => Err(Error::unusable(format!(
+                "{}: this backup was interrupted and is not complete; remove it and take another",
+                directory.display()
+            ))),
+            Ok((version, ..)) => Err(Error::unusable(format!(
+                "{} has format version {version}, which this program does not know: use a newer program",
+                path.display()
+            ))),
+            Err(error) => Err(Error::unusable(format!(
+                "{}: {}: this backup was interrupted as it was ended, or is damaged; remove it and take another",
+                path.display(),
+                error.what
+            ))),
         }
     }
 }

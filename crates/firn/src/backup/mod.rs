@@ -2,7 +2,7 @@
 //! from both.
 //!
 //! Place in the stack: above `engine`, which it reads and whose log it holds
-//! (`engine/log_retention.rs`); the engine reaches the archive through a trait
+//! (`engine/log_holds.rs`); the engine reaches the archive through a trait
 //! (`engine/archiver.rs`) and imports nothing from here. The facade is above.
 
 pub(crate) mod archive;

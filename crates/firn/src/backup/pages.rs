@@ -3,7 +3,7 @@
 //! A batch is a header of one unit and its images, padded to units. Batches are numbered from 0, so
 //! that a missing or misplaced one is noticed; how many there are is in the manifest.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_base::codec::{Reader, Writer};
 use firndb_base::sync::Arc;
 use firndb_base::{Crc32c, Lsn, PageId, crc32c};
@@ -119,10 +119,7 @@ impl PagesReader {
     }
 
     fn damaged(&self, what: &str) -> Error {
-        Error::new(
-            ErrorKind::Damaged,
-            format!("{}: batch {}: {what}; use another backup", self.path.display(), self.batches),
-        )
+        Error::damaged(format!("{}: batch {}: {what}; use another backup", self.path.display(), self.batches))
     }
 
     /// Reads the next batch.

@@ -31,7 +31,7 @@ use crate::engine::devices::Counted;
 use crate::engine::directory::creation::{LaidOut, lay_out_new};
 use crate::engine::directory::files::refuse_no_directory;
 use crate::engine::log_device_failure::Losses;
-use crate::engine::log_retention::LogRetention;
+use crate::engine::log_holds::LogHolds;
 use crate::engine::redo;
 use crate::engine::{Engine, Parts, assembly, recovery};
 use crate::error::Error;
@@ -127,7 +127,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let start = Log::start_at(end);
     let mut superblock = assembly::first_superblock(database, members, store_path, start, &options)?;
     (superblock.catalog_root, superblock.undo_root) = (manifest.catalog_root, manifest.undo_root);
-    let retention = LogRetention::default();
+    let retention = LogHolds::default();
     let archive = Archives.open(&superblock, options.archive_text()?, start, &options.archive, &retention)?;
     let archive_need = ArchiveNeed::new(options.archive_text()?);
     let log = assembly::first_log(&devices, &superblock, &options)?;

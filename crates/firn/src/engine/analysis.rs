@@ -4,7 +4,7 @@
 //! cache; attachments of page changes and ends of transactions say which transactions were open;
 //! `pending_collector.rs` collects the page changes.
 
-use crate::engine::checkpoint::Checkpoint;
+use crate::engine::checkpoint_record::Checkpoint;
 use crate::engine::pending_collector::Collector;
 use crate::engine::recovery_report::RecoveryReport;
 use crate::engine::superblock::Superblock;

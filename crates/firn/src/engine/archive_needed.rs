@@ -21,7 +21,7 @@
 
 use crate::engine::Engine;
 use crate::engine::superblock::Superblock;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::Options;
 use crate::options::archive::ArchiveOptions;
 use firndb_base::Lsn;
@@ -81,10 +81,7 @@ impl Engine {
     pub fn need_archive(&self, from: Lsn, until: Lsn) -> Result<(), Error> {
         self.amend(|superblock| {
             if superblock.extensions.archive != self.archive_need.archive {
-                return Err(Error::new(
-                    ErrorKind::Unusable,
-                    "the archive that the last recovery needed is needed still",
-                ));
+                return Err(Error::unusable("the archive that the last recovery needed is needed still"));
             }
             superblock.extensions.archive_needed.get_or_insert(from);
             // Before the superblock is written, so that no checkpoint clears `archive_needed` in
@@ -133,15 +130,12 @@ impl ArchiveTail {
         if options.lost {
             return Ok(ArchiveTail::GivenUp(from));
         }
-        Err(Error::new(
-            ErrorKind::Unusable,
-            format!(
-                "the archive is needed: after a crash it may have commits from LSN {from} on that the log's devices lack. {}. \
+        Err(Error::unusable(format!(
+            "the archive is needed: after a crash it may have commits from LSN {from} on that the log's devices lack. {}. \
                  Make it reachable, or say where it is (Options::archive); if it is lost, Options::archive_lost opens the \
                  database without those commits",
-                reasons.join("; ")
-            ),
-        ))
+            reasons.join("; ")
+        )))
     }
 }
 

@@ -2,7 +2,7 @@
 //! itself is in `crate::backup::archive`, above the engine; the facade hands in what opens it.
 
 use crate::engine::Engine;
-use crate::engine::log_retention::LogRetention;
+use crate::engine::log_holds::LogHolds;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use crate::options::archive::{ArchiveFull, ArchiveOptions};
@@ -72,7 +72,7 @@ pub(crate) trait OpenArchive {
         path: Option<String>,
         log_end: Lsn,
         options: &ArchiveOptions,
-        retention: &LogRetention,
+        retention: &LogHolds,
     ) -> Result<Option<Box<dyn Archiver>>, Error>;
     /// The archive at `path`, of which only the state is shown: nothing is created, written or
     /// held.

@@ -6,11 +6,11 @@ use crate::engine::background_recovery::BackgroundRecovery;
 use crate::engine::creation_mark::{self, Interrupted, Making};
 use crate::engine::devices::{Counted, Devices};
 use crate::engine::log_device_failure::Losses;
-use crate::engine::log_retention::LogRetention;
+use crate::engine::log_holds::LogHolds;
 use crate::engine::superblock::{Member, Superblock};
 use crate::engine::superblock_fields::Extensions;
 use crate::engine::{Engine, Parts, cache, claim};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::Options;
 use crate::options::limits::MAP_SHARE;
 use firndb_base::sync::Arc;
@@ -197,18 +197,15 @@ pub(crate) fn create(
     options.check()?;
     let copies = options.log_copies.unwrap_or(1);
     if copies.max(options.log_copies_required) > members.len() {
-        return Err(Error::new(
-            ErrorKind::BadArgument,
-            format!(
-                "log_copies is {copies} and log_copies_required {}, but the log is to have {} devices only",
-                options.log_copies_required,
-                members.len()
-            ),
-        ));
+        return Err(Error::bad_argument(format!(
+            "log_copies is {copies} and log_copies_required {}, but the log is to have {} devices only",
+            options.log_copies_required,
+            members.len()
+        )));
     }
     let devices = Counted::new(devices, &members);
     let mut superblock = first_superblock(database, members, store_path, Lsn::FIRST, options)?;
-    let retention = LogRetention::default();
+    let retention = LogHolds::default();
     // Before anything is written: the directory may hold another database's archive.
     let archive =
         archives.open(&superblock, options.archive_text()?, Lsn::FIRST, &options.archive, &retention)?;

@@ -26,7 +26,7 @@ use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::sync::{Arc, Mutex};
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_buffer::BufferError;
-use firndb_txn::{TxnError, TxnErrorKind};
+use firndb_txn::{SetAside, TxnError, TxnErrorKind};
 
 /// What is left of recovery.
 pub(crate) struct BackgroundRecovery {
@@ -88,10 +88,10 @@ impl BackgroundRecovery {
         Some(damage(page, &error))
     }
 
-    /// All pages that are set aside, and why.
-    pub fn all_unredone(&self) -> Vec<TxnError> {
+    /// The pages that are set aside at present.
+    pub fn set_aside(&self) -> Vec<SetAside> {
         let pages = self.pending.as_ref().map_or_else(Vec::new, |pending| pending.set_aside());
-        pages.iter().map(|(page, error)| damage(*page, error)).collect()
+        pages.iter().map(|(page, error)| page_set_aside(*page, error)).collect()
     }
 
     fn report_progress(&self, phase: RecoveryPhase, left: u64, total: u64) {
@@ -106,11 +106,14 @@ impl BackgroundRecovery {
     }
 }
 
-/// What recovery does to pages, as a phrase for reports.
-pub(crate) const REDO: &str = "repeating the changes that the log has of a page";
+/// A page that could not be redone, for reports.
+fn page_set_aside(page: PageId, error: &BufferError) -> SetAside {
+    let work = "repeating the changes that the log has of a page".to_owned();
+    SetAside { work, cause: damage(page, error).message }
+}
 
 /// Why a page was not redone.
-pub(crate) fn damage(page: PageId, error: &BufferError) -> TxnError {
+fn damage(page: PageId, error: &BufferError) -> TxnError {
     let name = format!("{page:?}");
     let message = match error.message.contains(&name) {
         true => error.message.clone(),
@@ -134,6 +137,17 @@ impl Engine {
         }
         report.rest_time = ended.unwrap_or_else(clock::now).since(rest.began);
         report
+    }
+
+    /// Background work that met damage and is left until the next opening: the first pieces, and
+    /// how many in all. Pages that were redone or freed since they were set aside are none.
+    pub fn work_set_aside(&self) -> (Vec<SetAside>, u64) {
+        let (mut listed, count) = self.txns.work_set_aside();
+        let pages = self.recovery.set_aside();
+        let count = count + pages.len() as u64;
+        listed.extend(pages);
+        listed.truncate(SetAside::LISTED_MAX);
+        (listed, count)
     }
 
     /// Whether no page is pending and no transaction is to be rolled back.
@@ -196,7 +210,7 @@ impl Engine {
     fn redo_step(&self, pending: &Pending) -> Result<(), Error> {
         let (set_aside, outcome) = pending.step(&self.pool);
         for (page, error) in set_aside {
-            self.txns.set_aside(REDO, &damage(page, &error));
+            self.txns.report_set_aside(&page_set_aside(page, &error));
         }
         outcome
     }

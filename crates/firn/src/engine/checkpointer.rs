@@ -147,10 +147,10 @@ impl Checkpointer {
             }
             match deadline {
                 Some(deadline) if !self.changed.wait_until(&mut state, deadline) => {
-                    return Err(Error::new(
-                        ErrorKind::Full,
-                        format!("the log is full, and a checkpoint did not end within {} s", limit.as_secs()),
-                    ));
+                    return Err(Error::full(format!(
+                        "the log is full, and a checkpoint did not end within {} s",
+                        limit.as_secs()
+                    )));
                 }
                 Some(_) => {}
                 None => self.changed.wait(&mut state),

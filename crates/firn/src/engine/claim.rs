@@ -12,7 +12,7 @@
 //! 12  16B  the id of the database that is being created
 //! ```
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_base::{DatabaseId, crc32c};
 use firndb_device::{
     AlignedBuf, Device, DeviceError, Durability, Fill, find_contents, find_contents_anywhere,
@@ -89,14 +89,11 @@ pub(crate) fn refuse_contents(device: &dyn Device, ids: &[DatabaseId]) -> Result
     if bears_any(device, ids)? {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::BadArgument,
-        format!(
-            "{} is not empty: there is something at offset {offset}. A database is created on empty devices only: erase it, or \
+    Err(Error::bad_argument(format!(
+        "{} is not empty: there is something at offset {offset}. A database is created on empty devices only: erase it, or \
              give another",
-            device.info().name
-        ),
-    ))
+        device.info().name
+    )))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@
 
 use crate::engine::threads::{ARCHIVE_STOP_MAX, Threads};
 use crate::engine::{ARCHIVE_CLOSE_MAX, Engine};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::thread::{self, JoinHandle};
 use firndb_base::sync::{Arc, Condvar, Mutex};
@@ -113,7 +113,7 @@ fn watch(engine: &Engine, handle: JoinHandle<Result<(), Error>>, bell: &Bell) ->
     drop(rung);
     let ended = match handle.join() {
         Ok(ended) => ended,
-        Err(_) if thread::panicking() => Err(Error::new(ErrorKind::Failed, "closing the database panicked")),
+        Err(_) if thread::panicking() => Err(Error::failed("closing the database panicked")),
         Err(panic) => resume_unwind(panic),
     };
     // The cause of the work's failure, if a device was given up.
@@ -172,19 +172,15 @@ impl CallWatch {
 }
 
 fn device_hangs(devices: &[String], patience: Duration) -> Error {
-    Error::new(
-        ErrorKind::Failed,
-        format!(
-            "closing the database waited {patience:?} for {}, which does not respond, and gave up. What was acknowledged is \
+    Error::failed(format!(
+        "closing the database waited {patience:?} for {}, which does not respond, and gave up. What was acknowledged is \
              there when it is opened again; until the call has ended the database stays in use",
-            devices.join(", ")
-        ),
-    )
+        devices.join(", ")
+    ))
 }
 
 fn work_hangs() -> Error {
-    Error::new(
-        ErrorKind::Failed,
+    Error::failed(
         "closing the database waited for a thread inside of it that does not come out, though no device is in a call, and gave \
          up: look for an archive that does not respond, or a callback that does not return. What was acknowledged is there when it is opened again; until the thread \
          has come out the database stays in use",

@@ -24,7 +24,7 @@ use crate::engine::separate_directories::refuse_mixed_archive;
 use crate::engine::superblock::copies::Found;
 use crate::engine::superblock::{Member, Superblock};
 use crate::engine::{Engine, cache, recovery};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::Options;
 use firndb_base::sync::Arc;
 use firndb_device::{AbsentDevice, Device, DeviceError, DeviceErrorKind, sync_directory};
@@ -67,10 +67,7 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
     refuse_one_name_twice(dir, options)?;
     refuse_others(dir, &[], options)?;
     if !options.create {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!("{}: there is no Firn database here", dir.display()),
-        ));
+        return Err(Error::not_found(format!("{}: there is no Firn database here", dir.display())));
     }
     refuse_too_large(dir, options)?;
     make_directory(dir)?;
@@ -164,7 +161,7 @@ pub(crate) fn look_at_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superbl
     refuse_no_directory(dir)?;
     if !exists(&path)? {
         let message = format!("{}: there is no Firn database here", dir.display());
-        return Err(Error::new(ErrorKind::NotFound, message));
+        return Err(Error::not_found(message));
     }
     let device = open_to_read(&path)?;
     match Superblock::read(&device)? {
@@ -174,21 +171,18 @@ pub(crate) fn look_at_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superbl
              open it to find out which",
             path.display()
         ))),
-        Found::Creating(_) => Err(Error::new(
-            ErrorKind::NotFound,
-            format!("{}: the creation of a database here was interrupted", dir.display()),
-        )),
+        Found::Creating(_) => Err(Error::not_found(format!(
+            "{}: the creation of a database here was interrupted",
+            dir.display()
+        ))),
         Found::Restoring(_) => Err(unfinished_restore(dir)),
     }
 }
 
 /// The error for opening a directory in which a restore was interrupted.
 pub(crate) fn unfinished_restore(dir: &Path) -> Error {
-    Error::new(
-        ErrorKind::Unusable,
-        format!(
-            "{}: restoring a database here was interrupted, and it is not whole: restore it again, into the same directory",
-            dir.display()
-        ),
-    )
+    Error::unusable(format!(
+        "{}: restoring a database here was interrupted, and it is not whole: restore it again, into the same directory",
+        dir.display()
+    ))
 }

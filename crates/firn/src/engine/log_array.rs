@@ -20,7 +20,7 @@
 use crate::engine::Engine;
 use crate::engine::devices::Candidate;
 use crate::engine::superblock::{Member, Superblock};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::callbacks::LogEventKind;
 use firndb_base::Lsn;
 use firndb_base::clock::{self, Moment};
@@ -176,9 +176,9 @@ impl Engine {
         let id = self.amend(|superblock| {
             let array = superblock.array_mut();
             let id = MemberId(array.next_member);
-            array.next_member = id.0.checked_add(1).ok_or_else(|| {
-                Error::new(ErrorKind::BadArgument, "the database has had too many log devices")
-            })?;
+            array.next_member =
+                id.0.checked_add(1)
+                    .ok_or_else(|| Error::bad_argument("the database has had too many log devices"))?;
             Ok(id)
         })?;
         let counting = Arc::new(Counting::new(device));
@@ -222,7 +222,7 @@ impl Engine {
         let _changing = self.array.changing.lock();
         let statuses = self.log.member_statuses();
         let Some(status) = statuses.iter().find(|status| status.member == id) else {
-            return Err(Error::new(ErrorKind::NotFound, format!("the log has no device {}", id.0)));
+            return Err(Error::not_found(format!("the log has no device {}", id.0)));
         };
         if status.state == MemberState::InUse {
             // A device that fails between the two waits for the lock with its own change, and no
@@ -292,14 +292,11 @@ impl Engine {
                 return Ok(());
             }
             if deadline.is_none_or(|deadline| clock::now() >= deadline) {
-                return Err(Error::new(
-                    ErrorKind::Full,
-                    format!(
-                        "log device {} cannot leave yet: log from LSN {from} on is still needed, by the archive, a \
+                return Err(Error::full(format!(
+                    "log device {} cannot leave yet: log from LSN {from} on is still needed, by the archive, a \
                          backup or open transactions. It stays in use; try again later",
-                        id.0
-                    ),
-                ));
+                    id.0
+                )));
             }
             if !self.threads_run() {
                 self.archive_step();

@@ -10,7 +10,7 @@ use crate::engine::archiver::Archiver;
 use crate::engine::checkpointer::Asked;
 use crate::engine::checkpointer::Pressure;
 use crate::engine::superblock::EPOCHS_WRITING_MAX;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::archive::ArchiveFull;
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, Progress, clock};
@@ -104,15 +104,12 @@ impl Engine {
             }
         }
         let after = self.log.space();
-        Err(Error::new(
-            ErrorKind::Full,
-            format!(
-                "the log is full ({} of {} bytes) and a checkpoint could not free any of it: {}; roll back, or make the log larger",
-                after.used_bytes,
-                after.capacity_bytes,
-                self.log_pinned_by(after.oldest)
-            ),
-        ))
+        Err(Error::full(format!(
+            "the log is full ({} of {} bytes) and a checkpoint could not free any of it: {}; roll back, or make the log larger",
+            after.used_bytes,
+            after.capacity_bytes,
+            self.log_pinned_by(after.oldest)
+        )))
     }
 
     /// Refuses writes while log of very many openings is retained for an archive that must not have
@@ -135,14 +132,11 @@ impl Engine {
         }
         match (count().0, &self.archive) {
             (epochs, _) if epochs <= EPOCHS_WRITING_MAX => Ok(()),
-            (_, archive) => Err(Error::new(
-                ErrorKind::Full,
-                format!(
-                    "nothing can be written: log of {epochs} openings is kept, until it is archived, and {}: mend that, \
+            (_, archive) => Err(Error::full(format!(
+                "nothing can be written: log of {epochs} openings is kept, until it is archived, and {}: mend that, \
                      or allow a gap; what there is can be read",
-                    archive.as_ref().map_or("it is needed still".to_owned(), |archive| archive.trouble())
-                ),
-            )),
+                archive.as_ref().map_or("it is needed still".to_owned(), |archive| archive.trouble())
+            ))),
         }
     }
 
@@ -216,8 +210,7 @@ impl Engine {
         }
         if archive.is_closing() {
             // No gap for that: the next opening archives what is kept.
-            return Err(Error::new(
-                ErrorKind::Full,
+            return Err(Error::full(
                 "the log is full because it is kept until it is archived, and the database is being closed",
             ));
         }
@@ -226,14 +219,11 @@ impl Engine {
                 self.retention.revoke_archive();
                 Ok(true)
             }
-            ArchiveFull::Refuse => Err(Error::new(
-                ErrorKind::Full,
-                format!(
-                    "the log is full because it is kept until it is archived, and {}: free space there or repair it, or \
+            ArchiveFull::Refuse => Err(Error::full(format!(
+                "the log is full because it is kept until it is archived, and {}: free space there or repair it, or \
                      allow a gap",
-                    archive.trouble()
-                ),
-            )),
+                archive.trouble()
+            ))),
         }
     }
 

@@ -9,7 +9,7 @@
 //! * recovery: `recovery`, `log_source`, `scan_cache`, `archive_needed`, `analysis`,
 //!   `pending_collector`, `page_changes`, `pending`, `pending_log`, `redo`, `background_recovery`,
 //!   `recovery_report`;
-//! * while it is open: `checkpoint`, `checkpointer`, `log_space`, `log_retention`, `maintenance`,
+//! * while it is open: `checkpoint`, `checkpointer`, `log_space`, `log_holds`, `maintenance`,
 //!   `threads`, `closing`, `archiver`;
 //! * devices that come, go and fail: `log_array`, `log_array_state`, `log_device_failure`, `cache`,
 //!   `cache_changes`.
@@ -22,6 +22,7 @@ pub(crate) mod background_recovery;
 pub(crate) mod cache;
 pub(crate) mod cache_changes;
 pub(crate) mod checkpoint;
+pub(crate) mod checkpoint_record;
 pub(crate) mod checkpointer;
 pub(crate) mod claim;
 pub(crate) mod closing;
@@ -31,9 +32,10 @@ pub(crate) mod directory;
 pub(crate) mod log_array;
 pub(crate) mod log_array_state;
 pub(crate) mod log_device_failure;
-pub(crate) mod log_retention;
+pub(crate) mod log_holds;
 pub(crate) mod log_source;
 pub(crate) mod log_space;
+pub(crate) mod log_truncation;
 pub(crate) mod log_width;
 pub(crate) mod maintenance;
 pub(crate) mod page_changes;
@@ -56,7 +58,7 @@ use crate::engine::checkpointer::{Asked, Checkpointer};
 use crate::engine::devices::Counted;
 use crate::engine::log_array_state::LogArray;
 use crate::engine::log_device_failure::Losses;
-use crate::engine::log_retention::LogRetention;
+use crate::engine::log_holds::LogHolds;
 use crate::engine::maintenance::Upkeep;
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
@@ -84,7 +86,7 @@ pub(crate) struct Parts {
     pub pool: Arc<BufferPool>,
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
-    pub retention: LogRetention,
+    pub retention: LogHolds,
     pub archive: Option<Box<dyn Archiver>>,
     pub archive_need: ArchiveNeed,
     pub recovery: BackgroundRecovery,
@@ -108,7 +110,7 @@ pub(crate) struct Engine {
     pub txns: Arc<TxnManager>,
     pub catalog: Arc<Catalog>,
     /// The holds on the log besides recovery's needs.
-    pub retention: LogRetention,
+    pub retention: LogHolds,
     pub archive: Option<Box<dyn Archiver>>,
     /// Log that only the archive has.
     pub archive_need: ArchiveNeed,
@@ -200,6 +202,7 @@ impl Engine {
         });
         if let Some(listener) = options.set_aside_listener.clone() {
             engine.txns.on_set_aside(move |work| listener(work));
+            engine.recovery.set_aside().iter().for_each(|page| engine.txns.report_set_aside(page));
         }
         // Weak: the layers do not keep the engine that keeps them.
         let weak = Arc::downgrade(&engine);

@@ -20,10 +20,10 @@ mod next_epoch;
 use crate::engine::analysis::{analyse, at_checkpoint, cached};
 use crate::engine::archive_needed::{ArchiveNeed, ArchiveTail};
 use crate::engine::archiver::{Archiver, OpenArchive};
-use crate::engine::background_recovery::{self, BackgroundRecovery};
+use crate::engine::background_recovery::BackgroundRecovery;
 use crate::engine::devices::{Counted, Devices};
 use crate::engine::log_device_failure::Losses;
-use crate::engine::log_retention::LogRetention;
+use crate::engine::log_holds::LogHolds;
 use crate::engine::pending::Pending;
 use crate::engine::pending_log::PendingLog;
 use crate::engine::recovery::find_log::{find_log, forget_lost};
@@ -43,7 +43,7 @@ use firndb_log::{Log, LogScan, MemberId};
 use firndb_table::{Catalog, SYSTEM_TREE};
 use firndb_tier::store::Store;
 use firndb_tier::{CacheSwitch, PageCache};
-use firndb_txn::{Analysis, LoserReport, TxnError, TxnManager};
+use firndb_txn::{Analysis, LoserReport, TxnManager};
 
 /// Opens a database from its devices.
 pub(crate) fn open(
@@ -83,7 +83,7 @@ struct Opening<'a> {
     store: Arc<Store>,
     cache: Option<Arc<dyn PageCache>>,
     archive: Option<Box<dyn Archiver>>,
-    retention: LogRetention,
+    retention: LogHolds,
     archive_need: ArchiveNeed,
     tail: ArchiveTail,
     /// The archive's directory as the superblock had it.
@@ -130,7 +130,7 @@ impl<'a> Opening<'a> {
         let reads = ScanCache::of(devices.logs(), options.recovery_bytes);
         let scan = find_log(&reads, &mut superblock, &archive_use, options.background, &progress)?;
         let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
-        let retention = LogRetention::default();
+        let retention = LogHolds::default();
         // What a crash cut off in the archive lies beyond the log's end.
         let archive_end = match tail {
             ArchiveTail::There(..) => scan.next_epoch_start(),
@@ -214,10 +214,7 @@ impl<'a> Opening<'a> {
         self.recovery.redone = redo_now(&scan, from, &now, options, &pool, &unredone, &|lsn| {
             report(options, RecoveryPhase::Redo, lsn.since(from), log_bytes);
         })?;
-        let unredone = unredone.take();
-        let damage: Vec<TxnError> =
-            unredone.iter().map(|page| background_recovery::damage(page.page, &page.error)).collect();
-        pending.add_failed(from, unredone);
+        pending.add_failed(from, unredone.take());
         drop(scan);
         if let Some(cache) = &self.cache {
             cache.end_recovery();
@@ -232,7 +229,6 @@ impl<'a> Opening<'a> {
         if !options.background {
             txns.have_waiters_undo();
         }
-        damage.iter().for_each(|error| txns.set_aside(background_recovery::REDO, error));
         // The catalog reads by snapshot: it does not see the losers' changes.
         let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
         self.recovery.opening = self.meter.lap(&self.devices);

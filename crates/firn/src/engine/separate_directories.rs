@@ -7,7 +7,7 @@
 //! compared as the file system has them, symbolic links followed.
 
 use crate::engine::directory::names::SUPERBLOCK;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::Options;
 use firndb_log::archive::ArchiveFiles;
 use std::path::{Component, Path, PathBuf};
@@ -62,13 +62,10 @@ pub(crate) fn real_path(path: &Path) -> PathBuf {
 }
 
 fn refuse(directory: &Path, what: &str, why: &str) -> Error {
-    Error::new(
-        ErrorKind::Unusable,
-        format!(
-            "{} cannot be the directory of {what}: {why}; name a directory of its own",
-            directory.display()
-        ),
-    )
+    Error::unusable(format!(
+        "{} cannot be the directory of {what}: {why}; name a directory of its own",
+        directory.display()
+    ))
 }
 
 /// Refuses a directory for `what` that lies in the directory of a database, a backup or an archive.

@@ -149,45 +149,27 @@ pub(crate) fn text(bytes: &[u8]) -> Result<String, Malformed> {
 
 impl Extensions {
     pub fn encode(&self, body: &mut Vec<u8>) {
-        if let Some(lsn) = self.log_start {
+        let lsn = |lsn: Lsn| {
             let mut field = Vec::new();
             field.put_varint(lsn.0);
-            body.put_varint(LOG_START);
-            body.put_blob(&field);
-        }
-        if let Some(path) = &self.archive {
-            body.put_varint(ARCHIVE);
-            body.put_blob(path.as_bytes());
-        }
-        if let Some(cache) = &self.cache {
-            body.put_varint(CACHE);
-            body.put_blob(&cache.encode());
-        }
-        if let Some(array) = &self.log_array {
-            body.put_varint(LOG_ARRAY);
-            body.put_blob(&array.encode());
-        }
-        if let Some(lsn) = self.cache_from {
-            let mut field = Vec::new();
-            field.put_varint(lsn.0);
-            body.put_varint(CACHE_FROM);
-            body.put_blob(&field);
-        }
-        if let Some(lsn) = self.archive_needed {
-            let mut field = Vec::new();
-            field.put_varint(lsn.0);
-            body.put_varint(ARCHIVE_NEEDED);
-            body.put_blob(&field);
-        }
-        if let Some(lsn) = self.archive_gap {
-            let mut field = Vec::new();
-            field.put_varint(lsn.0);
-            body.put_varint(ARCHIVE_GAP);
-            body.put_blob(&field);
-        }
-        if let Some(field) = self.settings.encode() {
-            body.put_varint(SETTINGS);
-            body.put_blob(&field);
+            field
+        };
+        // Ascending by tag.
+        let fields = [
+            (LOG_START, self.log_start.map(lsn)),
+            (ARCHIVE, self.archive.clone().map(String::into_bytes)),
+            (CACHE, self.cache.as_ref().map(CacheMember::encode)),
+            (LOG_ARRAY, self.log_array.as_ref().map(LogArrayField::encode)),
+            (CACHE_FROM, self.cache_from.map(lsn)),
+            (ARCHIVE_NEEDED, self.archive_needed.map(lsn)),
+            (ARCHIVE_GAP, self.archive_gap.map(lsn)),
+            (SETTINGS, self.settings.encode()),
+        ];
+        for (tag, field) in fields {
+            if let Some(field) = field {
+                body.put_varint(tag);
+                body.put_blob(&field);
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! without its background work.
 
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::sync::thread::{self, JoinHandle};
 use firndb_base::sync::{Arc, Condvar, Mutex};
@@ -71,8 +71,7 @@ impl Threads {
                 Ok(handle) => threads.handles.lock().push((name, handle)),
                 Err(error) => {
                     threads.stop();
-                    return Err(Error::new(ErrorKind::Failed, format!("could not start a thread: {error}"))
-                        .caused_by(error));
+                    return Err(Error::failed(format!("could not start a thread: {error}")).caused_by(error));
                 }
             }
         }

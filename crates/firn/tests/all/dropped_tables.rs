@@ -4,9 +4,7 @@
 
 use crate::backup_support::{Gate, Mode, rows_of};
 use crate::bad_support::{Disks, contents, flip};
-use firndb::{
-    ArchiveFull, Database, ErrorKind, IndexPart, IndexSpec, Options, Progress, SetAside, TableSpec,
-};
+use firndb::{Database, ErrorKind, IndexPart, IndexSpec, Options, Progress, SetAside, TableSpec};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -342,7 +340,7 @@ mod in_a_small_log {
                 .log_bytes(LOG)
                 .background_threads(threads)
                 .archive(dir.path().join("archive"))
-                .archive_when_full(ArchiveFull::Refuse)
+                .archive_when_full(firndb::ArchiveFull::Refuse)
                 .archive_patience(Duration::from_secs(1));
             let db = options.create_on(disks.devices()).expect("created");
             let kept = db.create_table("kept").expect("created");

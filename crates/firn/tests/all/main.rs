@@ -51,4 +51,5 @@ mod review_rollback_outgrows_the_log;
 mod review_two_databases;
 mod support;
 mod threads_in_small;
+mod transact_runs_again;
 mod two_processes_are_refused;

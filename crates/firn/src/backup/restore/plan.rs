@@ -3,8 +3,8 @@
 use crate::backup::archive_survey::archive_error;
 use crate::backup::manifest::{LOG, Manifest};
 use crate::backup::restore::RestoreTo;
-use crate::engine::checkpoint::Checkpoint;
-use crate::error::{Error, ErrorKind};
+use crate::engine::checkpoint_record::Checkpoint;
+use crate::error::Error;
 use crate::options::Options;
 use crate::options::callbacks::{RecoveryPhase, RecoveryProgress};
 use firndb_base::codec::Reader;
@@ -59,7 +59,7 @@ impl Source {
     fn archive_reach(&self) -> Result<Option<Lsn>, Error> {
         let Some(path) = &self.archive else { return Ok(None) };
         let (at, database) = (path.display(), self.manifest.database);
-        let refuse = |what: String| Err(Error::new(ErrorKind::NotFound, format!("{what}: {NAME_ANOTHER}")));
+        let refuse = |what: String| Err(Error::not_found(format!("{what}: {NAME_ANOTHER}")));
         if !path.is_dir() {
             return refuse(format!("{at}: there is no such directory"));
         }
@@ -88,7 +88,7 @@ impl Source {
             ),
         };
         let message = format!("the archive in {} {why}: {NAME_ANOTHER}", path.display());
-        Err(Error::new(ErrorKind::Unusable, message))
+        Err(Error::unusable(message))
     }
 
     /// The transactions at the backup's checkpoint.
@@ -181,26 +181,20 @@ impl Source {
             )));
         }
         match target {
-            RestoreTo::Lsn(lsn) if plan.at_end && lsn > end => Err(Error::new(
-                ErrorKind::BadArgument,
-                format!(
-                    "LSN {lsn} was not archived: the archive ends at LSN {end}. Restore to that at most{}",
-                    if self.archive.is_none() { ", or name the archive" } else { "" }
-                ),
-            )),
+            RestoreTo::Lsn(lsn) if plan.at_end && lsn > end => Err(Error::bad_argument(format!(
+                "LSN {lsn} was not archived: the archive ends at LSN {end}. Restore to that at most{}",
+                if self.archive.is_none() { ", or name the archive" } else { "" }
+            ))),
             _ => Ok(()),
         }
     }
 
     fn too_early(&self, what: &str) -> Error {
-        Error::new(
-            ErrorKind::BadArgument,
-            format!(
-                "{what} lies before the backup's end, LSN {}: the earliest that it can be restored to. Use an older \
+        Error::bad_argument(format!(
+            "{what} lies before the backup's end, LSN {}: the earliest that it can be restored to. Use an older \
                  backup",
-                self.manifest.end
-            ),
-        )
+            self.manifest.end
+        ))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::engine::separate_directories::{refuse_mixed, refuse_mixed_archive};
 use crate::engine::superblock::copies::{Found, SECOND_COPY};
 use crate::engine::superblock::{Member, Superblock};
 use crate::engine::{Engine, assembly, cache, claim, log_width};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::Options;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, rng};
@@ -36,7 +36,7 @@ pub(super) fn recreate(
         let dir = dir.display();
         let message =
             format!("{dir}: the creation of a database here was interrupted; nothing was stored in it");
-        return Err(Error::new(ErrorKind::NotFound, message));
+        return Err(Error::not_found(message));
     }
     refuse_one_name_twice(dir, options)?;
     remove_files(dir, interrupted, options)?;
@@ -128,10 +128,10 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
                 remove_files(dir, &interrupted, options)?;
             }
             Found::Database(_) => {
-                return Err(Error::new(
-                    ErrorKind::Exists,
-                    format!("{} holds a database: name a directory without one", dir.display()),
-                ));
+                return Err(Error::exists(format!(
+                    "{} holds a database: name a directory without one",
+                    dir.display()
+                )));
             }
         }
         refuse_strangers(dir)?;
@@ -156,19 +156,15 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
 /// Errors: `InUse`, `Unusable`: a file is not the creation's own. None is removed then.
 fn remove_files(dir: &Path, interrupted: &Interrupted, options: &Options) -> Result<(), Error> {
     let within = dir.canonicalize().map_err(|error| {
-        Error::new(ErrorKind::Unusable, format!("{}: cannot be looked at: {error}", dir.display()))
-            .caused_by(error)
+        Error::unusable(format!("{}: cannot be looked at: {error}", dir.display())).caused_by(error)
     })?;
     let wanted: Vec<PathBuf> = own_files(dir, options).iter().map(|path| whole_path(path)).collect();
     let refuse = |path: &Path, why: &str| {
         let (dir, path) = (dir.display(), path.display());
-        Err(Error::new(
-            ErrorKind::Unusable,
-            format!(
-                "{path} is named by the interrupted creation of a database in {dir}, but {why}, and it is left alone: \
+        Err(Error::unusable(format!(
+            "{path} is named by the interrupted creation of a database in {dir}, but {why}, and it is left alone: \
                  move it away, or remove {dir}, and begin anew"
-            ),
-        ))
+        )))
     };
     let mut own: Vec<(PathBuf, Arc<dyn Device>)> = Vec::new();
     for file in &interrupted.files {

@@ -18,7 +18,7 @@ pub(crate) fn open_or_make(path: &Path) -> Result<Arc<dyn Device>, Error> {
     let device = file(path, create)?;
     if !create && has_loose_end(path, &*device)? {
         let message = format!("{} holds something: give an empty file or device", path.display());
-        return Err(Error::new(ErrorKind::BadArgument, message));
+        return Err(Error::bad_argument(message));
     }
     Ok(device)
 }
@@ -71,16 +71,12 @@ pub(super) fn released_file(path: &Path, access: Access) -> Result<Arc<dyn Devic
 /// Whether a file has bytes behind its last whole block, which no device shows: no file of Firn's
 /// has.
 pub(super) fn has_loose_end(path: &Path, device: &dyn Device) -> Result<bool, Error> {
-    let found = std::fs::metadata(path).map_err(|error| {
-        Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())).caused_by(error)
-    })?;
+    let found = std::fs::metadata(path).map_err(|error| Error::of_path(path, error))?;
     Ok(found.is_file() && found.len() != device.len())
 }
 
 pub(super) fn exists(path: &Path) -> Result<bool, Error> {
-    path.try_exists().map_err(|error| {
-        Error::new(ErrorKind::Unusable, format!("{}: {error}", path.display())).caused_by(error)
-    })
+    path.try_exists().map_err(|error| Error::of_path(path, error))
 }
 
 /// `path` without detours, as far as its directory exists.
@@ -111,20 +107,19 @@ pub(crate) fn refuse_no_directory(dir: &Path) -> Result<(), Error> {
             Err(_) => return Ok(()),
         },
     };
-    Err(Error::new(ErrorKind::Unusable, message))
+    Err(Error::unusable(message))
 }
 
 pub(crate) fn make_directory(dir: &Path) -> Result<(), Error> {
     use std::os::unix::fs::DirBuilderExt;
     let unusable = |error: std::io::Error| {
-        Error::new(ErrorKind::Unusable, format!("{}: cannot make the directory: {error}", dir.display()))
-            .caused_by(error)
+        Error::unusable(format!("{}: cannot make the directory: {error}", dir.display())).caused_by(error)
     };
     if exists(dir)? {
         return if dir.is_dir() {
             Ok(())
         } else {
-            Err(Error::new(ErrorKind::Unusable, format!("{} is not a directory", dir.display())))
+            Err(Error::unusable(format!("{} is not a directory", dir.display())))
         };
     }
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;

@@ -3,7 +3,7 @@
 use crate::engine::directory::files::{exists, whole_path};
 use crate::engine::superblock::Superblock;
 use crate::engine::{assembly, cache};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::Options;
 use firndb_device::available_bytes;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(crate) fn refuse_own_files(dir: &Path, path: &Path, superblock: &Superblock)
     let mut own = logs.chain(cache).chain([dir.join(SUPERBLOCK), dir.join(&superblock.store_path)]);
     if own.any(|own| whole_path(&own) == whole_path(path)) {
         let message = format!("{} is a file of the database already", path.display());
-        return Err(Error::new(ErrorKind::BadArgument, message));
+        return Err(Error::bad_argument(message));
     }
     Ok(())
 }
@@ -41,10 +41,10 @@ pub(super) fn refuse_one_name_twice(dir: &Path, options: &Options) -> Result<(),
     for path in own_files(dir, options) {
         let path = whole_path(&path);
         if paths.contains(&path) {
-            return Err(Error::new(
-                ErrorKind::BadArgument,
-                format!("{} is named for two files of the database; give each its own", path.display()),
-            ));
+            return Err(Error::bad_argument(format!(
+                "{} is named for two files of the database; give each its own",
+                path.display()
+            )));
         }
         paths.push(path);
     }
@@ -71,8 +71,7 @@ pub(super) fn refuse_others(dir: &Path, marked: &[String], options: &Options) ->
 /// settings (`firn.toml` and profiles, which may be there first).
 pub(super) fn refuse_strangers(dir: &Path) -> Result<(), Error> {
     let unusable = |error: std::io::Error| {
-        Error::new(ErrorKind::Unusable, format!("{} cannot be listed: {error}", dir.display()))
-            .caused_by(error)
+        Error::unusable(format!("{} cannot be listed: {error}", dir.display())).caused_by(error)
     };
     if !exists(dir)? {
         return Ok(());
@@ -81,14 +80,11 @@ pub(super) fn refuse_strangers(dir: &Path) -> Result<(), Error> {
         let name = entry.map_err(unusable)?.file_name();
         let is_setting = Path::new(&name).extension().is_some_and(|extension| extension == "toml");
         if name != SUPERBLOCK && !is_setting {
-            return Err(Error::new(
-                ErrorKind::Exists,
-                format!(
-                    "{} is not empty, it holds {}: name a directory that is empty, or not there yet",
-                    dir.display(),
-                    Path::new(&name).display()
-                ),
-            ));
+            return Err(Error::exists(format!(
+                "{} is not empty, it holds {}: name a directory that is empty, or not there yet",
+                dir.display(),
+                Path::new(&name).display()
+            )));
         }
     }
     Ok(())
@@ -113,14 +109,11 @@ pub(super) fn refuse_too_large(dir: &Path, options: &Options) -> Result<(), Erro
     }
     for (at, bytes) in wanted.into_values() {
         if let Some(free) = available_bytes(&at).filter(|free| *free < bytes) {
-            return Err(Error::new(
-                ErrorKind::Full,
-                format!(
-                    "the database's files need {bytes} bytes in {}, whose file system has {free} bytes free: make them smaller \
+            return Err(Error::full(format!(
+                "the database's files need {bytes} bytes in {}, whose file system has {free} bytes free: make them smaller \
                      (log_bytes, cache_bytes), put them elsewhere, or free space",
-                    at.display()
-                ),
-            ));
+                at.display()
+            )));
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use crate::engine::devices::Counted;
 use crate::engine::scan_cache::ScanCache;
 use crate::engine::superblock::Superblock;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::Options;
 use firndb_base::Lsn;
 use firndb_log::{ArchiveUse, LogErrorKind, LogScan, LogSources, MemberId};
@@ -65,18 +65,15 @@ pub(super) fn forget_lost(
     }
     if let ([], [(_, error), ..]) = (&superblock.members[..], scan.lost()) {
         let message = format!("no log device can be read any more: {error}");
-        return Err(Error::new(ErrorKind::Failed, message));
+        return Err(Error::failed(message));
     }
     if superblock.members.len() < options.log_copies_required {
-        return Err(Error::new(
-            ErrorKind::Unusable,
-            format!(
-                "the log has {} devices left, and log_copies_required asks for {}: {}",
-                superblock.members.len(),
-                options.log_copies_required,
-                dropped.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
-            ),
-        ));
+        return Err(Error::unusable(format!(
+            "the log has {} devices left, and log_copies_required asks for {}: {}",
+            superblock.members.len(),
+            options.log_copies_required,
+            dropped.into_iter().map(|(_, sentence)| sentence).collect::<Vec<_>>().join("; ")
+        )));
     }
     Ok(dropped)
 }

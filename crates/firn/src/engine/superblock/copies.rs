@@ -8,7 +8,7 @@
 use crate::engine::creation_mark::{Interrupted, Making};
 use crate::engine::superblock::Superblock;
 use crate::engine::superblock::encoding::{COPY_BYTES, MAGIC, VERSION};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_base::sync::Arc;
 use firndb_device::{AlignedBuf, Device, DeviceError, Durability};
 
@@ -70,13 +70,10 @@ impl Superblock {
             }
         }
         if let Some(version) = copies.iter().flatten().find_map(|copy| Superblock::other_version(copy)) {
-            return Err(Error::new(
-                ErrorKind::Unusable,
-                format!(
-                    "{name} has format version {version}, and this program knows version {VERSION} only: use a \
+            return Err(Error::unusable(format!(
+                "{name} has format version {version}, and this program knows version {VERSION} only: use a \
                      newer program"
-                ),
-            ));
+            )));
         }
         let [a, b] = copies.map(Superblock::decode_copy);
         match (a, b) {
@@ -178,6 +175,7 @@ mod tests {
     use super::*;
     use crate::engine::creation_mark;
     use crate::engine::superblock::tests::sample;
+    use crate::error::ErrorKind;
     use firndb_base::Lsn;
     use firndb_base::rng::Rng;
     use firndb_device::{

@@ -2,7 +2,7 @@
 
 use crate::engine::superblock::{Member, Superblock};
 use crate::engine::superblock_fields::{Extensions, text};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{DatabaseId, Epoch, Lsn, PageId, crc32c};
 use firndb_log::MemberId;
@@ -136,10 +136,9 @@ impl Superblock {
 }
 
 pub(crate) fn too_long(bytes: usize) -> Error {
-    Error::new(
-        ErrorKind::BadArgument,
-        format!("the superblock would need {bytes} bytes; use shorter paths or fewer log devices"),
-    )
+    Error::bad_argument(format!(
+        "the superblock would need {bytes} bytes; use shorter paths or fewer log devices"
+    ))
 }
 
 #[cfg(test)]
@@ -147,6 +146,7 @@ mod tests {
     use super::*;
     use crate::engine::superblock::EPOCHS_WRITING_MAX;
     use crate::engine::superblock::tests::sample;
+    use crate::error::ErrorKind;
 
     /// The next write could not pass the sequence: it ended the process, or began again at 0 and
     /// the copy before counted. Found by the fuzzer `superblock`.

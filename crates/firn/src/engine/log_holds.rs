@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// The holds on the log.
 #[derive(Debug)]
-pub(crate) struct LogRetention {
+pub(crate) struct LogHolds {
     holds: Mutex<Holds>,
 }
 
@@ -28,13 +28,13 @@ struct Holds {
     next_backup: u64,
 }
 
-impl Default for LogRetention {
-    fn default() -> LogRetention {
-        LogRetention { holds: ranks::KEEP.mutex(Holds::default()) }
+impl Default for LogHolds {
+    fn default() -> LogHolds {
+        LogHolds { holds: ranks::KEEP.mutex(Holds::default()) }
     }
 }
 
-impl LogRetention {
+impl LogHolds {
     /// The log is to be retained from this LSN on; `None` if there is no hold.
     pub fn oldest(&self) -> Option<Lsn> {
         let holds = self.holds.lock();
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_oldest_hold_counts_until_it_is_revoked() {
-        let keep = LogRetention::default();
+        let keep = LogHolds::default();
         assert_eq!(keep.oldest(), None);
         keep.hold_archive(Lsn(50));
         let backup = keep.begin_backup(Lsn(40));
