@@ -20,7 +20,7 @@
 //!   never by `flush`.
 //! * `on_devices()` moves only over contiguous completed requests, each with the required number of
 //!   copies, or with as many as the superblock promises. `durable()` may be ahead of it by what the
-//!   archive has (`archive/acknowledge.rs`).
+//!   archive has (`archive/archived_early.rs`).
 //!
 //! Failure: a place that cannot be read is handled like a damaged block (`read/medium.rs`,
 //! `read/doubts.rs`).
@@ -57,9 +57,9 @@ pub use members::loss::{Left, Loss, LossHandler, LostMember};
 pub use members::redundancy::Redundancy;
 pub use members::state::MemberState;
 pub use options::{Appended, Compose, LogClass, LogOptions, LogSpace, LogStatistics};
+pub use read::follow::LogTail;
 pub use read::records::Records;
 pub use read::scan::LogScan;
 pub use read::sources::{ArchiveUse, KeptReads, LogSources};
-pub use read::tail::LogTail;
 pub use record::{Kind, Record};
 pub use write::closing::WriteWatch;

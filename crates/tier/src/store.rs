@@ -67,7 +67,7 @@ mod totals;
 mod write;
 mod write_back;
 
-pub use adopt::page_lives;
+pub use adopt::page_incarnations;
 pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
 pub use options::{Layout, Placement, Policy, StoreOptions};

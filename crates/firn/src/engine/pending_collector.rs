@@ -52,7 +52,7 @@ impl Collector {
     /// returns what the cache holds of a page: while it holds one, only its image counts.
     pub fn event(&mut self, event: PageEvent, cached: &dyn Fn(PageId) -> Cached) {
         match event {
-            PageEvent::Life(page) | PageEvent::Freed(page) => self.forget(page),
+            PageEvent::Incarnation(page) | PageEvent::Freed(page) => self.forget(page),
             PageEvent::Stored { page, version } => match cached(page) {
                 Cached::No => self.is_below(page, version),
                 Cached::As(version) => self.is_below(page, version),

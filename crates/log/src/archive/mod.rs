@@ -29,7 +29,7 @@
 //! * Missing log is an error that names its LSN, never the end of the archive, unless no log
 //!   follows it.
 
-mod acknowledge;
+mod archived_early;
 pub(crate) mod files;
 pub(crate) mod format;
 mod records;

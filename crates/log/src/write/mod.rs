@@ -12,7 +12,7 @@
 //! The ordinary case is `group_commit.rs`, `dispatch.rs`, `completion.rs`. What else there is
 //! attaches to it at named points: copies where a request is composed (`copies.rs`), overdue and
 //! orphaned requests where a thread's turn is urgent (`hedge/`, `members/failure.rs`), the archive
-//! where log becomes durable (`archive/acknowledge.rs`).
+//! where log becomes durable (`archive/archived_early.rs`).
 
 mod append;
 mod async_flush;

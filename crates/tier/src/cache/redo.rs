@@ -26,7 +26,7 @@ impl FlashCache {
                         self.invalidate(std::iter::once(&page), Appended { first: lsn, end: lsn });
                     }
                 }
-                PageEvent::Life(page) => {
+                PageEvent::Incarnation(page) => {
                     let older = self.is_older(page, lsn)?.unwrap_or(false);
                     if older || self.freed_in_redo.lock().remove(&page) {
                         self.invalidate_owed(page, lsn);

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// The allocations and frees in a map record: each page with its version if it became allocated,
 /// without if it became free. Moves are left out.
-pub fn page_lives(lsn: Lsn, record: Record<'_>) -> Result<Vec<(PageId, Option<Lsn>)>, Malformed> {
+pub fn page_incarnations(lsn: Lsn, record: Record<'_>) -> Result<Vec<(PageId, Option<Lsn>)>, Malformed> {
     let changes = records::decode(record)?;
     Ok(changes
         .into_iter()

@@ -9,7 +9,7 @@ use firndb_log::Record;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageEvent {
     /// An incarnation of the page began: versions before the record belong to an earlier one.
-    Life(PageId),
+    Incarnation(PageId),
     /// The page was freed: versions before the record are stale.
     Freed(PageId),
     /// The store took this version of a page.
@@ -29,7 +29,7 @@ pub fn events(lsn: Lsn, record: Record<'_>) -> Result<Vec<PageEvent>, TierError>
         TierError::new(TierErrorKind::Damaged, format!("the map record at {lsn:?} cannot be read: {error}"))
     })?;
     let event = |change: Change| match change {
-        Change::Allocate { page } | Change::Adopt { page, .. } => Some(PageEvent::Life(page)),
+        Change::Allocate { page } | Change::Adopt { page, .. } => Some(PageEvent::Incarnation(page)),
         Change::Free { page, .. } => Some(PageEvent::Freed(page)),
         Change::Move { page, version, .. } => Some(PageEvent::Stored { page, version }),
         Change::Backing { .. } => None,

@@ -13,7 +13,7 @@ use firndb_base::{Lsn, PageId};
 use firndb_btree::PageChange;
 use firndb_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, Archived, Next};
 use firndb_log::{Kind, LogErrorKind, Record};
-use firndb_tier::store::page_lives;
+use firndb_tier::store::page_incarnations;
 use firndb_txn::Analysis;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -201,7 +201,7 @@ impl Source {
 impl Plan {
     fn see(&mut self, lsn: Lsn, record: Record<'_>) -> Result<(), Error> {
         match record.kind.owner() {
-            Some(KindOwner::PageMap) => self.allocations.extend(page_lives(lsn, record)?),
+            Some(KindOwner::PageMap) => self.allocations.extend(page_incarnations(lsn, record)?),
             Some(KindOwner::Tree) => {
                 let change = PageChange::decode(record)?;
                 self.analysis.page_change(lsn, change.page, change.attachment)?;

@@ -43,7 +43,7 @@ fn what_the_tiers_have_by_the_log_is_dropped() {
     let store = |_| Cached::No;
     collector.event(PageEvent::Stored { page: PageId(1), version: Lsn(1051) }, &store);
     collector.event(PageEvent::Stored { page: PageId(2), version: Lsn(1092) }, &store);
-    collector.event(PageEvent::Life(PageId(3)), &store);
+    collector.event(PageEvent::Incarnation(PageId(3)), &store);
     change(&mut collector, 1100, DROP, 4, 0);
     collector.event(PageEvent::Stored { page: PageId(77), version: Lsn(5) }, &store);
     let known = |page| if page == PageId(5) { Cached::As(Lsn(1085)) } else { Cached::No };
@@ -84,7 +84,7 @@ fn changes_are_kept_without_what_undo_needs() {
     let mut collector = Collector::new(1 << 20);
     change(&mut collector, 10, REMOVE, 9, 100);
     assert_eq!(collector.bytes, PAGE_OVERHEAD + 8 + 1 + 1 + 4);
-    collector.event(PageEvent::Life(PageId(9)), &|_| Cached::No);
+    collector.event(PageEvent::Incarnation(PageId(9)), &|_| Cached::No);
     assert_eq!(collector.bytes, 0);
 }
 

@@ -1,4 +1,4 @@
-//! Log that the archive has (`archive/acknowledge.rs`).
+//! Log that the archive has (`archive/archived_early.rs`).
 
 use crate::write::in_flight::{Flight, Moved};
 use firndb_base::Lsn;
