@@ -10,6 +10,7 @@ use firndb_tier::{PageCache, Written};
 use std::collections::BTreeMap;
 
 /// The cached pages in the order of eviction; temperatures by extent, if they decide.
+#[derive(Default)]
 struct Model {
     cached: Vec<PageId>,
     temperature: Option<BTreeMap<u64, u64>>,
@@ -85,18 +86,7 @@ fn drive(policy: EntryPolicy, seed: u64) {
     let bed = Bed::new(policy, 0);
     let mut rng = Rng::new(seed);
     let temperature = (policy == EntryPolicy::Temperature).then(BTreeMap::new);
-    let mut model = Model {
-        cached: Vec::new(),
-        temperature,
-        recent: Vec::new(),
-        reads: 0,
-        hits: 0,
-        misses: 0,
-        entered: 0,
-        declined: 0,
-        replaced: 0,
-        rewritten: 0,
-    };
+    let mut model = Model { temperature, ..Model::default() };
     let mut pages: Vec<PageId> = bed.allocate(400);
     let mut newest: BTreeMap<PageId, Lsn> = BTreeMap::new();
     for step in 0..6000 {

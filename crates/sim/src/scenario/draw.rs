@@ -195,8 +195,8 @@ impl Trouble {
     }
 
     /// A write of the superblock or the log that is acknowledged and not done, or done elsewhere.
-    /// What nothing can notice of the store's is for `bad_input::devices_tell_no_lies`, which knows its
-    /// layout.
+    /// What nothing can notice of the store's is for `bad_input::devices_tell_no_lies`, which knows
+    /// its layout.
     fn lasting(rng: &mut Rng, names: &[String]) -> Trouble {
         let of_store = names.iter().position(|name| name == "store").expect("there is a store");
         let device = Some(names[rng.below(of_store as u64) as usize].clone());
