@@ -124,6 +124,8 @@ pub struct Statistics {
     pub log_devices: Vec<(String, u64)>,
     /// The store's device: name and bytes.
     pub store_device: (String, u64),
+    /// The name of the flash cache's kind.
+    pub cache_kind: Option<&'static str>,
     /// The flash cache's device: name and bytes.
     pub cache_device: Option<(String, u64)>,
     /// I/O since opening.
@@ -172,6 +174,7 @@ impl Database {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let engine = self.engine();
+        let cache = engine.tier.cache();
         let (database, epoch, page_size, checkpoint) = {
             let superblock = engine.superblock.lock();
             let checkpoint = (superblock.checkpoint, superblock.redo_start);
@@ -196,7 +199,8 @@ impl Database {
             checkpoint_interval: engine.checkpointer.interval(),
             log_devices: engine.devices.logs.list().iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
-            cache: engine.tier.cache().map(|cache| cache.cache_statistics()),
+            cache_kind: cache.as_ref().map(|cache| cache.kind().name()),
+            cache: cache.map(|cache| cache.cache_statistics()),
             cache_device: engine.devices.cache_counted().map(|cache| named(&cache)),
             io: self.io_counts(),
             archive: self.archive_statistics(),

@@ -18,8 +18,8 @@ impl FlashCache {
         }
     }
 
-    /// Asserts what the heads of `cache.rs` and `directory.rs` state, as far as memory shows it. The
-    /// caller holds `ring` and none of the locks behind it.
+    /// Asserts what the heads of `cache.rs` and `directory.rs` state, as far as memory shows it.
+    /// The caller holds `ring` and none of the locks behind it.
     pub(super) fn check_ring(&self, ring: &Ring) {
         let (front, rear) = (ring.front.0, ring.rear.0);
         let groups = self.geometry.groups;
