@@ -147,7 +147,7 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
         size::show(statistics.store_device.1),
         statistics.store_device.0
     );
-    if let (Some(cache), Some(kind)) = (&statistics.cache, statistics.cache_kind) {
+    if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
         print_cache(cache, kind, statistics.cache_device.as_ref());
     }
     let space = &statistics.log_space;

@@ -125,7 +125,7 @@ pub struct Statistics {
     /// The store's device: name and bytes.
     pub store_device: (String, u64),
     /// The name of the flash cache's kind.
-    pub cache_kind: Option<&'static str>,
+    pub cache_kind: Option<String>,
     /// The flash cache's device: name and bytes.
     pub cache_device: Option<(String, u64)>,
     /// I/O since opening.
@@ -174,13 +174,13 @@ impl Database {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let engine = self.engine();
-        let cache = engine.tier.cache();
-        let (database, epoch, page_size, checkpoint) = {
+        let (database, epoch, page_size, checkpoint, cache_kind) = {
             let superblock = engine.superblock.lock();
             let checkpoint = (superblock.checkpoint, superblock.redo_start);
             // The epoch of a read-only opening is never written.
             let epoch = superblock.epoch().0 - u32::from(engine.is_read_only());
-            (superblock.database.to_string(), epoch, superblock.page_size, checkpoint)
+            let cache_kind = superblock.extensions.cache.as_ref().map(|cache| cache.kind.clone());
+            (superblock.database.to_string(), epoch, superblock.page_size, checkpoint, cache_kind)
         };
         Statistics {
             database,
@@ -199,8 +199,8 @@ impl Database {
             checkpoint_interval: engine.checkpointer.interval(),
             log_devices: engine.devices.logs.list().iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
-            cache_kind: cache.as_ref().map(|cache| cache.kind().name()),
-            cache: cache.map(|cache| cache.cache_statistics()),
+            cache_kind,
+            cache: engine.tier.cache().map(|cache| cache.cache_statistics()),
             cache_device: engine.devices.cache_counted().map(|cache| named(&cache)),
             io: self.io_counts(),
             archive: self.archive_statistics(),
