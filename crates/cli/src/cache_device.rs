@@ -176,7 +176,7 @@ fn show(status: Option<&CacheStatus>) {
         true => "nothing in it is the only copy",
         false => "it holds the only newest copy of pages: it is as precious as the store",
     };
-    say!("flash cache {} (kind {}): {}{shape}; {mode}", status.path, status.kind, status.state.name());
+    say!("flash cache {}: {}{shape}, kind {}; {mode}", status.path, status.state.name(), status.kind);
     match status.rebuildable_log_bytes {
         Some(bytes) => {
             say!("if it is lost, it can be rebuilt: {} of log are kept for that", size::show(bytes))

@@ -116,8 +116,8 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
         size::show(statistics.store_device.1),
         statistics.store_device.0
     );
-    if let Some(cache) = &statistics.cache {
-        print_cache(cache, statistics.cache_device.as_ref());
+    if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
+        print_cache(cache, kind, statistics.cache_device.as_ref());
     }
     print_log(statistics);
     if let Some(archive) = archive {
@@ -238,11 +238,11 @@ fn hiding_json(hiding: &HidingStatistics) -> Value {
     })
 }
 
-fn print_cache(cache: &CacheStatistics, device: Option<&(String, u64)>) {
+fn print_cache(cache: &CacheStatistics, kind: &str, device: Option<&(String, u64)>) {
     let (name, bytes) = device.map_or(("", 0), |(name, bytes)| (name.as_str(), *bytes));
     say!(
         "  flash cache: {} of {} places in use, {} pages valid, {} of them newer than the store's ({:.0} % duplicates); {} \
-         in {name}{}",
+         in {name}, kind {kind}{}",
         cache.slots_used,
         cache.slots,
         cache.pages_valid,

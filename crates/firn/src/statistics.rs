@@ -124,6 +124,8 @@ pub struct Statistics {
     pub log_devices: Vec<(String, u64)>,
     /// The store's device: name and bytes.
     pub store_device: (String, u64),
+    /// The name of the flash cache's kind.
+    pub cache_kind: Option<String>,
     /// The flash cache's device: name and bytes.
     pub cache_device: Option<(String, u64)>,
     /// I/O since opening.
@@ -172,12 +174,13 @@ impl Database {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let engine = self.engine();
-        let (database, epoch, page_size, checkpoint) = {
+        let (database, epoch, page_size, checkpoint, cache_kind) = {
             let superblock = engine.superblock.lock();
             let checkpoint = (superblock.checkpoint, superblock.redo_start);
             // The epoch of a read-only opening is never written.
             let epoch = superblock.epoch().0 - u32::from(engine.is_read_only());
-            (superblock.database.to_string(), epoch, superblock.page_size, checkpoint)
+            let cache_kind = superblock.extensions.cache.as_ref().map(|cache| cache.kind.clone());
+            (superblock.database.to_string(), epoch, superblock.page_size, checkpoint, cache_kind)
         };
         Statistics {
             database,
@@ -196,6 +199,7 @@ impl Database {
             checkpoint_interval: engine.checkpointer.interval(),
             log_devices: engine.devices.logs.list().iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
+            cache_kind,
             cache: engine.tier.cache().map(|cache| cache.cache_statistics()),
             cache_device: engine.devices.cache_counted().map(|cache| named(&cache)),
             io: self.io_counts(),

@@ -3,7 +3,8 @@
 //! Place in the stack: above `log`, below `buffer`. [`PageTier`] is the interface to the buffer.
 //! [`store::Store`] (a page map over pages written out of place) implements it.
 //! [`cache::FlashCache`] (FaCE) lies over the store and below [`CacheSwitch`], which attaches and
-//! detaches it while the engine runs. The delta layer will implement it, too.
+//! detaches it while the engine runs; caches of other kinds ([`CacheKind`]) take its place. The
+//! delta layer will implement it, too.
 //!
 //! Invariants: a page that a tier took is durable, or redo rebuilds it from the recovery LSN it
 //! came with, as long as the log is kept from [`PageTier::oldest_needed_lsn`]; an older version

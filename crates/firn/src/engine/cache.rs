@@ -40,7 +40,7 @@ pub(crate) fn open(
     log: Range<Lsn>,
 ) -> Result<Option<Arc<dyn PageCache>>, Error> {
     let Some(member) = &superblock.extensions.cache else { return Ok(None) };
-    let kind = options.cache.kind_named(&member.kind).ok_or_else(|| unknown_kind(member))?;
+    let kind = options.cache.kind_named(&member.kind).ok_or_else(|| unknown_kind(superblock, member))?;
     let device = match devices.cache() {
         Some(device) => device,
         None if member.write_through => return Ok(None),
@@ -73,8 +73,8 @@ pub(crate) fn open(
 }
 
 /// The error of an opening without the cache's kind.
-fn unknown_kind(member: &CacheMember) -> Error {
-    let without = match member.write_through {
+fn unknown_kind(superblock: &Superblock, member: &CacheMember) -> Error {
+    let without = match member.write_through || superblock.extensions.cache_from.is_some() {
         true => "or open the database without the cache (cache.give_up, firn cache abandon)",
         false => "and detach the cache then, to open the database without that kind",
     };

@@ -28,7 +28,7 @@ pub(super) const SLACK_BATCHES_NORMAL: u64 = 3;
 pub(super) const SLACK_BATCHES_ROLLBACK: u64 = 2;
 pub(super) const SLACK_BATCHES_SYSTEM: u64 = 1;
 
-/// The store of one database, on one device. Implements [`PageTier`].
+/// The store of one database, on one device. Implements [`crate::PageTier`].
 pub struct Store {
     pub(super) device: Arc<dyn Device>,
     pub(super) database: DatabaseId,
