@@ -28,12 +28,18 @@ const PARTS: u64 = 8;
 const CLASSES: usize = 312;
 
 /// Of the misses of a period, how many more memory would have avoided.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct MissCurve {
     /// Misses of followed pages, each counted for all that it stands for.
     misses: u64,
     /// Of these, by how many more frames would have avoided them; see `class_of`.
     within: Vec<u64>,
+}
+
+impl std::fmt::Debug for MissCurve {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MissCurve").field("misses", &self.misses).finish_non_exhaustive()
+    }
 }
 
 impl Default for MissCurve {

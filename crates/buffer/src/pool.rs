@@ -29,6 +29,7 @@ pub struct PoolOptions {
 
 /// Counters since opening.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct BufferStatistics {
     /// Frames in all.
     pub frames: u64,

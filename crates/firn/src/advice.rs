@@ -106,6 +106,7 @@ pub struct Advice {
 
 /// The memory that there is, and how it is used.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MemoryUse {
     /// Bytes of a page.
     pub page_size: u64,

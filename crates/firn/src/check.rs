@@ -144,7 +144,7 @@ impl Database {
         let (set_aside, _) = engine.txns.work_set_aside();
         // Pages may have been redone, or freed, since they were set aside.
         let set_aside = set_aside.into_iter().filter(|entry| entry.work != REDO);
-        set_aside.for_each(|SetAside { work, cause }| report.add(format!("{work}: {cause}")));
+        set_aside.for_each(|SetAside { work, cause, .. }| report.add(format!("{work}: {cause}")));
         engine.recovery.all_unredone().into_iter().for_each(|error| report.add(format!("{REDO}: {error}")));
         let store = engine.store.check(true, &mut |step| {
             if let CheckProgress::Images(done, total) = step {

@@ -16,6 +16,7 @@ use std::ops::Bound;
 
 /// What to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DumpWhat {
     /// The log's records since the redo start.
     Log,

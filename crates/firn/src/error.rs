@@ -89,7 +89,7 @@ impl ErrorKind {
 /// operating system. The sentence contains the source's.
 ///
 /// Errors are equal if kind and sentence are, whatever their sources.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
@@ -97,6 +97,11 @@ pub struct Error {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.message)
+    }
+}
 impl PartialEq for Error {
     fn eq(&self, other: &Error) -> bool {
         (self.kind, &self.message, self.cause) == (other.kind, &other.message, other.cause)

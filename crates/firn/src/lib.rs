@@ -85,13 +85,13 @@ pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};
 pub use transaction::{Commit, Transaction};
 
-pub use firndb_base::{Lsn, PageId, Progress, TxnId};
+pub use firndb_base::{DatabaseId, Lsn, PageId, Progress, TxnId};
 pub use firndb_btree::Direction;
 pub use firndb_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
 pub use firndb_log::{Compose, DeviceHiding, Hiding, HidingStatistics, LogPolicy, LogSpace, LogStatistics};
 pub use firndb_table::{
-    Column, ColumnType, IndexPart, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN, RowCount, Schema,
-    TableKind, Value, ValueRef,
+    Column, ColumnType, IndexPart, IndexParts, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN,
+    RowCount, Schema, TableKind, Value, ValueRef,
 };
 pub use firndb_tier::TierStatistics;
 pub use firndb_tier::cache::{CachePolicy, CacheShape, CacheStatistics};

@@ -121,10 +121,16 @@ impl Index {
 /// assert_eq!(row[1], Value::Text("Ada".into()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TypedTable {
     inner: firndb_table::TypedTable,
     table: Table,
+}
+
+impl std::fmt::Debug for TypedTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.table.fmt(f)
+    }
 }
 
 impl TypedTable {

@@ -250,9 +250,15 @@ impl std::fmt::Debug for Transaction {
 }
 
 /// A commit that is ordered and visible, and will be durable. Dropping it changes nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Commit {
     inner: CommitHandle,
+}
+
+impl std::fmt::Debug for Commit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Commit({:?}, durable: {})", self.lsn(), self.is_durable())
+    }
 }
 
 impl Commit {

@@ -109,6 +109,7 @@ pub struct Appended {
 
 /// Physical space of the online log, padding included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogSpace {
     /// Total bytes that the devices hold.
     pub capacity_bytes: u64,
@@ -123,6 +124,7 @@ pub struct LogSpace {
 
 /// Counters since the log was opened.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct LogStatistics {
     /// Records appended.
     pub records: u64,

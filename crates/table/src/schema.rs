@@ -81,7 +81,7 @@ pub(crate) enum Home {
 }
 
 /// Columns and primary key of a typed table.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Schema {
     columns: Vec<Column>,
     key: Vec<KeyColumn>,
@@ -92,6 +92,12 @@ pub struct Schema {
     /// The columns that are not in the key, in their order.
     row_columns: Vec<usize>,
     layout: Layout,
+}
+
+impl std::fmt::Debug for Schema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Schema").field("columns", &self.columns).field("key", &self.key).finish()
+    }
 }
 
 /// The columns kept in rows, in their order: an iterator with a name, so that it can be stored.
@@ -230,7 +236,7 @@ impl Schema {
 
     /// Decodes a stored row: one value a column, in the order of the columns (`values` is
     /// replaced). An error means that the bytes are not a row of this schema.
-    pub fn decode(&self, key: &[u8], row: &[u8], values: &mut Vec<Value>) -> Result<(), Malformed> {
+    pub(crate) fn decode(&self, key: &[u8], row: &[u8], values: &mut Vec<Value>) -> Result<(), Malformed> {
         values.clear();
         values.resize(self.columns.len(), Value::Null);
         let mut reader = Reader::new(key);

@@ -129,6 +129,7 @@ pub struct Prepared<'a> {
 /// Counters since opening. Tiers that count nothing return zeros. Write requests for these pages (a
 /// run of adjacent places is one request).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TierStatistics {
     /// Pages read.
     pub pages_read: u64,

@@ -38,6 +38,7 @@ impl Default for ManagerOptions {
 
 /// Counters since opening.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct TxnStatistics {
     /// Transactions committed that wrote something.
     pub commits: u64,

@@ -32,10 +32,10 @@ pub struct TxnOptions {
 }
 
 /// Cancels the waits of the transactions it was given to. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct CancelToken(Arc<Cancel>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Cancel {
     cancelled: AtomicBool,
     /// The current waiters.
@@ -65,5 +65,11 @@ impl CancelToken {
         let mut waiting = self.0.waiting.lock();
         waiting.retain(|other| other.strong_count() > 0);
         waiting.push(Arc::downgrade(cell));
+    }
+}
+
+impl std::fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CancelToken(cancelled: {})", self.is_cancelled())
     }
 }

@@ -11,6 +11,7 @@ use firndb_base::sync::{Mutex, OnceLock};
 
 /// One piece of background work that met damage and is not tried again before the next opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SetAside {
     /// What the engine was doing, for people: "freeing the dropped table accounts".
     pub work: String,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// One segment file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SegmentInfo {
     /// The file.
     pub path: PathBuf,
@@ -33,6 +34,7 @@ pub struct SegmentInfo {
 
 /// The contents of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Survey {
     /// The database of the archive; `None` if it is empty.
     pub database: Option<DatabaseId>,

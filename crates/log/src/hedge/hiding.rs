@@ -74,6 +74,7 @@ impl Default for OutlierOptions {
 
 /// Hiding's counters since the log was opened.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct HidingStatistics {
     /// The policy in force: `Off` if the log has one device.
     pub policy: Hiding,
@@ -93,6 +94,7 @@ pub struct HidingStatistics {
 
 /// Hiding's state of one log device.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct DeviceHiding {
     /// Whether the device's outliers are hidden at present; stalls always are.
     pub is_on: bool,

@@ -17,6 +17,7 @@ const CHECKSUM_AT: usize = 72;
 
 /// Size and shape of a cache, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheShape {
     /// Bytes of its device that the cache uses.
     pub bytes: u64,

@@ -7,6 +7,7 @@ pub const WRITE_SIZES: usize = 12;
 
 /// Counters of a flash cache since opening, and its contents now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStatistics {
     /// Places for pages.
     pub slots: u64,
