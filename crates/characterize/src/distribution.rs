@@ -1,78 +1,90 @@
 //! Latencies as a distribution.
 
-use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long requests took, with three significant digits, and their exact mean.
-#[derive(Clone, Debug)]
+/// How long requests took, to a thousandth, and their exact mean and maximum.
+#[derive(Clone, Debug, Default)]
 pub struct Distribution {
-    nanoseconds: Histogram<u64>,
+    /// Number of requests by latency in nanoseconds, rounded up to its step.
+    steps: BTreeMap<u64, u64>,
+    count: u64,
     sum_ns: u128,
-}
-
-impl Default for Distribution {
-    fn default() -> Distribution {
-        // It grows as needed, so that many small ones cost little.
-        let nanoseconds = Histogram::new(3).expect("three digits are allowed");
-        Distribution { nanoseconds, sum_ns: 0 }
-    }
+    max_ns: u64,
 }
 
 impl Distribution {
     /// Adds one request's latency.
     pub fn record(&mut self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_NS);
-        self.nanoseconds.record(nanoseconds).expect("it grows up to an hour");
+        *self.steps.entry(step_end(nanoseconds)).or_default() += 1;
+        self.count += 1;
         self.sum_ns += u128::from(nanoseconds);
+        self.max_ns = self.max_ns.max(nanoseconds);
     }
 
     /// Adds the requests of another distribution.
     pub fn merge(&mut self, other: &Distribution) {
-        self.nanoseconds.add(&other.nanoseconds).expect("both grow by themselves");
+        for (step, count) in &other.steps {
+            *self.steps.entry(*step).or_default() += count;
+        }
+        self.count += other.count;
         self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
     }
 
     /// Number of requests.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.nanoseconds.len()
+        self.count
     }
 
     /// Arithmetic mean in microseconds; 0 if there are none.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
-        self.sum_ns as f64 / self.count().max(1) as f64 / 1000.0
+        self.sum_ns as f64 / self.count.max(1) as f64 / 1000.0
     }
 
     /// The quantile (0 to 1) in microseconds; 0 if there are none.
     #[must_use]
     pub fn quantile_us(&self, quantile: f64) -> f64 {
-        self.nanoseconds.value_at_quantile(quantile) as f64 / 1000.0
+        let wanted = (quantile * self.count as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let step = self.steps.iter().find(|(_, count)| {
+            seen += **count;
+            seen >= wanted
+        });
+        step.map_or(self.max_ns, |(end, _)| *end).min(self.max_ns) as f64 / 1000.0
     }
 
     /// The longest in microseconds; 0 if there are none.
     #[must_use]
     pub fn max_us(&self) -> f64 {
-        self.nanoseconds.max() as f64 / 1000.0
+        self.max_ns as f64 / 1000.0
     }
 
     /// For a plot: (microseconds, share of requests that took at most this time), ascending.
     #[must_use]
     pub fn cumulative(&self) -> Vec<(f64, f64)> {
-        let all = self.count().max(1) as f64;
         let mut sum = 0;
-        self.nanoseconds
-            .iter_recorded()
-            .map(|step| {
-                sum += step.count_at_value();
-                (step.value_iterated_to() as f64 / 1000.0, sum as f64 / all)
-            })
-            .collect()
+        let steps = self.steps.iter().map(|(end, count)| {
+            sum += count;
+            (*end as f64 / 1000.0, sum as f64 / self.count as f64)
+        });
+        steps.collect()
     }
 }
 
 /// An hour: longer latencies count as this.
 const LONGEST_NS: u64 = 3_600_000_000_000;
+/// Significant bits of a latency: steps are at most a thousandth apart.
+const BITS: u32 = 11;
+
+/// The greatest latency of the step that `nanoseconds` is in.
+fn step_end(nanoseconds: u64) -> u64 {
+    let dropped = (u64::BITS - nanoseconds.leading_zeros()).saturating_sub(BITS);
+    nanoseconds | ((1 << dropped) - 1)
+}
 
 #[cfg(test)]
 mod tests {
