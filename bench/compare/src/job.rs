@@ -73,7 +73,7 @@ impl Peer {
     /// Opens the engine, runs `job` on it and closes it.
     pub fn with<J: Job>(self, settings: &Settings, schema: &Schema, job: J) -> Outcome<J::Output> {
         match self {
-            Peer::Firn => crate::firndb::with(settings, schema, job),
+            Peer::Firn => crate::firn::with(settings, schema, job),
             Peer::Memory => job.run(&firndb_workloads::MemoryEngine::new(schema)),
             Peer::Sqlite => crate::sqlite::with(settings, schema, job),
             Peer::Redb => crate::redb::with(settings, schema, job),

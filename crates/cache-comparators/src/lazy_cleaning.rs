@@ -269,6 +269,10 @@ impl PageCache for LazyCleaning {
         }
         Ok(count)
     }
+    /// The log is kept for what the store lacks.
+    fn is_dispensable(&self) -> bool {
+        true
+    }
     fn kind(&self) -> Arc<dyn CacheKind> {
         Arc::new(Comparator::LazyCleaning)
     }

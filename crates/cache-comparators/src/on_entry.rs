@@ -275,6 +275,10 @@ impl PageCache for EntryCache {
     fn check(&self, fault: &mut dyn FnMut(String)) -> Result<u64, TierError> {
         self.check(fault)
     }
+    /// The store has every version first.
+    fn is_dispensable(&self) -> bool {
+        true
+    }
     fn kind(&self) -> Arc<dyn CacheKind> {
         Arc::new(match self.policy {
             EntryPolicy::Temperature => Comparator::Temperature,

@@ -326,8 +326,8 @@ impl Database {
     /// ```
     ///
     /// Errors: those of `work` and of the commit; after a conflict or deadlock only if a hundred
-    /// attempts met one. An error that `work` returns after it has undone a conflict with
-    /// [`Transaction::rollback_to`] is its own, and ends the transaction.
+    /// attempts met one. By [`Transaction::rollback_to`] `work` handles a conflict itself: an
+    /// error that it returns after that, be it the conflict, ends the transaction.
     pub fn transact<T, E: From<Error>>(
         &self,
         work: impl FnMut(&mut Transaction) -> Result<T, E>,

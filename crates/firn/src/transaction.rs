@@ -34,8 +34,8 @@ use firndb_txn::{CommitHandle, Savepoint};
 pub struct Transaction {
     pub(crate) inner: firndb_txn::Transaction,
     handle: Arc<Handle>,
-    /// The last statement that failed met `Conflict` or `Deadlock`, and no return to a savepoint
-    /// undid it: run again, the transaction may succeed.
+    /// The last statement that failed met `Conflict` or `Deadlock`, and the caller has returned to
+    /// no savepoint since: run again, the transaction may succeed.
     met_conflict: bool,
 }
 

@@ -131,9 +131,7 @@ pub trait PageCache: PageTier {
 
     /// Whether nothing here is the only copy, except perhaps beside the log: then the engine can go
     /// on without the cache.
-    fn is_dispensable(&self) -> bool {
-        true
-    }
+    fn is_dispensable(&self) -> bool;
 
     /// Forgets a part of what is dirty, as a faulty restore would: tests prove with it that they
     /// detect failure.

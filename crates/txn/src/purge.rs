@@ -52,6 +52,8 @@ use firndb_log::LogClass;
 
 /// Committed transactions purged in one go: every commit adds one, and does this work.
 const BATCH: usize = 8;
+/// Purges of a background step, before it removes ghosts.
+const PURGES_A_STEP: usize = 8;
 /// Committed transactions settled in one go: more than are added, so that they are caught up with.
 const SETTLED_A_COMMIT: usize = 2;
 
@@ -105,8 +107,8 @@ impl TxnManager {
     /// nor damage, which it sets aside.
     pub fn maintenance_step(&self) -> Result<Progress, TxnError> {
         self.check_usable()?;
-        if self.purge_versions() == Progress::Worked {
-            // What they leave is swept when all of them are forgotten.
+        // What they leave is swept when all of them are forgotten.
+        if (0..PURGES_A_STEP).all(|_| self.purge_versions() == Progress::Worked) {
             return Ok(Progress::Worked);
         }
         match self.ghost_step() {

@@ -40,7 +40,6 @@ pub(crate) fn open(
     log: Range<Lsn>,
 ) -> Result<Option<Arc<dyn PageCache>>, Error> {
     let Some(member) = &superblock.extensions.cache else { return Ok(None) };
-    let kind = options.cache.kind_named(&member.kind).ok_or_else(|| unknown_kind(superblock, member))?;
     let device = match devices.cache() {
         Some(device) => device,
         None if member.write_through => return Ok(None),
@@ -54,6 +53,7 @@ pub(crate) fn open(
             ));
         }
     };
+    let kind = options.cache.kind_named(&member.kind).ok_or_else(|| unknown_kind(superblock, member))?;
     let site =
         CacheSite { device, store: store.clone(), database: superblock.database, cache: CacheId(member.id) };
     match kind.open(site, options.cache.policy, member.durable, log) {

@@ -134,8 +134,10 @@ impl FlashCache {
                 // Freed meanwhile; or freed before a restart that found the image again: every
                 // later step would find it again.
                 Err(error) if error.kind == TierErrorKind::NotAllocated => {
-                    self.directory.forget(image.word.page(), image.slot, image.word);
-                    self.forget_lacking(image.slot);
+                    // The slot may hold another image by now, which lacks what it lacks.
+                    if self.directory.forget(image.word.page(), image.slot, image.word) {
+                        self.forget_lacking(image.slot);
+                    }
                 }
                 Err(error) => return Err(error.clone()),
             }

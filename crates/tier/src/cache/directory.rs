@@ -215,15 +215,17 @@ impl Directory {
     }
 
     /// Invalidates the image in `slot` if it is still the page's valid image and the same one: an
-    /// image that entered since is another.
-    pub(crate) fn forget(&self, page: PageId, slot: Slot, word: Word) {
+    /// image that entered since is another. Returns whether it was.
+    pub(crate) fn forget(&self, page: PageId, slot: Slot, word: Word) -> bool {
         let chain = self.chain_of(page);
         let _stripe = self.stripe(chain).lock();
         let now = self.word(slot);
-        if now.is_valid() && now.is_same_image(word) {
+        let same = now.is_valid() && now.is_same_image(word);
+        if same {
             let unlinked = self.remove(chain, page);
             assert!(unlinked == Some(slot), "one valid image a page");
         }
+        same
     }
 
     /// Marks the image in `slot` clean after the store took it, if it is still the page's and the
@@ -438,11 +440,11 @@ mod tests {
         directory.reference(PageId(5), slot);
         let newer = directory.enqueue(PageId(5), Slot(2), Lsn(8), true, false);
         assert_eq!(newer, Some(Slot(1)));
-        directory.forget(PageId(5), slot, seen);
+        assert!(!directory.forget(PageId(5), slot, seen), "it was another image");
         let (slot, word) = directory.lookup(PageId(5)).unwrap();
         assert!(slot == Slot(2) && word.is_dirty(), "the newer version, which nothing else has, stays");
         directory.reference(PageId(5), slot);
-        directory.forget(PageId(5), slot, word);
+        assert!(directory.forget(PageId(5), slot, word));
         assert_eq!((directory.lookup(PageId(5)), directory.counts()), (None, (0, 0)));
     }
 

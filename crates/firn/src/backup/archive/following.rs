@@ -45,7 +45,7 @@ impl Archive {
         let early = !all
             && self.options.completes.get()
             && work.has_written
-            && ahead > behind.max(self.options.eager_bytes.get() - 1)
+            && ahead > behind.max(self.options.eager_bytes.get().saturating_sub(1))
             && engine.log.is_awaited()
             && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
         if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
