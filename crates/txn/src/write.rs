@@ -61,6 +61,13 @@ enum Outcome {
 }
 
 impl TxnManager {
+    /// Whether an entry is a ghost that no snapshot before `low_water` needs and no lock names.
+    #[inline]
+    fn is_old_ghost(&self, tree: TreeId, key: &[u8], value: &[u8], low_water: TxnId) -> bool {
+        let is_old = |header: RowHeader| header.ghost && header.writer < low_water;
+        RowHeader::split(value).is_ok_and(|(header, _)| is_old(header) && !self.locks.is_locked(tree, key))
+    }
+
     /// What keeps `me` from writing the row at `key`, if anything does. `unseen` is the writer of
     /// the current version, if `me` does not see it.
     fn obstacle(
@@ -344,13 +351,7 @@ impl Transaction {
                 pushed = true;
                 Ok(Outcome::Done { before })
             },
-            |garbage_key, value| {
-                RowHeader::split(value).is_ok_and(|(header, _)| {
-                    header.ghost
-                        && header.writer < low_water
-                        && !manager.locks.is_locked(tree.id(), garbage_key)
-                })
-            },
+            |other, value| manager.is_old_ghost(tree.id(), other, value, low_water),
         );
         match outcome {
             Ok((outcome, _)) => {
