@@ -3,7 +3,7 @@
 //! are kept.
 
 use crate::support::{
-    Hooked, Model, as_records, contents, device_with, log_blocks, random_group, random_policy, scan,
+    Model, as_records, before_writes, device_with, log_blocks, random_group, random_policy, scan,
 };
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
@@ -11,6 +11,7 @@ use firndb_device::Device;
 use firndb_log::testing::{identity, options};
 use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, Record};
 use firndb_log_comparators::{Comparator, Compose, LogPolicy};
+use firndb_testkit::bytes::contents;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex};
 fn watched(inner: Arc<dyn Device>, truncated: Arc<AtomicU64>, in_place: bool) -> Arc<dyn Device> {
     let highest = Mutex::new(Lsn::ZERO);
     let below = inner.clone();
-    let before = Box::new(move |offset: u64, data: &[u8]| {
+    before_writes(inner, move |offset, data| {
         let mut old = vec![0; data.len()];
         below.read(offset, &mut old).unwrap();
         let limit = truncated.load(Ordering::SeqCst);
@@ -41,8 +42,7 @@ fn watched(inner: Arc<dyn Device>, truncated: Arc<AtomicU64>, in_place: bool) ->
             *highest = lsn;
         }
         Ok(())
-    });
-    Arc::new(Hooked { inner, before })
+    })
 }
 
 fn random_class(rng: &mut Rng) -> LogClass {
