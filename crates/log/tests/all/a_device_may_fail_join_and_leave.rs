@@ -1,7 +1,7 @@
 //! While threads commit, a device fails, another joins, one leaves: commits continue, and all of
 //! them are found without the devices that are gone.
 
-use crate::support::{Hooked, device_with, identity_with};
+use crate::support::{before_writes, device_with, identity_with};
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{Calls, Device, DeviceError, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb_log::testing::options;
@@ -129,11 +129,10 @@ fn handlers_of_devices_that_fail_together_learn_what_is_left_by_then() {
         let mut given = plain.clone();
         for (place, device) in given.iter_mut().enumerate().take(2) {
             let broken = broken.clone();
-            let before = Box::new(move |_: u64, _: &[u8]| match broken.load(Ordering::SeqCst) {
+            *device = before_writes(device.clone(), move |_, _| match broken.load(Ordering::SeqCst) {
                 0 => Ok(()),
                 _ => Err(DeviceError::new(DeviceErrorKind::Failed, format!("log {place}: gone"))),
             });
-            *device = Arc::new(Hooked { inner: device.clone(), before });
         }
         let identity = LogIdentity {
             redundancy: Redundancy::since(Lsn::FIRST, count as u8),
@@ -200,21 +199,18 @@ fn a_request_whose_device_failed_late_finds_an_area_or_ends_the_log() {
         let plain = devices(2);
         let stuck = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
         let hook = stuck.clone();
-        let hooked = Hooked {
-            inner: plain[0].clone(),
-            before: Box::new(move |_, data| {
-                let (armed, released) = &*hook;
-                if armed.load(Ordering::SeqCst) == 0 || data.is_empty() {
-                    return Ok(());
-                }
-                armed.store(2, Ordering::SeqCst);
-                while released.load(Ordering::SeqCst) == 0 {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(DeviceError::new(DeviceErrorKind::Failed, "log 0: gone after a long while"))
-            }),
-        };
-        let given: Vec<Arc<dyn Device>> = vec![Arc::new(hooked), plain[1].clone()];
+        let hooked = before_writes(plain[0].clone(), move |_, data| {
+            let (armed, released) = &*hook;
+            if armed.load(Ordering::SeqCst) == 0 || data.is_empty() {
+                return Ok(());
+            }
+            armed.store(2, Ordering::SeqCst);
+            while released.load(Ordering::SeqCst) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(DeviceError::new(DeviceErrorKind::Failed, "log 0: gone after a long while"))
+        });
+        let given = vec![hooked, plain[1].clone()];
         let identity = identity_with(2, &FIRST);
         // No outlier may be hidden before the device fails.
         let outliers = OutlierOptions { stall_after: Duration::from_secs(60), ..OutlierOptions::default() };

@@ -1,7 +1,7 @@
 //! After the first failed write no append is accepted, no flush is acknowledged, and no thread is
 //! left waiting.
 
-use crate::support::{Hooked, device_with};
+use crate::support::{before_writes, device_with};
 use firndb_base::Epoch;
 use firndb_device::{Device, DeviceError, DeviceErrorKind};
 use firndb_log::testing::{identity, options};
@@ -13,7 +13,7 @@ use std::time::Duration;
 const RECORD: Record<'_> = Record { kind: Kind(0x20), body: &[1; 200] };
 
 fn failing(trouble: Arc<AtomicBool>, panics: bool) -> Arc<dyn Device> {
-    let before = Box::new(move |_: u64, _: &[u8]| {
+    before_writes(device_with("log 0", 512, 4 << 20), move |_, _| {
         std::thread::sleep(Duration::from_micros(200));
         if !trouble.load(Ordering::SeqCst) {
             return Ok(());
@@ -21,8 +21,7 @@ fn failing(trouble: Arc<AtomicBool>, panics: bool) -> Arc<dyn Device> {
         std::thread::sleep(Duration::from_millis(20));
         assert!(!panics, "the device panics, as the test wants");
         Err(DeviceError::new(DeviceErrorKind::Failed, "log 0: write failed: EIO"))
-    });
-    Arc::new(Hooked { inner: device_with("log 0", 512, 4 << 20), before })
+    })
 }
 
 #[test]

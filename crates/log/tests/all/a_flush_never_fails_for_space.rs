@@ -3,7 +3,7 @@
 //! are kept.
 
 use crate::support::{
-    Hooked, Model, as_records, contents, device_with, log_blocks, random_group, random_policy, scan,
+    Model, as_records, before_writes, device_with, log_blocks, random_group, random_policy, scan,
 };
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
@@ -11,6 +11,7 @@ use firndb_device::Device;
 use firndb_log::testing::{identity, options};
 use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, LogScan, Record};
 use firndb_log_comparators::{Comparator, Compose, LogPolicy};
+use firndb_testkit::bytes::contents;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex};
 fn watched(inner: Arc<dyn Device>, truncated: Arc<AtomicU64>, in_place: bool) -> Arc<dyn Device> {
     let highest = Mutex::new(Lsn::ZERO);
     let below = inner.clone();
-    let before = Box::new(move |offset: u64, data: &[u8]| {
+    before_writes(inner, move |offset, data| {
         let mut old = vec![0; data.len()];
         below.read(offset, &mut old).unwrap();
         let limit = truncated.load(Ordering::SeqCst);
@@ -41,8 +42,7 @@ fn watched(inner: Arc<dyn Device>, truncated: Arc<AtomicU64>, in_place: bool) ->
             *highest = lsn;
         }
         Ok(())
-    });
-    Arc::new(Hooked { inner, before })
+    })
 }
 
 fn random_class(rng: &mut Rng) -> LogClass {
@@ -53,77 +53,129 @@ fn random_class(rng: &mut Rng) -> LogClass {
     }
 }
 
-fn run(seed: u64) {
-    let mut rng = Rng::new(seed);
-    let members = rng.between(1, 4) as u32;
-    let truncated = Arc::new(AtomicU64::new(0));
-    let mut block_max = 512;
-    let plain: Vec<Arc<dyn Device>> = (0..members)
-        .map(|i| {
-            let block = [512, 512, 1024, 4096][rng.below(4) as usize];
-            block_max = block_max.max(block);
-            device_with(&format!("log {i}"), block, 0) as Arc<dyn Device>
-        })
-        .collect();
-    for device in &plain {
+/// Small devices with blocks of several sizes, and the largest of these sizes.
+fn small_devices(rng: &mut Rng, members: u32) -> (Vec<Arc<dyn Device>>, usize) {
+    let blocks: Vec<usize> = (0..members).map(|_| [512, 512, 1024, 4096][rng.below(4) as usize]).collect();
+    let block_max = blocks.iter().copied().max().unwrap();
+    let device = |(i, block)| {
         let bytes = (block_max as u64 * rng.between(48, 120)).next_multiple_of(4096);
-        device.grow(bytes, firndb_device::Fill::Written).unwrap();
-    }
-    let policy = random_policy(&mut rng, members, block_max);
-    let in_place = policy == LogPolicy::InPlace;
-    let devices: Vec<_> = plain.iter().map(|d| watched(d.clone(), truncated.clone(), in_place)).collect();
+        device_with(&format!("log {i}"), block, bytes) as Arc<dyn Device>
+    };
+    (blocks.into_iter().enumerate().map(device).collect(), block_max)
+}
+
+fn random_options(rng: &mut Rng, policy: LogPolicy) -> LogOptions {
     let options = LogOptions {
         buffer_bytes: 8192 << rng.below(3),
         request_bytes: [0, 2048, 16384][rng.below(3) as usize],
         ..options()
     };
     let compose = if rng.one_in(2) { Compose::AtFlush } else { Compose::WhenDeviceFree };
-    let options = Comparator { policy, compose, ..Comparator::default() }.within(options);
-    let mut log = Log::create(devices.clone(), identity(members), Epoch(1), options.clone()).unwrap();
-    let mut epochs = vec![(Epoch(1), Lsn::FIRST)];
-    let mut model = Model::default();
-    let (mut from, mut full) = (Lsn::FIRST, 0);
-    for _ in 0..1500 {
-        match rng.below(12) {
-            0..=6 => {
-                let group = random_group(&mut rng, 300);
-                match log.append_group(random_class(&mut rng), &as_records(&group)) {
-                    Ok(appended) => model.add(appended, &group),
-                    Err(error) if error.kind == LogErrorKind::Full => full += 1,
-                    // Longer than the limit of such a small log.
-                    Err(error) => assert_eq!(error.kind, LogErrorKind::BadArgument, "{error}"),
-                }
+    Comparator { policy, compose, ..Comparator::default() }.within(options)
+}
+
+/// A small log on watched devices while it is appended to, truncated and opened again.
+struct SmallLog {
+    seed: u64,
+    rng: Rng,
+    devices: Vec<Arc<dyn Device>>,
+    options: LogOptions,
+    epochs: Vec<(Epoch, Lsn)>,
+    model: Model,
+    /// Where the log was truncated; the devices compare what is overwritten with `truncated`.
+    from: Lsn,
+    truncated: Arc<AtomicU64>,
+    /// Appends that found the log full since it was last truncated as far as it can be.
+    full: u32,
+}
+
+impl SmallLog {
+    fn create(seed: u64) -> (SmallLog, Arc<Log>) {
+        let mut rng = Rng::new(seed);
+        let members = rng.between(1, 4) as u32;
+        let (plain, block_max) = small_devices(&mut rng, members);
+        let policy = random_policy(&mut rng, members, block_max);
+        let in_place = policy == LogPolicy::InPlace;
+        let truncated = Arc::new(AtomicU64::new(0));
+        let devices: Vec<_> =
+            plain.into_iter().map(|device| watched(device, truncated.clone(), in_place)).collect();
+        let options = random_options(&mut rng, policy);
+        let log = Log::create(devices.clone(), identity(members), Epoch(1), options.clone()).unwrap();
+        let (epochs, model) = (vec![(Epoch(1), Lsn::FIRST)], Model::default());
+        let small =
+            SmallLog { seed, rng, devices, options, epochs, model, from: Lsn::FIRST, truncated, full: 0 };
+        (small, log)
+    }
+
+    fn append(&mut self, log: &Log) {
+        let group = random_group(&mut self.rng, 300);
+        match log.append_group(random_class(&mut self.rng), &as_records(&group)) {
+            Ok(appended) => self.model.add(appended, &group),
+            Err(error) if error.kind == LogErrorKind::Full => self.full += 1,
+            // Longer than the limit of such a small log.
+            Err(error) => assert_eq!(error.kind, LogErrorKind::BadArgument, "{error}"),
+        }
+    }
+
+    fn flush(&self, log: &Log) {
+        log.flush(log.end()).unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
+    }
+
+    /// Truncates the log at some durable end of a group; at the last one if it stays full.
+    fn truncate(&mut self, log: &Log) {
+        let durable = log.durable();
+        let able = self.from..=durable;
+        let ends: Vec<Lsn> = self.model.ends.iter().copied().filter(|end| able.contains(end)).collect();
+        if self.full > 0 || (self.rng.one_in(3) && !ends.is_empty()) {
+            let chosen = self.rng.below(ends.len().max(1) as u64) as usize;
+            self.from = ends.get(chosen).copied().unwrap_or(self.from);
+            if self.full > 3 {
+                self.from = ends.last().copied().unwrap_or(self.from);
+                self.full = 0;
             }
-            7 | 8 => log.flush(log.end()).unwrap_or_else(|e| panic!("seed {seed}: {e}")),
+            self.truncated.store(self.from.0, Ordering::SeqCst);
+            log.truncate(self.from);
+        }
+    }
+
+    fn scan(&self) -> LogScan {
+        scan(&self.devices, &self.epochs, self.from).unwrap_or_else(|e| panic!("seed {}: {e}", self.seed))
+    }
+
+    /// Loses what was not written, and opens the log for another epoch.
+    fn reopen(&mut self, log: Arc<Log>) -> Arc<Log> {
+        drop(log);
+        let found = self.scan();
+        self.model.check(&found, self.from);
+        self.model.cut(found.end());
+        let (epoch, start) = (Epoch(self.epochs.len() as u32 + 1), found.next_epoch_start());
+        self.epochs.push((epoch, start));
+        found
+            .open_log(epoch, start, self.options.clone())
+            .unwrap_or_else(|e| panic!("seed {}: {e}", self.seed))
+    }
+
+    /// Closes the log and finds all of it.
+    fn close(&self, log: &Log) {
+        log.close().unwrap();
+        let found = self.scan();
+        assert_eq!(found.end(), log.end());
+        self.model.check(&found, self.from);
+    }
+}
+
+fn run(seed: u64) {
+    let (mut small, mut log) = SmallLog::create(seed);
+    for _ in 0..1500 {
+        match small.rng.below(12) {
+            0..=6 => small.append(&log),
+            7 | 8 => small.flush(&log),
             9 => {
                 log.request_flush(log.end());
                 log.step();
             }
-            10 => {
-                let durable = log.durable();
-                let ends: Vec<Lsn> =
-                    model.ends.iter().copied().filter(|&e| e >= from && e <= durable).collect();
-                if full > 0 || (rng.one_in(3) && !ends.is_empty()) {
-                    from = ends.get(rng.below(ends.len().max(1) as u64) as usize).copied().unwrap_or(from);
-                    if full > 3 {
-                        from = ends.last().copied().unwrap_or(from);
-                        full = 0;
-                    }
-                    truncated.store(from.0, Ordering::SeqCst);
-                    log.truncate(from);
-                }
-            }
-            _ if rng.one_in(30) => {
-                drop(log);
-                let found = scan(&devices, &epochs, from).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-                model.check(&found, from);
-                model.cut(found.end());
-                let (epoch, start) = (Epoch(epochs.len() as u32 + 1), found.next_epoch_start());
-                epochs.push((epoch, start));
-                log = found
-                    .open_log(epoch, start, options.clone())
-                    .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            }
+            10 => small.truncate(&log),
+            _ if small.rng.one_in(30) => log = small.reopen(log),
             _ => {
                 log.step();
             }
@@ -131,10 +183,7 @@ fn run(seed: u64) {
         let space = log.space();
         assert!(space.used_bytes <= space.capacity_bytes);
     }
-    log.close().unwrap();
-    let found = scan(&devices, &epochs, from).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    assert_eq!(found.end(), log.end());
-    model.check(&found, from);
+    small.close(&log);
 }
 
 #[test]

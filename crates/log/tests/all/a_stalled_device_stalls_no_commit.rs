@@ -3,13 +3,14 @@
 
 use crate::support;
 use crate::support::{
-    Gate, Hooked, Model, Opening, contents, device_with, gated, scan, stream_blocks, stream_of,
+    Gate, Model, Opening, before_writes, device_with, gated, scan, stream_blocks, stream_of,
 };
 use firndb_base::{Epoch, Lsn};
 use firndb_device::Device;
 use firndb_log::testing::{identity, options};
 use firndb_log::{Hiding, Kind, Log, LogClass, LogOptions, MemberId, OutlierOptions, Record};
 use firndb_log_comparators::{Comparator, Hedging};
+use firndb_testkit::bytes::contents;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -196,7 +197,7 @@ fn a_reissue_that_stalls_is_issued_again_elsewhere() {
     // The first device stalls, and so does the first one that writes a block of an area.
     let world = World::new(4, 4 << 20, hiding(Hedging::TwoStream, true), |i, device| {
         let (gate, armed) = (gate.clone(), armed.clone());
-        let before = Box::new(move |_: u64, data: &[u8]| {
+        before_writes(device, move |_, data| {
             if stream_of(data).is_some() {
                 std::thread::sleep(USUAL);
             }
@@ -204,8 +205,7 @@ fn a_reissue_that_stalls_is_issued_again_elsewhere() {
                 gate.pass();
             }
             Ok(())
-        });
-        Arc::new(Hooked { inner: device, before })
+        })
     });
     (0..60).for_each(|i| _ = world.commit(i));
     armed.store(true, Ordering::SeqCst);
@@ -295,7 +295,7 @@ fn the_area_goes_round_and_keeps_what_is_needed() {
         let (below, truncated) = (device.clone(), truncated.clone());
         let highest = Mutex::new([Lsn::ZERO; 2]);
         let count = AtomicU64::new(0);
-        let before = Box::new(move |offset: u64, data: &[u8]| {
+        before_writes(device, move |offset, data| {
             let mut old = vec![0; data.len()];
             below.read(offset, &mut old).unwrap();
             let limit = truncated.load(Ordering::SeqCst);
@@ -313,8 +313,7 @@ fn the_area_goes_round_and_keeps_what_is_needed() {
                 }
             }
             Ok(())
-        });
-        Arc::new(Hooked { inner: device, before })
+        })
     });
     for round in 0..12u32 {
         std::thread::scope(|scope| {
@@ -444,14 +443,13 @@ fn a_late_request_that_cannot_be_written_again_keeps_no_free_device_from_new_log
     let options = LogOptions { outliers, seal_after, ..hiding(Hedging::Naive, true) };
     let world = World::new(2, 4 << 20, options, |i, device| {
         let (gate, writes) = (gates[i].clone(), writes[i].clone());
-        let before = Box::new(move |_: u64, data: &[u8]| {
+        before_writes(device, move |_, data| {
             if stream_of(data).is_some() {
                 gate.pass();
                 writes.fetch_add(1, Ordering::SeqCst);
             }
             Ok(())
-        });
-        Arc::new(Hooked { inner: device, before })
+        })
     });
     // Until the devices are trusted, so that committing threads write themselves.
     let trusted = || world.log.statistics().hiding.devices.iter().all(|device| !device.hands_over);

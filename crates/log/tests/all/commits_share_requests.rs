@@ -1,7 +1,7 @@
 //! One client pays one device write and no thread switch; many share requests; several devices
 //! write at once.
 
-use crate::support::{Hooked, device_with, scan};
+use crate::support::{before_writes, device_with, scan};
 use firndb_base::{Epoch, Lsn};
 use firndb_device::Device;
 use firndb_log::testing::{identity, options};
@@ -20,14 +20,12 @@ fn slow(count: u32, latency: Duration) -> (Vec<Arc<dyn Device>>, Arc<AtomicUsize
     let devices = (0..count)
         .map(|i| {
             let (now, most) = (now.clone(), most.clone());
-            let before = Box::new(move |_: u64, _: &[u8]| {
+            before_writes(device_with(&format!("log {i}"), 512, 16 << 20), move |_, _| {
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 std::thread::sleep(latency);
                 now.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
-            });
-            Arc::new(Hooked { inner: device_with(&format!("log {i}"), 512, 16 << 20), before })
-                as Arc<dyn Device>
+            })
         })
         .collect();
     (devices, most)

@@ -12,6 +12,7 @@ use firndb_device::{
 };
 use firndb_log::testing::options;
 use firndb_log::{Hiding, Log, LogClass, LogError, LogIdentity, LogOptions, LogScan, MemberId, Redundancy};
+use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 
 const MEMBERS: u32 = 3;
@@ -274,7 +275,7 @@ fn what_one_device_lost_or_spoilt_is_on_another() {
         if round % 2 == 0 {
             devices[bad] = older[bad].clone();
         } else {
-            let bytes = support::contents(&*images[bad]);
+            let bytes = contents(&*images[bad]);
             let last = support::log_blocks(&bytes).last().map(|block| block.0);
             for (at, ..) in support::log_blocks(&bytes) {
                 if Some(at) == last || rng.one_in(3) {
@@ -311,7 +312,7 @@ fn every_request_lies_on_two_devices() {
     }
     let mut copies = std::collections::BTreeMap::new();
     for image in &images {
-        for (_, lsn, fill, _) in support::log_blocks(&support::contents(&**image)) {
+        for (_, lsn, fill, _) in support::log_blocks(&contents(&**image)) {
             *copies.entry((lsn, fill)).or_insert(0) += 1;
         }
     }

@@ -3,7 +3,9 @@
 //! are in main streams and areas, with different fills, and overdue writes complete after their log
 //! was truncated. And with any layout policy in each epoch.
 
-use crate::support::{Jittery, Model, as_records, identity_with, random_group, random_policy, scan};
+use crate::support::{
+    Jittery, Model, as_records, device_with, identity_with, random_group, random_policy, scan,
+};
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{CrashPlan, Device, FaultPlan, Faulty, Fill, MemoryDevice, Survival};
@@ -14,17 +16,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-struct Life {
-    members: u32,
-    epochs: Vec<(Epoch, Lsn)>,
-    model: Mutex<Model>,
-    comparator: Comparator,
-    options: LogOptions,
-}
-
 /// Appends, flushes and truncates from several threads. A mark records what was acknowledged: `2 *
 /// lsn` that the log is durable to `lsn`, `2 * lsn + 1` that a later scan will start at `lsn`.
-fn work(life: &Life, log: &Log, plan: &CrashPlan, seed: u64) {
+fn work(model: &Mutex<Model>, log: &Log, plan: &CrashPlan, seed: u64) {
     let mut rng = Rng::new(seed);
     for _ in 0..rng.between(5, 60) {
         let group = random_group(&mut rng, 900);
@@ -40,7 +34,7 @@ fn work(life: &Life, log: &Log, plan: &CrashPlan, seed: u64) {
                 continue;
             }
         };
-        life.model.lock().unwrap().add(appended, &group);
+        model.lock().unwrap().add(appended, &group);
         if !rng.one_in(3) {
             log.flush(appended.end).unwrap();
             plan.mark(appended.end.0 * 2);
@@ -71,146 +65,198 @@ fn eager(rng: &mut Rng, comparator: &mut Comparator, options: LogOptions) -> Log
     LogOptions { outliers, workers: rng.one_in(2), ..options }
 }
 
-/// Places of the devices cannot be read after the crash: the log is complete all the same, or the
-/// scan reports them; the log found is never shorter.
-fn check_bad_places(life: &Life, images: &[Arc<MemoryDevice>], from: Lsn, acknowledged: Lsn, rng: &mut Rng) {
-    let one_in = [20, 200, 1000][rng.below(3) as usize];
-    let mut bad = 0;
-    let devices: Vec<Arc<dyn Device>> = images
-        .iter()
-        .map(|image| {
-            let faulty = Faulty::new(image.clone(), &FaultPlan::new(0));
-            let block = image.info().logical_block as u64;
-            for at in (2 * block..image.len()).step_by(block as usize).filter(|_| rng.one_in(one_in)) {
-                faulty.make_unreadable(at, block);
-            }
-            bad += faulty.unreadable_blocks();
-            Arc::new(faulty) as Arc<dyn Device>
-        })
-        .collect();
-    match scan(&devices, &life.epochs, from) {
-        Ok(found) => {
-            assert!(found.end() >= acknowledged, "with {bad} bad places the log ends at {}", found.end());
-            life.model.lock().unwrap().check(&found, from);
-            WHOLE.fetch_add(1, Ordering::Relaxed);
-        }
-        Err(error) => {
-            assert!(bad > 0 && error.kind == LogErrorKind::Damaged, "{error}");
-            TOLD.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
 static WHOLE: AtomicUsize = AtomicUsize::new(0);
 static TOLD: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of requests that were issued again.
-fn run(seed: u64, jitter: bool) -> u64 {
-    let mut rng = Rng::new(seed);
-    let members = rng.between(if jitter { 2 } else { 1 }, 4) as u32;
-    let block = if rng.one_in(4) { 4096 } else { 512 };
-    let mut life = Life {
-        members,
-        epochs: vec![(Epoch(1), Lsn::FIRST)],
-        model: Mutex::default(),
-        comparator: Comparator::default(),
-        options: LogOptions {
-            buffer_bytes: 64 << 10,
-            request_bytes: if rng.one_in(2) { 4096 } else { 64 << 10 },
-            ..options()
-        },
-    };
-    life.comparator.compose = if rng.one_in(3) { Compose::AtFlush } else { Compose::WhenDeviceFree };
-    if jitter {
-        life.options = eager(&mut rng, &mut life.comparator, life.options);
+/// What clients and later scans rely on after a crash.
+struct Known {
+    /// The log was acknowledged to be durable to here.
+    durable: Lsn,
+    /// The log was truncated to here.
+    truncated: Lsn,
+}
+
+impl Known {
+    /// By the marks of [`work`]; without one, `from`.
+    fn of(marks: &[u64], from: Lsn) -> Known {
+        let last = |odd| marks.iter().filter(|&m| m % 2 == odd).map(|m| Lsn(m / 2)).max().unwrap_or(from);
+        Known { durable: last(0), truncated: last(1) }
     }
-    let mut reissued = 0;
-    let mut images: Vec<Arc<MemoryDevice>> = (0..members)
-        .map(|i| {
-            let device = MemoryDevice::with(&format!("log {i}"), block, u64::MAX);
-            device.grow(block as u64 * 160, Fill::Written).unwrap();
-            Arc::new(device)
-        })
-        .collect();
-    let mut from = Lsn::FIRST;
-    for cycle in 0..8u32 {
-        if !jitter {
-            // Each epoch may place log in its own way.
-            life.comparator.policy = random_policy(&mut rng, members, block);
+}
+
+/// A log that goes through one crash after another, an epoch for each.
+struct Crashing {
+    seed: u64,
+    rng: Rng,
+    /// Outliers are hidden. Otherwise, each epoch may place log in its own way.
+    jitter: bool,
+    block: usize,
+    comparator: Comparator,
+    options: LogOptions,
+    images: Vec<Arc<MemoryDevice>>,
+    epochs: Vec<(Epoch, Lsn)>,
+    model: Mutex<Model>,
+    /// Where the next scan begins.
+    from: Lsn,
+    /// Requests that were issued again.
+    reissued: u64,
+}
+
+impl Crashing {
+    fn new(seed: u64, jitter: bool) -> Crashing {
+        let mut rng = Rng::new(seed);
+        let members = rng.between(if jitter { 2 } else { 1 }, 4) as u32;
+        let block = if rng.one_in(4) { 4096 } else { 512 };
+        let request_bytes = if rng.one_in(2) { 4096 } else { 64 << 10 };
+        let mut options = LogOptions { buffer_bytes: 64 << 10, request_bytes, ..options() };
+        let compose = if rng.one_in(3) { Compose::AtFlush } else { Compose::WhenDeviceFree };
+        let mut comparator = Comparator { compose, ..Comparator::default() };
+        if jitter {
+            options = eager(&mut rng, &mut comparator, options);
         }
-        let options = life.comparator.within(life.options.clone());
+        let bytes = block as u64 * 160;
+        Crashing {
+            seed,
+            rng,
+            jitter,
+            block,
+            comparator,
+            options,
+            images: (0..members).map(|i| device_with(&format!("log {i}"), block, bytes)).collect(),
+            epochs: vec![(Epoch(1), Lsn::FIRST)],
+            model: Mutex::default(),
+            from: Lsn::FIRST,
+            reissued: 0,
+        }
+    }
+
+    /// Opens the log, lets clients work on it, and crashes.
+    fn cycle(&mut self, cycle: u32) {
         let plan = CrashPlan::new();
-        let devices: Vec<Arc<dyn Device>> = images
-            .iter()
-            .map(|image| match plan.device_holding(image) {
-                device if jitter => Arc::new(Jittery::new(device, rng.next_u64(), 6)) as Arc<dyn Device>,
-                device => device,
-            })
-            .collect();
-        let log = if cycle == 0 {
-            let identity = identity_with(members, &life.epochs);
-            let log = Log::create(devices, identity, Epoch(1), options).unwrap();
-            plan.settle();
-            log
-        } else {
-            let scan = scan(&devices, &life.epochs, from).unwrap();
-            life.model.lock().unwrap().check(&scan, from);
-            life.model.lock().unwrap().cut(scan.end());
-            let (epoch, start) = (Epoch(cycle + 1), scan.next_epoch_start());
-            life.epochs.push((epoch, start));
-            let log = scan.open_log(epoch, start, options).unwrap();
-            assert!(log.end() > start && log.durable() == start);
-            log
-        };
-        plan.mark(from.0 * 2 + 1);
-        if rng.one_in(2) {
-            plan.set_latency(Duration::from_micros(rng.between(1, 60)));
+        let log = self.open(cycle, &plan);
+        plan.mark(self.from.0 * 2 + 1);
+        if self.rng.one_in(2) {
+            plan.set_latency(Duration::from_micros(self.rng.between(1, 60)));
         }
-        let seeds: Vec<u64> =
-            (0..rng.between(if jitter { 2 } else { 1 }, 4)).map(|_| rng.next_u64()).collect();
+        let clients = self.rng.between(if self.jitter { 2 } else { 1 }, 4);
+        let seeds: Vec<u64> = (0..clients).map(|_| self.rng.next_u64()).collect();
         std::thread::scope(|scope| {
-            let (life, log, plan) = (&life, &log, &plan);
+            let (model, log, plan) = (&self.model, &log, &plan);
             for &seed in &seeds {
-                scope.spawn(move || work(life, log, plan, seed));
+                scope.spawn(move || work(model, log, plan, seed));
             }
         });
-        if rng.one_in(4) {
+        if self.rng.one_in(4) {
             log.close().unwrap();
         }
-        reissued += log.statistics().hiding.reissued;
+        self.reissued += log.statistics().hiding.reissued;
         drop(log);
-        let events = plan.event_count();
-        let mut positions: Vec<usize> = (0..10).map(|_| rng.below(events as u64 + 1) as usize).collect();
+        self.crash(cycle, &plan);
+        if self.rng.one_in(3) {
+            // The epoch list may be trimmed to the epochs still in use.
+            let used = self.epochs.iter().rposition(|&(_, start)| start <= self.from).unwrap();
+            self.epochs.drain(..used);
+        }
+    }
+
+    /// Creates the log in the first cycle; later finds what the crash left and begins an epoch.
+    fn open(&mut self, cycle: u32, plan: &CrashPlan) -> Arc<Log> {
+        let members = self.images.len() as u32;
+        if !self.jitter {
+            self.comparator.policy = random_policy(&mut self.rng, members, self.block);
+        }
+        let options = self.comparator.within(self.options.clone());
+        let devices = self.devices(plan);
+        if cycle == 0 {
+            let log = Log::create(devices, identity_with(members, &self.epochs), Epoch(1), options).unwrap();
+            plan.settle();
+            return log;
+        }
+        let scan = scan(&devices, &self.epochs, self.from).unwrap();
+        self.model.lock().unwrap().check(&scan, self.from);
+        self.model.lock().unwrap().cut(scan.end());
+        let (epoch, start) = (Epoch(cycle + 1), scan.next_epoch_start());
+        self.epochs.push((epoch, start));
+        let log = scan.open_log(epoch, start, options).unwrap();
+        assert!(log.end() > start && log.durable() == start);
+        log
+    }
+
+    fn devices(&mut self, plan: &CrashPlan) -> Vec<Arc<dyn Device>> {
+        let device = |image: &Arc<MemoryDevice>| -> Arc<dyn Device> {
+            let device = plan.device_holding(image);
+            if self.jitter { Arc::new(Jittery::new(device, self.rng.next_u64(), 6)) } else { device }
+        };
+        self.images.iter().map(device).collect()
+    }
+
+    /// Crashes at some events, and continues with what the last of these crashes left.
+    fn crash(&mut self, cycle: u32, plan: &CrashPlan) {
+        let events = plan.event_count() as u64;
+        let mut positions: Vec<usize> = (0..10).map(|_| self.rng.below(events + 1) as usize).collect();
         positions.sort_unstable();
         let mut replay = plan.replay();
         for position in positions {
             replay.advance_to(position);
-            let survival = Survival::ALL[rng.below(Survival::ALL.len() as u64) as usize];
-            images = replay.image(survival, &mut rng);
-            let marks = replay.marks();
-            let acknowledged = marks.iter().filter(|&m| m % 2 == 0).map(|m| Lsn(m / 2)).max().unwrap_or(from);
-            let truncated = marks.iter().filter(|&m| m % 2 == 1).map(|m| Lsn(m / 2)).max().unwrap_or(from);
-            let devices: Vec<Arc<dyn Device>> = images.iter().map(|d| d.clone() as Arc<dyn Device>).collect();
-            let scan = scan(&devices, &life.epochs, truncated)
-                .unwrap_or_else(|e| panic!("seed {seed} cycle {cycle} event {position} {survival:?}: {e}"));
-            assert!(
-                scan.end() >= acknowledged,
-                "seed {seed} cycle {cycle} event {position} {survival:?}: {acknowledged} was flushed, {} is the end",
-                scan.end()
-            );
-            life.model.lock().unwrap().check(&scan, truncated);
-            check_bad_places(&life, &images, truncated, acknowledged, &mut rng);
+            let survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
+            self.images = replay.image(survival, &mut self.rng);
+            let known = Known::of(replay.marks(), self.from);
+            self.check(&known, &format!("seed {} cycle {cycle} event {position} {survival:?}", self.seed));
+            self.check_bad_places(&known);
         }
-        let truncated = replay.marks().iter().filter(|&m| m % 2 == 1).map(|m| Lsn(m / 2)).max();
-        from = truncated.unwrap_or(from);
-        if rng.one_in(3) {
-            // The epoch list may be trimmed to the epochs still in use.
-            let used = life.epochs.iter().rposition(|&(_, start)| start <= from).unwrap();
-            life.epochs.drain(..used);
+        self.from = Known::of(replay.marks(), self.from).truncated;
+    }
+
+    /// All log that was acknowledged is found.
+    fn check(&self, known: &Known, crash: &str) {
+        let devices: Vec<Arc<dyn Device>> =
+            self.images.iter().map(|image| image.clone() as Arc<dyn Device>).collect();
+        let scan = scan(&devices, &self.epochs, known.truncated).unwrap_or_else(|e| panic!("{crash}: {e}"));
+        let (durable, end) = (known.durable, scan.end());
+        assert!(end >= durable, "{crash}: {durable} was flushed, {end} is the end");
+        self.model.lock().unwrap().check(&scan, known.truncated);
+    }
+
+    /// Places of the devices cannot be read after the crash: the log is complete all the same, or
+    /// the scan reports them; the log found is never shorter.
+    fn check_bad_places(&mut self, known: &Known) {
+        let one_in = [20, 200, 1000][self.rng.below(3) as usize];
+        let mut bad = 0;
+        let device = |image: &Arc<MemoryDevice>| {
+            let faulty = Faulty::new(image.clone(), &FaultPlan::new(0));
+            let block = image.info().logical_block as u64;
+            let places = (2 * block..image.len()).step_by(block as usize);
+            for at in places.filter(|_| self.rng.one_in(one_in)) {
+                faulty.make_unreadable(at, block);
+            }
+            bad += faulty.unreadable_blocks();
+            Arc::new(faulty) as Arc<dyn Device>
+        };
+        let devices: Vec<Arc<dyn Device>> = self.images.iter().map(device).collect();
+        match scan(&devices, &self.epochs, known.truncated) {
+            Ok(found) => {
+                let end = found.end();
+                assert!(end >= known.durable, "with {bad} bad places the log ends at {end}");
+                self.model.lock().unwrap().check(&found, known.truncated);
+                WHOLE.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                assert!(bad > 0 && error.kind == LogErrorKind::Damaged, "{error}");
+                TOLD.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
-    assert_eq!(images.len(), life.members as usize);
-    reissued
+}
+
+/// Returns the number of requests that were issued again.
+fn run(seed: u64, jitter: bool) -> u64 {
+    let mut crashing = Crashing::new(seed, jitter);
+    let members = crashing.images.len();
+    for cycle in 0..8 {
+        crashing.cycle(cycle);
+    }
+    assert_eq!(crashing.images.len(), members);
+    crashing.reissued
 }
 
 #[test]

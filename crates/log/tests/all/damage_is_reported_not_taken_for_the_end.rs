@@ -1,11 +1,12 @@
 //! Missing log that was durable is reported with its LSN; where log was not acknowledged, the log
 //! ends.
 
-use crate::support::{contents, device_with, identity_with, log_blocks, scan};
+use crate::support::{device_with, identity_with, log_blocks, scan};
 use firndb_base::{DatabaseId, Epoch, Lsn};
 use firndb_device::{Device, Durability};
 use firndb_log::testing::{identity, options};
 use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogIdentity, LogOptions, LogScan, MemberId, Record};
+use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,13 @@
 //! Whatever a device holds, a scan ends with a result or an error: random bytes, damaged logs, and
 //! logs whose fields are wrong under valid checksums.
 
-use crate::support::{as_records, contents, device_with, random_group, scan};
+use crate::support::{as_records, device_with, random_group, scan};
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn, crc32c};
 use firndb_device::{Device, Durability};
 use firndb_log::testing::{identity, options};
 use firndb_log::{Kind, Log, LogClass, LogOptions, Record};
+use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 
 const BYTES: u64 = 48 << 10;

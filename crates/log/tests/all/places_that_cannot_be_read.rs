@@ -2,7 +2,7 @@
 //! and without them it is named with its LSN. It is never taken for the log's end.
 
 use crate::support::bad_places::{Bed, EPOCHS, add, add_many, create, find, with_copies};
-use crate::support::{self, Model, as_records, contents, log_blocks, random_group, scan};
+use crate::support::{self, Model, as_records, log_blocks, random_group, scan};
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{Device, DeviceError, Durability, FaultPlan, Faulty};
@@ -10,6 +10,7 @@ use firndb_log::testing::{identity, options};
 use firndb_log::{
     ArchiveUse, Kind, LogClass, LogError, LogErrorKind, LogOptions, LogScan, LogSources, LogTail, Record,
 };
+use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 
 fn lsn_in(error: &LogError) -> u64 {

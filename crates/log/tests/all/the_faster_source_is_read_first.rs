@@ -2,12 +2,13 @@
 //! of the devices. Neither makes the log longer, or shorter, than the devices indicate.
 
 use crate::support::archive_bed::{Bed, small, without};
-use crate::support::{contents, device_with};
+use crate::support::device_with;
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{Counting, Device};
 use firndb_log::archive::ArchiveFiles;
 use firndb_log::{ArchiveUse, LogErrorKind, LogOptions, LogScan, LogSources};
+use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 
 /// A log of some 300 KB, in many sections, all on the devices, of which the archive has all but the

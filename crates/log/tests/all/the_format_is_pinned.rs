@@ -1,11 +1,12 @@
 //! Golden bytes of member header, section header and log blocks, as docs/format/log.md describes
 //! them. A change here is a change of the format: old databases would no longer open.
 
-use crate::support::{contents, device_with, scan};
+use crate::support::{device_with, scan};
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{Device, Durability};
 use firndb_log::testing::{identity, options};
 use firndb_log::{Kind, Log, LogClass, LogOptions, Record};
+use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 
 fn hex(bytes: &[u8]) -> String {

@@ -2,24 +2,20 @@
 //! switches. A measurement of the machine, not a check: `cargo test --release -p firndb-log --test
 //! all what_handing_over_costs -- --ignored --nocapture`, with nothing else running.
 
-use crate::support::{Hooked, device_with};
+use crate::support::{before_writes, device_with};
 use firndb_base::Epoch;
-use firndb_device::Device;
 use firndb_log::testing::identity;
 use firndb_log::{Hiding, Kind, Log, LogClass, LogOptions, OutlierOptions, Record};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Median time of a commit on two devices of which each write takes `write`; sleeping, as a thread
 /// does in a device call.
 fn median(hiding: Hiding, direct_below: Duration, write: Duration) -> Duration {
     let devices = (0..2).map(|i| {
-        let inner = device_with(&format!("log {i}"), 512, 16 << 20);
-        let before = Box::new(move |_: u64, _: &[u8]| {
+        before_writes(device_with(&format!("log {i}"), 512, 16 << 20), move |_, _| {
             std::thread::sleep(write);
             Ok(())
-        });
-        Arc::new(Hooked { inner, before }) as Arc<dyn Device>
+        })
     });
     let outliers = OutlierOptions { direct_below, ..OutlierOptions::default() };
     let options = LogOptions { hiding, outliers, section_bytes: 2 << 20, ..LogOptions::default() };

@@ -1,9 +1,10 @@
 //! A log on devices of which places can be made unreadable.
 
-use super::{contents, identity_with, log_blocks};
+use super::{identity_with, log_blocks};
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{Device, FaultPlan, Faulty, Fill, MemoryDevice};
 use firndb_log::{Kind, Log, LogClass, LogError, LogIdentity, LogOptions, LogScan, Record, Redundancy};
+use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 
 pub const EPOCHS: [(Epoch, Lsn); 1] = [(Epoch(1), Lsn::FIRST)];

@@ -9,6 +9,7 @@ use firndb_device::{Device, DeviceError, Durability, Fill, MemoryDevice};
 use firndb_log::testing::identity;
 use firndb_log::{Appended, Kind, LogIdentity, LogScan, Record};
 use firndb_log_comparators::LogPolicy;
+use firndb_testkit::hooked::{Call, Hooked};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -96,13 +97,6 @@ pub fn device_with(name: &str, block: usize, bytes: u64) -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-/// All bytes of a device.
-pub fn contents(device: &dyn Device) -> Vec<u8> {
-    let mut bytes = vec![0; device.len() as usize];
-    device.read(0, &mut bytes).unwrap();
-    bytes
-}
-
 /// Offsets of the log blocks on a device in 512-byte steps, with LSN, fill and epoch.
 pub fn log_blocks(bytes: &[u8]) -> Vec<(usize, Lsn, u16, u32)> {
     let blocks = bytes.chunks_exact(512).enumerate();
@@ -116,26 +110,15 @@ pub fn log_blocks(bytes: &[u8]) -> Vec<(usize, Lsn, u16, u32)> {
         .collect()
 }
 
-pub type BeforeWrite = dyn Fn(u64, &[u8]) -> Result<(), DeviceError> + Send + Sync;
-
-/// Calls `before` with offset and data of every write, which it may delay or fail.
-pub struct Hooked {
-    pub inner: Arc<dyn Device>,
-    pub before: Box<BeforeWrite>,
-}
-
-impl std::fmt::Debug for Hooked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl Device for Hooked {
-    firndb_device::forward!(inner: info, len, read, sync, grow, shrink, discard);
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        (self.before)(offset, data)?;
-        self.inner.write(offset, data, durability)
-    }
+/// A device that calls `before` with offset and data of every write, which it may delay or fail.
+pub fn before_writes(
+    inner: Arc<dyn Device>,
+    before: impl Fn(u64, &[u8]) -> Result<(), DeviceError> + Send + Sync + 'static,
+) -> Arc<dyn Device> {
+    Hooked::over(inner, move |call| match call {
+        Call::Write { offset, data, .. } => before(offset, data),
+        _ => Ok(()),
+    })
 }
 
 /// Blocks every thread that passes while it is shut.
@@ -190,14 +173,13 @@ pub fn stream_blocks(bytes: &[u8], stream: u8) -> Vec<(usize, Lsn, u16, u32)> {
 /// A device whose writes take `usual`, and block while its gate is shut.
 pub fn gated(inner: Arc<dyn Device>, usual: Duration, gate: &Arc<Gate>) -> Arc<dyn Device> {
     let gate = gate.clone();
-    let before = Box::new(move |_: u64, data: &[u8]| {
+    before_writes(inner, move |_, data| {
         if stream_of(data).is_some() {
             std::thread::sleep(usual);
             gate.pass();
         }
         Ok(())
-    });
-    Arc::new(Hooked { inner, before })
+    })
 }
 
 /// A device of which some writes take long, before or after the bytes have reached the device
