@@ -2,21 +2,13 @@
 //! latencies.
 
 use firndb_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose};
-use firndb_console::Failure;
+use firndb_console::chart::{self, Axis, Chart, Corner, Mark, Series};
+use firndb_console::{Failure, size};
 use firndb_profile::DeviceProfile;
-use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Colours that colour-blind readers can distinguish (Okabe and Ito).
-const COLORS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(86, 180, 233),
-    RGBColor(213, 94, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-];
-const SIZE: (u32, u32) = (860, 520);
+/// Colours of the palette: those of sequential and random requests of a kind are alike.
+const COLORS: [usize; 6] = [0, 5, 1, 4, 2, 3];
 /// Shares of requests are drawn as nines: 1 is 90 %, 2 is 99 %.
 const NINES_MOST: f64 = 5.0;
 
@@ -28,12 +20,8 @@ pub fn draw(dir: &Path, profile: &DeviceProfile, measured: &Measurements) -> Res
     let throughput = dir.join(format!("{}-throughput.svg", profile.name));
     let latency = dir.join(format!("{}-latency.svg", profile.name));
     let title = &profile.title;
-    let failed = |path: &Path| {
-        let path = path.display().to_string();
-        move |error: String| Failure::new(format!("{path}: {error}"))
-    };
-    throughput_over_size(&throughput, title, &sizes(measured)).map_err(failed(&throughput))?;
-    latency_distribution(&latency, title, &distributions(measured)).map_err(failed(&latency))?;
+    throughput_over_size(&throughput, title, &sizes(measured))?;
+    latency_distribution(&latency, title, &distributions(measured))?;
     Ok(vec![throughput, latency])
 }
 
@@ -81,96 +69,45 @@ fn distributions(measured: &Measurements) -> Vec<Curve> {
     curves
 }
 
-/// The range of values, a little widened; of nothing, one that can be drawn.
-fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
-    let (least, most) =
-        values.fold((f64::MAX, 0.0f64), |(least, most), value| (least.min(value), most.max(value)));
-    if least > most { 1.0..10.0 } else { least * 0.8..most * 1.25 }
-}
-
-fn throughput_over_size(path: &Path, title: &str, curves: &[Curve]) -> Result<(), String> {
+fn throughput_over_size(path: &Path, title: &str, curves: &[Curve]) -> Result<(), Failure> {
     let points = || curves.iter().flat_map(|(_, points)| points);
     // Sizes are powers of two: the axis is linear in their logarithm.
-    let ends =
-        points().fold((f64::MAX, 0.0f64), |(least, most), point| (least.min(point.0), most.max(point.0)));
-    let x = if ends.0 > ends.1 { 9.0..21.0 } else { ends.0 - 0.3..ends.1 + 0.3 };
-    let y = range(points().map(|point| point.1));
-    let bytes = |power: &f64| firndb_console::size::show(1 << power.round() as u32).replace(".0", "");
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE).map_err(text)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption(title, ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(x, y.log_scale())
-        .map_err(text)?;
-    let mut mesh = chart.configure_mesh();
-    mesh.x_desc("size of a request, one at a time")
-        .y_desc("MB/s")
-        .x_labels(13)
-        .x_label_formatter(&bytes)
-        .draw()
-        .map_err(text)?;
-    for ((name, points), color) in curves.iter().zip(COLORS) {
-        let line = LineSeries::new(points.iter().copied(), color.stroke_width(2)).point_size(3);
-        chart.draw_series(line).map_err(text)?.label(name).legend(move |(x, y)| sample(x, y, color));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3))
-        .draw()
-        .map_err(text)?;
-    root.present().map_err(text)
+    let (least, most) = chart::ends(points().map(|point| point.0));
+    let range = if least > most { 9.0..21.0 } else { least - 0.3..most + 0.3 };
+    let bytes = |power: &f64| size::show(1 << power.round() as u32).replace(".0", "");
+    let chart = Chart {
+        title,
+        x: Axis::linear("size of a request, one at a time", range).labels(13, &bytes),
+        y: Axis::log("MB/s", points().map(|point| point.1)),
+        legend: Corner::LowerRight,
+        series: series(curves, Mark::LineAndPoints),
+    };
+    chart.draw(path)
 }
 
-fn latency_distribution(path: &Path, title: &str, curves: &[Curve]) -> Result<(), String> {
-    let x = range(curves.iter().flat_map(|(_, points)| points).map(|point| point.0));
+fn latency_distribution(path: &Path, title: &str, curves: &[Curve]) -> Result<(), Failure> {
     let share = |nines: &f64| match nines.round() as i32 {
         0 => "0 %".to_owned(),
         1 => "90 %".to_owned(),
         nines => format!("99.{} %", "9".repeat((nines - 2).max(0) as usize)).replace("99. ", "99 "),
     };
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE).map_err(text)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption(title, ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(72)
-        .build_cartesian_2d(x.log_scale(), 0.0..NINES_MOST)
-        .map_err(text)?;
-    chart
-        .configure_mesh()
-        .x_desc("latency, microseconds")
-        .y_desc("share of requests that took at most so long")
-        .y_labels(6)
-        .y_label_formatter(&share)
-        .draw()
-        .map_err(text)?;
-    for ((name, points), color) in curves.iter().zip(COLORS) {
-        let line = LineSeries::new(points.iter().copied(), color.stroke_width(2));
-        chart.draw_series(line).map_err(text)?.label(name).legend(move |(x, y)| sample(x, y, color));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3))
-        .draw()
-        .map_err(text)?;
-    root.present().map_err(text)
+    let latencies = curves.iter().flat_map(|(_, points)| points).map(|point| point.0);
+    let chart = Chart {
+        title,
+        x: Axis::log("latency, microseconds", latencies),
+        y: Axis::linear("share of requests that took at most so long", 0.0..NINES_MOST).labels(6, &share),
+        legend: Corner::UpperLeft,
+        series: series(curves, Mark::Line),
+    };
+    chart.draw(path)
 }
 
-/// A piece of a curve, for the legend.
-fn sample(x: i32, y: i32, color: RGBColor) -> PathElement<(i32, i32)> {
-    PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2))
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
+fn series(curves: &[Curve], mark: Mark) -> Vec<Series<'_>> {
+    let colored = curves.iter().zip(COLORS).map(|((name, points), color)| {
+        let points = points.clone();
+        Series { name: Some(name), color, mark, points, bars: Vec::new() }
+    });
+    colored.collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! What the commands of Firn share: standard output and result files, failures and exit status,
-//! Ctrl-C, progress bars, tables, and how sizes and moments are read and shown.
+//! Ctrl-C, progress bars, tables, charts, and how sizes and moments are read and shown.
 //!
 //! Place in the tree: above the engine, below the programs. `firn` (`crates/cli`), its TPC-C run
 //! (`crates/tpcc`) and the laboratory (`crates/lab`) print, fail and stop through this crate, so
@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chart;
 mod failure;
 pub mod interrupt;
 pub mod moment;

@@ -2,12 +2,12 @@
 //! as a picture.
 
 use super::{Cost as Args, failure, nanoseconds};
+use firndb_console::chart::{Axis, Chart, Corner, Mark, Series};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, commit_of_source, say, table};
 use firndb_emulate::nand::curve::{self, CurvePoint};
 use firndb_emulate::nand::{FlashTimes, Geometry};
 use firndb_workloads::results::Conditions;
-use plotters::prelude::*;
 use serde_json::json;
 use std::path::Path;
 
@@ -92,49 +92,27 @@ fn results(args: &Args, points: &[CurvePoint], worst: f64) -> Result<serde_json:
 
 /// Figure 2-1 of the thesis, with simulation as dots.
 fn draw(path: &Path, points: &[CurvePoint]) -> Result<(), Failure> {
-    let failed = |error: String| Failure::new(format!("{}: {error}", path.display()));
-    let mut svg = String::new();
-    plot(&mut svg, points).map_err(|error| failed(error.to_string()))?;
-    std::fs::write(path, svg).map_err(|error| failed(error.to_string()))
-}
-
-fn plot(svg: &mut String, points: &[CurvePoint]) -> Result<(), Box<dyn std::error::Error>> {
-    let all = points.iter().flat_map(|point| [point.naive_equation_us, point.dynamic_equation_us]);
-    let (low, high) = all.fold((f64::MAX, 0.0f64), |(low, high), us| (low.min(us), high.max(us)));
-    let area = SVGBackend::with_string(svg, (640, 420)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .caption("Cost of a page write over the live share of an erase block", ("sans-serif", 16))
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(0.0..1.0, (low / 1.5..high * 1.5).log_scale())?;
-    chart.configure_mesh().light_line_style(TRANSPARENT).x_desc("live share c").y_desc("µs").draw()?;
     type Of = fn(&CurvePoint) -> f64;
-    let curves: [(&str, RGBColor, Of, Of); 2] = [
-        ("naive map, eq. 2.1", RED, |it| it.naive_equation_us, |it| it.naive_us),
-        ("dynamic map, eq. 2.2", BLUE, |it| it.dynamic_equation_us, |it| it.dynamic_us),
+    let curves: [(&str, Of, Of); 2] = [
+        ("naive map: eq. 2.1, simulated (dots)", |it| it.naive_equation_us, |it| it.naive_us),
+        ("dynamic map: eq. 2.2, simulated (dots)", |it| it.dynamic_equation_us, |it| it.dynamic_us),
     ];
-    for (name, colour, equation, simulated) in curves {
-        let line = points.iter().map(|point| (point.c, equation(point)));
-        chart
-            .draw_series(LineSeries::new(line, colour))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
-        // A dot in three keeps them apart.
-        let dots = points.iter().step_by(3).map(|it| Circle::new((it.c, simulated(it)), 3, colour.filled()));
-        chart
-            .draw_series(dots)?
-            .label("simulated")
-            .legend(move |(x, y)| Circle::new((x + 8, y), 3, colour.filled()));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .border_style(BLACK)
-        .background_style(WHITE)
-        .label_font(("sans-serif", 12))
-        .draw()?;
-    area.present()?;
-    Ok(())
+    let series = curves.into_iter().enumerate().flat_map(|(color, (name, equation, simulated))| {
+        let line = points.iter().map(|it| (it.c, equation(it))).collect();
+        // A dot in five keeps them apart.
+        let dots = points.iter().step_by(5).map(|it| (it.c, simulated(it))).collect();
+        [
+            Series { name: Some(name), color, mark: Mark::Line, points: line, bars: Vec::new() },
+            Series { name: None, color, mark: Mark::Points, points: dots, bars: Vec::new() },
+        ]
+    });
+    let all = points.iter().flat_map(|point| [point.naive_equation_us, point.dynamic_equation_us]);
+    let chart = Chart {
+        title: "Cost of a page write over the live share of an erase block",
+        x: Axis::linear("live share c", 0.0..1.0),
+        y: Axis::log("µs", all),
+        legend: Corner::LowerRight,
+        series: series.collect(),
+    };
+    chart.draw(path)
 }
