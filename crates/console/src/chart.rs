@@ -40,8 +40,8 @@ impl<'a> Axis<'a> {
         Axis { name, range, log: true, labels: None }
     }
 
-    /// About `count` places are labelled, with these texts. A horizontal axis with such labels has no
-    /// grid lines.
+    /// About `count` places are labelled, with these texts. A horizontal axis with such labels has
+    /// no grid lines.
     pub fn labels(self, count: usize, text: &'a Labels<'a>) -> Axis<'a> {
         Axis { labels: Some((count, text)), ..self }
     }
