@@ -1,6 +1,6 @@
 //! Charts as SVG pictures: a title, two axes, and series of points with their names in a legend.
 
-use crate::Failure;
+use crate::failure::Failure;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! Ctrl-C: the first one asks the command to end in order, a second one ends the process.
 
-use crate::Failure;
+use crate::failure::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static STOP: AtomicBool = AtomicBool::new(false);

@@ -6,7 +6,7 @@
 //! full disk, say) makes the command fail, once, when it ends ([`finish`]): its work is done then,
 //! and what it says of it is not whole.
 
-use crate::Failure;
+use crate::failure::Failure;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::sync::Mutex;

@@ -1,9 +1,9 @@
 //! Servers side by side, with service times from tables: flash and network volumes.
 
 use crate::outliers::{Met, unit};
+use crate::request::{Request, RequestKind};
 use crate::streams::{Course, Streams, WorkingArea};
 use crate::time::ns;
-use crate::{Request, RequestKind};
 use firndb_base::rng::Rng;
 use firndb_profile::{Blocks, ModelSection};
 

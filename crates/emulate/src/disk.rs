@@ -12,8 +12,8 @@
 
 use crate::channels::Service;
 use crate::outliers::Met;
+use crate::request::{Request, RequestKind};
 use crate::time::{ns, transfer_ns};
-use crate::{Request, RequestKind};
 use firndb_profile::Mechanics;
 use std::collections::VecDeque;
 

@@ -1,6 +1,9 @@
 //! A device that stores its bytes in another one and takes the time that a profile says.
 
-use crate::{Model, Pacer, Request, Statistics};
+use crate::model::Model;
+use crate::pacer::Pacer;
+use crate::request::Request;
+use crate::statistics::Statistics;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};

@@ -1,6 +1,7 @@
 //! A load on a model, by the model's own clock: what a benchmark of the device would show.
 
-use crate::{Model, Request};
+use crate::model::Model;
+use crate::request::Request;
 use firndb_base::rng::Rng;
 use firndb_profile::{Figure, Op, Pattern, Unit};
 use std::cmp::Reverse;

@@ -1,6 +1,6 @@
 //! Requests that take far longer than most, at seeded intervals.
 
-use crate::{Request, RequestKind};
+use crate::request::{Request, RequestKind};
 use firndb_base::rng::Rng;
 use firndb_profile::{Blocks, Op, Outliers};
 

@@ -1,6 +1,8 @@
 //! A model on the engine's clock: a caller waits until the modelled device would be done.
 
-use crate::{Model, Request, Statistics};
+use crate::model::Model;
+use crate::request::Request;
+use crate::statistics::Statistics;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sim;
 use firndb_base::sync::{Mutex, thread};

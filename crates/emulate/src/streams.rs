@@ -1,6 +1,6 @@
 //! Detects requests that continue where earlier ones ended.
 
-use crate::Request;
+use crate::request::Request;
 
 /// The position of a request relative to earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Uncertain parameters of a device, swept between two values.
 
-use crate::{DeviceProfile, ModelSection};
+use crate::model::ModelSection;
+use crate::profile::DeviceProfile;
 use serde::{Deserialize, Serialize};
 
 /// A parameter of the model that may be uncertain.

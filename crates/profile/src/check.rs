@@ -1,7 +1,10 @@
 //! What must hold of a profile, so that the emulator never divides by zero and never waits for
 //! ever.
 
-use crate::{DeviceProfile, Mechanics, ModelSection, Outliers, ProfileError, ServiceTable, VERSION};
+use crate::error::ProfileError;
+use crate::model::{Mechanics, ModelSection, Outliers};
+use crate::profile::{DeviceProfile, VERSION};
+use crate::table::ServiceTable;
 
 type Checked = Result<(), ProfileError>;
 

@@ -1,6 +1,8 @@
 //! The part of a profile from which the emulator models a device.
 
-use crate::{Band, Op, ServiceTable};
+use crate::band::Band;
+use crate::figure::Op;
+use crate::table::ServiceTable;
 use serde::{Deserialize, Serialize};
 
 fn one() -> u32 {

@@ -1,6 +1,9 @@
 //! The profile as a whole, and its file.
 
-use crate::{Choices, Figure, MeasuredRow, ModelSection, ProfileError};
+use crate::choices::Choices;
+use crate::error::ProfileError;
+use crate::figure::{Figure, MeasuredRow};
+use crate::model::ModelSection;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Counting the rows of a table, or estimating how many there are.
 
-use crate::KeyRange;
-use crate::TableError;
 use crate::cursor::Walk;
+use crate::error::TableError;
+use crate::range::KeyRange;
 use crate::table::Table;
 use firndb_base::rng::Rng;
 use firndb_btree::{Direction, TreeErrorKind};

@@ -4,10 +4,10 @@
 //! are cut into *chunks*, one catalog row each, because a definition may be larger than an entry of
 //! a small page.
 
-use crate::TableKind;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
 use crate::schema::{self, Schema};
+use crate::table_kind::TableKind;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{PageId, TreeId, crc32c};
 
@@ -125,9 +125,9 @@ impl Definition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TableKind;
     use crate::index::IndexPart;
     use crate::schema::{Column, KeyColumn};
+    use crate::table_kind::TableKind;
     use crate::value::ColumnType;
     use firndb_base::rng::Rng;
 

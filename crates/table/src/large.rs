@@ -21,8 +21,8 @@
 //! Crash: until the commit record is durable, recovery undoes reference, chunks and mark together.
 //! Chunks are freed before their mark, so an interrupted freeing is repeated.
 
-use crate::MAX_VALUE_LEN;
 use crate::error::TableError;
+use crate::row::MAX_VALUE_LEN;
 use crate::show;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{TxnId, crc32c};
@@ -276,7 +276,7 @@ pub(crate) fn not_whole(table: &str, key: &[u8]) -> TableError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MAX_VALUE_LEN;
+    use crate::row::MAX_VALUE_LEN;
 
     const ID: ValueId = ValueId { txn: TxnId(0x0102), sequence: 3 };
 

@@ -1,8 +1,8 @@
 //! Writing large values: chunks beside their row, and marks for those that are to be freed.
 
-use crate::MAX_VALUE_LEN;
-use crate::TableError;
+use crate::error::TableError;
 use crate::large::{Reference, ValueId, chunk_len, fits_row};
+use crate::row::MAX_VALUE_LEN;
 use crate::state::State;
 use firndb_base::crc32c;
 use firndb_txn::{RowValue, Transaction, TxnErrorKind};

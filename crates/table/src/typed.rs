@@ -1,7 +1,7 @@
 //! A typed table by its values.
 
-use crate::Definition;
 use crate::cursor::Cursor;
+use crate::definition::Definition;
 use crate::error::TableError;
 use crate::index_handle::{Index, IndexCursor};
 use crate::range::KeyRange;

@@ -68,11 +68,12 @@ pub use create::Face;
 pub use shape::CacheShape;
 pub use state::FlashCache;
 
+use crate::error::TierError;
 use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::CacheStatistics;
 use crate::page_cache::{CacheKind, CacheState, Cached, PageCache, RebuildFrom};
-use crate::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics};
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics};
 use directory::Directory;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering::Relaxed;

@@ -9,7 +9,8 @@ pub mod header;
 pub mod policy;
 pub mod statistics;
 
-use crate::{PageRead, PageTier, TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::{PageRead, PageTier};
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::Device;

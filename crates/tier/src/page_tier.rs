@@ -1,6 +1,6 @@
 //! The interface between the buffer and the tiers below it.
 
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, LogClass, LogError, Record};
 use std::ops::Range;

@@ -76,9 +76,10 @@ pub use journal::Journal;
 pub use options::{Layout, Placement, Policy, StoreOptions};
 pub use state::Store;
 
+use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::BackingStore;
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics};
 use crate::ranks;
-use crate::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};

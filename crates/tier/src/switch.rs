@@ -17,10 +17,11 @@
 //! publications second. No call is made through the switch from within another: a writer that waits
 //! keeps readers out.
 
+use crate::error::TierError;
 use crate::page_cache::PageCache;
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics};
 use crate::ranks;
 use crate::store::Store;
-use crate::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics};
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::sync::{Arc, RwLock};
 use firndb_base::{Lsn, PageId, Progress};

@@ -1,9 +1,7 @@
 //! A page tier in memory, for tests of the layers above.
 
-use crate::{
-    Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierError, TierErrorKind, TierStatistics,
-    Written,
-};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::{Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Written};
 use firndb_base::sync::Mutex;
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, Kind, LogClass, LogError, Record};

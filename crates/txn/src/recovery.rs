@@ -5,12 +5,12 @@
 //! row is locked by its header). Before-images older than the redo start were spilled into the undo
 //! tree by the checkpoint.
 
-use crate::LockedKey;
 use crate::attachment::Attachment;
 use crate::error::{TxnError, TxnErrorKind};
 use crate::ghost_backlog::recovered_ranges;
 use crate::locks::{HeldLocks, Mode};
 use crate::manager::TxnManager;
+use crate::prepared_list::LockedKey;
 use crate::prepared_list::{Prepared, PreparedList, put_keys};
 use crate::state::{Status, TxnState};
 use crate::undo::{self, Before, Undo};

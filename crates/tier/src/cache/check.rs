@@ -2,7 +2,8 @@
 
 use super::geometry::Slot;
 use super::state::FlashCache;
-use crate::{PageRead, TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::PageRead;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 

@@ -8,8 +8,8 @@
 //! Groups are numbered by *serials*, from 1 through all laps; the group of serial `n` lies in place
 //! `n mod groups`. A *slot* is a place for one image, counted through all groups.
 
+use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::header::CacheHeader;
-use crate::{TierError, TierErrorKind};
 use firndb_base::PageId;
 
 /// Number of a group, from 1, through all laps. Never used twice in one cache, except for a last

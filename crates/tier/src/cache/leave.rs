@@ -15,7 +15,8 @@
 
 use super::geometry::Geometry;
 use super::state::FlashCache;
-use crate::{PageWrite, TierError, Written};
+use crate::error::TierError;
+use crate::page_tier::{PageWrite, Written};
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, Progress};
 use firndb_device::AlignedBuf;

@@ -19,8 +19,8 @@ use super::group::{GroupHeader, Seal};
 use super::read::Hit;
 use super::replace::Leaving;
 use super::state::{FlashCache, Ring};
+use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::statistics::add;
-use crate::{TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 

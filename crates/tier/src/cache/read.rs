@@ -10,9 +10,10 @@ use super::geometry::{Geometry, SEAL_BYTES, Serial, Slot};
 use super::group::Seal;
 use super::state::FlashCache;
 use super::word::Word;
+use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::read_below;
 use crate::page_cache::statistics::add;
-use crate::{Found, PageRead, TierError, TierErrorKind};
+use crate::page_tier::{Found, PageRead};
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, Io, IoOp};
 

@@ -17,9 +17,10 @@ use super::geometry::{SEAL_BYTES, Slot};
 use super::lacking::{Lacking, NOTHING, UNKNOWN};
 use super::read::Hit;
 use super::state::{FlashCache, Ring};
+use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::RebuildFrom;
 use crate::page_cache::statistics::add;
-use crate::{PageWrite, TierError, TierErrorKind};
+use crate::page_tier::PageWrite;
 use firndb_base::Lsn;
 
 impl FlashCache {

@@ -10,7 +10,7 @@
 
 use super::geometry::Geometry;
 use super::state::FlashCache;
-use crate::TierError;
+use crate::error::TierError;
 use crate::store::{PageEvent, events};
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, Record};

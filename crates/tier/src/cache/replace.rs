@@ -10,8 +10,9 @@ use super::lost::Reread;
 use super::policy::{Chances, Fate, choose};
 use super::state::{FlashCache, Ring};
 use super::word::Word;
+use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::statistics::add;
-use crate::{PageWrite, TierError, TierErrorKind};
+use crate::page_tier::PageWrite;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 

@@ -1,7 +1,7 @@
 //! What reports say of a cache that need not be open.
 
 use super::geometry::Geometry;
-use crate::TierError;
+use crate::error::TierError;
 use crate::page_cache::header::{CacheHeader, CacheId};
 use firndb_base::DatabaseId;
 use firndb_device::Device;

@@ -1,7 +1,7 @@
 //! The header with which every cache begins, of whatever kind: its database and its layout. Written
 //! once, in two copies; nothing in it changes.
 
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Crc32c, DatabaseId};
 use firndb_device::{AlignedBuf, Device, Durability, find_contents};

@@ -9,7 +9,7 @@ use super::apply::concerned;
 use super::journal::made_space;
 use super::records::{self, CHANGES_MAX, Change};
 use super::state::{SLACK_BATCHES_NORMAL, Store};
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::codec::Malformed;
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Kind, LogError, Record};

@@ -13,7 +13,7 @@ use super::meta_cache::{MetaCache, MetaPage};
 use super::meta_page::MetaId;
 use super::records::Change;
 use super::totals::Totals;
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::codec::Malformed;
 use firndb_base::{Lsn, PageId};
 

@@ -1,7 +1,7 @@
 //! Events of pages in map records, for the tier above and for recovery.
 
 use super::records::{self, Change};
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 use firndb_log::Record;
 

@@ -9,7 +9,8 @@ use super::meta_page::{self, MetaId};
 use super::mirror::Mirror;
 use super::state::{State, Store};
 use super::suspects;
-use crate::{PageRead, TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::PageRead;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 

@@ -16,7 +16,7 @@
 use super::entry::ENTRY_BYTES;
 use super::meta_page::{META_HEADER_BYTES, MetaId};
 use super::options::Layout;
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::PageId;
 use std::fmt;
 

@@ -14,7 +14,7 @@ use super::journal::made_space;
 use super::meta_page::{MetaId, pages_of_group};
 use super::records::{Change, encode_backing};
 use super::state::{SLACK_BATCHES_NORMAL, Store};
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::Progress;
 use firndb_device::{AlignedBuf, Durability};
 use firndb_log::{Kind, Record};

@@ -11,7 +11,7 @@ use super::meta_page::{self, MetaId};
 use super::options::Layout;
 use super::state::Store;
 use super::totals::Totals;
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::{DatabaseId, Lsn};
 use firndb_device::{AlignedBuf, Device, DeviceErrorKind, Durability, Fill};
 

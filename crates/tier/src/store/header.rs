@@ -10,7 +10,7 @@
 use super::geometry::{Geometry, Slot};
 use super::meta_page::SEQUENCE_MAX;
 use super::options::Layout;
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::{Crc32c, DatabaseId, Lsn};
 use firndb_device::{AlignedBuf, Device, Durability};
 

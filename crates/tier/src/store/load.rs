@@ -7,7 +7,7 @@
 use super::geometry::Slot;
 use super::meta_page::{self, MetaId, MetaImage};
 use super::state::{Store, count};
-use crate::TierError;
+use crate::error::TierError;
 use firndb_device::{AlignedBuf, DeviceError, Io, IoOp};
 
 /// Metadata pages with both slots in memory at a time, beside the pages themselves.

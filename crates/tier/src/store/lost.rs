@@ -10,7 +10,8 @@
 
 use super::entry::{Entry, image_checksum};
 use super::state::Store;
-use crate::{Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::{Lifetime, PageTier, PageWrite, Written};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 

@@ -8,7 +8,7 @@
 //!   record to the page if and only if the record's LSN is greater.
 
 use super::geometry::{Geometry, Slot};
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::{Crc32c, DatabaseId, Lsn};
 use std::fmt;
 

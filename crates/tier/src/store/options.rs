@@ -1,6 +1,6 @@
 //! Options of a store.
 
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 
 /// Options that every opening gives.
 #[derive(Clone, Debug)]

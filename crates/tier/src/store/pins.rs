@@ -4,7 +4,7 @@ use super::load::Loaded;
 use super::meta_page::{MetaId, MetaImage};
 use super::state::{State, Store};
 use super::suspects;
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::Lsn;
 
 /// Keeps metadata pages in memory until dropped. Must not be dropped under the `state` lock.

@@ -10,7 +10,8 @@
 use super::geometry::Place;
 use super::meta_page::MetaId;
 use super::state::Store;
-use crate::{Lifetime, TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::Lifetime;
 use firndb_base::Lsn;
 
 /// Most bitmap pages that one call reads merely for a better choice.

@@ -7,7 +7,8 @@ use super::entry::{Entry, image_checksum};
 use super::lost;
 use super::meta_page::MetaId;
 use super::state::{State, Store, count};
-use crate::{Found, PageRead, TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::{Found, PageRead};
 use firndb_base::{Lsn, PageId};
 use firndb_device::{Io, IoOp};
 

@@ -15,7 +15,7 @@ use super::apply::{apply, concerned};
 use super::meta_page::MetaId;
 use super::records::{self, Change};
 use super::state::Store;
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::Lsn;
 use firndb_base::codec::Malformed;
 use firndb_log::Record;

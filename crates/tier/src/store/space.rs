@@ -11,7 +11,7 @@
 
 use super::bitmap::{self, Which};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
-use crate::Lifetime;
+use crate::page_tier::Lifetime;
 use firndb_base::{Lsn, PageId};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};

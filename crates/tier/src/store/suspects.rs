@@ -21,7 +21,7 @@ use super::bitmap::{self, Which};
 use super::meta_page::MetaId;
 use super::state::Store;
 use super::totals::Totals;
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
 
 /// The error for a page of which one slot is bad and nothing tells which is the newer.

@@ -8,7 +8,7 @@
 use super::meta_cache::WriteOut;
 use super::meta_page;
 use super::state::{Store, count};
-use crate::{TierError, TierErrorKind};
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::Lsn;
 use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
 

@@ -1,8 +1,10 @@
 //! Devices that fail while the cache is in use.
 
 use super::harness::*;
+use crate::error::TierErrorKind;
 use crate::page_cache::CacheOptions;
-use crate::{PageCache, PageTier, TierErrorKind, Written};
+use crate::page_cache::PageCache;
+use crate::page_tier::{PageTier, Written};
 use firndb_base::sync::Arc;
 use firndb_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
 

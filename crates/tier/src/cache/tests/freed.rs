@@ -4,12 +4,14 @@
 
 use super::harness::*;
 use crate::cache::FlashCache;
+use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheOptions;
+use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
+use crate::page_tier::{Allocation, Lifetime, PageTier, PageWrite, Written};
 use crate::store::Journal;
 use crate::store::Store;
 use crate::store::tests::harness::Logged;
-use crate::{Allocation, Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};

@@ -1,15 +1,17 @@
 //! A cache over a store, both on devices in memory, and the log of the store's tests.
 
 use crate::cache::FlashCache;
+use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheOptions;
+use crate::page_cache::PageCache;
 use crate::page_cache::header::CacheId;
 use crate::page_cache::policy::CachePolicy;
+use crate::page_tier::{Lifetime, PageRead, PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
 pub(crate) use crate::store::tests::harness::{
     DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, offer, options, publish_in,
 };
-use crate::{Lifetime, PageCache, PageRead, PageTier, TierError, TierErrorKind, Written};
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, Device, MemoryDevice};

@@ -3,8 +3,9 @@
 use super::harness::*;
 use crate::cache::geometry::Serial;
 use crate::page_cache::CacheOptions;
+use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::{PageCache, PageTier};
+use crate::page_tier::PageTier;
 use firndb_base::rng::Rng;
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, PageId};

@@ -2,8 +2,10 @@
 //! one from which redo of the kept log rebuilds it; in the end the store alone has everything.
 
 use super::harness::*;
+use crate::error::TierErrorKind;
+use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::{PageCache, PageTier, TierErrorKind, Written};
+use crate::page_tier::{PageTier, Written};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId, Progress};
 use std::collections::BTreeMap;

@@ -2,8 +2,10 @@
 //! everything else continues.
 
 use super::harness::*;
+use crate::error::TierErrorKind;
+use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::{PageCache, PageTier, TierErrorKind, Written};
+use crate::page_tier::{PageTier, Written};
 use firndb_base::PageId;
 use firndb_base::sync::Arc;
 use firndb_device::{

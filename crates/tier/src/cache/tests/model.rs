@@ -3,8 +3,9 @@
 use super::harness::*;
 use crate::cache::shadow::ShadowEntries;
 use crate::page_cache::CacheOptions;
+use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::{PageCache, PageTier, Written};
+use crate::page_tier::{PageTier, Written};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};
 use std::collections::{BTreeMap, VecDeque};

@@ -2,10 +2,12 @@
 
 use super::harness::*;
 use crate::cache::FlashCache;
+use crate::error::TierErrorKind;
 use crate::page_cache::CacheOptions;
+use crate::page_cache::PageCache;
 use crate::page_cache::header::CacheId;
 use crate::page_cache::policy::CachePolicy;
-use crate::{PageCache, PageTier, TierErrorKind, Written};
+use crate::page_tier::{PageTier, Written};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId};

@@ -2,8 +2,11 @@
 //! latches, and wait for no device.
 
 use super::harness::*;
+use crate::error::{TierError, TierErrorKind};
+use crate::page_cache::PageCache;
+use crate::page_tier::{PageRead, PageTier};
 use crate::store::Journal;
-use crate::{CacheSwitch, PageCache, PageRead, PageTier, TierError, TierErrorKind};
+use crate::switch::CacheSwitch;
 use firndb_base::PageId;
 use firndb_base::sync::Arc;
 use firndb_device::AlignedBuf;

@@ -1,10 +1,10 @@
 //! Threads that write pages of their own and read them back, while groups are replaced under them.
 
 use super::harness::*;
-use crate::PageCache;
 use crate::page_cache::CacheOptions;
+use crate::page_cache::PageCache;
+use crate::page_tier::{PageTier, Written};
 use crate::store::Journal;
-use crate::{PageTier, Written};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};
 use std::collections::BTreeMap;

@@ -3,8 +3,9 @@
 
 use super::harness::*;
 use crate::page_cache::CacheOptions;
+use crate::page_tier::{PageTier, Written};
 use crate::store::Journal;
-use crate::{CacheSwitch, PageTier, Written};
+use crate::switch::CacheSwitch;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, Progress};
 use firndb_device::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};

@@ -1,7 +1,7 @@
 //! Pages adopted with the numbers and versions of another database.
 
 use super::harness::*;
-use crate::TierErrorKind;
+use crate::error::TierErrorKind;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};

@@ -2,9 +2,9 @@
 //! fault where there is none.
 
 use super::harness::*;
+use crate::page_tier::{PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
-use crate::{PageTier, Written};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, SimOptions};

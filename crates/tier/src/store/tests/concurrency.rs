@@ -1,9 +1,10 @@
 //! Many readers, two writers, allocation and checkpoints at once.
 
 use super::harness::*;
+use crate::error::TierErrorKind;
+use crate::page_tier::{PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
-use crate::{PageTier, TierErrorKind, Written};
 use firndb_base::PageId;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;

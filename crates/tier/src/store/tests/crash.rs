@@ -3,7 +3,7 @@
 
 use super::harness::*;
 use super::model::Model;
-use crate::PageTier;
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};

@@ -1,13 +1,14 @@
 //! Damage is detected, reported with its place, and confined to its page.
 
 use super::harness::*;
+use crate::error::TierErrorKind;
+use crate::page_tier::{PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
 use crate::store::bitmap::{self, Which};
 use crate::store::geometry::{Geometry, Slot};
 use crate::store::header::Header;
 use crate::store::meta_page::MetaId;
-use crate::{PageTier, TierErrorKind, Written};
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{Calls, Device, DeviceErrorKind, Durability, Fault, FaultPlan, Faulty, MemoryDevice};

@@ -1,7 +1,8 @@
 //! A full device is an error of `reserve`; an allocated page can always be written.
 
 use super::harness::*;
-use crate::{PageTier, TierErrorKind, Written};
+use crate::error::TierErrorKind;
+use crate::page_tier::{PageTier, Written};
 use firndb_base::sync::Arc;
 use firndb_device::{Calls, Device, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
 use firndb_log::LogClass;

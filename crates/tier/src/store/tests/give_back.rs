@@ -1,9 +1,10 @@
 //! Space is returned to the file system, and used again later.
 
 use super::harness::*;
+use crate::error::TierErrorKind;
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::{Store, StoreOptions};
-use crate::{PageTier, TierErrorKind};
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, Progress};
 use firndb_device::{

@@ -1,10 +1,11 @@
 //! A store on a device, a log that becomes durable when the test says so, and the model beside
 //! them.
 
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::{Allocation, Lifetime, PageRead, PageTier, PageWrite, Written};
 use crate::store::Journal;
 use crate::store::records::{self, Change};
 use crate::store::{Layout, Policy, Store, StoreOptions};
-use crate::{Allocation, Lifetime, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use firndb_base::hash::hash_bytes;
 use firndb_base::sync::{Arc, Mutex, before_device};
 use firndb_base::{DatabaseId, Lsn, PageId};

@@ -1,9 +1,10 @@
 //! Random work on the store, compared with a map.
 
 use super::harness::*;
+use crate::error::TierErrorKind;
+use crate::page_tier::{PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
-use crate::{PageTier, TierErrorKind, Written};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};

@@ -1,8 +1,9 @@
 //! Opening: refusals, and how little is read.
 
 use super::harness::*;
+use crate::error::TierErrorKind;
+use crate::page_tier::PageTier;
 use crate::store::{Layout, Store, StoreOptions};
-use crate::{PageTier, TierErrorKind};
 use firndb_base::DatabaseId;
 use firndb_base::sync::Arc;
 use firndb_device::{Counting, Device, MemoryDevice};

@@ -2,8 +2,9 @@
 
 use super::harness::*;
 use super::model::Model;
+use crate::error::TierErrorKind;
+use crate::page_tier::PageTier;
 use crate::store::Journal;
-use crate::{PageTier, TierErrorKind};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, PageId};
