@@ -89,15 +89,16 @@ pub use firndb_base::{DatabaseId, Lsn, PageId, Progress, TxnId};
 pub use firndb_btree::Direction;
 pub use firndb_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
 pub use firndb_log::{DeviceHiding, Hiding, HidingStatistics, LogLayout, LogSpace, LogStatistics};
+pub use firndb_profile::DeviceProfile;
 pub use firndb_table::{
     Column, ColumnType, IndexPart, IndexParts, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN,
-    RowCount, Schema, TableKind, Value, ValueRef,
+    RowCount, Schema, TableError, TableErrorKind, TableKind, Value, ValueRef,
 };
-pub use firndb_tier::CacheKind;
-pub use firndb_tier::TierStatistics;
 pub use firndb_tier::cache::{CacheShape, Face};
+pub use firndb_tier::page_cache::header::CacheId;
 pub use firndb_tier::page_cache::policy::CachePolicy;
 pub use firndb_tier::page_cache::statistics::CacheStatistics;
+pub use firndb_tier::{CacheKind, TierError, TierErrorKind, TierStatistics};
 pub use firndb_txn::{
     CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions,
     TxnStatistics as TransactionStatistics,
