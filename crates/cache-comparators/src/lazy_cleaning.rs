@@ -25,12 +25,12 @@ use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{AlignedBuf, Device, Fill};
-use firndb_log::{Appended, LogClass, LogError, Record};
+use firndb_log::{Appended, LogError, Record};
 use firndb_tier::page_cache::header::CacheHeader;
 use firndb_tier::page_cache::statistics::{CacheStatistics, Counters, add};
 use firndb_tier::{
     Allocation, BackingStore, CacheKind, CacheSite, CacheState, PageCache, PageRead, PageTier, PageWrite,
-    Prepared, TierError, TierErrorKind, TierStatistics, Written,
+    TierError, TierErrorKind, Written,
 };
 use places::{Place, State};
 
@@ -121,9 +121,8 @@ impl LazyCleaning {
 }
 
 impl PageTier for LazyCleaning {
-    fn page_size(&self) -> usize {
-        self.store.page_size()
-    }
+    firndb_tier::forward_tier!(store: page_size, make_batch_space, reserve, unreserve, prepare);
+    firndb_tier::forward_tier!(store: page_is_lost, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         for read in reads {
             match self.read_page(read.page, read.buf) {
@@ -152,20 +151,8 @@ impl PageTier for LazyCleaning {
             write.outcome = Ok(Written::Declined);
         }
     }
-    fn make_batch_space(&self) -> usize {
-        self.store.make_batch_space()
-    }
     fn wants_clean(&self) -> bool {
         !self.leaving.load(Relaxed)
-    }
-    fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
-        self.store.reserve(class)
-    }
-    fn unreserve(&self, page: PageId) {
-        self.store.unreserve(page);
-    }
-    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
-        self.store.prepare(pages)
     }
     fn publish(
         &self,
@@ -208,9 +195,6 @@ impl PageTier for LazyCleaning {
             None => self.store.version_of(page),
         }
     }
-    fn page_is_lost(&self, page: PageId) -> bool {
-        self.store.page_is_lost(page)
-    }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
         // The cache's first: a page that is cleaned in between is then covered by the store's.
         let here = {
@@ -219,9 +203,6 @@ impl PageTier for LazyCleaning {
             dirty.map(|place| place.recovery_lsn).min()
         };
         self.store.oldest_needed_lsn().into_iter().chain(here).min()
-    }
-    fn statistics(&self) -> TierStatistics {
-        self.store.statistics()
     }
 }
 

@@ -45,12 +45,12 @@ use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::sync::{Arc, Mutex};
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{Device, Fill};
-use firndb_log::{Appended, LogClass, LogError, Record};
+use firndb_log::{Appended, LogError, Record};
 use firndb_tier::page_cache::header::CacheHeader;
 use firndb_tier::page_cache::statistics::{CacheStatistics, Counters};
 use firndb_tier::{
     Allocation, BackingStore, CacheKind, CacheSite, CacheState, PageCache, PageRead, PageTier, PageWrite,
-    Prepared, TierError, TierErrorKind, TierStatistics,
+    TierError, TierErrorKind,
 };
 use order::{Lru, Order, Temperature};
 use places::{Place, State};
@@ -204,27 +204,14 @@ impl EntryCache {
 }
 
 impl PageTier for EntryCache {
-    fn page_size(&self) -> usize {
-        self.store.page_size()
-    }
+    firndb_tier::forward_tier!(store: page_size, make_batch_space, reserve, unreserve, prepare, version_of);
+    firndb_tier::forward_tier!(store: has_change_for_sure, page_is_lost, oldest_needed_lsn, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.read_batch(reads);
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.store.write_batch(writes);
         self.follow(writes);
-    }
-    fn make_batch_space(&self) -> usize {
-        self.store.make_batch_space()
-    }
-    fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
-        self.store.reserve(class)
-    }
-    fn unreserve(&self, page: PageId) {
-        self.store.unreserve(page);
-    }
-    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
-        self.store.prepare(pages)
     }
     fn publish(
         &self,
@@ -241,21 +228,6 @@ impl PageTier for EntryCache {
     fn sync(&self) -> Result<(), TierError> {
         self.save();
         self.store.sync()
-    }
-    fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
-        self.store.version_of(page)
-    }
-    fn has_change_for_sure(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
-        self.store.has_change_for_sure(page, lsn)
-    }
-    fn page_is_lost(&self, page: PageId) -> bool {
-        self.store.page_is_lost(page)
-    }
-    fn oldest_needed_lsn(&self) -> Option<Lsn> {
-        self.store.oldest_needed_lsn()
-    }
-    fn statistics(&self) -> TierStatistics {
-        self.store.statistics()
     }
 }
 

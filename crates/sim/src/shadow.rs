@@ -18,10 +18,8 @@
 
 use firndb::{Lsn, PageId};
 use firndb_base::checksum::crc32c;
-use firndb_log::{Appended, LogClass, LogError, Record};
-use firndb_tier::{
-    Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierError, TierStatistics, Written,
-};
+use firndb_log::{Appended, LogError, Record};
+use firndb_tier::{Allocation, Found, PageRead, PageTier, PageWrite, TierError, Written};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -151,9 +149,9 @@ struct Watched {
 }
 
 impl PageTier for Watched {
-    fn page_size(&self) -> usize {
-        self.tier.page_size()
-    }
+    firndb_tier::forward_tier!(tier: page_size, make_batch_space, wants_clean, reserve, unreserve, prepare);
+    firndb_tier::forward_tier!(tier: sync, version_of, has_change_for_sure, page_is_lost);
+    firndb_tier::forward_tier!(tier: oldest_needed_lsn, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         let known = |shadow: &Shadow, page| shadow.pages().known.get(&page).copied();
         let before: Vec<Option<Known>> = reads.iter().map(|read| known(&self.shadow, read.page)).collect();
@@ -172,21 +170,6 @@ impl PageTier for Watched {
         let mut pages = self.shadow.pages();
         writes.iter().zip(before).for_each(|(write, before)| pages.written(write, before));
     }
-    fn make_batch_space(&self) -> usize {
-        self.tier.make_batch_space()
-    }
-    fn wants_clean(&self) -> bool {
-        self.tier.wants_clean()
-    }
-    fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
-        self.tier.reserve(class)
-    }
-    fn unreserve(&self, page: PageId) {
-        self.tier.unreserve(page);
-    }
-    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
-        self.tier.prepare(pages)
-    }
     fn publish(
         &self,
         change: Allocation<'_>,
@@ -201,29 +184,13 @@ impl PageTier for Watched {
             Ok(appended)
         })
     }
-    fn sync(&self) -> Result<(), TierError> {
-        self.tier.sync()
-    }
-    fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
-        self.tier.version_of(page)
-    }
-    fn has_change_for_sure(&self, page: PageId, lsn: Lsn) -> Result<Option<bool>, TierError> {
-        self.tier.has_change_for_sure(page, lsn)
-    }
-    fn page_is_lost(&self, page: PageId) -> bool {
-        self.tier.page_is_lost(page)
-    }
-    fn oldest_needed_lsn(&self) -> Option<Lsn> {
-        self.tier.oldest_needed_lsn()
-    }
-    fn statistics(&self) -> TierStatistics {
-        self.tier.statistics()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use firndb_log::LogClass;
+    use firndb_tier::{Prepared, TierStatistics};
 
     /// Returns the same version and bytes for every page, as set, and takes everything.
     struct Puppet(Mutex<(Lsn, u8)>);

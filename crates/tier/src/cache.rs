@@ -73,13 +73,13 @@ use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::CacheStatistics;
 use crate::page_cache::{CacheKind, CacheState, Cached, PageCache, RebuildFrom};
-use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics};
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite};
 use directory::Directory;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::Device;
-use firndb_log::{Appended, LogClass, LogError, Record};
+use firndb_log::{Appended, LogError, Record};
 use versions::Versions;
 
 /// The database that the device's flash cache belongs to, by either copy of its header; `None` if
@@ -90,6 +90,7 @@ pub fn owner(device: &dyn Device) -> Option<DatabaseId> {
 }
 
 impl PageTier for FlashCache {
+    crate::forward_tier!(store: reserve, unreserve, prepare, statistics);
     fn page_size(&self) -> usize {
         self.geometry.page_size
     }
@@ -104,15 +105,6 @@ impl PageTier for FlashCache {
     }
     fn wants_clean(&self) -> bool {
         !self.is_lost() && !self.is_leaving()
-    }
-    fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
-        self.store.reserve(class)
-    }
-    fn unreserve(&self, page: PageId) {
-        self.store.unreserve(page);
-    }
-    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
-        self.store.prepare(pages)
     }
     fn publish(
         &self,
@@ -144,9 +136,6 @@ impl PageTier for FlashCache {
         let store = self.store.oldest_needed_lsn();
         let here = if self.is_lost() { None } else { self.pending.lock().needed_from() };
         store.into_iter().chain(here).min()
-    }
-    fn statistics(&self) -> TierStatistics {
-        self.store.statistics()
     }
 }
 

@@ -1,7 +1,8 @@
-//! Wrappers around a tier, as tests use them.
+//! The methods of [`PageTier`](crate::PageTier) that a tier over another one, or a wrapper in a
+//! test, passes on.
 
-/// The named methods of [`PageTier`](crate::PageTier), passed on to the tier in a field. What a
-/// wrapper does otherwise it spells out.
+/// The named methods of [`PageTier`](crate::PageTier), passed on to the tier in a field. What the
+/// type does itself it spells out.
 ///
 /// ```
 /// use firndb_tier::{PageRead, PageTier, forward_tier, testing::MemoryTier};
@@ -41,6 +42,11 @@ macro_rules! forward_tier {
     (@ $field:tt make_batch_space) => {
         fn make_batch_space(&self) -> usize {
             self.$field.make_batch_space()
+        }
+    };
+    (@ $field:tt wants_clean) => {
+        fn wants_clean(&self) -> bool {
+            self.$field.wants_clean()
         }
     };
     (@ $field:tt reserve) => {
@@ -83,6 +89,20 @@ macro_rules! forward_tier {
             page: $crate::forward::PageId,
         ) -> Result<Option<$crate::forward::Lsn>, $crate::TierError> {
             self.$field.version_of(page)
+        }
+    };
+    (@ $field:tt has_change_for_sure) => {
+        fn has_change_for_sure(
+            &self,
+            page: $crate::forward::PageId,
+            lsn: $crate::forward::Lsn,
+        ) -> Result<Option<bool>, $crate::TierError> {
+            self.$field.has_change_for_sure(page, lsn)
+        }
+    };
+    (@ $field:tt page_is_lost) => {
+        fn page_is_lost(&self, page: $crate::forward::PageId) -> bool {
+            self.$field.page_is_lost(page)
         }
     };
     (@ $field:tt oldest_needed_lsn) => {

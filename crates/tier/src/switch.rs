@@ -19,7 +19,7 @@
 
 use crate::error::TierError;
 use crate::page_cache::PageCache;
-use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics};
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite};
 use crate::ranks;
 use crate::store::Store;
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -106,9 +106,8 @@ impl CacheSwitch {
 }
 
 impl PageTier for CacheSwitch {
-    fn page_size(&self) -> usize {
-        self.store.page_size()
-    }
+    // The store alone does these. No cache knows of reserved pages.
+    crate::forward_tier!(store: page_size, unreserve, prepare, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.with(|tier| tier.read_batch(reads));
     }
@@ -128,13 +127,6 @@ impl PageTier for CacheSwitch {
     }
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
         self.with(|tier| tier.reserve(class))
-    }
-    fn unreserve(&self, page: PageId) {
-        // In memory only, and no cache knows of reserved pages.
-        self.store.unreserve(page);
-    }
-    fn prepare(&self, pages: &[PageId]) -> Result<Prepared<'_>, TierError> {
-        self.store.prepare(pages)
     }
     fn publish(
         &self,
@@ -160,9 +152,6 @@ impl PageTier for CacheSwitch {
     }
     fn oldest_needed_lsn(&self) -> Option<Lsn> {
         self.with(|tier| tier.oldest_needed_lsn())
-    }
-    fn statistics(&self) -> TierStatistics {
-        self.store.statistics()
     }
 }
 
