@@ -22,7 +22,7 @@ mod work;
 use crate::comparator::Comparator;
 use crate::ranks;
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
+use firndb_base::sync::{Arc, Condvar, Mutex};
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{AlignedBuf, Device, Fill};
 use firndb_log::{Appended, LogError, Record};
@@ -30,7 +30,7 @@ use firndb_tier::page_cache::header::CacheHeader;
 use firndb_tier::page_cache::statistics::{CacheStatistics, Counters, add};
 use firndb_tier::{
     Allocation, BackingStore, CacheKind, CacheSite, CacheState, PageCache, PageRead, PageTier, PageWrite,
-    TierError, TierErrorKind, Written,
+    Poison, TierError, TierErrorKind, Written,
 };
 use places::{Place, State};
 
@@ -50,7 +50,7 @@ pub struct LazyCleaning {
     state: Mutex<State>,
     /// With `state`: signalled when a place is not in use any more.
     settled: Condvar,
-    poison: OnceLock<String>,
+    poison: Poison,
     /// The cache takes nothing in any more.
     leaving: AtomicBool,
     counters: Counters,
@@ -113,7 +113,7 @@ impl LazyCleaning {
             header,
             state: ranks::PLACES.mutex(state),
             settled: Condvar::new(),
-            poison: OnceLock::new(),
+            poison: Poison::new("the flash cache takes nothing more"),
             leaving: AtomicBool::new(false),
             counters: Counters::default(),
         }

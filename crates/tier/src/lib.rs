@@ -23,6 +23,7 @@ mod error;
 pub mod forward;
 pub mod page_cache;
 mod page_tier;
+mod poison;
 mod ranks;
 pub mod store;
 mod switch;
@@ -35,4 +36,5 @@ pub use page_cache::{
 pub use page_tier::{
     Allocation, Found, Lifetime, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Written,
 };
+pub use poison::Poison;
 pub use switch::CacheSwitch;

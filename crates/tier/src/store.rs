@@ -79,6 +79,7 @@ pub use state::Store;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::BackingStore;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics};
+use crate::poison::Poison;
 use crate::ranks;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, OnceLock};
@@ -194,7 +195,7 @@ impl Store {
             geometry,
             policy,
             journal: OnceLock::new(),
-            poison: OnceLock::new(),
+            poison: Poison::new("the store writes nothing more"),
             checking: ranks::CHECKING.mutex(()),
             redo: ranks::REDO.mutex(Redo::default()),
             growth: ranks::GROWTH.mutex(header),
@@ -281,21 +282,6 @@ impl Store {
         self.journal.get().ok_or_else(|| {
             TierError::new(TierErrorKind::BadArgument, "the store cannot change before the log is attached")
         })
-    }
-
-    /// Returns an error if an earlier write failed.
-    fn check_poison(&self) -> Result<(), TierError> {
-        match self.poison.get() {
-            None => Ok(()),
-            Some(cause) => Err(TierError::new(
-                TierErrorKind::Failed,
-                format!("the store writes nothing more until the database is opened again, because: {cause}"),
-            )),
-        }
-    }
-    /// Makes all later writes fail.
-    fn poison(&self, cause: &TierError) {
-        let _ = self.poison.set(cause.message.clone());
     }
 
     /// Blocks until the record that ends at `end` is durable.

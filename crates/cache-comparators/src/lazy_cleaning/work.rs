@@ -21,18 +21,6 @@ impl LazyCleaning {
         Crc32c::new().with(&page.0.to_le_bytes()).with(&version.0.to_le_bytes()).with(image).value()
     }
 
-    pub(crate) fn check_poison(&self) -> Result<(), TierError> {
-        match self.poison.get() {
-            None => Ok(()),
-            Some(cause) => Err(TierError::new(
-                TierErrorKind::Failed,
-                format!(
-                    "the flash cache takes nothing more until the database is opened again, because: {cause}"
-                ),
-            )),
-        }
-    }
-
     /// Reads the image in a place that does not change meanwhile.
     pub(crate) fn read_place(&self, at: usize, place: &Place, buf: &mut [u8]) -> Result<(), TierError> {
         self.device.read(self.offset(at), buf)?;
@@ -46,7 +34,7 @@ impl LazyCleaning {
         if LazyCleaning::checksum(place.page, place.version, buf) == place.checksum {
             return Ok(());
         }
-        let (kind, what) = match self.poison.get() {
+        let (kind, what) = match self.poison.cause() {
             None => (TierErrorKind::Damaged, "is damaged".to_owned()),
             Some(cause) => {
                 (TierErrorKind::Failed, format!("is not what was to be written there, because: {cause}"))
@@ -107,7 +95,7 @@ impl LazyCleaning {
     fn take_together(&self, writes: &mut [PageWrite<'_>]) {
         let mut claimed: Vec<(usize, usize, bool)> = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter_mut().enumerate() {
-            let claim = self.check_poison().and_then(|()| self.claim(write));
+            let claim = self.poison.check().and_then(|()| self.claim(write));
             write.outcome = claim.map(|claim| match claim {
                 Some((at, fresh)) => {
                     claimed.push((index, at, fresh));
@@ -144,7 +132,7 @@ impl LazyCleaning {
         let place = state.place(at);
         place.moving = false;
         if let Err(error) = written {
-            let _ = self.poison.set(error.message.clone());
+            self.poison.set(&error);
             if !state.place(at).dirty {
                 state.forget(at);
             }

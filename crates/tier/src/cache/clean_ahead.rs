@@ -46,7 +46,7 @@ impl FlashCache {
     /// Writes back some of the images that would be written back if their groups were replaced now.
     pub(crate) fn step(&self) -> Result<Progress, TierError> {
         let refuses = self.is_write_through() || self.is_lost() || self.is_leaving();
-        if refuses || self.check_poison().is_err() {
+        if refuses || self.poison.check().is_err() {
             return Ok(Progress::Idle);
         }
         let (front, rear) = {

@@ -14,6 +14,7 @@ use crate::page_cache::header::{CacheHeader, CacheId, Contents};
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::Counters;
 use crate::page_cache::{BackingStore, CacheKind, CacheOptions, CacheSite, PageCache};
+use crate::poison::Poison;
 use crate::ranks;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64};
 use firndb_base::sync::{Arc, Mutex, OnceLock};
@@ -162,7 +163,7 @@ impl FlashCache {
             freed_in_redo: Mutex::default(),
             segments: ranks::SEGMENTS.mutex(Vec::new()),
             durable: AtomicU64::new(rear.0 - 1),
-            poison: OnceLock::new(),
+            poison: Poison::new("the flash cache takes nothing more"),
             lost: AtomicBool::new(false),
             lost_pages: ranks::LOST_PAGES.mutex(BTreeSet::new()),
             lacking: OnceLock::new(),

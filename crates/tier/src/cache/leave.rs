@@ -56,7 +56,7 @@ impl FlashCache {
             return Ok(Progress::Idle);
         }
         let mut ring = self.ring.lock();
-        self.check_poison()?;
+        self.poison.check()?;
         if ring.front == ring.rear {
             if self.open.read().entries.is_empty() {
                 self.store.flush_records(ring.written_back_end)?;

@@ -94,7 +94,7 @@ impl FlashCache {
             });
             if slots.iter().any(|slot| open.contains(&slot.0)) {
                 // Written first, so that they are read from the device like the others.
-                self.check_poison()?;
+                self.poison.check()?;
                 self.make_space(&mut ring)?;
                 if !self.open.read().entries.is_empty() {
                     self.write_group(&mut ring)?;
@@ -103,7 +103,7 @@ impl FlashCache {
         }
         for slots in slots.chunks(self.geometry.group_pages) {
             let mut ring = self.ring.lock();
-            self.check_poison()?;
+            self.poison.check()?;
             self.write_back_slots(&mut ring, slots, lsn)?;
         }
         self.write_segments();

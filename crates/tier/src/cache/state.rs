@@ -9,11 +9,12 @@ use super::pending::Pending;
 use super::segment::{Segment, SegmentBuilder};
 use super::shadow::ShadowEntries;
 use super::versions::Versions;
-use crate::error::{TierError, TierErrorKind};
+use crate::error::TierError;
 use crate::page_cache::BackingStore;
 use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::Counters;
+use crate::poison::Poison;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use firndb_base::sync::{Arc, Mutex, OnceLock, RwLock};
 use firndb_base::{Lsn, PageId};
@@ -47,7 +48,7 @@ pub struct FlashCache {
     /// Serial of the last durable group.
     pub(super) durable: AtomicU64,
     /// Why nothing more may be written, once a write has failed.
-    pub(super) poison: OnceLock<String>,
+    pub(super) poison: Poison,
     /// The cache was given up, in write-through mode.
     pub(super) lost: AtomicBool,
     /// Pages, since opening, of which the only newest image could not be read.
@@ -88,19 +89,6 @@ impl FlashCache {
         Serial(self.rear.load(Relaxed))
     }
 
-    /// Returns an error if an earlier write failed.
-    pub(super) fn check_poison(&self) -> Result<(), TierError> {
-        match self.poison.get() {
-            None => Ok(()),
-            Some(cause) => Err(TierError::new(
-                TierErrorKind::Failed,
-                format!(
-                    "the flash cache takes nothing more until the database is opened again, because: {cause}"
-                ),
-            )),
-        }
-    }
-
     /// Handles a failed write. What of it is in memory stays readable there. In write-back mode the
     /// dirty images on the device are the only copies, so the cache may promise nothing more. In
     /// write-through mode the engine continues without the cache.
@@ -108,7 +96,7 @@ impl FlashCache {
         if self.is_write_through() {
             self.lost.store(true, Relaxed);
         } else {
-            let _ = self.poison.set(cause.message.clone());
+            self.poison.set(&cause);
         }
         cause
     }

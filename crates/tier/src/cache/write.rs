@@ -41,7 +41,7 @@ impl FlashCache {
         }
         let mut ring = self.ring.lock();
         // If this fails, the write that follows meets the same error and reports it.
-        let _ = self.check_poison().and_then(|()| self.make_space(&mut ring));
+        let _ = self.poison.check().and_then(|()| self.make_space(&mut ring));
         self.geometry.group_pages.saturating_sub(self.open.read().entries.len()).max(1)
     }
 
@@ -129,7 +129,7 @@ impl FlashCache {
 
     /// Adds a page to the group being filled, and writes it if that is full.
     fn enqueue(&self, ring: &mut Ring, write: &PageWrite<'_>, dirty: bool) -> Result<(), TierError> {
-        self.check_poison()?;
+        self.poison.check()?;
         if self.is_lost() {
             return Err(TierError::new(crate::TierErrorKind::Failed, "the flash cache was given up"));
         }
@@ -216,7 +216,7 @@ impl FlashCache {
     }
 
     fn write_one(&self, ring: &mut Ring) -> Result<(), TierError> {
-        self.check_poison()?;
+        self.poison.check()?;
         self.make_space(ring)?;
         self.write_group(ring)
     }
@@ -232,7 +232,7 @@ impl FlashCache {
 
     /// Writes the group being filled, durably, and begins the next. A failed write changes nothing.
     pub(crate) fn write_group(&self, ring: &mut Ring) -> Result<(), TierError> {
-        self.check_poison()?;
+        self.poison.check()?;
         let serial = ring.rear;
         assert!(ring.front.0 + self.geometry.groups >= serial.0 + 2, "the next group has a place");
         let candidates = self.choose_tombstones();

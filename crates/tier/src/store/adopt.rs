@@ -36,7 +36,7 @@ impl Store {
     ///
     /// Errors: `Full`; `BadArgument` if a page is allocated already, or has an impossible number.
     pub fn adopt(&self, pages: &[(PageId, Lsn)]) -> Result<(), TierError> {
-        self.check_poison()?;
+        self.poison.check()?;
         pages.chunks(self.policy.batch_pages.min(CHANGES_MAX)).try_for_each(|chunk| self.adopt_chunk(chunk))
     }
 
@@ -98,7 +98,7 @@ impl Store {
         let mut state = self.state.lock();
         state.apply(&self.geometry, appended.first, changes).map_err(|error| {
             let error = TierError::new(TierErrorKind::Damaged, format!("adopting pages: {error}"));
-            self.poison(&error);
+            self.poison.set(&error);
             error
         })?;
         // Free space in these groups is counted anew.

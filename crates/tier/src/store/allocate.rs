@@ -53,7 +53,7 @@ impl Store {
 
     pub(crate) fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
         before_device();
-        self.check_poison()?;
+        self.poison.check()?;
         self.write_back_if_crowded()?;
         let durable = self.journal()?;
         let mut pins: Vec<Pins<'_>> = Vec::new();
@@ -126,7 +126,7 @@ impl Store {
         change: Allocation<'_>,
         append: &mut dyn FnMut(Record<'_>) -> Result<Appended, LogError>,
     ) -> Result<Appended, TierError> {
-        self.check_poison()?;
+        self.poison.check()?;
         let groups = self.state.lock().space.groups();
         for page in change.free {
             if page.0 == 0 || self.geometry.group_of_page(*page) >= groups {

@@ -24,7 +24,7 @@ const ZEROS_BYTES: usize = 1 << 20;
 
 impl Store {
     pub(crate) fn give_back_one(&self) -> Result<Progress, TierError> {
-        self.check_poison()?;
+        self.poison.check()?;
         let journal = self.journal()?;
         let mut header = self.growth.lock();
         let (last, victim) = {
@@ -108,7 +108,7 @@ impl Store {
                 let full = grow::is_no_space(&error);
                 let error = TierError::from(error);
                 if !full {
-                    self.poison(&error);
+                    self.poison.set(&error);
                 }
                 return Err(error);
             }
@@ -144,7 +144,7 @@ impl Store {
         state.apply(&self.geometry, appended.first, &[Change::Backing { group, backed }]).map_err(
             |error| {
                 let error = TierError::new(TierErrorKind::Damaged, format!("group {group}: {error}"));
-                self.poison(&error);
+                self.poison.set(&error);
                 error
             },
         )?;

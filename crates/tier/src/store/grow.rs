@@ -88,7 +88,7 @@ impl Store {
     /// the number of groups the caller knew: if there are more by now, does nothing. Fails with
     /// `Full` if the device has no space.
     pub(crate) fn add_space(&self, seen: u64) -> Result<(), TierError> {
-        self.check_poison()?;
+        self.poison.check()?;
         let mut header = self.growth.lock();
         if header.groups > seen {
             return Ok(());
@@ -122,7 +122,7 @@ impl Store {
             .try_for_each(|group| format_group(&*self.device, self.database, &self.geometry, group, lsn));
         if let Err(error) = formatted {
             if error.kind != TierErrorKind::Full {
-                self.poison(&error);
+                self.poison.set(&error);
             }
             return Err(error);
         }
@@ -147,7 +147,7 @@ impl Store {
     ) -> Result<Header, TierError> {
         header.store_next(&*self.device, groups, shrunk_at).inspect_err(|error| {
             // Whether the header changed is unknown now.
-            self.poison(error);
+            self.poison.set(error);
         })
     }
 }

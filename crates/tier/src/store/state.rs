@@ -14,6 +14,7 @@ use super::redo::Redo;
 use super::space::Space;
 use super::totals::Totals;
 use super::write_back::Rounds;
+use crate::poison::Poison;
 use firndb_base::codec::Malformed;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -36,7 +37,7 @@ pub struct Store {
     pub(super) policy: Policy,
     pub(super) journal: OnceLock<Arc<dyn Journal>>,
     /// Why nothing more may be written, once a write has failed.
-    pub(super) poison: OnceLock<String>,
+    pub(super) poison: Poison,
     pub(super) checking: Mutex<()>,
     pub(super) redo: Mutex<Redo>,
     pub(super) growth: Mutex<Header>,

@@ -77,7 +77,7 @@ impl Store {
         let fail = |writes: &mut [PageWrite<'_>], indexes: &[usize], error: &TierError| {
             indexes.iter().for_each(|i| writes[*i].outcome = Err(error.clone()));
         };
-        if let Err(error) = self.check_poison().and_then(|()| self.journal().map(|_| ())) {
+        if let Err(error) = self.poison.check().and_then(|()| self.journal().map(|_| ())) {
             return fail(writes, &in_range, &error);
         }
         let maps: Vec<MetaId> = in_range.iter().map(|i| self.geometry.map_of_page(writes[*i].page)).collect();
@@ -190,7 +190,7 @@ impl Store {
                 let no_space = error.kind == DeviceErrorKind::NoSpace;
                 let error = TierError::from(error);
                 if !no_space {
-                    self.poison(&error);
+                    self.poison.set(&error);
                 }
                 error
             });

@@ -33,7 +33,7 @@ impl Rounds {
 impl Store {
     /// Writes all metadata pages that were changed before the call, and syncs.
     pub(crate) fn write_back_all(&self) -> Result<(), TierError> {
-        self.check_poison()?;
+        self.poison.check()?;
         let mut rounds = self.write_back.lock();
         // Pages changed while this runs are not waited for, or it might never end.
         let mut left = self.state.lock().cache.dirty();
@@ -57,7 +57,7 @@ impl Store {
         };
         match self.write_back.try_lock() {
             Some(mut rounds) if crowded => {
-                self.check_poison().and_then(|()| self.write_round(&mut rounds, ROUND_PAGES)).map(|_| ())
+                self.poison.check().and_then(|()| self.write_round(&mut rounds, ROUND_PAGES)).map(|_| ())
             }
             // Not crowded, or another thread is writing a round.
             _ => Ok(()),
@@ -85,7 +85,7 @@ impl Store {
         // The durable LSN lies on group boundaries: past this record's first byte is past its
         // group.
         self.flush_log(Lsn(newest.0 + 1))?;
-        self.check_poison()?;
+        self.poison.check()?;
         let meta_bytes = self.geometry.meta_bytes;
         let staging = rounds.staging(meta_bytes * round.len());
         for (page, out) in round.iter().zip(staging.chunks_mut(meta_bytes)) {
@@ -104,7 +104,7 @@ impl Store {
         if let Err(error) = written {
             // The slots may be written again; what was written to them does not count.
             if error.kind != DeviceErrorKind::NoSpace {
-                self.poison(&error.clone().into());
+                self.poison.set(&error.clone().into());
             }
             return Err(error.into());
         }
@@ -118,7 +118,7 @@ impl Store {
     pub(crate) fn sync_device(&self) -> Result<(), TierError> {
         self.device.sync().map_err(|error| {
             let error = TierError::new(TierErrorKind::Failed, error.message);
-            self.poison(&error);
+            self.poison.set(&error);
             error
         })
     }
