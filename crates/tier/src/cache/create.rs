@@ -10,15 +10,15 @@ use super::shadow::ShadowEntries;
 use super::state::{FlashCache, Ring};
 use super::versions::Versions;
 use crate::error::{TierError, TierErrorKind};
-use crate::page_cache::header::{CacheHeader, CacheId, Contents};
+use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::Counters;
 use crate::page_cache::{BackingStore, CacheKind, CacheOptions, CacheSite, PageCache};
 use crate::poison::Poison;
 use crate::ranks;
+use firndb_base::Lsn;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64};
 use firndb_base::sync::{Arc, Mutex, OnceLock};
-use firndb_base::{DatabaseId, Lsn};
 use firndb_device::{AlignedBuf, Device, Fill};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -35,8 +35,7 @@ impl CacheKind for Face {
         Geometry::fit(page_size, block, group_pages(options), options.bytes).map(drop)
     }
     fn create(&self, site: CacheSite, options: CacheOptions) -> Result<Arc<dyn PageCache>, TierError> {
-        let CacheSite { device, store, database, cache } = site;
-        Ok(Arc::new(FlashCache::create(device, store, database, cache, options)?))
+        Ok(Arc::new(FlashCache::create(site, options)?))
     }
     fn open(
         &self,
@@ -45,8 +44,7 @@ impl CacheKind for Face {
         durable: u64,
         log: Range<Lsn>,
     ) -> Result<Arc<dyn PageCache>, TierError> {
-        let CacheSite { device, store, database, cache } = site;
-        Ok(Arc::new(FlashCache::open(device, store, database, cache, policy, durable, log)?))
+        Ok(Arc::new(FlashCache::open(site, policy, durable, log)?))
     }
 }
 
@@ -59,28 +57,9 @@ impl FlashCache {
     /// Creates an empty cache on a device that is empty or held a cache of the same database.
     ///
     /// Errors: `BadArgument` if the device holds something else, or is too small.
-    pub fn create(
-        device: Arc<dyn Device>,
-        store: Arc<dyn BackingStore>,
-        database: DatabaseId,
-        cache: CacheId,
-        options: CacheOptions,
-    ) -> Result<FlashCache, TierError> {
-        let name = device.info().name.clone();
-        let refuse = |what: String| Err(TierError::new(TierErrorKind::BadArgument, format!("{name} {what}")));
-        match CacheHeader::inspect(&*device)? {
-            Contents::Blank => {}
-            Contents::Cache(header) if header.database == database => {}
-            Contents::Cache(header) => {
-                return refuse(format!(
-                    "is the flash cache of database {}: use another file",
-                    header.database
-                ));
-            }
-            Contents::Other => {
-                return refuse("is not empty: a flash cache is made on an empty device".into());
-            }
-        }
+    pub fn create(site: CacheSite, options: CacheOptions) -> Result<FlashCache, TierError> {
+        let CacheSite { device, store, database, cache } = site;
+        CacheHeader::expect_vacant(&*device, database)?;
         let group_pages = group_pages(&options);
         let block = device.info().logical_block;
         let geometry = Geometry::fit(store.page_size(), block, group_pages, options.bytes)?;
@@ -98,20 +77,18 @@ impl FlashCache {
         Ok(FlashCache::assemble(device, store, header, geometry, options.policy, Restored::empty(&geometry)))
     }
 
-    /// Opens the cache `cache` of `database` with all that it held. `durable` is its stored state
+    /// Opens the cache with all that it held. `durable` is its stored state
     /// ([`crate::CacheState::durable`]), `log` the range of the log that recovery reads.
     ///
     /// Errors: `Damaged` if the device holds another cache, an older copy, page versions beyond the
     /// end of the log, or groups that cannot be read and are not just the torn last one.
     pub fn open(
-        device: Arc<dyn Device>,
-        store: Arc<dyn BackingStore>,
-        database: DatabaseId,
-        cache: CacheId,
+        site: CacheSite,
         policy: CachePolicy,
         durable: u64,
         log: Range<Lsn>,
     ) -> Result<FlashCache, TierError> {
+        let CacheSite { device, store, database, cache } = site;
         let header = CacheHeader::load(&*device, database, cache)?;
         let geometry = Geometry::of(&header)?;
         if geometry.page_size != store.page_size() || geometry.end() > device.len() {

@@ -148,17 +148,15 @@ impl CacheHeader {
 
     /// Fails with `BadArgument` unless the device is empty or held a cache of `database`.
     pub fn expect_vacant(device: &dyn Device, database: DatabaseId) -> Result<(), TierError> {
-        match CacheHeader::inspect(device)? {
-            Contents::Blank => Ok(()),
-            Contents::Cache(header) if header.database == database => Ok(()),
-            _ => Err(TierError::new(
-                TierErrorKind::BadArgument,
-                format!(
-                    "{} holds something else: a flash cache is made on an empty device",
-                    device.info().name
-                ),
-            )),
-        }
+        let what = match CacheHeader::inspect(device)? {
+            Contents::Blank => return Ok(()),
+            Contents::Cache(header) if header.database == database => return Ok(()),
+            Contents::Cache(header) => {
+                format!("is the flash cache of database {}: use another file", header.database)
+            }
+            Contents::Other => "is not empty: a flash cache is made on an empty device".to_owned(),
+        };
+        Err(TierError::new(TierErrorKind::BadArgument, format!("{} {what}", device.info().name)))
     }
 
     /// Reads the header of the cache `cache` of `database`.

@@ -164,10 +164,7 @@ impl World {
         );
         let log_range = self.redo_start..end;
         self.cache = FlashCache::open(
-            self.cache_device.clone(),
-            self.store.clone(),
-            DATABASE,
-            CACHE,
+            site(self.cache_device.clone(), self.store.clone()),
             self.chosen.policy,
             self.durable_group,
             log_range,
@@ -354,7 +351,7 @@ fn a_restart_finds_little_of_pages_that_were_freed_while_others_came_in() {
     let durable = rig.cache.state().durable;
     let device = Arc::new(rig.cache_device.duplicate());
     let policy = CachePolicy::GroupSecondChance;
-    let cache = FlashCache::open(device, store, DATABASE, CACHE, policy, durable, end..end).unwrap();
+    let cache = FlashCache::open(site(device, store), policy, durable, end..end).unwrap();
     assert_eq!(cache.cache_statistics().pages_valid, rig.cache.cache_statistics().pages_valid);
     compare(&cache, &rig.written);
 }

@@ -2,10 +2,9 @@
 
 use crate::cache::FlashCache;
 use crate::error::{TierError, TierErrorKind};
-use crate::page_cache::CacheOptions;
-use crate::page_cache::PageCache;
 use crate::page_cache::header::CacheId;
 use crate::page_cache::policy::CachePolicy;
+use crate::page_cache::{CacheOptions, CacheSite, PageCache};
 use crate::page_tier::{Lifetime, PageRead, PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
@@ -36,6 +35,11 @@ pub(crate) fn small() -> CacheOptions {
     CacheOptions { bytes: 70_000, group_pages: 4, ..CacheOptions::new(0) }
 }
 
+/// Where the tests make and open caches.
+pub(crate) fn site(device: Arc<dyn Device>, store: Arc<Store>) -> CacheSite {
+    CacheSite { device, store, database: DATABASE, cache: CACHE }
+}
+
 impl Rig {
     pub(crate) fn new(chosen: CacheOptions) -> Rig {
         Rig::with(chosen, |device| device)
@@ -49,8 +53,7 @@ impl Rig {
         let store = Store::create_with(store_device.clone(), DATABASE, options(), LAYOUT, POLICY).unwrap();
         store.attach_journal(log.clone());
         let store = Arc::new(store);
-        let cache =
-            FlashCache::create(wrap(cache_device.clone()), store.clone(), DATABASE, CACHE, chosen).unwrap();
+        let cache = FlashCache::create(site(wrap(cache_device.clone()), store.clone()), chosen).unwrap();
         Rig { log, store_device, cache_device, store, cache, written: BTreeMap::new() }
     }
 
@@ -71,8 +74,7 @@ impl Rig {
         let store_device = Arc::new(self.store_device.duplicate());
         let store = Arc::new(Store::open_with(store_device, DATABASE, options(), POLICY)?);
         let log = Lsn::FIRST..self.log.end();
-        let cache =
-            FlashCache::open(cache_device, store.clone(), DATABASE, CACHE, policy, durable, log.clone())?;
+        let cache = FlashCache::open(site(cache_device, store.clone()), policy, durable, log.clone())?;
         for logged in self.log.records().iter().filter(|logged| (0x10..0x20).contains(&logged.kind.0)) {
             store.redo(logged.lsn, logged.record())?;
             cache.redo(logged.lsn, logged.record())?;

@@ -3,10 +3,9 @@
 use super::harness::*;
 use crate::cache::FlashCache;
 use crate::error::TierErrorKind;
-use crate::page_cache::CacheOptions;
-use crate::page_cache::PageCache;
 use crate::page_cache::header::CacheId;
 use crate::page_cache::policy::CachePolicy;
+use crate::page_cache::{CacheOptions, CacheSite, PageCache};
 use crate::page_tier::{PageTier, Written};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -135,7 +134,7 @@ fn older_copies_lost_ends_and_strangers_are_refused() {
     let store = crate::store::Store::open_with(store, DATABASE, options(), super::harness::POLICY).unwrap();
     let device = Arc::new(rig.cache_device.duplicate());
     let log = Lsn::FIRST..Lsn(rig.written[&pages[0]].0);
-    let error = FlashCache::open(device, Arc::new(store), DATABASE, CACHE, POLICY, durable, log).unwrap_err();
+    let error = FlashCache::open(site(device, Arc::new(store)), POLICY, durable, log).unwrap_err();
     assert!(error.kind == TierErrorKind::Damaged && error.message.contains("the log ends"), "{error}");
     // Another cache of this database, another database's, something else, nothing.
     let blank = Arc::new(MemoryDevice::new("cache"));
@@ -144,14 +143,15 @@ fn older_copies_lost_ends_and_strangers_are_refused() {
     refused(&rig, blank.clone(), durable);
     let open = |database: DatabaseId, cache: CacheId| {
         let device: Arc<dyn Device> = Arc::new(rig.cache_device.duplicate());
-        FlashCache::open(device, rig.store.clone(), database, cache, POLICY, durable, Lsn(0)..Lsn::MAX)
+        let site = CacheSite { device, store: rig.store.clone(), database, cache };
+        FlashCache::open(site, POLICY, durable, Lsn(0)..Lsn::MAX)
     };
     assert!(open(DATABASE, CACHE).is_ok());
     assert_eq!(open(DatabaseId([1; 16]), CACHE).unwrap_err().kind, TierErrorKind::Damaged);
     assert_eq!(open(DATABASE, CacheId([1; 16])).unwrap_err().kind, TierErrorKind::Damaged);
     // A creation overwrites none of them, except a cache of this database.
     let create = |device: Arc<MemoryDevice>, database| {
-        FlashCache::create(device, rig.store.clone(), database, CACHE, small())
+        FlashCache::create(CacheSite { database, ..site(device, rig.store.clone()) }, small())
     };
     let stranger = Arc::new(rig.cache_device.duplicate());
     assert_eq!(create(stranger, DatabaseId([1; 16])).unwrap_err().kind, TierErrorKind::BadArgument);
@@ -207,8 +207,7 @@ fn a_page_that_was_freed_is_never_found_again() {
     let end = rig.log.end();
     let cache_device = Arc::new(rig.cache_device.duplicate());
     let durable = rig.cache.state().durable;
-    let cache =
-        FlashCache::open(cache_device, store.clone(), DATABASE, CACHE, POLICY, durable, end..end).unwrap();
+    let cache = FlashCache::open(site(cache_device, store.clone()), POLICY, durable, end..end).unwrap();
     compare(&cache, &rig.written);
     let freed = pages[60..].iter().filter(|page| !reused.contains(page));
     freed.for_each(|page| assert_eq!(store.version_of(*page), Ok(None), "{page}"));
@@ -238,8 +237,7 @@ fn an_image_written_through_is_not_older_than_the_store_after_a_crash() {
     let log = redo_start..rig.log.end();
     let device = Arc::new(rig.cache_device.duplicate());
     let durable = rig.cache.state().durable;
-    let cache =
-        FlashCache::open(device, store.clone(), DATABASE, CACHE, POLICY, durable, log.clone()).unwrap();
+    let cache = FlashCache::open(site(device, store.clone()), POLICY, durable, log.clone()).unwrap();
     let kept = rig.log.records().into_iter().filter(|logged| logged.lsn >= redo_start);
     for logged in kept.filter(|logged| (0x10..0x20).contains(&logged.kind.0)) {
         store.redo(logged.lsn, logged.record()).unwrap();
