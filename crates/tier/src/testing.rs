@@ -1,4 +1,7 @@
-//! A page tier in memory, for tests of the layers above.
+//! A page tier in memory, for tests of the layers above; [`small_store`], for tests of caches.
+
+#[cfg(any(test, feature = "testing"))]
+pub mod small_store;
 
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::{Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Written};

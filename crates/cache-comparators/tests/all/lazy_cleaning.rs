@@ -1,6 +1,6 @@
 //! The comparator: one place a page, LRU-2, a lazy cleaner.
 
-use crate::harness::{Below, PAGE_SIZE, TestLog, image, offer, publish_in, read, work};
+use crate::harness::Below;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};
@@ -8,6 +8,7 @@ use firndb_cache_comparators::LazyCleaning;
 use firndb_device::MemoryDevice;
 use firndb_log::LogClass;
 use firndb_tier::store::{Journal, Store};
+use firndb_tier::testing::small_store::{PAGE_SIZE, TestLog, image, offer_durable, publish_in, read, work};
 use firndb_tier::{PageCache, PageTier, TierError, TierErrorKind, Written};
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ fn bed(pages: usize) -> Bed {
 
 impl Bed {
     fn write(&self, page: PageId, version: Lsn, dirty: bool) -> Result<Written, TierError> {
-        offer(&self.cache, &self.log, (page, version), dirty)
+        offer_durable(&self.cache, &self.log, (page, version), dirty)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The comparators that cache on entry: their writes, their restarts, and their failures.
 
-use crate::harness::{Below, PAGE_SIZE, TestLog, image, offer, publish_in, read, work};
+use crate::harness::Below;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};
@@ -10,6 +10,7 @@ use firndb_device::{
 };
 use firndb_log::LogClass;
 use firndb_tier::store::Journal;
+use firndb_tier::testing::small_store::{PAGE_SIZE, TestLog, image, offer_durable, publish_in, read, work};
 use firndb_tier::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
 use std::collections::BTreeMap;
 
@@ -55,7 +56,7 @@ impl Bed {
         dirty: bool,
         expected: Result<Written, TierError>,
     ) {
-        assert_eq!(offer(&self.cache, &self.log, (page, version), dirty), expected);
+        assert_eq!(offer_durable(&self.cache, &self.log, (page, version), dirty), expected);
     }
     pub(crate) fn write(&self, page: PageId, dirty: bool) -> Lsn {
         let version = self.log.tick();

@@ -1,11 +1,11 @@
 //! The two comparators that cache on entry, as lists beside the real ones.
 
-use crate::harness::publish_in;
 use crate::on_entry::{Bed, PLACES};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};
 use firndb_cache_comparators::EntryPolicy;
 use firndb_tier::store::Journal;
+use firndb_tier::testing::small_store::publish_in;
 use firndb_tier::{PageCache, Written};
 use std::collections::BTreeMap;
 

@@ -1,23 +1,21 @@
 //! A cache over a store, both on devices in memory, and the log of the store's tests.
 
 use crate::cache::FlashCache;
-use crate::error::{TierError, TierErrorKind};
-use crate::page_cache::header::CacheId;
+use crate::error::TierError;
 use crate::page_cache::policy::CachePolicy;
-use crate::page_cache::{CacheOptions, CacheSite, PageCache};
-use crate::page_tier::{Lifetime, PageRead, PageTier, Written};
+use crate::page_cache::{CacheOptions, PageCache};
+use crate::page_tier::{Lifetime, PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
-pub(crate) use crate::store::tests::harness::{
-    DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, offer, options, publish_in,
+pub(crate) use crate::testing::small_store::{
+    CACHE, DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, offer, offer_one, options, publish_in, read,
+    site,
 };
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
-use firndb_device::{AlignedBuf, Device, MemoryDevice};
+use firndb_device::{Device, MemoryDevice};
 use firndb_log::LogClass;
 use std::collections::BTreeMap;
-
-pub(crate) const CACHE: CacheId = CacheId([8; 16]);
 
 /// The devices and their contents.
 pub(crate) struct Rig {
@@ -33,11 +31,6 @@ pub(crate) struct Rig {
 /// Eleven groups of four pages, by default.
 pub(crate) fn small() -> CacheOptions {
     CacheOptions { bytes: 70_000, group_pages: 4, ..CacheOptions::new(0) }
-}
-
-/// Where the tests make and open caches.
-pub(crate) fn site(device: Arc<dyn Device>, store: Arc<Store>) -> CacheSite {
-    CacheSite { device, store, database: DATABASE, cache: CACHE }
 }
 
 impl Rig {
@@ -124,16 +117,6 @@ impl Rig {
     }
 }
 
-/// Offers one page, as the buffer does when it leaves.
-pub(crate) fn offer_one(
-    tier: &dyn PageTier,
-    page: PageId,
-    version: Lsn,
-    dirty: bool,
-) -> Result<Written, TierError> {
-    offer(tier, &[page], &[version], dirty, |_| Lifetime::Unknown).remove(0)
-}
-
 /// Compares pages with what `cache` returns.
 pub(crate) fn compare(cache: &FlashCache, written: &BTreeMap<PageId, Lsn>) {
     for (page, version) in written {
@@ -141,17 +124,4 @@ pub(crate) fn compare(cache: &FlashCache, written: &BTreeMap<PageId, Lsn>) {
         assert_eq!(found.0, *version, "{page}");
         assert!(bytes == image(*page, *version), "{page} has other bytes than its version {version}");
     }
-}
-
-/// Reads a page: its version, whether it is newer than the store's, its bytes.
-#[allow(clippy::type_complexity)]
-pub(crate) fn read(cache: &dyn PageTier, page: PageId) -> Result<((Lsn, bool), Vec<u8>), TierError> {
-    let mut buf = AlignedBuf::zeroed(PAGE_SIZE);
-    buf.fill(0xA5);
-    let outcome = Err(TierError::new(TierErrorKind::Failed, "not read"));
-    let mut reads = [PageRead { page, buf: &mut buf, outcome }];
-    cache.read_batch(&mut reads);
-    let [PageRead { outcome, .. }] = reads;
-    let found = outcome?;
-    Ok(((found.version, found.dirty), buf.to_vec()))
 }
