@@ -296,7 +296,7 @@ mod tests {
             drop(second);
         }
         let _inner = inner.read();
-        assert!(outer.try_lock().is_some(), "who tries does not wait");
+        assert!(outer.try_lock().is_some(), "a thread that tries does not wait");
     }
 
     #[test]

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_a_name_is_seen_by_no_one_else() {
+    fn a_file_without_a_name_is_in_no_directory() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = without_name(directory.path()).expect("a file");
         file.write_all_at(b"aside", 0).expect("written");

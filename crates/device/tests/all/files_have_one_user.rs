@@ -18,7 +18,7 @@ fn a_second_opening_is_refused_until_the_first_ends() {
         assert!(error.message.contains("is in use; close the database"), "{error}");
     }
     let unlocked = FileOptions { lock: false, ..FileOptions::default() };
-    FileDevice::open(&path, &unlocked).expect("who turns the lock off is not stopped by it");
+    FileDevice::open(&path, &unlocked).expect("an opener without the lock is not stopped by it");
     drop(first);
     FileDevice::open(&path, &FileOptions::default()).expect("free again");
 }

@@ -120,7 +120,7 @@ fn the_page_cache_serves_a_second_read() {
 }
 
 #[test]
-fn a_slow_request_holds_up_nobody_who_needs_no_device() {
+fn a_slow_request_delays_no_request_that_needs_no_device() {
     let place = Place::new();
     let slow = FixedTiming { sync: ms(400), ..FixedTiming::default() };
     let Some(mounted) = place.mount_as(slow, |_| {}) else { return };

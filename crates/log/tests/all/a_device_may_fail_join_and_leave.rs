@@ -260,7 +260,7 @@ fn too_few_devices_left_end_the_log_if_that_was_asked_for() {
     let given = vec![plain[0].clone(), failing(&plain[1], 40)];
     let options = LogOptions { copies: 2, copies_required: 2, ..options() };
     let log = Log::create(given, identity_with(2, &FIRST), Epoch(1), options).unwrap();
-    log.on_device_lost(LossHandler::new(|_| panic!("nobody is asked")));
+    log.on_device_lost(LossHandler::new(|_| panic!("the handler is called")));
     let error = loop {
         let at = log.append(LogClass::Normal, Record { kind: Kind(0x20), body: &[7; 100] }).unwrap();
         if let Err(error) = log.flush(at.end) {

@@ -32,7 +32,7 @@ fn slow(count: u32, latency: Duration) -> (Vec<Arc<dyn Device>>, Arc<AtomicUsize
 }
 
 #[test]
-fn one_client_writes_once_a_flush_and_wakes_nobody() {
+fn one_client_writes_once_a_flush_and_wakes_no_thread() {
     for workers in [false, true] {
         let devices = vec![device_with("log", 512, 16 << 20) as Arc<dyn Device>];
         let options = LogOptions { workers, seal_after: Duration::from_secs(60), ..options() };

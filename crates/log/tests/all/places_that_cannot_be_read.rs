@@ -184,7 +184,7 @@ fn the_first_request_of_an_epoch_is_not_overlooked_behind_the_header_of_its_sect
 /// What was never written, or is older than the log that is kept, is no log, readable or not; but
 /// right behind the last block nothing shows that.
 #[test]
-fn a_bad_place_elsewhere_on_the_device_is_in_nobodys_way() {
+fn a_bad_place_elsewhere_on_the_device_hinders_no_read() {
     let bed = Bed::new(1, 512, 256 << 10);
     let log = create(&bed, options());
     add_many(&log, 30, 300);

@@ -97,7 +97,7 @@ fn what_one_read_spoilt_at_the_end_is_read_again_before_it_is_believed() {
                 LogScan::find(sources.with_kept_reads(Arc::new(Forgets(spoiling))), &mut |_, _| {}).unwrap();
             match always {
                 false => assert_eq!(found.end(), end, "{count} devices, reads are kept: {keeps}"),
-                true => assert!(found.end() <= before, "nobody was promised it"),
+                true => assert!(found.end() <= before, "spoilt bytes count as no log"),
             }
             let mut records = found.records(Lsn::FIRST);
             let mut read = 0;

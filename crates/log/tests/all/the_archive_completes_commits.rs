@@ -20,7 +20,7 @@ fn what_is_archived_is_durable_though_no_device_has_it() {
     assert_eq!(bed.archive(1000), end);
     assert_eq!((bed.log.durable(), bed.log.on_devices()), (end, Lsn::FIRST));
     bed.log.flush(end).unwrap();
-    assert_eq!(bed.log.statistics().requests, 0, "nobody had to write");
+    assert_eq!(bed.log.statistics().requests, 0, "no device was written");
     // Truncation and seals depend on the devices alone.
     bed.log.truncate(end);
     assert_eq!(bed.log.space().oldest, Lsn::FIRST);

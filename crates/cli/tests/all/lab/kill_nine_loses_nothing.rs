@@ -35,7 +35,7 @@ fn a_loss_is_seen() {
 }
 
 #[test]
-fn a_directory_of_somebody_elses_is_not_touched() {
+fn a_directory_with_other_files_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("precious"), b"data").unwrap();
     run(dir.path(), "lab torture kill --dir {db}").ended(2).warns("choose another --dir");

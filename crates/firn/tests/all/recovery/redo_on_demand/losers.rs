@@ -8,12 +8,12 @@ fn rows_of_losers_show_the_version_before_and_are_locked_until_it_is_back() {
     let (bed, rows) = crashed(&quiet());
     let (db, table) = opened(&quiet(), &bed);
     assert_eq!(all(&db, &table), rows);
-    assert_eq!(db.recovery_report().losers_left, 2, "reading waits for nobody");
-    // Without threads, who would wait for a loser rolls it back.
+    assert_eq!(db.recovery_report().losers_left, 2, "a read waits for no rollback");
+    // Without threads, a transaction that would wait for a loser rolls it back.
     db.transact(|tx| tx.put(&table, &key(15), b"mine").map(drop)).expect("committed");
     assert_eq!(db.recovery_report().losers_left, 1);
-    assert_eq!(db.snapshot().get(&table, b"key of nobody").expect("readable"), None);
-    db.transact(|tx| tx.insert(&table, b"key of nobody", b"mine")).expect("the key is free");
+    assert_eq!(db.snapshot().get(&table, b"key of a loser").expect("readable"), None);
+    db.transact(|tx| tx.insert(&table, b"key of a loser", b"mine")).expect("the key is free");
     db.transact(|tx| tx.delete(&table, &key(2005)).map(drop)).expect("committed");
     let report = db.recovery_report();
     assert_eq!((report.losers, report.losers_left), (2, 0));

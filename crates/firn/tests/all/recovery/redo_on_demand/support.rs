@@ -48,7 +48,7 @@ pub fn crashed(options: &Options) -> (Bed, Rows) {
     let mut first = db.begin();
     first.put(&table, &key(15), b"never").expect("written");
     first.delete(&table, &key(25)).expect("written");
-    first.insert(&table, b"key of nobody", b"never").expect("written");
+    first.insert(&table, b"key of a loser", b"never").expect("written");
     let mut second = db.begin();
     second.put(&table, &key(2005), b"never").expect("written");
     for from in (0..ROWS).step_by(200) {
