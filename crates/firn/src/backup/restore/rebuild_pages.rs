@@ -12,7 +12,7 @@ use firndb_buffer::BufferPool;
 use firndb_device::AlignedBuf;
 use firndb_log::Log;
 use firndb_tier::store::Store;
-use firndb_tier::{CacheSwitch, Lifetime, PageTier, PageWrite, Written};
+use firndb_tier::{CacheSwitch, PageTier, PageWrite, Written};
 
 /// The layers of the database that is being built.
 pub(super) struct Site {
@@ -103,17 +103,7 @@ impl Site {
         self.store.adopt(&versions)?;
         let mut writes: Vec<PageWrite<'_>> = pages
             .iter()
-            .map(|(page, version, data)| PageWrite {
-                page: *page,
-                version: *version,
-                recovery_lsn: *version,
-                dirty: true,
-                data,
-                changed: None,
-                base: Lsn::ZERO,
-                lifetime: Lifetime::Unknown,
-                outcome: Ok(Written::Declined),
-            })
+            .map(|(page, version, data)| PageWrite::back(*page, *version, *version, data))
             .collect();
         self.store.write_batch(&mut writes);
         for write in writes {
