@@ -10,10 +10,8 @@
 //! reads are counted, writes are not (a flash cache saves writes to the store, too).
 
 use crate::database::Database;
-use crate::error::Error;
 use firndb_buffer::MissCurve;
 use firndb_profile::DeviceProfile;
-use std::path::Path;
 
 /// Below this share of the read time nothing is worth buying.
 const WORTH_MIN: f64 = 0.05;
@@ -44,21 +42,6 @@ impl MemoryCosts {
             None => profile.model.read_random.us(page_size as u64),
         };
         MemoryCosts { store_read_us: read(store), flash_read_us: read(flash), dram_price }
-    }
-
-    /// The costs of the devices that the profiles in these two files describe.
-    ///
-    /// Errors: `BadArgument` if a file cannot be read or is no profile.
-    pub fn of_profile_files(
-        store: impl AsRef<Path>,
-        flash: impl AsRef<Path>,
-        page_size: usize,
-        dram_price: f64,
-    ) -> Result<MemoryCosts, Error> {
-        let load =
-            |path: &Path| DeviceProfile::load(path).map_err(|error| Error::bad_argument(error.to_string()));
-        let (store, flash) = (load(store.as_ref())?, load(flash.as_ref())?);
-        Ok(MemoryCosts::of_profiles(&store, &flash, page_size, dram_price))
     }
 }
 

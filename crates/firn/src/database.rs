@@ -16,7 +16,7 @@ use crate::transaction::Transaction;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Progress, clock, rng};
 use firndb_table::IndexSpec;
-use firndb_txn::{Isolation, TxnOptions as TransactionOptions};
+use firndb_txn::TxnOptions as TransactionOptions;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -458,9 +458,6 @@ impl Database {
     pub fn max_inline_len(&self) -> usize {
         firndb_txn::max_row_len(self.engine().pool.page_size())
     }
-
-    /// The isolation of [`Database::begin`].
-    pub const DEFAULT_ISOLATION: Isolation = Isolation::Snapshot;
 }
 
 impl std::fmt::Debug for Database {
