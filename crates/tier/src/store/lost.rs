@@ -11,7 +11,7 @@
 use super::entry::{Entry, image_checksum};
 use super::state::Store;
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{Lifetime, PageTier, PageWrite, Written};
+use crate::page_tier::{PageTier, PageWrite, Written};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 
@@ -50,18 +50,8 @@ impl Store {
     /// was still the newest.
     pub(crate) fn write_notice(&self, page: PageId, version: Lsn, sentence: &str) -> Result<bool, TierError> {
         let image = notice(self.page_size(), sentence);
-        let mut writes = [PageWrite {
-            page,
-            version,
-            // There is nothing to redo.
-            recovery_lsn: Lsn::MAX,
-            dirty: true,
-            data: &image,
-            changed: None,
-            base: Lsn::ZERO,
-            lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "the store returned no outcome")),
-        }];
+        // There is nothing to redo.
+        let mut writes = [PageWrite::back(page, version, Lsn::MAX, &image)];
         self.write_sealed(&mut writes, notice_checksum);
         let [PageWrite { outcome, .. }] = writes;
         match outcome {
