@@ -3,11 +3,27 @@
 
 use crate::archive::support::{commit_one, go_on, rows_of, small, small_behind, wait_for_archive};
 use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
-use firndb::{ArchiveFull, Database, ErrorKind, LogEvent, LogEventKind, Lsn, Options, RestoreTo};
+use firndb::{ArchiveFull, Database, ErrorKind, LogEvent, LogEventKind, Lsn, Options, RestoreTo, Table};
 use firndb_testkit::gate::{Gate, Mode};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+/// Restores a backup and the archive beside it up to `last`, the last commit: every row is there.
+fn assert_restores(db: &Database, dir: &Path, backup: &str, last: Lsn) {
+    let (archive, restored) = (dir.join("archive"), dir.join(format!("{backup} restored")));
+    small().restore(dir.join(backup), Some(&archive), RestoreTo::Lsn(last), &restored).unwrap();
+    assert_eq!(rows_of(&small().open(restored).unwrap(), "rows"), rows_of(db, "rows"));
+}
+
+/// After a gap the archive is whole again from a new backup on.
+fn assert_whole_from_a_new_backup(db: &Database, table: &Table, dir: &Path) {
+    db.backup(dir.join("new backup"), &mut go_on).unwrap();
+    let last = commit_one(db, table, 7777);
+    wait_for_archive(db);
+    assert_restores(db, dir, "new backup", last);
+}
 
 /// Slow, full and gone: while the log has space, commits go on, and the archive catches up
 /// afterwards.
@@ -39,11 +55,7 @@ fn an_archive_that_lags_is_reported_and_catches_up() {
         wait_for_archive(&db);
         let caught_up = db.archive_statistics().unwrap();
         assert!(caught_up.gaps.is_empty() && caught_up.failing.is_none(), "{mode:?}: {caught_up:?}");
-        small()
-            .restore(path("backup"), Some(&path("archive")), RestoreTo::Lsn(last), path("restored"))
-            .unwrap();
-        let restored = small().open(path("restored")).unwrap();
-        assert_eq!(rows_of(&restored, "rows"), rows_of(&db, "rows"), "{mode:?}");
+        assert_restores(&db, dir.path(), "backup", last);
     }
 }
 
@@ -105,11 +117,7 @@ fn a_gap_is_final_reported_and_closed_by_a_new_backup() {
         small()
             .restore(path("backup"), Some(&path("archive")), RestoreTo::Lsn(from), path("before"))
             .unwrap();
-        db.backup(path("second"), &mut go_on).unwrap();
-        let last = commit_one(&db, &table, 7777);
-        wait_for_archive(&db);
-        small().restore(path("second"), Some(&path("archive")), RestoreTo::Lsn(last), path("after")).unwrap();
-        assert_eq!(rows_of(&small().open(path("after")).unwrap(), "rows"), rows_of(&db, "rows"));
+        assert_whole_from_a_new_backup(&db, &table, dir.path());
     }
 }
 
@@ -259,8 +267,7 @@ fn a_log_device_that_failed_is_kept_while_the_archive_needs_what_is_on_it() {
     assert!(archive.gaps.is_empty() && archive.failing.is_none(), "{archive:?}");
     db.checkpoint().unwrap();
     assert_eq!(members(&db), [1], "{:?}", db.log_events());
-    small().restore(path("backup"), Some(&path("archive")), RestoreTo::Lsn(last), path("restored")).unwrap();
-    assert_eq!(rows_of(&small().open(path("restored")).unwrap(), "rows"), rows_of(&db, "rows"));
+    assert_restores(&db, dir.path(), "backup", last);
 }
 
 /// Log that the archive lacks and that cannot be read: a gap, at once where the device is gone, and
@@ -313,12 +320,7 @@ fn log_that_cannot_be_read_any_more_is_a_gap_and_stops_no_writes() {
         // more log had become unreadable.
         assert!((1..=2).contains(&told.len()), "{events:?}");
         assert!(told.iter().all(|event| event.message.contains("gap")), "{events:?}");
-        // From a new backup on it is whole again.
-        db.backup(path("backup"), &mut go_on).unwrap();
-        let last = commit_one(&db, &table, 7777);
-        wait_for_archive(&db);
-        small().restore(path("backup"), Some(&path("archive")), RestoreTo::Lsn(last), path("after")).unwrap();
-        assert_eq!(rows_of(&small().open(path("after")).unwrap(), "rows"), rows_of(&db, "rows"));
+        assert_whole_from_a_new_backup(&db, &table, dir.path());
     }
 }
 
