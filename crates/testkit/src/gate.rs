@@ -3,6 +3,7 @@
 use crate::hooked::{Call, Hooked};
 use firndb_base::sync::Arc;
 use firndb_device::{Device, DeviceError, DeviceErrorKind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
 /// What becomes of writes and growths that come to a gate.
@@ -23,6 +24,8 @@ pub enum Mode {
 struct State {
     mode: Mutex<Mode>,
     changed: Condvar,
+    /// Threads that wait.
+    held: AtomicUsize,
 }
 
 /// A gate, open at first. For threads of the operating system: the simulator would not see them
@@ -53,15 +56,45 @@ impl Gate {
         })
     }
 
+    /// Blocks while it is shut; returns the mode then. For devices of which only some writes come to
+    /// the gate.
+    pub fn wait(&self) -> Mode {
+        let mut mode = self.0.mode.lock().expect("never poisoned");
+        self.0.held.fetch_add(1, Ordering::SeqCst);
+        while *mode == Mode::Shut {
+            mode = self.0.changed.wait(mode).expect("never poisoned");
+        }
+        self.0.held.fetch_sub(1, Ordering::SeqCst);
+        *mode
+    }
+
+    /// Threads blocked at present.
+    pub fn held(&self) -> usize {
+        self.0.held.load(Ordering::SeqCst)
+    }
+
+    /// Opens it when dropped: at the end of a test, failed or not, or what waits could not end.
+    pub fn opening(&self) -> Opening {
+        Opening(self.clone())
+    }
+
     fn pass(&self, name: &str, grows: bool) -> Result<(), DeviceError> {
-        let mode = self.0.mode.lock().expect("never poisoned");
-        let mode = self.0.changed.wait_while(mode, |mode| *mode == Mode::Shut).expect("never poisoned");
-        match *mode {
+        match self.wait() {
             Mode::Failing => Err(DeviceError::new(DeviceErrorKind::Failed, format!("{name}: it is gone"))),
             Mode::Full if grows => {
                 Err(DeviceError::new(DeviceErrorKind::NoSpace, format!("{name}: it is full")))
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// See [`Gate::opening`].
+#[must_use = "the gate opens when this is dropped"]
+pub struct Opening(Gate);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.set(Mode::Open);
     }
 }

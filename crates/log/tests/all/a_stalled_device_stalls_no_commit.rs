@@ -2,15 +2,14 @@
 //! again elsewhere, and it is given no more until it has returned.
 
 use crate::support;
-use crate::support::{
-    Gate, Model, Opening, before_writes, device_with, gated, scan, stream_blocks, stream_of,
-};
+use crate::support::{Model, before_writes, device_with, gated, scan, stream_blocks, stream_of};
 use firndb_base::{Epoch, Lsn};
 use firndb_device::Device;
 use firndb_log::testing::{identity, options};
 use firndb_log::{Hiding, Kind, Log, LogClass, LogOptions, MemberId, OutlierOptions, Record};
 use firndb_log_comparators::{Comparator, Hedging};
 use firndb_testkit::bytes::contents;
+use firndb_testkit::gate::{Gate, Mode};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -91,12 +90,12 @@ fn hiding(hedging: Hedging, workers: bool) -> LogOptions {
 /// hid nothing until it was opened again, however many devices joined it.
 #[test]
 fn a_stall_is_hidden_once_a_second_device_has_joined() {
-    let gate = Arc::new(Gate::default());
+    let gate = Gate::default();
     let world = {
         let gate = gate.clone();
         World::new(1, 4 << 20, hiding(Hedging::Adaptive, true), move |_, device| gated(device, USUAL, &gate))
     };
-    let _opening = Opening(gate.clone());
+    let _opening = gate.opening();
     (0..20).for_each(|number| {
         world.commit(number);
     });
@@ -108,7 +107,7 @@ fn a_stall_is_hidden_once_a_second_device_has_joined() {
     (20..40).for_each(|number| {
         world.commit(number);
     });
-    gate.shut();
+    gate.set(Mode::Shut);
     for number in 40..60 {
         let took = world.commit(number);
         assert!(took < PATIENCE, "commit {number} took {took:?}");
@@ -118,21 +117,21 @@ fn a_stall_is_hidden_once_a_second_device_has_joined() {
         "{:?}",
         world.log.statistics().hiding
     );
-    gate.open();
+    gate.set(Mode::Open);
     world.log.close().unwrap();
 }
 
 #[test]
 fn commits_go_on_while_a_device_is_blocked_for_ever() {
     for (policy, clients) in [(Hedging::Adaptive, 1), (Hedging::TwoStream, 1), (Hedging::Adaptive, 6)] {
-        let gate = Arc::new(Gate::default());
-        let _opening = Opening(gate.clone());
+        let gate = Gate::default();
+        let _opening = gate.opening();
         let world = World::new(3, 4 << 20, hiding(policy, true), |i, device| match i {
             0 => gated(device, USUAL, &gate),
-            _ => gated(device, USUAL, &Arc::default()),
+            _ => gated(device, USUAL, &Gate::default()),
         });
         (0..60).for_each(|i| _ = world.commit(i));
-        gate.shut();
+        gate.set(Mode::Shut);
         std::thread::scope(|scope| {
             for client in 0..clients {
                 let world = &world;
@@ -149,7 +148,7 @@ fn commits_go_on_while_a_device_is_blocked_for_ever() {
         assert!(hiding.reissued >= 1 && hiding.detected >= 1, "{hiding:?}");
         assert!(world.area_blocks() > 0);
         // The device returns: the overdue write changes nothing, and the device works again.
-        gate.open();
+        gate.set(Mode::Open);
         (0..30).for_each(|i| _ = world.commit(9000 + i));
         let after = world.log.statistics().hiding;
         assert!(after.gained > Duration::ZERO, "{after:?}");
@@ -159,14 +158,14 @@ fn commits_go_on_while_a_device_is_blocked_for_ever() {
 
 #[test]
 fn without_workers_the_other_clients_go_on() {
-    let gate = Arc::new(Gate::default());
-    let opening = Opening(gate.clone());
+    let gate = Gate::default();
+    let opening = gate.opening();
     let world = World::new(3, 4 << 20, hiding(Hedging::TwoStream, false), |i, device| match i {
         0 => gated(device, USUAL, &gate),
-        _ => gated(device, USUAL, &Arc::default()),
+        _ => gated(device, USUAL, &Gate::default()),
     });
     (0..60).for_each(|i| _ = world.commit(i));
-    gate.shut();
+    gate.set(Mode::Shut);
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for client in 0..4 {
@@ -191,8 +190,8 @@ fn without_workers_the_other_clients_go_on() {
 
 #[test]
 fn a_reissue_that_stalls_is_issued_again_elsewhere() {
-    let gate = Arc::new(Gate::default());
-    let _opening = Opening(gate.clone());
+    let gate = Gate::default();
+    let _opening = gate.opening();
     let armed = Arc::new(AtomicBool::new(false));
     // The first device stalls, and so does the first one that writes a block of an area.
     let world = World::new(4, 4 << 20, hiding(Hedging::TwoStream, true), |i, device| {
@@ -202,21 +201,21 @@ fn a_reissue_that_stalls_is_issued_again_elsewhere() {
                 std::thread::sleep(USUAL);
             }
             if i == 0 || (stream_of(data) == Some(1) && armed.swap(false, Ordering::SeqCst)) {
-                gate.pass();
+                gate.wait();
             }
             Ok(())
         })
     });
     (0..60).for_each(|i| _ = world.commit(i));
     armed.store(true, Ordering::SeqCst);
-    gate.shut();
+    gate.set(Mode::Shut);
     for i in 0..20 {
         let took = world.commit(1000 + i);
         assert!(took < PATIENCE, "{took:?}");
     }
     assert_eq!(gate.held(), 2, "both are still inside their devices");
     assert!(world.log.statistics().hiding.reissued >= 2);
-    gate.open();
+    gate.set(Mode::Open);
     world.check();
 }
 
@@ -234,7 +233,7 @@ fn eager(policy: Hedging) -> LogOptions {
 
 /// A device of which every write takes 8 ms.
 fn slow(device: Arc<dyn Device>) -> Arc<dyn Device> {
-    gated(device, Duration::from_millis(8), &Arc::default())
+    gated(device, Duration::from_millis(8), &Gate::default())
 }
 
 #[test]
@@ -371,14 +370,14 @@ fn requests_are_written_again_as_the_policy_says() {
 
 #[test]
 fn closing_waits_for_a_late_write_of_a_committing_thread() {
-    let gate = Arc::new(Gate::default());
-    let opening = Opening(gate.clone());
+    let gate = Gate::default();
+    let opening = gate.opening();
     let world = World::new(2, 4 << 20, hiding(Hedging::TwoStream, false), |i, device| match i {
         0 => gated(device, USUAL, &gate),
-        _ => gated(device, USUAL, &Arc::default()),
+        _ => gated(device, USUAL, &Gate::default()),
     });
     (0..60).for_each(|i| _ = world.commit(i));
-    gate.shut();
+    gate.set(Mode::Shut);
     let (closing, closed) = (AtomicBool::new(false), AtomicBool::new(false));
     let wait_for = |what: &str, so: &dyn Fn() -> bool| {
         let start = Instant::now();
@@ -426,8 +425,8 @@ fn closing_waits_for_a_late_write_of_a_committing_thread() {
 /// waited.
 #[test]
 fn a_late_request_that_cannot_be_written_again_keeps_no_free_device_from_new_log() {
-    let gates = [Arc::new(Gate::default()), Arc::new(Gate::default())];
-    let _openings = gates.clone().map(Opening);
+    let gates = [Gate::default(), Gate::default()];
+    let _openings = gates.each_ref().map(Gate::opening);
     let writes: [Arc<AtomicU64>; 2] = Default::default();
     // The first device is overdue soon; for the other no thread sets a timer, which would hide the
     // effect to be shown.
@@ -445,7 +444,7 @@ fn a_late_request_that_cannot_be_written_again_keeps_no_free_device_from_new_log
         let (gate, writes) = (gates[i].clone(), writes[i].clone());
         before_writes(device, move |_, data| {
             if stream_of(data).is_some() {
-                gate.pass();
+                gate.wait();
                 writes.fetch_add(1, Ordering::SeqCst);
             }
             Ok(())
@@ -463,19 +462,19 @@ fn a_late_request_that_cannot_be_written_again_keeps_no_free_device_from_new_log
         }
     };
     std::thread::scope(|scope| {
-        let _openings = gates.clone().map(Opening);
+        let _openings = gates.each_ref().map(Gate::opening);
         let commit = |number| {
             let world = &world;
             scope.spawn(move || world.commit(number))
         };
-        gates[0].shut();
+        gates[0].set(Mode::Shut);
         let mut first = commit(1);
         wait_for("one is caught", &|| gates[0].held() == 1 || first.is_finished());
         if gates[0].held() == 0 {
             first = commit(1);
             wait_for("the next one is", &|| gates[0].held() == 1);
         }
-        gates[1].shut();
+        gates[1].set(Mode::Shut);
         commit(2);
         wait_for("and another", &|| gates[1].held() == 1);
         let waits = world.log.statistics().waits;
@@ -484,7 +483,7 @@ fn a_late_request_that_cannot_be_written_again_keeps_no_free_device_from_new_log
         // The first is overdue by then, and the third's timer for that has fired.
         std::thread::sleep(Duration::from_millis(500));
         let before = writes[1].load(Ordering::SeqCst);
-        gates[1].open();
+        gates[1].set(Mode::Open);
         wait_for("the free device takes the third's log", &|| writes[1].load(Ordering::SeqCst) >= before + 2);
         assert!(!first.is_finished() && gates[0].held() == 1);
     });

@@ -9,10 +9,10 @@ use firndb_device::{Device, DeviceError, Durability, Fill, MemoryDevice};
 use firndb_log::testing::identity;
 use firndb_log::{Appended, Kind, LogIdentity, LogScan, Record};
 use firndb_log_comparators::LogPolicy;
+use firndb_testkit::gate::Gate;
 use firndb_testkit::hooked::{Call, Hooked};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The expected contents of the log: every record ever appended that may still be there.
@@ -121,45 +121,6 @@ pub fn before_writes(
     })
 }
 
-/// Blocks every thread that passes while it is shut.
-#[derive(Default)]
-pub struct Gate {
-    shut: Mutex<bool>,
-    opened: Condvar,
-    held: AtomicUsize,
-}
-
-impl Gate {
-    pub fn shut(&self) {
-        *self.shut.lock().unwrap() = true;
-    }
-    pub fn open(&self) {
-        *self.shut.lock().unwrap() = false;
-        self.opened.notify_all();
-    }
-    /// Threads blocked at present.
-    pub fn held(&self) -> usize {
-        self.held.load(Ordering::SeqCst)
-    }
-    pub fn pass(&self) {
-        let mut shut = self.shut.lock().unwrap();
-        self.held.fetch_add(1, Ordering::SeqCst);
-        while *shut {
-            shut = self.opened.wait(shut).unwrap();
-        }
-        self.held.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Opens a gate at the end of a test, failed or not: otherwise a log could not end its threads.
-pub struct Opening(pub Arc<Gate>);
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.0.open();
-    }
-}
-
 /// Stream of the first log block of a request; `None` for headers only.
 pub fn stream_of(data: &[u8]) -> Option<u8> {
     data.chunks_exact(512).find(|b| b[4..6] == [0x46, 0x4c] && b[6] == 1).map(|b| b[20])
@@ -170,13 +131,14 @@ pub fn stream_blocks(bytes: &[u8], stream: u8) -> Vec<(usize, Lsn, u16, u32)> {
     log_blocks(bytes).into_iter().filter(|&(at, ..)| bytes[at + 20] == stream).collect()
 }
 
-/// A device whose writes take `usual`, and block while its gate is shut.
-pub fn gated(inner: Arc<dyn Device>, usual: Duration, gate: &Arc<Gate>) -> Arc<dyn Device> {
+/// A device whose writes of log, unlike those of section headers, take `usual` and block while its
+/// gate is shut.
+pub fn gated(inner: Arc<dyn Device>, usual: Duration, gate: &Gate) -> Arc<dyn Device> {
     let gate = gate.clone();
     before_writes(inner, move |_, data| {
         if stream_of(data).is_some() {
             std::thread::sleep(usual);
-            gate.pass();
+            gate.wait();
         }
         Ok(())
     })
