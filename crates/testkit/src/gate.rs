@@ -56,8 +56,8 @@ impl Gate {
         })
     }
 
-    /// Blocks while it is shut; returns the mode then. For devices of which only some writes come to
-    /// the gate.
+    /// Blocks while it is shut; returns the mode then. For devices of which only some writes come
+    /// to the gate.
     pub fn wait(&self) -> Mode {
         let mut mode = self.0.mode.lock().expect("never poisoned");
         self.0.held.fetch_add(1, Ordering::SeqCst);

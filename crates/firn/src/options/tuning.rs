@@ -37,9 +37,9 @@ impl Tuning {
     /// DRAM for the page map, beside [`crate::Options::buffer_bytes`]. Default: a sixteenth of the
     /// buffer's, taken from it.
     ///
-    /// The whole map takes 25 bytes a page, 0.6 % of the store with pages of 4 KiB. If the part of it
-    /// that is in use does not fit into this memory, nearly every page read from the store or written
-    /// to it costs a read of the map, too.
+    /// The whole map takes 25 bytes a page, 0.6 % of the store with pages of 4 KiB. If the part in
+    /// use does not fit into this memory, nearly every page read from the store or written to it
+    /// costs a read of the map, too.
     #[must_use]
     pub fn map_bytes(mut self, bytes: usize) -> Tuning {
         self.map_bytes = Some(bytes);

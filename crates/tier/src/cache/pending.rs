@@ -2,8 +2,9 @@
 //!
 //! Why a page that is freed needs no durable trace here (the crash argument for what is *not*
 //! written):
-//! * An image of a page that is not allocated is stale but harmless: nothing reads the page, and the
-//!   store refuses the image when its group is replaced. So a restart may find it in the directory.
+//! * An image of a page that is not allocated is stale but harmless: nothing reads the page, and
+//!   the store refuses the image when its group is replaced. So a restart may find it in the
+//!   directory.
 //! * When the page's number is allocated again, the buffer's recovery LSN of the new page is at or
 //!   before the record that allocates it, and is passed on to `images_from` when the page enters
 //!   the cache. So until a *younger* image of the page is durable here, which in a restart replaces
