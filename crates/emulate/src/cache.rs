@@ -1,7 +1,8 @@
 //! A write cache: it acknowledges writes and drains them to the medium later.
 //!
-//! It drains in order, one write at a time. Requests that go to the medium take precedence: each
-//! delays the draining by its own service time.
+//! Draining occupies channels like other requests, all of them: what is drained is spread over the
+//! chips. A disk drains in order, one write at a time, and requests that go to the medium take
+//! precedence: each delays the draining by its own service time.
 
 use crate::time::{ns, transfer_ns};
 use firndb_profile::WriteCache;
@@ -48,12 +49,22 @@ impl Cache {
         }
     }
 
-    /// Adds a write at `now`; returns the moment at which the device acknowledges it.
-    pub fn take(&mut self, now: u64, bytes: u64, sequential: bool) -> u64 {
-        self.forget_written(now);
+    /// How long the whole medium is busy with draining a write.
+    pub fn drain_ns(&self, bytes: u64, sequential: bool) -> u64 {
         let random = if sequential { 0.0 } else { self.stated.drain_random_us };
-        let begins = self.moment(self.empty_at).max(now);
-        let written = begins + ns(random) + transfer_ns(bytes, self.stated.drain_mb_s);
+        ns(random) + transfer_ns(bytes, self.stated.drain_mb_s)
+    }
+
+    /// The moment at which a write of `now` is on a medium that drains one write after another.
+    pub fn drained_at(&self, now: u64, bytes: u64, sequential: bool) -> u64 {
+        self.moment(self.empty_at).max(now) + self.drain_ns(bytes, sequential)
+    }
+
+    /// Adds a write at `now` that will be on the medium at `written`; returns the moment at which
+    /// the device acknowledges it.
+    pub fn take(&mut self, now: u64, bytes: u64, written: u64) -> u64 {
+        self.forget_written(now);
+        let written = written.max(self.moment(self.empty_at));
         // The write fits when enough of the earlier ones is on the medium. A write larger than the
         // cache returns when all earlier ones and its own excess are written.
         let mut fits_at = now;
@@ -66,7 +77,7 @@ impl Cache {
             fits_at = self.moment(done);
         }
         if bytes > self.stated.bytes {
-            fits_at = written - transfer_ns(self.stated.bytes, self.stated.drain_mb_s);
+            fits_at = written.saturating_sub(transfer_ns(self.stated.bytes, self.stated.drain_mb_s)).max(now);
         }
         self.empty_at = written as i64 - self.put_off as i64;
         self.waiting.push_back((self.empty_at, bytes));
@@ -108,20 +119,25 @@ mod tests {
         })
     }
 
+    fn take(cache: &mut Cache, now: u64, bytes: u64, sequential: bool) -> u64 {
+        let written = cache.drained_at(now, bytes, sequential);
+        cache.take(now, bytes, written)
+    }
+
     #[test]
     fn writes_return_at_once_until_the_cache_is_full_then_at_the_mediums_pace() {
         let mut cache = cache(false);
-        assert_eq!((0..4).map(|_| cache.take(0, 1024, true)).collect::<Vec<_>>(), [10, 10, 10, 10]);
-        assert_eq!((0..3).map(|_| cache.take(0, 1024, true)).collect::<Vec<_>>(), [1034, 2058, 3082]);
-        assert_eq!(cache.take(100_000, 1024, true), 100_010, "it has been emptied");
+        assert_eq!((0..4).map(|_| take(&mut cache, 0, 1024, true)).collect::<Vec<_>>(), [10, 10, 10, 10]);
+        assert_eq!((0..3).map(|_| take(&mut cache, 0, 1024, true)).collect::<Vec<_>>(), [1034, 2058, 3082]);
+        assert_eq!(take(&mut cache, 100_000, 1024, true), 100_010, "it has been emptied");
     }
 
     #[test]
     fn a_sync_waits_for_what_is_held_unless_the_cache_survives() {
         for (survives, safe) in [(false, 1024 + 1024 + 1000), (true, 0)] {
             let mut cache = cache(survives);
-            cache.take(0, 1024, true);
-            cache.take(0, 1024, false);
+            take(&mut cache, 0, 1024, true);
+            take(&mut cache, 0, 1024, false);
             assert_eq!(cache.safe_at(0), safe);
             assert_eq!(cache.safe_at(10_000), 10_000);
         }
@@ -130,18 +146,18 @@ mod tests {
     #[test]
     fn reads_put_the_emptying_off() {
         let mut cache = cache(false);
-        cache.take(0, 1024, true);
+        take(&mut cache, 0, 1024, true);
         cache.put_off(0, 500);
         assert_eq!(cache.safe_at(0), 1524);
         cache.put_off(2000, 500);
         assert_eq!(cache.safe_at(2000), 2000, "an empty cache is not put off");
-        cache.take(2000, 1024, true);
+        take(&mut cache, 2000, 1024, true);
         assert_eq!(cache.safe_at(2000), 3024);
     }
 
     #[test]
     fn a_write_larger_than_the_cache_returns_when_its_excess_is_written() {
         let mut cache = cache(false);
-        assert_eq!(cache.take(0, 8192, true), 4096 + 10);
+        assert_eq!(take(&mut cache, 0, 8192, true), 4096 + 10);
     }
 }

@@ -31,6 +31,7 @@ pub mod profiles;
 mod request;
 mod statistics;
 mod streams;
+mod striping;
 mod time;
 
 pub use emulated::Emulated;

@@ -62,42 +62,75 @@ impl Load {
     /// Equal seeds give equal places.
     #[must_use]
     pub fn run(&self, model: &mut Model, capacity_bytes: u64, requests: usize, seed: u64) -> LoadOutcome {
+        let outcome = Load::run_together(&[*self], model, capacity_bytes, requests, seed).pop();
+        outcome.expect("one load has one outcome")
+    }
+
+    /// Runs the loads side by side, `requests` requests in all; the outcome of each, over the same
+    /// span of time. A load that follows its own requests has a part of the device for itself.
+    #[must_use]
+    pub fn run_together(
+        loads: &[Load],
+        model: &mut Model,
+        capacity_bytes: u64,
+        requests: usize,
+        seed: u64,
+    ) -> Vec<LoadOutcome> {
         let mut rng = Rng::new(seed);
-        let places = (capacity_bytes / self.bytes).max(1);
-        // A nanosecond apart, so that their order is defined.
-        let start = |i: u32| Reverse(Duration::from_nanos(u64::from(i)));
-        let mut free: BinaryHeap<Reverse<Duration>> = (0..self.depth.max(1)).map(start).collect();
+        let parts = loads.len().max(1) as u64;
+        let mut clients: BinaryHeap<Reverse<(Duration, usize)>> = BinaryHeap::new();
+        for (index, load) in loads.iter().enumerate() {
+            for _ in 0..load.depth.max(1) {
+                // A nanosecond apart, so that their order is defined.
+                clients.push(Reverse((Duration::from_nanos(clients.len() as u64), index)));
+            }
+        }
         let warm_up = requests / 3;
-        let (mut began, mut last, mut latencies_us) = (Duration::ZERO, Duration::ZERO, Vec::new());
+        let (mut began, mut last) = (Duration::ZERO, Duration::ZERO);
+        let mut latencies_us: Vec<Vec<f64>> = loads.iter().map(|_| Vec::new()).collect();
+        let mut submitted = vec![0u64; loads.len()];
         for i in 0..requests {
-            let Reverse(now) = free.pop().expect("every request that ends frees its slot for the next");
-            let place = match self.pattern {
-                Pattern::Random => rng.below(places),
-                Pattern::Overlapping => 0,
-                Pattern::Sequential | Pattern::Unwritten | Pattern::Append => i as u64 % places,
+            let Some(Reverse((now, index))) = clients.pop() else { break };
+            let load = &loads[index];
+            let first = capacity_bytes / load.bytes / parts * index as u64;
+            let places = (capacity_bytes / load.bytes / parts).max(1);
+            let place = match load.pattern {
+                Pattern::Random => rng.below((capacity_bytes / load.bytes).max(1)),
+                Pattern::Overlapping => first,
+                Pattern::Sequential | Pattern::Unwritten | Pattern::Append => {
+                    first + submitted[index] % places
+                }
             };
-            let done = model.submit(now, &self.request(place * self.bytes));
+            submitted[index] += 1;
+            let done = model.submit(now, &load.request(place * load.bytes));
             if i == warm_up {
                 began = now;
             }
             if i >= warm_up {
-                latencies_us.push((done - now).as_secs_f64() * 1e6);
+                latencies_us[index].push((done - now).as_secs_f64() * 1e6);
             }
             last = now;
-            free.push(Reverse(done));
+            clients.push(Reverse((done, index)));
         }
-        let counted = latencies_us.len().max(2) as f64;
-        let iops = (counted - 1.0) / (last - began).as_secs_f64().max(1e-9);
-        LoadOutcome {
-            iops,
-            mb_s: iops * self.bytes as f64 / 1e6,
-            mean_us: latencies_us.iter().sum::<f64>() / counted,
-            latencies_us,
-        }
+        let seconds = (last - began).as_secs_f64();
+        let outcomes = loads.iter().zip(latencies_us);
+        outcomes.map(|(load, latencies_us)| LoadOutcome::of(load, latencies_us, seconds)).collect()
     }
 }
 
 impl LoadOutcome {
+    /// The outcome of requests that were submitted within `seconds`.
+    fn of(load: &Load, latencies_us: Vec<f64>, seconds: f64) -> LoadOutcome {
+        let counted = latencies_us.len().max(1) as f64;
+        let iops = (latencies_us.len().max(1) - 1) as f64 / seconds.max(1e-9);
+        LoadOutcome {
+            iops,
+            mb_s: iops * load.bytes as f64 / 1e6,
+            mean_us: latencies_us.iter().sum::<f64>() / counted,
+            latencies_us,
+        }
+    }
+
     /// The value that a figure of this unit states.
     #[must_use]
     pub fn value(&self, unit: Unit) -> f64 {

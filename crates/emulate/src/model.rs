@@ -30,8 +30,8 @@ pub struct Model {
     freezes: Freezes,
     /// The latest moment of submission, of the clock.
     seen: u64,
-    /// Servers side by side, among which the delay of the cache's draining is divided.
-    width: u64,
+    /// Disks, among which the delay of the cache's draining is divided.
+    spindles: u64,
     statistics: Statistics,
 }
 
@@ -53,7 +53,7 @@ impl Model {
             Some(mechanics) => Server::Disks(Disks::new(mechanics, profile.capacity_bytes, stated.sync_us)),
             None => Server::Channels(Box::new(Channels::new(stated))),
         };
-        let width = stated.mechanics.as_ref().map_or(stated.channels, |mechanics| mechanics.spindles);
+        let spindles = stated.mechanics.as_ref().map_or(1, |mechanics| mechanics.spindles);
         Ok(Model {
             server,
             cache: stated.write_cache.as_ref().map(Cache::new),
@@ -63,7 +63,7 @@ impl Model {
             rng,
             freezes: Freezes::default(),
             seen: 0,
-            width: u64::from(width),
+            spindles: u64::from(spindles),
             statistics: Statistics::default(),
         })
     }
@@ -142,6 +142,12 @@ impl Model {
     }
 
     fn sync(&mut self, now: u64, request: &Request) -> u64 {
+        if let (Some(cache), Server::Channels(channels)) = (&self.cache, &self.server)
+            && cache.takes(true)
+        {
+            // There is nothing to wait for: draining holds up no sync.
+            return now.saturating_add(channels.sync_ns());
+        }
         let safe = self.cache.as_mut().map_or(now, |cache| cache.safe_at(now));
         self.serve(safe, request, Course::Sequential, None, false).end
     }
@@ -152,18 +158,33 @@ impl Model {
         let course = if reads { Course::Sequential } else { self.writes.meet(request) };
         let outlier = self.outlier(request);
         let durable = request.kind == RequestKind::DurableWrite;
-        if let Some(cache) = self.cache.as_mut().filter(|cache| !reads && cache.takes(durable)) {
-            self.statistics.cached_writes += 1;
-            let taken = cache.take(admitted, request.bytes, course != Course::Random);
+        if self.cache.as_ref().is_some_and(|cache| !reads && cache.takes(durable)) {
+            let taken = self.take_into_cache(admitted, request, course);
             let late = outlier.map_or(0, |met| crate::time::ns(met.us));
             return taken.max(self.limits.pass(admitted, request.bytes, false)).max(admitted + late);
         }
         let service = self.serve(admitted, request, course, outlier, swept);
         self.statistics.queued += Duration::from_nanos(service.start - now);
-        if let Some(cache) = &mut self.cache {
-            cache.put_off(admitted, service.busy / self.width);
+        if let (Some(cache), Server::Disks(_)) = (&mut self.cache, &self.server) {
+            cache.put_off(admitted, service.busy / self.spindles);
         }
         service.end.max(self.limits.pass(service.start, request.bytes, reads))
+    }
+
+    /// The moment at which the cache acknowledges a write.
+    fn take_into_cache(&mut self, now: u64, request: &Request, course: Course) -> u64 {
+        let cache = self.cache.as_mut().expect("only a device with a cache takes writes into it");
+        self.statistics.cached_writes += 1;
+        let sequential = course != Course::Random;
+        let written = match &mut self.server {
+            Server::Channels(channels) => {
+                let service = channels.drain(now, cache.drain_ns(request.bytes, sequential));
+                self.statistics.busy += Duration::from_nanos(service.busy);
+                service.end
+            }
+            Server::Disks(_) => cache.drained_at(now, request.bytes, sequential),
+        };
+        cache.take(now, request.bytes, written)
     }
 
     fn serve(

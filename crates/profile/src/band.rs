@@ -2,6 +2,7 @@
 
 use crate::model::ModelSection;
 use crate::profile::DeviceProfile;
+use crate::table::ServiceTable;
 use serde::{Deserialize, Serialize};
 
 /// A parameter of the model that may be uncertain.
@@ -13,6 +14,10 @@ pub enum Parameter {
     /// Number of channels; service times grow with it, so that the throughput of the busy device
     /// stays, and a single request becomes slower.
     ChannelsAtSameThroughput,
+    /// Share of its channels' time that a read of several stripes takes.
+    ReadOccupancy,
+    /// Share of its channels' time that a write of several stripes takes.
+    WriteOccupancy,
     /// Factor on the times of all reads.
     ReadTime,
     /// Factor on the times of all writes, overlapping ones included.
@@ -124,6 +129,8 @@ impl ModelSection {
         match parameter {
             Parameter::Channels => self.channels = (value.round() as u32).max(1),
             Parameter::ChannelsAtSameThroughput => self.set_channels_at_same_throughput(value),
+            Parameter::ReadOccupancy => self.read_occupancy = value,
+            Parameter::WriteOccupancy => self.write_occupancy = value,
             Parameter::ReadTime => self.scale_reads(value),
             Parameter::WriteTime => self.scale_writes(value),
             Parameter::WriteSequentialTime => self.write_sequential = self.write_sequential.scaled(value),
@@ -179,11 +186,19 @@ impl ModelSection {
     }
 
     fn set_channels_at_same_throughput(&mut self, channels: f64) {
-        let channels = (channels.round() as u32).max(1);
-        let factor = f64::from(channels) / f64::from(self.channels);
-        self.channels = channels;
-        self.scale_reads(factor);
-        self.scale_writes(factor);
+        let channels = u64::from((channels.round() as u32).max(1));
+        let stripes = Stripes { bytes: self.stripe_bytes, before: u64::from(self.channels), after: channels };
+        let striped = self.striped;
+        for table in [
+            &mut self.read_sequential,
+            &mut self.read_random,
+            &mut self.write_sequential,
+            &mut self.write_random,
+            &mut self.write_overlapping,
+        ] {
+            *table = if striped { stripes.rescaled(table) } else { table.scaled(stripes.factor(1)) };
+        }
+        self.channels = channels as u32;
     }
 
     fn scale_reads(&mut self, factor: f64) {
@@ -195,5 +210,43 @@ impl ModelSection {
         self.write_sequential = self.write_sequential.scaled(factor);
         self.write_random = self.write_random.scaled(factor);
         self.write_overlapping = self.write_overlapping.scaled(factor);
+    }
+}
+
+/// A change of the number of channels that leaves the device's throughput as it is.
+struct Stripes {
+    bytes: u64,
+    before: u64,
+    after: u64,
+}
+
+impl Stripes {
+    /// The factor on the time of a request of `bytes`. A channel takes longer over a stripe as
+    /// there are more of them, and has the fewer stripes of a large request: a request that is
+    /// striped over all channels before and after takes as long as it did.
+    fn factor(&self, bytes: u64) -> f64 {
+        let stripes = bytes.div_ceil(self.bytes).max(1);
+        let used = |channels: u64| stripes.min(channels) as f64;
+        self.after as f64 / self.before as f64 * used(self.before) / used(self.after)
+    }
+
+    /// The times after the change; with a point for the least request that all channels share, and
+    /// for the largest that is one stripe.
+    fn rescaled(&self, table: &ServiceTable) -> ServiceTable {
+        if table.is_empty() {
+            return ServiceTable::default();
+        }
+        let most = table.points.last().map_or(0, |point| point.0);
+        let corners = [1, self.before, self.after].map(|stripes| stripes * self.bytes);
+        let mut sizes: Vec<u64> = table.points.iter().map(|point| point.0).collect();
+        sizes.extend(corners.into_iter().filter(|&bytes| bytes < most));
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut longest = 0.0f64;
+        let points = sizes.into_iter().map(|bytes| {
+            longest = longest.max(table.us(bytes) * self.factor(bytes));
+            (bytes, longest)
+        });
+        ServiceTable::new(points.collect::<Vec<_>>())
     }
 }

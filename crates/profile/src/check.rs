@@ -169,6 +169,7 @@ impl ModelSection {
             }
         }
         number("model.jitter", self.jitter, true, 0.9)?;
+        self.check_striping()?;
         if let Some(mechanics) = &self.mechanics {
             mechanics.check()?;
         }
@@ -186,6 +187,25 @@ impl ModelSection {
             positive("model.area.factor", point.factor)?;
         }
         self.check_bands()
+    }
+
+    fn check_striping(&self) -> Checked {
+        expect(
+            self.stripe_bytes.is_power_of_two() && self.stripe_bytes >= 512,
+            "model.stripe_bytes",
+            || format!("{} is not a power of two from 512 on", self.stripe_bytes),
+        )?;
+        for (key, occupancy, limit) in [
+            ("model.read_occupancy", self.read_occupancy, self.read_mb_s),
+            ("model.write_occupancy", self.write_occupancy, self.write_mb_s),
+        ] {
+            number(key, occupancy, false, 1.0)?;
+            let limited = limit.or(self.total_mb_s).is_some();
+            expect(occupancy == 1.0 || limited, key, || {
+                format!("is {occupancy}, and no bandwidth of this direction limits a stream")
+            })?;
+        }
+        Ok(())
     }
 
     fn check_tables(&self) -> Checked {

@@ -14,6 +14,24 @@ fn eight() -> u32 {
 fn sixty_four_kib() -> u64 {
     64 << 10
 }
+fn four_kib() -> u64 {
+    4 << 10
+}
+fn is_four_kib(value: &u64) -> bool {
+    *value == four_kib()
+}
+fn yes() -> bool {
+    true
+}
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+fn whole() -> f64 {
+    1.0
+}
+fn is_whole(value: &f64) -> bool {
+    *value == 1.0
+}
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
@@ -28,6 +46,20 @@ pub struct ModelSection {
     /// Requests served side by side; further ones wait in order of arrival. One for disks.
     #[serde(default = "one")]
     pub channels: u32,
+    /// Whether a request larger than a stripe occupies several channels, as on flash chips. If not,
+    /// each request has one of the channels, as on a network volume.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub striped: bool,
+    /// Bytes on one channel before the next channel's.
+    #[serde(default = "four_kib", skip_serializing_if = "is_four_kib")]
+    pub stripe_bytes: u64,
+    /// Share of its channels' time that a read of several stripes takes; above 0, at most 1. Below
+    /// 1 the chips wait for the interface, and `read_mb_s` or `total_mb_s` limits a stream.
+    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    pub read_occupancy: f64,
+    /// The same of writes.
+    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    pub write_occupancy: f64,
     /// Reads that continue where one of the last `read_streams` reads ended.
     #[serde(default, skip_serializing_if = "ServiceTable::is_empty")]
     pub read_sequential: ServiceTable,
@@ -91,6 +123,10 @@ impl Default for ModelSection {
     fn default() -> ModelSection {
         ModelSection {
             channels: 1,
+            striped: true,
+            stripe_bytes: four_kib(),
+            read_occupancy: 1.0,
+            write_occupancy: 1.0,
             read_sequential: ServiceTable::default(),
             read_random: ServiceTable::default(),
             write_sequential: ServiceTable::default(),

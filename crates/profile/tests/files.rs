@@ -179,6 +179,16 @@ fn every_value_that_makes_no_sense_is_named() {
         (|p| p.model.sync_us = f64::INFINITY, "model.sync_us"),
         (|p| p.model.read_mb_s = Some(0.0), "model.read_mb_s"),
         (|p| p.model.jitter = 1.0, "model.jitter"),
+        (|p| p.model.stripe_bytes = 1000, "model.stripe_bytes"),
+        (|p| p.model.read_occupancy = 0.0, "model.read_occupancy"),
+        (|p| p.model.write_occupancy = 1.5, "model.write_occupancy"),
+        (
+            |p| {
+                (p.model.read_mb_s, p.model.total_mb_s) = (None, None);
+                p.model.read_occupancy = 0.5;
+            },
+            "model.read_occupancy",
+        ),
         (|p| p.model.outliers[0].share = 1.5, "model.outliers.share"),
         (|p| p.model.outliers[0].share = 0.5, "model.outliers.spacing"),
         (|p| p.model.outliers[0].spacing = Some((0, 5)), "model.outliers.spacing"),
@@ -248,4 +258,25 @@ fn channels_at_the_same_throughput_slow_down_the_single_request() {
     assert_eq!(model.channels, 10);
     assert!((busy(&model) - before.0).abs() < 1e-12);
     assert_eq!(model.read_random.us(4096), before.1 * 2.5);
+}
+
+#[test]
+fn channels_at_the_same_throughput_leave_a_request_as_it_is_that_is_striped_over_all_of_them() {
+    // Eight channels; 32 KiB are a page on each.
+    let model = ModelSection {
+        channels: 8,
+        read_sequential: ServiceTable::new([(4096, 130.0), (32_768, 130.0), (1 << 20, 4160.0)]),
+        ..ModelSection::default()
+    };
+    for (channels, times) in [
+        (4.0, [(4096, 65.0), (16_384, 65.0), (32_768, 130.0), (1 << 20, 4160.0)]),
+        (16.0, [(4096, 260.0), (16_384, 260.0), (32_768, 260.0), (1 << 20, 4160.0)]),
+    ] {
+        let mut swept = model.clone();
+        swept.set(Parameter::ChannelsAtSameThroughput, channels);
+        for (bytes, us) in times {
+            let found = swept.read_sequential.us(bytes);
+            assert!((found - us).abs() < 1e-9, "{channels} channels, {bytes} B: {found}");
+        }
+    }
 }

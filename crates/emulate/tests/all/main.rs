@@ -3,6 +3,7 @@
 
 mod emulated;
 mod figures;
+mod mixes;
 mod model;
 mod nand_block_maps_merge;
 mod nand_costs_lie_on_the_equations;
