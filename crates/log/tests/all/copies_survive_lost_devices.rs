@@ -3,11 +3,11 @@
 //! append.
 
 use crate::support;
-use crate::support::{Model, as_records, identity_with, random_group};
+use crate::support::{Model, as_records, device_with, identity_with, random_group};
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{
-    AbsentDevice, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, FaultPlan, Faulty, Fill,
+    AbsentDevice, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, FaultPlan, Faulty,
     MemoryDevice, Survival,
 };
 use firndb_log::testing::options;
@@ -16,6 +16,11 @@ use firndb_testkit::bytes::contents;
 use std::sync::Arc;
 
 const MEMBERS: u32 = 3;
+
+/// Devices for a log of `members` members.
+fn empty(members: u32) -> Vec<Arc<MemoryDevice>> {
+    (0..members).map(|i| device_with(&format!("log {i}"), 512, 160 << 10)).collect()
+}
 
 fn two_copies(rng: &mut Rng) -> LogOptions {
     LogOptions {
@@ -168,13 +173,7 @@ fn check_image(
 fn run(seed: u64, tally: &mut Tally) {
     let mut rng = Rng::new(seed);
     let options = two_copies(&mut rng);
-    let images: Vec<Arc<MemoryDevice>> = (0..MEMBERS)
-        .map(|i| {
-            let device = MemoryDevice::new(&format!("log {i}"));
-            device.grow(160 << 10, Fill::Written).unwrap();
-            Arc::new(device)
-        })
-        .collect();
+    let images = empty(MEMBERS);
     let plan = CrashPlan::new();
     let held = images.iter().map(|image| plan.device_holding(image) as Arc<dyn Device>).collect();
     let log = Log::create(held, identity(&[(Epoch(1), Lsn::FIRST)]), Epoch(1), options).unwrap();
@@ -225,13 +224,7 @@ fn whichever_device_is_lost_at_whichever_moment_long() {
 /// reported.
 #[test]
 fn without_copies_a_lost_device_is_an_error() {
-    let images: Vec<Arc<MemoryDevice>> = (0..2)
-        .map(|i| {
-            let device = MemoryDevice::new(&format!("log {i}"));
-            device.grow(160 << 10, Fill::Written).unwrap();
-            Arc::new(device)
-        })
-        .collect();
+    let images = empty(2);
     let identity = identity_with(2, &[(Epoch(1), Lsn::FIRST)]);
     let log = Log::create(as_devices(&images, None), identity.clone(), Epoch(1), options()).unwrap();
     log.flush(log.end()).unwrap();
@@ -245,13 +238,7 @@ fn without_copies_a_lost_device_is_an_error() {
 fn what_one_device_lost_or_spoilt_is_on_another() {
     let mut rng = Rng::new(5);
     for round in 0..40 {
-        let images: Vec<Arc<MemoryDevice>> = (0..MEMBERS)
-            .map(|i| {
-                let device = MemoryDevice::new(&format!("log {i}"));
-                device.grow(160 << 10, Fill::Written).unwrap();
-                Arc::new(device)
-            })
-            .collect();
+        let images = empty(MEMBERS);
         let epochs = [(Epoch(1), Lsn::FIRST)];
         let options = LogOptions { copies: 2, ..options() };
         let log = Log::create(as_devices(&images, None), identity(&epochs), Epoch(1), options).unwrap();
@@ -293,13 +280,7 @@ fn what_one_device_lost_or_spoilt_is_on_another() {
 
 #[test]
 fn every_request_lies_on_two_devices() {
-    let images: Vec<Arc<MemoryDevice>> = (0..MEMBERS)
-        .map(|i| {
-            let device = MemoryDevice::new(&format!("log {i}"));
-            device.grow(160 << 10, Fill::Written).unwrap();
-            Arc::new(device)
-        })
-        .collect();
+    let images = empty(MEMBERS);
     let options = LogOptions { copies: 2, ..options() };
     let log = Log::create(as_devices(&images, None), identity(&[(Epoch(1), Lsn::FIRST)]), Epoch(1), options)
         .unwrap();
