@@ -1,6 +1,7 @@
 //! Pictures of what was measured, as SVG: throughput over request size, and the distribution of
 //! latencies.
 
+use crate::characterize_report::KINDS;
 use firndb_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose};
 use firndb_console::chart::{self, Axis, Chart, Corner, Mark, Series};
 use firndb_console::{Failure, size};
@@ -25,17 +26,6 @@ pub fn draw(dir: &Path, profile: &DeviceProfile, measured: &Measurements) -> Res
     Ok(vec![throughput, latency])
 }
 
-fn kinds() -> [(&'static str, Op, Pattern); 6] {
-    [
-        ("read, sequential", Op::Read, Pattern::Sequential),
-        ("read, random", Op::Read, Pattern::Random),
-        ("durable write, sequential", Op::WriteDurable, Pattern::Sequential),
-        ("durable write, random", Op::WriteDurable, Pattern::Random),
-        ("write, sequential", Op::WriteLater, Pattern::Sequential),
-        ("write, random", Op::WriteLater, Pattern::Random),
-    ]
-}
-
 fn sizes(measured: &Measurements) -> Vec<Curve> {
     let curve = |(name, op, pattern): (&str, Op, Pattern)| {
         let cells = measured.of(Purpose::BySize, op, pattern);
@@ -43,7 +33,7 @@ fn sizes(measured: &Measurements) -> Vec<Curve> {
             cells.into_iter().map(|one| ((one.cell.bytes as f64).log2(), one.mb_per_second().max(1e-3)));
         (name.to_owned(), points.collect::<Vec<_>>())
     };
-    kinds().into_iter().map(curve).filter(|(_, points)| !points.is_empty()).collect()
+    KINDS.into_iter().map(curve).filter(|(_, points)| !points.is_empty()).collect()
 }
 
 fn distributions(measured: &Measurements) -> Vec<Curve> {
@@ -57,7 +47,7 @@ fn distributions(measured: &Measurements) -> Vec<Curve> {
         (name, one.tally.latency.cumulative().into_iter().map(nines).collect::<Vec<_>>())
     };
     let mut curves = Vec::new();
-    for (name, op, pattern) in kinds().into_iter().take(4) {
+    for (name, op, pattern) in KINDS.into_iter().take(4) {
         let cells = measured.of(Purpose::BySize, op, pattern);
         if let Some(one) = cells.into_iter().find(|one| one.cell.bytes == PAGE) {
             curves.push(curve(format!("{name}, 4 KiB"), one));

@@ -8,6 +8,16 @@ use firndb_workloads::results::config_hash;
 use serde_json::{Value, json};
 use std::fmt::Display;
 
+/// The kinds of requests that are measured by size, and what they are called.
+pub const KINDS: [(&str, Op, Pattern); 6] = [
+    ("read, sequential", Op::Read, Pattern::Sequential),
+    ("read, random", Op::Read, Pattern::Random),
+    ("durable write, sequential", Op::WriteDurable, Pattern::Sequential),
+    ("durable write, random", Op::WriteDurable, Pattern::Random),
+    ("write, sequential", Op::WriteLater, Pattern::Sequential),
+    ("write, random", Op::WriteLater, Pattern::Random),
+];
+
 pub fn print(profile: &DeviceProfile, measured: &Measurements) {
     say!("{}", profile.title);
     say!("{}", profile.source);
@@ -29,17 +39,9 @@ pub fn show_us(us: f64) -> String {
 }
 
 fn print_sizes(measured: &Measurements) {
-    let kinds = [
-        ("read, sequential", Op::Read, Pattern::Sequential),
-        ("read, random", Op::Read, Pattern::Random),
-        ("durable write, sequential", Op::WriteDurable, Pattern::Sequential),
-        ("durable write, random", Op::WriteDurable, Pattern::Random),
-        ("write, sequential", Op::WriteLater, Pattern::Sequential),
-        ("write, random", Op::WriteLater, Pattern::Random),
-    ];
     let mut sizes =
         table::new(&["one at a time", "size", "per s", "MB/s", "mean", "p50", "p99", "p99.9", "max"]);
-    for (name, op, pattern) in kinds {
+    for (name, op, pattern) in KINDS {
         for one in measured.of(Purpose::BySize, op, pattern) {
             let latency = &one.tally.latency;
             sizes.add_row([
