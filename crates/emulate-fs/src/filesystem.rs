@@ -77,6 +77,13 @@ impl EmulatedFiles {
     }
 }
 
+fn send(attributes: Result<FileAttr, Errno>, reply: ReplyAttr) {
+    match attributes {
+        Ok(attributes) => reply.attr(&KEEP, &attributes),
+        Err(error) => reply.error(code(error)),
+    }
+}
+
 fn attributes(tree: &Tree, inode: Inode) -> Result<FileAttr, Errno> {
     let mut occupied = None;
     let metadata = match tree.file(inode) {
@@ -157,10 +164,7 @@ impl Filesystem for EmulatedFiles {
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(Inode(inode.0)) {
-            Ok(attributes) => reply.attr(&KEEP, &attributes),
-            Err(error) => reply.error(code(error)),
-        }
+        send(self.attributes(Inode(inode.0)), reply);
     }
 
     fn setattr(
@@ -183,7 +187,7 @@ impl Filesystem for EmulatedFiles {
     ) {
         let inode = Inode(inode.0);
         let store = &self.emulation.store;
-        let result = size.map_or(Ok(()), |size| store.set_size(inode, size)).and_then(|()| {
+        let changed = size.map_or(Ok(()), |size| store.set_size(inode, size)).and_then(|()| {
             store.names(|tree| {
                 let path = tree.backing_path(inode);
                 let system = |result: std::io::Result<()>| result.map_err(|error| errno(&error));
@@ -200,10 +204,7 @@ impl Filesystem for EmulatedFiles {
                 attributes(tree, inode)
             })
         });
-        match result {
-            Ok(attributes) => reply.attr(&KEEP, &attributes),
-            Err(error) => reply.error(code(error)),
-        }
+        send(changed, reply);
     }
 
     fn mkdir(
