@@ -22,7 +22,7 @@ pub(crate) struct Packer<'p> {
 }
 
 impl<'p> Packer<'p> {
-    /// Overwrites `page` with a node without entries.
+    /// Begins to overwrite `page` with a node; [`Packer::finish`] clears what no entry covers.
     pub(crate) fn start(page: &'p mut [u8], shape: &Shape<'_>) -> Result<Packer<'p>, Malformed> {
         let high = shape.high.unwrap_or_default();
         if page.len() > 1 << 16 || HEADER_LEN + shape.low.len() + high.len() > page.len() {
@@ -34,7 +34,7 @@ impl<'p> Packer<'p> {
         if (shape.level == 0) != (shape.first_child == 0) {
             return malformed("a leaf with a child, or an inner node without");
         }
-        page.fill(0);
+        page[..HEADER_LEN].fill(0);
         let prefix_len = prefix_between(shape.low, shape.high);
         let high_start = HEADER_LEN + shape.low.len();
         page[field::FORMAT] = FORMAT;
@@ -112,10 +112,12 @@ impl<'p> Packer<'p> {
         self.push_parts(front, back, value)
     }
 
-    /// Writes the header's counts. Refuses keys outside the fences.
+    /// Clears the gap between slots and heap, and writes the header's counts. Refuses keys outside
+    /// the fences.
     pub(crate) fn finish(self) -> Result<(), Malformed> {
         let slots_start = self.slots_start();
         let Packer { page, heap_start, count, .. } = self;
+        page[slots_start + count * SLOT_LEN..heap_start].fill(0);
         put_half(page, field::COUNT, count);
         put_half(page, field::HEAP_LEN, page.len() - heap_start);
         if count > 0 {

@@ -194,6 +194,9 @@ fn a_full_leaf_can_always_be_split_and_the_halves_merged_again() {
                 .unwrap();
             let mut right = vec![0; left.len()];
             assert!(apply(&mut right, &body(|body| op::format(body, &shape, &list))));
+            let mut reused = left.clone();
+            assert!(apply(&mut reused, &body(|body| op::format(body, &shape, &list))));
+            assert!(reused == right, "the bytes depend on what the page held before");
             let mut trimmed = left.clone();
             assert!(apply(&mut trimmed, &body(|body| op::trim(body, point.slot, Some(&point.separator)))));
             let mut halves = model.clone();
