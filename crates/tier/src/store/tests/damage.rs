@@ -99,6 +99,28 @@ fn a_torn_metadata_slot_costs_nothing_and_two_are_reported() {
     }
 }
 
+/// Cause: recounted totals were stored as containing a record at the end of the log, where there is
+/// none. Effect: if the next crash came before any log of the new epoch was durable, the store was
+/// refused as newer than its log. Mend: they contain the log before its end.
+#[test]
+fn recounted_totals_are_not_newer_than_the_log() {
+    let (device, log, store, pages) = store_with_pages(30);
+    store.sync().unwrap();
+    write(&store, &log, &pages[..1]);
+    let redo_from = store.oldest_needed_lsn().unwrap();
+    log.flush(log.end()).unwrap();
+    let (records, end) = (log.records(), log.end());
+    flip(&device, store.geometry.meta_offset(MetaId::Totals, Slot::A));
+    let recovered = recover(device.clone(), &records, redo_from, end).unwrap();
+    // The new epoch begins further on; the next crash leaves nothing of it.
+    log.tick();
+    log.flush(log.end()).unwrap();
+    recovered.attach_journal(log);
+    recovered.sync().unwrap();
+    let again = recover(device, &records, redo_from, end).unwrap();
+    compare(&again, &fold(&records, end));
+}
+
 /// Cause: of two slots the valid one was used, whichever it was. Effect: when the newer one had
 /// rotted, pages were found at their old places, with right checksums. Fix: a bad slot that redo
 /// does not explain is damage.
