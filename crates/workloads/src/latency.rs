@@ -1,7 +1,7 @@
 //! Latencies: recorded in nanoseconds, reported in microseconds.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Longest latency recorded; longer ones count as this.
@@ -22,7 +22,7 @@ impl Default for LatencyRecorder {
 }
 
 /// Percentiles in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Arithmetic mean.
     pub mean: f64,

@@ -1,13 +1,20 @@
 //! `firn lab bench`: durable commits on a real device, and papers' figures measured again.
 //!
-//! [`cache`] and [`log`] share figures and tables beside a paper's ([`figure`]), their pictures
-//! ([`picture`]) and simulations that measure ([`simulation`]).
+//! [`cache`] and [`log`] share figures and tables beside a paper's ([`figure`]), made of medians
+//! with their ranges ([`sampled`]); running the simulations that measure ([`cells`],
+//! [`simulation`]); the file that keeps what they found ([`kept`]); pictures ([`picture`]) and
+//! pages ([`report`]).
 
 mod cache;
+mod cells;
 mod commit;
 mod figure;
+mod kept;
 mod log;
+mod made;
 mod picture;
+mod report;
+mod sampled;
 mod simulation;
 
 use clap::Subcommand;
@@ -23,6 +30,8 @@ pub enum Bench {
     Cache(cache::BenchCache),
     /// The figures of the FlashLogging paper, measured again in virtual time
     Log(log::args::BenchLog),
+    /// A page of tables, and pictures, of a file of results
+    Report(report::Report),
 }
 
 impl Bench {
@@ -30,8 +39,9 @@ impl Bench {
     pub fn results(&self) -> Option<&Path> {
         match self {
             Bench::Commit(args) => args.json.as_deref(),
-            Bench::Cache(args) => args.json.as_deref(),
-            Bench::Log(args) => args.json.as_deref(),
+            Bench::Cache(args) => args.running.json.as_deref(),
+            Bench::Log(args) => args.running.json.as_deref(),
+            Bench::Report(_) => None,
         }
     }
 
@@ -40,6 +50,7 @@ impl Bench {
             Bench::Commit(args) => commit::run(args),
             Bench::Cache(args) => cache::run(args),
             Bench::Log(args) => log::run(args),
+            Bench::Report(args) => report::run(args),
         }
     }
 }

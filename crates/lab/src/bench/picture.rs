@@ -6,16 +6,28 @@ use firndb_console::{Failure, say};
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// Makes the directory, if there is to be one.
+pub fn prepare(pictures: Option<&Path>) -> Result<(), Failure> {
+    let Some(dir) = pictures else { return Ok(()) };
+    std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))
+}
+
 /// Prints the figures, and draws their panels into the directory if there is one.
 pub fn show(figures: &[Figure], pictures: Option<&Path>) -> Result<(), Failure> {
     for figure in figures {
         say!("{}", figure.text());
     }
-    let Some(dir) = pictures else { return Ok(()) };
-    figures
-        .iter()
-        .flat_map(|figure| &figure.panels)
-        .try_for_each(|panel| draw(&dir.join(format!("{}.svg", panel.key)), panel))
+    pictures.map_or(Ok(()), |dir| draw_all(figures, dir).map(drop))
+}
+
+/// Draws the panels into the directory; returns the keys of those drawn.
+pub fn draw_all(figures: &[Figure], dir: &Path) -> Result<BTreeSet<String>, Failure> {
+    let mut drawn = BTreeSet::new();
+    for panel in figures.iter().flat_map(|figure| &figure.panels).filter(|panel| panel.drawn) {
+        draw(&dir.join(format!("{}.svg", panel.key)), panel)?;
+        drawn.insert(panel.key.clone());
+    }
+    Ok(drawn)
 }
 
 /// Draws the panel into a file.
@@ -26,8 +38,7 @@ fn draw(path: &Path, panel: &Panel) -> Result<(), Failure> {
     if least > most {
         return Ok(());
     }
-    let top = points().map(|point| point.range.map_or(point.value, |(_, high)| high.max(point.value)));
-    let top = top.fold(0.0, f64::max).max(1e-9) * 1.08;
+    let top = points().flat_map(|point| point.y.values()).fold(0.0, f64::max).max(1e-9) * 1.08;
     let margin = ((most - least) * 0.03).max(0.05);
     let label = |x: &f64| {
         let near = points().find(|point| (place(point.x) - x).abs() < 0.02);
@@ -40,8 +51,8 @@ fn draw(path: &Path, panel: &Panel) -> Result<(), Failure> {
         color,
         // Names on the axis have nothing between them.
         mark: if panel.log_x { Mark::LineAndPoints } else { Mark::Points },
-        points: series.points.iter().map(|point| (place(point.x), point.value)).collect(),
-        bars: series.points.iter().filter_map(|it| it.range.map(|range| (place(it.x), range))).collect(),
+        points: series.points.iter().map(|point| (place(point.x), point.y.value)).collect(),
+        bars: series.points.iter().filter_map(|it| it.y.range.map(|range| (place(it.x), range))).collect(),
     });
     let chart = Chart {
         title: &panel.title,
@@ -56,6 +67,7 @@ fn draw(path: &Path, panel: &Panel) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::super::figure::Point;
+    use super::super::sampled::Sampled;
     use super::*;
 
     #[test]
@@ -65,9 +77,9 @@ mod tests {
         let mut panel = Panel::new("a", "a panel", "clients", "a minute");
         panel.log_x = true;
         for x in [1.0, 2.0, 64.0] {
-            let point = Point { x, label: format!("{x}"), value: x * 3.0, range: Some((x, x * 5.0)) };
-            panel.add("ours", point.clone());
-            panel.add("theirs", Point { range: None, ..point });
+            let label = format!("{x}");
+            panel.add("ours", Point::new(x, &*label, &Sampled::new(vec![x, x * 3.0, x * 5.0], None, None)));
+            panel.add("theirs", Point::new(x, &*label, &Sampled::once(x * 3.0)));
         }
         draw(&path, &panel).unwrap();
         let svg = std::fs::read_to_string(&path).unwrap();

@@ -17,9 +17,10 @@ const PAPER_MOST: f64 = 103_000.0;
 /// Cores of the paper's server.
 const PAPER_CORES: f64 = 2.0;
 
-/// How many times Firn's measured cost `paper` is.
-pub fn paper_factor() -> f64 {
-    CostModel::FIRN.factor_reaching(PAPER, PAPER_CORES)
+/// How many times Firn's measured cost `paper` is, and the two ends of its estimate.
+pub fn paper_factors() -> [(&'static str, f64); 3] {
+    let named = [("paper", PAPER), ("paper-slow", PAPER_LEAST), ("paper-fast", PAPER_MOST)];
+    named.map(|(name, rate)| (name, CostModel::FIRN.factor_reaching(rate, PAPER_CORES)))
 }
 
 /// A setting of the cost model.

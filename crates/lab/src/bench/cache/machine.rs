@@ -5,9 +5,11 @@
 //! while it is measured. No checkpoint falls into a run unless it is asked for: one that did would
 //! cost lazy cleaning most.
 
+use super::found::{DeviceFound, Found};
 use super::in_place::InPlace;
 use super::meter::{Counts, Meter};
 use super::population::{Population, Size, options};
+use crate::bench::cells::{Cellular, end_of};
 use crate::bench::simulation::simulate;
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
@@ -19,11 +21,11 @@ use firndb_cache_comparators::Compared;
 use firndb_console::Failure;
 use firndb_device::{Device, MemoryDevice};
 use firndb_emulate::Emulated;
-use firndb_profile::DeviceProfile;
+use firndb_profile::{DeviceProfile, VariantName};
 use firndb_workloads::tpcc::{self, ClientOptions, Mix, Terminals};
 use firndb_workloads::{DriverOptions, LiveRate};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Cores of the paper's processor.
 pub const CORES: usize = 4;
@@ -111,65 +113,40 @@ impl Cell {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct Found {
-    pub seconds: f64,
-    pub commits: u64,
-    pub per_second: f64,
-    /// New-Orders a minute.
-    pub tpm: f64,
-    /// Of all pages that DRAM missed, those that the cache had.
-    pub hit_rate: f64,
-    /// Of all dirty pages that left DRAM, those that the store was spared.
-    pub write_reduction: f64,
-    pub duplicates: f64,
-    /// Pages missed in a transaction.
-    pub misses: f64,
-    pub dirty_out: f64,
-    pub write_backs: f64,
-    pub flash: DeviceFound,
-    pub store: DeviceFound,
-    pub map_reads: f64,
-    /// Share of the clients' time in lock waits.
-    pub lock_wait_share: f64,
-    /// Attempts repeated, a transaction.
-    pub retries: f64,
-    pub helped_batches: u64,
-    pub database_bytes: u64,
-    pub frames: u64,
-    pub cache_slots: u64,
-    pub trace_hash: u64,
-    pub real: Duration,
+impl Data {
+    /// The same with what is estimated at this end of its band; `None` if nothing is.
+    fn at_end(&self, end: VariantName) -> Option<Data> {
+        let (profile, of): (_, fn(DeviceProfile) -> Data) = match self {
+            Data::Disks(profile) => (profile, Data::Disks),
+            Data::DisksInPlace(profile) => (profile, Data::DisksInPlace),
+            Data::Flash(profile) => (profile, Data::Flash),
+            Data::FlashInPlace(profile) => (profile, Data::FlashInPlace),
+        };
+        end_of(profile, end).map(of)
+    }
 }
 
-/// What a device did in a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DeviceFound {
-    /// Of the time, with a request under way.
-    pub utilization: f64,
-    /// Time that channels or arms worked, microseconds a transaction.
-    pub busy_us: f64,
-    /// Pages a second.
-    pub pages: f64,
-    /// Reads in a transaction.
-    pub reads: f64,
-    pub writes: f64,
-    pub write_bytes: f64,
-    /// Of the bytes written, those of large requests that went on where the last one ended.
-    pub sequential: f64,
-}
+impl Cellular for Cell {
+    type Found = Found;
 
-impl DeviceFound {
-    fn of(counts: &Counts, busy: Duration, seconds: f64, commits: f64) -> DeviceFound {
-        DeviceFound {
-            utilization: counts.busy.as_secs_f64() / seconds,
-            busy_us: busy.as_secs_f64() * 1e6 / commits,
-            pages: (counts.read_pages + counts.write_pages) as f64 / seconds,
-            reads: counts.reads as f64 / commits,
-            writes: counts.writes as f64 / commits,
-            write_bytes: counts.write_bytes as f64 / commits,
-            sequential: counts.sequential_write_bytes as f64 / (counts.write_bytes as f64).max(1.0),
+    fn name(&self) -> String {
+        Cell::name(self)
+    }
+
+    fn at_end(&self, end: VariantName) -> Option<Cell> {
+        let cache = self.cache.as_ref().and_then(|cache| {
+            end_of(&cache.profile, end).map(|profile| CacheCell { profile, ..cache.clone() })
+        });
+        let (data, log) = (self.data.at_end(end), end_of(&self.log, end));
+        if cache.is_none() && data.is_none() && log.is_none() {
+            return None;
         }
+        Some(Cell {
+            cache: cache.or_else(|| self.cache.clone()),
+            data: data.unwrap_or_else(|| self.data.clone()),
+            log: log.unwrap_or_else(|| self.log.clone()),
+            ..self.clone()
+        })
     }
 }
 
@@ -388,12 +365,11 @@ impl Course<'_> {
 }
 
 pub fn run(cell: &Cell, population: &Population, interrupted: &'static AtomicBool) -> Result<Found, Failure> {
-    let began = Instant::now();
     let population = population.duplicate();
     let cell = cell.clone();
     let (mut found, trace_hash) =
         simulate(cell.seed, CORES, move || simulated(&cell, population, interrupted))?;
-    (found.trace_hash, found.real) = (trace_hash, began.elapsed());
+    found.trace_hash = format!("{trace_hash:016x}");
     Ok(found)
 }
 

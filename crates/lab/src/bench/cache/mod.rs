@@ -6,6 +6,7 @@
 //! and its length.
 
 mod compared;
+mod found;
 mod in_place;
 mod machine;
 mod meter;
@@ -14,23 +15,24 @@ mod population;
 mod restart;
 mod sizes;
 
-use crate::bench::figure::{Figure, round};
+use crate::bench::cells::{Cells, Judged, Measured, Running};
+use crate::bench::figure::Figure;
+use crate::bench::kept::{Head, Kept};
+use crate::bench::made::Made;
 use crate::bench::picture;
 use clap::{Args, ValueEnum};
 use compared::{EXADATA, FIFO, GR, GSC, KEEP, LC, SELECT, TAC};
 use firndb_cache_comparators::Compared;
-use firndb_console::output::write_json;
-use firndb_console::{Failure, commit_of_source, interrupt, progress};
+use firndb_console::{Failure, commit_of_source, interrupt};
 use firndb_profile::DeviceProfile;
-use firndb_workloads::results::{BenchResult, Conditions};
-use indicatif::ProgressBar;
-use machine::{CacheCell, Cell, DRAM_PERCENT, Data, Found, NO_CHECKPOINT};
+use firndb_workloads::results::Conditions;
+use found::Found;
+use machine::{CacheCell, Cell, DRAM_PERCENT, Data, NO_CHECKPOINT};
 use population::{Population, Size};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 const TABLES: [&str; 4] = ["3", "4", "5", "6"];
 const FIGURES: [&str; 4] = ["4", "5", "6", "overhead"];
@@ -82,36 +84,42 @@ pub struct BenchCache {
     /// Virtual seconds of each run [20, or 5 with --quick]
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-    /// Equal seeds give equal results
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Show each measurement on standard error when it is done
-    #[arg(long)]
-    pub verbose: bool,
-    /// Write the pictures into this directory, as SVG
-    #[arg(long, value_name = "DIR")]
-    pub pictures: Option<PathBuf>,
-    /// Write the results to this file as JSON, too
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub running: Running,
 }
 
 pub fn run(args: &BenchCache) -> Result<(), Failure> {
     check(args)?;
-    if let Some(dir) = &args.pictures {
-        std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-    }
+    let running = &args.running;
+    picture::prepare(running.pictures.as_deref())?;
     let stop = interrupt::install()?;
-    let began = Instant::now();
-    let spinner = progress::spinner("beginning");
-    let mut bench = Bench { args, stop, population: None, found: BTreeMap::new(), rows: Vec::new(), spinner };
-    let figures = bench.figures();
-    bench.spinner.finish_and_clear();
-    let figures = figures?;
-    picture::show(&figures, args.pictures.as_deref())?;
-    match &args.json {
-        Some(path) => write_json(path, &bench.results(&figures, began.elapsed())),
-        None => Ok(()),
+    let kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
+    let cells = Cells::new(running, args.quick, stop, kept);
+    let bench = Bench { args, stop, cells, population: Arc::default() };
+    let figures = bench.cells.figures(|| bench.figures())?;
+    picture::show(&figures, running.pictures.as_deref())
+}
+
+/// What results of one file have in common.
+fn head(args: &BenchCache) -> Head {
+    let size = size(args);
+    let config = json!({
+        "size": size.name, "warehouses": size.scale.warehouses, "items": size.scale.items,
+        "customers": size.scale.customers, "clients": size.clients, "dram_percent": DRAM_PERCENT,
+        "quick": args.quick, "seconds": args.seconds, "cores": machine::CORES,
+        "everywhere": args.everywhere, "runs": args.runs,
+    });
+    let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
+    conditions.simulated = true;
+    Head::new("cache", conditions)
+}
+
+fn size(args: &BenchCache) -> Size {
+    let usual = if args.quick { SizeName::Quick } else { SizeName::Full };
+    match args.size.unwrap_or(usual) {
+        SizeName::Full => Size::FULL,
+        SizeName::Quick => Size::QUICK,
+        SizeName::Tiny => Size::TINY,
     }
 }
 
@@ -132,16 +140,13 @@ fn check(args: &BenchCache) -> Result<(), Failure> {
 pub struct Bench<'a> {
     args: &'a BenchCache,
     stop: &'static AtomicBool,
-    population: Option<Population>,
-    /// What was measured already, by the name of its cell: tables and figures share runs.
-    found: BTreeMap<String, Found>,
-    /// Other raw measurements.
-    rows: Vec<Value>,
-    spinner: ProgressBar,
+    cells: Cells<'a>,
+    /// The loaded database.
+    population: Arc<Made<(), Population>>,
 }
 
 impl Bench<'_> {
-    fn figures(&mut self) -> Result<Vec<Figure>, Failure> {
+    fn figures(&self) -> Result<Vec<Figure>, Failure> {
         let (all, args) = (self.args.all, self.args);
         let table = |number: &str| all || args.table.iter().any(|wanted| wanted == number);
         let figure = |number: &str| all || args.figure.iter().any(|wanted| wanted == number);
@@ -170,15 +175,6 @@ impl Bench<'_> {
             figures.push(more::overhead(self)?);
         }
         Ok(figures)
-    }
-
-    fn size(&self) -> Size {
-        let usual = if self.args.quick { SizeName::Quick } else { SizeName::Full };
-        match self.args.size.unwrap_or(usual) {
-            SizeName::Full => Size::FULL,
-            SizeName::Quick => Size::QUICK,
-            SizeName::Tiny => Size::TINY,
-        }
     }
 
     /// Percents of the database: 2 to 14 GB of the paper's 50.
@@ -214,7 +210,7 @@ impl Bench<'_> {
     /// The machine of section 5.2.
     fn cell(&self, data: Data, cache: Option<CacheCell>) -> Result<Cell, Failure> {
         Ok(Cell {
-            size: self.size(),
+            size: size(self.args),
             data,
             cache,
             dram_percent: DRAM_PERCENT,
@@ -223,7 +219,7 @@ impl Bench<'_> {
             checkpoint_bytes: NO_CHECKPOINT,
             fills: true,
             time: self.time(),
-            seed: self.args.seed,
+            seed: self.args.running.seed,
         })
     }
 
@@ -232,92 +228,13 @@ impl Bench<'_> {
         self.cell(self.disks()?, Some(cache))
     }
 
-    /// Says what is being done; an error if Ctrl-C came.
-    fn doing(&self, what: String) -> Result<(), Failure> {
-        self.spinner.set_message(what);
-        if self.stop.load(Ordering::SeqCst) {
-            return Err(Failure::interrupted("stopped before all was measured"));
-        }
-        Ok(())
-    }
-
-    /// Loads the database, if that was not done already.
-    fn load(&mut self) -> Result<(), Failure> {
-        if self.population.is_none() {
-            let size = self.size();
-            self.doing(format!("loading {} warehouses", size.scale.warehouses))?;
-            let began = Instant::now();
-            let population = population::load(size, self.args.seed, machine::CORES)?;
-            if self.args.verbose {
-                eprintln!("loaded {:.1} MB in {:?}", population.bytes as f64 / 1e6, began.elapsed());
-            }
-            self.population = Some(population);
-        }
-        Ok(())
-    }
-
     /// Measures a cell, if that was not done already.
-    fn measure(&mut self, cell: &Cell) -> Result<Found, Failure> {
-        let name = cell.name();
-        if let Some(found) = self.found.get(&name) {
-            return Ok(found.clone());
-        }
-        self.load()?;
-        self.doing(name.clone())?;
-        let population = self.population.as_ref().expect("it was loaded");
-        let found = machine::run(cell, population, self.stop)?;
-        if self.args.verbose {
-            eprintln!("{name}: {found:?}");
-        }
-        self.found.insert(name, found.clone());
-        Ok(found)
-    }
-
-    fn results(&self, figures: &[Figure], took: Duration) -> BenchResult<Value> {
-        let size = self.size();
-        let config = json!({
-            "measured": figures.iter().map(|figure| format!("{} {}", figure.kind, figure.number)).collect::<Vec<_>>(),
-            "size": size.name, "warehouses": size.scale.warehouses, "items": size.scale.items,
-            "customers": size.scale.customers, "clients": size.clients, "dram_percent": DRAM_PERCENT,
-            "percents": self.percents(), "seconds": self.time().as_secs_f64(), "cores": machine::CORES, "everywhere": self.args.everywhere, "runs": self.args.runs,
-            "policies": self.policies().iter().map(|policy| policy.name()).collect::<Vec<_>>(),
-        });
-        let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, self.args.seed);
-        conditions.simulated = true;
-        conditions.seconds = took.as_secs_f64();
-        BenchResult {
-            conditions,
-            bench: "cache".into(),
-            rows: self.found.iter().map(|(name, found)| row(name, found)).chain(self.rows.clone()).collect(),
-            targets: figures.iter().flat_map(|figure| figure.targets.clone()).collect(),
-            paper: figures.iter().flat_map(Figure::paper).collect(),
-        }
-    }
-}
-
-/// A measurement as a row of the results.
-fn row(name: &str, found: &Found) -> Value {
-    let device = |device: &machine::DeviceFound| {
-        json!({
-            "utilization": round(device.utilization), "busy_us_per_transaction": round(device.busy_us),
-            "pages_per_second": round(device.pages), "reads_per_transaction": round(device.reads),
-            "writes_per_transaction": round(device.writes),
-            "write_bytes_per_transaction": round(device.write_bytes),
-            "sequential_share_of_write_bytes": round(device.sequential),
+    fn measure(&self, cell: &Cell, judged: Judged) -> Result<Measured<Found>, Failure> {
+        let (population, stop) = (self.population.clone(), self.stop);
+        self.cells.of(cell, judged, move |cell, seed| {
+            let load = || population::load(cell.size, cell.seed, machine::CORES);
+            let population = population.get((), load)?;
+            machine::run(&Cell { seed, ..cell.clone() }, &population, stop)
         })
-    };
-    json!({
-        "cell": name, "virtual_seconds": round(found.seconds), "commits": found.commits,
-        "transactions_per_second": round(found.per_second), "tpmC": round(found.tpm),
-        "hit_rate": round(found.hit_rate), "write_reduction": round(found.write_reduction),
-        "duplicate_share": round(found.duplicates), "misses_per_transaction": round(found.misses),
-        "dirty_evictions_per_transaction": round(found.dirty_out),
-        "write_backs_per_transaction": round(found.write_backs),
-        "map_reads_per_transaction": round(found.map_reads),
-        "flash": device(&found.flash), "store": device(&found.store),
-        "lock_wait_share": round(found.lock_wait_share), "retries_per_transaction": round(found.retries),
-        "batches_written_by_misses": found.helped_batches, "database_bytes": found.database_bytes,
-        "frames": found.frames, "cache_slots": found.cache_slots,
-        "trace_hash": format!("{:016x}", found.trace_hash),
-    })
+    }
 }

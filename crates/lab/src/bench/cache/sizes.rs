@@ -2,8 +2,11 @@
 
 use super::Bench;
 use super::compared::{EXADATA, FIFO, GR, GSC, KEEP, LC, SELECT, TAC};
-use super::machine::{Data, Found};
+use super::found::Found;
+use super::machine::Data;
+use crate::bench::cells::{Judged, Measured};
 use crate::bench::figure::{Figure, Panel, Point};
+use crate::bench::sampled::Sampled;
 use firndb_cache_comparators::Compared;
 use firndb_console::Failure;
 
@@ -61,7 +64,7 @@ pub fn title(policy: Compared) -> &'static str {
 
 /// One part of a table: a value by policy and size, beside what is printed.
 fn part(
-    bench: &mut Bench,
+    bench: &Bench,
     figure: &mut Figure,
     name: &str,
     (unit, digits): (&str, usize),
@@ -73,15 +76,14 @@ fn part(
     panel.digits = digits;
     for percent in bench.percents() {
         for policy in bench.policies() {
-            let found = bench.measure(&bench.cached(policy, MLC, percent)?)?;
-            let value = value(&found);
-            let label = format!("{percent}");
-            panel.add(title(policy), Point { x: percent, label, value, range: None });
+            let found = bench.measure(&bench.cached(policy, MLC, percent)?, Judged::No)?;
+            let value = found.value(&value);
+            panel.add(title(policy), Point::new(percent, percent.to_string(), &value));
             let row = POLICIES.iter().position(|known| *known == policy);
             let column = PRINTED_PERCENTS.iter().position(|known| *known == percent);
             if let (Some(row), Some(column)) = (row, column) {
                 let cell = format!("{name}, {}, {percent} %", title(policy));
-                figure.beside(cell, &printed[row][column].to_string(), value);
+                figure.beside(cell, &printed[row][column].to_string(), &value);
             }
         }
     }
@@ -89,30 +91,43 @@ fn part(
     Ok(())
 }
 
-/// Pairs of a policy and LC, by size.
-fn pairs(bench: &mut Bench, policy: Compared, flash: &str) -> Result<Vec<(f64, Found, Found)>, Failure> {
-    let policies = bench.policies();
-    let mut pairs = Vec::new();
-    if [LC, policy].iter().all(|policy| policies.contains(policy)) {
-        for percent in bench.percents() {
-            let gsc = bench.measure(&bench.cached(policy, flash, percent)?)?;
-            let lc = bench.measure(&bench.cached(LC, flash, percent)?)?;
-            pairs.push((percent, gsc, lc));
-        }
+/// A size of the cache, and what a policy and LC do with it.
+struct Pair {
+    percent: f64,
+    ours: Measured<Found>,
+    lc: Measured<Found>,
+}
+
+impl Pair {
+    /// A quantity of ours over LC's.
+    fn ratio(&self, of: impl Fn(&Found) -> f64) -> Sampled {
+        self.ours.value(&of).over(&self.lc.value(&of))
     }
-    Ok(pairs)
 }
 
-fn least(values: impl Iterator<Item = f64>) -> f64 {
-    values.fold(f64::INFINITY, f64::min)
+/// Pairs of a policy and LC, by size.
+fn pairs(bench: &Bench, policy: Compared, flash: &str) -> Result<Vec<Pair>, Failure> {
+    let policies = bench.policies();
+    if ![LC, policy].iter().all(|policy| policies.contains(policy)) {
+        return Ok(Vec::new());
+    }
+    let pair = |percent: f64| {
+        let measure = |policy| bench.measure(&bench.cached(policy, flash, percent)?, Judged::Yes);
+        Ok(Pair { percent, ours: measure(policy)?, lc: measure(LC)? })
+    };
+    bench.percents().into_iter().map(pair).collect()
 }
 
-fn most(values: impl Iterator<Item = f64>) -> f64 {
-    values.fold(f64::NEG_INFINITY, f64::max)
+fn least(values: impl IntoIterator<Item = Sampled>) -> Sampled {
+    Sampled::least(&values.into_iter().collect::<Vec<_>>()).unwrap_or_default()
+}
+
+fn most(values: impl IntoIterator<Item = Sampled>) -> Sampled {
+    Sampled::most(&values.into_iter().collect::<Vec<_>>()).unwrap_or_default()
 }
 
 /// Table 3.
-pub fn hits(bench: &mut Bench) -> Result<Figure, Failure> {
+pub fn hits(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::table("3", "read hits and write reductions");
     let percent = ("%", 1);
     part(bench, &mut figure, "3 a", percent, |found| found.hit_rate * 100.0, &HITS)?;
@@ -126,48 +141,51 @@ pub fn hits(bench: &mut Bench) -> Result<Figure, Failure> {
     shares.digits = 1;
     for size in bench.percents() {
         for policy in bench.policies() {
-            let found = bench.measure(&bench.cached(policy, MLC, size)?)?;
-            let value = found.duplicates * 100.0;
-            shares.add(title(policy), Point { x: size, label: format!("{size}"), value, range: None });
+            let found = bench.measure(&bench.cached(policy, MLC, size)?, Judged::No)?;
+            let value = found.value(|found| found.duplicates * 100.0);
+            shares.add(title(policy), Point::new(size, size.to_string(), &value));
         }
     }
     figure.panels.push(shares);
     for policy in OURS {
         let pairs = pairs(bench, policy, MLC)?;
-        let Some((size, last, _)) = pairs.iter().rfind(|(size, ..)| *size <= 20.0) else { continue };
-        let name = title(policy);
-        let behind = pairs.iter().map(|(_, ours, lc)| (lc.hit_rate - ours.hit_rate) * 100.0);
-        figure.at_most(format!("{name}: hit rate behind LC's, points, most over sizes"), most(behind), 2.0);
-        let reduction = last.write_reduction * 100.0;
-        figure.at_least(format!("{name}: write reduction at {size} % of the database, %"), reduction, 74.0);
-        let sequential = least(pairs.iter().map(|(_, ours, _)| ours.flash.sequential * 100.0));
+        let Some(last) = pairs.iter().rfind(|pair| pair.percent <= 20.0) else { continue };
+        let (name, size) = (title(policy), last.percent);
+        let hits = |found: &Found| found.hit_rate * 100.0;
+        let behind =
+            pairs.iter().map(|pair| pair.lc.value(hits).with(&pair.ours.value(hits), |lc, ours| lc - ours));
+        figure.at_most(format!("{name}: hit rate behind LC's, points, most over sizes"), &most(behind), 2.0);
+        let reduction = last.ours.value(|found| found.write_reduction * 100.0);
+        figure.at_least(format!("{name}: write reduction at {size} % of the database, %"), &reduction, 74.0);
+        let sequential =
+            least(pairs.iter().map(|pair| pair.ours.value(|found| found.flash.sequential * 100.0)));
         let wanted = format!("{name}: flash writes in sequential requests of 64 KiB and more, % of bytes");
-        figure.at_least(wanted, sequential, 90.0);
+        figure.at_least(wanted, &sequential, 90.0);
     }
     Ok(figure)
 }
 
 /// Table 4.
-pub fn utilization(bench: &mut Bench) -> Result<Figure, Failure> {
+pub fn utilization(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::table("4", "utilization and I/O throughput of the flash");
     part(bench, &mut figure, "4 a", ("%", 1), |found| found.flash.utilization * 100.0, &UTILIZATIONS)?;
     part(bench, &mut figure, "4 b", ("pages a second", 0), |found| found.flash.pages, &IOPS)?;
     for policy in OURS {
         let pairs = pairs(bench, policy, MLC)?;
-        let Some((size, ours, lc)) = pairs.iter().rfind(|(size, ..)| *size <= 20.0) else { continue };
-        let name = title(policy);
+        let Some(last) = pairs.iter().rfind(|pair| pair.percent <= 20.0) else { continue };
+        let (name, size) = (title(policy), last.percent);
         figure.at_least(
             format!("{name}: pages a second over LC's at {size} %"),
-            ours.flash.pages / lc.flash.pages,
+            &last.ratio(|found| found.flash.pages),
             4.4,
         );
-        let busy = pairs.iter().map(|(_, ours, lc)| ours.flash.busy_us / lc.flash.busy_us);
+        let busy = pairs.iter().map(|pair| pair.ratio(|found| found.flash.busy_us));
         figure.at_most(
             format!("{name}: flash time a transaction over LC's, most over sizes"),
-            most(busy),
+            &most(busy),
             0.25,
         );
-        let reads = READ_US * ours.flash.reads / lc.flash.busy_us;
+        let reads = READ_US * last.ours.first().flash.reads / last.lc.first().flash.busy_us;
         figure.notes.push(format!(
             "{name}, {size} %: the reads of its hits alone take {reads:.2} of LC's flash time a transaction"
         ));
@@ -176,13 +194,13 @@ pub fn utilization(bench: &mut Bench) -> Result<Figure, Failure> {
 }
 
 /// Figure 4.
-pub fn throughput(bench: &mut Bench) -> Result<Figure, Failure> {
+pub fn throughput(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::new("4", "throughput over the size of the cache");
-    let none = bench.measure(&bench.cell(bench.disks()?, None)?)?;
+    let none = bench.measure(&bench.cell(bench.disks()?, None)?, Judged::Yes)?;
     for (flash, letter) in [(MLC, "a"), (SLC, "b")] {
         let profile = bench.profile(flash)?;
-        let in_place = bench.measure(&bench.cell(Data::FlashInPlace(profile.clone()), None)?)?;
-        let in_runs = bench.measure(&bench.cell(Data::Flash(profile), None)?)?;
+        let in_place = bench.measure(&bench.cell(Data::FlashInPlace(profile.clone()), None)?, Judged::Yes)?;
+        let in_runs = bench.measure(&bench.cell(Data::Flash(profile), None)?, Judged::No)?;
         let mut panel = Panel::new(
             &format!("face-figure-4{letter}"),
             &format!("Figure 4 ({letter}): {flash}"),
@@ -190,15 +208,16 @@ pub fn throughput(bench: &mut Bench) -> Result<Figure, Failure> {
             "New-Orders a minute",
         );
         for percent in bench.percents() {
-            let label = format!("{percent}");
-            let point = |value| Point { x: percent, label: label.clone(), value, range: None };
+            let point = |found: &Measured<Found>| {
+                Point::new(percent, percent.to_string(), &found.value(|found| found.tpm))
+            };
             for policy in bench.policies() {
-                let found = bench.measure(&bench.cached(policy, flash, percent)?)?;
-                panel.add(title(policy), point(found.tpm));
+                let found = bench.measure(&bench.cached(policy, flash, percent)?, Judged::No)?;
+                panel.add(title(policy), point(&found));
             }
-            panel.add("HDD only", point(none.tpm));
-            panel.add("SSD only, in place", point(in_place.tpm));
-            panel.add("SSD only, Firn's runs", point(in_runs.tpm));
+            panel.add("HDD only", point(&none));
+            panel.add("SSD only, in place", point(&in_place));
+            panel.add("SSD only, Firn's runs", point(&in_runs));
         }
         figure.panels.push(panel);
         for policy in OURS {
@@ -207,10 +226,11 @@ pub fn throughput(bench: &mut Bench) -> Result<Figure, Failure> {
     }
     if bench.policies().contains(&LC) {
         let lc = LC;
-        let waits = bench.measure(&bench.cached(lc, MLC, bench.percents()[0])?)?.lock_wait_share;
+        let waits = bench.measure(&bench.cached(lc, MLC, bench.percents()[0])?, Judged::No)?;
+        let waits = waits.first().lock_wait_share;
         figure.notes.push(format!(
             "waits for locks take {:.2} % of the clients' time without a cache, {:.2} % with the smallest and LC",
-            none.lock_wait_share * 100.0,
+            none.first().lock_wait_share * 100.0,
             waits * 100.0
         ));
     }
@@ -219,37 +239,40 @@ pub fn throughput(bench: &mut Bench) -> Result<Figure, Failure> {
 
 /// The targets of one policy on one drive.
 fn compare(
-    bench: &mut Bench,
+    bench: &Bench,
     figure: &mut Figure,
     policy: Compared,
     flash: &str,
-    (none, in_place): (&Found, &Found),
+    (none, in_place): (&Measured<Found>, &Measured<Found>),
 ) -> Result<(), Failure> {
     let pairs = pairs(bench, policy, flash)?;
-    let Some((size, last, last_lc)) = pairs.last() else { return Ok(()) };
-    let name = format!("{flash}, {}", title(policy));
-    let over_lc = least(pairs.iter().map(|(_, ours, lc)| ours.tpm / lc.tpm));
+    let Some(last) = pairs.last() else { return Ok(()) };
+    let (name, size) = (format!("{flash}, {}", title(policy)), last.percent);
+    let tpm = |found: &Found| found.tpm;
+    let over_lc = least(pairs.iter().map(|pair| pair.ratio(tpm)));
     let (lc_target, ssd_target) = if flash == MLC { (2.0, 3.0) } else { (1.25, 1.0) };
-    figure.at_least(format!("{name}: over LC, least over sizes"), over_lc, lc_target);
-    figure.at_least(format!("{name}: over LC at {size} %"), last.tpm / last_lc.tpm, lc_target);
+    figure.at_least(format!("{name}: over LC, least over sizes"), &over_lc, lc_target);
+    figure.at_least(format!("{name}: over LC at {size} %"), &last.ratio(tpm), lc_target);
     figure.at_least(
         format!("{name}: at {size} % over all on flash, in place"),
-        last.tpm / in_place.tpm,
+        &last.ours.value(tpm).over(&in_place.value(tpm)),
         ssd_target,
     );
     // As busy as they are without a cache, the arms would reach this rate.
-    let bound = |ours: &Found| none.per_second * none.store.busy_us / ours.store.busy_us;
-    let reached = least(pairs.iter().map(|(_, ours, _)| ours.per_second / bound(ours)));
+    let work = |found: &Found| found.per_second * found.store.busy_us;
+    let reached = |pair: &Pair| pair.ours.value(work).over(&none.value(work));
     figure.at_least(
         format!("{name}: over what its disk time a transaction allows, least over sizes"),
-        reached,
+        &least(pairs.iter().map(reached)),
         0.9,
     );
-    for (size, ours, _) in &pairs {
+    for pair in &pairs {
+        let over = pair.ours.value(|found| found.per_second).over(&none.value(|found| found.per_second));
         figure.notes.push(format!(
-            "{name}, {size} %: {:.1} times no cache; its disk time a transaction allows {:.1} times",
-            ours.per_second / none.per_second,
-            bound(ours) / none.per_second
+            "{name}, {} %: {:.1} times no cache; its disk time a transaction allows {:.1} times",
+            pair.percent,
+            over.median(),
+            over.over(&reached(pair)).median()
         ));
     }
     Ok(())

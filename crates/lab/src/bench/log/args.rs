@@ -1,10 +1,12 @@
 //! The arguments of `firn lab bench log`.
 
+use crate::bench::cells::Running;
 use clap::Args;
 use std::path::PathBuf;
 
 /// The figures that can be measured.
-pub const FIGURES: [&str; 11] = ["5", "7", "11", "12", "13", "14", "15", "16", "17", "modern", "compose"];
+pub const FIGURES: [&str; 12] =
+    ["2", "5", "7", "11", "12", "13", "14", "15", "16", "17", "modern", "compose"];
 
 /// `firn lab bench log`.
 #[derive(Args, Clone, Debug)]
@@ -19,26 +21,16 @@ pub struct BenchLog {
     /// Fewer points and shorter runs
     #[arg(long)]
     pub quick: bool,
-    /// Virtual seconds of each TPC-C run [10, or 2 with --quick]
+    /// Virtual seconds of each run [10, or 1 with --quick]
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-    /// Equal seeds give equal results
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// In real time: the figure `modern` through emulated volumes, 16 and 17 on the device under
     /// --dir
-    #[arg(long, conflicts_with = "all")]
+    #[arg(long, conflicts_with_all = ["all", "resume", "bands", "seeds"])]
     pub real: bool,
     /// Where --real makes its files, and removes them again
     #[arg(long, value_name = "DIR", requires = "real")]
     pub dir: Option<PathBuf>,
-    /// Show each measurement on standard error when it is done
-    #[arg(long)]
-    pub verbose: bool,
-    /// Write the pictures into this directory, as SVG
-    #[arg(long, value_name = "DIR")]
-    pub pictures: Option<PathBuf>,
-    /// Write the results to this file as JSON, too
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub running: Running,
 }

@@ -5,7 +5,10 @@
 //! that take no time, and every run begins with a copy of it.
 
 use super::devices::Partition;
+use super::found::{LogFound, TpccFound};
 use super::stream::Fault;
+use crate::bench::cells::{Cellular, end_of};
+use crate::bench::made::Made;
 use crate::bench::simulation::{self, emulated};
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
@@ -15,16 +18,13 @@ use firndb_base::sync::Arc;
 use firndb_console::Failure;
 use firndb_device::{Device, MemoryDevice};
 use firndb_emulate::{Emulated, Model};
-use firndb_log::LogStatistics;
 use firndb_log::archive::WrapDevice;
 use firndb_log_comparators::{Comparator, Compose, Hedging, LogPolicy};
-use firndb_profile::DeviceProfile;
+use firndb_profile::{DeviceProfile, VariantName};
+use firndb_workloads::DriverOptions;
 use firndb_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals};
-use firndb_workloads::{DriverOptions, Latency};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Warehouses of the paper's database.
 pub const WAREHOUSES: u32 = 20;
@@ -47,6 +47,18 @@ pub struct Cpu {
     pub factor: f64,
 }
 
+impl Cpu {
+    /// For the titles of pictures.
+    pub fn title(self) -> &'static str {
+        match self.name {
+            "firn" => "Firn's own processor time",
+            "paper-slow" => "the paper's server, slow estimate",
+            "paper-fast" => "the paper's server, fast estimate",
+            _ => "the paper's server",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Logs {
     /// This number of devices of a kind.
@@ -65,6 +77,27 @@ impl Logs {
     pub fn profile(&self) -> &DeviceProfile {
         match self {
             Logs::Each(profile, _) | Logs::Partitions(profile, _) => profile,
+        }
+    }
+
+    /// The same with another profile.
+    fn with(&self, profile: DeviceProfile) -> Logs {
+        match self {
+            Logs::Each(_, count) => Logs::Each(profile, *count),
+            Logs::Partitions(_, count) => Logs::Partitions(profile, *count),
+        }
+    }
+
+    /// The same with what is estimated at this end of its band; `None` if nothing is.
+    pub fn at_end(&self, end: VariantName) -> Option<Logs> {
+        end_of(self.profile(), end).map(|profile| self.with(profile))
+    }
+
+    /// For people: `2 x flash-a`, `4 parts of ssd-2008`.
+    pub fn name(&self) -> String {
+        match self {
+            Logs::Each(profile, count) => format!("{count} x {}", profile.name),
+            Logs::Partitions(profile, count) => format!("{count} parts of {}", profile.name),
         }
     }
 
@@ -120,37 +153,53 @@ pub struct Cell {
     pub cpu: Cpu,
     /// Virtual time that is measured.
     pub time: Duration,
-    pub seed: u64,
 }
 
 impl Cell {
     /// The engine's own way to use these devices.
-    pub fn new(logs: Logs, hiding: Hedging, clients: usize, cpu: Cpu, time: Duration, seed: u64) -> Cell {
+    pub fn new(logs: Logs, hiding: Hedging, clients: usize, cpu: Cpu, time: Duration) -> Cell {
         let (policy, compose) = (LogPolicy::default(), Compose::default());
-        Cell { logs, policy, compose, hiding, archive: None, clients, cpu, time, seed }
+        Cell { logs, policy, compose, hiding, archive: None, clients, cpu, time }
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// New-Orders a minute (the paper's NOTPM).
-    pub tpm: f64,
-    pub per_second: f64,
-    pub new_order: Latency,
-    pub log: LogStatistics,
-    pub log_bytes_per_commit: f64,
-    /// Writes of the archive that acknowledged commits which the log's devices did not have yet.
-    pub early_writes: u64,
-    /// Every scheduling point of the run.
-    pub trace_hash: u64,
-    pub real: Duration,
+impl Cellular for Cell {
+    type Found = TpccFound;
+
+    fn name(&self) -> String {
+        let policy = match self.policy {
+            LogPolicy::Array => String::new(),
+            other => format!(", {other:?}"),
+        };
+        let archive = self.archive.as_ref().map(|profile| format!(" and archive on {}", profile.name));
+        format!(
+            "TPC-C, {}{}{policy}, {:?}, hiding {:?}, {} clients, processor {}",
+            self.logs.name(),
+            archive.unwrap_or_default(),
+            self.compose,
+            self.hiding,
+            self.clients,
+            self.cpu.name
+        )
+    }
+
+    fn at_end(&self, end: VariantName) -> Option<Cell> {
+        let archive = self.archive.as_ref().and_then(|profile| end_of(profile, end));
+        let logs = self.logs.at_end(end);
+        logs.as_ref().map(drop).or(archive.as_ref().map(drop))?;
+        Some(Cell {
+            logs: logs.unwrap_or_else(|| self.logs.clone()),
+            archive: archive.or_else(|| self.archive.clone()),
+            ..self.clone()
+        })
+    }
 }
 
 /// Empty of everything but a loaded population, by the number of log devices and whether they have
-/// areas for re-issues.
-#[derive(Default)]
+/// areas for re-issues. All runs begin with the same, whatever their seed.
 pub struct Populations {
-    loaded: BTreeMap<(usize, bool), Population>,
+    seed: u64,
+    loaded: Made<(usize, bool), Population>,
 }
 
 /// A loaded database's devices.
@@ -189,21 +238,17 @@ pub fn simulate<T: Send + 'static>(
 }
 
 impl Populations {
-    fn of(&mut self, count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
-        match self.loaded.entry((count, areas)) {
-            Entry::Occupied(loaded) => Ok(loaded.get().duplicate()),
-            Entry::Vacant(place) => Ok(place.insert(load(count, areas, seed)?).duplicate()),
-        }
+    pub fn new(seed: u64) -> Populations {
+        Populations { seed, loaded: Made::default() }
     }
 
-    pub fn run(&mut self, cell: &Cell) -> Result<Found, Failure> {
-        let began = Instant::now();
+    pub fn run(&self, cell: &Cell, seed: u64) -> Result<TpccFound, Failure> {
         let areas = cell.logs.count() > 1 && cell.hiding != Hedging::Off;
-        let population = self.of(cell.logs.count(), areas, cell.seed)?;
+        let count = cell.logs.count();
+        let population = self.loaded.get((count, areas), || load(count, areas, self.seed))?.duplicate();
         let cell = cell.clone();
-        let (mut found, trace_hash) = simulate(cell.seed, move || run(&cell, population))?;
-        found.trace_hash = trace_hash;
-        found.real = began.elapsed();
+        let (mut found, trace_hash) = simulate(seed, move || run(&cell, seed, population))?;
+        found.trace_hash = format!("{trace_hash:016x}");
         Ok(found)
     }
 }
@@ -257,17 +302,17 @@ impl ArchiveDisk {
     }
 }
 
-fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
+fn run(cell: &Cell, seed: u64, population: Population) -> Result<TpccFound, Failure> {
     let Population { superblock, logs, store } = population;
     let devices = Devices {
         superblock: Arc::new(superblock),
-        logs: cell.logs.emulated(logs, cell.seed)?.devices,
+        logs: cell.logs.emulated(logs, seed)?.devices,
         store: Arc::new(store),
         cache: None,
     };
     let comparator = Comparator { policy: cell.policy, compose: cell.compose, hedging: cell.hiding };
     let db = options(cell.logs.count(), comparator);
-    let archive = cell.archive.as_ref().map(|profile| ArchiveDisk::new(profile, cell.seed)).transpose()?;
+    let archive = cell.archive.as_ref().map(|profile| ArchiveDisk::new(profile, seed)).transpose()?;
     let db = match &archive {
         Some(disk) => db
             .archive(|archive| archive.directory(disk.directory.path()).completes(true))
@@ -280,22 +325,21 @@ fn run(cell: &Cell, population: Population) -> Result<Found, Failure> {
     let mut driver = DriverOptions::new(cell.clients, cell.time);
     driver.warm_up = cell.time / 4;
     driver.report_every = Duration::from_millis(100);
-    let clients = ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed: cell.seed };
+    let clients = ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed };
     let stop = AtomicBool::new(false);
     let database = |engine: &Charged<FirnEngine>| engine.inner().database().statistics();
     let before = database(&engine);
     let report = tpcc::run(&engine, &driver, &clients, &stop, &mut |_| ())?;
     let after = database(&engine);
     let commits = (after.txn.commits - before.txn.commits).max(1) as f64;
-    let found = Found {
+    let found = TpccFound {
         tpm: report.per_second(report.kinds[0].commits) * 60.0,
         per_second: report.per_second(report.commits()),
         new_order: report.kinds[0].latency,
         log_bytes_per_commit: (after.log.appended_bytes - before.log.appended_bytes) as f64 / commits,
-        log: after.log,
+        log: LogFound::of(&after.log),
         early_writes: after.archive.map_or(0, |archive| archive.early_writes),
-        trace_hash: 0,
-        real: Duration::ZERO,
+        trace_hash: String::new(),
     };
     engine.into_inner().into_database().close()?;
     Ok(found)

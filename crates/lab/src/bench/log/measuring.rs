@@ -1,21 +1,24 @@
 //! What the figures have in common: how long and how much they measure, and one measurement.
 
 use super::args::BenchLog;
-use super::machine::{Cell, Cpu, Found, Populations};
-use super::stream::{self, StreamCell, StreamFound};
+use super::found::{StreamFound, TpccFound};
+use super::machine::{Cell, Cpu, Populations};
+use super::stream::{self, StreamCell};
+use crate::bench::cells::{Cells, Judged, Measured};
+use crate::cost::cpu::paper_factors;
 use firndb_console::Failure;
 use firndb_profile::DeviceProfile;
-use indicatif::ProgressBar;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// A run of the bench.
 pub struct Bench<'a> {
     pub args: &'a BenchLog,
-    pub stop: &'a AtomicBool,
-    pub populations: Populations,
-    pub spinner: ProgressBar,
+    pub stop: &'static AtomicBool,
+    pub cells: Cells<'a>,
+    pub populations: Arc<Populations>,
 }
 
 impl Bench<'_> {
@@ -28,8 +31,9 @@ impl Bench<'_> {
         crate::tpcc::machine::profile(name)
     }
 
+    /// The first seed.
     pub fn seed(&self) -> u64 {
-        self.args.seed
+        self.args.running.seed
     }
 
     pub fn is_quick(&self) -> bool {
@@ -46,83 +50,34 @@ impl Bench<'_> {
         self.args.real
     }
 
-    /// Measured of a TPC-C run: less where the processor does more in it.
-    pub fn tpcc_time(&self, cpu: Cpu) -> Duration {
-        let usual = if self.args.quick { 2.0 } else { 10.0 };
-        let seconds = self.args.seconds.unwrap_or(usual);
-        Duration::from_secs_f64(if cpu.factor < 2.0 { seconds / 4.0 } else { seconds })
+    /// Virtual time that a run measures.
+    pub fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.args.seconds.unwrap_or(if self.args.quick { 1.0 } else { 10.0 }))
     }
 
-    /// The same on a device whose outliers are rare and long: enough of them for a mean.
-    pub fn tpcc_time_with_outliers(&self, cpu: Cpu) -> Duration {
-        4 * self.tpcc_time(cpu)
-    }
-
-    /// Measured of the log alone.
-    pub fn stream_time(&self) -> Duration {
-        Duration::from_millis(if self.args.quick { 500 } else { 2000 })
+    /// The same of TPC-C on a device whose outliers are rare and long: enough of them for a mean.
+    /// Where the processor does twenty times as much, so do the outliers' number.
+    pub fn time_with_outliers(&self, cpu: Cpu) -> Duration {
+        if cpu.factor < 2.0 { self.time() } else { 4 * self.time() }
     }
 
     pub fn clients(&self) -> Vec<usize> {
         if self.args.quick { vec![1, 8, 32, 128] } else { vec![1, 2, 4, 8, 16, 32, 64, 128] }
     }
 
+    /// The paper's processor, and Firn's own cost.
     pub fn cpus(&self) -> Vec<Cpu> {
-        vec![
-            Cpu { name: "paper", factor: crate::cost::cpu::paper_factor() },
-            Cpu { name: "firn", factor: 1.0 },
-        ]
+        let [(name, factor), ..] = paper_factors();
+        vec![Cpu { name, factor }, Cpu { name: "firn", factor: 1.0 }]
     }
 
-    /// Says what is being measured; an error if Ctrl-C came.
-    pub fn measuring(&self, what: String) -> Result<(), Failure> {
-        self.spinner.set_message(what);
-        if self.stop.load(Ordering::SeqCst) {
-            return Err(Failure::interrupted("stopped before all was measured"));
-        }
-        Ok(())
+    pub fn tpcc(&self, cell: &Cell, judged: Judged) -> Result<Measured<TpccFound>, Failure> {
+        let populations = self.populations.clone();
+        self.cells.of(cell, judged, move |cell, seed| populations.run(cell, seed))
     }
 
-    pub fn tpcc(&mut self, name: &str, cell: &Cell) -> Result<Found, Failure> {
-        self.measuring(format!("TPC-C, {name}, {} clients", cell.clients))?;
-        let found = self.populations.run(cell)?;
-        if self.args.verbose {
-            eprintln!(
-                "{name}, {} clients, {}: {:.0} tpm, {:.0}/s, p50 {:.0} us, {:.0} B, {} requests, {:?}",
-                cell.clients,
-                cell.cpu.name,
-                found.tpm,
-                found.per_second,
-                found.new_order.p50,
-                found.log_bytes_per_commit,
-                found.log.requests,
-                found.real
-            );
-        }
-        Ok(found)
-    }
-
-    pub fn stream(&self, cell: &StreamCell) -> Result<StreamFound, Failure> {
-        let name = &cell.logs.profile().name;
-        let what = format!("log alone, {} x {name}, {} threads", cell.logs.count(), cell.threads);
-        self.measuring(what.clone())?;
-        let found = if self.args.real { stream::run_in_real_time(cell)? } else { stream::run(cell)? };
-        if self.args.verbose {
-            eprintln!(
-                "{what}, {:?}, {:?}, {:?}: {:.0}/s, {:.2} MB/s, p50 {:.0} us, p99.9 {:.0} us, max {:.0} us, {} \
-                 requests, {} re-issued",
-                cell.policy,
-                cell.hiding,
-                cell.size,
-                found.per_second,
-                found.mb_per_second,
-                found.latency.p50,
-                found.latency.p999,
-                found.latency.max,
-                found.log.requests,
-                found.log.hiding.reissued
-            );
-        }
-        Ok(found)
+    pub fn stream(&self, cell: &StreamCell, judged: Judged) -> Result<Measured<StreamFound>, Failure> {
+        let run = if self.args.real { stream::run_in_real_time } else { stream::run };
+        self.cells.of(cell, judged, run)
     }
 }

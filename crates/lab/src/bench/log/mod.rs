@@ -7,7 +7,9 @@
 
 pub mod args;
 mod array_figures;
+mod bounds;
 mod devices;
+mod found;
 mod hiding_figures;
 mod machine;
 mod measuring;
@@ -18,16 +20,17 @@ mod ssd_figure;
 mod stream;
 mod tpcc_figures;
 
-use crate::bench::{figure, picture};
+use crate::bench::cells::Cells;
+use crate::bench::figure::{self, Figure};
+use crate::bench::kept::{Head, Kept};
+use crate::bench::picture;
 use args::{BenchLog, FIGURES};
-use figure::Figure;
-use firndb_console::output::write_json;
-use firndb_console::{Failure, commit_of_source, interrupt, progress};
-use firndb_workloads::results::{BenchResult, Conditions};
+use firndb_console::{Failure, commit_of_source, interrupt};
+use firndb_workloads::results::Conditions;
 use machine::Populations;
 use measuring::Bench;
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 pub fn run(args: &BenchLog) -> Result<(), Failure> {
     if args.seconds.is_some_and(|seconds| !(0.01..=3600.0).contains(&seconds)) {
@@ -41,53 +44,42 @@ pub fn run(args: &BenchLog) -> Result<(), Failure> {
             "figures 16 and 17 in real time need --dir, a directory on the device",
         ));
     }
-    if let Some(dir) = &args.pictures {
-        std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-    }
+    let running = &args.running;
+    picture::prepare(running.pictures.as_deref())?;
     let stop = interrupt::install()?;
-    let began = Instant::now();
-    let mut bench =
-        Bench { args, stop, populations: Populations::default(), spinner: progress::spinner("beginning") };
-    let figures = figures(&mut bench);
-    bench.spinner.finish_and_clear();
-    let figures = figures?;
-    picture::show(&figures, args.pictures.as_deref())?;
-    match &args.json {
-        Some(path) => write_json(path, &results(args, &figures, began.elapsed())),
-        None => Ok(()),
-    }
+    let kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
+    let cells = Cells::new(running, args.quick, stop, kept);
+    let populations = Arc::new(Populations::new(running.seed));
+    let bench = Bench { args, stop, cells, populations };
+    let all = || figures(&bench);
+    let figures =
+        if args.real { bench.cells.figures_in_real_time(all)? } else { bench.cells.figures(all)? };
+    picture::show(&figures, running.pictures.as_deref())
 }
 
-fn results(args: &BenchLog, figures: &[Figure], took: Duration) -> BenchResult<serde_json::Value> {
+fn head(args: &BenchLog) -> Head {
     let config = json!({
-        "figures": figures.iter().map(|figure| &figure.number).collect::<Vec<_>>(),
         "quick": args.quick, "seconds": args.seconds, "cores": machine::CORES,
+        "warehouses": machine::WAREHOUSES,
     });
-    let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.seed);
+    let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
     conditions.simulated = !args.real;
-    conditions.seconds = took.as_secs_f64();
-    BenchResult {
-        conditions,
-        bench: "log".into(),
-        rows: figures.iter().flat_map(|figure| figure.rows.clone()).collect(),
-        targets: figures.iter().flat_map(|figure| figure.targets.clone()).collect(),
-        paper: figures.iter().flat_map(Figure::paper).collect(),
-    }
+    Head::new("log", conditions)
 }
 
 /// The figures that were asked for.
-fn figures(bench: &mut Bench) -> Result<Vec<Figure>, Failure> {
+fn figures(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for number in FIGURES {
         if !bench.wants(number) {
             continue;
         }
         match number {
+            "2" => figures.push(tpcc_figures::flush_sizes(bench)?),
             "5" => figures.push(array_figures::splitting(bench)?),
             "7" => figures.push(hiding_figures::two_streams(bench)?),
-            "11" => figures.extend(tpcc_figures::over_clients(bench)?),
-            "12" if !bench.wants("11") => figures.extend(tpcc_figures::over_clients(bench)?),
-            "12" => {}
+            "11" => figures.push(tpcc_figures::over_clients(bench)?),
+            "12" => figures.push(tpcc_figures::at_32_clients(bench)?),
             "13" => figures.push(array_figures::striping(bench)?),
             "14" => figures.push(hiding_figures::fixed_size(bench)?),
             "15" => figures.push(hiding_figures::tpcc(bench)?),
@@ -100,6 +92,5 @@ fn figures(bench: &mut Bench) -> Result<Vec<Figure>, Failure> {
             _ => unreachable!("the argument is one of the figures"),
         }
     }
-    figures.retain(|figure| bench.wants(&figure.number));
     Ok(figures)
 }

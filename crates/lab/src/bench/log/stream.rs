@@ -1,15 +1,18 @@
 //! The log by itself in virtual time: threads that append and wait, as in FlashLogging's
 //! micro-benchmarks (3.3, 5.2), with devices that stall where that is asked for.
 
+use super::found::{LogFound, StreamFound};
 use super::machine::{Logs, simulate};
+use crate::bench::cells::Cellular;
 use firndb_base::rng::Rng;
 use firndb_base::sync::{Arc, Mutex, thread};
 use firndb_base::{DatabaseId, Epoch, Lsn, clock, sim};
 use firndb_console::Failure;
 use firndb_device::{Device, Fill, MemoryDevice};
-use firndb_log::{Kind, Log, LogClass, LogIdentity, LogOptions, LogStatistics, MemberId, Record};
+use firndb_log::{Kind, Log, LogClass, LogIdentity, LogOptions, MemberId, Record};
 use firndb_log_comparators::{Comparator, Compose, Hedging, LogPolicy};
-use firndb_workloads::{Latency, LatencyRecorder};
+use firndb_profile::VariantName;
+use firndb_workloads::LatencyRecorder;
 use std::time::Duration;
 
 /// Bytes of each log device.
@@ -51,23 +54,29 @@ pub struct StreamCell {
     /// Not counted at the beginning.
     pub warm_up: Duration,
     pub time: Duration,
-    pub seed: u64,
 }
 
-#[derive(Clone, Debug)]
-pub struct StreamFound {
-    pub per_second: f64,
-    /// Of what was appended, in 10⁶ bytes a second.
-    pub mb_per_second: f64,
-    pub latency: Latency,
-    pub log: LogStatistics,
-}
+impl Cellular for StreamCell {
+    type Found = StreamFound;
 
-impl StreamFound {
-    /// Bytes written again, as a share of all others.
-    pub fn extra_bytes(&self) -> f64 {
-        let again = self.log.hiding.reissued_bytes;
-        again as f64 / (self.log.written_bytes - again).max(1) as f64
+    fn name(&self) -> String {
+        let policy = match self.policy {
+            LogPolicy::Array => String::new(),
+            other => format!(", {other:?}"),
+        };
+        let fault = if self.fault.is_some() { ", one device misbehaves" } else { "" };
+        format!(
+            "log alone, {}{policy}, {:?}, hiding {:?}, {} threads, {:?}{fault}",
+            self.logs.name(),
+            self.compose,
+            self.hiding,
+            self.threads,
+            self.size
+        )
+    }
+
+    fn at_end(&self, end: VariantName) -> Option<StreamCell> {
+        self.logs.at_end(end).map(|logs| StreamCell { logs, ..self.clone() })
     }
 }
 
@@ -96,19 +105,19 @@ pub fn failed(error: firndb_log::LogError) -> Failure {
     Failure::new(error.to_string())
 }
 
-pub fn run(cell: &StreamCell) -> Result<StreamFound, Failure> {
+pub fn run(cell: &StreamCell, seed: u64) -> Result<StreamFound, Failure> {
     let cell = cell.clone();
-    simulate(cell.seed, move || measured(&cell)).map(|(found, _)| found)
+    simulate(seed, move || measured(&cell, seed)).map(|(found, _)| found)
 }
 
 /// The same in real time, on emulated devices.
-pub fn run_in_real_time(cell: &StreamCell) -> Result<StreamFound, Failure> {
-    measured(cell)
+pub fn run_in_real_time(cell: &StreamCell, seed: u64) -> Result<StreamFound, Failure> {
+    measured(cell, seed)
 }
 
-fn measured(cell: &StreamCell) -> Result<StreamFound, Failure> {
+fn measured(cell: &StreamCell, seed: u64) -> Result<StreamFound, Failure> {
     let count = cell.logs.count();
-    let emulated = cell.logs.emulated(memories(count, DEVICE_BYTES)?, cell.seed)?;
+    let emulated = cell.logs.emulated(memories(count, DEVICE_BYTES)?, seed)?;
     let devices: Vec<Arc<dyn Device>> = emulated.devices.clone();
     let comparator = Comparator { policy: cell.policy, compose: cell.compose, hedging: cell.hiding };
     let options = comparator.within(LogOptions::default());
@@ -124,7 +133,7 @@ fn measured(cell: &StreamCell) -> Result<StreamFound, Failure> {
         let (log, total, cell) = (log.clone(), total.clone(), cell.clone());
         thread::spawn(&format!("client {number}"), move || -> Result<(), Failure> {
             let mut own = (LatencyRecorder::default(), 0);
-            let mut rng = Rng::new(cell.seed * 1000 + number as u64);
+            let mut rng = Rng::new(seed * 1000 + number as u64);
             while clock::now() < end {
                 let work = cell.work.mul_f64(0.5 + rng.below(100) as f64 / 100.0);
                 if sim::is_active() {
@@ -159,7 +168,7 @@ fn measured(cell: &StreamCell) -> Result<StreamFound, Failure> {
         per_second: total.0.count() as f64 / seconds,
         mb_per_second: total.1 as f64 / seconds / 1e6,
         latency: total.0.summary(),
-        log: statistics,
+        log: LogFound::of(&statistics),
     })
 }
 
