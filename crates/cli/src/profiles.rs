@@ -150,6 +150,12 @@ fn show(arguments: &Profiles, name: &str) -> Result<(), Failure> {
     }
     say!("");
     say!("{}", service_times(&profile).map_err(|error| Failure::new(error.to_string()))?);
+    if !profile.inputs.is_empty() {
+        say!("");
+    }
+    for input in &profile.inputs {
+        say!("Input, so that the emulation cannot confirm it: {}; {}.", input.result, input.why);
+    }
     if !profile.model.band.is_empty() {
         say!("");
         say!("{}", bands(&profile));

@@ -1,8 +1,8 @@
 //! What a request costs a device of channels: its own time, and the time of the channels that it is
 //! striped over.
 //!
-//! With C channels, a request of B bytes has n = ceil(B / stripe) stripes and occupies k = min(C, n)
-//! channels. Its time T(B) is the table's. Of the channels' time, all of them together, it takes
+//! With C channels, a request of B bytes has n = ceil(B / stripe) stripes and occupies k = min(C,
+//! n) channels. Its time T(B) is the table's. Of the channels' time, all of them together, it takes
 //! T(B) if it is one stripe. A sequential one of several takes the least of
 //!
 //! * k T(B): no channel works on it for longer than it takes;

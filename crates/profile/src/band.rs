@@ -36,6 +36,10 @@ pub enum Parameter {
     OutlierTime,
     /// Number of streams.
     AppendStreams,
+    /// How far normal times spread around the table's.
+    Jitter,
+    /// Size of the write cache.
+    CacheBytes,
     /// Mean seek.
     SeekAverageMs,
     /// Rate of the medium; a write cache drains faster or slower in proportion.
@@ -83,7 +87,8 @@ pub struct Variant {
 impl Parameter {
     /// Whether a greater value makes the device faster.
     fn more_is_faster(self) -> bool {
-        matches!(self, Parameter::Channels | Parameter::AppendStreams | Parameter::TransferMbS)
+        use Parameter::{AppendStreams, CacheBytes, Channels, TransferMbS};
+        matches!(self, Channels | AppendStreams | CacheBytes | TransferMbS)
     }
 }
 
@@ -153,6 +158,12 @@ impl ModelSection {
                 }
             }
             Parameter::AppendStreams => self.append_streams = (value.round() as u32).max(1),
+            Parameter::Jitter => self.jitter = value,
+            Parameter::CacheBytes => {
+                if let Some(cache) = &mut self.write_cache {
+                    cache.bytes = value.round() as u64;
+                }
+            }
             Parameter::SeekAverageMs => {
                 if let Some(mechanics) = &mut self.mechanics {
                     let factor = value / mechanics.seek_average_ms;

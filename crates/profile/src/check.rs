@@ -82,6 +82,10 @@ impl DeviceProfile {
             || format!("{} is not between one logical block and 2^60", self.capacity_bytes),
         )?;
         self.model.check()?;
+        for input in &self.inputs {
+            let stated = !input.result.trim().is_empty() && !input.why.trim().is_empty();
+            expect(stated, "input", || "result or why is empty".into())?;
+        }
         for figure in &self.figures {
             positive("figure.value", figure.value)?;
             count("figure.depth", figure.depth)?;
@@ -236,8 +240,9 @@ impl ModelSection {
 
     fn check_bands(&self) -> Checked {
         for band in &self.band {
-            positive("model.band.low", band.low)?;
-            positive("model.band.high", band.high)?;
+            // Bytes exceed any time; what a parameter cannot be is found below.
+            number("model.band.low", band.low, true, f64::MAX)?;
+            number("model.band.high", band.high, false, f64::MAX)?;
             expect(band.low <= band.high, "model.band.low", || {
                 format!("{} lies above high, {}", band.low, band.high)
             })?;

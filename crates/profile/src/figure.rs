@@ -64,6 +64,17 @@ pub struct Figure {
     pub source: String,
 }
 
+/// `[[input]]`: a published result that this profile's numbers were computed from. To reproduce it
+/// on an emulated device shows nothing but that the profile is read back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Paper and figure or table, as in "FlashLogging, figure 5".
+    pub result: String,
+    /// Which number of it stands in the profile.
+    pub why: String,
+}
+
 /// `[[measured]]`: one row of `firn characterize`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -31,7 +31,7 @@ mod table;
 pub use band::{Band, Parameter, Variant, VariantName};
 pub use choices::{Choice, Choices};
 pub use error::ProfileError;
-pub use figure::{Figure, MeasuredRow, Op, Pattern, Unit};
+pub use figure::{Figure, Input, MeasuredRow, Op, Pattern, Unit};
 pub use model::{Area, Blocks, Mechanics, ModelSection, Outliers, Reordering, WriteCache};
 pub use profile::{DeviceProfile, Origin, VERSION};
 pub use table::ServiceTable;

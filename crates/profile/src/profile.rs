@@ -2,7 +2,7 @@
 
 use crate::choices::Choices;
 use crate::error::ProfileError;
-use crate::figure::{Figure, MeasuredRow};
+use crate::figure::{Figure, Input, MeasuredRow};
 use crate::model::ModelSection;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -45,6 +45,9 @@ pub struct DeviceProfile {
     pub logical_block: u32,
     /// The model that the emulator uses.
     pub model: ModelSection,
+    /// Published results that the model was computed from, so that it cannot confirm them.
+    #[serde(default, rename = "input", skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Input>,
     /// Figures that the emulation is compared with.
     #[serde(default, rename = "figure", skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<Figure>,
@@ -81,6 +84,12 @@ impl DeviceProfile {
     pub fn to_toml(&self) -> Result<String, ProfileError> {
         self.check()?;
         toml::to_string(self).map_err(|error| ProfileError::Syntax(error.to_string()))
+    }
+
+    /// The input that this result would merely repeat, as in "FlashLogging, figure 5".
+    #[must_use]
+    pub fn input(&self, result: &str) -> Option<&Input> {
+        self.inputs.iter().find(|input| input.result == result)
     }
 
     /// Reads the file at `path`.

@@ -2,8 +2,8 @@
 //! key.
 
 use firndb_profile::{
-    Band, Blocks, Choice, Choices, DeviceProfile, Figure, MeasuredRow, Mechanics, ModelSection, Op, Origin,
-    Outliers, Parameter, Pattern, ProfileError, Reordering, ServiceTable, Unit, VERSION, VariantName,
+    Band, Blocks, Choice, Choices, DeviceProfile, Figure, Input, MeasuredRow, Mechanics, ModelSection, Op,
+    Origin, Outliers, Parameter, Pattern, ProfileError, Reordering, ServiceTable, Unit, VERSION, VariantName,
     WriteCache,
 };
 
@@ -55,6 +55,7 @@ fn flash() -> DeviceProfile {
             ],
             ..ModelSection::default()
         },
+        inputs: vec![Input { result: "Paper, figure 5".into(), why: "the ratio".into() }],
         figures: vec![Figure {
             op: Op::Read,
             pattern: Pattern::Random,
@@ -114,6 +115,7 @@ fn disk() -> DeviceProfile {
     DeviceProfile {
         name: "some-disk".into(),
         model: ModelSection { mechanics: Some(mechanics), ..ModelSection::default() },
+        inputs: Vec::new(),
         figures: Vec::new(),
         measured: Vec::new(),
         choices: None,
@@ -198,6 +200,7 @@ fn every_value_that_makes_no_sense_is_named() {
         (|p| p.model.write_cache.as_mut().unwrap().drain_mb_s = 0.0, "model.write_cache.drain_mb_s"),
         (|p| p.model.mechanics = disk().model.mechanics, "model.read_sequential"),
         (|p| p.figures[0].depth = 0, "figure.depth"),
+        (|p| p.inputs[0].why.clear(), "input"),
         (|p| p.choices.as_mut().unwrap().log_width.as_mut().unwrap().value = 0, "choices.log_width"),
     ];
     for (spoil, key) in cases {

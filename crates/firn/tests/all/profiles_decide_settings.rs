@@ -22,6 +22,7 @@ fn profile(width: u32, threshold: f64) -> DeviceProfile {
             write_random: table(),
             ..ModelSection::default()
         },
+        inputs: Vec::new(),
         figures: Vec::new(),
         measured: Vec::new(),
         choices: Some(Choices {
